@@ -1,0 +1,59 @@
+//! Where a value came from: real KVM, emulation, simulation, another's log.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The environment in which a value was measured.
+///
+/// It is part of every [`crate::Record`] and of every verdict's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Environment {
+    /// A guest under KVM on a machine whose KVM was seen to boot a guest.
+    Kvm,
+    /// A guest under QEMU's emulation (TCG): time is emulated time.
+    Tcg,
+    /// A guest under KVM on a host that is itself emulated.
+    NestedKvm,
+    /// Computed by the simulator.
+    Simulated,
+    /// Read from a log that vmlab did not make.
+    Imported,
+}
+
+impl Environment {
+    /// True where a measured duration says nothing about real hardware.
+    #[must_use]
+    pub fn is_emulated_time(self) -> bool {
+        matches!(self, Self::Tcg | Self::NestedKvm | Self::Simulated)
+    }
+
+    /// One plain sentence for people, as shown beside every verdict.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Kvm => "Measured under KVM on this host.",
+            Self::Tcg => {
+                "Emulated (QEMU TCG): times are emulated time and say nothing about the speed of real hardware."
+            }
+            Self::NestedKvm => {
+                "KVM on an emulated host: times are emulated time; mechanisms and counts are real."
+            }
+            Self::Simulated => "Simulated: computed by a model, not measured.",
+            Self::Imported => "Imported from a log that vmlab did not make.",
+        }
+    }
+}
+
+impl fmt::Display for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "emulated (TCG)",
+            Self::NestedKvm => "KVM on emulated host",
+            Self::Simulated => "simulated",
+            Self::Imported => "imported",
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! The journal's format: one event a line, JSON, a tab, CRC-32 in hexadecimal.
+//!
+//! The journal is append-only. A line whose checksum does not match ends what
+//! can be trusted: it and everything behind it is the torn tail. Large texts
+//! (benchmark output, consoles) lie apart as blobs and are named by their hash.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CounterSet, Environment, Outcome, Sample};
+
+/// Everything that happens in a study, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A process began (or resumed) the study.
+    SessionStarted {
+        /// vmlab's version.
+        vmlab_version: String,
+        /// Hash of the frozen plan that this journal belongs to.
+        plan_hash: String,
+        /// Where the trials of this session run.
+        environment: Environment,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+    /// A block began: one boot of every variant inside one host-load level.
+    BlockStarted {
+        /// Number of the block, from 0, unique in the study.
+        block: u32,
+        /// 0 at first; one more whenever the block is done again.
+        attempt: u32,
+        /// The host-load level.
+        load: String,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+    /// A trial began. Without its end after a restart it counts as aborted.
+    TrialStarted {
+        /// Which trial.
+        trial: TrialKey,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+    /// A trial ended, well or not.
+    TrialEnded(Box<TrialResult>),
+    /// A block ended with all its trials done.
+    BlockEnded {
+        /// Number of the block.
+        block: u32,
+        /// The attempt that ended.
+        attempt: u32,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+    /// The study reached its end.
+    StudyEnded {
+        /// Why no further block follows.
+        reason: String,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+}
+
+/// Which trial: the same key always names the same boot of the same plan.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TrialKey {
+    /// Hash of plan, block, cell and attempt; 16 hexadecimal digits.
+    pub id: String,
+    /// Number of the block.
+    pub block: u32,
+    /// Attempt at the block.
+    pub attempt: u32,
+    /// The host-load level.
+    pub load: String,
+    /// The workload's label in the study.
+    pub workload: String,
+    /// The variant.
+    pub variant: String,
+    /// Position in the study's order, from 0.
+    pub order: u32,
+}
+
+/// What a trial brought.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// Which trial.
+    pub trial: TrialKey,
+    /// How it ended; a failed run makes the trial failed.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Spawn of QEMU to the guest agent's first answer, s.
+    pub boot_s: Option<f64>,
+    /// Whole trial on the wall clock, s.
+    pub wall_s: f64,
+    /// The benchmark invocations, in order.
+    pub runs: Vec<RunResult>,
+    /// The QEMU command line as it was started.
+    pub qemu_args: Vec<String>,
+    /// Where each vCPU thread was allowed to run, read back from the kernel
+    /// (CPU list format), by vCPU index.
+    pub vcpu_affinity: Vec<String>,
+    /// Hash of the console's text, if there was any.
+    pub console: Option<String>,
+    /// The last lines of the console, for trials that failed.
+    pub console_tail: Option<String>,
+    /// Things that a reader of the numbers should know.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Seconds since the Unix epoch at the trial's end.
+    pub unix_s: f64,
+}
+
+/// What one benchmark invocation brought.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Run inside the trial, from 0.
+    pub run: u32,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// The benchmark's command line inside the guest.
+    pub command: Vec<String>,
+    /// Wall time of the invocation as the host saw it, s.
+    pub wall_s: f64,
+    /// Start, seconds since the Unix epoch.
+    pub started_unix_s: f64,
+    /// Version of the tool, where its output says it.
+    pub tool_version: Option<String>,
+    /// The samples, in the order in which they were printed.
+    pub samples: Vec<Sample>,
+    /// Counter differences over the run.
+    pub counters: CounterSet,
+    /// Blobs by role: `stdout`, `stderr`.
+    pub blobs: BTreeMap<String, String>,
+}
+
+/// Why a line of the journal could not be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// There is no tab with a checksum behind it.
+    #[error("no checksum at the line's end")]
+    NoChecksum,
+    /// The checksum is not the text's.
+    #[error("checksum {found} instead of {expected}")]
+    Checksum {
+        /// The checksum that the line carries.
+        found: String,
+        /// The checksum of the line's text.
+        expected: String,
+    },
+    /// The checksum holds, but this version does not know the event.
+    #[error("not an event of this version: {0}")]
+    NotAnEvent(String),
+}
+
+/// Writes `event` as one line, newline included.
+///
+/// # Errors
+/// Only if the event cannot be said in JSON (a value that is not finite).
+pub fn encode(event: &Event) -> Result<String, serde_json::Error> {
+    let json = serde_json::to_string(event)?;
+    let crc = crc32fast::hash(json.as_bytes());
+    Ok(format!("{json}\t{crc:08x}\n"))
+}
+
+/// Reads one line, without its newline.
+///
+/// # Errors
+/// [`DecodeError`] says why the line is not to be trusted.
+pub fn decode(line: &[u8]) -> Result<Event, DecodeError> {
+    let tab = line.iter().rposition(|byte| *byte == b'\t').ok_or(DecodeError::NoChecksum)?;
+    let (json, found) = (&line[..tab], &line[tab + 1..]);
+    let expected = format!("{:08x}", crc32fast::hash(json));
+    if found != expected.as_bytes() {
+        let found = String::from_utf8_lossy(found).into_owned();
+        return Err(DecodeError::Checksum { found, expected });
+    }
+    serde_json::from_slice(json).map_err(|error| DecodeError::NotAnEvent(error.to_string()))
+}
+
+/// What a journal's text holds: its events, and where trust ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// The events up to the first line that can't be trusted.
+    pub events: Vec<Event>,
+    /// Length in bytes of the trusted beginning.
+    pub trusted_bytes: usize,
+    /// Why trust ended before the text did: line number from 1, and reason.
+    pub torn: Option<(usize, DecodeError)>,
+}
+
+/// Reads a whole journal, stopping at the first line that can't be trusted.
+///
+/// A last line without a newline is torn, even if its checksum holds: the
+/// write that made it was not finished.
+#[must_use]
+pub fn decode_all(text: &[u8]) -> Decoded {
+    let mut decoded = Decoded { events: Vec::new(), trusted_bytes: 0, torn: None };
+    for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let result = match line.strip_suffix(b"\n") {
+            Some(whole) => decode(whole),
+            None => Err(DecodeError::NoChecksum),
+        };
+        match result {
+            Ok(event) => {
+                decoded.events.push(event);
+                decoded.trusted_bytes += line.len();
+            }
+            Err(error) => {
+                decoded.torn = Some((index + 1, error));
+                break;
+            }
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(block: u32) -> Event {
+        Event::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 1.5 }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text: String = (0..5).map(|block| encode(&event(block)).unwrap()).collect();
+        let decoded = decode_all(text.as_bytes());
+        assert_eq!(decoded.events, (0..5).map(event).collect::<Vec<_>>());
+        assert_eq!((decoded.trusted_bytes, decoded.torn), (text.len(), None));
+    }
+
+    #[test]
+    fn a_failed_trial_keeps_its_reason() {
+        let outcome =
+            Outcome::failed(crate::FailureKind::GuestPanicked, "VFS: unable to mount root");
+        let run = RunResult {
+            run: 0,
+            outcome,
+            command: vec!["hackbench".into()],
+            wall_s: 0.25,
+            started_unix_s: 0.0,
+            tool_version: None,
+            samples: vec![Sample { metric: "time".into(), value: 0.1 }],
+            counters: CounterSet::default(),
+            blobs: BTreeMap::new(),
+        };
+        let text = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<RunResult>(&text).unwrap(), run);
+    }
+
+    proptest! {
+        #[test]
+        fn any_damage_ends_trust_at_or_before_it(cut in 0usize..400, flip in 0usize..400, bit in 0u8..8) {
+            let text: String = (0..5).map(|block| encode(&event(block)).unwrap()).collect();
+            let mut bytes = text.clone().into_bytes();
+            let flip = flip % bytes.len();
+            bytes[flip] ^= 1 << bit;
+            let decoded = decode_all(&bytes);
+            prop_assert!(decoded.torn.is_some());
+            prop_assert!(decoded.trusted_bytes <= flip);
+
+            let cut = cut % text.len();
+            let decoded = decode_all(&text.as_bytes()[..cut]);
+            prop_assert!(decoded.trusted_bytes <= cut);
+            prop_assert_eq!(decoded.events.len(), text[..cut].matches('\n').count());
+        }
+    }
+}

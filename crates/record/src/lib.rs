@@ -1,0 +1,28 @@
+//! What was measured: metrics, samples, outcomes, counters, and the journal's
+//! line format.
+//!
+//! This crate holds the *vocabulary of results* and is pure: it reads and
+//! writes text, never files. A measured, a simulated and an imported value are
+//! the same type, [`Record`]; only [`Environment`] tells them apart, and it
+//! travels with every value so that emulated time can never read as speed.
+//!
+//! What is not here: how a benchmark's output becomes samples (`workload`),
+//! what samples mean (`stats`), how they look (`report`), where the journal
+//! lies on disk (`runner`).
+
+mod counters;
+mod environment;
+pub mod journal;
+mod metric;
+mod outcome;
+mod row;
+
+pub use counters::{COUNTERS, Counter, CounterSet, counter};
+pub use environment::Environment;
+pub use metric::{Better, Metric, MetricKind, Unit};
+pub use outcome::{Failure, FailureKind, Outcome};
+pub use row::{Record, RecordSource, Sample};
+
+/// Version of the record format: the rows of `samples.csv` and
+/// `samples.json`, and the journal's events.
+pub const RECORD_FORMAT_VERSION: u32 = 1;

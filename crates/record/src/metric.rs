@@ -1,0 +1,138 @@
+//! What a value measures: its name, unit and better direction.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which direction of a metric is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less is better: times, latencies.
+    Lower,
+    /// More is better: rates.
+    Higher,
+}
+
+impl fmt::Display for Better {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lower => "lower is better",
+            Self::Higher => "higher is better",
+        })
+    }
+}
+
+/// What sort of quantity a metric is, which decides how the samples of one
+/// boot become one number: times by their median, rates as total work by total
+/// time, quantiles as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricKind {
+    /// A duration or a mean latency.
+    Time,
+    /// Work by time.
+    Rate,
+    /// A quantile (or an extreme) of a latency distribution.
+    Quantile,
+    /// A number of events or of bytes.
+    Count,
+}
+
+/// A base unit, as records hold it: `s`, `B`, `1/s`, `B/s`, `count`, ...
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Unit(pub String);
+
+impl Unit {
+    /// Formats `value` with an SI prefix that leaves one to three digits
+    /// before the point, e.g. `1.234 ms`, `56.7 k/s`, `1.20 GB/s`.
+    #[must_use]
+    pub fn show(&self, value: f64) -> String {
+        if !value.is_finite() {
+            return format!("{value} {}", self.0);
+        }
+        let (scaled, prefix) = si_prefix(value, self.allows_prefix());
+        let digits = match scaled.abs() {
+            v if v >= 100.0 => 1,
+            v if v >= 10.0 => 2,
+            _ => 3,
+        };
+        let number = if self.0 == "count" && value.fract() == 0.0 && value.abs() < 1000.0 {
+            format!("{value}")
+        } else {
+            format!("{scaled:.digits$}")
+        };
+        match self.0.as_str() {
+            "count" => format!("{number}{}{prefix}", if prefix.is_empty() { "" } else { " " }),
+            "1/s" => format!("{number} {prefix}/s"),
+            "1" => number,
+            unit => format!("{number} {prefix}{unit}"),
+        }
+    }
+
+    /// Dimensionless ratios and percentages are shown as they are.
+    fn allows_prefix(&self) -> bool {
+        !matches!(self.0.as_str(), "1" | "%")
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Unit {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+fn si_prefix(value: f64, allowed: bool) -> (f64, &'static str) {
+    if !allowed || value == 0.0 {
+        return (value, "");
+    }
+    for (scale, prefix) in
+        [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")]
+    {
+        if value.abs() >= scale {
+            return (value / scale, prefix);
+        }
+    }
+    (value / 1e-9, "n")
+}
+
+/// A metric: what one number of a benchmark measures.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Metric {
+    /// Name, unique inside a workload: `time`, `latency-max`, `events-per-s`.
+    pub name: String,
+    /// Base unit of every sample.
+    pub unit: Unit,
+    /// Which direction is better.
+    pub better: Better,
+    /// What sort of quantity it is.
+    pub kind: MetricKind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_with_a_prefix_and_three_digits() {
+        let check = |unit: &str, value: f64, expected: &str| {
+            assert_eq!(Unit::from(unit).show(value), expected);
+        };
+        check("s", 0.001_234, "1.234 ms");
+        check("s", 57.819, "57.82 s");
+        check("1/s", 56_700.0, "56.70 k/s");
+        check("B/s", 1.2e9, "1.200 GB/s");
+        check("count", 12.0, "12");
+        check("count", 1_234_567.0, "1.235 M");
+        check("s", 2.5e-9, "2.500 ns");
+        check("s", 0.0, "0.000 s");
+        check("1", 0.25, "0.250");
+    }
+}

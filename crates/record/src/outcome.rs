@@ -1,0 +1,97 @@
+//! How a run or a trial ended. A failure is recorded with its reason; it is
+//! never a zero and never dropped.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a run (one benchmark invocation) or a trial (one boot) ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It ended as it should and its output was understood.
+    Completed,
+    /// It did not; the reason stands in the failure.
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// Shorthand for a failure.
+    #[must_use]
+    pub fn failed(kind: FailureKind, detail: impl Into<String>) -> Self {
+        Self::Failed(Failure { kind, detail: detail.into() })
+    }
+
+    /// True for [`Outcome::Completed`].
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        matches!(self, Self::Completed)
+    }
+}
+
+/// Why a run or a trial failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The class of failure.
+    pub kind: FailureKind,
+    /// What exactly was seen, with the offending values; may span lines.
+    pub detail: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.detail)
+    }
+}
+
+/// The classes of failure, each with its own word in reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// QEMU did not start: refused arguments, missing file, no memory.
+    VmRefused,
+    /// The guest agent never answered within the boot's time limit.
+    GuestNeverAnswered,
+    /// The guest's kernel panicked.
+    GuestPanicked,
+    /// The guest powered off or rebooted by itself.
+    GuestShutdown,
+    /// The guest stopped answering in the middle.
+    GuestHung,
+    /// QEMU died or was killed.
+    VmDied,
+    /// The benchmark (or a program it needs) is not in the guest.
+    WorkloadMissing,
+    /// The benchmark ran out of its time limit.
+    TimeLimit,
+    /// The benchmark ended with an error of its own.
+    WorkloadFailed,
+    /// The benchmark printed more than is kept.
+    OutputTooLarge,
+    /// The benchmark ended well, but its output was not understood.
+    OutputNotUnderstood,
+    /// The host load did not start or died during the trial.
+    HostLoadFailed,
+    /// The run was interrupted (Ctrl-C, kill) during this trial.
+    Aborted,
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VmRefused => "QEMU refused the VM",
+            Self::GuestNeverAnswered => "guest never answered",
+            Self::GuestPanicked => "guest panicked",
+            Self::GuestShutdown => "guest shut down",
+            Self::GuestHung => "guest hung",
+            Self::VmDied => "QEMU died",
+            Self::WorkloadMissing => "workload not in the guest",
+            Self::TimeLimit => "time limit",
+            Self::WorkloadFailed => "workload failed",
+            Self::OutputTooLarge => "output too large",
+            Self::OutputNotUnderstood => "output not understood",
+            Self::HostLoadFailed => "host load failed",
+            Self::Aborted => "aborted",
+        })
+    }
+}

@@ -1,0 +1,2 @@
+//! The only command line of vmlab.
+fn main() {}
