@@ -1,1 +1,15 @@
-//! To be filled.
+//! How results look: terminal text, one self-contained HTML page, CSV and JSON.
+//!
+//! Pure: data in, text out. The figures are SVG written by this crate itself,
+//! because their colours must be style-sheet classes (light, dark and print
+//! come from one page) and each mark must say in words what it is.
+//!
+//! What is not here: what samples mean (`stats`), where files are written
+//! (`vmlab`).
+
+mod model;
+
+pub use model::{
+    Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
+    REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
+};

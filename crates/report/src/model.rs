@@ -1,0 +1,282 @@
+//! What a report shows, as plain data: filled by whoever ran or imported the
+//! study, rendered by the rest of this crate, written as `report.json`.
+//!
+//! All values are in base units. An absent value is `None` or missing from its
+//! list; it is never a zero and never NaN.
+
+use record::{Environment, Failure, Metric, journal::TrialKey};
+use serde::{Deserialize, Serialize};
+
+/// Version of `report.json`.
+pub const REPORT_VERSION: u32 = 1;
+
+/// A study's results with everything that is needed to judge them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`] of the writer.
+    pub version: u32,
+    /// The study's name.
+    pub study: String,
+    /// Heading for people; the study's name where it has none.
+    pub title: String,
+    /// The question that the study asks, one sentence.
+    pub question: Option<String>,
+    /// Where the trials ran.
+    pub environment: Environment,
+    /// Why it is not KVM, one line, where it is not.
+    pub environment_why: Option<String>,
+    /// Kernel, QEMU, guest image, vmlab, date, ...: shown in this order.
+    pub about: Vec<Fact>,
+    /// How it was measured.
+    pub method: Method,
+    /// The configurations, in the study's order.
+    pub variants: Vec<Variant>,
+    /// The host-load levels, in the study's order.
+    pub loads: Vec<Named>,
+    /// The workloads, in the study's order.
+    pub workloads: Vec<Named>,
+    /// One for each load x workload x metric.
+    pub groups: Vec<Group>,
+    /// Every trial that failed, also those of blocks that were done again.
+    pub failures: Vec<TrialFailure>,
+    /// Things that a reader of the numbers should know.
+    pub warnings: Vec<String>,
+    /// Command lines that repeat the study.
+    pub reproduce: Vec<String>,
+    /// Files beside the report: what it is and where it lies.
+    pub files: Vec<Fact>,
+}
+
+/// A name and its value, as text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// What it is: `QEMU`, `guest kernel`.
+    pub name: String,
+    /// Its value, for people.
+    pub value: String,
+}
+
+/// A load or a workload: its label in the study and what stands behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// Label in the study.
+    pub name: String,
+    /// What it is, one line: a command line, `stress-ng on half the pCPUs`.
+    pub summary: String,
+}
+
+/// How a study was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// Seed of the order of trials.
+    pub seed: u64,
+    /// Blocks planned for each load level; none where only time limits it.
+    pub blocks_planned: Option<u32>,
+    /// Blocks completed for each load level (the smallest number of all).
+    pub blocks_done: u32,
+    /// The test behind the verdicts, in plain words.
+    pub test: String,
+    /// Confidence level of all intervals, 0 to 1.
+    pub level: f64,
+    /// Why the study ended where it did, if it ended.
+    pub ended: Option<String>,
+    /// Wall time of all sessions together, s.
+    pub wall_s: Option<f64>,
+}
+
+/// A configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Name in the study.
+    pub name: String,
+    /// What differs from the baseline, one line.
+    pub summary: String,
+    /// What it is compared as.
+    pub role: Role,
+    /// QEMU's command line, one option with its value a line.
+    pub qemu_lines: Vec<String>,
+    /// What could not be said on the command line, with the reason.
+    pub losses: Vec<String>,
+}
+
+/// What a variant is compared as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// All others are compared with it. Exactly one variant.
+    Baseline,
+    /// Compared with the baseline.
+    Candidate,
+    /// The baseline under a second name: any difference found is a false alarm.
+    AaArm,
+}
+
+/// The results of one metric of one workload under one host load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// The host-load level's name.
+    pub load: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The metric.
+    pub metric: Metric,
+    /// True for the metric that the headline is about.
+    pub primary: bool,
+    /// Relative difference below which nobody cares, e.g. 0.03.
+    pub margin: Option<f64>,
+    /// One for each variant, in the study's order.
+    pub cells: Vec<Cell>,
+    /// The counters that moved most, the largest change first.
+    pub movers: Vec<CounterMove>,
+    /// What others published for the same question.
+    pub published: Vec<Published>,
+}
+
+/// One variant's results in a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The variant's name.
+    pub variant: String,
+    /// Every boot that brought values.
+    pub boots: Vec<Boot>,
+    /// Centre of the boots' values, in the metric's base unit.
+    pub estimate: Option<Estimate>,
+    /// The comparison with the baseline; none for the baseline itself.
+    pub judgement: Option<Judgement>,
+}
+
+/// One boot: one number for the comparison, and the samples behind it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Boot {
+    /// Number of the block.
+    pub block: u32,
+    /// Position of the trial in the order of the run, from 0.
+    pub order: u32,
+    /// The boot's number, in the metric's base unit.
+    pub value: f64,
+    /// Its samples in the order in which they were printed.
+    pub samples: Vec<f64>,
+    /// False where the boot takes no part in the comparison (its block is not
+    /// complete or was done again). It is still shown.
+    pub counted: bool,
+}
+
+/// A number and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best guess.
+    pub centre: f64,
+    /// Its interval at [`Method::level`]; none from a single boot or block.
+    pub interval: Option<Span>,
+}
+
+/// An interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}
+
+/// How a variant compares with the baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Variant by baseline, in the metric's own direction: 0.5 halves it.
+    pub ratio: Option<Estimate>,
+    /// Complete blocks that it rests on.
+    pub blocks: u32,
+    /// Two-sided p value of "no difference", where the test has one.
+    pub p: Option<f64>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What else should be said: blocks still needed, outliers, the reason why
+    /// it is not valid. Sentences.
+    pub notes: Vec<String>,
+}
+
+/// What a comparison says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The variant is better; the interval excludes 1.
+    Better,
+    /// The variant is worse; the interval excludes 1.
+    Worse,
+    /// The interval lies inside the margin around 1.
+    NoDifference,
+    /// The interval includes 1, or there is none yet.
+    NotDecided,
+    /// Nothing can be compared: failed boots, too few blocks.
+    Invalid,
+}
+
+/// A counter that changed together with the metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CounterMove {
+    /// The counter's name.
+    pub counter: String,
+    /// Its base unit.
+    pub unit: record::Unit,
+    /// What it counts, one sentence; may be empty.
+    pub meaning: String,
+    /// The variant that it is about.
+    pub variant: String,
+    /// Its centre over the baseline's boots, per run.
+    pub baseline_value: f64,
+    /// Its centre over the variant's boots, per run.
+    pub variant_value: f64,
+}
+
+/// A value from elsewhere, beside which the measured one is shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The variant that it belongs to.
+    pub variant: String,
+    /// The value, in the group's metric's base unit.
+    pub value: f64,
+    /// Who published it, and where.
+    pub source: String,
+}
+
+/// A trial that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialFailure {
+    /// Which trial.
+    pub trial: TrialKey,
+    /// Why.
+    #[serde(flatten)]
+    pub failure: Failure,
+    /// The last lines of the guest's console.
+    pub console_tail: Option<String>,
+    /// Where the whole console lies.
+    pub console_file: Option<String>,
+}
+
+impl Report {
+    /// The variant that all others are compared with.
+    #[must_use]
+    pub fn baseline(&self) -> Option<&Variant> {
+        self.variants.iter().find(|variant| variant.role == Role::Baseline)
+    }
+
+    /// The text of `report.json`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("all keys of a report are strings")
+    }
+}
+
+impl Group {
+    /// The cell of `variant`.
+    #[must_use]
+    pub fn cell(&self, variant: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.variant == variant)
+    }
+
+    /// The published value of `variant`.
+    #[must_use]
+    pub fn published(&self, variant: &str) -> Option<&Published> {
+        self.published.iter().find(|published| published.variant == variant)
+    }
+}
