@@ -1,1 +1,22 @@
-//! To be filled.
+//! What machine this is: sockets, dies, clusters, cores, threads, caches,
+//! memory nodes, and the settings that decide how fast a VM runs on it.
+//!
+//! This crate is pure. It owns the model ([`Host`], also the versioned *host
+//! format* that `vmlab host --json` writes), sets of pCPU numbers
+//! ([`PcpuSet`]), and the reader that turns a sysfs and procfs tree into the
+//! model (`sysfs::read_host`). The tree itself comes through
+//! `sysfs::Tree`, so a live machine, a saved folder and a tree made by a test
+//! are the same to the reader.
+//!
+//! What is not here: touching files (`host`), drawing (`report`), deciding
+//! where a VM should go.
+
+mod host;
+mod pcpu_set;
+
+pub use host::{
+    Cache, CacheKind, CoreKind, Cpuidle, FormatName, FormatVersion, FrequencyPolicy, HOST_FORMAT,
+    HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, Kvm, Module, Node, ParseHostError, Pcpu,
+    QemuInfo, Settings, Virtualised,
+};
+pub use pcpu_set::{ParsePcpuSetError, PcpuSet};
