@@ -52,7 +52,8 @@ impl Unit {
         if !value.is_finite() {
             return format!("{value} {}", self.0);
         }
-        let (scaled, prefix) = si_prefix(value, self.allows_prefix());
+        let (divisor, prefix) = self.prefix(value);
+        let scaled = value / divisor;
         let digits = match scaled.abs() {
             v if v >= 100.0 => 1,
             v if v >= 10.0 => 2,
@@ -63,19 +64,60 @@ impl Unit {
         } else {
             format!("{scaled:.digits$}")
         };
-        match self.0.as_str() {
-            "count" => format!("{number}{}{prefix}", if prefix.is_empty() { "" } else { " " }),
-            "1/s" => format!("{number} {prefix}/s"),
-            "1" => number,
-            unit => format!("{number} {prefix}{unit}"),
+        match self.with_prefix(prefix) {
+            name if name.is_empty() => number,
+            name => format!("{number} {name}"),
         }
     }
 
-    /// Dimensionless ratios and percentages are shown as they are.
-    fn allows_prefix(&self) -> bool {
-        !matches!(self.0.as_str(), "1" | "%")
+    /// What to divide values near `value` by, and the name of the unit then:
+    /// `(1e-3, "ms")`, `(1e3, "k/s")`; the name of a count is its prefix alone.
+    #[must_use]
+    pub fn scale(&self, value: f64) -> (f64, String) {
+        let (divisor, prefix) = self.prefix(value);
+        (divisor, self.with_prefix(prefix))
+    }
+
+    fn with_prefix(&self, prefix: &str) -> String {
+        match self.0.as_str() {
+            "count" => prefix.to_owned(),
+            "1/s" => format!("{prefix}/s"),
+            "1" => String::new(),
+            unit => format!("{prefix}{unit}"),
+        }
+    }
+
+    /// Ratios and percentages take no prefix, seconds none above one (nobody
+    /// reads kiloseconds), counts and bytes none below one.
+    fn prefix(&self, value: f64) -> (f64, &'static str) {
+        let (largest, smallest) = match self.0.as_str() {
+            "1" | "%" => (1.0, 1.0),
+            "s" => (1.0, 1e-9),
+            "count" | "B" => (1e12, 1.0),
+            _ => (1e12, 1e-9),
+        };
+        if value == 0.0 || !value.is_finite() {
+            return (1.0, "");
+        }
+        SI_PREFIXES
+            .into_iter()
+            .filter(|(scale, _)| (smallest..=largest).contains(scale))
+            .find(|(scale, _)| value.abs() >= *scale)
+            .unwrap_or(if smallest < 1.0 { (1e-9, "n") } else { (1.0, "") })
     }
 }
+
+/// From the largest to the smallest.
+const SI_PREFIXES: [(f64, &str); 8] = [
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+];
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,20 +129,6 @@ impl From<&str> for Unit {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
-}
-
-fn si_prefix(value: f64, allowed: bool) -> (f64, &'static str) {
-    if !allowed || value == 0.0 {
-        return (value, "");
-    }
-    for (scale, prefix) in
-        [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")]
-    {
-        if value.abs() >= scale {
-            return (value / scale, prefix);
-        }
-    }
-    (value / 1e-9, "n")
 }
 
 /// A metric: what one number of a benchmark measures.
@@ -134,5 +162,21 @@ mod tests {
         check("s", 2.5e-9, "2.500 ns");
         check("s", 0.0, "0.000 s");
         check("1", 0.25, "0.250");
+        check("s", 5410.88, "5410.9 s");
+        check("count", 0.5, "0.500");
+    }
+
+    #[test]
+    fn an_axis_gets_one_divisor_and_one_name() {
+        let check = |unit: &str, value: f64, divisor: f64, name: &str| {
+            assert_eq!(Unit::from(unit).scale(value), (divisor, name.to_owned()));
+        };
+        check("s", 0.2, 1e-3, "ms");
+        check("s", 5410.0, 1.0, "s");
+        check("1/s", 2e5, 1e3, "k/s");
+        check("count", 3.0, 1.0, "");
+        check("count", 3e6, 1e6, "M");
+        check("%", 250.0, 1.0, "%");
+        check("s", 0.0, 1.0, "s");
     }
 }

@@ -27,6 +27,8 @@ pub struct Report {
     pub environment_why: Option<String>,
     /// Kernel, QEMU, guest image, vmlab, date, ...: shown in this order.
     pub about: Vec<Fact>,
+    /// The host, as it was when the study began.
+    pub host: Option<topology::Host>,
     /// How it was measured.
     pub method: Method,
     /// The configurations, in the study's order.
