@@ -1,1 +1,56 @@
-//! To be filled.
+//! The catalogue of benchmarks: what each one needs, how it is started in a
+//! guest, and how its output is read.
+//!
+//! One file holds one benchmark, as one row ([`Entry`]) of one table,
+//! [`CATALOGUE`]. Help texts and `docs/workloads.md` are generated from that
+//! table, so a benchmark is described where it is defined and nowhere else.
+//! To add one: write `src/<name>.rs` with an `ENTRY`, put it into the table,
+//! add outputs of the real tool to `testdata`, and run the tests with
+//! `UPDATE_EXPECT=1`.
+//!
+//! This crate is pure: it builds argument vectors and reads text. Starting a
+//! benchmark, its time limit and its exit status are the runner's.
+//!
+//! A parser that does not understand all of an output says where it stopped
+//! ([`ParseError`]). It never returns a part of what a run measured.
+
+mod docs;
+mod entry;
+mod hackbench;
+mod params;
+mod parse;
+
+#[cfg(test)]
+mod tests;
+
+pub use docs::markdown;
+pub use entry::{Default, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
+pub use params::{ParamError, ParamValue, Params};
+pub use parse::{Output, ParseError, Parsed, Stream};
+
+/// Every benchmark, in the order of the documentation.
+pub static CATALOGUE: &[&Entry] = &[&hackbench::ENTRY];
+
+/// Error type for [`find`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Unknown workload {name:?}{}", params::did_you_mean(near.as_deref(), known))]
+pub struct UnknownWorkload {
+    /// The name that was asked for.
+    pub name: String,
+    /// The most similar name, if one is similar.
+    pub near: Option<String>,
+    /// All names, for a name that resembles none.
+    pub known: Vec<&'static str>,
+}
+
+/// The catalogue's row called `name`.
+///
+/// # Errors
+/// [`UnknownWorkload`] names the nearest match, or all workloads.
+pub fn find(name: &str) -> Result<&'static Entry, UnknownWorkload> {
+    CATALOGUE.iter().find(|entry| entry.name == name).copied().ok_or_else(|| UnknownWorkload {
+        name: name.to_owned(),
+        near: params::near(name, CATALOGUE.iter().map(|entry| entry.name)),
+        known: CATALOGUE.iter().map(|entry| entry.name).collect(),
+    })
+}

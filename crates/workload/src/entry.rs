@@ -1,0 +1,186 @@
+//! The shape of a row of the catalogue.
+
+use record::{Better, Metric, MetricKind, Unit};
+
+use crate::{Output, Params, ParseError, Parsed};
+
+/// One benchmark: its texts, its parameters, its metrics, how it is started
+/// and how its output is read.
+#[derive(Debug)]
+pub struct Entry {
+    /// Name in study files and reports: lower case, digits, `-`.
+    pub name: &'static str,
+    /// One line, without a full stop.
+    pub summary: &'static str,
+    /// What it does and what to know about it, as Markdown.
+    pub about: &'static str,
+    /// What its numbers say about a VM, one sentence.
+    pub measures: &'static str,
+    /// Programs that must be in the guest.
+    pub needs: &'static [&'static str],
+    /// What a study can set.
+    pub params: &'static [Param],
+    /// What it yields.
+    pub metrics: &'static [MetricDef],
+    /// How it repeats inside one boot, and what one sample is.
+    pub repeats: &'static str,
+    /// Parameters of the example in the documentation.
+    pub example: &'static [Example],
+    pub(crate) command: fn(&Params, &GuestFacts) -> Vec<String>,
+    pub(crate) parse: fn(Output<'_>, &Params, &GuestFacts) -> Result<Parsed, ParseError>,
+    pub(crate) duration_s: fn(&Params, &GuestFacts) -> f64,
+}
+
+/// What a benchmark's command line depends on, beside its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestFacts {
+    /// The guest's vCPUs: as many threads run where a study names no number.
+    pub vcpus: u32,
+    /// True if the guest's instructions are emulated (TCG), so all takes longer.
+    pub emulated: bool,
+}
+
+/// A parameter that a study can set.
+#[derive(Debug)]
+pub struct Param {
+    /// Its key in the study file: lower case, digits, `_`.
+    pub name: &'static str,
+    /// Its type and the values that are allowed.
+    pub kind: ParamKind,
+    /// Its value when the study doesn't name it.
+    pub default: Default,
+    /// Unit of the value, if it has one: `B`, `s`, `us`.
+    pub unit: Option<&'static str>,
+    /// What it does, one sentence without a full stop.
+    pub help: &'static str,
+}
+
+/// Type and allowed values of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ParamKind {
+    /// A whole number from the first to the second, both included.
+    Int(i64, i64),
+    /// True or false.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A name that the tool itself knows: lower case, digits, `-`.
+    Name,
+}
+
+/// A parameter's default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Default {
+    /// This number.
+    Int(i64),
+    /// This truth value.
+    Bool(bool),
+    /// This word.
+    Text(&'static str),
+    /// As many as the guest has vCPUs.
+    PerVcpu,
+}
+
+/// A parameter of an example: its name and its value in TOML.
+pub type Example = (&'static str, Default);
+
+/// A metric that a benchmark yields.
+#[derive(Debug)]
+pub struct MetricDef {
+    /// Name, unique inside the benchmark: lower case, digits, `.`, `-`.
+    pub name: &'static str,
+    /// Base unit of every sample: `s`, `B`, `1/s`, `B/s`, `count`.
+    pub unit: &'static str,
+    /// Which direction is better.
+    pub better: Better,
+    /// What sort of quantity it is.
+    pub kind: MetricKind,
+    /// True for the one metric that a study compares by default.
+    pub primary: bool,
+    /// What one sample covers.
+    pub scope: Scope,
+    /// True if a run may end well without a sample of it; the help says when.
+    pub optional: bool,
+    /// What it measures, one sentence without a full stop.
+    pub help: &'static str,
+}
+
+/// What one sample of a metric covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole run: one sample a run.
+    Total,
+    /// One thread of the benchmark: as many samples a run as it has threads.
+    Thread,
+}
+
+impl Entry {
+    /// The command to run in the guest: program and arguments, no shell.
+    ///
+    /// Its standard output must be captured by a pipe: tools that can only
+    /// write machine-readable results to a file are pointed at `/dev/stdout`,
+    /// and opening that truncates a regular file.
+    #[must_use]
+    pub fn command(&self, params: &Params, facts: &GuestFacts) -> Vec<String> {
+        (self.command)(params, facts)
+    }
+
+    /// Reads what the command printed, all of it or nothing.
+    ///
+    /// Samples are in the base units of [`Entry::metrics`]. The exit status is
+    /// not looked at; a tool that failed without printing its results is
+    /// refused here as well.
+    ///
+    /// # Errors
+    /// [`ParseError`] names the line and its text.
+    pub fn parse(
+        &self,
+        output: Output<'_>,
+        params: &Params,
+        facts: &GuestFacts,
+    ) -> Result<Parsed, ParseError> {
+        (self.parse)(output, params, facts)
+    }
+
+    /// Rough duration of one run in seconds, for plans and time limits; above 0.
+    #[must_use]
+    pub fn duration_s(&self, params: &Params, facts: &GuestFacts) -> f64 {
+        (self.duration_s)(params, facts)
+    }
+
+    /// The metric that a study compares by default.
+    #[must_use]
+    pub fn primary(&self) -> &'static MetricDef {
+        self.metrics.iter().find(|metric| metric.primary).expect("the table's tests ask for one")
+    }
+
+    /// The metric called `name`.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<&'static MetricDef> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+}
+
+impl MetricDef {
+    /// As records hold it.
+    #[must_use]
+    pub fn to_metric(&self) -> Metric {
+        Metric {
+            name: self.name.to_owned(),
+            unit: Unit::from(self.unit),
+            better: self.better,
+            kind: self.kind,
+        }
+    }
+}
+
+/// Instructions of an emulated guest take about this many times longer; a
+/// rough figure for plans, not a measurement.
+pub(crate) const EMULATION_FACTOR: f64 = 15.0;
+
+impl GuestFacts {
+    /// Seconds that `native_s` seconds of computing take in this guest, rough.
+    pub(crate) fn computing_s(&self, native_s: f64) -> f64 {
+        if self.emulated { native_s * EMULATION_FACTOR } else { native_s }
+    }
+}

@@ -1,0 +1,152 @@
+//! hackbench: groups of senders and receivers that pass small messages.
+//!
+//! Source: rt-tests `src/hackbench/hackbench.c` and its manual page.
+
+use record::{Better, MetricKind};
+
+use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "hackbench",
+    summary: "Scheduler stress: groups of tasks that pass messages (rt-tests)",
+    about: "Every group has as many senders as receivers, and every sender sends its messages to \
+            every receiver of its group. Nearly all the time goes into waking, switching and \
+            moving tasks, so it shows what IPIs, halt exits and lock-holder preemption cost. Its \
+            clock has steps of 1 ms: a run that ends in less than that is refused.",
+    measures: "Time to pass all messages: scheduling, wake-ups and IPIs between vCPUs.",
+    needs: &["hackbench"],
+    params: PARAMS,
+    metrics: &[MetricDef {
+        name: "time",
+        unit: "s",
+        better: Better::Lower,
+        kind: MetricKind::Time,
+        primary: true,
+        scope: Scope::Total,
+        optional: false,
+        help: "Time from the start signal until the last task has ended",
+    }],
+    repeats: "One run prints one time, which is the sample; repeat it by the study's number of runs.",
+    example: &[("groups", Default::Int(4)), ("loops", Default::Int(1000))],
+    command,
+    parse,
+    duration_s,
+};
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "groups",
+        kind: ParamKind::Int(1, 1000),
+        default: Default::Int(10),
+        unit: None,
+        help: "Groups of senders and receivers",
+    },
+    Param {
+        name: "fds",
+        kind: ParamKind::Int(1, 500),
+        default: Default::Int(20),
+        unit: None,
+        help: "Senders in a group, and receivers: a group has twice as many tasks",
+    },
+    Param {
+        name: "loops",
+        kind: ParamKind::Int(1, 100_000_000),
+        default: Default::Int(100),
+        unit: None,
+        help: "Messages from every sender to every receiver of its group",
+    },
+    Param {
+        name: "datasize",
+        kind: ParamKind::Int(1, 1 << 20),
+        default: Default::Int(100),
+        unit: Some("B"),
+        help: "Size of a message",
+    },
+    Param {
+        name: "transport",
+        kind: ParamKind::Choice(&["socket", "pipe"]),
+        default: Default::Text("socket"),
+        unit: None,
+        help: "What carries the messages: Unix stream sockets or pipes",
+    },
+    Param {
+        name: "tasks",
+        kind: ParamKind::Choice(&["process", "thread"]),
+        default: Default::Text("process"),
+        unit: None,
+        help: "What a sender or a receiver is",
+    },
+];
+
+fn command(params: &Params, _: &GuestFacts) -> Vec<String> {
+    let mut argv = vec!["hackbench".to_owned()];
+    for (option, name) in [("-g", "groups"), ("-f", "fds"), ("-l", "loops"), ("-s", "datasize")] {
+        argv.extend([option.to_owned(), params.int(name).to_string()]);
+    }
+    if params.text("transport") == "pipe" {
+        argv.push("-p".to_owned());
+    }
+    argv.push(if params.text("tasks") == "thread" { "-T" } else { "-P" }.to_owned());
+    argv
+}
+
+fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
+    let tasks = params.int("groups") as f64 * params.int("fds") as f64;
+    messaging_s(tasks, tasks * params.int("fds") as f64 * params.int("loops") as f64, facts)
+}
+
+/// Rough time of `messages` between tasks in pairs, without a model of the
+/// guest's kernel: about 3 us of one vCPU a message, 100 us a task.
+pub(crate) fn messaging_s(pairs: f64, messages: f64, facts: &GuestFacts) -> f64 {
+    facts.computing_s(0.01 + (messages * 3e-6 + pairs * 2e-4) / f64::from(facts.vcpus.max(1)))
+}
+
+fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    parse_messaging(output)
+}
+
+/// Reads hackbench's output in every form that its versions have: rt-tests
+/// (`Time:`), `perf bench` (`Total time:`), and perf's simple format (a
+/// number alone).
+///
+/// The first line changed with the way to call it: `Running with 10*40 (== 400)
+/// tasks.` in the first versions, `Running in process mode with 10 groups
+/// using 40 file descriptors each (== 400 tasks)` since.
+pub(crate) fn parse_messaging(output: Output<'_>) -> Result<Parsed, ParseError> {
+    let mut parsed = Parsed::default();
+    for line in output.stdout_lines() {
+        let text = line.text.trim();
+        let value = if let Some(rest) = text.strip_prefix("Time:") {
+            rest.trim()
+        } else if let Some(rest) = text.strip_prefix("Total time:") {
+            rest.trim()
+                .strip_suffix("[sec]")
+                .ok_or_else(|| line.expected("a time in [sec]"))?
+                .trim()
+        } else if text.starts_with(|first: char| first.is_ascii_digit()) {
+            text
+        } else if text.is_empty()
+            || text.starts_with('#')
+            || text.starts_with("Running ")
+            || text.starts_with("Each sender will pass ")
+        {
+            continue;
+        } else {
+            return Err(output.stderr_or(&line, "a line of hackbench's output"));
+        };
+        if !parsed.samples.is_empty() {
+            return Err(line.expected("one time, not a second one"));
+        }
+        let seconds = line.number(value, "the time")?;
+        if seconds == 0.0 {
+            return Err(line.expected("a time above 0 (too short to be measured: more loops)"));
+        }
+        parsed.push("time", seconds);
+    }
+    if parsed.samples.is_empty() {
+        return Err(output.ended("a time"));
+    }
+    Ok(parsed)
+}

@@ -1,0 +1,228 @@
+//! Parameters: what a study gives, checked against the catalogue's table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{Default, Entry, GuestFacts, Param, ParamKind};
+
+/// A value as a study file gives it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ParamValue {
+    /// `true`, `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number with a point.
+    Float(f64),
+    /// A string.
+    Text(String),
+}
+
+impl fmt::Display for ParamValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+        }
+    }
+}
+
+/// A benchmark's parameters, complete and checked; made by [`Entry::resolve`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Params {
+    values: BTreeMap<&'static str, Option<ParamValue>>,
+}
+
+/// Error type for [`Entry::resolve`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ParamError {
+    /// The benchmark has no such parameter.
+    #[error("{workload} has no parameter {key:?}{}", did_you_mean(near.as_deref(), known))]
+    Unknown {
+        /// The benchmark.
+        workload: &'static str,
+        /// The key that was given.
+        key: String,
+        /// The most similar parameter, if one is similar.
+        near: Option<String>,
+        /// All parameters.
+        known: Vec<&'static str>,
+    },
+    /// The value has the wrong type or lies outside what is allowed.
+    #[error("{workload}: {key} = {value} is not {allowed}{}", did_you_mean(near.as_deref(), &[]))]
+    Value {
+        /// The benchmark.
+        workload: &'static str,
+        /// The parameter.
+        key: &'static str,
+        /// The value that was given.
+        value: ParamValue,
+        /// What is allowed, to read after "is not".
+        allowed: String,
+        /// The most similar choice, if one is similar.
+        near: Option<String>,
+    },
+}
+
+impl Entry {
+    /// Checks what a study gives and fills in the defaults.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the key, the value, what is allowed, and the
+    /// nearest match.
+    pub fn resolve(&self, given: &BTreeMap<String, ParamValue>) -> Result<Params, ParamError> {
+        for key in given.keys() {
+            if self.params.iter().all(|param| param.name != key) {
+                return Err(ParamError::Unknown {
+                    workload: self.name,
+                    key: key.clone(),
+                    near: near(key, self.params.iter().map(|param| param.name)),
+                    known: self.params.iter().map(|param| param.name).collect(),
+                });
+            }
+        }
+        let mut values = BTreeMap::new();
+        for param in self.params {
+            let value = match given.get(param.name) {
+                Some(value) => Some(self.check(param, value)?),
+                None => param.default.value(),
+            };
+            values.insert(param.name, value);
+        }
+        Ok(Params { values })
+    }
+
+    fn check(&self, param: &Param, value: &ParamValue) -> Result<ParamValue, ParamError> {
+        let right = match (&param.kind, value) {
+            (ParamKind::Int(min, max), ParamValue::Int(number)) => (min..=max).contains(&number),
+            (ParamKind::Bool, ParamValue::Bool(_)) => true,
+            (ParamKind::Choice(words), ParamValue::Text(word)) => words.contains(&word.as_str()),
+            (ParamKind::Name, ParamValue::Text(name)) => is_name(name),
+            _ => false,
+        };
+        if right {
+            return Ok(value.clone());
+        }
+        let near = match (&param.kind, value) {
+            (ParamKind::Choice(words), ParamValue::Text(word)) => near(word, words.iter().copied()),
+            _ => None,
+        };
+        Err(ParamError::Value {
+            workload: self.name,
+            key: param.name,
+            value: value.clone(),
+            allowed: param.kind.to_string(),
+            near,
+        })
+    }
+}
+
+/// Names are handed to a tool as an option, so nothing but this may be in them.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+impl fmt::Display for ParamKind {
+    /// Says what is allowed, to read after "is" and "is not".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(min, max) => write!(f, "a whole number from {min} to {max}"),
+            Self::Bool => f.write_str("true or false"),
+            Self::Choice(words) => {
+                f.write_str("one of ")?;
+                for (index, word) in words.iter().enumerate() {
+                    write!(f, "{}{word:?}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::Name => f.write_str("a name (lower case letters, digits, -)"),
+        }
+    }
+}
+
+impl Default {
+    /// The value, or nothing where it depends on the guest.
+    pub(crate) fn value(self) -> Option<ParamValue> {
+        match self {
+            Self::Int(value) => Some(ParamValue::Int(value)),
+            Self::Bool(value) => Some(ParamValue::Bool(value)),
+            Self::Text(value) => Some(ParamValue::Text(value.to_owned())),
+            Self::PerVcpu => None,
+        }
+    }
+}
+
+impl fmt::Display for Default {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value() {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("one per vCPU"),
+        }
+    }
+}
+
+impl Params {
+    /// Name and value of every parameter, in the order of the names; `None`
+    /// where the guest's vCPUs decide.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&ParamValue>)> {
+        self.values.iter().map(|(name, value)| (*name, value.as_ref()))
+    }
+
+    fn get(&self, name: &str) -> Option<&ParamValue> {
+        self.values.get(name).and_then(Option::as_ref)
+    }
+
+    // A row of the table asks only for its own parameters, by their own type;
+    // the table's tests build every row's command, so a slip shows there.
+
+    pub(crate) fn int(&self, name: &str) -> i64 {
+        match self.get(name) {
+            Some(ParamValue::Int(value)) => *value,
+            other => unreachable!("{name} is declared as a number, found {other:?}"),
+        }
+    }
+
+    /// A number, or the guest's vCPUs where the study names none.
+    pub(crate) fn int_or_vcpus(&self, name: &str, facts: &GuestFacts) -> i64 {
+        if self.get(name).is_none() { i64::from(facts.vcpus) } else { self.int(name) }
+    }
+
+    pub(crate) fn bool(&self, name: &str) -> bool {
+        match self.get(name) {
+            Some(ParamValue::Bool(value)) => *value,
+            other => unreachable!("{name} is declared as true or false, found {other:?}"),
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        match self.get(name) {
+            Some(ParamValue::Text(value)) => value,
+            other => unreachable!("{name} is declared as a word, found {other:?}"),
+        }
+    }
+}
+
+/// The candidate that `name` was probably meant to be.
+pub(crate) fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// The end of an error message: the near match, or all that is known.
+pub(crate) fn did_you_mean(near: Option<&str>, known: &[&str]) -> String {
+    match near {
+        Some(near) => format!("; did you mean {near:?}?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; known are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,172 @@
+//! What parsers share: the output, the result, the errors, and lines that know
+//! their number.
+
+use std::fmt;
+
+use record::Sample;
+
+/// What a command printed.
+#[derive(Debug, Clone, Copy)]
+pub struct Output<'a> {
+    /// Its standard output.
+    pub stdout: &'a str,
+    /// Its standard error.
+    pub stderr: &'a str,
+}
+
+/// What a command's output says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Parsed {
+    /// The values, in base units, in the order of the output.
+    pub samples: Vec<Sample>,
+    /// The tool's version, where it prints one.
+    pub tool_version: Option<String>,
+    /// What to know about these values, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Parsed {
+    pub(crate) fn push(&mut self, metric: &str, value: f64) {
+        self.samples.push(Sample { metric: metric.to_owned(), value });
+    }
+}
+
+/// One of the two streams of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        })
+    }
+}
+
+/// Error type for [`crate::Entry::parse`].
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// A line that is not what should stand there.
+    #[error("{stream} line {line}: expected {expected}, found {text:?}")]
+    Line {
+        /// The stream.
+        stream: Stream,
+        /// The line's number, from 1.
+        line: usize,
+        /// The line, shortened if long.
+        text: String,
+        /// What should stand there.
+        expected: String,
+    },
+    /// The output ended before it was complete.
+    #[error("{stream} ended at line {line} without {missing}; {says} {text:?}")]
+    Ended {
+        /// The stream.
+        stream: Stream,
+        /// The number of its last line, 0 if it is empty.
+        line: usize,
+        /// What is missing.
+        missing: String,
+        /// Where the text comes from, to read before it.
+        says: &'static str,
+        /// The last line of the stream, or of standard error if the tool
+        /// complained there; shortened if long.
+        text: String,
+    },
+}
+
+/// A line of an output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line<'a> {
+    pub(crate) stream: Stream,
+    pub(crate) number: usize,
+    /// Without the newline, which [`Line::whole`] asks for.
+    pub(crate) text: &'a str,
+    terminated: bool,
+}
+
+impl<'a> Output<'a> {
+    /// The lines of standard output.
+    pub(crate) fn stdout_lines(self) -> impl Iterator<Item = Line<'a>> {
+        lines(Stream::Stdout, self.stdout)
+    }
+
+    /// The lines of standard error.
+    pub(crate) fn stderr_lines(self) -> impl Iterator<Item = Line<'a>> {
+        lines(Stream::Stderr, self.stderr)
+    }
+
+    /// The error for a line of standard output that is no result. A tool that
+    /// prints its usage there says on standard error what was wrong.
+    pub(crate) fn stderr_or(self, line: &Line<'_>, expected: &str) -> ParseError {
+        if self.stderr.trim().is_empty() { line.expected(expected) } else { self.ended(expected) }
+    }
+
+    /// The error for a standard output that ended without `missing`.
+    ///
+    /// What the tool said last on standard error is more telling than the
+    /// last line of an output that it gave up.
+    pub(crate) fn ended(self, missing: impl Into<String>) -> ParseError {
+        let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(shorten);
+        let (says, text) = match (last(self.stderr), last(self.stdout)) {
+            (Some(text), _) => ("stderr ends with", text),
+            (None, text) => ("the last line is", text.unwrap_or_default()),
+        };
+        ParseError::Ended {
+            stream: Stream::Stdout,
+            line: self.stdout.lines().count(),
+            missing: missing.into(),
+            says,
+            text,
+        }
+    }
+}
+
+fn lines(stream: Stream, text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.split_inclusive('\n').enumerate().map(move |(index, line)| {
+        let terminated = line.ends_with('\n');
+        Line { stream, number: index + 1, text: line.trim_end_matches(['\n', '\r']), terminated }
+    })
+}
+
+impl<'a> Line<'a> {
+    /// The error for this line.
+    pub(crate) fn expected(&self, expected: impl Into<String>) -> ParseError {
+        ParseError::Line {
+            stream: self.stream,
+            line: self.number,
+            text: shorten(self.text),
+            expected: expected.into(),
+        }
+    }
+
+    /// Refuses a line without a newline: its last number may be cut short.
+    pub(crate) fn whole(&self) -> Result<(), ParseError> {
+        if self.terminated { Ok(()) } else { Err(self.expected("a line that ends with a newline")) }
+    }
+
+    /// The number that `text`, a part of this line, says. Refuses what is not
+    /// finite or below 0: no benchmark measures that.
+    pub(crate) fn number(&self, text: &str, what: &str) -> Result<f64, ParseError> {
+        self.whole()?;
+        let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !text.is_empty();
+        text.parse()
+            .ok()
+            .filter(|value: &f64| digits && value.is_finite())
+            .ok_or_else(|| self.expected(format!("{what}, a number")))
+    }
+}
+
+/// At most 200 characters of a line, for messages.
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,1 @@
+//! Policy over the whole table, and what holds for every parser.
