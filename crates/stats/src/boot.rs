@@ -1,0 +1,140 @@
+//! The samples of one boot become one number.
+
+use serde::{Deserialize, Serialize};
+
+/// What sort of quantity the samples are, which decides how the samples of
+/// one boot become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Durations and mean latencies: the median of the logarithms.
+    Time,
+    /// Work by time: the harmonic mean, which is total work by total time
+    /// when every sample did the same work.
+    Rate,
+    /// Quantiles and extremes of a distribution: the median of the logarithms.
+    Quantile,
+    /// Events or bytes, zero allowed: the median of `ln(x + 1)`.
+    Count,
+}
+
+/// One boot's number, as it is shown and as it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct BootStatistic {
+    /// In the metric's unit.
+    pub value: f64,
+    /// Its natural logarithm; of `value + 1` for [`Kind::Count`].
+    pub log: f64,
+}
+
+/// Why the samples of a boot give no number.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum UnusableSamples {
+    /// There is no sample.
+    #[error("No samples")]
+    Empty,
+    /// A sample is infinite or not a number.
+    #[error("Sample {index} is {value}: not a finite number")]
+    NotFinite {
+        /// Its place, from 0.
+        index: usize,
+        /// The sample.
+        value: f64,
+    },
+    /// A sample has no logarithm. For [`Kind::Count`] zero is fine.
+    #[error("Sample {index} is {value}: too small for a ratio")]
+    NotPositive {
+        /// Its place, from 0.
+        index: usize,
+        /// The sample.
+        value: f64,
+    },
+}
+
+/// Reduces the samples of one boot to its number. The order of the samples
+/// does not matter, to the last bit.
+///
+/// # Errors
+/// [`UnusableSamples`] names the first sample that has no place in a ratio.
+pub fn boot_statistic(kind: Kind, samples: &[f64]) -> Result<BootStatistic, UnusableSamples> {
+    if samples.is_empty() {
+        return Err(UnusableSamples::Empty);
+    }
+    for (index, &value) in samples.iter().enumerate() {
+        if !value.is_finite() {
+            return Err(UnusableSamples::NotFinite { index, value });
+        }
+        // A subnormal number has too few digits left for a ratio.
+        let usable = match kind {
+            Kind::Count => value >= 0.0,
+            Kind::Time | Kind::Rate | Kind::Quantile => value >= f64::MIN_POSITIVE,
+        };
+        if !usable {
+            return Err(UnusableSamples::NotPositive { index, value });
+        }
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Ok(match kind {
+        Kind::Time | Kind::Quantile => {
+            let log = median_of_sorted(&sorted, f64::ln);
+            BootStatistic { value: log.exp(), log }
+        }
+        Kind::Rate => {
+            // Relative to the smallest rate, so that no sum overflows.
+            let smallest = sorted[0];
+            let mean = sorted.iter().map(|rate| smallest / rate).sum::<f64>() / sorted.len() as f64;
+            let log = smallest.ln() - mean.ln();
+            BootStatistic { value: log.exp(), log }
+        }
+        Kind::Count => {
+            let log = median_of_sorted(&sorted, f64::ln_1p);
+            BootStatistic { value: log.exp_m1(), log }
+        }
+    })
+}
+
+/// The median of `transform` over values that are sorted and not empty;
+/// `transform` is increasing.
+fn median_of_sorted(sorted: &[f64], transform: fn(f64) -> f64) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        transform(sorted[middle])
+    } else {
+        f64::midpoint(transform(sorted[middle - 1]), transform(sorted[middle]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_centre() {
+        let check = |kind, samples: &[f64], expected: f64| {
+            let found = boot_statistic(kind, samples).unwrap().value;
+            assert!((found - expected).abs() < 1e-9 * expected.max(1.0), "{kind:?}: {found}");
+        };
+        check(Kind::Time, &[3.0, 1.0, 100.0], 3.0);
+        check(Kind::Time, &[1.0, 4.0], 2.0);
+        // 60 km/h there, 30 km/h back: 40 km/h.
+        check(Kind::Rate, &[60.0, 30.0], 40.0);
+        check(Kind::Quantile, &[5.0], 5.0);
+        check(Kind::Count, &[0.0, 0.0, 7.0], 0.0);
+        check(Kind::Count, &[7.0, 9.0, 8.0], 8.0);
+        check(Kind::Rate, &[f64::MAX, f64::MAX], f64::MAX);
+    }
+
+    #[test]
+    fn samples_without_a_ratio_are_refused() {
+        let check = |kind, samples: &[f64], expected: &str| {
+            assert_eq!(boot_statistic(kind, samples).unwrap_err().to_string(), expected);
+        };
+        check(Kind::Time, &[], "No samples");
+        check(Kind::Time, &[1.0, 0.0], "Sample 1 is 0: too small for a ratio");
+        check(Kind::Rate, &[-1.0], "Sample 0 is -1: too small for a ratio");
+        check(Kind::Count, &[-1.0], "Sample 0 is -1: too small for a ratio");
+        check(Kind::Count, &[f64::NAN], "Sample 0 is NaN: not a finite number");
+        check(Kind::Quantile, &[1.0, f64::INFINITY], "Sample 1 is inf: not a finite number");
+    }
+}

@@ -1,0 +1,140 @@
+//! What the blocks of a comparison say.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Interval;
+
+/// Which direction of a metric is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less is better.
+    Lower,
+    /// More is better.
+    Higher,
+}
+
+/// What may be said about B against A.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// B is better: the interval lies wholly on the better side of 1.
+    BBetter,
+    /// B is worse: the interval lies wholly on the worse side of 1.
+    BWorse,
+    /// The interval holds 1.
+    NotDecided {
+        /// The relative difference that is not excluded: 0.08 says that B
+        /// differs from A by at most 8 %, as sure as the interval is.
+        at_most: f64,
+        /// Half the interval's width, on the log scale.
+        half_width: f64,
+        /// About how many more blocks make the interval as narrow as the
+        /// margin: `n (half_width / ln(1 + margin))^2 - n`.
+        more_blocks: u32,
+    },
+    /// Nothing may be said.
+    Invalid {
+        /// Why not, a short sentence without the final stop.
+        reason: String,
+    },
+}
+
+/// Something that whoever reads a judgement should know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Warning {
+    /// Student's t and the signed ranks disagree on whether there is a
+    /// difference: one or two blocks carry the verdict.
+    OutlierDriven,
+    /// All blocks gave the very same ratio: no noise to judge by.
+    NoVariance,
+    /// Fewer than five blocks: the interval leans on the normal distribution.
+    FewBlocks,
+    /// A variant differs from itself: the host is not as quiet as the
+    /// intervals assume, or this is the one false alarm in twenty.
+    AaAlarm,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutlierDriven => {
+                "outlier-driven: the signed ranks disagree with the t interval; look at the \
+                 single blocks, run more"
+            }
+            Self::NoVariance => {
+                "no variance: every block gave the same ratio; is the metric exact, or too coarse?"
+            }
+            Self::FewBlocks => "few blocks: run five or more for an interval to rely on",
+            Self::AaAlarm => {
+                "A/A alarm: the same configuration differs from itself; quieten the host, or \
+                 distrust differences of this size"
+            }
+        })
+    }
+}
+
+/// The robust second opinion on the ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HodgesLehmann {
+    /// Median of the pairwise geometric means of the blocks' ratios.
+    pub ratio: f64,
+    /// Exact signed-rank interval of the ratio; its level is the next possible
+    /// above the asked one, and absent where there are too few blocks (5 or
+    /// fewer for 95 %).
+    pub interval: Option<Interval>,
+}
+
+/// What an engine says about one comparison. Ratios are B by A.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// The verdict.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Geometric mean of the blocks' ratios; absent if no block can be used.
+    pub ratio: Option<f64>,
+    /// Interval of the ratio; absent with fewer than two blocks.
+    pub interval: Option<Interval>,
+    /// Two-sided p value of "there is no difference".
+    pub p: Option<f64>,
+    /// Blocks that were used.
+    pub blocks_used: u32,
+    /// The metric's better direction.
+    pub better: Better,
+    /// The smallest relative difference that matters to the reader.
+    pub margin: f64,
+    /// The robust second opinion.
+    pub hodges_lehmann: Option<HodgesLehmann>,
+    /// True if A and B are the same configuration under two names.
+    pub aa: bool,
+    /// What the reader should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Judgement {
+    /// A comparison about which nothing can be said.
+    #[must_use]
+    pub fn invalid(reason: impl Into<String>, better: Better, margin: f64, aa: bool) -> Self {
+        Self {
+            verdict: Verdict::Invalid { reason: reason.into() },
+            ratio: None,
+            interval: None,
+            p: None,
+            blocks_used: 0,
+            better,
+            margin,
+            hodges_lehmann: None,
+            aa,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// True if a variant seems to differ from itself.
+    #[must_use]
+    pub fn aa_alarm(&self) -> bool {
+        self.warnings.contains(&Warning::AaAlarm)
+    }
+}

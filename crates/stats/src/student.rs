@@ -1,0 +1,109 @@
+//! Student's t on the logarithms.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// An interval and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+    /// Two-sided confidence level, e.g. 0.95.
+    pub level: f64,
+}
+
+impl Interval {
+    /// True if `value` lies in the interval, ends included.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        self.lo <= value && value <= self.hi
+    }
+
+    /// Both ends through `transform`, which must be increasing.
+    #[must_use]
+    pub fn map(&self, transform: impl Fn(f64) -> f64) -> Self {
+        Self { lo: transform(self.lo), hi: transform(self.hi), level: self.level }
+    }
+}
+
+/// What Student's t says about the mean of some values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TTest {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation, n - 1 in the denominator.
+    pub sd: f64,
+    /// Interval for the mean.
+    pub interval: Interval,
+    /// Two-sided p value of "the mean is 0".
+    pub p: f64,
+}
+
+/// One-sample, two-sided t test of mean 0 with its interval at `level`.
+///
+/// None for fewer than two values, for values that are not finite and for a
+/// level outside (0, 1). Values without any variance give an interval without
+/// width, and p is 1 if they are all 0, else 0.
+#[must_use]
+pub fn t_test(values: &[f64], level: f64) -> Option<TTest> {
+    let finite = values.iter().all(|value| value.is_finite());
+    if values.len() < 2 || !finite || !(level > 0.0 && level < 1.0) {
+        return None;
+    }
+    // Sorted, so that the order of the values can't change the last bit.
+    let mut sorted = values.to_vec();
+    sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b)));
+    let n = sorted.len() as f64;
+    let mean = sorted.iter().sum::<f64>() / n;
+    let variance = sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let sd = variance.sqrt();
+    let standard_error = sd / n.sqrt();
+    let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
+    let half_width = t.inverse_cdf(f64::midpoint(1.0, level)) * standard_error;
+    let p = if standard_error > 0.0 {
+        (2.0 * t.cdf(-(mean / standard_error).abs())).min(1.0)
+    } else if mean == 0.0 {
+        1.0
+    } else {
+        0.0
+    };
+    let interval = Interval { lo: mean - half_width, hi: mean + half_width, level };
+    Some(TTest { mean, sd, interval, p })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Critical values from the usual printed tables (two-sided 95 %).
+    #[test]
+    fn quantiles_agree_with_the_printed_table() {
+        for (n, expected) in [(2, 12.706), (3, 4.303), (5, 2.776), (10, 2.262), (31, 2.042)] {
+            let values: Vec<f64> = (0..n).map(f64::from).collect();
+            let found = t_test(&values, 0.95).unwrap();
+            let half_width = (found.interval.hi - found.interval.lo) / 2.0;
+            let critical = half_width / (found.sd / f64::from(n).sqrt());
+            assert!((critical - expected).abs() < 1e-3, "n {n}: {critical}");
+        }
+    }
+
+    /// `t.test(c(.1, .2, .15, .3, .05))`: t = 3.7205, df = 4, p = 0.02049.
+    #[test]
+    fn p_agrees_with_r() {
+        let found = t_test(&[0.1, 0.2, 0.15, 0.3, 0.05], 0.95).unwrap();
+        assert!((found.mean - 0.16).abs() < 1e-12);
+        assert!((found.p - 0.0205).abs() < 5e-4, "{}", found.p);
+    }
+
+    #[test]
+    fn too_little_gives_nothing() {
+        assert_eq!(t_test(&[], 0.95), None);
+        assert_eq!(t_test(&[1.0], 0.95), None);
+        assert_eq!(t_test(&[1.0, f64::NAN], 0.95), None);
+        assert_eq!(t_test(&[1.0, 2.0], 1.0), None);
+        assert_eq!(t_test(&[0.0, 0.0], 0.95).unwrap().p, 1.0);
+        assert_eq!(t_test(&[0.5, 0.5], 0.95).unwrap().p, 0.0);
+    }
+}
