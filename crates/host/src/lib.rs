@@ -1,1 +1,11 @@
-//! To be filled.
+//! This machine, live: who owns which process, where threads may run, what
+//! counters say, load on the host, and host settings that roll back.
+//!
+//! What a host looks like is `topology`'s; how a VM is started is `guest`'s.
+//! Everything here reads and writes `/proc`, `/sys` and processes; nothing
+//! prints.
+
+pub mod affinity;
+pub mod owner;
+
+mod proc;
