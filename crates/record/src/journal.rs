@@ -66,7 +66,8 @@ pub enum Event {
 /// Which trial: the same key always names the same boot of the same plan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TrialKey {
-    /// Hash of plan, block, cell and attempt; 16 hexadecimal digits.
+    /// Hash of plan, block and cell; 16 hexadecimal digits. A trial that is
+    /// done again keeps it.
     pub id: String,
     /// Number of the block.
     pub block: u32,

@@ -38,6 +38,11 @@ pub struct Record {
     pub variant: String,
     /// Block number, from 0.
     pub block: u32,
+    /// Which attempt at the block, from 0.
+    pub attempt: u32,
+    /// False where the value takes no part in any comparison: its block was
+    /// not completed or was done again.
+    pub counted: bool,
     /// The trial's idempotent identity.
     pub trial: String,
     /// Position of the trial in the order in which trials were run, from 0.
