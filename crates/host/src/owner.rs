@@ -443,19 +443,21 @@ fn command_line(pid: u32) -> String {
 
 /// The mark in the environment of `pid`.
 fn read_mark(pid: u32) -> Option<Owner> {
+    let path = format!("/proc/{pid}/environ");
     let deadline = Instant::now() + EXEC_LIMIT;
-    let environ = loop {
-        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        // In the middle of `exec` both texts are empty for a moment.
-        let in_exec = || {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|text| text.is_empty())
-                && proc::stat(pid).is_some_and(|stat| !stat.kernel_thread && !stat.is_dead())
-        };
-        if !environ.is_empty() || Instant::now() > deadline || !in_exec() {
-            break environ;
+    let mut environ = fs::read(&path).ok()?;
+    while environ.is_empty() && Instant::now() < deadline {
+        // In the middle of `exec` this text and the command line are empty
+        // for a moment. A command line means that it is over, and that the
+        // environment, read after it, is complete.
+        let in_exec = fs::read(format!("/proc/{pid}/cmdline")).ok()?.is_empty()
+            && proc::stat(pid).is_some_and(|stat| !stat.kernel_thread && !stat.is_dead());
+        environ = fs::read(&path).ok()?;
+        if !in_exec {
+            break;
         }
         std::thread::yield_now();
-    };
+    }
     let mark = parse_mark(&environ)?;
     Some(Owner { pid_namespace: pid_namespace(&pid.to_string()), ..mark })
 }
