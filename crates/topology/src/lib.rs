@@ -4,8 +4,8 @@
 //! This crate is pure. It owns the model ([`Host`], also the versioned *host
 //! format* that `vmlab host --json` writes), sets of pCPU numbers
 //! ([`PcpuSet`]), and the reader that turns a sysfs and procfs tree into the
-//! model (`sysfs::read_host`). The tree itself comes through
-//! `sysfs::Tree`, so a live machine, a saved folder and a tree made by a test
+//! model ([`sysfs::read_host`]). The tree itself comes through
+//! [`sysfs::Tree`], so a live machine, a saved folder and a tree made by a test
 //! are the same to the reader.
 //!
 //! What is not here: touching files (`host`), drawing (`report`), deciding
@@ -13,6 +13,7 @@
 
 mod host;
 mod pcpu_set;
+pub mod sysfs;
 
 pub use host::{
     Cache, CacheKind, CoreKind, Cpuidle, FormatName, FormatVersion, FrequencyPolicy, HOST_FORMAT,
