@@ -1,0 +1,122 @@
+//! Whether a host can hold a VM.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use topology::Host;
+
+use crate::{Accel, VmSpec, defaults};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It works, but hardly as meant.
+    Warning,
+    /// It can't work.
+    Error,
+}
+
+/// Something about a VM that the reader should know before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The field, as studies write it.
+    pub field: String,
+    /// What is wrong with which value, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Finding {
+    pub(crate) fn error(field: &str, message: String) -> Self {
+        Self { severity: Severity::Error, field: field.to_owned(), message }
+    }
+
+    pub(crate) fn warning(field: &str, message: String) -> Self {
+        Self { severity: Severity::Warning, field: field.to_owned(), message }
+    }
+}
+
+/// What is wrong with running this VM on this host, errors first. What the
+/// host's description does not know is not complained about.
+///
+/// What QEMU itself refuses is [`crate::qemu::check`]'s business.
+#[must_use]
+pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    check_pins(spec, host, &mut findings);
+    check_memory(spec, host, &mut findings);
+    let online = host.online().len();
+    if online > 0 && spec.vcpus() as usize > online {
+        let vcpus = spec.vcpus();
+        let consequence = match spec.accel {
+            Accel::Kvm => "more than KVM recommends",
+            Accel::Tcg => "they take turns",
+        };
+        findings.push(Finding::warning(
+            "vcpus",
+            format!("vcpus {vcpus} on a host with {online} online pCPUs: {consequence}"),
+        ));
+    }
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
+}
+
+fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+    let vcpus = spec.pins.vcpus.iter().map(|(vcpu, pcpus)| ("pins", format!("vCPU {vcpu}"), pcpus));
+    let emulator = spec
+        .pins
+        .emulator
+        .iter()
+        .map(|pcpus| ("emulator_pin", "the emulator thread".to_owned(), pcpus));
+    if host.pcpus.is_empty() {
+        return;
+    }
+    let online = host.online();
+    for (field, thread, pcpus) in vcpus.chain(emulator) {
+        for pcpu in pcpus {
+            let wrong = match host.pcpu(pcpu) {
+                None => format!("which this host does not have (online: {online})"),
+                Some(found) if !found.online => "which is offline".to_owned(),
+                Some(_) if host.allowed.as_ref().is_some_and(|all| !all.contains(pcpu)) => {
+                    "which this process may not use (cpuset or affinity)".to_owned()
+                }
+                Some(_) => continue,
+            };
+            let message = format!("{field} \"{pcpus}\" puts {thread} on pCPU {pcpu}, {wrong}");
+            findings.push(Finding::error(field, message));
+        }
+    }
+}
+
+fn check_memory(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+    let memory_mib = spec.memory_mib;
+    let mib = |bytes: u64| bytes >> 20;
+    if let Some(total) = host.memory_bytes.map(mib)
+        && memory_mib > total
+    {
+        let message = format!("memory_mib {memory_mib} is more than this host has: {total} MiB");
+        findings.push(Finding::error("memory_mib", message));
+    } else if let Some(available) = host.available_bytes.map(mib)
+        && memory_mib > available
+    {
+        let message = format!(
+            "memory_mib {memory_mib} is more than this host has available: {available} MiB; the \
+             guest may be killed when it touches it all"
+        );
+        findings.push(Finding::warning("memory_mib", message));
+    }
+    let little = defaults::LITTLE_MEMORY_MIB;
+    if memory_mib < little {
+        let message =
+            format!("memory_mib {memory_mib} is little: a Debian guest needs {little} to get up");
+        findings.push(Finding::warning("memory_mib", message));
+    }
+}

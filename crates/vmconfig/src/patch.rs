@@ -1,0 +1,330 @@
+//! What people write of a VM: everything optional, laid over each other, then
+//! completed by the defaults.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use topology::PcpuSet;
+
+use crate::{
+    Accel, Arch, Boot, DiskFormat, GuestTopology, InvalidVm, Pins, VcpuPins, VmSettings, VmSpec,
+    defaults,
+};
+
+/// A part of a VM's description: a study's `[vm]` table, or what a variant
+/// changes of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VmPatch {
+    /// Number of vCPUs. Alone, they are the cores of one socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
+    /// How the guest sees its vCPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyPatch>,
+    /// Where the vCPUs run; replaces the base's pins as a whole, `[]` takes
+    /// them away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pins: Option<VcpuPins>,
+    /// Where QEMU's other threads run; `""` takes the base's pin away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulator_pin: Option<PcpuSet>,
+    /// Guest memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// QEMU's CPU model with its features: `host,-hypervisor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// QEMU's machine type, with its properties if wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Who executes the guest's instructions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accel: Option<AccelChoice>,
+    /// What it boots: `builtin:NAME`, or the path of a qcow2 or raw image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// Kernel parameters, separated by white space; appended to the base's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cmdline: Option<String>,
+    /// Arguments for QEMU, one each; appended to the base's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extra_args: Vec<String>,
+}
+
+/// Levels of the guest's topology; see [`GuestTopology`]. A level that isn't
+/// written is 1, except that the cores follow from `vcpus` if they can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopologyPatch {
+    /// Sockets of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<u32>,
+    /// Dies in a socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dies: Option<u32>,
+    /// Clusters in a die.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<u32>,
+    /// Cores in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// Threads in a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+}
+
+/// Who shall execute the guest's instructions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccelChoice {
+    /// KVM where it is usable, else TCG.
+    #[default]
+    Auto,
+    /// KVM or nothing.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+/// What to boot, as people name it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Image {
+    /// An image that vmlab builds itself, by name: `debian-12`.
+    Builtin(String),
+    /// A disk image of the user's own.
+    File(PathBuf),
+}
+
+/// Why a text names no image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Not an image: {0:?}; write \"builtin:NAME\" or the path of a qcow2 or raw image")]
+pub struct ParseImageError(String);
+
+/// What a patch is completed with, beside the [`defaults`].
+#[derive(Debug, Clone)]
+pub struct Resolve<'a> {
+    /// The VM's name: its variant's.
+    pub name: &'a str,
+    /// The guest's architecture.
+    pub arch: Arch,
+    /// What [`AccelChoice::Auto`] means on this host.
+    pub auto_accel: Accel,
+    /// What the patch's image is, once it is there; see [`VmPatch::image`].
+    pub boot: Boot,
+}
+
+/// Why a patch gives no VM. `field()` names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// `vcpus` is 0.
+    #[error("vcpus is 0: a VM has at least 1")]
+    NoVcpus,
+    /// The topology does not make that many vCPUs.
+    #[error("vcpus is {vcpus}, but topology {topology} makes {}", topology.vcpus())]
+    Product {
+        /// The vCPUs asked for.
+        vcpus: u32,
+        /// The topology asked for.
+        topology: GuestTopology,
+    },
+    /// No number of cores makes that many vCPUs.
+    #[error("vcpus {vcpus} can't be shared evenly among topology {topology}; write its cores too")]
+    Uneven {
+        /// The vCPUs asked for.
+        vcpus: u32,
+        /// The topology with one core.
+        topology: GuestTopology,
+    },
+    /// The completed VM can't be.
+    #[error(transparent)]
+    Invalid(#[from] InvalidVm),
+}
+
+impl ResolveError {
+    /// The field at fault, as studies write it.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::NoVcpus | Self::Product { .. } | Self::Uneven { .. } => "vcpus",
+            Self::Invalid(error) => error.field(),
+        }
+    }
+}
+
+impl VmPatch {
+    /// The keys that a patch may have, for near matches of mistyped ones.
+    pub const KEYS: &'static [&'static str] = &[
+        "vcpus",
+        "topology",
+        "pins",
+        "emulator_pin",
+        "memory_mib",
+        "cpu_model",
+        "machine",
+        "accel",
+        "image",
+        "kernel_cmdline",
+        "extra_args",
+    ];
+
+    /// This patch with `over` laid over it. What `over` says holds; arguments
+    /// and kernel parameters are appended. `vcpus` and `topology` belong
+    /// together: if `over` has either, this patch's are both forgotten.
+    #[must_use]
+    pub fn overlay(&self, over: &Self) -> Self {
+        let (base, over) = (self.clone(), over.clone());
+        let (vcpus, topology) = match (over.vcpus, over.topology) {
+            (None, None) => (base.vcpus, base.topology),
+            both => both,
+        };
+        let kernel_cmdline = match (base.kernel_cmdline, over.kernel_cmdline) {
+            (Some(base), Some(over)) => Some(format!("{base} {over}")),
+            (base, over) => over.or(base),
+        };
+        Self {
+            vcpus,
+            topology,
+            pins: over.pins.or(base.pins),
+            emulator_pin: over.emulator_pin.or(base.emulator_pin),
+            memory_mib: over.memory_mib.or(base.memory_mib),
+            cpu_model: over.cpu_model.or(base.cpu_model),
+            machine: over.machine.or(base.machine),
+            accel: over.accel.or(base.accel),
+            image: over.image.or(base.image),
+            kernel_cmdline,
+            extra_args: [base.extra_args, over.extra_args].concat(),
+        }
+    }
+
+    /// What it boots, the default included.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        self.image.clone().unwrap_or_else(|| {
+            let name = defaults::IMAGE.trim_start_matches(BUILTIN);
+            Image::Builtin(name.to_owned())
+        })
+    }
+
+    /// Who executes the guest's instructions, the default included.
+    #[must_use]
+    pub fn accel(&self, auto: Accel) -> Accel {
+        match self.accel.unwrap_or_default() {
+            AccelChoice::Auto => auto,
+            AccelChoice::Kvm => Accel::Kvm,
+            AccelChoice::Tcg => Accel::Tcg,
+        }
+    }
+
+    /// The guest's topology, the default included.
+    ///
+    /// # Errors
+    /// [`ResolveError`] if `vcpus` and `topology` contradict each other.
+    pub fn topology(&self) -> Result<GuestTopology, ResolveError> {
+        if self.vcpus == Some(0) {
+            return Err(ResolveError::NoVcpus);
+        }
+        let patch = self.topology.unwrap_or_default();
+        let level = |count: Option<u32>| count.unwrap_or(1);
+        let topology = GuestTopology {
+            sockets: level(patch.sockets),
+            dies: level(patch.dies),
+            clusters: level(patch.clusters),
+            cores: level(patch.cores),
+            threads: level(patch.threads),
+        };
+        let Some(vcpus) = self.vcpus.or(self.topology.is_none().then_some(defaults::VCPUS)) else {
+            return Ok(topology);
+        };
+        match patch.cores {
+            Some(_) if topology.vcpus() != vcpus => Err(ResolveError::Product { vcpus, topology }),
+            Some(_) => Ok(topology),
+            // A level of 0 is left for the constructor to name.
+            None if topology.vcpus() == 0 => Ok(topology),
+            None if vcpus.is_multiple_of(topology.vcpus()) => {
+                Ok(GuestTopology { cores: vcpus / topology.vcpus(), ..topology })
+            }
+            None => Err(ResolveError::Uneven { vcpus, topology }),
+        }
+    }
+
+    /// The VM that this patch describes.
+    ///
+    /// # Errors
+    /// [`ResolveError`] names the field that can't be, and its value.
+    pub fn resolve(&self, with: &Resolve<'_>) -> Result<VmSpec, ResolveError> {
+        let accel = self.accel(with.auto_accel);
+        let words = |text: &Option<String>| {
+            text.iter().flat_map(|text| text.split_ascii_whitespace()).map(str::to_owned).collect()
+        };
+        let settings = VmSettings {
+            name: with.name.to_owned(),
+            arch: with.arch,
+            machine: self.machine.clone().unwrap_or_else(|| defaults::machine(with.arch).into()),
+            accel,
+            cpu_model: self.cpu_model.clone().unwrap_or_else(|| defaults::cpu_model(accel).into()),
+            topology: self.topology()?,
+            memory_mib: self.memory_mib.unwrap_or(defaults::MEMORY_MIB),
+            pins: Pins {
+                vcpus: self.pins.clone().unwrap_or_default(),
+                emulator: self.emulator_pin.clone().filter(|pcpus| !pcpus.is_empty()),
+            },
+            boot: with.boot.clone(),
+            kernel_cmdline: words(&self.kernel_cmdline),
+            extra_args: self.extra_args.clone(),
+        };
+        Ok(VmSpec::new(settings)?)
+    }
+}
+
+const BUILTIN: &str = "builtin:";
+
+impl FromStr for Image {
+    type Err = ParseImageError;
+
+    fn from_str(text: &str) -> Result<Self, ParseImageError> {
+        match text.strip_prefix(BUILTIN) {
+            Some("") => Err(ParseImageError(text.to_owned())),
+            Some(name) => Ok(Self::Builtin(name.to_owned())),
+            None if text.trim().is_empty() => Err(ParseImageError(text.to_owned())),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl TryFrom<String> for Image {
+    type Error = ParseImageError;
+
+    fn try_from(text: String) -> Result<Self, ParseImageError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin(name) => write!(f, "{BUILTIN}{name}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl From<Image> for String {
+    fn from(image: Image) -> Self {
+        image.to_string()
+    }
+}
+
+impl DiskFormat {
+    /// The format of an image by how its file begins: qcow2 has a magic
+    /// number, all else is raw.
+    ///
+    /// Source: QEMU `docs/interop/qcow2.txt`.
+    #[must_use]
+    pub fn of_beginning(bytes: &[u8]) -> Self {
+        if bytes.starts_with(b"QFI\xfb") { Self::Qcow2 } else { Self::Raw }
+    }
+}

@@ -1,0 +1,250 @@
+//! QEMU's command line.
+//!
+//! Source: QEMU's manual page, checked against QEMU 7.2; what differs between
+//! versions is asked of [`Capabilities`].
+
+mod capabilities;
+mod lines;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use capabilities::{Capabilities, UnusableVersion, Version};
+
+use crate::{Boot, Finding, GuestTopology, VmSpec};
+
+/// The files through which a VM is talked to. Whoever starts QEMU listens on
+/// the sockets and QEMU connects, so there is no moment at which a socket is
+/// not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channels {
+    /// QEMU's monitor protocol (QMP).
+    pub qmp_socket: PathBuf,
+    /// The guest agent, virtio-serial port `org.qemu.guest_agent.0`.
+    pub agent_socket: PathBuf,
+    /// A line for every command that ended in the guest, virtio-serial port
+    /// `org.vmlab.done.0`. Guests without that service ignore it.
+    pub done_socket: PathBuf,
+    /// What the guest prints on its first serial port; appended to.
+    pub console_log: PathBuf,
+}
+
+/// Arguments for QEMU, and what they can't say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emitted {
+    /// The arguments, without the program.
+    pub args: Vec<String>,
+    /// What the VM is besides.
+    pub losses: Vec<Loss>,
+    /// Where in `args` each option begins.
+    starts: Vec<usize>,
+}
+
+/// Something that a format can't say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The field, with its value.
+    pub what: String,
+    /// Why not, and who sees to it instead.
+    pub why: String,
+}
+
+impl Emitted {
+    /// One option with its value a line, quoted for a shell: joined by
+    /// backslash and line feed after the program's name, they start the VM.
+    #[must_use]
+    pub fn option_lines(&self) -> Vec<String> {
+        let ends = self.starts.iter().skip(1).copied().chain([self.args.len()]);
+        self.starts
+            .iter()
+            .zip(ends)
+            .map(|(&start, end)| lines::join(&self.args[start..end]))
+            .collect()
+    }
+
+    /// Adds an option and its value, if it takes one.
+    fn push(&mut self, option: &str, value: Option<String>) {
+        self.starts.push(self.args.len());
+        self.args.push(option.to_owned());
+        self.args.extend(value);
+    }
+
+    fn option(&mut self, option: &str, value: impl Into<String>) {
+        self.push(option, Some(value.into()));
+    }
+
+    fn flag(&mut self, option: &str) {
+        self.push(option, None);
+    }
+}
+
+/// The arguments that start this VM.
+///
+/// Never fails: what QEMU refuses is emitted as asked, and [`check`] tells.
+#[must_use]
+pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> Emitted {
+    let mut emitted = Emitted { args: Vec::new(), losses: losses(spec), starts: Vec::new() };
+    emitted.option("-name", format!("guest={},debug-threads=on", escape(&spec.name)));
+    for bare in ["-no-user-config", "-nodefaults", "-no-reboot"] {
+        emitted.flag(bare);
+    }
+    for nothing in ["-display", "-vga", "-nic"] {
+        emitted.option(nothing, "none");
+    }
+    emitted.option("-machine", spec.machine.clone());
+    emitted.option("-accel", spec.accel.name());
+    emitted.option("-cpu", spec.cpu_model.clone());
+    emitted.option("-smp", smp(spec, capabilities));
+    emitted.option("-m", format!("{}M", spec.memory_mib));
+    boot(spec, &mut emitted);
+    channel_args(channels, &mut emitted);
+    for argument in &spec.extra_args {
+        // What does not look like an option belongs to the one before it.
+        if argument.starts_with('-') || emitted.starts.is_empty() {
+            emitted.flag(argument);
+        } else {
+            emitted.args.push(argument.clone());
+        }
+    }
+    emitted
+}
+
+/// What QEMU of this version will refuse about the VM.
+///
+/// Source: the limits of `hw/i386/pc_q35.c`, `pc_piix.c`, `x86-common.c` and
+/// `hw/arm/virt.c`; those of 7.2 are held by a test against the real one.
+#[must_use]
+pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Capabilities { version, .. } = capabilities;
+    let (vcpus, topology, machine) = (spec.vcpus(), spec.topology, spec.machine_type());
+    for (level, count) in topology.levels() {
+        if count > 1 && !capabilities.takes_level(spec.arch, machine, level) {
+            let message = format!(
+                "topology {topology} has {count} {level}, which machine {machine:?} of QEMU \
+                 {version} does not have: write {level} = 1"
+            );
+            findings.push(Finding::error("topology", message));
+        }
+    }
+    let greatest = capabilities.max_vcpus(machine);
+    if let Some(greatest) = greatest
+        && vcpus > greatest
+    {
+        let message = format!(
+            "vcpus {vcpus} is more than machine {machine:?} of QEMU {version} takes: {greatest}"
+        );
+        findings.push(Finding::error("vcpus", message));
+    } else if let Some(greatest) = capabilities.max_apic_ids(spec.arch, spec.accel)
+        && let needed = apic_ids(&topology)
+        && needed > u64::from(greatest)
+    {
+        let message = format!(
+            "vcpus {vcpus} ({topology}) need {needed} APIC ids, but accel tcg of QEMU {version} \
+             has {greatest}: take fewer vCPUs, accel kvm, or QEMU 9.0"
+        );
+        findings.push(Finding::error("vcpus", message));
+    }
+    for (what, path) in spec.boot.files() {
+        if path.to_str().is_none() {
+            let message = format!("image: the path of the {what}, {path:?}, is not UTF-8");
+            findings.push(Finding::error("image", message));
+        }
+    }
+    findings
+}
+
+/// APIC ids that the vCPUs span: each level takes whole bits, so a topology
+/// that isn't made of powers of 2 leaves gaps.
+///
+/// Source: Intel SDM volume 3, "Hierarchical Mapping of Shared Resources".
+fn apic_ids(topology: &GuestTopology) -> u64 {
+    let inner = [topology.dies, topology.clusters, topology.cores, topology.threads];
+    let last = inner.iter().fold(u64::from(topology.sockets) - 1, |id, &count| {
+        let bits = u32::BITS - (count - 1).leading_zeros();
+        (id << bits) | u64::from(count - 1)
+    });
+    last + 1
+}
+
+fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
+    let mut text = spec.vcpus().to_string();
+    for (level, count) in spec.topology.levels() {
+        if count > 1 || capabilities.takes_level(spec.arch, spec.machine_type(), level) {
+            text.push_str(&format!(",{level}={count}"));
+        }
+    }
+    text
+}
+
+fn boot(spec: &VmSpec, emitted: &mut Emitted) {
+    match &spec.boot {
+        Boot::Direct { kernel, initrd, root_image, .. } => {
+            emitted.option("-kernel", kernel.to_string_lossy());
+            emitted.option("-initrd", initrd.to_string_lossy());
+            emitted.option("-append", spec.kernel_parameters().join(" "));
+            let file = escape_path(root_image);
+            emitted.option(
+                "-drive",
+                format!(
+                    "file={file},if=none,id=root,format=raw,readonly=on,cache=writeback,aio=threads"
+                ),
+            );
+            emitted.option("-device", "virtio-blk-pci,drive=root,serial=vmlab-root");
+        }
+        Boot::Disk { image, format } => {
+            let (file, format) = (escape_path(image), format.name());
+            // Writes go to a temporary file that nobody will read again, so
+            // there is nothing to flush for.
+            emitted.option(
+                "-drive",
+                format!("file={file},if=none,id=root,format={format},snapshot=on,cache=unsafe"),
+            );
+            emitted.option("-device", "virtio-blk-pci,drive=root,bootindex=1");
+        }
+    }
+}
+
+fn channel_args(channels: &Channels, emitted: &mut Emitted) {
+    let socket =
+        |id: &str, path: &Path| format!("socket,id={id},path={},server=off", escape_path(path));
+    emitted.option("-chardev", socket("qmp", &channels.qmp_socket));
+    emitted.option("-mon", "chardev=qmp,mode=control");
+    emitted.option("-device", "virtio-serial-pci,id=vserial");
+    let ports = [
+        ("agent", &channels.agent_socket, "org.qemu.guest_agent.0"),
+        ("done", &channels.done_socket, "org.vmlab.done.0"),
+    ];
+    for (number, (id, path, name)) in (1..).zip(ports) {
+        emitted.option("-chardev", socket(id, path));
+        emitted.option(
+            "-device",
+            format!("virtserialport,bus=vserial.0,nr={number},chardev={id},id={id},name={name}"),
+        );
+    }
+    let console = escape_path(&channels.console_log);
+    emitted.option("-chardev", format!("file,id=console,path={console},append=on"));
+    emitted.option("-serial", "chardev:console");
+    emitted.option("-device", "pvpanic-pci");
+}
+
+fn losses(spec: &VmSpec) -> Vec<Loss> {
+    let why = "QEMU's command line can't pin threads; vmlab sets their affinity when they run";
+    let vcpus = spec.pins.vcpus.iter().map(|(vcpu, pcpus)| format!("vCPU {vcpu} on pCPU {pcpus}"));
+    let emulator =
+        spec.pins.emulator.iter().map(|pcpus| format!("emulator thread on pCPU {pcpus}"));
+    vcpus.chain(emulator).map(|what| Loss { what, why: why.to_owned() }).collect()
+}
+
+/// A value for QEMU's `key=value,...` syntax, in which a comma is said twice.
+fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+fn escape_path(path: &Path) -> String {
+    escape(&path.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,16 @@
+//! Arguments as a shell takes them.
+
+/// The arguments as words of a POSIX shell, separated by spaces.
+pub(super) fn join(args: &[String]) -> String {
+    args.iter().map(|arg| quote(arg)).collect::<Vec<_>>().join(" ")
+}
+
+/// Quoted only if a shell would take the plain text for something else.
+fn quote(arg: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !arg.is_empty() && arg.chars().all(plain) {
+        arg.to_owned()
+    } else {
+        format!("'{}'", arg.replace('\'', r"'\''"))
+    }
+}

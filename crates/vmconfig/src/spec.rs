@@ -1,0 +1,486 @@
+//! The VM itself and its invariants.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Pins;
+
+/// The guest's architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arch {
+    /// 64-bit x86, `qemu-system-x86_64`.
+    X86_64,
+    /// 64-bit Arm, `qemu-system-aarch64`.
+    Aarch64,
+}
+
+impl Arch {
+    /// Its name as the kernel and QEMU write it: `x86_64`, `aarch64`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+
+    /// The architecture with that name, if VMs of it are known.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::X86_64, Self::Aarch64].into_iter().find(|arch| arch.name() == name)
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// The processor, through the kernel's KVM.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+impl Accel {
+    /// QEMU's name for it: `kvm`, `tcg`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+impl fmt::Display for Accel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How the guest sees its vCPUs. Every level counts what one unit of the level
+/// above holds, so the vCPUs are the product.
+///
+/// Source: QEMU's manual page, option `-smp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct GuestTopology {
+    /// Sockets of the machine.
+    pub sockets: u32,
+    /// Dies in a socket (x86).
+    pub dies: u32,
+    /// Clusters in a die (Arm).
+    pub clusters: u32,
+    /// Cores in a cluster.
+    pub cores: u32,
+    /// Threads in a core.
+    pub threads: u32,
+}
+
+impl GuestTopology {
+    /// One socket with so many cores of one thread.
+    #[must_use]
+    pub fn of_cores(cores: u32) -> Self {
+        Self { sockets: 1, dies: 1, clusters: 1, cores, threads: 1 }
+    }
+
+    /// Number of vCPUs: the product of the levels, or the greatest number
+    /// there is if it would be greater.
+    #[must_use]
+    pub fn vcpus(&self) -> u32 {
+        self.levels().iter().fold(1, |product: u32, (_, count)| product.saturating_mul(*count))
+    }
+
+    /// The levels with their names, outermost first.
+    #[must_use]
+    pub fn levels(&self) -> [(&'static str, u32); 5] {
+        [
+            ("sockets", self.sockets),
+            ("dies", self.dies),
+            ("clusters", self.clusters),
+            ("cores", self.cores),
+            ("threads", self.threads),
+        ]
+    }
+}
+
+impl fmt::Display for GuestTopology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels = self.levels().map(|(name, count)| format!("{name}={count}"));
+        f.write_str(&levels.join(","))
+    }
+}
+
+/// Format of a disk image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskFormat {
+    /// QEMU's own format.
+    Qcow2,
+    /// Sectors as they are.
+    Raw,
+}
+
+impl DiskFormat {
+    /// QEMU's name for it: `qcow2`, `raw`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qcow2 => "qcow2",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// What the VM boots. Images are never written to: all that a guest writes is
+/// gone when it ends, so that every boot starts from the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Boot {
+    /// A kernel that QEMU loads itself.
+    Direct {
+        /// The kernel's image.
+        kernel: PathBuf,
+        /// The initial RAM disk.
+        initrd: PathBuf,
+        /// Raw image of the root file system, attached read-only as the first
+        /// virtio disk (`/dev/vda`).
+        root_image: PathBuf,
+        /// The kernel parameters that this image needs, one each.
+        cmdline: Vec<String>,
+    },
+    /// A disk with a boot loader.
+    Disk {
+        /// The image.
+        image: PathBuf,
+        /// Its format.
+        format: DiskFormat,
+    },
+}
+
+impl Boot {
+    /// The files that it needs, with what they are.
+    #[must_use]
+    pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
+        match self {
+            Self::Direct { kernel, initrd, root_image, .. } => {
+                vec![("kernel", kernel), ("initrd", initrd), ("root image", root_image)]
+            }
+            Self::Disk { image, .. } => vec![("image", image)],
+        }
+    }
+}
+
+/// Everything that describes a VM, not yet checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmSettings {
+    /// The VM's name: its variant's.
+    pub name: String,
+    /// The guest's architecture.
+    pub arch: Arch,
+    /// QEMU's machine type, with its properties if there are any: `q35`,
+    /// `q35,hpet=off`.
+    pub machine: String,
+    /// Who executes the guest's instructions.
+    pub accel: Accel,
+    /// QEMU's CPU model with its features: `host`, `max`, `host,-hypervisor`.
+    pub cpu_model: String,
+    /// vCPUs and how the guest sees them.
+    pub topology: GuestTopology,
+    /// Guest memory.
+    pub memory_mib: u64,
+    /// Where QEMU's threads run.
+    pub pins: Pins,
+    /// What it boots.
+    pub boot: Boot,
+    /// Kernel parameters beside those that the image needs, one each.
+    pub kernel_cmdline: Vec<String>,
+    /// Arguments for QEMU beside those made from all the above.
+    pub extra_args: Vec<String>,
+}
+
+/// A VM whose description holds together: fields are read as those of
+/// [`VmSettings`], and there is no way to change one.
+///
+/// Invariants: every level of the topology is at least 1 and their product
+/// fits; there is memory; pins name vCPUs that exist and no empty set; no text
+/// has control characters; the kernel parameters and `-cpu host` have somebody
+/// to take them; `extra_args` do not contradict the fields.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "VmSettings", into = "VmSettings")]
+pub struct VmSpec(VmSettings);
+
+/// Why a VM can't be. `field()` names the field as studies write it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidVm {
+    /// A text is empty that must not be.
+    #[error("{field} is empty")]
+    Empty {
+        /// The field.
+        field: &'static str,
+    },
+    /// A text holds a line feed, a NUL or another control character.
+    #[error("{field} {value:?} holds a control character")]
+    ControlCharacter {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A level of the topology is 0.
+    #[error("topology {topology} has 0 {level}: every level is at least 1")]
+    EmptyLevel {
+        /// The topology.
+        topology: GuestTopology,
+        /// The level's name.
+        level: &'static str,
+    },
+    /// More vCPUs than any machine of QEMU takes.
+    #[error("topology {topology} makes more than {} vCPUs", MAX_VCPUS)]
+    TooManyVcpus {
+        /// The topology.
+        topology: GuestTopology,
+    },
+    /// No memory.
+    #[error("memory_mib is 0: a guest needs memory")]
+    NoMemory,
+    /// More memory than a machine can address.
+    #[error("memory_mib {value} is more than {} (1 PiB)", MAX_MEMORY_MIB)]
+    TooMuchMemory {
+        /// The memory asked for.
+        value: u64,
+    },
+    /// A pin for a vCPU that isn't there.
+    #[error("pins name vCPU {vcpu}, but the VM has {}", count_vcpus(*vcpus))]
+    NoSuchVcpu {
+        /// The vCPU.
+        vcpu: u32,
+        /// How many there are.
+        vcpus: u32,
+    },
+    /// A pin to no pCPU at all.
+    #[error("{field} pins {thread} to no pCPU: leave it out to let it run anywhere")]
+    EmptyPin {
+        /// `pins` or `emulator_pin`.
+        field: &'static str,
+        /// Which thread.
+        thread: String,
+    },
+    /// `-cpu host` needs hardware acceleration.
+    #[error("cpu_model {value:?} needs accel kvm; tcg takes \"max\" or a named model")]
+    HostModelWithoutKvm {
+        /// The CPU model.
+        value: String,
+    },
+    /// Kernel parameters for an image that boots by its own loader.
+    #[error(
+        "kernel_cmdline {value:?} can't be passed to a disk image, which boots by its own loader: \
+         set it there"
+    )]
+    CmdlineWithoutKernel {
+        /// The parameters.
+        value: String,
+    },
+    /// A text has white space where it would be taken for two.
+    #[error("{field} {value:?} holds white space")]
+    WhiteSpace {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// An extra argument that contradicts a field, or takes the VM away from
+    /// whoever started it.
+    #[error("extra_args holds {argument:?}: {instead}")]
+    ReservedArgument {
+        /// The argument.
+        argument: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+}
+
+/// More than any machine type of QEMU takes (4096, q35 since 9.0).
+pub(crate) const MAX_VCPUS: u32 = 4096;
+/// 50 bits of address, in MiB.
+const MAX_MEMORY_MIB: u64 = 1 << 30;
+
+/// QEMU options that can't be extra arguments, and what to do instead.
+const RESERVED: &[(&str, &str)] = &[
+    ("-smp", "write vcpus or topology"),
+    ("-m", "write memory_mib"),
+    ("-machine", "write machine"),
+    ("-M", "write machine"),
+    ("-accel", "write accel"),
+    ("-enable-kvm", "write accel = \"kvm\""),
+    ("-cpu", "write cpu_model"),
+    ("-kernel", "write image"),
+    ("-initrd", "write image"),
+    ("-append", "write kernel_cmdline"),
+    ("-name", "a VM is named after its variant"),
+    ("-daemonize", "the VM would be left behind when the run ends"),
+    ("-S", "the guest would never start"),
+    ("-incoming", "the guest would never start"),
+    ("-no-shutdown", "the VM would be left behind when the guest ends"),
+];
+
+impl VmSpec {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// [`InvalidVm`] names the first field that can't be, and its value.
+    pub fn new(settings: VmSettings) -> Result<Self, InvalidVm> {
+        check_texts(&settings)?;
+        let VmSettings { topology, pins, boot, .. } = &settings;
+        if let Some((level, _)) = topology.levels().into_iter().find(|(_, count)| *count == 0) {
+            return Err(InvalidVm::EmptyLevel { topology: *topology, level });
+        }
+        let vcpus = topology.vcpus();
+        if vcpus > MAX_VCPUS {
+            return Err(InvalidVm::TooManyVcpus { topology: *topology });
+        }
+        match settings.memory_mib {
+            0 => return Err(InvalidVm::NoMemory),
+            value if value > MAX_MEMORY_MIB => return Err(InvalidVm::TooMuchMemory { value }),
+            _ => {}
+        }
+        if let Some(&vcpu) = pins.vcpus.keys().find(|vcpu| **vcpu >= vcpus) {
+            return Err(InvalidVm::NoSuchVcpu { vcpu, vcpus });
+        }
+        if let Some((vcpu, _)) = pins.vcpus.iter().find(|(_, pcpus)| pcpus.is_empty()) {
+            return Err(InvalidVm::EmptyPin { field: "pins", thread: format!("vCPU {vcpu}") });
+        }
+        if pins.emulator.as_ref().is_some_and(topology::PcpuSet::is_empty) {
+            let thread = "the emulator thread".to_owned();
+            return Err(InvalidVm::EmptyPin { field: "emulator_pin", thread });
+        }
+        if settings.accel == Accel::Tcg && settings.cpu_model.split(',').next() == Some("host") {
+            return Err(InvalidVm::HostModelWithoutKvm { value: settings.cpu_model });
+        }
+        if matches!(boot, Boot::Disk { .. }) && !settings.kernel_cmdline.is_empty() {
+            let value = settings.kernel_cmdline.join(" ");
+            return Err(InvalidVm::CmdlineWithoutKernel { value });
+        }
+        for argument in &settings.extra_args {
+            // QEMU takes every option with one dash or with two.
+            let option = argument.strip_prefix('-').filter(|rest| rest.starts_with('-'));
+            let option = option.unwrap_or(argument);
+            if let Some((_, instead)) = RESERVED.iter().find(|(name, _)| *name == option) {
+                return Err(InvalidVm::ReservedArgument { argument: argument.clone(), instead });
+            }
+        }
+        Ok(Self(settings))
+    }
+
+    /// Number of vCPUs.
+    #[must_use]
+    pub fn vcpus(&self) -> u32 {
+        self.topology.vcpus()
+    }
+
+    /// All kernel parameters: the image's, then the VM's own.
+    #[must_use]
+    pub fn kernel_parameters(&self) -> Vec<&str> {
+        let image: &[String] = match &self.boot {
+            Boot::Direct { cmdline, .. } => cmdline,
+            Boot::Disk { .. } => &[],
+        };
+        image.iter().chain(&self.kernel_cmdline).map(String::as_str).collect()
+    }
+
+    /// The machine type without its properties.
+    #[must_use]
+    pub fn machine_type(&self) -> &str {
+        self.machine.split(',').next().unwrap_or(&self.machine)
+    }
+}
+
+/// No text that QEMU would misread.
+fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {
+    let words = [("machine", &settings.machine), ("cpu_model", &settings.cpu_model)];
+    for (field, value) in [("name", &settings.name)].into_iter().chain(words) {
+        if value.is_empty() {
+            return Err(InvalidVm::Empty { field });
+        }
+    }
+    let parameters = match &settings.boot {
+        Boot::Direct { cmdline, .. } => cmdline.as_slice(),
+        Boot::Disk { .. } => &[],
+    };
+    let texts = [("name", &settings.name)]
+        .into_iter()
+        .chain(words)
+        .chain(settings.kernel_cmdline.iter().map(|value| ("kernel_cmdline", value)))
+        .chain(parameters.iter().map(|value| ("image", value)))
+        .chain(settings.extra_args.iter().map(|value| ("extra_args", value)));
+    for (field, value) in texts {
+        if value.chars().any(char::is_control) {
+            return Err(InvalidVm::ControlCharacter { field, value: value.clone() });
+        }
+    }
+    for (field, value) in words {
+        if value.contains(char::is_whitespace) {
+            return Err(InvalidVm::WhiteSpace { field, value: value.clone() });
+        }
+    }
+    Ok(())
+}
+
+impl Deref for VmSpec {
+    type Target = VmSettings;
+
+    fn deref(&self) -> &VmSettings {
+        &self.0
+    }
+}
+
+impl TryFrom<VmSettings> for VmSpec {
+    type Error = InvalidVm;
+
+    fn try_from(settings: VmSettings) -> Result<Self, InvalidVm> {
+        Self::new(settings)
+    }
+}
+
+impl From<VmSpec> for VmSettings {
+    fn from(spec: VmSpec) -> Self {
+        spec.0
+    }
+}
+
+impl InvalidVm {
+    /// The field at fault, as studies write it.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            Self::Empty { field }
+            | Self::ControlCharacter { field, .. }
+            | Self::WhiteSpace { field, .. }
+            | Self::EmptyPin { field, .. } => field,
+            Self::EmptyLevel { .. } | Self::TooManyVcpus { .. } => "topology",
+            Self::NoMemory | Self::TooMuchMemory { .. } => "memory_mib",
+            Self::NoSuchVcpu { .. } => "pins",
+            Self::HostModelWithoutKvm { .. } => "cpu_model",
+            Self::CmdlineWithoutKernel { .. } => "kernel_cmdline",
+            Self::ReservedArgument { .. } => "extra_args",
+        }
+    }
+}
+
+/// `1 vCPU (0)`, `4 vCPUs (0-3)`.
+fn count_vcpus(vcpus: u32) -> String {
+    match vcpus {
+        1 => "1 vCPU (0)".to_owned(),
+        vcpus => format!("{vcpus} vCPUs (0-{})", vcpus.saturating_sub(1)),
+    }
+}
