@@ -7,5 +7,6 @@
 
 pub mod affinity;
 pub mod owner;
+pub mod snapshot;
 
 mod proc;

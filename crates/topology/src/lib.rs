@@ -12,6 +12,7 @@
 //! where a VM should go.
 
 mod host;
+mod nesting;
 mod pcpu_set;
 pub mod sysfs;
 
@@ -20,4 +21,5 @@ pub use host::{
     HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, Kvm, Module, Node, ParseHostError, Pcpu,
     QemuInfo, Settings, Virtualised,
 };
+pub use nesting::{Group, Level};
 pub use pcpu_set::{ParsePcpuSetError, PcpuSet};
