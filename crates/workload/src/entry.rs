@@ -79,6 +79,8 @@ pub enum Default {
     Text(&'static str),
     /// As many as the guest has vCPUs.
     PerVcpu,
+    /// Not said, so the tool decides.
+    Tool,
 }
 
 /// A parameter of an example: its name and its value in TOML.

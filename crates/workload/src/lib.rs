@@ -14,11 +14,15 @@
 //! A parser that does not understand all of an output says where it stopped
 //! ([`ParseError`]). It never returns a part of what a run measured.
 
+mod cyclictest;
 mod docs;
 mod entry;
 mod hackbench;
 mod params;
 mod parse;
+mod perf_messaging;
+mod stress_ng;
+mod sysbench_cpu;
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +33,13 @@ pub use params::{ParamError, ParamValue, Params};
 pub use parse::{Output, ParseError, Parsed, Stream};
 
 /// Every benchmark, in the order of the documentation.
-pub static CATALOGUE: &[&Entry] = &[&hackbench::ENTRY];
+pub static CATALOGUE: &[&Entry] = &[
+    &hackbench::ENTRY,
+    &perf_messaging::ENTRY,
+    &sysbench_cpu::ENTRY,
+    &cyclictest::ENTRY,
+    &stress_ng::ENTRY,
+];
 
 /// Error type for [`find`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -148,29 +148,32 @@ impl fmt::Display for ParamKind {
 }
 
 impl Default {
-    /// The value, or nothing where it depends on the guest.
+    /// The value, or nothing where the guest or the tool decides.
     pub(crate) fn value(self) -> Option<ParamValue> {
         match self {
             Self::Int(value) => Some(ParamValue::Int(value)),
             Self::Bool(value) => Some(ParamValue::Bool(value)),
             Self::Text(value) => Some(ParamValue::Text(value.to_owned())),
-            Self::PerVcpu => None,
+            Self::PerVcpu | Self::Tool => None,
         }
     }
 }
 
 impl fmt::Display for Default {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.value() {
-            Some(value) => write!(f, "{value}"),
-            None => f.write_str("one per vCPU"),
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::PerVcpu => f.write_str("one per vCPU"),
+            Self::Tool => f.write_str("the tool's own"),
         }
     }
 }
 
 impl Params {
     /// Name and value of every parameter, in the order of the names; `None`
-    /// where the guest's vCPUs decide.
+    /// where the guest or the tool decides.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&ParamValue>)> {
         self.values.iter().map(|(name, value)| (*name, value.as_ref()))
     }
@@ -206,6 +209,11 @@ impl Params {
             Some(ParamValue::Text(value)) => value,
             other => unreachable!("{name} is declared as a word, found {other:?}"),
         }
+    }
+
+    /// A word, or nothing where the study leaves it to the tool.
+    pub(crate) fn text_if_given(&self, name: &str) -> Option<&str> {
+        self.get(name).map(|_| self.text(name))
     }
 }
 

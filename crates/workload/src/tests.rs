@@ -1,1 +1,572 @@
 //! Policy over the whole table, and what holds for every parser.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use expect_test::expect_file;
+use proptest::prelude::*;
+
+use crate::entry::{Default, Entry, GuestFacts, ParamKind};
+use crate::params::{ParamError, ParamValue, Params};
+use crate::parse::{Output, ParseError, Parsed};
+use crate::{CATALOGUE, find, markdown};
+
+const FACTS: GuestFacts = GuestFacts { vcpus: 2, emulated: false };
+
+fn given(params: &[(&str, Default)]) -> BTreeMap<String, ParamValue> {
+    params.iter().filter_map(|(name, value)| Some(((*name).to_owned(), value.value()?))).collect()
+}
+
+fn resolve(entry: &Entry, params: &[(&str, Default)]) -> Params {
+    entry.resolve(&given(params)).unwrap()
+}
+
+// ---- The table ----
+
+fn is_identifier(text: &str, others: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c))
+}
+
+#[test]
+fn names_are_unique_and_of_one_charset() {
+    let mut names = BTreeSet::new();
+    for entry in CATALOGUE {
+        assert!(names.insert(entry.name), "{} stands twice", entry.name);
+        assert!(is_identifier(entry.name, "-"), "{}", entry.name);
+        let params: BTreeSet<_> = entry.params.iter().map(|param| param.name).collect();
+        let metrics: BTreeSet<_> = entry.metrics.iter().map(|metric| metric.name).collect();
+        assert_eq!(params.len(), entry.params.len(), "{}", entry.name);
+        assert_eq!(metrics.len(), entry.metrics.len(), "{}", entry.name);
+        assert!(params.iter().all(|name| is_identifier(name, "_")), "{}", entry.name);
+        assert!(metrics.iter().all(|name| is_identifier(name, "-.")), "{}", entry.name);
+    }
+}
+
+#[test]
+fn every_row_says_all_that_the_documentation_needs() {
+    for entry in CATALOGUE {
+        let name = entry.name;
+        assert!(!entry.summary.is_empty() && !entry.summary.ends_with('.'), "{name}");
+        for sentence in [entry.about, entry.measures, entry.repeats] {
+            assert!(sentence.ends_with('.') && !sentence.contains("  "), "{name}: {sentence}");
+        }
+        let helps = entry.params.iter().map(|param| param.help);
+        for help in helps.chain(entry.metrics.iter().map(|metric| metric.help)) {
+            assert!(!help.is_empty() && !help.ends_with('.'), "{name}: {help}");
+            assert!(!help.contains("  "), "{name}: {help}");
+        }
+        assert!(!entry.needs.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn metrics_have_base_units_and_one_primary() {
+    for entry in CATALOGUE {
+        let primary = entry.metrics.iter().filter(|metric| metric.primary).count();
+        assert_eq!(primary, 1, "{}", entry.name);
+        assert!(entry.primary().primary);
+        for metric in entry.metrics {
+            assert!(["s", "B", "1/s", "B/s", "count"].contains(&metric.unit), "{}", metric.name);
+            assert_eq!(entry.metric(metric.name).unwrap().to_metric().name, metric.name);
+        }
+    }
+}
+
+#[test]
+fn defaults_and_limits_of_every_parameter_are_accepted() {
+    for entry in CATALOGUE {
+        for param in entry.params {
+            let mut values: Vec<ParamValue> = param.default.value().into_iter().collect();
+            match param.kind {
+                ParamKind::Int(min, max) => {
+                    assert!(min <= max, "{} {}", entry.name, param.name);
+                    values.extend([ParamValue::Int(min), ParamValue::Int(max)]);
+                    for outside in [min - 1, max + 1] {
+                        let given =
+                            BTreeMap::from([(param.name.to_owned(), ParamValue::Int(outside))]);
+                        assert!(entry.resolve(&given).is_err(), "{} {}", entry.name, param.name);
+                    }
+                }
+                ParamKind::Bool => {
+                    values.extend([ParamValue::Bool(false), ParamValue::Bool(true)]);
+                }
+                ParamKind::Choice(words) => {
+                    values.extend(words.iter().map(|word| ParamValue::Text((*word).to_owned())));
+                }
+                ParamKind::Name => values.push(ParamValue::Text("int64-float".to_owned())),
+            }
+            for value in values {
+                let given = BTreeMap::from([(param.name.to_owned(), value)]);
+                let params = entry.resolve(&given).unwrap();
+                for facts in [FACTS, GuestFacts { vcpus: 1, emulated: true }] {
+                    let argv = entry.command(&params, &facts);
+                    assert!(entry.needs.contains(&argv[0].as_str()), "{}", entry.name);
+                    assert!(argv.iter().all(|argument| !argument.is_empty()), "{argv:?}");
+                    let duration_s = entry.duration_s(&params, &facts);
+                    assert!(duration_s > 0.0 && duration_s.is_finite(), "{}", entry.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_documentation_is_the_table() {
+    expect_file!["../../../docs/workloads.md"].assert_eq(&markdown());
+    for entry in CATALOGUE {
+        assert!(markdown().contains(&entry.help()));
+        assert!(entry.help().contains(&entry.example_toml()));
+    }
+}
+
+// ---- Names and parameters that don't exist ----
+
+#[test]
+fn wrong_names_and_values_are_refused_with_a_near_match() {
+    let message = |name: &str| find(name).unwrap_err().to_string();
+    assert_eq!(find("hackbench").unwrap().name, "hackbench");
+    assert_eq!(message("hackbnech"), r#"Unknown workload "hackbnech"; did you mean "hackbench"?"#);
+    assert_eq!(
+        message("?"),
+        "Unknown workload \"?\"; known are hackbench, perf-messaging, sysbench-cpu, cyclictest, \
+         stress-ng"
+    );
+
+    let check = |workload: &str, key: &str, value: ParamValue, expected: &str| {
+        let given = BTreeMap::from([(key.to_owned(), value)]);
+        let error: ParamError = find(workload).unwrap().resolve(&given).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    };
+    let text = |text: &str| ParamValue::Text(text.to_owned());
+    check(
+        "hackbench",
+        "group",
+        ParamValue::Int(1),
+        r#"hackbench has no parameter "group"; did you mean "groups"?"#,
+    );
+    check(
+        "perf-messaging",
+        "zzz",
+        ParamValue::Int(1),
+        r#"perf-messaging has no parameter "zzz"; known are groups, loops, transport, tasks"#,
+    );
+    check(
+        "hackbench",
+        "groups",
+        ParamValue::Int(0),
+        "hackbench: groups = 0 is not a whole number from 1 to 1000",
+    );
+    check(
+        "hackbench",
+        "groups",
+        ParamValue::Float(2.0),
+        "hackbench: groups = 2.0 is not a whole number from 1 to 1000",
+    );
+    check(
+        "hackbench",
+        "transport",
+        text("sockets"),
+        r#"hackbench: transport = "sockets" is not one of "socket", "pipe"; did you mean "socket"?"#,
+    );
+    check(
+        "cyclictest",
+        "pinned",
+        text("yes"),
+        r#"cyclictest: pinned = "yes" is not true or false"#,
+    );
+    check(
+        "stress-ng",
+        "stressor",
+        text("cpu 4 --vm"),
+        "stress-ng: stressor = \"cpu 4 --vm\" is not a name (lower case letters, digits, -)",
+    );
+}
+
+// ---- What the tools print ----
+
+/// An output of a real tool, below `testdata`.
+struct Golden {
+    path: &'static str,
+    workload: &'static str,
+    params: &'static [(&'static str, Default)],
+    /// True if it was run by the very command that the catalogue builds.
+    ours: bool,
+}
+
+const fn ours(
+    path: &'static str,
+    workload: &'static str,
+    params: &'static [(&'static str, Default)],
+) -> Golden {
+    Golden { path, workload, params, ours: true }
+}
+
+const fn other(
+    path: &'static str,
+    workload: &'static str,
+    params: &'static [(&'static str, Default)],
+) -> Golden {
+    Golden { path, workload, params, ours: false }
+}
+
+const fn int(value: i64) -> Default {
+    Default::Int(value)
+}
+
+const fn text(value: &'static str) -> Default {
+    Default::Text(value)
+}
+
+const GOLDENS: &[Golden] = &[
+    ours("rt-tests-2.4/hackbench-default", "hackbench", &[("groups", int(2)), ("loops", int(200))]),
+    ours(
+        "rt-tests-2.4/hackbench-pipe-thread",
+        "hackbench",
+        &[
+            ("groups", int(1)),
+            ("fds", int(5)),
+            ("loops", int(2000)),
+            ("datasize", int(64)),
+            ("transport", text("pipe")),
+            ("tasks", text("thread")),
+        ],
+    ),
+    other("rt-tests-2.4/hackbench-old-form", "hackbench", &[]),
+    other("rt-tests-2.4/hackbench-too-short", "hackbench", &[]),
+    other("rt-tests-2.4/hackbench-bad-option", "hackbench", &[]),
+    other("rt-tests-2.4/hackbench-bad-value", "hackbench", &[]),
+    other("rt-tests-2.4/hackbench-killed", "hackbench", &[]),
+    other("rt-tests-2.4/hackbench-interrupted", "hackbench", &[]),
+    ours(
+        "rt-tests-2.4/cyclictest-default",
+        "cyclictest",
+        &[("interval_us", int(200)), ("loops", int(10_000))],
+    ),
+    ours(
+        "rt-tests-2.4/cyclictest-4-threads",
+        "cyclictest",
+        &[
+            ("threads", int(4)),
+            ("interval_us", int(500)),
+            ("loops", int(2000)),
+            ("priority", int(0)),
+            ("pinned", Default::Bool(false)),
+        ],
+    ),
+    ours(
+        "rt-tests-2.4/cyclictest-overflow",
+        "cyclictest",
+        &[
+            ("interval_us", int(500)),
+            ("loops", int(2000)),
+            ("priority", int(0)),
+            ("histogram_us", int(100)),
+        ],
+    ),
+    other("rt-tests-2.4/cyclictest-interrupted", "cyclictest", &[("loops", int(20_000))]),
+    other("rt-tests-2.4/cyclictest-killed", "cyclictest", &[("loops", int(20_000))]),
+    other("rt-tests-2.4/cyclictest-bad-option", "cyclictest", &[]),
+    other("rt-tests-2.4/cyclictest-bad-priority", "cyclictest", &[("threads", int(1))]),
+    ours(
+        "perf-6.1/messaging-default",
+        "perf-messaging",
+        &[("groups", int(2)), ("loops", int(200))],
+    ),
+    ours(
+        "perf-6.1/messaging-pipe-thread",
+        "perf-messaging",
+        &[
+            ("groups", int(2)),
+            ("loops", int(500)),
+            ("transport", text("pipe")),
+            ("tasks", text("thread")),
+        ],
+    ),
+    other("perf-6.1/messaging-simple", "perf-messaging", &[]),
+    other("perf-6.1/messaging-bad-option", "perf-messaging", &[]),
+    other("perf-6.1/messaging-killed", "perf-messaging", &[]),
+    ours("sysbench-1.0.20/cpu-time", "sysbench-cpu", &[("time_s", int(1))]),
+    ours(
+        "sysbench-1.0.20/cpu-events",
+        "sysbench-cpu",
+        &[("threads", int(3)), ("events", int(500)), ("cpu_max_prime", int(2000))],
+    ),
+    ours(
+        "sysbench-1.0.20/cpu-no-event-in-time",
+        "sysbench-cpu",
+        &[("threads", int(1)), ("time_s", int(1)), ("cpu_max_prime", int(10_000_000))],
+    ),
+    other("sysbench-1.0.20/cpu-bad-option", "sysbench-cpu", &[]),
+    other("sysbench-1.0.20/cpu-bad-threads", "sysbench-cpu", &[]),
+    other("sysbench-1.0.20/cpu-interrupted", "sysbench-cpu", &[("time_s", int(1))]),
+    other("sysbench-1.0.20/cpu-killed", "sysbench-cpu", &[("time_s", int(1))]),
+    ours(
+        "stress-ng-0.15.06/cpu-matrixprod",
+        "stress-ng",
+        &[("method", text("matrixprod")), ("time_s", int(1))],
+    ),
+    ours("stress-ng-0.15.06/pipe", "stress-ng", &[("stressor", text("pipe")), ("time_s", int(1))]),
+    other(
+        "stress-ng-0.15.06/mutex-log-only",
+        "stress-ng",
+        &[("stressor", text("mutex")), ("time_s", int(1))],
+    ),
+    other(
+        "stress-ng-0.15.06/switch-brief-log",
+        "stress-ng",
+        &[("stressor", text("switch")), ("time_s", int(1))],
+    ),
+    other("stress-ng-0.15.06/log-to-stdout", "stress-ng", &[("time_s", int(1))]),
+    other("stress-ng-0.15.06/two-stressors", "stress-ng", &[("time_s", int(1))]),
+    other("stress-ng-0.15.06/no-metrics", "stress-ng", &[("time_s", int(1))]),
+    ours(
+        "stress-ng-0.15.06/unknown-stressor",
+        "stress-ng",
+        &[("stressor", text("nonsense")), ("time_s", int(1))],
+    ),
+    ours(
+        "stress-ng-0.15.06/unknown-method",
+        "stress-ng",
+        &[("method", text("nonsense")), ("time_s", int(1))],
+    ),
+    ours(
+        "stress-ng-0.15.06/skipped-stressor",
+        "stress-ng",
+        &[("stressor", text("apparmor")), ("time_s", int(1))],
+    ),
+    other("stress-ng-0.15.06/interrupted", "stress-ng", &[("time_s", int(1))]),
+    other("stress-ng-0.15.06/killed", "stress-ng", &[("time_s", int(1))]),
+];
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+}
+
+impl Golden {
+    fn read(&self, extension: &str) -> String {
+        std::fs::read_to_string(testdata().join(format!("{}.{extension}", self.path))).unwrap()
+    }
+
+    fn parse(&self, stdout: &str, stderr: &str) -> Result<Parsed, ParseError> {
+        let entry = find(self.workload).unwrap();
+        entry.parse(Output { stdout, stderr }, &resolve(entry, self.params), &FACTS)
+    }
+}
+
+fn show(result: &Result<Parsed, ParseError>) -> String {
+    let parsed = match result {
+        Ok(parsed) => parsed,
+        Err(error) => return format!("error: {error}\n"),
+    };
+    let mut text = String::new();
+    for sample in &parsed.samples {
+        let _ = writeln!(text, "{} = {:?}", sample.metric, sample.value);
+    }
+    let _ = writeln!(text, "version: {:?}", parsed.tool_version);
+    for warning in &parsed.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    text
+}
+
+#[test]
+fn outputs_of_the_real_tools_are_read_right() {
+    for golden in GOLDENS {
+        let result = golden.parse(&golden.read("stdout"), &golden.read("stderr"));
+        expect_file![testdata().join(format!("{}.parsed", golden.path))].assert_eq(&show(&result));
+        let entry = find(golden.workload).unwrap();
+        if golden.ours {
+            let command = entry.command(&resolve(entry, golden.params), &FACTS);
+            assert_eq!(command.join(" "), golden.read("cmd").trim_end());
+        }
+        if let Ok(parsed) = result {
+            assert_eq!(golden.read("status").trim(), "0", "{}: failed, but read", golden.path);
+            check_against_table(entry, &parsed);
+        }
+    }
+}
+
+/// Every metric that isn't optional is there, and nothing else.
+fn check_against_table(entry: &Entry, parsed: &Parsed) {
+    for sample in &parsed.samples {
+        assert!(entry.metric(&sample.metric).is_some(), "{}: {}", entry.name, sample.metric);
+        assert!(sample.value.is_finite() && sample.value >= 0.0);
+    }
+    for metric in entry.metrics.iter().filter(|metric| !metric.optional) {
+        let found = parsed.samples.iter().any(|sample| sample.metric == metric.name);
+        assert!(found, "{}: no {}", entry.name, metric.name);
+    }
+}
+
+#[test]
+fn every_output_below_testdata_is_in_the_test() {
+    let tested: BTreeSet<String> = GOLDENS.iter().map(|golden| golden.path.to_owned()).collect();
+    let mut kept = BTreeSet::new();
+    for folder in std::fs::read_dir(testdata()).unwrap().map(Result::unwrap) {
+        if !folder.file_type().unwrap().is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap) {
+            let name = file.file_name().into_string().unwrap();
+            if let Some(name) = name.strip_suffix(".cmd") {
+                kept.insert(format!("{}/{name}", folder.file_name().to_str().unwrap()));
+            }
+        }
+    }
+    assert_eq!(tested, kept);
+}
+
+#[test]
+fn an_output_cut_off_anywhere_is_read_whole_or_refused() {
+    let same = |golden: &Golden, whole: &Parsed, cut: Result<Parsed, ParseError>, at: usize| {
+        let Ok(cut) = cut else { return };
+        assert_eq!(whole.samples.len(), cut.samples.len(), "{} at byte {at}", golden.path);
+        for (whole, cut) in whole.samples.iter().zip(&cut.samples) {
+            assert_eq!(whole.metric, cut.metric, "{} at byte {at}", golden.path);
+            // stress-ng repeats its YAML in its log, with two decimals.
+            let close = (whole.value - cut.value).abs() <= 1e-3 * whole.value;
+            assert!(close, "{} at byte {at}: {whole:?} became {cut:?}", golden.path);
+            assert!(whole.value == cut.value || golden.workload == "stress-ng");
+        }
+    };
+    for golden in GOLDENS {
+        let (stdout, stderr) = (golden.read("stdout"), golden.read("stderr"));
+        let Ok(whole) = golden.parse(&stdout, &stderr) else { continue };
+        for at in (0..stdout.len()).filter(|at| stdout.is_char_boundary(*at)) {
+            same(golden, &whole, golden.parse(&stdout[..at], &stderr), at);
+        }
+        for at in (0..stderr.len()).filter(|at| stderr.is_char_boundary(*at)) {
+            same(golden, &whole, golden.parse(&stdout, &stderr[..at]), at);
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_is_missing_is_noticed() {
+    let golden = GOLDENS.iter().find(|golden| golden.path.ends_with("4-threads")).unwrap();
+    let entry = find("cyclictest").unwrap();
+    let (stdout, stderr) = (golden.read("stdout"), golden.read("stderr"));
+    let output = Output { stdout: &stdout, stderr: &stderr };
+    let parsed = golden.parse(&stdout, &stderr).unwrap();
+    let threads =
+        parsed.samples.iter().filter(|sample| sample.metric == "thread-latency-max").count();
+    assert_eq!(threads, 4);
+
+    let params = resolve(entry, &[("threads", int(5)), ("loops", int(2000))]);
+    let error = entry.parse(output, &params, &FACTS).unwrap_err();
+    assert!(error.to_string().contains("expected 5 threads, not 4"), "{error}");
+    // The last thread's name lost, it stands where the one before did.
+    let three = stdout.replace("    \"3\": {", "    \"2\": {");
+    assert!(golden.parse(&three, &stderr).is_err());
+}
+
+#[test]
+fn historic_forms_of_hackbench_are_read() {
+    let check = |stdout: &str, expected: Result<f64, &str>| {
+        let entry = find("hackbench").unwrap();
+        let output = Output { stdout, stderr: "" };
+        let found = entry.parse(output, &resolve(entry, &[]), &FACTS);
+        match (found, expected) {
+            (Ok(parsed), Ok(value)) => assert_eq!(parsed.samples[0].value, value),
+            (Err(error), Err(message)) => assert_eq!(error.to_string(), message),
+            (found, _) => panic!("{found:?} for {stdout:?}"),
+        }
+    };
+    check("Running with 10*40 (== 400) tasks.\nTime: 3.251\n", Ok(3.251));
+    check("Time: 3.251\n", Ok(3.251));
+    check("# Running sched/messaging benchmark...\n     Total time: 0.5 [sec]\n", Ok(0.5));
+    check("", Err("stdout ended at line 0 without a time; the last line is \"\""));
+    check(
+        "Time: 3.251",
+        Err("stdout line 1: expected a line that ends with a newline, found \"Time: 3.251\""),
+    );
+    check(
+        "Time: 3.251\nTime: 3.250\n",
+        Err("stdout line 2: expected one time, not a second one, found \"Time: 3.250\""),
+    );
+    check("\nTime: -1\n", Err("stdout line 2: expected the time, a number, found \"Time: -1\""));
+    check(
+        "fork(): Resource temporarily unavailable\n",
+        Err("stdout line 1: expected a line of hackbench's output, found \"fork(): Resource \
+             temporarily unavailable\""),
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_parser_panic(stdout in "(?s).{0,300}", stderr in "(?s).{0,100}") {
+        for entry in CATALOGUE {
+            let output = Output { stdout: &stdout, stderr: &stderr };
+            let _ = entry.parse(output, &resolve(entry, &[]), &FACTS);
+        }
+    }
+
+    #[test]
+    fn no_mutilated_output_makes_a_parser_panic(
+        golden in proptest::sample::select((0..GOLDENS.len()).collect::<Vec<_>>()),
+        from in any::<proptest::sample::Index>(),
+        length in 0_usize..40,
+        insert in "[0-9.{}\":,\n -]{0,12}|99999999999999999999|18446744073709551615",
+    ) {
+        let golden = &GOLDENS[golden];
+        for stream in ["stdout", "stderr"] {
+            let (stdout, stderr) = (golden.read("stdout"), golden.read("stderr"));
+            let text = if stream == "stdout" { &stdout } else { &stderr };
+            let chars: Vec<char> = text.chars().collect();
+            let from = if chars.is_empty() { 0 } else { from.index(chars.len()) };
+            let to = (from + length).min(chars.len());
+            let mutilated: String =
+                chars[..from].iter().copied().chain(insert.chars()).chain(chars[to..].iter().copied())
+                    .collect();
+            let result = match stream {
+                "stdout" => golden.parse(&mutilated, &stderr),
+                _ => golden.parse(&stdout, &mutilated),
+            };
+            if let Ok(parsed) = result {
+                check_against_table(find(golden.workload).unwrap(), &parsed);
+            }
+        }
+    }
+}
+
+// ---- The tools of this machine ----
+
+#[test]
+fn installed_tools_take_the_command_lines_and_are_read() {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+        println!("SKIP: runs benchmarks; RUN_SLOW_TESTS=1 runs it");
+        return;
+    }
+    let runs: &[(&str, &[(&str, Default)])] = &[
+        ("hackbench", &[("groups", int(1)), ("loops", int(500))]),
+        ("hackbench", &[("fds", int(3)), ("transport", text("pipe")), ("tasks", text("thread"))]),
+        ("perf-messaging", &[("groups", int(1)), ("loops", int(500))]),
+        ("sysbench-cpu", &[("time_s", int(1))]),
+        ("sysbench-cpu", &[("events", int(300)), ("threads", int(1))]),
+        ("cyclictest", &[("loops", int(2000)), ("interval_us", int(500)), ("priority", int(0))]),
+        ("stress-ng", &[("stressor", text("switch")), ("time_s", int(1))]),
+        ("stress-ng", &[("method", text("int64")), ("time_s", int(1)), ("instances", int(1))]),
+    ];
+    for (name, params) in runs {
+        let entry = find(name).unwrap();
+        let params = resolve(entry, params);
+        let argv = entry.command(&params, &FACTS);
+        let output = match Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!("SKIP: cannot run {}: {error}", argv[0]);
+                continue;
+            }
+        };
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let output = Output { stdout: &stdout, stderr: &stderr };
+        let parsed = entry.parse(output, &params, &FACTS).unwrap_or_else(|error| {
+            panic!("{argv:?}: {error}\n{stdout}\n{stderr}");
+        });
+        check_against_table(entry, &parsed);
+    }
+}

@@ -1,0 +1,1 @@
+perf bench sched messaging -g 2 -l 500 -p -t

@@ -1,0 +1,1 @@
+perf bench -f simple sched messaging -g 2 -l 200

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Runs the installed tools and keeps what they print, for the parsers' tests:
+# <tool>-<version>/NAME.{cmd,stdout,stderr,status}. Needs rt-tests, sysbench,
+# stress-ng and linux-perf of Debian 12, and root (SCHED_FIFO).
+#
+# Both streams go through pipes, as they do in a guest: some tools open
+# /dev/stdout by name, which would truncate a regular file.
+set -eu
+cd "$(dirname "$0")"
+
+# golden FOLDER NAME COMMAND...
+golden() {
+    base=$1/$2
+    shift 2
+    mkdir -p "$(dirname "$base")"
+    printf '%s\n' "$*" >"$base.cmd"
+    {
+        {
+            status=0
+            "$@" 3>&- || status=$?
+            echo "$status" >"$base.status"
+        } 2>&1 >&3 | cat >"$base.stderr"
+    } 3>&1 | cat >"$base.stdout"
+}
+
+rt=rt-tests-2.4
+golden $rt hackbench-default hackbench -g 2 -f 20 -l 200 -s 100 -P
+golden $rt hackbench-pipe-thread hackbench -g 1 -f 5 -l 2000 -s 64 -p -T
+golden $rt hackbench-old-form hackbench 1 process 200
+golden $rt hackbench-too-short hackbench -g 1 -f 1 -l 1 -s 1 -T
+golden $rt hackbench-bad-option hackbench --nonsense
+golden $rt hackbench-bad-value hackbench -g 2 -s 0
+golden $rt hackbench-killed timeout -s KILL 0.3 hackbench -g 2 -f 20 -l 20000 -P
+golden $rt hackbench-interrupted timeout -s INT 0.3 hackbench -g 2 -f 20 -l 20000 -P
+
+cyclic='cyclictest --quiet --mlockall'
+json='--histfile=/dev/null --json=/dev/stdout'
+golden $rt cyclictest-default $cyclic --threads=2 --interval=200 --loops=10000 --histogram=100000 $json --priority=80 --affinity
+golden $rt cyclictest-4-threads $cyclic --threads=4 --interval=500 --loops=2000 --histogram=100000 $json --policy=other
+golden $rt cyclictest-overflow $cyclic --threads=2 --interval=500 --loops=2000 --histogram=100 $json --policy=other --affinity
+golden $rt cyclictest-interrupted timeout -s INT 0.3 $cyclic --threads=2 --interval=500 --loops=20000 --histogram=1000 $json --priority=80 --affinity
+golden $rt cyclictest-killed timeout -s KILL 0.3 $cyclic --threads=2 --interval=500 --loops=20000 --histogram=1000 $json --priority=80 --affinity
+golden $rt cyclictest-bad-option cyclictest --nonsense
+golden $rt cyclictest-bad-priority $cyclic --threads=1 --priority=500 --loops=2000 $json
+
+perf=perf-6.1
+golden $perf messaging-default perf bench sched messaging -g 2 -l 200
+golden $perf messaging-pipe-thread perf bench sched messaging -g 2 -l 500 -p -t
+golden $perf messaging-simple perf bench -f simple sched messaging -g 2 -l 200
+golden $perf messaging-bad-option perf bench sched messaging --nonsense
+golden $perf messaging-killed timeout -s KILL 0.3 perf bench sched messaging -g 2 -l 20000
+
+sysbench=sysbench-1.0.20
+golden $sysbench cpu-time sysbench cpu --threads=2 --time=1 --events=0 --cpu-max-prime=10000 run
+golden $sysbench cpu-events sysbench cpu --threads=3 --time=0 --events=500 --cpu-max-prime=2000 run
+golden $sysbench cpu-no-event-in-time sysbench cpu --threads=1 --time=1 --events=0 --cpu-max-prime=10000000 run
+golden $sysbench cpu-bad-option sysbench cpu --nonsense=1 run
+golden $sysbench cpu-bad-threads sysbench cpu --threads=0 --time=1 run
+golden $sysbench cpu-interrupted timeout -s INT 0.3 sysbench cpu --threads=2 --time=1 --events=0 --cpu-max-prime=10000 run
+golden $sysbench cpu-killed timeout -s KILL 0.3 sysbench cpu --threads=2 --time=1 --events=0 --cpu-max-prime=10000 run
+
+stress=stress-ng-0.15.06
+yaml='--no-rand-seed --metrics --yaml /dev/stdout'
+golden $stress cpu-matrixprod stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s $yaml
+golden $stress pipe stress-ng --pipe 2 --timeout 1s $yaml
+golden $stress mutex-log-only stress-ng --mutex 2 --timeout 1s --metrics
+golden $stress switch-brief-log stress-ng --switch 2 --timeout 1s --metrics-brief
+golden $stress log-to-stdout stress-ng --stdout --cpu 1 --timeout 1s --metrics-brief
+golden $stress two-stressors stress-ng --cpu 1 --pipe 1 --timeout 1s $yaml
+golden $stress no-metrics stress-ng --cpu 1 --timeout 1s --yaml /dev/stdout
+golden $stress unknown-stressor stress-ng --nonsense 2 --timeout 1s $yaml
+golden $stress unknown-method stress-ng --cpu 2 --cpu-method nonsense --timeout 1s $yaml
+golden $stress skipped-stressor stress-ng --apparmor 2 --timeout 1s $yaml
+golden $stress interrupted timeout -s INT 0.3 stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s $yaml
+golden $stress killed timeout -s KILL 0.3 stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s $yaml

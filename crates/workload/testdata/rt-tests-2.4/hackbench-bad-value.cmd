@@ -1,0 +1,1 @@
+hackbench -g 2 -s 0

@@ -1,0 +1,1 @@
+hackbench -g 2 -f 20 -l 200 -s 100 -P

@@ -1,0 +1,1 @@
+timeout -s KILL 0.3 hackbench -g 2 -f 20 -l 20000 -P

@@ -1,0 +1,1 @@
+hackbench 1 process 200

@@ -1,0 +1,1 @@
+stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s --no-rand-seed --metrics --yaml /dev/stdout

@@ -1,0 +1,1 @@
+stress-ng --stdout --cpu 1 --timeout 1s --metrics-brief

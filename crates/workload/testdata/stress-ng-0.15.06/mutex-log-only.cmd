@@ -1,0 +1,1 @@
+stress-ng --mutex 2 --timeout 1s --metrics

@@ -1,0 +1,1 @@
+stress-ng --cpu 1 --timeout 1s --yaml /dev/stdout

@@ -1,0 +1,1 @@
+stress-ng --apparmor 2 --timeout 1s --no-rand-seed --metrics --yaml /dev/stdout

@@ -1,0 +1,1 @@
+stress-ng --switch 2 --timeout 1s --metrics-brief

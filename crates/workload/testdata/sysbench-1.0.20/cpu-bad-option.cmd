@@ -1,0 +1,1 @@
+sysbench cpu --nonsense=1 run

@@ -1,0 +1,1 @@
+sysbench cpu --threads=0 --time=1 run
