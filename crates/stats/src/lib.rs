@@ -34,3 +34,6 @@ pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
 pub use sentence::sentence;
 pub use signed_rank::{MAX_PAIRS, critical_value, hodges_lehmann, lower_tail};
 pub use student::{Interval, TTest, t_test};
+
+#[cfg(test)]
+mod tests;

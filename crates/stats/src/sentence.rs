@@ -72,7 +72,9 @@ fn difference(kind: Kind, ratio: f64, interval: &Interval) -> String {
 /// A ratio as a change: `-20.0 %`, `+0.42 %`.
 fn percent_change(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
-    format!("{percent:+.*} %", digits(percent))
+    // Adding 0 turns the -0 of a rounded tiny number into 0.
+    let rounded = (percent * 100.0).round() / 100.0 + 0.0;
+    format!("{rounded:+.*} %", digits(rounded))
 }
 
 /// A ratio as a factor, three digits: `3.20`, `0.0123`.
@@ -97,5 +99,91 @@ fn digits(percent: f64) -> usize {
         p if p >= 100.0 => 0,
         p if p >= 1.0 => 1,
         _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Comparison, Engine, FixedBlocks, PairedBlocks};
+
+    use super::*;
+
+    #[test]
+    fn words_depend_on_kind_and_direction() {
+        let check = |kind, better, aa, ratios: &[f64], expected: &str| {
+            let log_ratios = ratios.iter().map(|ratio| ratio.ln()).collect();
+            let blocks = PairedBlocks { log_ratios };
+            let engine = FixedBlocks::new(5, 0.05).unwrap();
+            let judgement = engine.judge(&Comparison { blocks, better, margin: 0.03, aa });
+            assert_eq!(sentence(&judgement, kind, "one", "two"), expected);
+        };
+        let less = [0.79, 0.80, 0.81, 0.80, 0.80];
+        let (lower, higher) = (Better::Lower, Better::Higher);
+        check(
+            Kind::Time,
+            lower,
+            false,
+            &less,
+            "two is faster than one: time -20.0 % [-20.9 %, -19.1 %]",
+        );
+        check(
+            Kind::Rate,
+            higher,
+            false,
+            &less,
+            "two is slower than one: rate -20.0 % [-20.9 %, -19.1 %]",
+        );
+        check(
+            Kind::Quantile,
+            lower,
+            false,
+            &less,
+            "two is better (lower) than one: value -20.0 % [-20.9 %, -19.1 %]",
+        );
+        check(
+            Kind::Count,
+            higher,
+            false,
+            &less,
+            "two is worse (lower) than one: count -20.0 % [-20.9 %, -19.1 %]",
+        );
+        check(
+            Kind::Time,
+            lower,
+            false,
+            &[3.0, 3.1, 3.2, 3.3, 3.2],
+            "two is slower than one: time x 3.16 [3.02, 3.30]",
+        );
+        check(
+            Kind::Time,
+            lower,
+            false,
+            &[0.98, 1.05, 1.10, 0.94, 1.0],
+            "two against one is not decided: they differ by at most 9.2 % \
+             (time +1.2 % [-6.2 %, +9.2 %]); about 28 more blocks needed",
+        );
+        check(
+            Kind::Time,
+            lower,
+            true,
+            &[1.001, 1.0, 0.999, 1.0, 1.0],
+            "two does not differ from one, as it should be: time +0.00 % [-0.09 %, +0.09 %]",
+        );
+        check(
+            Kind::Time,
+            lower,
+            true,
+            &less,
+            "two is faster than one: time -20.0 % [-20.9 %, -19.1 %], though they are the same \
+             (A/A alarm)",
+        );
+        check(
+            Kind::Time,
+            lower,
+            false,
+            &[0.5],
+            "two against one is invalid: Only 1 block in which both were measured, an interval \
+             needs 2",
+        );
     }
 }

@@ -54,8 +54,8 @@ pub fn hodges_lehmann(values: &[f64], level: f64) -> Option<(f64, Option<Interva
         f64::midpoint(walsh[middle - 1], walsh[middle])
     };
     let interval = critical_value(n, 1.0 - level).map(|critical| Interval {
-        lo: walsh[critical + 1],
-        hi: walsh[walsh.len() - 2 - critical],
+        lo: walsh[critical],
+        hi: walsh[walsh.len() - 1 - critical],
         level: 1.0 - 2.0 * lower_tail(n, critical),
     });
     Some((centre, interval))
@@ -78,4 +78,76 @@ fn distribution(n: usize) -> Vec<f64> {
         }
     }
     probability
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All `2^n` ways to give the ranks their signs, counted one by one.
+    #[test]
+    fn the_distribution_is_that_of_all_sign_patterns() {
+        for n in 0..=12_usize {
+            let mut counts = vec![0_u32; n * (n + 1) / 2 + 1];
+            for signs in 0..1_u32 << n {
+                let sum: usize = (0..n).filter(|rank| signs >> rank & 1 == 1).map(|r| r + 1).sum();
+                counts[sum] += 1;
+            }
+            let mut tail = 0;
+            for (value, count) in counts.iter().enumerate() {
+                tail += count;
+                let expected = f64::from(tail) / f64::from(1_u32 << n);
+                assert_eq!(lower_tail(n, value), expected, "n {n}, W <= {value}");
+            }
+        }
+    }
+
+    /// The usual printed table, two-sided.
+    #[test]
+    fn critical_values_agree_with_the_printed_table() {
+        let check = |alpha, expected: &[(usize, Option<usize>)]| {
+            for &(n, value) in expected {
+                assert_eq!(critical_value(n, alpha), value, "n {n}, alpha {alpha}");
+            }
+        };
+        let some = |pairs: &[(usize, usize)]| -> Vec<(usize, Option<usize>)> {
+            pairs.iter().map(|&(n, value)| (n, Some(value))).collect()
+        };
+        check(0.05, &[(0, None), (1, None), (5, None)]);
+        check(
+            0.05,
+            &some(&[
+                (6, 0),
+                (7, 2),
+                (8, 3),
+                (9, 5),
+                (10, 8),
+                (12, 13),
+                (15, 25),
+                (20, 52),
+                (25, 89),
+            ]),
+        );
+        check(0.01, &[(7, None)]);
+        check(0.01, &some(&[(8, 0), (9, 1), (10, 3), (15, 15), (20, 37)]));
+    }
+
+    #[test]
+    fn one_outlier_moves_the_centre_little() {
+        let (centre, interval) = hodges_lehmann(&[1.0, 2.0, 3.0, 4.0, 5.0, 1000.0], 0.95).unwrap();
+        assert_eq!(centre, 3.5);
+        let interval = interval.unwrap();
+        assert_eq!((interval.lo, interval.hi, interval.level), (1.0, 1000.0, 0.96875));
+        let (centre, interval) = hodges_lehmann(&[1.0, 3.0], 0.95).unwrap();
+        assert_eq!((centre, interval), (2.0, None));
+    }
+
+    #[test]
+    fn the_largest_distribution_still_sums_to_one() {
+        let total = lower_tail(MAX_PAIRS, MAX_PAIRS * (MAX_PAIRS + 1) / 2);
+        assert!((total - 1.0).abs() < 1e-12, "{total}");
+        assert_eq!(hodges_lehmann(&vec![1.0; MAX_PAIRS + 1], 0.95), None);
+        assert_eq!(hodges_lehmann(&[], 0.95), None);
+        assert_eq!(hodges_lehmann(&[f64::NAN], 0.95), None);
+    }
 }
