@@ -6,6 +6,8 @@
 //! prints.
 
 pub mod affinity;
+pub mod counters;
+pub mod load;
 pub mod owner;
 pub mod snapshot;
 

@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal, test_kill_process,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, test_kill_process, waitid,
 };
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
@@ -350,10 +351,11 @@ fn refused(orphan: &Orphan, source: rustix::io::Errno) -> EndOrphanError {
 /// The kernel's error; `TimedOut` when a member survives SIGKILL.
 pub fn stop_group(child: &mut Child, grace: Duration) -> io::Result<ExitStatus> {
     let Some(group) = raw_pid(child.id()) else { return child.wait() };
-    if let Some(status) = child.try_wait()? {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if let Err(rustix::io::Errno::CHILD) = waitid(WaitId::Pid(group), look) {
         // Reaped before: the group's number is proven ours only as long as
         // members hold it, and they can't be told from a newer group's.
-        return Ok(status);
+        return child.wait();
     }
     let leader = pidfd_open(group, PidfdFlags::empty())?;
     signal_group(group, Signal::TERM)?;

@@ -20,6 +20,8 @@ pub(crate) struct Stat {
     pub(crate) kernel_thread: bool,
     /// Time on a pCPU in user and kernel mode, without children, in clock ticks.
     pub(crate) used_ticks: u64,
+    /// Time of children that have ended and were waited for, in clock ticks.
+    pub(crate) children_ticks: u64,
     /// Threads that are left; 0 or 1 for a process that is only a zombie.
     pub(crate) threads: u64,
     /// Start, in clock ticks since boot. With the pid it names a process
@@ -52,6 +54,7 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
         pgrp: small(5)?,
         kernel_thread: number(9)? & PF_KTHREAD != 0,
         used_ticks: number(14)? + number(15)?,
+        children_ticks: number(16)? + number(17)?,
         threads: number(20)?,
         starttime_ticks: number(22)?,
     })
@@ -87,6 +90,7 @@ mod tests {
                 pgrp: 4240,
                 kernel_thread: false,
                 used_ticks: 78,
+                children_ticks: 11,
                 threads,
                 starttime_ticks: 77321,
             };

@@ -60,8 +60,8 @@ pub const COUNTERS: &[Counter] = &[
     Counter {
         name: "qemu.other_run_s",
         unit: "s",
-        meaning: "Time that QEMU's other threads (emulator, I/O) ran",
-        source: "/proc/<pid>/task/<tid>/schedstat field 1",
+        meaning: "Time that QEMU's other threads (emulator, I/O) ran, to about 20 ms",
+        source: "/proc/<pid>/stat utime and stime, less vcpu.run_s",
     },
     Counter {
         name: "qemu.anon_huge_bytes",
@@ -100,6 +100,12 @@ pub const COUNTERS: &[Counter] = &[
         source: "/proc/pressure/io some total",
     },
     Counter {
+        name: "load.run_s",
+        unit: "s",
+        meaning: "Time that the generated host load ran on a pCPU",
+        source: "/proc/<pid>/stat utime and stime of the load's processes",
+    },
+    Counter {
         name: "guest.steal_s",
         unit: "s",
         meaning: "Steal time as the guest sees it",
@@ -127,13 +133,13 @@ pub const COUNTERS: &[Counter] = &[
         name: "guest.ipi_reschedule",
         unit: "count",
         meaning: "Rescheduling IPIs in the guest",
-        source: "guest /proc/interrupts RES (x86), IPI0 (arm64)",
+        source: "guest /proc/interrupts RES (x86), IPI Rescheduling (arm64)",
     },
     Counter {
         name: "guest.ipi_call_function",
         unit: "count",
         meaning: "Call-function IPIs in the guest",
-        source: "guest /proc/interrupts CAL (x86), IPI1 (arm64)",
+        source: "guest /proc/interrupts CAL (x86), IPI Function call (arm64)",
     },
     Counter {
         name: "guest.tlb_shootdowns",
@@ -145,7 +151,7 @@ pub const COUNTERS: &[Counter] = &[
         name: "guest.timer_interrupts",
         unit: "count",
         meaning: "Local timer interrupts in the guest",
-        source: "guest /proc/interrupts LOC (x86)",
+        source: "guest /proc/interrupts LOC (x86), arch_timer (arm64)",
     },
 ];
 

@@ -205,4 +205,6 @@ fn stop_group_leaves_nobody() {
     check("trap '' TERM; sleep 1000 & echo ready; while :; do wait; done", Duration::ZERO);
     check("(trap '' TERM; sleep 1000; sleep 1000) & echo ready; wait", GRACE);
     check("echo ready; kill -STOP $$", GRACE);
+    // The leader is dead already, its group is not.
+    check("sleep 1000 & echo ready; kill -KILL $$", GRACE);
 }

@@ -1,0 +1,197 @@
+//! Counters of a VM's threads, of the host and of the guest, read before and
+//! after a run. Their names, units and meanings stand in [`record::COUNTERS`].
+//!
+//! What can't be read is absent. A total over vCPUs is absent as soon as one
+//! vCPU's share of it can't be read: a part would look like the whole.
+//!
+//! Source: Linux `Documentation/scheduler/sched-stats.rst`,
+//! `Documentation/accounting/psi.rst`, `Documentation/filesystems/proc.rst`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use record::CounterSet;
+
+use crate::proc;
+
+mod guest;
+pub use guest::parse_guest;
+
+/// The threads of a running VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmThreads {
+    /// QEMU's process id.
+    pub pid: u32,
+    /// Thread ids of the vCPUs, as QMP `query-cpus-fast` names them. One
+    /// thread may run several vCPUs (TCG without multi-threading).
+    pub vcpu_tids: Vec<u32>,
+}
+
+/// Reads `vcpu.*` and `qemu.*` of a running VM.
+///
+/// Costs two file reads a vCPU (three on kernels without `CONFIG_SCHED_DEBUG`)
+/// and two for the process, of which `smaps_rollup` walks its page tables.
+#[must_use]
+pub fn read_vm(vm: &VmThreads) -> CounterSet {
+    read_vm_in(Path::new("/proc"), vm)
+}
+
+/// Reads `host.*`: five small files.
+#[must_use]
+pub fn read_host() -> CounterSet {
+    read_host_in(Path::new("/proc"))
+}
+
+/// Clock ticks per second in `/proc`.
+pub(crate) fn ticks_per_second() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+fn read_vm_in(proc_root: &Path, vm: &VmThreads) -> CounterSet {
+    let process = proc_root.join(vm.pid.to_string());
+    let tids: BTreeSet<u32> = vm.vcpu_tids.iter().copied().collect();
+    let read = |tid: u32, file: &str| {
+        fs::read_to_string(process.join("task").join(tid.to_string()).join(file)).ok()
+    };
+    // Sums over the vCPUs; None once a vCPU lacks it.
+    let mut schedstat = Some([0.0; 3]);
+    let mut migrations = Some(0.0);
+    let mut switches = Some([0.0; 2]);
+    for &tid in &tids {
+        let one = read(tid, "schedstat").and_then(|text| parse_schedstat(&text));
+        schedstat = sum(schedstat, one);
+        let sched = read(tid, "sched").map(|text| parse_sched(&text)).unwrap_or_default();
+        migrations = sum(migrations.map(|m| [m]), sched.migrations.map(|m| [m])).map(|[m]| m);
+        let one = sched
+            .switches
+            .or_else(|| read(tid, "status").and_then(|text| switches_in_status(&text)));
+        switches = sum(switches, one);
+    }
+    let mut counters = CounterSet::default();
+    if tids.is_empty() {
+        return counters;
+    }
+    if let Some([run_ns, wait_ns, timeslices]) = schedstat {
+        counters.set("vcpu.run_s", run_ns / 1e9);
+        counters.set("vcpu.wait_s", wait_ns / 1e9);
+        counters.set("vcpu.timeslices", timeslices);
+    }
+    if let Some(migrations) = migrations {
+        counters.set("vcpu.migrations", migrations);
+    }
+    if let Some([voluntary, involuntary]) = switches {
+        counters.set("vcpu.switches_voluntary", voluntary);
+        counters.set("vcpu.switches_involuntary", involuntary);
+    }
+    // The process's total also holds the time of threads that have ended,
+    // which a sum over its present threads would lose.
+    let total = fs::read_to_string(process.join("stat"))
+        .ok()
+        .and_then(|text| proc::parse_stat(&text))
+        .map(|stat| stat.used_ticks as f64 / ticks_per_second());
+    if let (Some(total), Some([run_ns, ..])) = (total, schedstat) {
+        counters.set("qemu.other_run_s", (total - run_ns / 1e9).max(0.0));
+    }
+    let rollup = fs::read_to_string(process.join("smaps_rollup")).ok();
+    if let Some(kib) = rollup.and_then(|text| anon_huge_kib(&text)) {
+        counters.set("qemu.anon_huge_bytes", kib * 1024.0);
+    }
+    counters
+}
+
+fn sum<const N: usize>(total: Option<[f64; N]>, one: Option<[f64; N]>) -> Option<[f64; N]> {
+    let (total, one) = (total?, one?);
+    Some(std::array::from_fn(|i| total[i] + one[i]))
+}
+
+/// Run time (ns), wait time (ns) and timeslices of a thread.
+fn parse_schedstat(text: &str) -> Option<[f64; 3]> {
+    let mut fields = text.split_ascii_whitespace().map(|field| field.parse::<u64>().ok());
+    let [run, wait, slices] = [fields.next()??, fields.next()??, fields.next()??];
+    // A kernel that does not count says zero everywhere; a vCPU thread has
+    // run at least once.
+    (slices != 0 || run != 0).then_some([run as f64, wait as f64, slices as f64])
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Sched {
+    migrations: Option<f64>,
+    /// Voluntary and involuntary.
+    switches: Option<[f64; 2]>,
+}
+
+/// What `/proc/<pid>/task/<tid>/sched` tells, `name : value` a line.
+fn parse_sched(text: &str) -> Sched {
+    let (mut migrations, mut voluntary, mut involuntary) = (None, None, None);
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let place = match name.trim_end() {
+            "se.nr_migrations" => &mut migrations,
+            "nr_voluntary_switches" => &mut voluntary,
+            "nr_involuntary_switches" => &mut involuntary,
+            _ => continue,
+        };
+        *place = value.trim().parse().ok();
+    }
+    Sched { migrations, switches: voluntary.zip(involuntary).map(|(v, i)| [v, i]) }
+}
+
+fn switches_in_status(text: &str) -> Option<[f64; 2]> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().parse().ok()
+    };
+    Some([value("voluntary_ctxt_switches")?, value("nonvoluntary_ctxt_switches")?])
+}
+
+fn anon_huge_kib(rollup: &str) -> Option<f64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+fn read_host_in(proc_root: &Path) -> CounterSet {
+    let mut counters = CounterSet::default();
+    let stat = fs::read_to_string(proc_root.join("stat")).ok();
+    if let Some(times) = stat.as_deref().and_then(parse_times) {
+        counters.set("host.steal_s", times.steal_ticks / ticks_per_second());
+        counters.set("host.busy_s", times.busy_ticks / ticks_per_second());
+    }
+    for what in ["cpu", "memory", "io"] {
+        let text = fs::read_to_string(proc_root.join("pressure").join(what)).ok();
+        if let Some(us) = text.and_then(|text| pressure_us(&text)) {
+            counters.set(format!("host.pressure_{what}_s"), us / 1e6);
+        }
+    }
+    counters
+}
+
+/// The first line of `/proc/stat`, in clock ticks over all processors.
+struct Times {
+    busy_ticks: f64,
+    idle_ticks: f64,
+    steal_ticks: f64,
+}
+
+fn parse_times(stat: &str) -> Option<Times> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let mut fields = line.split_ascii_whitespace().map_while(|field| field.parse::<f64>().ok());
+    let mut next = || fields.next();
+    // user and nice already hold the time of guests.
+    let (user, nice, system, idle) = (next()?, next()?, next()?, next()?);
+    let (_iowait, irq, softirq, steal) = (next()?, next()?, next()?, next()?);
+    Some(Times {
+        busy_ticks: user + nice + system + irq + softirq,
+        idle_ticks: idle,
+        steal_ticks: steal,
+    })
+}
+
+/// `total` of the `some` line, microseconds.
+fn pressure_us(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
