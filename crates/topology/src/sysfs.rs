@@ -14,6 +14,8 @@ mod memory;
 mod pcpus;
 mod policies;
 mod reader;
+#[cfg(test)]
+mod tests;
 
 use crate::Host;
 use reader::Reader;
