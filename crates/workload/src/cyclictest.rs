@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use record::{Better, MetricKind};
 use serde::Deserialize;
 
-use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
 
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     repeats: "One run merges the wake-ups of all its threads into one histogram, from which come \
               one sample of every metric; `thread-*` has one sample a thread. Repeat it by the \
               study's number of runs, or take more `loops`.",
-    example: &[("loops", Default::Int(20_000)), ("priority", Default::Int(80))],
+    example: &[("loops", DefaultValue::Int(20_000)), ("priority", DefaultValue::Int(80))],
     command,
     parse,
     duration_s: |params, facts| {
@@ -43,42 +43,42 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threads",
         kind: ParamKind::Int(1, 4096),
-        default: Default::PerVcpu,
+        default: DefaultValue::PerVcpu,
         unit: None,
         help: "Threads that sleep and wake",
     },
     Param {
         name: "pinned",
         kind: ParamKind::Bool,
-        default: Default::Bool(true),
+        default: DefaultValue::Bool(true),
         unit: None,
         help: "Every thread on one vCPU, in turn; otherwise wherever the guest puts it",
     },
     Param {
         name: "interval_us",
         kind: ParamKind::Int(50, 1_000_000),
-        default: Default::Int(1000),
+        default: DefaultValue::Int(1000),
         unit: Some("us"),
         help: "Time from one wake-up to the next",
     },
     Param {
         name: "priority",
         kind: ParamKind::Int(0, 99),
-        default: Default::Int(80),
+        default: DefaultValue::Int(80),
         unit: None,
         help: "SCHED_FIFO priority of the threads; 0 for ordinary threads",
     },
     Param {
         name: "loops",
         kind: ParamKind::Int(2000, 100_000_000),
-        default: Default::Int(5000),
+        default: DefaultValue::Int(5000),
         unit: None,
         help: "Wake-ups of a thread; the run ends when the first thread had so many",
     },
     Param {
         name: "histogram_us",
         kind: ParamKind::Int(100, 1_000_000),
-        default: Default::Int(100_000),
+        default: DefaultValue::Int(100_000),
         unit: Some("us"),
         help: "Where the histogram ends; a quantile beyond it is not given",
     },
@@ -181,15 +181,16 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
 /// What is used of the JSON; its keys are spelled as the tool spells them.
 #[derive(Deserialize)]
 struct Json {
-    #[serde(rename = "rt_test_version:")]
-    version: String,
+    #[serde(rename = "rt_test_version:", alias = "rt_test_version")]
+    version: Option<String>,
     return_code: i64,
     num_threads: u64,
-    /// 1 if all values are ns instead of us (`--nsecs`).
-    resolution_in_ns: u8,
+    /// Not 0 if all values are ns instead of us (`--nsecs`).
+    resolution_in_ns: i64,
     thread: BTreeMap<u32, Thread>,
 }
 
+/// One thread's wake-ups; all values are in us.
 #[derive(Deserialize)]
 struct Thread {
     /// Lateness to wake-ups; rows without wake-ups are left out.
@@ -199,36 +200,32 @@ struct Thread {
     avg: f64,
 }
 
-fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
-    let (json, start) = read_json(output)?;
-    let threads = params.int_or_vcpus("threads", facts);
-    if json.return_code != 0 {
-        return Err(start.expected(format!("return_code 0, not {}", json.return_code)));
+impl Thread {
+    /// Wake-ups beyond the histogram, which is all that isn't in it; nothing
+    /// if the thread's numbers contradict each other.
+    fn overflows(&self, histogram_us: u64) -> Option<u64> {
+        let inside = self.histogram.values().try_fold(0_u64, |sum, n| sum.checked_add(*n))?;
+        let beyond = self.cycles.checked_sub(inside)?;
+        let latest_inside = self.histogram.keys().next_back().copied().unwrap_or(0);
+        let max_fits = self.max >= latest_inside && (beyond == 0 || self.max >= histogram_us);
+        (self.cycles > 0 && self.avg >= 0.0 && max_fits).then_some(beyond)
     }
-    if json.num_threads != json.thread.len() as u64 || json.thread.len() as i64 != threads {
-        let (said, listed) = (json.num_threads, json.thread.len());
-        return Err(start.expected(format!(
-            "{threads} threads, not {listed} threads where num_threads is {said}"
-        )));
-    }
-    let loops = params.int("loops") as u64;
-    let most = json.thread.values().map(|thread| thread.cycles).max().unwrap_or(0);
-    if most < loops {
-        return Err(start.expected(format!("{loops} wake-ups of some thread, not {most} at most")));
-    }
-    let unit_s = if json.resolution_in_ns == 0 { 1e-6 } else { 1e-9 };
+}
 
-    let mut parsed = Parsed { tool_version: Some(json.version), ..Parsed::default() };
+const US_PER_S: f64 = 1e6;
+
+fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
+    let json = read_json(output)?;
+    check(&json, output, params, facts)?;
+
+    let mut parsed = Parsed { tool_version: json.version, ..Parsed::default() };
+    let histogram_us = params.int("histogram_us") as u64;
     let mut merged: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut wakeups, mut overflows, mut sum, mut max) = (0_u64, 0_u64, 0.0, 0);
     for (number, thread) in &json.thread {
-        let counted = thread.histogram.values().try_fold(0_u64, |sum, n| sum.checked_add(*n));
-        let beyond = counted.and_then(|counted| thread.cycles.checked_sub(counted));
-        let Some(beyond) = beyond.filter(|_| thread.cycles > 0 && thread.avg >= 0.0) else {
-            return Err(start.expected(format!(
-                "as many wake-ups as in the histogram, or more, not {} cycles of thread {number}",
-                thread.cycles
-            )));
+        let Some(beyond) = thread.overflows(histogram_us) else {
+            let line = line_of(output, &format!("\"{number}\""));
+            return Err(line.expected("a thread whose histogram fits its cycles and max"));
         };
         overflows = overflows.saturating_add(beyond);
         wakeups = wakeups.saturating_add(thread.cycles);
@@ -244,20 +241,19 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
             continue;
         }
         match quantile(&merged, wakeups, later_of_1000) {
-            Some(lateness) => parsed.push(metric, lateness as f64 * unit_s),
+            Some(lateness) => parsed.push(metric, lateness as f64 / US_PER_S),
             None => parsed.warnings.push(format!(
-                "{metric} lies beyond the histogram: raise histogram_us ({})",
-                params.int("histogram_us")
+                "{metric} lies beyond the histogram: raise histogram_us ({histogram_us})"
             )),
         }
     }
-    parsed.push("latency-max", max as f64 * unit_s);
-    parsed.push("latency-avg", sum / wakeups as f64 * unit_s);
+    parsed.push("latency-max", max as f64 / US_PER_S);
+    parsed.push("latency-avg", sum / wakeups as f64 / US_PER_S);
     for thread in json.thread.values() {
-        parsed.push("thread-latency-avg", thread.avg * unit_s);
+        parsed.push("thread-latency-avg", thread.avg / US_PER_S);
     }
     for thread in json.thread.values() {
-        parsed.push("thread-latency-max", thread.max as f64 * unit_s);
+        parsed.push("thread-latency-max", thread.max as f64 / US_PER_S);
     }
     parsed.push("overflows", overflows as f64);
     for line in output.stderr_lines().filter(|line| !line.text.trim().is_empty()) {
@@ -266,9 +262,46 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
     Ok(parsed)
 }
 
-/// Finds the JSON object between the lines that cyclictest prints around it,
-/// and the line on which it starts.
-fn read_json<'a>(output: Output<'a>) -> Result<(Json, Line<'a>), ParseError> {
+/// Refuses a run that isn't the one that was asked for, or not all of it.
+fn check(
+    json: &Json,
+    output: Output<'_>,
+    params: &Params,
+    facts: &GuestFacts,
+) -> Result<(), ParseError> {
+    let line = |key: &str| line_of(output, &format!("\"{key}\""));
+    if json.return_code != 0 {
+        return Err(line("return_code").expected("0"));
+    }
+    if json.resolution_in_ns != 0 {
+        return Err(line("resolution_in_ns").expected("0, for values in us"));
+    }
+    let threads = params.int_or_vcpus("threads", facts);
+    let listed = json.thread.len();
+    if json.num_threads != listed as u64 || i64::try_from(listed) != Ok(threads) {
+        let expected = format!("{threads} threads, of which {listed} follow");
+        return Err(line("num_threads").expected(expected));
+    }
+    let loops = params.int("loops") as u64;
+    let most = json.thread.values().map(|thread| thread.cycles).max().unwrap_or(0);
+    if most < loops {
+        let expected = format!("{loops} wake-ups of a thread, but {most} were most");
+        return Err(line("cycles").expected(expected));
+    }
+    Ok(())
+}
+
+/// The first line that starts with `key`, which is there: it has been read.
+fn line_of<'a>(output: Output<'a>, key: &str) -> Line<'a> {
+    output
+        .stdout_lines()
+        .find(|line| line.text.trim_start().starts_with(key))
+        .unwrap_or_else(|| output.first_line())
+}
+
+/// Finds and reads the JSON object between the lines that cyclictest prints
+/// around it.
+fn read_json(output: Output<'_>) -> Result<Json, ParseError> {
     let mut start = None;
     let mut text = String::new();
     let mut closed = false;
@@ -286,12 +319,11 @@ fn read_json<'a>(output: Output<'a>) -> Result<(Json, Line<'a>), ParseError> {
     if !closed {
         return Err(output.ended("the end of cyclictest's JSON"));
     }
-    let json = serde_json::from_str(&text).map_err(|error| {
+    serde_json::from_str(&text).map_err(|error| {
         let number = start.number + error.line().max(1) - 1;
         let line = output.stdout_lines().nth(number - 1).unwrap_or(start);
         line.expected(format!("cyclictest's JSON ({error})"))
-    })?;
-    Ok((json, start))
+    })
 }
 
 /// The lowest lateness that leaves at most so many of 1000 wake-ups later;

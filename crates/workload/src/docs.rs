@@ -40,7 +40,7 @@ impl Entry {
     /// The example as a study file has it.
     #[must_use]
     pub fn example_toml(&self) -> String {
-        let mut text = format!("[[workload]]\nname = \"{}\"\n", self.name);
+        let mut text = format!("[[workload]]\nrun = \"{}\"\n", self.name);
         if !self.example.is_empty() {
             let params: Vec<String> =
                 self.example.iter().map(|(name, value)| format!("{name} = {value}")).collect();

@@ -48,7 +48,7 @@ pub struct Param {
     /// Its type and the values that are allowed.
     pub kind: ParamKind,
     /// Its value when the study doesn't name it.
-    pub default: Default,
+    pub default: DefaultValue,
     /// Unit of the value, if it has one: `B`, `s`, `us`.
     pub unit: Option<&'static str>,
     /// What it does, one sentence without a full stop.
@@ -70,7 +70,7 @@ pub enum ParamKind {
 
 /// A parameter's default.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Default {
+pub enum DefaultValue {
     /// This number.
     Int(i64),
     /// This truth value.
@@ -84,7 +84,7 @@ pub enum Default {
 }
 
 /// A parameter of an example: its name and its value in TOML.
-pub type Example = (&'static str, Default);
+pub type Example = (&'static str, DefaultValue);
 
 /// A metric that a benchmark yields.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Output, ParseError, Parsed};
 
@@ -28,8 +28,8 @@ pub(crate) static ENTRY: Entry = Entry {
         optional: false,
         help: "Time from the start signal until the last task has ended",
     }],
-    repeats: "One run prints one time, which is the sample; repeat it by the study's number of runs.",
-    example: &[("groups", Default::Int(4)), ("loops", Default::Int(1000))],
+    repeats: "One run prints one time, which is the sample; repeat it by the study's `invocations`.",
+    example: &[("groups", DefaultValue::Int(4)), ("loops", DefaultValue::Int(1000))],
     command,
     parse,
     duration_s,
@@ -39,42 +39,42 @@ const PARAMS: &[Param] = &[
     Param {
         name: "groups",
         kind: ParamKind::Int(1, 1000),
-        default: Default::Int(10),
+        default: DefaultValue::Int(10),
         unit: None,
         help: "Groups of senders and receivers",
     },
     Param {
         name: "fds",
         kind: ParamKind::Int(1, 500),
-        default: Default::Int(20),
+        default: DefaultValue::Int(20),
         unit: None,
         help: "Senders in a group, and receivers: a group has twice as many tasks",
     },
     Param {
         name: "loops",
         kind: ParamKind::Int(1, 100_000_000),
-        default: Default::Int(100),
+        default: DefaultValue::Int(100),
         unit: None,
         help: "Messages from every sender to every receiver of its group",
     },
     Param {
         name: "datasize",
         kind: ParamKind::Int(1, 1 << 20),
-        default: Default::Int(100),
+        default: DefaultValue::Int(100),
         unit: Some("B"),
         help: "Size of a message",
     },
     Param {
         name: "transport",
         kind: ParamKind::Choice(&["socket", "pipe"]),
-        default: Default::Text("socket"),
+        default: DefaultValue::Text("socket"),
         unit: None,
         help: "What carries the messages: Unix stream sockets or pipes",
     },
     Param {
         name: "tasks",
         kind: ParamKind::Choice(&["process", "thread"]),
-        default: Default::Text("process"),
+        default: DefaultValue::Text("process"),
         unit: None,
         help: "What a sender or a receiver is",
     },
@@ -134,7 +134,7 @@ pub(crate) fn parse_messaging(output: Output<'_>) -> Result<Parsed, ParseError> 
         {
             continue;
         } else {
-            return Err(output.stderr_or(&line, "a line of hackbench's output"));
+            return Err(output.stderr_or(&line, "a time"));
         };
         if !parsed.samples.is_empty() {
             return Err(line.expected("one time, not a second one"));

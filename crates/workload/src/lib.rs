@@ -28,7 +28,7 @@ mod sysbench_cpu;
 mod tests;
 
 pub use docs::markdown;
-pub use entry::{Default, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
+pub use entry::{DefaultValue, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
 pub use params::{ParamError, ParamValue, Params};
 pub use parse::{Output, ParseError, Parsed, Stream};
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Default, Entry, GuestFacts, Param, ParamKind};
+use crate::entry::{DefaultValue, Entry, GuestFacts, Param, ParamKind};
 
 /// A value as a study file gives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -147,7 +147,7 @@ impl fmt::Display for ParamKind {
     }
 }
 
-impl Default {
+impl DefaultValue {
     /// The value, or nothing where the guest or the tool decides.
     pub(crate) fn value(self) -> Option<ParamValue> {
         match self {
@@ -159,7 +159,7 @@ impl Default {
     }
 }
 
-impl fmt::Display for Default {
+impl fmt::Display for DefaultValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(value) => write!(f, "{value}"),

@@ -75,8 +75,8 @@ pub enum ParseError {
         missing: String,
         /// Where the text comes from, to read before it.
         says: &'static str,
-        /// The last line of the stream, or of standard error if the tool
-        /// complained there; shortened if long.
+        /// The last line of the stream, or what the tool complained of on
+        /// standard error; shortened if long.
         text: String,
     },
 }
@@ -102,6 +102,12 @@ impl<'a> Output<'a> {
         lines(Stream::Stderr, self.stderr)
     }
 
+    /// The first line of standard output, empty if there is none.
+    pub(crate) fn first_line(self) -> Line<'a> {
+        let none = Line { stream: Stream::Stdout, number: 0, text: "", terminated: false };
+        self.stdout_lines().next().unwrap_or(none)
+    }
+
     /// The error for a line of standard output that is no result. A tool that
     /// prints its usage there says on standard error what was wrong.
     pub(crate) fn stderr_or(self, line: &Line<'_>, expected: &str) -> ParseError {
@@ -110,12 +116,17 @@ impl<'a> Output<'a> {
 
     /// The error for a standard output that ended without `missing`.
     ///
-    /// What the tool said last on standard error is more telling than the
+    /// What the tool complained of on standard error is more telling than the
     /// last line of an output that it gave up.
     pub(crate) fn ended(self, missing: impl Into<String>) -> ParseError {
         let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(shorten);
-        let (says, text) = match (last(self.stderr), last(self.stdout)) {
-            (Some(text), _) => ("stderr ends with", text),
+        // Some follow the error up with their usage.
+        let error = |text: &str| {
+            text.lines().find(|line| line.to_ascii_lowercase().contains("error")).map(shorten)
+        };
+        let stderr = error(self.stderr).or_else(|| last(self.stderr));
+        let (says, text) = match (stderr, last(self.stdout)) {
+            (Some(text), _) => ("stderr says", text),
             (None, text) => ("the last line is", text.unwrap_or_default()),
         };
         ParseError::Ended {

@@ -4,7 +4,7 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::hackbench::{messaging_s, parse_messaging};
 use crate::params::Params;
 
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
     }],
     repeats: "One run prints one time, which is the sample; repeat it by the study's number of \
               runs.",
-    example: &[("groups", Default::Int(4)), ("loops", Default::Int(1000))],
+    example: &[("groups", DefaultValue::Int(4)), ("loops", DefaultValue::Int(1000))],
     command,
     parse: |output, _, _| parse_messaging(output),
     duration_s: |params, facts| {
@@ -43,28 +43,28 @@ const PARAMS: &[Param] = &[
     Param {
         name: "groups",
         kind: ParamKind::Int(1, 1000),
-        default: Default::Int(10),
+        default: DefaultValue::Int(10),
         unit: None,
         help: "Groups of 20 senders and 20 receivers",
     },
     Param {
         name: "loops",
         kind: ParamKind::Int(1, 100_000_000),
-        default: Default::Int(100),
+        default: DefaultValue::Int(100),
         unit: None,
         help: "Messages from every sender to every receiver of its group",
     },
     Param {
         name: "transport",
         kind: ParamKind::Choice(&["socket", "pipe"]),
-        default: Default::Text("socket"),
+        default: DefaultValue::Text("socket"),
         unit: None,
         help: "What carries the messages: Unix socket pairs or pipes",
     },
     Param {
         name: "tasks",
         kind: ParamKind::Choice(&["process", "thread"]),
-        default: Default::Text("process"),
+        default: DefaultValue::Text("process"),
         unit: None,
         help: "What a sender or a receiver is",
     },

@@ -4,7 +4,7 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
 
@@ -23,9 +23,9 @@ pub(crate) static ENTRY: Entry = Entry {
     repeats: "One run prints one rate over all instances, which is the sample; repeat it by the \
               study's number of runs.",
     example: &[
-        ("stressor", Default::Text("cpu")),
-        ("method", Default::Text("matrixprod")),
-        ("time_s", Default::Int(5)),
+        ("stressor", DefaultValue::Text("cpu")),
+        ("method", DefaultValue::Text("matrixprod")),
+        ("time_s", DefaultValue::Int(5)),
     ],
     command,
     parse,
@@ -36,28 +36,28 @@ const PARAMS: &[Param] = &[
     Param {
         name: "stressor",
         kind: ParamKind::Name,
-        default: Default::Text("cpu"),
+        default: DefaultValue::Text("cpu"),
         unit: None,
         help: "The stressor, as `stress-ng --stressors` names it",
     },
     Param {
         name: "method",
         kind: ParamKind::Name,
-        default: Default::Tool,
+        default: DefaultValue::Tool,
         unit: None,
         help: "The stressor's method, for those that have some (`--cpu-method`, `--vm-method`, ...)",
     },
     Param {
         name: "instances",
         kind: ParamKind::Int(1, 4096),
-        default: Default::PerVcpu,
+        default: DefaultValue::PerVcpu,
         unit: None,
         help: "Instances that run at the same time",
     },
     Param {
         name: "time_s",
         kind: ParamKind::Int(1, 86_400),
-        default: Default::Int(10),
+        default: DefaultValue::Int(10),
         unit: Some("s"),
         help: "How long it runs",
     },

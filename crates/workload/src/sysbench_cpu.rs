@@ -4,7 +4,7 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{Default, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
 
@@ -21,8 +21,8 @@ pub(crate) static ENTRY: Entry = Entry {
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run prints one rate and one set of latencies over all its threads, which are \
-              the samples; repeat it by the study's number of runs.",
-    example: &[("time_s", Default::Int(5)), ("threads", Default::Int(2))],
+              the samples; repeat it by the study's `invocations`.",
+    example: &[("time_s", DefaultValue::Int(5)), ("threads", DefaultValue::Int(2))],
     command,
     parse,
     duration_s,
@@ -32,21 +32,21 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threads",
         kind: ParamKind::Int(1, 4096),
-        default: Default::PerVcpu,
+        default: DefaultValue::PerVcpu,
         unit: None,
         help: "Threads that compute",
     },
     Param {
         name: "time_s",
         kind: ParamKind::Int(1, 86_400),
-        default: Default::Int(10),
+        default: DefaultValue::Int(10),
         unit: Some("s"),
         help: "How long it computes, unless `events` says otherwise",
     },
     Param {
         name: "events",
         kind: ParamKind::Int(0, 1_000_000_000),
-        default: Default::Int(0),
+        default: DefaultValue::Int(0),
         unit: None,
         help: "Events in all threads together after which it ends, however long they take; 0 to \
                end by time",
@@ -54,7 +54,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "cpu_max_prime",
         kind: ParamKind::Int(3, 10_000_000),
-        default: Default::Int(10_000),
+        default: DefaultValue::Int(10_000),
         unit: None,
         help: "The number up to which one event tests for primes",
     },
@@ -78,8 +78,8 @@ const METRICS: &[MetricDef] = &[
         kind: MetricKind::Time,
         primary: false,
         scope: Scope::Total,
-        optional: false,
-        help: "Mean time of one event",
+        optional: true,
+        help: "Mean time of one event; absent below 5 us",
     },
     MetricDef {
         name: "latency-p95",
@@ -88,8 +88,8 @@ const METRICS: &[MetricDef] = &[
         kind: MetricKind::Quantile,
         primary: false,
         scope: Scope::Total,
-        optional: false,
-        help: "Time within which 95 % of the events ended",
+        optional: true,
+        help: "Time within which 95 % of the events ended; absent below 5 us",
     },
     MetricDef {
         name: "latency-max",
@@ -98,8 +98,8 @@ const METRICS: &[MetricDef] = &[
         kind: MetricKind::Quantile,
         primary: false,
         scope: Scope::Total,
-        optional: false,
-        help: "Time of the longest event",
+        optional: true,
+        help: "Time of the longest event; absent below 5 us",
     },
 ];
 
@@ -200,13 +200,10 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
     }
     parsed.push("events-per-s", rate);
     for (metric, index) in [("latency-avg", 4), ("latency-p95", 6), ("latency-max", 5)] {
-        let (ms, line) = value(index)?;
-        if ms == 0.0 {
-            return Err(
-                line.expected("a latency above 0 (events too short: a higher cpu_max_prime)")
-            );
+        let (ms, _) = value(index)?;
+        if ms > 0.0 {
+            parsed.push(metric, ms / 1e3);
         }
-        parsed.push(metric, ms / 1e3);
     }
     Ok(parsed)
 }
