@@ -1,1 +1,14 @@
-//! To be filled.
+//! Real guests: their images, their boot, and talking to them.
+//!
+//! - [`image`]: the builtin Debian image and its cache, users' own images.
+//! - [`qemu`]: which QEMU there is. [`kvm`]: whether KVM boots a guest.
+//! - [`Vm`]: one QEMU process from its start to its end: QMP, the guest agent,
+//!   commands in the guest, and every way in which they fail.
+//!
+//! What is not here: what QEMU's arguments mean (`vmconfig`), what is run in
+//! the guest (`workload`), when (`runner`).
+
+mod cancel;
+pub mod image;
+
+pub use cancel::{Cancel, Cancelled};

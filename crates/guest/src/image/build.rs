@@ -1,0 +1,432 @@
+//! Builds an image from its recipe, without root, mounts or loop devices.
+//!
+//! `mmdebstrap --mode=chrootless --variant=extract` only unpacks packages: no
+//! script of a package runs, so it needs no privilege and no user namespace
+//! (which containers and AppArmor often forbid). The unpacked files belong to
+//! whoever builds; `mke2fs -d` copies them with that owner, and `debugfs` gives
+//! every inode to root afterwards, which works the same for every builder.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cpio::Archive;
+use super::recipe::{Recipe, debian_arch};
+use super::tool::{self, ToolError};
+use super::{BuildError, INITRD, KERNEL, PackageVersion, Progress, ROOT_IMAGE, Stage};
+use crate::Cancel;
+
+/// Environment variable that names another Debian mirror.
+pub const MIRROR_VARIABLE: &str = "VMLAB_DEBIAN_MIRROR";
+
+const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
+
+/// Root image's block size, as given to `mke2fs`.
+const BLOCK: u64 = 4096;
+
+/// Where administrators' programs stand that a user's PATH may not name.
+const SBIN: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+
+pub(super) struct Builder<'a> {
+    pub(super) recipe: &'a Recipe,
+    /// The unfinished image; holds what is kept.
+    pub(super) folder: &'a Path,
+    pub(super) progress: &'a mut dyn FnMut(Progress),
+    pub(super) cancel: &'a Cancel,
+}
+
+impl Builder<'_> {
+    /// Fills the folder with kernel, initrd and root image.
+    pub(super) fn build(&mut self) -> Result<Vec<PackageVersion>, BuildError> {
+        let root = self.folder.join("root");
+        let packages = self.unpack(&root)?;
+        self.stage(Stage::Arranging, None);
+        let release = self.take_kernel(&root)?;
+        self.make_initrd(&root, &release)?;
+        self.arrange(&root, &release)?;
+        self.stage(Stage::RootImage, None);
+        self.make_root_image(&root)?;
+        remove_folder(&root)?;
+        Ok(packages)
+    }
+
+    fn stage(&mut self, stage: Stage, fraction: Option<f64>) {
+        (self.progress)(Progress { stage, fraction });
+    }
+
+    fn unpack(&mut self, root: &Path) -> Result<Vec<PackageVersion>, BuildError> {
+        let mirror = std::env::var(MIRROR_VARIABLE).unwrap_or_else(|_| DEFAULT_MIRROR.to_owned());
+        let mut command = tool_command("mmdebstrap");
+        command
+            .args(["--verbose", "--variant=extract", "--mode=chrootless", "--format=directory"])
+            // The packages' files stay until their versions have been read.
+            .arg("--skip=essential/unlink,cleanup/apt")
+            .arg(format!("--architectures={}", debian_arch(self.recipe.arch)))
+            .arg(format!("--include={}", self.recipe.packages.join(",")))
+            .arg(&self.recipe.suite)
+            .arg(root)
+            .arg(&mirror)
+            .env("TMPDIR", self.folder);
+        self.stage(Stage::PackageLists, None);
+        let (recipe_progress, cancel) = (&mut *self.progress, self.cancel);
+        let mut wanted = 0_u32;
+        let mut fetched = 0_u32;
+        let mut on_line = |line: &str| {
+            if let Some(newly) = line.split(" upgraded, ").nth(1) {
+                wanted = newly.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+            }
+            if line.starts_with("Get:") && wanted > 0 {
+                fetched += 1;
+                let fraction = f64::from(fetched.min(wanted)) / f64::from(wanted);
+                recipe_progress(Progress { stage: Stage::Download, fraction: Some(fraction) });
+            }
+            if line == "I: extracting archives..." {
+                recipe_progress(Progress { stage: Stage::Unpacking, fraction: None });
+            }
+        };
+        tool::run(command, &mut on_line, cancel)
+            .map_err(|error| explain_mmdebstrap(error, &mirror))?;
+        package_versions(&root.join("var/cache/apt/archives"))
+    }
+
+    /// Moves the kernel out and returns its release.
+    fn take_kernel(&self, root: &Path) -> Result<String, BuildError> {
+        let boot = root.join("boot");
+        let name = names(&boot)?
+            .into_iter()
+            .find(|name| name.starts_with("vmlinuz-"))
+            .ok_or_else(|| BuildError::NoKernel { packages: self.recipe.packages.join(", ") })?;
+        let kernel = self.folder.join(KERNEL);
+        fs::rename(boot.join(&name), &kernel).map_err(write_error(&kernel))?;
+        Ok(name["vmlinuz-".len()..].to_owned())
+    }
+
+    fn make_initrd(&self, root: &Path, release: &str) -> Result<(), BuildError> {
+        let modules = root.join("lib/modules").join(release).join("kernel");
+        let mut archive = Archive::default();
+        for folder in ["bin", "dev", "disk", "lib", "ram", "root"] {
+            archive.folder(folder);
+        }
+        // The kernel opens it for the first process.
+        archive.device("dev/console", 5, 1);
+        let busybox = root.join("bin/busybox");
+        archive.program("bin/busybox", &fs::read(&busybox).map_err(read_error(&busybox))?);
+        archive.program("init", self.recipe.initrd_init.as_bytes());
+        for name in &self.recipe.initrd_modules {
+            let path = find_module(&modules, name)?.ok_or_else(|| BuildError::NoModule {
+                module: name.clone(),
+                release: release.to_owned(),
+            })?;
+            archive.file(&format!("lib/{name}.ko"), &fs::read(&path).map_err(read_error(&path))?);
+        }
+        let initrd = self.folder.join(INITRD);
+        fs::write(&initrd, archive.finish()).map_err(write_error(&initrd))
+    }
+
+    /// Leaves out, adds, and does what packages' scripts would have done.
+    fn arrange(&mut self, root: &Path, release: &str) -> Result<(), BuildError> {
+        for pattern in &self.recipe.left_out {
+            for path in matching(root, pattern)? {
+                remove(&path)?;
+            }
+        }
+        self.keep_modules(&root.join("lib/modules").join(release).join("kernel"))?;
+        for folder in &self.recipe.folders {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(write_error(&path))?;
+            let mode = if folder == "tmp" { 0o1777 } else { 0o755 };
+            set_mode(&path, mode)?;
+        }
+        for applet in &self.recipe.applets {
+            let there = ["bin", "sbin", "usr/bin", "usr/sbin"]
+                .iter()
+                .any(|folder| root.join(folder).join(applet).symlink_metadata().is_ok());
+            if !there {
+                let link = root.join("bin").join(applet);
+                symlink("busybox", &link).map_err(write_error(&link))?;
+            }
+        }
+        for file in &self.recipe.files {
+            let path = root.join(&file.path);
+            if path.symlink_metadata().is_ok() {
+                remove(&path)?;
+            }
+            fs::write(&path, &file.text).map_err(write_error(&path))?;
+            set_mode(&path, file.mode)?;
+        }
+        let mut depmod = Command::new(root.join("bin/busybox"));
+        depmod.arg("depmod").arg("-b").arg(root).arg(release);
+        tool::run(depmod, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        let mut ldconfig = tool_command("ldconfig");
+        ldconfig.arg("-r").arg(root);
+        tool::run(ldconfig, &mut |_| (), self.cancel).map_err(BuildError::tool)
+    }
+
+    fn keep_modules(&self, modules: &Path) -> Result<(), BuildError> {
+        let keep: Vec<PathBuf> =
+            self.recipe.module_folders.iter().map(|folder| modules.join(folder)).collect();
+        let mut folders = vec![modules.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for name in names(&folder)? {
+                let path = folder.join(name);
+                if keep.contains(&path) {
+                    continue;
+                }
+                if keep.iter().any(|kept| kept.starts_with(&path)) {
+                    folders.push(path);
+                } else {
+                    remove(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make_root_image(&mut self, root: &Path) -> Result<(), BuildError> {
+        let image = self.folder.join(ROOT_IMAGE);
+        let mut usage = Usage::default();
+        measure(root, &mut usage)?;
+        // Room for the tables and for folders that take more than one block;
+        // the file is sparse, so what is not used takes no space.
+        let inodes = usage.files + 64;
+        let blocks = usage.blocks + usage.blocks / 16 + inodes / 8 + 2048;
+        let mut mke2fs = tool_command("mke2fs");
+        mke2fs
+            .args(["-q", "-F", "-t", "ext4", "-m", "0", "-I", "256", "-b"])
+            .arg(BLOCK.to_string())
+            .arg("-N")
+            .arg(inodes.to_string())
+            // Read-only: no journal, no checksums, nothing to grow.
+            .args(["-O", "^has_journal,^metadata_csum,^resize_inode,^orphan_file"])
+            .args(["-E", "root_owner=0:0,lazy_itable_init=1,nodiscard,hash_seed=76d1ab00-0000-4000-8000-000000000000"])
+            .args(["-U", "76d1ab00-0000-4000-8000-000000000000", "-L", "vmlab-root", "-d"])
+            .arg(root)
+            .arg(&image)
+            .arg(blocks.to_string());
+        tool::run(mke2fs, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        // mke2fs numbers inodes from 11 without holes.
+        let commands = self.folder.join("owners");
+        let mut text = String::new();
+        for inode in 11..12 + usage.files {
+            for field in ["uid", "gid"] {
+                text.push_str(&format!("set_inode_field <{inode}> {field} 0\n"));
+            }
+        }
+        fs::write(&commands, text).map_err(write_error(&commands))?;
+        let mut debugfs = tool_command("debugfs");
+        debugfs.arg("-w").arg("-f").arg(&commands).arg(&image);
+        tool::run(debugfs, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        remove(&commands)
+    }
+}
+
+/// A program by name, also looked for where administrators' programs are.
+fn tool_command(program: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
+    let path = format!("{path}:{SBIN}");
+    let found = path
+        .split(':')
+        .map(|folder| Path::new(folder).join(program))
+        .find(|candidate| candidate.is_file());
+    let mut command = found.map_or_else(|| Command::new(program), Command::new);
+    command.env("PATH", path).env("LC_ALL", "C");
+    command
+}
+
+fn explain_mmdebstrap(error: ToolError, mirror: &str) -> BuildError {
+    let ToolError::Failed { tail, .. } = &error else {
+        return BuildError::tool(error);
+    };
+    let line_with = |needles: &[&str]| {
+        tail.lines().find(|line| needles.iter().any(|needle| line.contains(needle)))
+    };
+    if let Some(line) = line_with(&["No space left on device"]) {
+        return BuildError::NoSpace { detail: line.to_owned() };
+    }
+    if let Some(line) = line_with(&["NO_PUBKEY", "is not signed", "signed-by", "keyring"]) {
+        return BuildError::NoKeyring { detail: line.to_owned() };
+    }
+    let network = [
+        "Temporary failure resolving",
+        "Could not resolve",
+        "Could not connect",
+        "Unable to connect",
+        "Failed to fetch",
+        "Connection timed out",
+        "Network is unreachable",
+    ];
+    if let Some(line) = line_with(&network) {
+        return BuildError::NoNetwork { mirror: mirror.to_owned(), detail: line.to_owned() };
+    }
+    BuildError::tool(error)
+}
+
+/// Names and versions from the names of downloaded package files,
+/// `name_version_arch.deb` with `%3a` for the colon behind an epoch.
+fn package_versions(folder: &Path) -> Result<Vec<PackageVersion>, BuildError> {
+    let mut packages: Vec<PackageVersion> = names(folder)?
+        .iter()
+        .filter_map(|name| {
+            let mut parts = name.strip_suffix(".deb")?.splitn(3, '_');
+            let (name, version) = (parts.next()?, parts.next()?);
+            Some(PackageVersion { name: name.to_owned(), version: version.replace("%3a", ":") })
+        })
+        .collect();
+    packages.sort();
+    Ok(packages)
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, BuildError> {
+    let entries = fs::read_dir(folder).map_err(read_error(folder))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(read_error(folder))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The paths that `pattern` names: `*` at the end of the last component stands
+/// for any rest.
+fn matching(root: &Path, pattern: &str) -> Result<Vec<PathBuf>, BuildError> {
+    let path = root.join(pattern);
+    let Some(prefix) = pattern.strip_suffix('*') else {
+        return Ok(path.symlink_metadata().is_ok().then_some(path).into_iter().collect());
+    };
+    let (folder, start) = prefix.rsplit_once('/').unwrap_or(("", prefix));
+    let folder = root.join(folder);
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let found = names(&folder)?;
+    Ok(found.iter().filter(|name| name.starts_with(start)).map(|name| folder.join(name)).collect())
+}
+
+fn find_module(folder: &Path, name: &str) -> Result<Option<PathBuf>, BuildError> {
+    // A module's file may be named with - where its name has _.
+    let wanted = [format!("{name}.ko"), format!("{}.ko", name.replace('_', "-"))];
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for name in names(&folder)? {
+            let path = folder.join(&name);
+            if wanted.contains(&name) {
+                return Ok(Some(path));
+            }
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[derive(Default)]
+struct Usage {
+    files: u64,
+    blocks: u64,
+}
+
+fn measure(folder: &Path, usage: &mut Usage) -> Result<(), BuildError> {
+    for name in names(folder)? {
+        let path = folder.join(name);
+        let metadata = path.symlink_metadata().map_err(read_error(&path))?;
+        usage.files += 1;
+        usage.blocks += metadata.size().div_ceil(BLOCK);
+        if metadata.is_dir() {
+            measure(&path, usage)?;
+        }
+    }
+    Ok(())
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), BuildError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(write_error(path))
+}
+
+fn remove(path: &Path) -> Result<(), BuildError> {
+    let is_folder = path.symlink_metadata().map_err(read_error(path))?.is_dir();
+    if is_folder { remove_folder(path) } else { fs::remove_file(path).map_err(write_error(path)) }
+}
+
+fn remove_folder(path: &Path) -> Result<(), BuildError> {
+    fs::remove_dir_all(path).map_err(write_error(path))
+}
+
+fn read_error(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
+    let path = path.to_owned();
+    move |source| BuildError::Read { path, source }
+}
+
+pub(super) fn write_error(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            BuildError::NoSpace { detail: format!("{}: {source}", path.display()) }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            BuildError::NotWritable { path, source }
+        }
+        _ => BuildError::Write { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_file_names() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["busybox-static_1%3a1.35.0-4+deb12u1+b1_amd64.deb", "fio_3.33-3_amd64.deb", "lock"]
+        {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found: Vec<(String, String)> = package_versions(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|package| (package.name, package.version))
+            .collect();
+        let expected = [("busybox-static", "1:1.35.0-4+deb12u1+b1"), ("fio", "3.33-3")]
+            .map(|(name, version)| (name.to_owned(), version.to_owned()));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn patterns_name_what_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("usr/bin")).unwrap();
+        for name in ["perl", "perl5.36", "perf"] {
+            fs::write(root.path().join("usr/bin").join(name), "").unwrap();
+        }
+        let check = |pattern: &str, expected: &[&str]| {
+            let mut found = matching(root.path(), pattern).unwrap();
+            found.sort();
+            let expected: Vec<PathBuf> =
+                expected.iter().map(|name| root.path().join("usr/bin").join(name)).collect();
+            assert_eq!(found, expected, "{pattern}");
+        };
+        check("usr/bin/perl*", &["perl", "perl5.36"]);
+        check("usr/bin/perf", &["perf"]);
+        check("usr/bin/python*", &[]);
+        check("no/such/folder*", &[]);
+    }
+
+    #[test]
+    fn failures_of_mmdebstrap_say_what_to_do() {
+        let check = |tail: &str, expected: &str| {
+            let status = std::os::unix::process::ExitStatusExt::from_raw(256);
+            let error =
+                ToolError::Failed { program: "mmdebstrap".into(), status, tail: tail.into() };
+            let text = explain_mmdebstrap(error, "http://deb.debian.org/debian").to_string();
+            assert!(text.contains(expected), "{text}");
+        };
+        check("W: x\nE: Failed to fetch http://deb  Temporary failure resolving 'deb'", "network");
+        check("tar: write error: No space left on device", "XDG_CACHE_HOME");
+        check("E: The following signatures: NO_PUBKEY 0E98404D386FA1D9", "debian-archive-keyring");
+        check("E: something else", "something else");
+    }
+}

@@ -1,0 +1,565 @@
+//! Guest images: the builtin one, its cache, and users' own.
+//!
+//! An image in the cache is a folder `<cache>/images/<name>-<hash12>/` with
+//! kernel, initial RAM disk, root image and [`Manifest`]. It is built in a
+//! hidden folder beside it and renamed when it is whole, so a folder of that
+//! name is always complete; what a killed build leaves is removed by the next.
+
+mod build;
+mod cpio;
+mod own;
+mod recipe;
+mod tool;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cancel::CANCEL_CHECK;
+use crate::{Cancel, Cancelled};
+use build::{Builder, write_error};
+use tool::ToolError;
+
+pub use build::MIRROR_VARIABLE;
+pub use own::{OwnImage, OwnImageError, check_own};
+pub use recipe::{BUILTIN, Recipe, RecipeError, RecipeFile};
+
+const KERNEL: &str = "vmlinuz";
+const INITRD: &str = "initrd.cpio";
+const ROOT_IMAGE: &str = "root.ext4";
+const MANIFEST: &str = "manifest.json";
+
+/// Digits of the recipe's hash in a folder's name.
+const SHORT_HASH: usize = 12;
+
+/// An image that is ready to boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its folder in the cache.
+    pub folder: PathBuf,
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The initial RAM disk.
+    pub initrd: PathBuf,
+    /// Raw image of the root file system; only ever read.
+    pub root_image: PathBuf,
+    /// Kernel parameters that the image needs, one each.
+    pub cmdline: Vec<String>,
+    /// The packages that it holds, by name.
+    pub packages: Vec<PackageVersion>,
+    /// The recipe's hash, 64 hexadecimal digits.
+    pub recipe_hash: String,
+}
+
+/// A package in an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PackageVersion {
+    /// Debian's name of it.
+    pub name: String,
+    /// Debian's version of it.
+    pub version: String,
+}
+
+/// What `manifest.json` in an image's folder says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The image's name.
+    pub name: String,
+    /// The recipe's hash.
+    pub recipe_hash: String,
+    /// When it was built, seconds since the Unix epoch.
+    pub built_unix_s: u64,
+    /// Kernel parameters that the image needs.
+    pub cmdline: Vec<String>,
+    /// The packages that it holds.
+    pub packages: Vec<PackageVersion>,
+    /// Sizes of the files, bytes on disk.
+    pub size_bytes: u64,
+}
+
+/// An entry of [`list`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The image's name.
+    pub name: String,
+    /// The first digits of its recipe's hash, as in the folder's name.
+    pub short_hash: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Bytes on disk.
+    pub size_bytes: u64,
+    /// When it was built, seconds since the Unix epoch; `None` if its manifest
+    /// can't be read.
+    pub built_unix_s: Option<u64>,
+    /// False for what an interrupted build left, or if a file is missing.
+    pub complete: bool,
+    /// True if this version of vmlab would use it.
+    pub current: bool,
+}
+
+/// A stage of [`build`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Another process builds the same image.
+    WaitingForOther,
+    /// Fetching the lists of packages.
+    PackageLists,
+    /// Fetching packages.
+    Download,
+    /// Unpacking packages.
+    Unpacking,
+    /// Leaving out, adding, making the initial RAM disk.
+    Arranging,
+    /// Making the root image.
+    RootImage,
+}
+
+impl Stage {
+    /// What is being done, in a few words.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::WaitingForOther => "waiting for another build of this image",
+            Self::PackageLists => "fetching package lists",
+            Self::Download => "downloading packages",
+            Self::Unpacking => "unpacking packages",
+            Self::Arranging => "arranging files",
+            Self::RootImage => "making the root image",
+        }
+    }
+}
+
+/// How far [`build`] is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// The stage.
+    pub stage: Stage,
+    /// How much of the stage is done, 0 to 1, where that is known.
+    pub fraction: Option<f64>,
+}
+
+/// Error type for [`build`].
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The cache folder can't be written.
+    #[error("Cannot write {path:?}: set XDG_CACHE_HOME to a folder that you can write to")]
+    NotWritable {
+        /// What could not be written.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error(
+        "No space left for the image ({detail}): it takes about 1 GB while it is built; free some, or set XDG_CACHE_HOME to a folder on a larger disk"
+    )]
+    NoSpace {
+        /// What was being written.
+        detail: String,
+    },
+    /// A program is missing.
+    #[error("{program} is not installed: run `{install}`")]
+    MissingTool {
+        /// The program.
+        program: String,
+        /// What installs it.
+        install: String,
+    },
+    /// The mirror could not be reached.
+    #[error(
+        "Cannot fetch packages from {mirror} ({detail}): check the network, or set {MIRROR_VARIABLE} to a Debian mirror that you can reach"
+    )]
+    NoNetwork {
+        /// The mirror.
+        mirror: String,
+        /// What was said.
+        detail: String,
+    },
+    /// Debian's signing keys are not on this machine.
+    #[error(
+        "Debian's packages cannot be verified ({detail}): run `apt-get install debian-archive-keyring`"
+    )]
+    NoKeyring {
+        /// What was said.
+        detail: String,
+    },
+    /// The packages brought no kernel.
+    #[error("None of these packages brought a kernel: {packages}")]
+    NoKernel {
+        /// The recipe's packages.
+        packages: String,
+    },
+    /// The kernel lacks a module that the first stage needs.
+    #[error("The kernel {release} has no module {module}: the recipe and Debian's kernel disagree")]
+    NoModule {
+        /// The module.
+        module: String,
+        /// The kernel's release.
+        release: String,
+    },
+    /// A program failed.
+    #[error("{0}")]
+    Tool(String),
+    /// A file could not be read.
+    #[error("Cannot read {path:?}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file could not be written.
+    #[error("Cannot write {path:?}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It was cancelled; nothing is left but a folder that the next build removes.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+impl BuildError {
+    fn tool(error: ToolError) -> Self {
+        match error {
+            ToolError::Cancelled(cancelled) => Self::Cancelled(cancelled),
+            ToolError::Missing { program } => {
+                let package = match program.as_str() {
+                    "mke2fs" | "debugfs" => "e2fsprogs",
+                    "ldconfig" => "libc-bin",
+                    other => other,
+                };
+                Self::MissingTool { install: format!("apt-get install {package}"), program }
+            }
+            ToolError::Failed { ref tail, .. } if tail.contains("No space left on device") => {
+                Self::NoSpace { detail: error.to_string() }
+            }
+            other => Self::Tool(other.to_string()),
+        }
+    }
+}
+
+/// Error type for [`list`] and [`remove`].
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The cache could not be read.
+    #[error("Cannot read the image cache {path:?}")]
+    Read {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Nothing matches.
+    #[error("No image matches {wanted:?}: `vmlab image list` shows those that there are")]
+    NoSuchImage {
+        /// What was asked for.
+        wanted: String,
+    },
+    /// The image is being built.
+    #[error("{path:?} is being built by another process: wait for it, or end it")]
+    Busy {
+        /// The image's folder.
+        path: PathBuf,
+    },
+    /// The image could not be removed.
+    #[error("Cannot remove {path:?}")]
+    Remove {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// vmlab's cache folder: `$XDG_CACHE_HOME/vmlab`, else `~/.cache/vmlab`, else
+/// (no home at all) a folder of this user below the system's temporary one.
+#[must_use]
+pub fn cache_dir() -> PathBuf {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(cache) = set("XDG_CACHE_HOME") {
+        return cache.join("vmlab");
+    }
+    match set("HOME") {
+        Some(home) => home.join(".cache/vmlab"),
+        None => {
+            std::env::temp_dir().join(format!("vmlab-cache-{}", rustix::process::getuid().as_raw()))
+        }
+    }
+}
+
+fn images_dir(cache: &Path) -> PathBuf {
+    cache.join("images")
+}
+
+fn folder_name(recipe: &Recipe) -> String {
+    format!("{}-{}", recipe.name, &recipe.hash()[..SHORT_HASH])
+}
+
+/// The image of `recipe`, if it is in the cache.
+#[must_use]
+pub fn find(recipe: &Recipe) -> Option<Image> {
+    find_in(&cache_dir(), recipe)
+}
+
+fn find_in(cache: &Path, recipe: &Recipe) -> Option<Image> {
+    let folder = images_dir(cache).join(folder_name(recipe));
+    let manifest = read_manifest(&folder)?;
+    (manifest.recipe_hash == recipe.hash()).then(|| Image {
+        kernel: folder.join(KERNEL),
+        initrd: folder.join(INITRD),
+        root_image: folder.join(ROOT_IMAGE),
+        cmdline: manifest.cmdline,
+        packages: manifest.packages,
+        recipe_hash: manifest.recipe_hash,
+        folder,
+    })
+}
+
+/// The manifest of a complete image.
+fn read_manifest(folder: &Path) -> Option<Manifest> {
+    let whole = [KERNEL, INITRD, ROOT_IMAGE].iter().all(|name| folder.join(name).is_file());
+    let text = fs::read_to_string(folder.join(MANIFEST)).ok()?;
+    let manifest = serde_json::from_str(&text).ok()?;
+    whole.then_some(manifest)
+}
+
+/// The image of `recipe`: from the cache, or built now (about 15 s and 500 MB
+/// of disk, most of it Debian's packages).
+///
+/// Two builds of one recipe at once make one image: the second waits. Needs no
+/// privilege; needs `mmdebstrap`, `mke2fs`, `debugfs` and `ldconfig`.
+///
+/// # Errors
+/// [`BuildError`] says what to do next.
+///
+/// Source: mmdebstrap(1) for `--variant=extract` and `--mode=chrootless`.
+pub fn build(
+    recipe: &Recipe,
+    progress: &mut dyn FnMut(Progress),
+    cancel: &Cancel,
+) -> Result<Image, BuildError> {
+    build_in(&cache_dir(), recipe, progress, cancel)
+}
+
+fn build_in(
+    cache: &Path,
+    recipe: &Recipe,
+    progress: &mut dyn FnMut(Progress),
+    cancel: &Cancel,
+) -> Result<Image, BuildError> {
+    // Before anything is written: a read-only cache with the image is fine.
+    if let Some(image) = find_in(cache, recipe) {
+        return Ok(image);
+    }
+    let images = images_dir(cache);
+    fs::create_dir_all(&images).map_err(write_error(&images))?;
+    let name = folder_name(recipe);
+    let _lock = lock(&images, &name, progress, cancel)?;
+    if let Some(image) = find_in(cache, recipe) {
+        return Ok(image);
+    }
+
+    let unfinished = images.join(unfinished_name(&name));
+    let folder = images.join(&name);
+    for old in [&unfinished, &folder] {
+        // Under the lock both can only be left by something that was killed.
+        if old.exists() {
+            fs::remove_dir_all(old).map_err(write_error(old))?;
+        }
+    }
+    fs::create_dir(&unfinished).map_err(write_error(&unfinished))?;
+    let built = Builder { recipe, folder: &unfinished, progress, cancel }
+        .build()
+        .and_then(|packages| seal(recipe, packages, &unfinished, &folder));
+    if let Err(error) = built {
+        // The first error is the one to tell; the next build tries this again.
+        let _ = fs::remove_dir_all(&unfinished);
+        return Err(error);
+    }
+    find_in(cache, recipe).ok_or_else(|| BuildError::Read {
+        path: folder.join(MANIFEST),
+        source: io::Error::new(io::ErrorKind::InvalidData, "not what was just written"),
+    })
+}
+
+/// Writes the manifest, brings everything to the disk and gives the folder its
+/// name.
+fn seal(
+    recipe: &Recipe,
+    packages: Vec<PackageVersion>,
+    unfinished: &Path,
+    folder: &Path,
+) -> Result<(), BuildError> {
+    let manifest = Manifest {
+        name: recipe.name.clone(),
+        recipe_hash: recipe.hash(),
+        built_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_secs(),
+        cmdline: recipe.cmdline.clone(),
+        packages,
+        size_bytes: size_on_disk(unfinished),
+    };
+    let path = unfinished.join(MANIFEST);
+    let text = serde_json::to_string_pretty(&manifest).expect("a manifest is plain data");
+    fs::write(&path, text + "\n").map_err(write_error(&path))?;
+    for name in [KERNEL, INITRD, ROOT_IMAGE, MANIFEST] {
+        let path = unfinished.join(name);
+        File::open(&path).and_then(|file| file.sync_all()).map_err(write_error(&path))?;
+    }
+    fs::rename(unfinished, folder).map_err(write_error(folder))
+}
+
+fn unfinished_name(name: &str) -> String {
+    format!(".{name}.unfinished")
+}
+
+fn open_lock(images: &Path, name: &str) -> io::Result<File> {
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(images.join(format!(".{name}.lock")))
+}
+
+fn lock(
+    images: &Path,
+    name: &str,
+    progress: &mut dyn FnMut(Progress),
+    cancel: &Cancel,
+) -> Result<File, BuildError> {
+    let file = open_lock(images, name).map_err(write_error(images))?;
+    let mut told = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => {}
+            Err(fs::TryLockError::Error(source)) => {
+                return Err(BuildError::Write { path: images.to_owned(), source });
+            }
+        }
+        if !told {
+            progress(Progress { stage: Stage::WaitingForOther, fraction: None });
+            told = true;
+        }
+        cancel.check()?;
+        // A lock can't be polled for, and waiting in flock can't be cancelled.
+        std::thread::sleep(CANCEL_CHECK);
+    }
+}
+
+/// All images in the cache, and what interrupted builds left, by name.
+///
+/// # Errors
+/// [`CacheError::Read`], if the cache is there and can't be read.
+pub fn list() -> Result<Vec<Listed>, CacheError> {
+    list_in(&cache_dir())
+}
+
+fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
+    let images = images_dir(cache);
+    let current = Recipe::builtin(BUILTIN).ok().map(|recipe| folder_name(&recipe));
+    let read_error = |source| CacheError::Read { path: images.clone(), source };
+    let entries = match fs::read_dir(&images) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(read_error)?,
+    };
+    let mut listed = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(read_error)?.path();
+        let Some(file_name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        if !folder.is_dir() {
+            continue;
+        }
+        let unfinished =
+            file_name.strip_prefix('.').and_then(|name| name.strip_suffix(".unfinished"));
+        let Some((name, short_hash)) = unfinished.unwrap_or(file_name).rsplit_once('-') else {
+            continue;
+        };
+        let manifest = if unfinished.is_some() { None } else { read_manifest(&folder) };
+        listed.push(Listed {
+            name: name.to_owned(),
+            short_hash: short_hash.to_owned(),
+            size_bytes: size_on_disk(&folder),
+            built_unix_s: manifest.as_ref().map(|manifest| manifest.built_unix_s),
+            complete: manifest.is_some(),
+            current: unfinished.is_none() && current.as_deref() == Some(file_name),
+            folder,
+        });
+    }
+    listed.sort_by(|a, b| (&a.name, &a.folder).cmp(&(&b.name, &b.folder)));
+    Ok(listed)
+}
+
+/// Removes the images whose name, hash (or the beginning of it) or
+/// `name-hash12` is `wanted`, and returns them.
+///
+/// VMs that run from a removed image go on: QEMU holds the files open.
+///
+/// # Errors
+/// [`CacheError`]; the images before the failing one are gone.
+pub fn remove(wanted: &str) -> Result<Vec<Listed>, CacheError> {
+    remove_in(&cache_dir(), wanted)
+}
+
+fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<Listed>, CacheError> {
+    let wanted = wanted.strip_prefix("builtin:").unwrap_or(wanted);
+    let matches = |image: &Listed| {
+        let by_hash = wanted.len() >= 4 && image.short_hash.starts_with(wanted);
+        let full = format!("{}-{}", image.name, image.short_hash);
+        image.name == wanted || by_hash || full == wanted
+    };
+    let found: Vec<Listed> = list_in(cache)?.into_iter().filter(matches).collect();
+    if found.is_empty() {
+        return Err(CacheError::NoSuchImage { wanted: wanted.to_owned() });
+    }
+    let images = images_dir(cache);
+    for image in &found {
+        let failed = |source| CacheError::Remove { path: image.folder.clone(), source };
+        let name = format!("{}-{}", image.name, image.short_hash);
+        let lock = open_lock(&images, &name).map_err(failed)?;
+        if lock.try_lock().is_err() {
+            return Err(CacheError::Busy { path: image.folder.clone() });
+        }
+        // First the name goes, at once, so that nobody finds half an image.
+        let leaving = images.join(unfinished_name(&name));
+        if image.folder != leaving {
+            if leaving.exists() {
+                fs::remove_dir_all(&leaving).map_err(failed)?;
+            }
+            fs::rename(&image.folder, &leaving).map_err(failed)?;
+        }
+        fs::remove_dir_all(&leaving).map_err(failed)?;
+    }
+    Ok(found)
+}
+
+/// Bytes that a folder's files take on disk; what can't be read counts nothing.
+fn size_on_disk(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => size_on_disk(&entry.path()),
+            Ok(metadata) => metadata.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;
