@@ -7,9 +7,19 @@
 //! What is not here: what samples mean (`stats`), where files are written
 //! (`vmlab`).
 
+mod export;
+mod figure;
+mod html;
+mod judged;
 mod model;
+mod quantity;
+mod sentence;
+mod terminal;
 
+pub use export::{csv, json};
+pub use html::html;
 pub use model::{
     Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
     REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
 };
+pub use terminal::{Style, terminal};

@@ -205,8 +205,6 @@ pub enum Verdict {
     Better,
     /// The variant is worse; the interval excludes 1.
     Worse,
-    /// The interval lies inside the margin around 1.
-    NoDifference,
     /// The interval includes 1, or there is none yet.
     NotDecided,
     /// Nothing can be compared: failed boots, too few blocks.

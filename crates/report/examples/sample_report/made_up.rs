@@ -1,0 +1,323 @@
+//! Reports with MADE-UP numbers, to look at and to test with. Nothing here was
+//! measured; the noise comes from a formula.
+
+use record::journal::TrialKey;
+use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
+use report::{
+    Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
+    REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
+};
+use stats::{Comparison, Engine, FixedBlocks, PairedBlocks};
+
+const LEVEL: f64 = 0.95;
+
+/// Four variants (one of them an A/A arm) under two loads; one trial failed.
+pub fn two_loads() -> Report {
+    let names = ["1-vcpu", "2-vcpu", "4-vcpu", "1-vcpu-again"];
+    let mut report = empty("smp", "Does a second vCPU help hackbench?");
+    report.question = Some(
+        "Compare a VM with 1, 2 and 4 vCPUs, on an idle host and while others use half of it."
+            .to_owned(),
+    );
+    for (i, name) in names.into_iter().enumerate() {
+        let vcpus = ["1", "2", "4", "1"][i];
+        report.variants.push(variant(name, vcpus, i));
+    }
+    report.loads = vec![
+        named("idle", "nothing else runs"),
+        named("half", "stress-ng on half of the pCPUs, anywhere"),
+    ];
+    report.workloads = vec![
+        named("hackbench", "hackbench -g 10 -l 200, 3 runs a boot"),
+        named("cyclictest", "cyclictest -q -t1 -p80 -l 2000, 1 run a boot"),
+    ];
+    let time = metric("time", "s", Better::Lower, MetricKind::Time);
+    let p99 = metric("latency-p99", "s", Better::Lower, MetricKind::Quantile);
+    for (load, slow) in [("idle", 1.0_f64), ("half", 1.7)] {
+        let centres = [1.206 * slow, 0.641 * slow * slow.sqrt(), 0.598 * slow * slow, 1.206 * slow];
+        let mut group = group(&report, load, "hackbench", time.clone(), &centres, 5, 3);
+        if load == "idle" {
+            let source = "made-up numbers, Table 1 (1 and 2 vCPUs)";
+            group.published =
+                vec![published("1-vcpu", 1.3, source), published("2-vcpu", 0.62, source)];
+        }
+        group.movers = vec![
+            moved("guest.ipi_reschedule", "count", "2-vcpu", 12.0, 48_210.0),
+            moved("guest.context_switches", "count", "2-vcpu", 312_000.0, 187_000.0),
+            moved("vcpu.wait_s", "s", "2-vcpu", 0.002, 0.041),
+            moved("guest.ipi_call_function", "count", "4-vcpu", 0.0, 1_930.0),
+            moved("guest.tlb_shootdowns", "count", "4-vcpu", 0.0, 0.0),
+        ];
+        report.groups.push(group);
+        let centres = [91e-6 * slow, 88e-6 * slow, 2.9e-4 * slow * slow, 91e-6 * slow];
+        report.groups.push(group_of(&report, load, "cyclictest", p99.clone(), &centres));
+    }
+    // One boot of 4-vcpu is missing in the loaded cyclictest.
+    let cell = &mut report.groups[3].cells[2];
+    cell.boots.retain(|boot| boot.block != 2);
+    report.failures.push(failure("half", "cyclictest", "4-vcpu", 2));
+    report.warnings.push(
+        "The host's own hypervisor took 0.4 s from it during block 3 (steal): trials 31 to 38."
+            .to_owned(),
+    );
+    report
+}
+
+/// Twenty variants whose values lie worlds apart, under KVM, with names that
+/// try to be markup.
+pub fn many() -> Report {
+    let mut report = empty("matrix", "Twenty configurations of one VM");
+    report.environment = Environment::Kvm;
+    report.environment_why = None;
+    for i in 0..20 {
+        let name = match i {
+            0 => "baseline".to_owned(),
+            7 => "<script>alert('x')</script> & \"quotes\"".to_owned(),
+            11 => {
+                "a-variant-with-a-very-long-name-that-goes-on-and-on-until-nobody-reads-it-any-more"
+                    .to_owned()
+            }
+            12 => "虛擬機-兩個虛擬處理器".to_owned(),
+            _ => format!("pin-scheme-{i:02}"),
+        };
+        report.variants.push(variant(&name, "2", i));
+    }
+    report.loads = vec![named("idle", "nothing else runs")];
+    report.workloads = vec![named("fio", "fio --rw=randread --bs=4k")];
+    let rate = metric("iops", "1/s", Better::Higher, MetricKind::Rate);
+    let centres: Vec<f64> = (0..20).map(|i| 800.0 * 1.31f64.powi(i)).collect();
+    let group = group(&report, "idle", "fio", rate, &centres, 6, 40);
+    report.groups.push(group);
+    report
+}
+
+/// One block, one variant without a value: no interval anywhere.
+pub fn poor() -> Report {
+    let mut report = empty("first-try", "first-try");
+    report.method.blocks_done = 1;
+    for (i, name) in ["a", "b", "never-boots"].into_iter().enumerate() {
+        report.variants.push(variant(name, "1", i));
+    }
+    report.loads = vec![named("idle", "nothing else runs")];
+    report.workloads = vec![named("sysbench-cpu", "sysbench cpu run")];
+    let rate = metric("events-per-s", "1/s", Better::Higher, MetricKind::Rate);
+    let mut group = group(&report, "idle", "sysbench-cpu", rate, &[411.0, 398.0, 400.0], 1, 1);
+    let cell = &mut group.cells[2];
+    cell.boots.clear();
+    cell.estimate = None;
+    cell.judgement = Some(Judgement {
+        ratio: None,
+        blocks: 0,
+        p: None,
+        verdict: Verdict::Invalid,
+        notes: vec!["No boot of never-boots brought a value.".to_owned()],
+    });
+    report.groups.push(group);
+    report.failures.push(failure("idle", "sysbench-cpu", "never-boots", 0));
+    report
+}
+
+/// A report of a study that has not begun.
+pub fn empty(study: &str, title: &str) -> Report {
+    Report {
+        version: REPORT_VERSION,
+        study: study.to_owned(),
+        title: title.to_owned(),
+        question: None,
+        environment: Environment::Tcg,
+        environment_why: Some(
+            "No guest booted under /dev/kvm within 20 s, so QEMU emulates.".to_owned(),
+        ),
+        about: vec![
+            fact("date", "2026-01-02 03:04 UTC"),
+            fact("vmlab", "0.1.0"),
+            fact("QEMU", "7.2.22 (Debian)"),
+            fact("host kernel", "6.1.0-made-up"),
+            fact("guest image", "builtin:debian-12 (recipe 0123456789abcdef)"),
+        ],
+        host: None,
+        method: Method {
+            seed: 20_260_102,
+            blocks_planned: Some(5),
+            blocks_done: 5,
+            test: "The verdict is Student's t on the logarithms of the ratios, one a block."
+                .to_owned(),
+            level: LEVEL,
+            ended: Some("all planned blocks are done.".to_owned()),
+            wall_s: Some(754.0),
+        },
+        variants: Vec::new(),
+        loads: Vec::new(),
+        workloads: Vec::new(),
+        groups: Vec::new(),
+        failures: Vec::new(),
+        warnings: Vec::new(),
+        reproduce: vec![format!("vmlab run studies/{study}.toml --seed 20260102")],
+        files: vec![fact("samples", "results/samples.csv"), fact("journal", "results/journal")],
+    }
+}
+
+fn variant(name: &str, vcpus: &str, index: usize) -> Variant {
+    let role = match index {
+        0 => Role::Baseline,
+        _ if name.ends_with("-again") => Role::AaArm,
+        _ => Role::Candidate,
+    };
+    let mut qemu_lines = vec![
+        "-machine q35".to_owned(),
+        "-accel tcg,thread=multi".to_owned(),
+        "-cpu max".to_owned(),
+        format!("-smp {vcpus},sockets=1,cores={vcpus},threads=1"),
+        "-m 1024M".to_owned(),
+        "-nodefaults -no-user-config -display none".to_owned(),
+        "-kernel vmlinuz".to_owned(),
+        "-append \"console=ttyS0 quiet\"".to_owned(),
+    ];
+    if index > 3 {
+        qemu_lines.push(format!("-object made-up,id=n{index}"));
+    }
+    let s = if vcpus == "1" { "" } else { "s" };
+    let summary = format!("{vcpus} vCPU{s}, 1 GiB");
+    Variant { name: name.to_owned(), summary, role, qemu_lines, losses: Vec::new() }
+}
+
+fn group_of(report: &Report, load: &str, workload: &str, metric: Metric, centres: &[f64]) -> Group {
+    group(report, load, workload, metric, centres, 5, 1)
+}
+
+fn group(
+    report: &Report,
+    load: &str,
+    workload: &str,
+    metric: Metric,
+    centres: &[f64],
+    blocks: u32,
+    samples: usize,
+) -> Group {
+    let arms = report.variants.len() as u32;
+    let first = report.groups.len() as u32 * arms * blocks;
+    let mut cells: Vec<Cell> = Vec::new();
+    for (i, variant) in report.variants.iter().enumerate() {
+        let boots: Vec<Boot> = (0..blocks)
+            .map(|block| {
+                // A shuffle of a kind: every block begins with another arm.
+                let place = (i as u32 + block * 3) % arms;
+                let drift = 1.0 + 0.01 * f64::from(block);
+                let boot = centres[i] * drift * (1.0 + 0.02 * noise(block as usize * 31 + i * 7));
+                let sample =
+                    |k: usize| boot * (1.0 + 0.03 * noise(block as usize * 97 + i * 13 + k * 5));
+                let samples: Vec<f64> = (0..samples).map(sample).collect();
+                let mut sorted = samples.clone();
+                sorted.sort_by(f64::total_cmp);
+                Boot {
+                    block,
+                    order: first + block * arms + place,
+                    value: sorted[sorted.len() / 2],
+                    samples,
+                    counted: true,
+                }
+            })
+            .collect();
+        let logs: Vec<f64> = boots.iter().map(|boot| boot.value.ln()).collect();
+        let estimate = stats::t_test(&logs, LEVEL).map_or(
+            Estimate { centre: boots[0].value, interval: None },
+            |test| Estimate {
+                centre: test.mean.exp(),
+                interval: Some(Span { lo: test.interval.lo.exp(), hi: test.interval.hi.exp() }),
+            },
+        );
+        cells.push(Cell {
+            variant: variant.name.clone(),
+            boots,
+            estimate: Some(estimate),
+            judgement: None,
+        });
+    }
+    let better = match metric.better {
+        Better::Lower => stats::Better::Lower,
+        Better::Higher => stats::Better::Higher,
+    };
+    let (baseline, others) = cells.split_first_mut().expect("every made-up report has variants");
+    for (cell, variant) in others.iter_mut().zip(&report.variants[1..]) {
+        let pairs = cell.boots.iter().zip(&baseline.boots);
+        let log_ratios = pairs.map(|(b, a)| (b.value / a.value).ln()).collect();
+        let comparison = Comparison {
+            blocks: PairedBlocks { log_ratios },
+            better,
+            margin: 0.03,
+            aa: variant.role == Role::AaArm,
+        };
+        let engine = FixedBlocks::new(blocks, 1.0 - LEVEL).expect("there are blocks");
+        cell.judgement = Some(Judgement::from(&engine.judge(&comparison)));
+    }
+    Group {
+        load: load.to_owned(),
+        workload: workload.to_owned(),
+        metric,
+        primary: true,
+        margin: Some(0.03),
+        cells,
+        movers: Vec::new(),
+        published: Vec::new(),
+    }
+}
+
+/// Between -1 and 1, the same every time, near a bell.
+fn noise(seed: usize) -> f64 {
+    let one = |seed: usize| ((seed as f64 * 12.9898).sin() * 43_758.547).fract();
+    (one(seed + 1) + one(seed + 1000) + one(seed + 2000)) / 1.5
+}
+
+fn failure(load: &str, workload: &str, variant: &str, block: u32) -> TrialFailure {
+    TrialFailure {
+        trial: TrialKey {
+            id: "00112233445566ff".to_owned(),
+            block,
+            attempt: 0,
+            load: load.to_owned(),
+            workload: workload.to_owned(),
+            variant: variant.to_owned(),
+            order: 47,
+        },
+        failure: Failure {
+            kind: FailureKind::GuestPanicked,
+            detail: "the console said: Kernel panic - not syncing: VFS: Unable to mount root fs"
+                .to_owned(),
+        },
+        console_tail: Some(
+            "[    1.204] VFS: Cannot open root device \"vda\" or unknown-block(0,0)\n\
+             [    1.205] \u{1b}[31mKernel panic\u{1b}[0m - not syncing: VFS: Unable to mount root fs\n\
+             [    1.206] CPU: 0 PID: 1 Comm: swapper/0 Not tainted <6.1.0-made-up> #1"
+                .to_owned(),
+        ),
+        console_file: Some("results/blobs/0f3a".to_owned()),
+    }
+}
+
+fn moved(counter: &str, unit: &str, variant: &str, from: f64, to: f64) -> CounterMove {
+    let meaning = record::counter(counter).map(|counter| counter.meaning).unwrap_or_default();
+    CounterMove {
+        counter: counter.to_owned(),
+        unit: Unit::from(unit),
+        meaning: meaning.to_owned(),
+        variant: variant.to_owned(),
+        baseline_value: from,
+        variant_value: to,
+    }
+}
+
+fn published(variant: &str, value: f64, source: &str) -> Published {
+    Published { variant: variant.to_owned(), value, source: source.to_owned() }
+}
+
+fn metric(name: &str, unit: &str, better: Better, kind: MetricKind) -> Metric {
+    Metric { name: name.to_owned(), unit: Unit::from(unit), better, kind }
+}
+
+fn named(name: &str, summary: &str) -> Named {
+    Named { name: name.to_owned(), summary: summary.to_owned() }
+}
+
+fn fact(name: &str, value: &str) -> Fact {
+    Fact { name: name.to_owned(), value: value.to_owned() }
+}

@@ -1,0 +1,235 @@
+//! What a doubting reader asks next: failures, method, host, command lines,
+//! raw numbers.
+
+use crate::html::escape;
+use crate::html::table::Table;
+use crate::quantity::{Scale, counted, duration, percent};
+use crate::{Boot, Fact, Report, Role, TrialFailure, Variant};
+
+/// Samples of one boot that the page lists; `samples.csv` has all of them.
+const LISTED_SAMPLES: usize = 100;
+
+pub(crate) fn failures(report: &Report) -> String {
+    if report.failures.is_empty() {
+        return String::new();
+    }
+    let items: String = report.failures.iter().map(failure).collect();
+    format!(
+        "<section>\n<h2>Failures</h2>\n<p>{} failed. A failure is a result: it is never counted as a value.</p>\n{items}</section>\n",
+        counted(report.failures.len(), "trial")
+    )
+}
+
+fn failure(failure: &TrialFailure) -> String {
+    let trial = &failure.trial;
+    let mut lines = failure.failure.detail.lines();
+    let first = lines.next().unwrap_or("");
+    let rest: Vec<&str> = lines.collect();
+    let mut body = String::new();
+    if !rest.is_empty() {
+        body.push_str(&format!("<pre>{}</pre>\n", escape(&rest.join("\n"))));
+    }
+    match &failure.console_tail {
+        Some(tail) if !tail.trim().is_empty() => body.push_str(&format!(
+            "<details><summary>The console's last lines</summary><pre>{}</pre></details>\n",
+            escape(tail)
+        )),
+        _ => body.push_str("<p class=\"quiet\">The console is empty.</p>\n"),
+    }
+    if let Some(file) = &failure.console_file {
+        body.push_str(&format!(
+            "<p class=\"quiet\">Whole console: <code>{}</code></p>\n",
+            escape(file)
+        ));
+    }
+    format!(
+        "<h3>{}: {}</h3>\n<p class=\"quiet\">{}, host load {}, block {}, attempt {}, trial {} in the order</p>\n<p>{}</p>\n{body}",
+        escape(&trial.variant),
+        escape(&failure.failure.kind.to_string()),
+        escape(&trial.workload),
+        escape(&trial.load),
+        trial.block,
+        trial.attempt,
+        trial.order,
+        escape(first),
+    )
+}
+
+pub(crate) fn method(report: &Report) -> String {
+    let method = &report.method;
+    let planned = match method.blocks_planned {
+        Some(planned) => format!("{} of {planned} planned", method.blocks_done),
+        None => method.blocks_done.to_string(),
+    };
+    let aa = report.variants.iter().find(|variant| variant.role == Role::AaArm);
+    let aa = match aa {
+        Some(aa) => format!(
+            "An A/A arm ran along: {} is the baseline under a second name, and a difference found there is a false alarm.",
+            aa.name
+        ),
+        None => "No A/A arm ran along, so the rate of false alarms was not measured.".to_owned(),
+    };
+    let mut paragraphs = vec![
+        format!(
+            "Every value is a fresh boot of a real virtual machine. A block boots every variant once for each workload, in random order (seed {}), inside one level of host load; {planned} blocks were completed for each load.",
+            method.seed
+        ),
+        format!(
+            "The samples of a boot become one number; variants are compared inside a block, where they met the same host. {} All intervals are at {}.",
+            method.test,
+            percent(method.level)
+        ),
+        aa,
+    ];
+    if let Some(ended) = &method.ended {
+        paragraphs.push(format!("The study ended: {ended}"));
+    }
+    if let Some(wall_s) = method.wall_s {
+        paragraphs.push(format!("It took {}.", duration(wall_s)));
+    }
+    let paragraphs: String =
+        paragraphs.iter().map(|paragraph| format!("<p>{}</p>\n", escape(paragraph))).collect();
+    let loads: Vec<Fact> = report
+        .loads
+        .iter()
+        .map(|load| Fact { name: format!("host load {}", load.name), value: load.summary.clone() })
+        .collect();
+    format!("<section>\n<h2>How it was measured</h2>\n{paragraphs}{}</section>\n", facts(&loads))
+}
+
+pub(crate) fn environment(report: &Report) -> String {
+    let mut text = String::from("<section>\n<h2>Environment</h2>\n");
+    text.push_str(&format!("<p>{}</p>\n", escape(report.environment.sentence())));
+    text.push_str(&facts(&report.about));
+    text.push_str("</section>\n");
+    text
+}
+
+fn facts(facts: &[Fact]) -> String {
+    if facts.is_empty() {
+        return String::new();
+    }
+    let rows: String = facts
+        .iter()
+        .map(|fact| format!("<dt>{}</dt><dd>{}</dd>\n", escape(&fact.name), escape(&fact.value)))
+        .collect();
+    format!("<dl>\n{rows}</dl>\n")
+}
+
+pub(crate) fn command_lines(report: &Report) -> String {
+    if report.variants.iter().all(|variant| variant.qemu_lines.is_empty()) {
+        return String::new();
+    }
+    let baseline = report.baseline();
+    let items: String =
+        report.variants.iter().map(|variant| command_line(variant, baseline)).collect();
+    format!("<section>\n<h2>QEMU command lines</h2>\n{items}</section>\n")
+}
+
+fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
+    let baseline = baseline.filter(|baseline| baseline.name != variant.name);
+    let mut lines = String::new();
+    let mut differences = 0;
+    for line in &variant.qemu_lines {
+        if baseline.is_some_and(|baseline| !baseline.qemu_lines.contains(line)) {
+            differences += 1;
+            lines.push_str(&format!("<span class=\"added\">+ {}</span>\n", escape(line)));
+        } else {
+            lines.push_str(&format!("  {}\n", escape(line)));
+        }
+    }
+    let gone = baseline.iter().flat_map(|baseline| &baseline.qemu_lines);
+    for line in gone.filter(|line| !variant.qemu_lines.contains(line)) {
+        differences += 1;
+        lines.push_str(&format!("<span class=\"gone\">- {}</span>\n", escape(line)));
+    }
+    let about = match (baseline, differences) {
+        (None, _) => "baseline".to_owned(),
+        (Some(_), 0) => "the same as the baseline".to_owned(),
+        (Some(baseline), n) => format!("{} differ from {}", counted(n, "line"), baseline.name),
+    };
+    let losses: String =
+        variant.losses.iter().map(|loss| format!("<li>{}</li>", escape(loss))).collect();
+    let losses = if losses.is_empty() {
+        losses
+    } else {
+        format!("<p>Not said on the command line:</p><ul>{losses}</ul>")
+    };
+    format!(
+        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\">{lines}</pre>{losses}</details>\n",
+        escape(&variant.name),
+        escape(&about)
+    )
+}
+
+pub(crate) fn samples(report: &Report) -> String {
+    let mut tables = String::new();
+    for group in &report.groups {
+        let scale = Scale::of(group);
+        let caption = format!(
+            "{}, {}, host load {}: in {}, boots in the order of the run",
+            group.workload,
+            group.metric.name,
+            group.load,
+            scale.unit_name()
+        );
+        let mut table = Table::new("raw", caption)
+            .text("variant")
+            .number("trial")
+            .number("block")
+            .number("boot")
+            .text("counted")
+            .text("samples");
+        let mut boots: Vec<(&str, &Boot)> = group
+            .cells
+            .iter()
+            .flat_map(|cell| cell.boots.iter().map(|boot| (cell.variant.as_str(), boot)))
+            .collect();
+        boots.sort_by_key(|(_, boot)| boot.order);
+        for (variant, boot) in boots {
+            let mut samples: Vec<String> =
+                boot.samples.iter().take(LISTED_SAMPLES).map(|s| scale.number(*s)).collect();
+            if boot.samples.len() > LISTED_SAMPLES {
+                let more = boot.samples.len() - LISTED_SAMPLES;
+                samples.push(format!("and {more} more in the CSV file"));
+            }
+            table.row(&[
+                escape(variant),
+                boot.order.to_string(),
+                boot.block.to_string(),
+                scale.number(boot.value),
+                if boot.counted { "yes".to_owned() } else { "no".to_owned() },
+                format!("<td class=\"samples\">{}</td>", escape(&samples.join("  "))),
+            ]);
+        }
+        tables.push_str(&table.finish());
+    }
+    if tables.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<section>\n<h2>Raw numbers</h2>\n<details><summary>Every boot and its samples</summary>\n{tables}</details>\n</section>\n"
+    )
+}
+
+pub(crate) fn reproduce(report: &Report) -> String {
+    let mut text = String::new();
+    if !report.reproduce.is_empty() {
+        text.push_str(&format!(
+            "<section>\n<h2>Do it again</h2>\n<pre>{}</pre>\n</section>\n",
+            escape(&report.reproduce.join("\n"))
+        ));
+    }
+    if !report.files.is_empty() {
+        text.push_str(&format!("<section>\n<h2>Files</h2>\n{}</section>\n", facts(&report.files)));
+    }
+    text
+}
+
+pub(crate) fn footer(report: &Report) -> String {
+    let version = report.about.iter().find(|fact| fact.name == "vmlab");
+    let version = version.map(|fact| format!(" {}", escape(&fact.value))).unwrap_or_default();
+    format!(
+        "<footer>Made by vmlab{version}. This page is complete in itself: it loads nothing.</footer>\n"
+    )
+}

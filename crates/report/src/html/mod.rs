@@ -1,0 +1,53 @@
+//! One self-contained page: style sheet and figures inside, no script, nothing
+//! from a network. It is well-formed XML too, so that tests can parse it.
+
+mod appendix;
+mod escape;
+mod results;
+mod summary;
+mod table;
+
+pub(crate) use escape::{escape, visible};
+pub(crate) use summary::sign;
+
+use crate::Report;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The report as one HTML page.
+#[must_use]
+pub fn html(report: &Report) -> String {
+    let title = escape(&report.title);
+    let mut page = format!(
+        concat!(
+            "<!DOCTYPE html>\n",
+            "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n",
+            "<meta charset=\"utf-8\"/>\n",
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
+            "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
+            "<meta name=\"generator\" content=\"vmlab\"/>\n",
+            "<title>{} - vmlab</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        ),
+        title, STYLE
+    );
+    for part in [
+        summary::header(report),
+        "<main>\n".to_owned(),
+        summary::verdicts(report),
+        summary::warnings(report),
+        summary::matrix(report),
+        results::sections(report),
+        appendix::failures(report),
+        appendix::method(report),
+        appendix::environment(report),
+        appendix::command_lines(report),
+        appendix::samples(report),
+        appendix::reproduce(report),
+        "</main>\n".to_owned(),
+        appendix::footer(report),
+    ] {
+        page.push_str(&part);
+    }
+    page.push_str("</body>\n</html>\n");
+    page
+}

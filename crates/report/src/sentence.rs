@@ -1,0 +1,168 @@
+//! Verdicts in words. Every sentence carries its interval and its blocks; the
+//! environment's sentence stands beside it wherever it is shown.
+
+use record::{Better, Metric, MetricKind};
+
+use crate::quantity::{Scale, change, counted, percent, ratio_estimate};
+use crate::{CounterMove, Group, Judgement, Report, Role, Variant, Verdict};
+
+/// A verdict of one variant in one group.
+pub(crate) struct Finding<'a> {
+    pub(crate) group: &'a Group,
+    pub(crate) variant: &'a Variant,
+    pub(crate) judgement: &'a Judgement,
+    /// What is said, without a full stop.
+    pub(crate) claim: String,
+    /// What it rests on: `time ×0.53 [0.49, 0.58] (95 %, 4 blocks)`.
+    pub(crate) evidence: String,
+}
+
+impl Finding<'_> {
+    /// Claim, evidence and notes as one paragraph.
+    pub(crate) fn sentence(&self) -> String {
+        let notes = self.notes(|note| format!(" {note}"));
+        format!("{}: {}.{notes}", self.claim, self.evidence)
+    }
+
+    /// The notes, each through `show`.
+    pub(crate) fn notes(&self, show: impl Fn(&str) -> String) -> String {
+        self.judgement.notes.iter().map(|note| show(note)).collect()
+    }
+}
+
+/// All verdicts of the primary metrics, in the study's order.
+pub(crate) fn headline(report: &Report) -> Vec<Finding<'_>> {
+    report.groups.iter().filter(|group| group.primary).flat_map(|g| findings(report, g)).collect()
+}
+
+/// All verdicts of `group`.
+pub(crate) fn findings<'a>(report: &'a Report, group: &'a Group) -> Vec<Finding<'a>> {
+    let Some(baseline) = report.baseline() else { return Vec::new() };
+    let finding = |variant: &'a Variant| {
+        let judgement = group.cell(&variant.name)?.judgement.as_ref()?;
+        let claim = claim(group, baseline, variant, judgement);
+        let evidence = evidence(report, &group.metric, judgement);
+        Some(Finding { group, variant, judgement, claim, evidence })
+    };
+    report.variants.iter().filter_map(finding).collect()
+}
+
+/// One word (or two) for a verdict, in the metric's own terms.
+pub(crate) fn word(verdict: Verdict, metric: &Metric) -> &'static str {
+    let speed = matches!(metric.kind, MetricKind::Time | MetricKind::Rate);
+    match (verdict, metric.better) {
+        (Verdict::Better, _) if speed => "faster",
+        (Verdict::Worse, _) if speed => "slower",
+        (Verdict::Better, Better::Lower) | (Verdict::Worse, Better::Higher) => "lower",
+        (Verdict::Better, Better::Higher) | (Verdict::Worse, Better::Lower) => "higher",
+        (Verdict::NotDecided, _) => "not decided",
+        (Verdict::Invalid, _) => "not valid",
+    }
+}
+
+/// What stands on the left (ratio below 1) and the right of a ratio's axis.
+pub(crate) fn directions(metric: &Metric) -> (&'static str, &'static str) {
+    let (better, worse) = (word(Verdict::Better, metric), word(Verdict::Worse, metric));
+    match metric.better {
+        Better::Lower => (better, worse),
+        Better::Higher => (worse, better),
+    }
+}
+
+/// ` on an idle host`, ` under host load half`.
+pub(crate) fn under_load(load: &str) -> String {
+    if load == "idle" { "on an idle host".to_owned() } else { format!("under host load {load}") }
+}
+
+fn claim(group: &Group, baseline: &Variant, variant: &Variant, judgement: &Judgement) -> String {
+    let (a, b) = (&baseline.name, &variant.name);
+    let metric = &group.metric;
+    let at = format!("at {} {}", group.workload, under_load(&group.load));
+    let word = word(judgement.verdict, metric);
+    match (judgement.verdict, variant.role) {
+        (Verdict::Better | Verdict::Worse, Role::AaArm) => {
+            format!("A/A check failed: {b} is {a} under a second name, yet it seems {word} {at}")
+        }
+        (Verdict::NotDecided, Role::AaArm) => {
+            format!("A/A check passed: {b} is {a} under a second name, no difference found {at}")
+        }
+        (Verdict::Better | Verdict::Worse, _) => match metric.kind {
+            MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),
+            MetricKind::Quantile | MetricKind::Count => {
+                format!("{b} has a {word} {} than {a} {at}", metric.name)
+            }
+        },
+        (Verdict::NotDecided, _) => format!("Not decided whether {b} differs from {a} {at}"),
+        (Verdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
+    }
+}
+
+/// `time ×0.53 [0.49, 0.58] (95 %, 4 blocks)`.
+fn evidence(report: &Report, metric: &Metric, judgement: &Judgement) -> String {
+    let blocks = counted(judgement.blocks as usize, "block");
+    match &judgement.ratio {
+        Some(ratio) if ratio.interval.is_some() => format!(
+            "{} {} ({}, {blocks})",
+            metric.name,
+            ratio_estimate(ratio),
+            percent(report.method.level)
+        ),
+        Some(ratio) => format!(
+            "{} {} ({blocks}: too few for an interval, so chance is not excluded)",
+            metric.name,
+            ratio_estimate(ratio)
+        ),
+        None if judgement.blocks == 0 => "no complete block yet".to_owned(),
+        None => format!("no ratio ({blocks})"),
+    }
+}
+
+/// What to say at the top where nothing is compared.
+pub(crate) fn without_verdict(report: &Report) -> Vec<String> {
+    if report.groups.iter().all(|g| g.cells.iter().all(|cell| cell.boots.is_empty())) {
+        return vec![match report.failures.len() {
+            0 => "No trial has ended yet: there is nothing to show.".to_owned(),
+            n => format!("No trial brought a value: {} failed.", counted(n, "trial")),
+        }];
+    }
+    let mut lines: Vec<String> = report
+        .groups
+        .iter()
+        .filter(|group| group.primary)
+        .flat_map(|group| {
+            let scale = Scale::of(group);
+            group.cells.iter().filter_map(move |cell| {
+                let estimate = cell.estimate.as_ref()?;
+                Some(format!(
+                    "{} at {} {}: {} {} ({}).",
+                    cell.variant,
+                    group.workload,
+                    under_load(&group.load),
+                    group.metric.name,
+                    scale.show_estimate(estimate),
+                    counted(cell.boots.iter().filter(|boot| boot.counted).count(), "boot")
+                ))
+            })
+        })
+        .collect();
+    lines.push(match report.variants.len() {
+        1 => "There is one variant: nothing to compare it with.".to_owned(),
+        _ => "No comparison was made.".to_owned(),
+    });
+    lines
+}
+
+/// How the samples of a boot become the boot's number.
+pub(crate) fn boot_statistic(kind: MetricKind) -> &'static str {
+    match kind {
+        MetricKind::Time => "the median of a boot's samples",
+        MetricKind::Rate => "a boot's total work by its total time",
+        MetricKind::Quantile => "the median of a boot's quantiles",
+        MetricKind::Count => "the median of a boot's counts",
+    }
+}
+
+/// How a counter moved, e.g. `×3.04`.
+pub(crate) fn counter_change(moved: &CounterMove) -> String {
+    change(moved.baseline_value, moved.variant_value)
+}

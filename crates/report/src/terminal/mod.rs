@@ -1,0 +1,344 @@
+//! The report for a terminal: verdicts first, then numbers, then reasons.
+
+mod layout;
+
+use crate::figure::forest::{class, published_ratio};
+use crate::figure::values::no_value;
+use crate::html::sign;
+use crate::quantity::{Scale, counted, own_prefix, ratio, ratio_centre, ratio_estimate};
+use crate::sentence::{Finding, counter_change, headline, under_load, without_verdict, word};
+use crate::{Cell, Group, Judgement, Report, Role, TrialFailure};
+use layout::{Align, Table, one_line, wrap};
+
+/// How text for a terminal may look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Colours and weights by ANSI escape sequences.
+    pub colour: bool,
+}
+
+/// Verdicts and movers that are printed before the rest is only counted.
+const SHOWN_VERDICTS: usize = 8;
+const SHOWN_MOVERS: usize = 4;
+
+/// The least width that is laid out; narrower terminals wrap by themselves.
+const MIN_WIDTH: usize = 40;
+
+/// The report as text of at most `width` columns (at least 40).
+#[must_use]
+pub fn terminal(report: &Report, width: usize, style: Style) -> String {
+    let mut out = Out { text: String::new(), width: width.max(MIN_WIDTH), style };
+    heading(report, &mut out);
+    verdicts(report, &mut out);
+    for group in &report.groups {
+        numbers(report, group, &mut out);
+        published(report, group, &mut out);
+        movers(report, group, &mut out);
+    }
+    failures(report, &mut out);
+    if !report.files.is_empty() {
+        out.blank();
+        for fact in &report.files {
+            out.paragraph("", &format!("{}: {}", fact.name, fact.value), None);
+        }
+    }
+    out.text
+}
+
+/// ANSI "select graphic rendition" parameters. Cyan and yellow stay apart for
+/// all kinds of colour vision; every colour stands beside a word.
+#[derive(Clone, Copy)]
+enum Paint {
+    Bold,
+    Quiet,
+    Better,
+    Worse,
+    Alarm,
+}
+
+impl Paint {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Quiet => "2",
+            Self::Better => "1;36",
+            Self::Worse => "1;33",
+            Self::Alarm => "1;35",
+        }
+    }
+
+    fn of(judgement: &Judgement) -> Self {
+        match class(judgement.verdict) {
+            "better" => Self::Better,
+            "worse" => Self::Worse,
+            "invalid" => Self::Alarm,
+            _ => Self::Quiet,
+        }
+    }
+}
+
+struct Out {
+    text: String,
+    width: usize,
+    style: Style,
+}
+
+impl Out {
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn line(&mut self, line: &str, paint: Option<Paint>) {
+        let line = self.painted(line.trim_end(), paint);
+        self.text.push_str(&line);
+        self.text.push('\n');
+    }
+
+    fn painted(&self, text: &str, paint: Option<Paint>) -> String {
+        match paint {
+            Some(paint) if self.style.colour && !text.is_empty() => {
+                format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code())
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    /// Wrapped text behind `indent`.
+    fn paragraph(&mut self, indent: &str, text: &str, paint: Option<Paint>) {
+        for line in wrap(text, self.width - indent.len()) {
+            let line = format!("{indent}{line}");
+            self.line(&line, paint);
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        for line in table.lines(self.width) {
+            let paint = line.head.then_some(Paint::Quiet);
+            self.line(&line.text, paint);
+        }
+    }
+}
+
+fn heading(report: &Report, out: &mut Out) {
+    out.paragraph("", &report.title, Some(Paint::Bold));
+    if let Some(question) = &report.question {
+        out.paragraph("", question, None);
+    }
+    let blocks = counted(report.method.blocks_done as usize, "block");
+    out.paragraph("", &format!("Study {}, {blocks} done.", report.study), Some(Paint::Quiet));
+    let paint = report.environment.is_emulated_time().then_some(Paint::Worse);
+    out.paragraph("", report.environment.sentence(), paint);
+    if let Some(why) = &report.environment_why {
+        out.paragraph("", why, Some(Paint::Quiet));
+    }
+    for warning in &report.warnings {
+        out.paragraph("", &format!("Warning: {warning}"), Some(Paint::Worse));
+    }
+}
+
+fn verdicts(report: &Report, out: &mut Out) {
+    let findings = headline(report);
+    out.blank();
+    if findings.is_empty() {
+        for line in without_verdict(report) {
+            out.paragraph("", &line, None);
+        }
+        return;
+    }
+    for finding in findings.iter().take(SHOWN_VERDICTS) {
+        verdict(report, finding, out);
+    }
+    if findings.len() > SHOWN_VERDICTS {
+        let more = counted(findings.len() - SHOWN_VERDICTS, "more verdict");
+        out.paragraph("", &format!("{more} in the tables below."), None);
+    }
+}
+
+/// Columns of the verdict's word: `? not decided` and two spaces.
+const CHIP: usize = 15;
+
+fn verdict(report: &Report, finding: &Finding<'_>, out: &mut Out) {
+    let judgement = finding.judgement;
+    let word = word(judgement.verdict, &finding.group.metric);
+    let chip = format!("{} {word}", sign(judgement.verdict));
+    let paint = Some(Paint::of(judgement));
+    let mut text = finding.sentence();
+    if report.environment.is_emulated_time() {
+        text.push_str(&format!(" ({})", report.environment));
+    }
+    let indent = " ".repeat(CHIP);
+    for (i, line) in wrap(&text, out.width - CHIP).into_iter().enumerate() {
+        let margin = if i == 0 {
+            format!("{}{}", out.painted(&chip, paint), " ".repeat(CHIP - layout::width(&chip)))
+        } else {
+            indent.clone()
+        };
+        out.line(&format!("{margin}{line}"), None);
+    }
+}
+
+fn numbers(report: &Report, group: &Group, out: &mut Out) {
+    let scale = Scale::of(group);
+    out.blank();
+    let title = format!(
+        "{}, {}: {} ({}, {})",
+        group.workload,
+        if group.load == "idle" { "idle host".to_owned() } else { under_load(&group.load) },
+        group.metric.name,
+        scale.unit_name(),
+        group.metric.better
+    );
+    out.paragraph("", &title, Some(Paint::Bold));
+    let mut table = Table::new(&[
+        ("variant", Align::Left),
+        ("boots", Align::Right),
+        (&group.metric.name, Align::Left),
+        ("ratio", Align::Left),
+        ("verdict", Align::Left),
+    ]);
+    for cell in &group.cells {
+        table.row(numbers_row(report, group, cell, &scale));
+    }
+    out.table(&table);
+}
+
+fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Vec<String> {
+    let counted = cell.boots.iter().filter(|boot| boot.counted).count();
+    let value = match &cell.estimate {
+        Some(estimate) => match estimate.interval {
+            Some(span) => format!("{} {}", scale.number(estimate.centre), scale.span(span)),
+            None => scale.number(estimate.centre),
+        },
+        None => no_value(report, group, &cell.variant),
+    };
+    let role = report.variants.iter().find(|v| v.name == cell.variant).map(|v| v.role);
+    let (ratio, verdict) = match &cell.judgement {
+        Some(judgement) => (
+            judgement.ratio.as_ref().map(ratio_estimate).unwrap_or_default(),
+            format!("{} {}", sign(judgement.verdict), word(judgement.verdict, &group.metric)),
+        ),
+        None if role == Some(Role::Baseline) => (String::new(), "baseline".to_owned()),
+        None => (String::new(), "not compared".to_owned()),
+    };
+    vec![cell.variant.clone(), counted.to_string(), value, ratio, verdict]
+}
+
+fn published(report: &Report, group: &Group, out: &mut Out) {
+    let Some(baseline) = report.baseline() else { return };
+    if group.published.is_empty() {
+        return;
+    }
+    let scale = Scale::of(group);
+    out.blank();
+    out.paragraph("", "Published beside measured (compare the ratios: the machines differ)", None);
+    let mut table = Table::new(&[
+        ("variant", Align::Left),
+        ("published", Align::Right),
+        ("measured", Align::Right),
+        ("published ratio", Align::Right),
+        ("measured ratio", Align::Right),
+    ]);
+    let mut sources = Vec::new();
+    for published in &group.published {
+        let cell = group.cell(&published.variant);
+        let measured = cell.and_then(|cell| cell.estimate);
+        let measured_ratio = cell.and_then(|c| c.judgement.as_ref()).and_then(|j| j.ratio);
+        let is_baseline = published.variant == baseline.name;
+        let published_ratio = published_ratio(group, &baseline.name, &published.variant);
+        table.row(vec![
+            published.variant.clone(),
+            scale.show(published.value),
+            measured.map_or_else(|| "none".to_owned(), |m| scale.show(m.centre)),
+            if is_baseline {
+                String::new()
+            } else {
+                published_ratio.map(ratio).unwrap_or_default()
+            },
+            measured_ratio.as_ref().map(ratio_centre).unwrap_or_default(),
+        ]);
+        if !sources.contains(&&published.source) {
+            sources.push(&published.source);
+        }
+    }
+    out.table(&table);
+    for source in sources {
+        out.paragraph("  ", &format!("Source: {source}"), Some(Paint::Quiet));
+    }
+}
+
+fn movers(report: &Report, group: &Group, out: &mut Out) {
+    let Some(baseline) = report.baseline() else { return };
+    for variant in &report.variants {
+        let moved: Vec<_> =
+            group.movers.iter().filter(|moved| moved.variant == variant.name).collect();
+        if moved.is_empty() {
+            continue;
+        }
+        out.blank();
+        let title =
+            format!("Why: what moved most from {} to {}, per run", baseline.name, variant.name);
+        out.paragraph("", &title, None);
+        let mut table = Table::new(&[
+            ("counter", Align::Left),
+            ("from", Align::Right),
+            ("to", Align::Right),
+            ("change", Align::Right),
+            ("what it counts", Align::Left),
+        ]);
+        for moved in moved.iter().take(SHOWN_MOVERS) {
+            table.row(vec![
+                moved.counter.clone(),
+                own_prefix(&moved.unit, moved.baseline_value),
+                own_prefix(&moved.unit, moved.variant_value),
+                counter_change(moved),
+                moved.meaning.clone(),
+            ]);
+        }
+        out.table(&table);
+        if moved.len() > SHOWN_MOVERS {
+            let more = moved.len() - SHOWN_MOVERS;
+            out.paragraph("  ", &format!("{more} more in the HTML report"), Some(Paint::Quiet));
+        }
+    }
+}
+
+/// Lines of a failure's detail that are printed.
+const DETAIL_LINES: usize = 6;
+
+fn failures(report: &Report, out: &mut Out) {
+    if report.failures.is_empty() {
+        return;
+    }
+    out.blank();
+    let title = format!("{} failed", counted(report.failures.len(), "trial"));
+    out.paragraph("", &title, Some(Paint::Alarm));
+    for failure in &report.failures {
+        print_failure(failure, out);
+    }
+}
+
+fn print_failure(failure: &TrialFailure, out: &mut Out) {
+    let trial = &failure.trial;
+    let title = format!(
+        "✕ {} at {} {}, block {}: {}",
+        trial.variant,
+        trial.workload,
+        under_load(&trial.load),
+        trial.block,
+        failure.failure.kind
+    );
+    out.paragraph("", &title, None);
+    let mut lines: Vec<String> = Vec::new();
+    for line in failure.failure.detail.lines() {
+        lines.extend(wrap(line, out.width - 2));
+    }
+    for line in lines.iter().take(DETAIL_LINES) {
+        out.line(&format!("  {line}"), None);
+    }
+    let place = match (&failure.console_file, &failure.console_tail) {
+        (Some(file), _) => format!("console: {}", one_line(file)),
+        (None, Some(_)) => "console: its last lines are in the HTML report".to_owned(),
+        (None, None) => return,
+    };
+    out.paragraph("  ", &place, Some(Paint::Quiet));
+}
