@@ -69,6 +69,17 @@ pub enum ParamError {
     },
 }
 
+impl ParamError {
+    /// The parameter that is wrong, as the study writes it.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Unknown { key, .. } => key,
+            Self::Value { key, .. } => key,
+        }
+    }
+}
+
 impl Entry {
     /// Checks what a study gives and fills in the defaults.
     ///

@@ -1,0 +1,43 @@
+# The two commands of the README, and those that developers use.
+
+CARGO ?= cargo
+VMLAB = target/release/vmlab
+
+.PHONY: help quickstart test fast slow lint doc build static bench clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+quickstart: ## Install what is missing, build, run the first study
+	@scripts/install-deps run
+	@$(MAKE) --no-print-directory build
+	@$(VMLAB) image build
+	@$(VMLAB) run studies/quickstart.toml
+
+test: ## All tests: fast ones, goldens and real VMs
+	@scripts/install-deps test
+	@$(MAKE) --no-print-directory build
+	@$(VMLAB) image build
+	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
+
+fast: ## The tests that need no VM
+	$(CARGO) test --workspace
+
+lint: ## Formatting, clippy and the documentation, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+build: ## The release binary, target/release/vmlab
+	$(CARGO) build --release --package vmlab
+
+static: ## A static binary to copy to a hypervisor
+	$(CARGO) build --release --package vmlab --target $$(uname -m)-unknown-linux-musl
+
+bench: ## Time vmlab against its peers; prints ratios, asserts nothing
+	@scripts/install-deps bench
+	@$(MAKE) --no-print-directory build
+	@bench/run
+
+clean: ## Remove what was built (not the guest images: `vmlab image rm`)
+	$(CARGO) clean

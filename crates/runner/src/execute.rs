@@ -1,0 +1,397 @@
+//! Runs a plan: block after block, trial after trial, each acknowledged in
+//! the journal before the next begins.
+//!
+//! What a trial does is the [`Lab`]'s business; this module owns the order,
+//! the journal, the budget and the way back after a crash. The state is
+//! rebuilt from the journal alone ([`State::from_events`]), so a run that was
+//! killed goes on exactly where its last acknowledged block ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use guest::Cancel;
+use record::journal::{Event, TrialKey, TrialResult};
+use record::{Failure, FailureKind, Outcome};
+use stats::Engine;
+
+use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
+use crate::results;
+use crate::store::{Store, StoreError};
+use crate::study::Load;
+use crate::unix_s;
+
+/// Failures of one cell, without a success, after which it is left out.
+const HOPELESS_AFTER: u32 = 2;
+
+/// Where trials happen.
+pub trait Lab {
+    /// Brings the host to `load` for the trials of one block.
+    ///
+    /// # Errors
+    /// Why the load can't be had; the block's trials are then recorded as
+    /// failed for that reason.
+    fn begin_block(&mut self, load: &Load) -> Result<(), Failure>;
+
+    /// Boots `variant`, runs `workload` in it, ends it. Never fails: what goes
+    /// wrong is the result's outcome.
+    fn trial(
+        &mut self,
+        key: &TrialKey,
+        variant: &PlanVariant,
+        workload: &PlanWorkload,
+        observe: &mut dyn FnMut(Progress<'_>),
+    ) -> TrialRecord;
+
+    /// Takes the host load away.
+    fn end_block(&mut self);
+}
+
+/// A trial's result, with the texts that are kept apart as blobs.
+#[derive(Debug)]
+pub struct TrialRecord {
+    /// The result; its blob fields are filled in when the texts are stored.
+    pub result: TrialResult,
+    /// The console's text.
+    pub console: Vec<u8>,
+    /// For each run the texts by role.
+    pub texts: Vec<BTreeMap<String, Vec<u8>>>,
+}
+
+/// What is going on, for whoever shows it.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A block begins.
+    BlockStarted {
+        /// The block.
+        block: &'a Block,
+        /// Its load level.
+        load: &'a Load,
+        /// 0, or more if it is done again.
+        attempt: u32,
+    },
+    /// A trial begins.
+    TrialStarted(&'a TrialKey),
+    /// The guest's agent answered, after so many seconds.
+    Booted(f64),
+    /// Benchmark invocation number, from 0, of so many.
+    RunStarted(u32, u32),
+    /// A trial ended.
+    TrialEnded(&'a TrialResult),
+    /// A block is complete.
+    BlockEnded {
+        /// Blocks that are complete now.
+        done: u32,
+        /// Seconds that the study probably still needs, if its end is known.
+        remaining_s: Option<f64>,
+    },
+}
+
+/// How an execution ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The study is complete.
+    Complete,
+    /// It was cancelled; what is done is kept and can be resumed.
+    Cancelled,
+}
+
+/// What the journal says about how far a study is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State {
+    /// Complete blocks and the attempt that completed each.
+    pub complete: BTreeMap<u32, u32>,
+    /// Attempts that were begun, by block.
+    pub begun: BTreeMap<u32, u32>,
+    /// Wall time of the complete blocks, s.
+    pub blocks_wall_s: f64,
+    /// True once the study's end is recorded.
+    pub ended: bool,
+    failures: BTreeMap<Cell, u32>,
+    successes: BTreeSet<Cell>,
+}
+
+/// Load, workload, variant.
+type Cell = (String, String, String);
+
+impl State {
+    /// Reads the state from a journal's events.
+    #[must_use]
+    pub fn from_events(events: &[Event]) -> Self {
+        let mut state = Self::default();
+        let mut pending: Vec<&TrialResult> = Vec::new();
+        let mut block_started_s = 0.0;
+        for event in events {
+            match event {
+                Event::BlockStarted { block, attempt, unix_s, .. } => {
+                    state.begun.insert(*block, *attempt);
+                    pending.clear();
+                    block_started_s = *unix_s;
+                }
+                Event::TrialEnded(result) => pending.push(result),
+                Event::BlockEnded { block, attempt, unix_s } => {
+                    for result in pending.drain(..) {
+                        state.count(result);
+                    }
+                    state.complete(*block, *attempt, unix_s - block_started_s);
+                }
+                Event::StudyEnded { .. } => state.ended = true,
+                Event::SessionStarted { .. } => state.ended = false,
+                Event::TrialStarted { .. } => {}
+            }
+        }
+        state
+    }
+
+    fn complete(&mut self, block: u32, attempt: u32, wall_s: f64) {
+        self.complete.insert(block, attempt);
+        self.blocks_wall_s += wall_s.max(0.0);
+    }
+
+    fn count(&mut self, result: &TrialResult) {
+        let key = &result.trial;
+        let cell = (key.load.clone(), key.workload.clone(), key.variant.clone());
+        if result.outcome.is_completed() {
+            self.successes.insert(cell);
+        } else {
+            *self.failures.entry(cell).or_default() += 1;
+        }
+    }
+
+    /// True for a cell that only ever failed, often enough to stop trying.
+    #[must_use]
+    pub fn is_hopeless(&self, load: &str, workload: &str, variant: &str) -> bool {
+        let cell = (load.to_owned(), workload.to_owned(), variant.to_owned());
+        !self.successes.contains(&cell)
+            && self.failures.get(&cell).is_some_and(|failures| *failures >= HOPELESS_AFTER)
+    }
+
+    /// The first block that is not complete.
+    #[must_use]
+    pub fn next_block(&self) -> u32 {
+        (0..).find(|block| !self.complete.contains_key(block)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Runs what `plan` still asks for; `earlier` are the journal's events so far.
+///
+/// # Errors
+/// [`StoreError`] when the journal can't be written; everything acknowledged
+/// before is safe.
+pub fn execute(
+    plan: &Plan,
+    earlier: &[Event],
+    store: &mut Store,
+    lab: &mut dyn Lab,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> Result<Ended, StoreError> {
+    let mut events = earlier.to_vec();
+    let mut state = State::from_events(&events);
+    store.append(&Event::SessionStarted {
+        vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
+        plan_hash: plan.hash(),
+        environment: plan.environment(),
+        unix_s: unix_s(),
+    })?;
+    loop {
+        if let Some(reason) = end_reason(plan, &state, &events) {
+            store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
+            return Ok(Ended::Complete);
+        }
+        let block = plan.block(state.next_block());
+        let started = Instant::now();
+        let (results, attempt) = match run_block(plan, &state, &block, store, lab, cancel, observe)?
+        {
+            BlockEnd::Complete(results, attempt) => (results, attempt),
+            BlockEnd::Cancelled => return Ok(Ended::Cancelled),
+        };
+        for result in results {
+            state.count(&result);
+            events.push(Event::TrialEnded(Box::new(result)));
+        }
+        state.begun.insert(block.number, attempt);
+        state.complete(block.number, attempt, started.elapsed().as_secs_f64());
+        let remaining_s = remaining_s(plan, &state);
+        let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
+        observe(Progress::BlockEnded { done, remaining_s });
+    }
+}
+
+enum BlockEnd {
+    Complete(Vec<TrialResult>, u32),
+    Cancelled,
+}
+
+fn run_block(
+    plan: &Plan,
+    state: &State,
+    block: &Block,
+    store: &mut Store,
+    lab: &mut dyn Lab,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> Result<BlockEnd, StoreError> {
+    if cancel.is_cancelled() {
+        return Ok(BlockEnd::Cancelled);
+    }
+    let attempt = state.begun.get(&block.number).map_or(0, |attempt| attempt + 1);
+    let load = &plan.loads[block.load];
+    store.append(&Event::BlockStarted {
+        block: block.number,
+        attempt,
+        load: load.name.clone(),
+        unix_s: unix_s(),
+    })?;
+    observe(Progress::BlockStarted { block, load, attempt });
+    let ready = lab.begin_block(load);
+    let results = run_trials(plan, state, block, attempt, ready, store, lab, cancel, observe);
+    // The host load ends before anything else can go wrong.
+    lab.end_block();
+    let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
+    store.append(&Event::BlockEnded { block: block.number, attempt, unix_s: unix_s() })?;
+    Ok(BlockEnd::Complete(results, attempt))
+}
+
+/// The results of all trials of the block, or none if it was cancelled.
+#[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
+fn run_trials(
+    plan: &Plan,
+    state: &State,
+    block: &Block,
+    attempt: u32,
+    ready: Result<(), Failure>,
+    store: &mut Store,
+    lab: &mut dyn Lab,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> Result<Option<Vec<TrialResult>>, StoreError> {
+    let mut results = Vec::with_capacity(block.trials.len());
+    for (position, (workload, variant)) in block.trials.iter().enumerate() {
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let key = plan.trial_key(block, attempt, position);
+        if state.is_hopeless(&key.load, &key.workload, &key.variant) {
+            continue;
+        }
+        store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
+        observe(Progress::TrialStarted(&key));
+        let record = match &ready {
+            Ok(()) => {
+                lab.trial(&key, &plan.variants[*variant], &plan.workloads[*workload], observe)
+            }
+            Err(failure) => TrialRecord::failed(key, failure.clone()),
+        };
+        let result = keep(store, record)?;
+        let aborted =
+            matches!(&result.outcome, Outcome::Failed(Failure { kind: FailureKind::Aborted, .. }));
+        store.append(&Event::TrialEnded(Box::new(result.clone())))?;
+        observe(Progress::TrialEnded(&result));
+        if aborted {
+            return Ok(None);
+        }
+        results.push(result);
+    }
+    Ok(Some(results))
+}
+
+/// Stores the texts of `record` and names them in its result.
+fn keep(store: &Store, record: TrialRecord) -> Result<TrialResult, StoreError> {
+    let TrialRecord { mut result, console, texts } = record;
+    if !console.is_empty() {
+        result.console = Some(store.keep(&console)?);
+    }
+    for (run, texts) in result.runs.iter_mut().zip(texts) {
+        for (role, text) in texts {
+            if !text.is_empty() {
+                run.blobs.insert(role, store.keep(&text)?);
+            }
+        }
+    }
+    Ok(result)
+}
+
+impl TrialRecord {
+    /// A trial that failed before there was anything to record.
+    #[must_use]
+    pub fn failed(trial: TrialKey, failure: Failure) -> Self {
+        Self {
+            result: TrialResult {
+                trial,
+                outcome: Outcome::Failed(failure),
+                boot_s: None,
+                wall_s: 0.0,
+                runs: Vec::new(),
+                qemu_args: Vec::new(),
+                vcpu_affinity: Vec::new(),
+                console: None,
+                console_tail: None,
+                warnings: Vec::new(),
+                unix_s: unix_s(),
+            },
+            console: Vec::new(),
+            texts: Vec::new(),
+        }
+    }
+}
+
+/// Why no further block follows, or none if one does.
+fn end_reason(plan: &Plan, state: &State, events: &[Event]) -> Option<String> {
+    let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
+    // Whole rounds only, so that all load levels get the same blocks.
+    let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
+    if done.is_multiple_of(levels) {
+        let trials = results::trials(events, state);
+        let comparisons = results::comparisons(plan, &results::groups(plan, &trials));
+        let blocks_done = done / levels;
+        let progress = stats::Progress { blocks_done, comparisons: &comparisons };
+        if results::engine(plan).next(&progress) == stats::Next::Stop {
+            return Some(format!("all {blocks_done} planned blocks are done"));
+        }
+    }
+    if let Some(minutes) = plan.budget.minutes {
+        let round_s =
+            if done == 0 { 0.0 } else { state.blocks_wall_s / f64::from(done) * f64::from(levels) };
+        if done.is_multiple_of(levels) && state.blocks_wall_s + round_s > minutes * 60.0 {
+            return Some(format!("the next round would not fit into {minutes} minutes"));
+        }
+    }
+    nothing_left(plan, state)
+}
+
+/// A comparison needs its baseline and somebody to compare with it.
+fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
+    let alive = |load: &Load, workload: &PlanWorkload, variant: &PlanVariant| {
+        !state.is_hopeless(&load.name, &workload.label, &variant.name)
+    };
+    let comparable = plan.loads.iter().any(|load| {
+        plan.workloads.iter().any(|workload| {
+            let mut others = plan.variants.iter().filter(|variant| variant.name != plan.baseline);
+            let baseline = plan
+                .variants
+                .iter()
+                .any(|variant| variant.name == plan.baseline && alive(load, workload, variant));
+            let single = plan.variants.len() == 1;
+            baseline && (single || others.any(|variant| alive(load, workload, variant)))
+        })
+    });
+    (!comparable).then(|| {
+        "every comparison has a side that only failed: there is nothing left to compare".to_owned()
+    })
+}
+
+/// Seconds that the study probably still needs.
+fn remaining_s(plan: &Plan, state: &State) -> Option<f64> {
+    let done = state.complete.len() as f64;
+    let per_block_s = state.blocks_wall_s / done.max(1.0);
+    let by_blocks = plan.total_blocks().map(|total| (f64::from(total) - done) * per_block_s);
+    let by_minutes = plan.budget.minutes.map(|minutes| minutes * 60.0 - state.blocks_wall_s);
+    match (by_blocks, by_minutes) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+    .map(|seconds| seconds.max(0.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The scheduler against a laboratory without VMs.
+
+use std::path::Path;
+
+use super::*;
+use crate::store;
+use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
+
+fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (Ended, store::Contents) {
+    let mut store = Store::create(dir, plan, &host()).unwrap();
+    let cancel = lab.cancel_after.as_ref().map_or_else(Cancel::new, |(_, cancel)| cancel.clone());
+    let ended = execute(plan, &[], &mut store, lab, &cancel, &mut |_| {}).unwrap();
+    drop(store);
+    (ended, store::read(dir).unwrap())
+}
+
+/// The trials that count, as they stand in the results.
+fn counted(contents: &store::Contents) -> Vec<String> {
+    let state = State::from_events(&contents.events);
+    let mut trials: Vec<_> = results::trials(&contents.events, &state)
+        .into_iter()
+        .filter(|trial| trial.counted)
+        .map(|trial| {
+            let TrialKey { id, block, load, workload, variant, order, .. } = &trial.result.trial;
+            format!("{id} {block} {load} {workload} {variant} {order}")
+        })
+        .collect();
+    trials.sort();
+    trials
+}
+
+#[test]
+fn every_block_boots_every_variant_once_inside_one_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    let (ended, contents) = run(&plan(), dir.path(), &mut lab);
+    assert_eq!(ended, Ended::Complete);
+    assert_eq!(counted(&contents).len(), 3 * 2 * 3, "blocks x loads x variants");
+    let mut blocks: Vec<Vec<&str>> = Vec::new();
+    for line in &lab.log {
+        match line.as_str() {
+            load if load.starts_with('+') => blocks.push(vec![load]),
+            "-" => {}
+            trial => blocks.last_mut().unwrap().push(trial.split('/').nth(1).unwrap()),
+        }
+    }
+    assert_eq!(blocks.len(), 6);
+    for round in blocks.chunks(2) {
+        let mut loads: Vec<_> = round.iter().map(|block| block[0]).collect();
+        loads.sort_unstable();
+        assert_eq!(loads, ["+busy", "+idle"], "each round has each load once");
+        for block in round {
+            let mut variants = block[1..].to_vec();
+            variants.sort_unstable();
+            assert_eq!(variants, ["a", "b", "c"]);
+        }
+    }
+    let orders: std::collections::BTreeSet<_> = blocks.iter().map(|b| b[1..].to_vec()).collect();
+    assert!(orders.len() > 1, "the order of variants changes between blocks");
+}
+
+#[test]
+fn the_order_depends_on_the_seed_alone() {
+    let (a, b) = (plan(), plan());
+    let mut c = plan();
+    c.seed = 8;
+    let blocks = |plan: &Plan| (0..20).map(|n| plan.block(n)).collect::<Vec<_>>();
+    assert_eq!(blocks(&a), blocks(&b));
+    assert_ne!(blocks(&a), blocks(&c));
+}
+
+#[test]
+fn a_cancelled_study_is_resumed_to_the_same_set_of_trials() {
+    let whole = tempfile::tempdir().unwrap();
+    let (_, expected) = run(&plan(), whole.path(), &mut FakeLab::new());
+    for after in 0..18 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lab = FakeLab::new();
+        lab.cancel_after = Some((after, Cancel::new()));
+        let (ended, _) = run(&plan(), dir.path(), &mut lab);
+        assert_eq!(ended, Ended::Cancelled, "after {after}");
+        assert_eq!(lab.log.last().unwrap(), "-", "the host load is taken away");
+
+        let (mut store, contents) = Store::resume(dir.path()).unwrap();
+        let mut observe = |_: Progress<'_>| {};
+        let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
+        let plan = contents.plan.clone();
+        let ended =
+            execute(&plan, &contents.events, &mut store, &mut lab, &cancel, &mut observe).unwrap();
+        assert_eq!(ended, Ended::Complete);
+        drop(store);
+        let found = store::read(dir.path()).unwrap();
+        assert_eq!(counted(&found), counted(&expected), "after {after}");
+    }
+}
+
+#[test]
+fn a_killed_study_is_resumed_from_any_length_of_its_journal() {
+    let whole = tempfile::tempdir().unwrap();
+    let (_, expected) = run(&plan(), whole.path(), &mut FakeLab::new());
+    let journal = std::fs::read(whole.path().join("journal.jsonl")).unwrap();
+    for cut in (0..journal.len()).step_by(331) {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Store::create(dir.path(), &plan(), &host()).unwrap());
+        std::fs::write(dir.path().join("journal.jsonl"), &journal[..cut]).unwrap();
+        let acknowledged = record::journal::decode_all(&journal[..cut]).events;
+        let (mut store, contents) = Store::resume(dir.path()).unwrap();
+        assert_eq!(contents.events, acknowledged, "nothing acknowledged is lost");
+        let mut observe = |_: Progress<'_>| {};
+        let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
+        execute(&plan(), &contents.events, &mut store, &mut lab, &cancel, &mut observe).unwrap();
+        drop(store);
+        let found = store::read(dir.path()).unwrap();
+        assert_eq!(counted(&found), counted(&expected), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_variant_that_only_fails_is_left_out_after_two_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    lab.broken = vec!["c"];
+    let (ended, contents) = run(&plan(), dir.path(), &mut lab);
+    assert_eq!(ended, Ended::Complete);
+    let tried = lab.log.iter().filter(|line| line.ends_with("/c")).count();
+    assert_eq!(tried, 2 * 2, "two tries in each of the two loads");
+    let report = crate::summary::report(dir.path(), &contents);
+    assert_eq!(report.failures.len(), 4);
+    assert!(
+        report.warnings.iter().any(|warning| warning.contains("left out")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn a_study_without_a_living_baseline_ends_early_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    lab.broken = vec!["a"];
+    let plan = plan_of(&STUDY.replace("blocks = 3", "blocks = 50"));
+    let (_, contents) = run(&plan, dir.path(), &mut lab);
+    let Some(Event::StudyEnded { reason, .. }) = contents.events.last() else {
+        panic!("no end: {:?}", contents.events.last());
+    };
+    assert!(reason.contains("nothing left to compare"), "{reason}");
+}
+
+#[test]
+fn verdicts_are_recomputed_from_the_folder_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, contents) = run(&plan(), dir.path(), &mut FakeLab::new());
+    let report = crate::summary::report(dir.path(), &contents);
+    let again = crate::summary::report(dir.path(), &store::read(dir.path()).unwrap());
+    assert_eq!(report, again);
+    let cell = report.groups[0].cell("b").unwrap();
+    let ratio = cell.judgement.as_ref().unwrap().ratio.unwrap();
+    assert!((ratio.centre - 0.5).abs() < 0.01, "{ratio:?}");
+    assert_eq!(cell.judgement.as_ref().unwrap().verdict, report::Verdict::Better);
+    let state = State::from_events(&contents.events);
+    let rows = results::records(&plan(), &results::trials(&contents.events, &state));
+    assert_eq!(rows.len(), 18 * 2, "a row for each sample");
+}
+
+#[test]
+fn a_budget_of_minutes_ends_with_a_whole_round() {
+    let plan = plan_of(&STUDY.replace("blocks = 3", "minutes = 1"));
+    let mut state = State::default();
+    assert_eq!(end_reason(&plan, &state, &[]), None);
+    state.complete(0, 0, 14.0);
+    assert_eq!(end_reason(&plan, &state, &[]), None, "in the middle of a round");
+    state.complete(1, 0, 14.0);
+    assert_eq!(end_reason(&plan, &state, &[]), None, "another 28 s fit into the minute");
+    state.complete(2, 0, 14.0);
+    state.complete(3, 0, 14.0);
+    assert!(end_reason(&plan, &state, &[]).unwrap().contains("1 minute"));
+}

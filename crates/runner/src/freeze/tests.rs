@@ -1,0 +1,60 @@
+//! Studies against machines that can and can't run them.
+
+use super::*;
+use crate::testing::{STUDY, machine};
+
+fn problems(from: &str, to: &str) -> Vec<String> {
+    assert!(STUDY.contains(from), "{from:?} is not in the study");
+    let study = Study::parse("s.toml", &STUDY.replacen(from, to, 1)).unwrap();
+    match freeze(&study, &machine(), 1, 0.0) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems
+            .iter()
+            .map(|problem| format!("{}: {}", problem.line, problem.message))
+            .collect(),
+    }
+}
+
+#[test]
+fn what_the_machine_cannot_do_is_said_with_line_and_value() {
+    let check = |from: &str, to: &str, line: usize, words: &[&str]| {
+        let problems = problems(from, to);
+        let all = problems.join("\n");
+        assert!(all.starts_with(&format!("{line}: ")), "{to}: {all:?}");
+        for word in words {
+            assert!(all.contains(word), "{to}: {word:?} is not in {all}");
+        }
+    };
+    check("vm.memory_mib = 256", "vm.memory_mib = 999999", 13, &["c: ", "999999", "8192 MiB"]);
+    check("vm.vcpus = 2", "vm.vcpus = 2\nvm.pins = ['9']", 11, &["b: ", "pCPU 9"]);
+    check("vm.vcpus = 2", "vm.vcpus = 2000", 10, &["b: ", "2000"]);
+    check("vm.vcpus = 2", "vm.accel = 'kvm'", 10, &["no /dev/kvm"]);
+    check("vm.vcpus = 2", "vm.cpu_model = 'host'", 10, &["host"]);
+    check("vm.vcpus = 2", "vm.image = '/no/such.qcow2'", 10, &["/no/such.qcow2"]);
+    check(
+        "stress.percent = 50",
+        "stress = { percent = 50, placement = 'off-vm' }",
+        16,
+        &["unpinned", "\"a\""],
+    );
+}
+
+#[test]
+fn the_plan_survives_its_own_format() {
+    let plan = crate::testing::plan();
+    let again = Plan::from_json(plan.to_json().as_bytes()).unwrap();
+    assert_eq!(again.to_json(), plan.to_json());
+    assert_eq!(again.hash(), plan.hash());
+}
+
+#[test]
+fn host_load_keeps_off_all_pins() {
+    let text = STUDY
+        .replace("name = \"a\"", "name = \"a\"\nvm.pins = ['0']")
+        .replace("vm.vcpus = 2", "vm.vcpus = 2\nvm.pins = ['1', '2']")
+        .replace("vm.memory_mib = 256", "vm.pins = ['0']")
+        .replace("stress.percent = 50", "stress = { percent = 50, placement = 'off-vm' }");
+    let plan = crate::testing::plan_of(&text);
+    let left = off_vm_pcpus(&machine().host, plan.variants.iter().map(|v| &v.spec));
+    assert_eq!(left.to_string(), "3");
+}

@@ -1,0 +1,264 @@
+//! The frozen plan: everything that decides which trials a study has, in which
+//! order, and what each boots.
+//!
+//! The order is a pure function of the plan: a resumed study runs the trials
+//! that the interrupted one would have run. A *block* is one fresh boot of
+//! every variant for every workload inside one host-load level; the levels
+//! take turns in random order, so that drift of the machine hits all of them
+//! (split-plot with randomised complete blocks; Abedi & Brecht, ICPE 2017).
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+use record::journal::TrialKey;
+use record::{Environment, Metric};
+use serde::{Deserialize, Serialize};
+use vmconfig::{VmSpec, qemu};
+use workload::{Entry, ParamValue, Params};
+
+use crate::study::{Budget, Load, Published};
+
+/// Version of `plan.json`.
+pub const PLAN_FORMAT_VERSION: u32 = 1;
+
+/// A frozen plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_FORMAT_VERSION`] of the writer.
+    pub version: u32,
+    /// vmlab's version.
+    pub vmlab_version: String,
+    /// The study's short name.
+    pub study: String,
+    /// One line for people.
+    pub title: String,
+    /// The question; may be empty.
+    pub question: String,
+    /// The study file's text, as it was read.
+    pub study_text: String,
+    /// Seed of all random order.
+    pub seed: u64,
+    /// When the plan was made, seconds since the Unix epoch.
+    pub created_unix_s: f64,
+    /// Why KVM is not used, where it is not.
+    pub environment_why: Option<String>,
+    /// QEMU's path and version.
+    pub qemu: QemuFacts,
+    /// The guest images by name as the study says it.
+    pub images: BTreeMap<String, ImageFacts>,
+    /// The baseline's name.
+    pub baseline: String,
+    /// What the study may cost.
+    pub budget: Budget,
+    /// Host settings for the time of the study.
+    pub host_settings: BTreeMap<String, String>,
+    /// The variants, in the study's order.
+    pub variants: Vec<PlanVariant>,
+    /// The host-load levels.
+    pub loads: Vec<Load>,
+    /// The other VMs' configuration by load name.
+    pub other_vms: BTreeMap<String, VmSpec>,
+    /// The workloads.
+    pub workloads: Vec<PlanWorkload>,
+    /// Workloads that are named but not run, with the reason.
+    pub later: Vec<(String, String)>,
+    /// Published results.
+    pub published: Vec<Published>,
+}
+
+/// The QEMU that runs the VMs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QemuFacts {
+    /// The program.
+    pub path: String,
+    /// First line of `--version`.
+    pub version: String,
+}
+
+impl QemuFacts {
+    /// What this QEMU can do.
+    ///
+    /// # Errors
+    /// When the version is not one that vmlab takes (a plan that was edited).
+    pub fn capabilities(&self) -> Result<qemu::Capabilities, qemu::UnusableVersion> {
+        qemu::Capabilities::from_version_text(&self.version)
+    }
+}
+
+/// A guest image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageFacts {
+    /// Hash of the recipe, or how the file is identified.
+    pub identity: String,
+    /// The guest kernel's release, where it is known before a boot.
+    pub kernel: Option<String>,
+}
+
+/// A variant, resolved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlanVariant {
+    /// Its name.
+    pub name: String,
+    /// What it is for; may be empty.
+    pub about: String,
+    /// What differs from the study's base VM, one line.
+    pub summary: String,
+    /// The variant that it repeats, for the A/A arm.
+    pub aa_of: Option<String>,
+    /// Where its guests run.
+    pub environment: Environment,
+    /// Image's name, as the study says it.
+    pub image: String,
+    /// The whole configuration.
+    pub spec: VmSpec,
+}
+
+/// A workload, resolved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlanWorkload {
+    /// Its label in the study.
+    pub label: String,
+    /// Its name in the catalogue.
+    pub workload: String,
+    /// Its parameters, as the study gives them.
+    pub params: BTreeMap<String, ParamValue>,
+    /// Benchmark invocations in each boot.
+    pub invocations: u32,
+    /// Time limit of one invocation, s.
+    pub limit_s: f64,
+    /// Its metrics, the primary one first.
+    pub metrics: Vec<Metric>,
+    /// Smallest difference that matters, percent, by metric.
+    pub margin_percent: BTreeMap<String, f64>,
+    /// Rough duration of one invocation here, s.
+    pub typical_s: f64,
+}
+
+impl PlanWorkload {
+    /// The catalogue's row, and the parameters with their defaults.
+    ///
+    /// # Errors
+    /// When a plan of another version names what this catalogue does not have.
+    pub fn resolve(&self) -> Result<(&'static Entry, Params), ResolveWorkloadError> {
+        let entry = workload::find(&self.workload)?;
+        let params = entry.resolve(&self.params)?;
+        Ok((entry, params))
+    }
+}
+
+/// Error type for [`PlanWorkload::resolve`].
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveWorkloadError {
+    /// No such workload.
+    #[error(transparent)]
+    Workload(#[from] workload::UnknownWorkload),
+    /// A parameter is not as the catalogue wants it.
+    #[error(transparent)]
+    Params(#[from] workload::ParamError),
+}
+
+/// One block: which trials, in which order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Number, from 0, unique in the study.
+    pub number: u32,
+    /// Index of the load level.
+    pub load: usize,
+    /// Index of workload and of variant, in the order in which they are run.
+    pub trials: Vec<(usize, usize)>,
+}
+
+impl Plan {
+    /// The text of `plan.json`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a plan's keys are strings");
+        text.push('\n');
+        text
+    }
+
+    /// Reads `plan.json`.
+    ///
+    /// # Errors
+    /// When it is not a plan of this version.
+    pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+
+    /// The hash that ties a journal to this plan.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        blake3::hash(self.to_json().as_bytes()).to_hex()[..16].to_owned()
+    }
+
+    /// Trials in one block.
+    #[must_use]
+    pub fn trials_per_block(&self) -> u32 {
+        u32::try_from(self.workloads.len() * self.variants.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Blocks in the whole study, where their number is planned.
+    #[must_use]
+    pub fn total_blocks(&self) -> Option<u32> {
+        let loads = u32::try_from(self.loads.len()).unwrap_or(u32::MAX);
+        self.budget.blocks.map(|blocks| blocks.saturating_mul(loads))
+    }
+
+    /// The environment that the whole study may claim: the least real one of
+    /// its variants'.
+    #[must_use]
+    pub fn environment(&self) -> Environment {
+        self.variants.iter().map(|variant| variant.environment).max().unwrap_or(Environment::Kvm)
+    }
+
+    /// The load level and the order of trials of block `number`.
+    #[must_use]
+    pub fn block(&self, number: u32) -> Block {
+        let levels = self.loads.len().max(1);
+        let round = number as usize / levels;
+        let mut loads: Vec<usize> = (0..levels).collect();
+        loads.shuffle(&mut self.rng("loads", round as u64));
+
+        let mut rng = self.rng("trials", u64::from(number));
+        let mut workloads: Vec<usize> = (0..self.workloads.len()).collect();
+        workloads.shuffle(&mut rng);
+        let mut trials = Vec::with_capacity(workloads.len() * self.variants.len());
+        for workload in workloads {
+            // The boots that are compared follow each other: what is near in
+            // time differs least.
+            let mut variants: Vec<usize> = (0..self.variants.len()).collect();
+            variants.shuffle(&mut rng);
+            trials.extend(variants.into_iter().map(|variant| (workload, variant)));
+        }
+        Block { number, load: loads[number as usize % levels], trials }
+    }
+
+    /// The key of the `position`-th trial of `block`.
+    #[must_use]
+    pub fn trial_key(&self, block: &Block, attempt: u32, position: usize) -> TrialKey {
+        let (workload, variant) = block.trials[position];
+        let (load, workload, variant) = (
+            self.loads[block.load].name.clone(),
+            self.workloads[workload].label.clone(),
+            self.variants[variant].name.clone(),
+        );
+        let identity = format!("{}/{}/{load}/{workload}/{variant}", self.hash(), block.number);
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        TrialKey {
+            id: blake3::hash(identity.as_bytes()).to_hex()[..16].to_owned(),
+            block: block.number,
+            attempt,
+            load,
+            workload,
+            variant,
+            order: block.number.saturating_mul(self.trials_per_block()).saturating_add(position),
+        }
+    }
+
+    fn rng(&self, purpose: &str, number: u64) -> Pcg64 {
+        let text = format!("{}/{purpose}/{number}", self.seed);
+        Pcg64::from_seed(*blake3::hash(text.as_bytes()).as_bytes())
+    }
+}

@@ -1,0 +1,249 @@
+//! From a plan and its journal to numbers: boots, comparisons, rows.
+//!
+//! Everything is computed anew from plan and journal, so a verdict can be
+//! had again, bit for bit, from the results folder alone.
+
+use std::collections::BTreeMap;
+
+use record::journal::{Event, TrialResult};
+use record::{Better, Metric, MetricKind, Record, RecordSource};
+use stats::{BootStatistic, Comparison, FixedBlocks, Kind, PairedBlocks, boot_statistic};
+
+use crate::execute::State;
+use crate::plan::{Plan, PlanVariant, PlanWorkload};
+use crate::study::{DEFAULT_MARGIN_PERCENT, Load};
+
+/// The rate of false claims that verdicts are made at.
+pub const ALPHA: f64 = 0.05;
+
+/// A trial that the journal holds, and whether it counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial<'a> {
+    /// What it brought.
+    pub result: &'a TrialResult,
+    /// True if its block was completed by this attempt.
+    pub counted: bool,
+}
+
+/// All trials that ended, in the order in which they ended.
+#[must_use]
+pub fn trials<'a>(events: &'a [Event], state: &State) -> Vec<Trial<'a>> {
+    let trial = |event: &'a Event| match event {
+        Event::TrialEnded(result) => {
+            let key = &result.trial;
+            let counted = state.complete.get(&key.block) == Some(&key.attempt);
+            Some(Trial { result, counted })
+        }
+        _ => None,
+    };
+    events.iter().filter_map(trial).collect()
+}
+
+/// One boot's number for one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Boot {
+    /// Number of the block.
+    pub block: u32,
+    /// Position in the study's order.
+    pub order: u32,
+    /// The number that is compared.
+    pub statistic: BootStatistic,
+    /// The samples behind it, in the order in which they were printed.
+    pub samples: Vec<f64>,
+    /// False where it takes no part in a comparison.
+    pub counted: bool,
+}
+
+/// One metric of one workload under one load, by variant.
+#[derive(Debug, Clone)]
+pub struct Group<'a> {
+    /// The load level.
+    pub load: &'a Load,
+    /// The workload.
+    pub workload: &'a PlanWorkload,
+    /// The metric.
+    pub metric: &'a Metric,
+    /// The boots of each variant, in the plan's order of variants.
+    pub boots: Vec<Vec<Boot>>,
+    /// Boots whose samples give no number, and why: variant, block, reason.
+    pub unusable: Vec<(String, u32, String)>,
+}
+
+/// The groups of a plan, in its order, filled from the journal.
+#[must_use]
+pub fn groups<'a>(plan: &'a Plan, trials: &[Trial<'_>]) -> Vec<Group<'a>> {
+    let mut groups = Vec::new();
+    for load in &plan.loads {
+        for workload in &plan.workloads {
+            let here = |trial: &&Trial<'_>| {
+                let key = &trial.result.trial;
+                key.load == load.name && key.workload == workload.label
+            };
+            let here: Vec<_> = trials.iter().filter(here).copied().collect();
+            groups.extend(
+                workload
+                    .metrics
+                    .iter()
+                    .map(|metric| group(load, workload, metric, &plan.variants, &here)),
+            );
+        }
+    }
+    groups
+}
+
+fn group<'a>(
+    load: &'a Load,
+    workload: &'a PlanWorkload,
+    metric: &'a Metric,
+    variants: &[PlanVariant],
+    trials: &[Trial<'_>],
+) -> Group<'a> {
+    let mut unusable = Vec::new();
+    let boots = variants
+        .iter()
+        .map(|variant| {
+            let mut boots = Vec::new();
+            for trial in trials.iter().filter(|trial| trial.result.trial.variant == variant.name) {
+                let samples: Vec<f64> = samples(trial.result, &metric.name).collect();
+                // A metric may be absent from a run that ended well, e.g. a
+                // quantile that too few samples stand behind.
+                if samples.is_empty() || !trial.result.outcome.is_completed() {
+                    continue;
+                }
+                let key = &trial.result.trial;
+                match boot_statistic(kind(metric.kind), &samples) {
+                    Ok(statistic) => boots.push(Boot {
+                        block: key.block,
+                        order: key.order,
+                        statistic,
+                        samples,
+                        counted: trial.counted,
+                    }),
+                    Err(error) => {
+                        unusable.push((variant.name.clone(), key.block, error.to_string()));
+                    }
+                }
+            }
+            boots
+        })
+        .collect();
+    Group { load, workload, metric, boots, unusable }
+}
+
+fn samples<'a>(result: &'a TrialResult, metric: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let all = result.runs.iter().flat_map(|run| &run.samples);
+    all.filter(move |sample| sample.metric == metric).map(|sample| sample.value)
+}
+
+impl Group<'_> {
+    /// The comparison of variant number `variant` with the baseline.
+    #[must_use]
+    pub fn comparison(&self, plan: &Plan, baseline: usize, variant: usize) -> Comparison {
+        let pairs = pairs(&self.boots[baseline], &self.boots[variant], |boot| boot.statistic);
+        let margin = self.workload.margin_percent.get(&self.metric.name);
+        Comparison {
+            blocks: PairedBlocks::from_boots(pairs),
+            better: better(self.metric.better),
+            margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
+            aa: plan.variants[variant].aa_of.is_some(),
+        }
+    }
+}
+
+/// What both have to say about the blocks that both counted in.
+fn pairs<T>(a: &[Boot], b: &[Boot], value: impl Fn(&Boot) -> T) -> Vec<(T, T)> {
+    let by_block: BTreeMap<u32, &Boot> =
+        a.iter().filter(|boot| boot.counted).map(|boot| (boot.block, boot)).collect();
+    b.iter()
+        .filter(|boot| boot.counted)
+        .filter_map(|b| by_block.get(&b.block).map(|a| (value(a), value(b))))
+        .collect()
+}
+
+/// All comparisons of the study, for the engine to decide whether to go on.
+#[must_use]
+pub fn comparisons(plan: &Plan, groups: &[Group<'_>]) -> Vec<Comparison> {
+    let Some(baseline) = baseline_index(plan) else { return Vec::new() };
+    let others = |group: &Group<'_>| {
+        (0..plan.variants.len())
+            .filter(|variant| *variant != baseline)
+            .map(|variant| group.comparison(plan, baseline, variant))
+            .collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(others).collect()
+}
+
+/// The baseline's place among the plan's variants.
+#[must_use]
+pub fn baseline_index(plan: &Plan) -> Option<usize> {
+    plan.variants.iter().position(|variant| variant.name == plan.baseline)
+}
+
+/// The engine that the plan asks for: a fixed number of blocks, or as many as
+/// fit into its minutes.
+#[must_use]
+pub fn engine(plan: &Plan) -> FixedBlocks {
+    let blocks = plan.budget.blocks.unwrap_or(u32::MAX).max(1);
+    FixedBlocks::new(blocks, ALPHA).expect("at least one block, and 0.05 is a probability")
+}
+
+/// Every sample with its settings: the rows of the exports.
+#[must_use]
+pub fn records(plan: &Plan, trials: &[Trial<'_>]) -> Vec<Record> {
+    let mut records = Vec::new();
+    for trial in trials {
+        let key = &trial.result.trial;
+        let workload = plan.workloads.iter().find(|workload| workload.label == key.workload);
+        let variant = plan.variants.iter().find(|variant| variant.name == key.variant);
+        let (Some(workload), Some(variant)) = (workload, variant) else { continue };
+        for run in &trial.result.runs {
+            let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+            for sample in &run.samples {
+                let metric = workload.metrics.iter().find(|metric| metric.name == sample.metric);
+                let Some(metric) = metric else { continue };
+                let number = counts.entry(sample.metric.as_str()).or_default();
+                records.push(Record {
+                    study: plan.study.clone(),
+                    load: key.load.clone(),
+                    workload: key.workload.clone(),
+                    variant: key.variant.clone(),
+                    block: key.block,
+                    attempt: key.attempt,
+                    counted: trial.counted && trial.result.outcome.is_completed(),
+                    trial: key.id.clone(),
+                    order: key.order,
+                    run: run.run,
+                    sample: *number,
+                    metric: metric.clone(),
+                    value: sample.value,
+                    environment: variant.environment,
+                    source: RecordSource {
+                        tool: workload.workload.clone(),
+                        version: run.tool_version.clone(),
+                    },
+                    started_unix_s: run.started_unix_s,
+                });
+                *number += 1;
+            }
+        }
+    }
+    records
+}
+
+/// `stats` knows no records; its words are ours.
+#[must_use]
+pub fn kind(kind: MetricKind) -> Kind {
+    match kind {
+        MetricKind::Time => Kind::Time,
+        MetricKind::Rate => Kind::Rate,
+        MetricKind::Quantile => Kind::Quantile,
+        MetricKind::Count => Kind::Count,
+    }
+}
+
+fn better(better: Better) -> stats::Better {
+    match better {
+        Better::Lower => stats::Better::Lower,
+        Better::Higher => stats::Better::Higher,
+    }
+}

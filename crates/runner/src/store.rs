@@ -1,0 +1,392 @@
+//! The results folder: one frozen plan, one append-only journal, blobs.
+//!
+//! ```text
+//! DIR/plan.json       frozen before the first trial
+//!     host.json       the machine, in the host format
+//!     journal.jsonl   one event a line (see `record::journal`)
+//!     journal.torn    what a crash left behind the last good line, if it did
+//!     blobs/<hash>    benchmark output and consoles
+//!     lock            flock of the one process that writes
+//! ```
+//!
+//! Everything else in the folder is derived and may be deleted at any time.
+//! A blob is on disk before the line that names it, and a line is on disk
+//! before the next trial begins, so an acknowledged trial survives kill -9.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use record::journal::{self, Event};
+use rustix::fs::FlockOperation;
+
+use crate::plan::Plan;
+
+const PLAN: &str = "plan.json";
+const HOST: &str = "host.json";
+const JOURNAL: &str = "journal.jsonl";
+const TORN: &str = "journal.torn";
+const BLOBS: &str = "blobs";
+const LOCK: &str = "lock";
+
+/// Error type for everything that touches a results folder.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file or folder could not be used.
+    #[error("Cannot {action} {path}{hint}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What to do next, with a leading separator; may be empty.
+        hint: &'static str,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process is writing.
+    #[error("{path} is in use by another vmlab ({owner}): wait for it, or choose another folder")]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// What the lock file says of its holder.
+        owner: String,
+    },
+    /// The folder holds results already.
+    #[error(
+        "{0} holds a study already: go on with `vmlab run --resume {0}` or choose another --out"
+    )]
+    Exists(PathBuf),
+    /// The folder holds no study.
+    #[error("{0} holds no study: there is no plan.json in it")]
+    NoPlan(PathBuf),
+    /// The plan can't be read.
+    #[error("{path}:{line}: the plan can't be read: {message}")]
+    BadPlan {
+        /// The plan's file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// The journal belongs to another plan.
+    #[error(
+        "{path} belongs to another plan ({journal} instead of {plan}): plan.json was changed after the study began"
+    )]
+    OtherPlan {
+        /// The journal's file.
+        path: PathBuf,
+        /// The hash that the journal names.
+        journal: String,
+        /// The hash of plan.json.
+        plan: String,
+    },
+    /// The journal is damaged before its end, so a crash can't explain it.
+    #[error(
+        "{path}:{line}: damaged ({reason}), with {lost} readable event(s) behind it: the file was changed or its disk is failing. Restore it from a copy, or cut it at this line to go on without what follows"
+    )]
+    Damaged {
+        /// The journal's file.
+        path: PathBuf,
+        /// The damaged line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+        /// Good lines behind it.
+        lost: usize,
+    },
+}
+
+fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
+    move |source| StoreError::Io {
+        action,
+        path: path.to_owned(),
+        hint: match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                " (the disk is full: free some room, then go on with --resume)"
+            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                " (no permission to write: choose another folder with --out)"
+            }
+            io::ErrorKind::NotFound => " (was the folder removed?)",
+            _ => "",
+        },
+        source,
+    }
+}
+
+/// What a results folder holds: read without locking, for reports.
+#[derive(Debug)]
+pub struct Contents {
+    /// The frozen plan.
+    pub plan: Plan,
+    /// The machine.
+    pub host: topology::Host,
+    /// The journal's events, up to where it can be trusted.
+    pub events: Vec<Event>,
+    /// Where and why the journal ended early, if it did.
+    pub torn: Option<String>,
+}
+
+/// Reads the results in `dir`. A torn tail is reported, not an error.
+///
+/// # Errors
+/// [`StoreError`] names the file.
+pub fn read(dir: &Path) -> Result<Contents, StoreError> {
+    let plan = read_plan(dir)?;
+    let host_path = dir.join(HOST);
+    let host = fs::read(&host_path).map_err(io_error("read", &host_path))?;
+    let host = serde_json::from_slice(&host).map_err(|error| bad_json(&host_path, &error))?;
+    let path = dir.join(JOURNAL);
+    let text = read_journal(&path)?;
+    let decoded = journal::decode_all(&text);
+    check_belongs(&path, &plan, &decoded.events)?;
+    let torn = decoded.torn.as_ref().map(|(line, error)| {
+        format!("{}:{line}: {error}; this line and what follows is left out", path.display())
+    });
+    Ok(Contents { plan, host, events: decoded.events, torn })
+}
+
+/// The text of the blob `hash`, if it is still there.
+#[must_use]
+pub fn blob(dir: &Path, hash: &str) -> Option<Vec<u8>> {
+    fs::read(blob_path(dir, hash)).ok()
+}
+
+/// Where the blob `hash` lies.
+#[must_use]
+pub fn blob_path(dir: &Path, hash: &str) -> PathBuf {
+    dir.join(BLOBS).join(hash)
+}
+
+/// The one writer of a results folder; the lock ends with it.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    journal: File,
+    /// Held for its flock.
+    _lock: File,
+}
+
+impl Store {
+    /// Makes a new results folder with a frozen `plan`.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the folder holds a study, is in use, can't be written.
+    pub fn create(dir: &Path, plan: &Plan, host: &topology::Host) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir).map_err(io_error("make the folder", dir))?;
+        let lock = lock(dir)?;
+        if dir.join(PLAN).exists() || dir.join(JOURNAL).exists() {
+            return Err(StoreError::Exists(dir.to_owned()));
+        }
+        let blobs = dir.join(BLOBS);
+        fs::create_dir_all(&blobs).map_err(io_error("make the folder", &blobs))?;
+        write_whole(dir, HOST, host.to_json().as_bytes())?;
+        // The plan comes last: a folder with a plan is complete.
+        write_whole(dir, PLAN, plan.to_json().as_bytes())?;
+        let journal = open_journal(dir)?;
+        sync_dir(dir)?;
+        Ok(Self { dir: dir.to_owned(), journal, _lock: lock })
+    }
+
+    /// Opens a results folder to go on with its study, and cuts a torn tail
+    /// off the journal (it is kept in `journal.torn`).
+    ///
+    /// # Errors
+    /// [`StoreError`]: no plan, in use, damaged in the middle, not writable.
+    pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
+        if !dir.join(PLAN).exists() {
+            return Err(StoreError::NoPlan(dir.to_owned()));
+        }
+        let lock = lock(dir)?;
+        let mut contents = read(dir)?;
+        let path = dir.join(JOURNAL);
+        let text = read_journal(&path)?;
+        let decoded = journal::decode_all(&text);
+        if let Some((line, reason)) = &decoded.torn {
+            let tail = &text[decoded.trusted_bytes..];
+            let lost = readable_behind_first_line(tail);
+            if lost > 0 {
+                let reason = reason.to_string();
+                return Err(StoreError::Damaged { path, line: *line, reason, lost });
+            }
+            append(&dir.join(TORN), tail)?;
+            let file = OpenOptions::new().write(true).open(&path);
+            let file = file.map_err(io_error("open", &path))?;
+            let length = decoded.trusted_bytes as u64;
+            file.set_len(length).map_err(io_error("cut the torn tail of", &path))?;
+            file.sync_all().map_err(io_error("write", &path))?;
+            contents.torn = Some(format!(
+                "{}:{line}: a write was cut off ({reason}); its {} byte(s) were moved to {TORN}",
+                path.display(),
+                tail.len()
+            ));
+        }
+        let journal = open_journal(dir)?;
+        Ok((Self { dir: dir.to_owned(), journal, _lock: lock }, contents))
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Appends `event` and waits until it is on disk.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the line can't be written (full disk, removed
+    /// folder); the journal is then as before or ends in a torn line that the
+    /// next resume cuts off.
+    pub fn append(&mut self, event: &Event) -> Result<(), StoreError> {
+        let path = self.dir.join(JOURNAL);
+        // A removed folder would swallow every write into an unlinked file.
+        let here =
+            rustix::fs::stat(&path).map_err(|error| io_error("write", &path)(error.into()))?;
+        let open = rustix::fs::fstat(&self.journal)
+            .map_err(|error| io_error("write", &path)(error.into()))?;
+        if (here.st_dev, here.st_ino) != (open.st_dev, open.st_ino) {
+            return Err(io_error("write", &path)(io::ErrorKind::NotFound.into()));
+        }
+        let line = journal::encode(event)
+            .map_err(|error| io_error("write", &path)(io::Error::other(error)))?;
+        self.journal.write_all(line.as_bytes()).map_err(io_error("write", &path))?;
+        self.journal.sync_data().map_err(io_error("write", &path))
+    }
+
+    /// Keeps `bytes` and returns the hash that names them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be written.
+    pub fn keep(&self, bytes: &[u8]) -> Result<String, StoreError> {
+        let hash = blake3::hash(bytes).to_hex()[..32].to_owned();
+        if !blob_path(&self.dir, &hash).exists() {
+            write_whole(&self.dir.join(BLOBS), &hash, bytes)?;
+        }
+        Ok(hash)
+    }
+
+    /// Writes a derived file (a report, an export) into the folder.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be written.
+    pub fn write_derived(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        write_derived(&self.dir, name, bytes)
+    }
+}
+
+/// Writes a derived file into the results folder `dir`.
+///
+/// # Errors
+/// [`StoreError`] when it can't be written.
+pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+    write_whole(dir, name, bytes)?;
+    Ok(dir.join(name))
+}
+
+fn read_plan(dir: &Path) -> Result<Plan, StoreError> {
+    let path = dir.join(PLAN);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(StoreError::NoPlan(dir.to_owned()));
+        }
+        Err(error) => return Err(io_error("read", &path)(error)),
+    };
+    Plan::from_json(&text).map_err(|error| bad_json(&path, &error))
+}
+
+fn bad_json(path: &Path, error: &serde_json::Error) -> StoreError {
+    StoreError::BadPlan { path: path.to_owned(), line: error.line(), message: error.to_string() }
+}
+
+fn read_journal(path: &Path) -> Result<Vec<u8>, StoreError> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(mut file) => file.read_to_end(&mut text).map_err(io_error("read", path))?,
+        // A crash between plan and journal leaves no journal: nothing happened.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(io_error("read", path)(error)),
+    };
+    Ok(text)
+}
+
+fn check_belongs(path: &Path, plan: &Plan, events: &[Event]) -> Result<(), StoreError> {
+    let wanted = plan.hash();
+    for event in events {
+        if let Event::SessionStarted { plan_hash, .. } = event
+            && *plan_hash != wanted
+        {
+            let (path, journal) = (path.to_owned(), plan_hash.clone());
+            return Err(StoreError::OtherPlan { path, journal, plan: wanted });
+        }
+    }
+    Ok(())
+}
+
+/// Good events behind the first line of `tail`: a torn write is last, so any
+/// good line behind a bad one means damage that no crash explains.
+fn readable_behind_first_line(tail: &[u8]) -> usize {
+    let behind = tail.split_inclusive(|byte| *byte == b'\n').skip(1);
+    behind
+        .filter_map(|line| line.strip_suffix(b"\n"))
+        .filter(|line| journal::decode(line).is_ok())
+        .count()
+}
+
+fn open_journal(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join(JOURNAL);
+    OpenOptions::new().create(true).append(true).open(&path).map_err(io_error("open", &path))
+}
+
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join(LOCK);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(io_error("open", &path))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut owner = String::new();
+        file.read_to_string(&mut owner).map_err(io_error("read", &path))?;
+        let owner = owner.trim().to_owned();
+        return Err(StoreError::Locked { path: dir.to_owned(), owner });
+    }
+    file.set_len(0).map_err(io_error("write", &path))?;
+    let owner = format!("process {}\n", std::process::id());
+    file.write_all(owner.as_bytes()).map_err(io_error("write", &path))?;
+    Ok(file)
+}
+
+/// Writes `name` in `dir` so that it is there wholly or not at all.
+fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let part = dir.join(format!(".{name}.part"));
+    let path = dir.join(name);
+    let mut file = File::create(&part).map_err(io_error("write", &path))?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_data());
+    if let Err(error) = written.and_then(|()| fs::rename(&part, &path)) {
+        // The half-written part is of no use to anybody; the error that
+        // matters is the one that led here.
+        drop(fs::remove_file(&part));
+        return Err(io_error("write", &path)(error));
+    }
+    sync_dir(dir)
+}
+
+fn append(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let mut file = file.map_err(io_error("open", path))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
+    file.sync_data().map_err(io_error("write", path))
+}
+
+fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("write", dir))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,511 @@
+//! From the file's shape to a sound study: every check that needs no machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use topology::PcpuSet;
+use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
+use workload::ParamValue;
+
+use super::file::{self, StudyFile};
+use super::lines::{Lines, Step};
+use super::{
+    AA_SUFFIX, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT, Load,
+    OtherVms, ParseStudyError, Problem, Published, Stress, Study, StudyWorkload, Variant,
+};
+
+pub(super) fn parse(file: &str, text: &str) -> Result<Study, ParseStudyError> {
+    let error = |problems| ParseStudyError { file: file.to_owned(), problems };
+    let parsed: StudyFile =
+        toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
+    let mut checker = Checker { lines: Lines::new(text), problems: Vec::new() };
+    let study = checker.study(file, text, parsed);
+    if checker.problems.is_empty() {
+        Ok(study)
+    } else {
+        checker.problems.sort_by_key(|problem| problem.line);
+        Err(error(checker.problems))
+    }
+}
+
+/// TOML's own error, with a near match where a key is unknown.
+fn toml_problem(text: &str, cause: &toml::de::Error) -> Problem {
+    let line = Lines::new(text).line_at(cause.span().map_or(0, |span| span.start));
+    let mut message = cause.message().trim_end().to_owned();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    if message.starts_with("unknown ")
+        && let Some(unknown) = quoted.next()
+        && let Some(near) = near_match(unknown, quoted)
+    {
+        message = format!("{message}; did you mean `{near}`?");
+    }
+    Problem { line, message }
+}
+
+/// The candidate that is most like `word`, if one is like it at all.
+fn near_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+struct Checker<'a> {
+    lines: Lines<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, path: &[Step<'_>], message: impl Into<String>) {
+        let line = self.lines.of(path);
+        self.problems.push(Problem { line, message: message.into() });
+    }
+
+    fn study(&mut self, file: &str, text: &str, parsed: StudyFile) -> Study {
+        use Step::Key;
+        if parsed.vmlab != file::STUDY_FORMAT_VERSION {
+            self.problem(
+                &[Key("vmlab")],
+                format!(
+                    "Study format {} is not known: this vmlab reads version {}",
+                    parsed.vmlab,
+                    file::STUDY_FORMAT_VERSION
+                ),
+            );
+        }
+        let budget = self.budget(&parsed.budget);
+        let mut variants = self.variants(&parsed);
+        let baseline = self.baseline(&parsed, &variants);
+        if budget.aa_arm
+            && let Some(original) = variants.iter().find(|variant| variant.name == baseline)
+        {
+            let mut copy = original.clone();
+            copy.aa_of = Some(copy.name.clone());
+            copy.name.push_str(AA_SUFFIX);
+            copy.about = format!("the baseline {baseline} once more: any difference is noise");
+            variants.push(copy);
+        }
+        let loads = self.loads(&parsed);
+        let (workloads, later) = self.workloads(&parsed);
+        let published = self.published(&parsed, &variants, &loads, &workloads, &later);
+        Study {
+            name: Path::new(file)
+                .file_stem()
+                .map_or_else(|| "study".to_owned(), |stem| stem.to_string_lossy().into_owned()),
+            text: text.to_owned(),
+            title: parsed.title,
+            question: parsed.question,
+            seed: parsed.seed,
+            baseline,
+            budget,
+            host_settings: parsed.host,
+            variants,
+            loads,
+            workloads,
+            later,
+            published,
+        }
+    }
+
+    fn budget(&mut self, table: &file::BudgetTable) -> Budget {
+        use Step::Key;
+        if table.blocks.is_some_and(|blocks| blocks == 0 || blocks > 10_000) {
+            let blocks = table.blocks.unwrap_or_default();
+            self.problem(
+                &[Key("budget"), Key("blocks")],
+                format!("blocks = {blocks}: must be between 1 and 10000"),
+            );
+        }
+        for (key, value) in [("minutes", table.minutes), ("boot_limit_s", table.boot_limit_s)] {
+            if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
+                self.problem(
+                    &[Key("budget"), Key(key)],
+                    format!("{key} = {value}: must be more than 0"),
+                );
+            }
+        }
+        let blocks = match (table.blocks, table.minutes) {
+            (None, None) => Some(DEFAULT_BLOCKS),
+            (blocks, _) => blocks,
+        };
+        Budget {
+            blocks,
+            minutes: table.minutes,
+            aa_arm: table.aa_arm,
+            boot_limit_s: table.boot_limit_s.unwrap_or(DEFAULT_BOOT_LIMIT_S),
+        }
+    }
+
+    fn variants(&mut self, parsed: &StudyFile) -> Vec<Variant> {
+        use Step::{Index, Key};
+        if parsed.variant.is_empty() {
+            self.problem(
+                &[],
+                "No [[variant]]: name at least one configuration of the VM to measure",
+            );
+        }
+        let mut variants: Vec<Variant> = Vec::new();
+        for (index, table) in parsed.variant.iter().enumerate() {
+            let path = [Key("variant"), Index(index), Key("name")];
+            let taken = variants.iter().any(|variant| variant.name == table.name);
+            self.name(&path, "variant", &table.name, taken);
+            let vm = parsed.vm.overlay(&table.vm);
+            if let Err(error) = check_vm(&table.name, &vm) {
+                // The wrong value stands in the variant or in the base VM.
+                let field = Key(error.field());
+                if check_vm("base", &parsed.vm).is_ok() {
+                    let path = [Key("variant"), Index(index), Key("vm"), field];
+                    self.problem(&path, format!("Variant {:?}: {error}", table.name));
+                } else if index == 0 {
+                    self.problem(&[Key("vm"), field], error.to_string());
+                }
+            }
+            variants.push(Variant {
+                name: table.name.clone(),
+                about: table.about.clone(),
+                vm,
+                changes: table.vm.clone(),
+                aa_of: None,
+            });
+        }
+        variants
+    }
+
+    fn baseline(&mut self, parsed: &StudyFile, variants: &[Variant]) -> String {
+        let first = variants.first().map(|variant| variant.name.clone()).unwrap_or_default();
+        let Some(named) = &parsed.baseline else { return first };
+        if variants.iter().any(|variant| variant.name == *named) {
+            return named.clone();
+        }
+        let names = variants.iter().map(|variant| variant.name.as_str());
+        let message = unknown("baseline", "variant", named, names);
+        self.problem(&[Step::Key("baseline")], message);
+        first
+    }
+
+    fn loads(&mut self, parsed: &StudyFile) -> Vec<Load> {
+        use Step::{Index, Key};
+        if parsed.load.is_empty() {
+            return vec![Load::idle()];
+        }
+        let mut loads: Vec<Load> = Vec::new();
+        for (index, table) in parsed.load.iter().enumerate() {
+            let at = [Key("load"), Index(index)];
+            let taken = loads.iter().any(|load| load.name == table.name);
+            self.name(&[at[0], at[1], Key("name")], "load", &table.name, taken);
+            if let Some(stress) = &table.stress
+                && !(stress.percent > 0.0 && stress.percent <= 1000.0)
+            {
+                self.problem(
+                    &[at[0], at[1], Key("stress"), Key("percent")],
+                    format!(
+                        "percent = {}: must be above 0 and at most 1000 (percent of the host's pCPUs; leave `stress` out for an idle host)",
+                        stress.percent
+                    ),
+                );
+            }
+            let vms = table.vms.as_ref().and_then(|vms| self.other_vms(index, vms, parsed));
+            loads.push(Load {
+                name: table.name.clone(),
+                stress: table
+                    .stress
+                    .as_ref()
+                    .map(|stress| Stress { percent: stress.percent, placement: stress.placement }),
+                vms,
+            });
+        }
+        loads
+    }
+
+    fn other_vms(
+        &mut self,
+        index: usize,
+        table: &file::VmsTable,
+        parsed: &StudyFile,
+    ) -> Option<OtherVms> {
+        use Step::{Index, Key};
+        let at = |key| [Key("load"), Index(index), Key("vms"), Key(key)];
+        if table.count == 0 || table.count > 1000 {
+            self.problem(&at("count"), format!("count = {}: must be 1 to 1000", table.count));
+        }
+        // Pins of the VM under test are not the other VMs' pins.
+        let unpinned = VmPatch {
+            pins: Some(VcpuPins::default()),
+            emulator_pin: Some(PcpuSet::new()),
+            ..VmPatch::default()
+        };
+        let vm = parsed.vm.overlay(&unpinned).overlay(&table.vm);
+        if let Err(error) = check_vm("other", &vm) {
+            let path = [Key("load"), Index(index), Key("vms"), Key("vm"), Key(error.field())];
+            self.problem(&path, error.to_string());
+        }
+        let entry = match workload::find(&table.workload) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.problem(&at("workload"), error.to_string());
+                return None;
+            }
+        };
+        let params = self.params(&at("params"), entry, &table.params)?;
+        let workload = table.workload.clone();
+        Some(OtherVms { count: table.count, workload, params, vm })
+    }
+
+    fn workloads(&mut self, parsed: &StudyFile) -> (Vec<StudyWorkload>, Vec<(String, String)>) {
+        use Step::{Index, Key};
+        let mut workloads: Vec<StudyWorkload> = Vec::new();
+        let mut later: Vec<(String, String)> = Vec::new();
+        for (index, table) in parsed.workload.iter().enumerate() {
+            let at = |key| [Key("workload"), Index(index), Key(key)];
+            let label = table.label.clone().unwrap_or_else(|| table.run.clone());
+            let taken = workloads.iter().any(|workload| workload.label == label)
+                || later.iter().any(|(name, _)| *name == label);
+            let key = if table.label.is_some() { "label" } else { "run" };
+            self.name(&at(key), "workload", &label, taken);
+            if let Some(reason) = &table.later {
+                later.push((label, reason.clone()));
+                continue;
+            }
+            let entry = match workload::find(&table.run) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.problem(&at("run"), error.to_string());
+                    continue;
+                }
+            };
+            let invocations = table.invocations.unwrap_or(1);
+            if invocations == 0 || invocations > 10_000 {
+                self.problem(
+                    &at("invocations"),
+                    format!("invocations = {invocations}: must be 1 to 10000"),
+                );
+            }
+            if let Some(limit) = table.limit_s.filter(|limit| !(limit.is_finite() && *limit > 0.0))
+            {
+                self.problem(&at("limit_s"), format!("limit_s = {limit}: must be more than 0"));
+            }
+            let margin_percent = self.margins(index, table, entry);
+            if let Some(params) = self.params(&at("params"), entry, &table.params) {
+                workloads.push(StudyWorkload {
+                    label,
+                    entry,
+                    params,
+                    invocations,
+                    margin_percent,
+                    limit_s: table.limit_s,
+                });
+            }
+        }
+        if parsed.workload.iter().all(|table| table.later.is_some()) {
+            self.problem(
+                &[Key("workload")],
+                "No [[workload]] to run: name one, e.g. run = \"hackbench\" (`vmlab workloads` lists them)",
+            );
+        }
+        (workloads, later)
+    }
+
+    fn margins(
+        &mut self,
+        index: usize,
+        table: &file::WorkloadTable,
+        entry: &workload::Entry,
+    ) -> BTreeMap<String, f64> {
+        use Step::{Index, Key};
+        let at = |key| [Key("workload"), Index(index), Key(key)];
+        let sane = |margin: f64| margin > 0.0 && margin < 100.0;
+        let common = table.margin_percent.unwrap_or(DEFAULT_MARGIN_PERCENT);
+        if !sane(common) {
+            self.problem(
+                &at("margin_percent"),
+                format!("margin_percent = {common}: must be between 0 and 100"),
+            );
+        }
+        let mut margins: BTreeMap<_, _> =
+            entry.metrics.iter().map(|metric| (metric.name.to_owned(), common)).collect();
+        for (name, margin) in &table.margins_percent {
+            let path = [at("margins_percent").as_slice(), &[Key(name)]].concat();
+            if !margins.contains_key(name) {
+                let names = entry.metrics.iter().map(|metric| metric.name);
+                self.problem(&path, unknown("margins_percent", "metric", name, names));
+            } else if !sane(*margin) {
+                self.problem(&path, format!("{name} = {margin}: must be between 0 and 100"));
+            }
+            margins.insert(name.clone(), *margin);
+        }
+        margins
+    }
+
+    fn params(
+        &mut self,
+        at: &[Step<'_>],
+        entry: &workload::Entry,
+        table: &BTreeMap<String, toml::Value>,
+    ) -> Option<BTreeMap<String, ParamValue>> {
+        let mut given = BTreeMap::new();
+        for (key, value) in table {
+            match param_value(value) {
+                Some(value) => {
+                    given.insert(key.clone(), value);
+                }
+                None => {
+                    let path = [at, &[Step::Key(key)]].concat();
+                    let kind = value.type_str();
+                    self.problem(
+                        &path,
+                        format!("{key}: a {kind} can't be a parameter; give a number, text or true/false"),
+                    );
+                    return None;
+                }
+            }
+        }
+        match entry.resolve(&given) {
+            Ok(_) => Some(given),
+            Err(error) => {
+                let path = [at, &[Step::Key(error.key())]].concat();
+                self.problem(&path, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn published(
+        &mut self,
+        parsed: &StudyFile,
+        variants: &[Variant],
+        loads: &[Load],
+        workloads: &[StudyWorkload],
+        later: &[(String, String)],
+    ) -> Vec<Published> {
+        use Step::{Index, Key};
+        let mut published = Vec::new();
+        for (index, table) in parsed.published.iter().enumerate() {
+            let at = |key| [Key("published"), Index(index), Key(key)];
+            let load = table.load.clone().unwrap_or_else(|| loads[0].name.clone());
+            if !loads.iter().any(|known| known.name == load) {
+                let names = loads.iter().map(|load| load.name.as_str());
+                self.problem(&at("load"), unknown("load", "load", &load, names));
+            }
+            if !variants.iter().any(|variant| variant.name == table.variant) {
+                let names = variants.iter().map(|variant| variant.name.as_str());
+                self.problem(&at("variant"), unknown("variant", "variant", &table.variant, names));
+            }
+            let run = workloads.iter().find(|workload| workload.label == table.workload);
+            let is_later = later.iter().any(|(label, _)| *label == table.workload);
+            let labels = parsed.workload.iter();
+            let labels = labels.map(|table| table.label.as_deref().unwrap_or(&table.run));
+            match run {
+                Some(run) => self.published_metric(index, table, run),
+                None if is_later && table.better.is_none() => self.problem(
+                    &at("metric"),
+                    format!(
+                        "metric {:?} of a workload that is not run: say better = \"lower\" or \"higher\"",
+                        table.metric
+                    ),
+                ),
+                None if labels.clone().all(|label| label != table.workload) => {
+                    let message = unknown("workload", "workload label", &table.workload, labels);
+                    self.problem(&at("workload"), message);
+                }
+                // A workload that is later, or that has problems of its own.
+                None => {}
+            }
+            if !table.value.is_finite() {
+                self.problem(&at("value"), format!("value = {}: must be a number", table.value));
+            }
+            published.push(Published {
+                workload: table.workload.clone(),
+                load,
+                variant: table.variant.clone(),
+                metric: table.metric.clone(),
+                value: table.value,
+                unit: table.unit.clone(),
+                better: table.better,
+                source: table.source.clone(),
+            });
+        }
+        published
+    }
+
+    fn published_metric(
+        &mut self,
+        index: usize,
+        table: &file::PublishedTable,
+        run: &StudyWorkload,
+    ) {
+        use Step::{Index, Key};
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        match run.entry.metrics.iter().find(|metric| metric.name == table.metric) {
+            None => {
+                let names = run.entry.metrics.iter().map(|metric| metric.name);
+                self.problem(&at("metric"), unknown("metric", "metric", &table.metric, names));
+            }
+            Some(metric) if metric.unit != table.unit => self.problem(
+                &at("unit"),
+                format!(
+                    "unit = {:?}: metric {} is kept in {:?}; give the value in that unit",
+                    table.unit, metric.name, metric.unit
+                ),
+            ),
+            Some(_) => {}
+        }
+    }
+
+    /// Names become file names, labels and benchmark names: a small charset.
+    fn name(&mut self, path: &[Step<'_>], what: &str, name: &str, taken: bool) {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > 40 || !name.chars().all(allowed) {
+            self.problem(
+                path,
+                format!(
+                    "{what} name {name:?}: use 1 to 40 letters, digits, '.', '_' or '-' without spaces"
+                ),
+            );
+        } else if taken {
+            self.problem(path, format!("{what} name {name:?} is used twice: give each its own"));
+        }
+    }
+}
+
+/// Whether `vm` can be, whatever the machine: with any image, and with KVM if
+/// it leaves that open.
+fn check_vm(name: &str, vm: &VmPatch) -> Result<(), ResolveError> {
+    let boot = match vm.image() {
+        Image::Builtin(_) => Boot::Direct {
+            kernel: PathBuf::new(),
+            initrd: PathBuf::new(),
+            root_image: PathBuf::new(),
+            cmdline: Vec::new(),
+        },
+        Image::File(image) => Boot::Disk { image, format: DiskFormat::Raw },
+    };
+    let name = if name.is_empty() { "unnamed" } else { name };
+    let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
+    vm.resolve(&with).map(drop)
+}
+
+fn param_value(value: &toml::Value) -> Option<ParamValue> {
+    Some(match value {
+        toml::Value::Integer(value) => ParamValue::Int(*value),
+        toml::Value::Float(value) => ParamValue::Float(*value),
+        toml::Value::Boolean(value) => ParamValue::Bool(*value),
+        toml::Value::String(value) => ParamValue::Text(value.clone()),
+        _ => return None,
+    })
+}
+
+fn unknown<'a>(
+    key: &str,
+    what: &str,
+    given: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    match near_match(given, known.clone()) {
+        Some(near) => format!("{key} = {given:?}: no such {what}; did you mean {near:?}?"),
+        None => {
+            let list: Vec<_> = known.collect();
+            format!("{key} = {given:?}: no such {what}; there are {}", list.join(", "))
+        }
+    }
+}

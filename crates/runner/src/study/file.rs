@@ -1,0 +1,109 @@
+//! The study file's shape, as TOML says it (format version 1).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use vmconfig::VmPatch;
+
+/// Version of the study format that this vmlab reads.
+pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StudyFile {
+    pub(super) vmlab: u32,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) question: String,
+    pub(super) seed: Option<u64>,
+    pub(super) baseline: Option<String>,
+    #[serde(default)]
+    pub(super) budget: BudgetTable,
+    #[serde(default)]
+    pub(super) host: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) variant: Vec<VariantTable>,
+    #[serde(default)]
+    pub(super) load: Vec<LoadTable>,
+    #[serde(default)]
+    pub(super) workload: Vec<WorkloadTable>,
+    #[serde(default)]
+    pub(super) published: Vec<PublishedTable>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BudgetTable {
+    pub(super) blocks: Option<u32>,
+    pub(super) minutes: Option<f64>,
+    #[serde(default)]
+    pub(super) aa_arm: bool,
+    pub(super) boot_limit_s: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VariantTable {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) about: String,
+    #[serde(default)]
+    pub(super) vm: VmPatch,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadTable {
+    pub(super) name: String,
+    pub(super) stress: Option<StressTable>,
+    pub(super) vms: Option<VmsTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StressTable {
+    pub(super) percent: f64,
+    #[serde(default)]
+    pub(super) placement: super::Placement,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VmsTable {
+    pub(super) count: u32,
+    pub(super) workload: String,
+    #[serde(default)]
+    pub(super) params: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    pub(super) vm: VmPatch,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WorkloadTable {
+    pub(super) run: String,
+    pub(super) label: Option<String>,
+    #[serde(default)]
+    pub(super) params: BTreeMap<String, toml::Value>,
+    pub(super) invocations: Option<u32>,
+    pub(super) margin_percent: Option<f64>,
+    #[serde(default)]
+    pub(super) margins_percent: BTreeMap<String, f64>,
+    pub(super) limit_s: Option<f64>,
+    pub(super) later: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishedTable {
+    pub(super) workload: String,
+    pub(super) load: Option<String>,
+    pub(super) variant: String,
+    pub(super) metric: String,
+    pub(super) value: f64,
+    pub(super) unit: String,
+    pub(super) better: Option<record::Better>,
+    pub(super) source: String,
+}

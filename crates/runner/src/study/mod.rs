@@ -1,0 +1,283 @@
+//! The study: what shall be compared, under which host loads, by which
+//! workloads, and what it may cost.
+//!
+//! [`Study::parse`] reads the TOML text and checks everything that can be
+//! checked without the machine; problems name file, line and value. Nothing
+//! here touches a file or the host.
+
+mod check;
+mod file;
+mod lines;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use record::Metric;
+use serde::{Deserialize, Serialize};
+use vmconfig::VmPatch;
+use workload::{Entry, ParamValue};
+
+/// Blocks run when a study names no budget.
+///
+/// Five is the smallest number whose Student t interval is of practical width
+/// (the critical value falls from 12.7 at two blocks to 2.8 at five).
+pub const DEFAULT_BLOCKS: u32 = 5;
+
+/// The smallest relative difference that matters when a workload names no
+/// margin, percent.
+pub const DEFAULT_MARGIN_PERCENT: f64 = 3.0;
+
+/// Time that a guest gets from QEMU's start to its agent's first answer, s.
+/// Emulated guests on a busy machine need tens of seconds at worst.
+pub const DEFAULT_BOOT_LIMIT_S: f64 = 120.0;
+
+/// The label that the second copy of the baseline carries.
+pub const AA_SUFFIX: &str = "+aa";
+
+/// A study that was read and found to be sound.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// Short name: the file's stem.
+    pub name: String,
+    /// The TOML text as it was read.
+    pub text: String,
+    /// One line for people.
+    pub title: String,
+    /// The question that the study answers.
+    pub question: String,
+    /// The seed of the trial order, if the study fixes one.
+    pub seed: Option<u64>,
+    /// The variant that the others are compared with.
+    pub baseline: String,
+    /// What it may cost.
+    pub budget: Budget,
+    /// Host settings for the time of the study, by id.
+    pub host_settings: BTreeMap<String, String>,
+    /// The variants, baseline included, in the file's order.
+    pub variants: Vec<Variant>,
+    /// The host-load levels.
+    pub loads: Vec<Load>,
+    /// The workloads that are run.
+    pub workloads: Vec<StudyWorkload>,
+    /// Workloads that the study names but does not run yet, with the reason.
+    pub later: Vec<(String, String)>,
+    /// Published results to show beside the measured ones.
+    pub published: Vec<Published>,
+}
+
+/// What a study may cost. Both limits hold where both are given.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Blocks for each host-load level.
+    pub blocks: Option<u32>,
+    /// Wall-clock minutes for the whole study.
+    pub minutes: Option<f64>,
+    /// Whether the baseline runs a second time in each block, as a check.
+    pub aa_arm: bool,
+    /// Time limit of a boot, s.
+    pub boot_limit_s: f64,
+}
+
+/// One configuration of the VM under test.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    /// What it is for, one line; may be empty.
+    pub about: String,
+    /// The whole configuration: the study's base VM with the variant's changes.
+    pub vm: VmPatch,
+    /// The variant's changes alone.
+    pub changes: VmPatch,
+    /// The variant that this one repeats, for the A/A arm.
+    pub aa_of: Option<String>,
+}
+
+/// A host-load level: what else the host does during the trials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Its name.
+    pub name: String,
+    /// Busy host processes.
+    pub stress: Option<Stress>,
+    /// Other VMs.
+    pub vms: Option<OtherVms>,
+}
+
+impl Load {
+    /// The level at which the host does nothing else.
+    #[must_use]
+    pub fn idle() -> Self {
+        Self { name: "idle".to_owned(), stress: None, vms: None }
+    }
+
+    /// What the level is, in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(stress) = &self.stress {
+            parts.push(format!(
+                "stress-ng at {} % of the host's pCPUs, {}",
+                stress.percent, stress.placement
+            ));
+        }
+        if let Some(vms) = &self.vms {
+            parts.push(format!("{} other VM(s) running {}", vms.count, vms.workload));
+        }
+        if parts.is_empty() { "nothing else runs".to_owned() } else { parts.join("; ") }
+    }
+}
+
+/// Busy host processes (stress-ng).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stress {
+    /// Percent of the host's pCPU capacity: 50 keeps half of all pCPUs busy.
+    pub percent: f64,
+    /// Where the processes may run.
+    pub placement: Placement,
+}
+
+/// Where host load may run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// On any pCPU.
+    #[default]
+    Anywhere,
+    /// On the pCPUs that no vCPU of any variant is pinned to.
+    OffVm,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anywhere => "anywhere",
+            Self::OffVm => "off the VM's pCPUs",
+        })
+    }
+}
+
+/// Other VMs that run beside the one under test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherVms {
+    /// How many.
+    pub count: u32,
+    /// The catalogue's workload that each repeats until the block ends.
+    pub workload: String,
+    /// Its parameters, as the study gives them.
+    pub params: BTreeMap<String, ParamValue>,
+    /// Their configuration.
+    pub vm: VmPatch,
+}
+
+/// A workload as the study runs it.
+#[derive(Debug, Clone)]
+pub struct StudyWorkload {
+    /// Its label: unique in the study.
+    pub label: String,
+    /// The catalogue's row.
+    pub entry: &'static Entry,
+    /// Its parameters, as the study gives them.
+    pub params: BTreeMap<String, ParamValue>,
+    /// Benchmark invocations in each boot.
+    pub invocations: u32,
+    /// Smallest difference that matters, percent, by metric name.
+    pub margin_percent: BTreeMap<String, f64>,
+    /// Time limit of one invocation, s; from the rough duration if not given.
+    pub limit_s: Option<f64>,
+}
+
+impl StudyWorkload {
+    /// The metrics of the workload, the primary one first.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics: Vec<_> = self.entry.metrics.iter().collect();
+        metrics.sort_by_key(|metric| !metric.primary);
+        metrics.into_iter().map(workload::MetricDef::to_metric).collect()
+    }
+}
+
+/// A result that somebody published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The workload's label.
+    pub workload: String,
+    /// The host-load level.
+    pub load: String,
+    /// The variant.
+    pub variant: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The value, in `unit`.
+    pub value: f64,
+    /// The unit: the metric's base unit, where the workload is run.
+    pub unit: String,
+    /// The better direction of a metric that this vmlab does not know (of a
+    /// workload that is not run); it knows that of all others.
+    pub better: Option<record::Better>,
+    /// Where it was published.
+    pub source: String,
+}
+
+/// One thing wrong with a study file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, with the value, and what to do.
+    pub message: String,
+}
+
+/// A study file that can't be used: everything that is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ParseStudyError {
+    /// The file's name, as the user gave it.
+    pub file: String,
+    /// What is wrong, by line.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for ParseStudyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}:{}: {}", self.file, problem.line, problem.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl Study {
+    /// Reads a study from `text`; `file` is the name that errors carry.
+    ///
+    /// # Errors
+    /// [`ParseStudyError`] lists every problem with its line and value.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ParseStudyError> {
+        check::parse(file, text)
+    }
+
+    /// Where `field` of the variant's VM stands in the file: in the variant's
+    /// own table, else in the base VM's. Line 1 if it is nowhere (a default).
+    #[must_use]
+    pub fn line_of(&self, variant: &str, field: &str) -> usize {
+        use lines::Step::{Index, Key};
+        let lines = lines::Lines::new(&self.text);
+        let own = self.variants.iter().position(|known| known.name == variant);
+        let own = own.map(|index| [Key("variant"), Index(index), Key("vm"), Key(field)]);
+        own.and_then(|path| lines.exactly(&path))
+            .or_else(|| lines.exactly(&[Key("vm"), Key(field)]))
+            .or_else(|| own.map(|path| lines.of(&path)))
+            .unwrap_or(1)
+    }
+
+    /// Where the load level stands in the file.
+    #[must_use]
+    pub fn line_of_load(&self, load: &str) -> usize {
+        use lines::Step::{Index, Key};
+        let index = self.loads.iter().position(|known| known.name == load).unwrap_or(0);
+        lines::Lines::new(&self.text).of(&[Key("load"), Index(index)])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Studies as people write them, right and wrong.
+
+use super::*;
+
+const GOOD: &str = r#"
+vmlab = 1
+title = "One or two"
+baseline = "up"
+
+[budget]
+blocks = 3
+aa_arm = true
+
+[vm]
+memory_mib = 512
+pins = ["0"]
+
+[[variant]]
+name = "up"
+
+[[variant]]
+name = "smp"
+vm.vcpus = 2
+
+[[load]]
+name = "idle"
+
+[[load]]
+name = "busy"
+stress = { percent = 50, placement = "off-vm" }
+vms = { count = 2, workload = "hackbench" }
+
+[[workload]]
+run = "hackbench"
+label = "hb"
+params = { groups = 2 }
+margin_percent = 5
+
+[[workload]]
+run = "kernbench"
+later = "needs a compiler"
+
+[[published]]
+workload = "hb"
+variant = "up"
+metric = "time"
+value = 120.6
+unit = "s"
+source = "a report"
+"#;
+
+#[test]
+fn a_good_study_is_read_whole() {
+    let study = Study::parse("studies/one-or-two.toml", GOOD).unwrap();
+    assert_eq!(study.name, "one-or-two");
+    let names: Vec<_> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(names, ["up", "smp", "up+aa"]);
+    assert_eq!(study.variants[2].aa_of.as_deref(), Some("up"));
+    assert_eq!(study.variants[1].vm.memory_mib, Some(512), "the base VM's memory");
+    assert_eq!(study.loads[0], Load::idle());
+    let busy = &study.loads[1];
+    assert_eq!(busy.stress, Some(Stress { percent: 50.0, placement: Placement::OffVm }));
+    let others = busy.vms.as_ref().unwrap();
+    assert_eq!(others.count, 2);
+    assert!(others.vm.pins.as_ref().is_none_or(|pins| pins.is_empty()), "pins are not inherited");
+    assert_eq!(study.workloads[0].label, "hb");
+    assert_eq!(study.workloads[0].margin_percent["time"], 5.0);
+    assert_eq!(study.later, [("kernbench".to_owned(), "needs a compiler".to_owned())]);
+    assert_eq!(study.published[0].load, "idle", "the first load where none is named");
+    assert_eq!(study.line_of("smp", "vcpus"), 19);
+    assert_eq!(study.line_of("smp", "memory_mib"), 11);
+    assert_eq!(study.line_of("up+aa", "memory_mib"), 11);
+    assert_eq!(study.line_of_load("busy"), 24);
+}
+
+#[test]
+fn what_is_not_written_has_a_default() {
+    let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'hackbench'\n";
+    let study = Study::parse("x.toml", text).unwrap();
+    assert_eq!(study.budget.blocks, Some(DEFAULT_BLOCKS));
+    assert_eq!(study.budget.minutes, None);
+    assert_eq!(study.baseline, "a");
+    assert_eq!(study.loads, [Load::idle()]);
+    assert_eq!(study.workloads[0].invocations, 1);
+    assert_eq!(study.seed, None);
+}
+
+/// Replaces `from` (which must be there) in the good study and gives the error.
+fn error_with(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from:?} is not in the good study");
+    let text = GOOD.replacen(from, to, 1);
+    Study::parse("s.toml", &text).expect_err(to).to_string()
+}
+
+#[test]
+fn errors_name_file_line_value_and_what_was_meant() {
+    let check = |from: &str, to: &str, line: usize, words: &[&str]| {
+        let error = error_with(from, to);
+        assert!(error.starts_with(&format!("s.toml:{line}: ")), "{to}: {error}");
+        for word in words {
+            assert!(error.contains(word), "{to}: {word:?} is not in {error}");
+        }
+    };
+    check("blocks = 3", "block = 3", 7, &["unknown field `block`", "did you mean `blocks`"]);
+    check("vm.vcpus = 2", "vm.vcpu = 2", 19, &["did you mean `vcpus`"]);
+    check("vm.vcpus = 2", "vm.vcpus = 0", 19, &["smp", "vcpus is 0"]);
+    check("vm.vcpus = 2", "vm.vcpus = 'two'", 19, &["two"]);
+    check("memory_mib = 512", "memory_mib = 0", 11, &["memory_mib is 0"]);
+    check("vmlab = 1", "vmlab = 9", 2, &["9", "reads version 1"]);
+    check("baseline = \"up\"", "baseline = \"ups\"", 4, &["\"ups\"", "did you mean \"up\""]);
+    check("name = \"smp\"", "name = \"up\"", 18, &["used twice"]);
+    check("name = \"smp\"", "name = \"s mp\"", 18, &["\"s mp\"", "letters"]);
+    check("blocks = 3", "blocks = 0", 7, &["blocks = 0"]);
+    check("blocks = 3", "minutes = -1.0", 7, &["minutes = -1"]);
+    check("percent = 50", "percent = 0", 26, &["percent = 0"]);
+    check("\"off-vm\"", "\"off-vms\"", 26, &["off-vms"]);
+    check("run = \"hackbench\"", "run = \"hackbensh\"", 30, &["hackbensh", "hackbench"]);
+    check("groups = 2", "group = 2", 32, &["\"group\"", "groups"]);
+    check("groups = 2", "groups = 0", 32, &["groups", "0"]);
+    check("groups = 2", "groups = [1]", 32, &["groups", "array"]);
+    check("margin_percent = 5", "margin_percent = 0", 33, &["margin_percent = 0"]);
+    check("margin_percent = 5", "margins_percent = { tim = 2 }", 33, &["\"tim\"", "\"time\""]);
+    check("workload = \"hb\"", "workload = \"hackbench\"", 40, &["no such workload label"]);
+    check("metric = \"time\"", "metric = \"tiem\"", 42, &["did you mean \"time\""]);
+    check("unit = \"s\"", "unit = \"ms\"", 44, &["\"ms\"", "\"s\""]);
+    check("workload = \"hb\"", "workload = \"kernbench\"", 42, &["better"]);
+    check("pins = [\"0\"]", "pins = [\"0-\"]", 12, &["0-"]);
+    check("title = \"One or two\"", "", 1, &["title"]);
+    check("[[variant]]\nname = \"up\"", "[[variant]\nname = \"up\"", 14, &[]);
+}
+
+#[test]
+fn all_problems_are_said_at_once() {
+    let text = GOOD.replacen("blocks = 3", "blocks = 0", 1).replacen("groups = 2", "groups = 0", 1);
+    let error = Study::parse("s.toml", &text).unwrap_err();
+    let lines: Vec<_> = error.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [7, 32]);
+}
+
+#[test]
+fn the_shipped_studies_are_sound() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let mut found = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            Study::parse(&path.to_string_lossy(), &text).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found >= 2, "studies/ holds {found} studies");
+}
+
+proptest::proptest! {
+    #[test]
+    fn damaged_studies_never_panic(cut in 0usize..700, byte in 0usize..700, with in 0u8..128) {
+        let mut bytes = GOOD.as_bytes().to_vec();
+        let place = byte % bytes.len();
+        bytes[place] = with;
+        bytes.truncate(cut.max(1));
+        if let Ok(text) = String::from_utf8(bytes) {
+            // Either it is read or it is refused with at least one problem.
+            if let Err(error) = Study::parse("s.toml", &text) {
+                proptest::prop_assert!(!error.problems.is_empty());
+            }
+        }
+    }
+}

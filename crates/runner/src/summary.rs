@@ -1,0 +1,490 @@
+//! Fills the report from a results folder: estimates, judgements, the
+//! counters that moved, failures, warnings.
+
+use std::path::Path;
+
+use record::journal::{Event, TrialResult};
+use record::{Environment, Metric, Outcome, Unit};
+use report::{
+    Cell, CounterMove, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
+    Variant, Verdict,
+};
+use stats::{Engine, Interval};
+use topology::Host;
+use vmconfig::{VmSpec, qemu};
+
+use crate::execute::State;
+use crate::plan::{Plan, PlanVariant};
+use crate::results::{self, ALPHA, Boot, Group, Trial};
+use crate::store::{Contents, blob_path};
+
+/// Counters shown for each group: more would bury the ones that explain.
+const MOVERS_SHOWN: usize = 12;
+
+/// A counter must change by this factor to be named (or its inverse).
+const MOVER_MIN_RATIO: f64 = 1.1;
+
+/// Everything that the report of the results in `dir` shows.
+#[must_use]
+pub fn report(dir: &Path, contents: &Contents) -> Report {
+    let Contents { plan, host, events, torn } = contents;
+    let state = State::from_events(events);
+    let trials = results::trials(events, &state);
+    let groups = results::groups(plan, &trials);
+    let mut warnings: Vec<String> = torn.iter().cloned().collect();
+    warnings.extend(run_warnings(plan, &state, &trials, &groups));
+    let mut shown: Vec<_> = groups.iter().map(|group| show_group(plan, group, &trials)).collect();
+    shown.extend(later_groups(plan));
+    Report {
+        version: report::REPORT_VERSION,
+        study: plan.study.clone(),
+        title: plan.title.clone(),
+        question: (!plan.question.is_empty()).then(|| plan.question.clone()),
+        environment: plan.environment(),
+        environment_why: plan.environment_why.clone(),
+        about: about(plan, host),
+        host: Some(host.clone()),
+        method: method(plan, events, &state),
+        variants: plan.variants.iter().map(|variant| show_variant(plan, variant)).collect(),
+        loads: plan.loads.iter().map(|load| named(&load.name, load.describe())).collect(),
+        workloads: workloads(plan),
+        groups: shown,
+        failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
+        warnings,
+        reproduce: reproduce(plan),
+        files: files(dir),
+    }
+}
+
+fn named(name: &str, summary: String) -> Named {
+    Named { name: name.to_owned(), summary }
+}
+
+fn about(plan: &Plan, host: &Host) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: String| {
+        facts.push(Fact { name: name.to_owned(), value });
+    };
+    fact("environment", plan.environment().to_string());
+    if let Some(model) = &host.cpu_model {
+        fact("processor", format!("{model}, {} pCPU(s) online", host.online().len()));
+    }
+    if let Some(kernel) = &host.kernel {
+        fact("host kernel", kernel.clone());
+    }
+    fact("QEMU", plan.qemu.version.clone());
+    for (name, image) in &plan.images {
+        let kernel = image.kernel.as_ref().map(|kernel| format!(", kernel {kernel}"));
+        fact("guest image", format!("{name} ({}{})", image.identity, kernel.unwrap_or_default()));
+    }
+    for (id, value) in &plan.host_settings {
+        fact("host setting", format!("{id} = {value} for the time of the study"));
+    }
+    fact("vmlab", plan.vmlab_version.clone());
+    fact("started", utc(plan.created_unix_s));
+    facts
+}
+
+/// ISO 8601 in UTC, to the second.
+fn utc(unix_s: f64) -> String {
+    // Seconds since 1970 fit; what does not is no date.
+    jiff::Timestamp::from_second(unix_s as i64)
+        .map_or_else(|_| format!("{unix_s} s since 1970"), |time| time.to_string())
+}
+
+fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
+    let ended = events.iter().rev().find_map(|event| match event {
+        Event::StudyEnded { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
+    let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
+    Method {
+        seed: plan.seed,
+        blocks_planned: plan.budget.blocks,
+        blocks_done: done / levels,
+        test: "Student's t on the logarithms of the ratios inside the blocks; \
+               one number a boot"
+            .to_owned(),
+        level: 1.0 - ALPHA,
+        ended: if state.ended { ended } else { None },
+        wall_s: (state.blocks_wall_s > 0.0).then_some(state.blocks_wall_s),
+    }
+}
+
+fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
+    let (qemu_lines, losses) = command_line(plan, &variant.spec);
+    Variant {
+        name: variant.name.clone(),
+        summary: if variant.about.is_empty() {
+            variant.summary.clone()
+        } else {
+            format!("{} ({})", variant.summary, variant.about)
+        },
+        role: if variant.aa_of.is_some() {
+            Role::AaArm
+        } else if variant.name == plan.baseline {
+            Role::Baseline
+        } else {
+            Role::Candidate
+        },
+        qemu_lines,
+        losses,
+    }
+}
+
+/// QEMU's command line for `spec`, one option a line, and what it can't say.
+/// The sockets of a running VM have other paths.
+#[must_use]
+pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
+    let channels = qemu::Channels {
+        qmp_socket: "qmp.sock".into(),
+        agent_socket: "agent.sock".into(),
+        done_socket: "done.sock".into(),
+        console_log: "console.log".into(),
+    };
+    let capabilities = match plan.qemu.capabilities() {
+        Ok(capabilities) => capabilities,
+        Err(error) => return (vec![error.to_string()], Vec::new()),
+    };
+    let emitted = qemu::emit(spec, &channels, &capabilities);
+    let mut lines = vec![plan.qemu.path.clone()];
+    lines.extend(emitted.option_lines());
+    let losses = emitted.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why));
+    (lines, losses.collect())
+}
+
+fn workloads(plan: &Plan) -> Vec<Named> {
+    let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
+    let run = plan.workloads.iter().map(|workload| {
+        let emulated = plan.environment().is_emulated_time();
+        let summary = match workload.resolve() {
+            Ok((entry, params)) => {
+                let facts = workload::GuestFacts { vcpus, emulated };
+                format!("{}: {}", entry.summary, entry.command(&params, &facts).join(" "))
+            }
+            Err(error) => error.to_string(),
+        };
+        named(&workload.label, summary)
+    });
+    let later = plan.later.iter().map(|(label, reason)| named(label, format!("not run: {reason}")));
+    run.chain(later).collect()
+}
+
+fn show_group(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> report::Group {
+    let engine = results::engine(plan);
+    let baseline = results::baseline_index(plan);
+    let kind = results::kind(group.metric.kind);
+    let cell = |(index, variant): (usize, &PlanVariant)| {
+        let boots = &group.boots[index];
+        let counted: Vec<_> =
+            boots.iter().filter(|boot| boot.counted).map(|boot| boot.statistic).collect();
+        let estimate = stats::describe(kind, &counted, 1.0 - ALPHA).map(|estimate| Estimate {
+            centre: estimate.centre,
+            interval: estimate.interval.map(span),
+        });
+        let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
+            show_judgement(&engine.judge(&group.comparison(plan, baseline, index)))
+        });
+        Cell {
+            variant: variant.name.clone(),
+            boots: boots.iter().map(show_boot).collect(),
+            estimate,
+            judgement,
+        }
+    };
+    let primary = group.workload.metrics.first() == Some(group.metric);
+    let margin = group.workload.margin_percent.get(&group.metric.name);
+    report::Group {
+        load: group.load.name.clone(),
+        workload: group.workload.label.clone(),
+        metric: group.metric.clone(),
+        primary,
+        margin: margin.map(|percent| percent / 100.0),
+        cells: plan.variants.iter().enumerate().map(cell).collect(),
+        movers: if primary { movers(plan, group, trials) } else { Vec::new() },
+        published: published(plan, &group.load.name, &group.workload.label, &group.metric.name),
+    }
+}
+
+fn published(plan: &Plan, load: &str, workload: &str, metric: &str) -> Vec<report::Published> {
+    plan.published
+        .iter()
+        .filter(|row| row.load == load && row.workload == workload && row.metric == metric)
+        .map(|row| report::Published {
+            variant: row.variant.clone(),
+            value: row.value,
+            source: row.source.clone(),
+        })
+        .collect()
+}
+
+/// Groups that hold nothing but what others published: workloads that the
+/// study names and does not run.
+fn later_groups(plan: &Plan) -> Vec<report::Group> {
+    let mut groups: Vec<report::Group> = Vec::new();
+    for row in &plan.published {
+        let Some(better) = row.better else { continue };
+        let known = |group: &report::Group| {
+            group.load == row.load
+                && group.workload == row.workload
+                && group.metric.name == row.metric
+        };
+        if groups.iter().any(known) {
+            continue;
+        }
+        groups.push(report::Group {
+            load: row.load.clone(),
+            workload: row.workload.clone(),
+            metric: Metric {
+                name: row.metric.clone(),
+                unit: Unit(row.unit.clone()),
+                better,
+                kind: record::MetricKind::Time,
+            },
+            primary: false,
+            margin: None,
+            cells: Vec::new(),
+            movers: Vec::new(),
+            published: published(plan, &row.load, &row.workload, &row.metric),
+        });
+    }
+    groups
+}
+
+fn span(interval: Interval) -> Span {
+    Span { lo: interval.lo, hi: interval.hi }
+}
+
+fn show_boot(boot: &Boot) -> report::Boot {
+    report::Boot {
+        block: boot.block,
+        order: boot.order,
+        value: boot.statistic.value,
+        samples: boot.samples.clone(),
+        counted: boot.counted,
+    }
+}
+
+fn show_judgement(judgement: &stats::Judgement) -> Judgement {
+    let mut notes: Vec<String> = judgement.warnings.iter().map(ToString::to_string).collect();
+    let verdict = match &judgement.verdict {
+        stats::Verdict::BBetter => Verdict::Better,
+        stats::Verdict::BWorse => Verdict::Worse,
+        stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
+            notes.insert(
+                0,
+                match more_blocks {
+                    0 => format!("they differ by at most {:.1} %", at_most * 100.0),
+                    more => format!(
+                        "they differ by at most {:.1} %; about {more} more block(s) would narrow that to the margin of {:.1} %",
+                        at_most * 100.0,
+                        judgement.margin * 100.0
+                    ),
+                },
+            );
+            Verdict::NotDecided
+        }
+        stats::Verdict::Invalid { reason } => {
+            notes.insert(0, reason.clone());
+            Verdict::Invalid
+        }
+    };
+    Judgement {
+        ratio: judgement
+            .ratio
+            .map(|centre| Estimate { centre, interval: judgement.interval.map(span) }),
+        blocks: judgement.blocks_used,
+        p: judgement.p,
+        verdict,
+        notes,
+    }
+}
+
+/// The counters that differ between each variant and the baseline, block by
+/// block, by at least [`MOVER_MIN_RATIO`] and beyond their noise.
+fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<CounterMove> {
+    let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
+    let mut found: Vec<(f64, CounterMove)> = Vec::new();
+    for variant in &plan.variants {
+        if variant.name == plan.baseline || variant.aa_of.is_some() {
+            continue;
+        }
+        let pairs = counted_pairs(group, trials, &plan.variants[baseline].name, &variant.name);
+        let Some((first, _)) = pairs.first() else { continue };
+        for name in counter_names(first) {
+            let values: Vec<(f64, f64)> = pairs
+                .iter()
+                .filter_map(|(a, b)| Some((per_run(a, &name)?, per_run(b, &name)?)))
+                .collect();
+            if let Some(mover) = mover(&name, &variant.name, &values) {
+                found.push(mover);
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    found.into_iter().take(MOVERS_SHOWN).map(|(_, mover)| mover).collect()
+}
+
+/// The trials of `a` and `b` in the blocks that both counted in.
+fn counted_pairs<'t>(
+    group: &Group<'_>,
+    trials: &[Trial<'t>],
+    a: &str,
+    b: &str,
+) -> Vec<(&'t TrialResult, &'t TrialResult)> {
+    let of = |variant: &str| {
+        let variant = variant.to_owned();
+        trials.iter().filter(move |trial| {
+            let key = &trial.result.trial;
+            trial.counted
+                && trial.result.outcome.is_completed()
+                && key.variant == variant
+                && key.load == group.load.name
+                && key.workload == group.workload.label
+        })
+    };
+    of(a)
+        .filter_map(|a| {
+            let b = of(b).find(|b| b.result.trial.block == a.result.trial.block)?;
+            Some((a.result, b.result))
+        })
+        .collect()
+}
+
+fn counter_names(result: &TrialResult) -> Vec<String> {
+    result.runs.first().map(|run| run.counters.0.keys().cloned().collect()).unwrap_or_default()
+}
+
+/// The mean of a counter over the runs of a boot.
+fn per_run(result: &TrialResult, name: &str) -> Option<f64> {
+    let values: Option<Vec<f64>> = result.runs.iter().map(|run| run.counters.get(name)).collect();
+    let values = values.filter(|values| !values.is_empty())?;
+    Some(values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// A counter that moved, with the size of its move; none if it did not.
+fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, CounterMove)> {
+    let unit = record::counter(name).map_or("count", |counter| counter.unit);
+    // Zeros have no logarithm. A floor far below what matters keeps them
+    // comparable: one event, a millisecond, a page.
+    let floor = match unit {
+        "s" => 1e-3,
+        "B" => 4096.0,
+        _ => 1.0,
+    };
+    let mean = |pick: fn(&(f64, f64)) -> f64| {
+        values.iter().map(pick).sum::<f64>() / values.len().max(1) as f64
+    };
+    let (baseline_value, variant_value) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let logs: Vec<f64> =
+        values.iter().map(|(a, b)| ((b.max(0.0) + floor) / (a.max(0.0) + floor)).ln()).collect();
+    let size = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).abs();
+    let noise = stats::t_test(&logs, 1.0 - ALPHA);
+    let beyond_noise = noise.is_none_or(|test| !test.interval.contains(0.0));
+    if logs.is_empty() || size < MOVER_MIN_RATIO.ln() || !beyond_noise {
+        return None;
+    }
+    let meaning = record::counter(name).map_or("", |counter| counter.meaning).to_owned();
+    let mover = CounterMove {
+        counter: name.to_owned(),
+        unit: Unit::from(unit),
+        meaning,
+        variant: variant.to_owned(),
+        baseline_value,
+        variant_value,
+    };
+    Some((size, mover))
+}
+
+fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
+    let Outcome::Failed(failure) = &result.outcome else { return None };
+    let console_file = result.console.as_ref();
+    Some(TrialFailure {
+        trial: result.trial.clone(),
+        failure: failure.clone(),
+        console_tail: result.console_tail.clone(),
+        console_file: console_file.map(|hash| blob_path(dir, hash).display().to_string()),
+    })
+}
+
+fn run_warnings(
+    plan: &Plan,
+    state: &State,
+    trials: &[Trial<'_>],
+    groups: &[Group<'_>],
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !state.ended {
+        warnings.push("The study is not complete: go on with `vmlab run --resume`.".to_owned());
+    }
+    let environments: std::collections::BTreeSet<Environment> =
+        plan.variants.iter().map(|variant| variant.environment).collect();
+    if environments.len() > 1 {
+        let list: Vec<_> = plan
+            .variants
+            .iter()
+            .map(|variant| format!("{} {}", variant.name, variant.environment))
+            .collect();
+        warnings.push(format!(
+            "The variants ran in different environments ({}): their ratio is not a speed-up.",
+            list.join(", ")
+        ));
+    }
+    let redone = state.complete.values().filter(|attempt| **attempt > 0).count();
+    if redone > 0 {
+        warnings.push(format!(
+            "{redone} block(s) were interrupted and done again; the earlier attempts are kept and not counted."
+        ));
+    }
+    for load in &plan.loads {
+        for workload in &plan.workloads {
+            for variant in &plan.variants {
+                if state.is_hopeless(&load.name, &workload.label, &variant.name) {
+                    warnings.push(format!(
+                        "{} failed at {} ({}) from the start and was left out of later blocks.",
+                        variant.name, workload.label, load.name
+                    ));
+                }
+            }
+        }
+    }
+    for group in groups {
+        for (variant, block, reason) in &group.unusable {
+            warnings.push(format!(
+                "{variant}, {} of {} ({}), block {block}: {reason}.",
+                group.metric.name, group.workload.label, group.load.name
+            ));
+        }
+    }
+    let mut said: Vec<(String, u32)> = Vec::new();
+    for warning in trials.iter().flat_map(|trial| &trial.result.warnings) {
+        match said.iter_mut().find(|(text, _)| text == warning) {
+            Some((_, times)) => *times += 1,
+            None => said.push((warning.clone(), 1)),
+        }
+    }
+    warnings.extend(said.into_iter().map(|(text, times)| match times {
+        1 => text,
+        times => format!("{text} ({times} trials)"),
+    }));
+    warnings
+}
+
+fn reproduce(plan: &Plan) -> Vec<String> {
+    vec![format!("vmlab run {}.toml --seed {}", plan.study, plan.seed)]
+}
+
+fn files(dir: &Path) -> Vec<Fact> {
+    let file = |name: &str, file: &str| Fact {
+        name: name.to_owned(),
+        value: dir.join(file).display().to_string(),
+    };
+    vec![
+        file("report", "report.html"),
+        file("samples", "samples.csv"),
+        file("samples", "samples.json"),
+        file("plan", "plan.json"),
+        file("journal", "journal.jsonl"),
+    ]
+}

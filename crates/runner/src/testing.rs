@@ -1,0 +1,172 @@
+//! A small plan and a laboratory without VMs, for this crate's tests.
+
+use std::collections::BTreeMap;
+
+use guest::Cancel;
+use record::journal::{RunResult, TrialKey, TrialResult};
+use record::{CounterSet, Environment, Failure, FailureKind, Outcome, Sample};
+use topology::{Host, Pcpu};
+use vmconfig::{Accel, Arch, Boot, Image};
+
+use crate::execute::{Lab, Progress, TrialRecord};
+use crate::freeze::{Machine, MachineImage, freeze};
+use crate::plan::{ImageFacts, Plan, PlanVariant, PlanWorkload, QemuFacts};
+use crate::study::{Load, Study};
+use crate::unix_s;
+
+pub(crate) const STUDY: &str = r#"
+vmlab = 1
+title = "A made-up study"
+[budget]
+blocks = 3
+[[variant]]
+name = "a"
+[[variant]]
+name = "b"
+vm.vcpus = 2
+[[variant]]
+name = "c"
+vm.memory_mib = 256
+[[load]]
+name = "idle"
+[[load]]
+name = "busy"
+stress.percent = 50
+[[workload]]
+run = "hackbench"
+invocations = 2
+"#;
+
+pub(crate) fn host() -> Host {
+    let pcpu = |id| Pcpu { id, online: true, ..Pcpu::default() };
+    Host {
+        pcpus: (0..4).map(pcpu).collect(),
+        memory_bytes: Some(8 << 30),
+        available_bytes: Some(6 << 30),
+        ..Host::default()
+    }
+}
+
+pub(crate) fn machine() -> Machine {
+    let boot = Boot::Direct {
+        kernel: "/images/vmlinuz".into(),
+        initrd: "/images/initrd".into(),
+        root_image: "/images/root".into(),
+        cmdline: vec!["console=ttyS0".into()],
+    };
+    let facts = ImageFacts { identity: "0123456789ab".into(), kernel: None };
+    let qemu = QemuFacts {
+        path: "/usr/bin/qemu-system-x86_64".into(),
+        version: "QEMU emulator version 7.2.22".into(),
+    };
+    Machine {
+        host: host(),
+        arch: Arch::X86_64,
+        capabilities: qemu.capabilities().expect("7.2 is new enough"),
+        qemu,
+        auto_accel: Accel::Tcg,
+        environment_why: Some("there is no /dev/kvm".into()),
+        images: BTreeMap::from([(
+            Image::Builtin("debian-12".into()),
+            MachineImage { boot, facts },
+        )]),
+    }
+}
+
+pub(crate) fn plan_of(study: &str) -> Plan {
+    let study = Study::parse("made-up.toml", study).expect("the test's study is sound");
+    freeze(&study, &machine(), 7, 1.0e9).expect("the test's machine can run it").plan
+}
+
+pub(crate) fn plan() -> Plan {
+    plan_of(STUDY)
+}
+
+/// A laboratory whose benchmark takes 10 s in `a`, 5 s in all others, with a
+/// little noise that depends on the block alone.
+pub(crate) struct FakeLab {
+    /// Variants that always fail.
+    pub(crate) broken: Vec<&'static str>,
+    /// Raise the flag when that many trials are done.
+    pub(crate) cancel_after: Option<(usize, Cancel)>,
+    /// Loads and trials, in order.
+    pub(crate) log: Vec<String>,
+    trials: usize,
+}
+
+impl FakeLab {
+    pub(crate) fn new() -> Self {
+        Self { broken: Vec::new(), cancel_after: None, log: Vec::new(), trials: 0 }
+    }
+}
+
+impl Lab for FakeLab {
+    fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+        self.log.push(format!("+{}", load.name));
+        Ok(())
+    }
+
+    fn trial(
+        &mut self,
+        key: &TrialKey,
+        variant: &PlanVariant,
+        workload: &PlanWorkload,
+        _observe: &mut dyn FnMut(Progress<'_>),
+    ) -> TrialRecord {
+        self.trials += 1;
+        self.log.push(format!("{}/{}", key.block, variant.name));
+        if let Some((after, cancel)) = &self.cancel_after
+            && self.trials > *after
+        {
+            cancel.cancel();
+            let kind = FailureKind::Aborted;
+            return TrialRecord::failed(key.clone(), Failure { kind, detail: "Ctrl-C".into() });
+        }
+        if self.broken.contains(&variant.name.as_str()) {
+            let kind = FailureKind::GuestPanicked;
+            return TrialRecord::failed(key.clone(), Failure { kind, detail: "no init".into() });
+        }
+        let seconds = if variant.name == "a" { 10.0 } else { 5.0 };
+        let noise = 1.0 + f64::from(key.block % 3) * 1e-3 * f64::from(variant.name.len() as u32);
+        let skew = if variant.name == "b" { 1.0 + f64::from(key.block) * 1e-4 } else { 1.0 };
+        let run = |run| RunResult {
+            run,
+            outcome: Outcome::Completed,
+            command: vec!["hackbench".into()],
+            wall_s: seconds,
+            started_unix_s: 0.0,
+            tool_version: None,
+            samples: vec![Sample { metric: "time".into(), value: seconds * noise * skew }],
+            counters: CounterSet::default(),
+            blobs: BTreeMap::new(),
+        };
+        let runs: Vec<_> = (0..workload.invocations).map(run).collect();
+        let text = BTreeMap::from([("stdout".to_owned(), format!("Time: {seconds}").into_bytes())]);
+        TrialRecord {
+            texts: vec![text; runs.len()],
+            result: TrialResult {
+                trial: key.clone(),
+                outcome: Outcome::Completed,
+                boot_s: Some(1.0),
+                wall_s: seconds,
+                runs,
+                qemu_args: Vec::new(),
+                vcpu_affinity: Vec::new(),
+                console: None,
+                console_tail: None,
+                warnings: Vec::new(),
+                unix_s: unix_s(),
+            },
+            console: b"Linux version 6.1\n".to_vec(),
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.log.push("-".to_owned());
+    }
+}
+
+#[test]
+fn the_fake_study_runs_emulated() {
+    assert_eq!(plan().environment(), Environment::Tcg);
+}
