@@ -9,6 +9,7 @@ pub mod affinity;
 pub mod counters;
 pub mod load;
 pub mod owner;
+pub mod settings;
 pub mod snapshot;
 
 mod proc;

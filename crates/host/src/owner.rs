@@ -128,10 +128,8 @@ impl Owner {
     /// An owner in another PID namespace counts as alive.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        match boot_id() {
-            Ok(boot_id) if boot_id != self.boot_id => return false,
-            Ok(_) => {}
-            Err(_) => return true,
+        if self.is_of_earlier_boot() {
+            return false;
         }
         if self.pid_namespace != pid_namespace("self") {
             return true;
@@ -141,6 +139,11 @@ impl Owner {
             // Hidden from us (hidepid) is not the same as gone.
             None => exists(self.pid),
         }
+    }
+
+    /// Whether the machine was provably rebooted since the owner started.
+    pub(crate) fn is_of_earlier_boot(&self) -> bool {
+        boot_id().is_ok_and(|boot_id| boot_id != self.boot_id)
     }
 }
 

@@ -1,0 +1,189 @@
+//! The file that remembers old values while settings are changed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{JournalError, Setting, setting};
+use crate::owner::Owner;
+
+/// How long another vmlab may be at changing settings.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+const PREFIX: &str = "settings-";
+const SUFFIX: &str = ".json";
+
+/// One change, as it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) setting: &'static Setting,
+    pub(super) old: String,
+    pub(super) new: String,
+}
+
+/// The file's content.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Journal {
+    version: u32,
+    pub(super) owner: Owner,
+    changes: Vec<WrittenEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenEntry {
+    setting: String,
+    old: String,
+    new: String,
+}
+
+const VERSION: u32 = 1;
+
+impl Journal {
+    pub(super) fn new(owner: Owner, entries: Vec<Entry>) -> Self {
+        let changes = entries
+            .into_iter()
+            .map(|Entry { setting, old, new }| WrittenEntry {
+                setting: setting.id.to_owned(),
+                old,
+                new,
+            })
+            .collect();
+        Self { version: VERSION, owner, changes }
+    }
+
+    /// The changes, checked against the table: a journal names settings and
+    /// their values, so it can't be made to write elsewhere.
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        if self.version != VERSION {
+            return Err(invalid(format!("It has version {}, not {VERSION}", self.version)));
+        }
+        let entry = |written: &WrittenEntry| {
+            let WrittenEntry { setting: id, old, new } = written;
+            let setting = setting(id)
+                .filter(|setting| setting.values.contains(&old.as_str()))
+                .ok_or_else(|| invalid(format!("It knows a setting {id:?} with value {old:?}")))?;
+            Ok(Entry { setting, old: old.clone(), new: new.clone() })
+        };
+        self.changes.iter().map(entry).collect()
+    }
+}
+
+/// A journal on disk.
+#[derive(Debug)]
+pub(super) struct JournalFile {
+    path: PathBuf,
+    pub(super) journal: Journal,
+    entries: Vec<Entry>,
+}
+
+impl JournalFile {
+    pub(super) fn read(path: PathBuf) -> Result<Self, JournalError> {
+        let parse = || {
+            let journal: Journal = serde_json::from_slice(&fs::read(&path)?)?;
+            let entries = journal.entries()?;
+            Ok((journal, entries))
+        };
+        match parse() {
+            Ok((journal, entries)) => Ok(Self { path, journal, entries }),
+            Err(source) => Err(JournalError { path, source }),
+        }
+    }
+
+    pub(super) fn changes(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn remove(&self) -> Result<(), JournalError> {
+        fs::remove_file(&self.path)
+            .map_err(|source| JournalError { path: self.path.clone(), source })
+    }
+}
+
+/// The right to change settings and their journals. Ends with the process at
+/// the latest.
+#[derive(Debug)]
+pub(super) struct Lock {
+    state_dir: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of `state_dir`, which is created if it is missing.
+    pub(super) fn take(state_dir: &Path) -> Result<Self, JournalError> {
+        let path = state_dir.join("settings.lock");
+        let error = |source| JournalError { path: path.clone(), source };
+        fs::create_dir_all(state_dir)
+            .map_err(|source| JournalError { path: state_dir.to_owned(), source })?;
+        let file =
+            File::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;
+        let deadline = Instant::now() + LOCK_LIMIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { state_dir: state_dir.to_owned(), _file: file }),
+                Err(fs::TryLockError::Error(source)) => return Err(error(source)),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() > deadline => {
+                    let text = "Another vmlab holds it";
+                    return Err(error(io::Error::new(io::ErrorKind::WouldBlock, text)));
+                }
+                Err(fs::TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// The journals there are, in order of their names.
+    pub(super) fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
+        let error = |source| JournalError { path: self.state_dir.clone(), source };
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.state_dir).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
+            {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Writes a new journal; it is on disk when this returns.
+    pub(super) fn write(&self, journal: Journal) -> Result<JournalFile, JournalError> {
+        let mut number = 0_u32;
+        let path = loop {
+            let name = format!("{PREFIX}{}-{number}{SUFFIX}", journal.owner.pid);
+            let path = self.state_dir.join(name);
+            if !path.exists() {
+                break path;
+            }
+            number += 1;
+        };
+        // Renamed when complete: no crash leaves half a journal. Under the
+        // lock one name is enough for all, and a leftover is overwritten.
+        let unfinished = self.state_dir.join("settings.new");
+        let write = || {
+            let entries = journal.entries()?;
+            let mut file = File::create(&unfinished)?;
+            file.write_all(&serde_json::to_vec_pretty(&journal)?)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            File::open(&self.state_dir)?.sync_all()?;
+            Ok(entries)
+        };
+        match write() {
+            Ok(entries) => Ok(JournalFile { path, journal, entries }),
+            Err(source) => {
+                // Neither half of it may look like a change that was made.
+                let _ = fs::remove_file(&unfinished);
+                let _ = fs::remove_file(&path);
+                Err(JournalError { path, source })
+            }
+        }
+    }
+}
