@@ -89,12 +89,16 @@ mod tests {
         }
     }
 
-    /// `t.test(c(.1, .2, .15, .3, .05))`: t = 3.7205, df = 4, p = 0.02049.
+    /// With 4 degrees of freedom `P(|T| <= t)` is `sin a (1 + cos^2 a / 2)`,
+    /// where `tan a = t / 2`.
     #[test]
-    fn p_agrees_with_r() {
+    fn p_agrees_with_the_closed_form() {
         let found = t_test(&[0.1, 0.2, 0.15, 0.3, 0.05], 0.95).unwrap();
-        assert!((found.mean - 0.16).abs() < 1e-12);
-        assert!((found.p - 0.0205).abs() < 5e-4, "{}", found.p);
+        let t = found.mean / (found.sd / 5_f64.sqrt());
+        let (sin, cos) = (t / 2.0).atan().sin_cos();
+        let expected = 1.0 - sin * (1.0 + cos * cos / 2.0);
+        assert!((found.p - expected).abs() < 1e-12, "{} {expected}", found.p);
+        assert!((found.mean - 0.16).abs() < 1e-12 && (t - 3.72).abs() < 1e-3);
     }
 
     #[test]

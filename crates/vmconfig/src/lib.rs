@@ -25,3 +25,6 @@ pub use patch::{
 };
 pub use pins::{Pins, VcpuPins};
 pub use spec::{Accel, Arch, Boot, DiskFormat, GuestTopology, InvalidVm, VmSettings, VmSpec};
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,15 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Capabilities { version, .. } = capabilities;
     let (vcpus, topology, machine) = (spec.vcpus(), spec.topology, spec.machine_type());
+    if !capabilities.has_pci(&spec.machine) {
+        let instead = if machine == "microvm" { "microvm,pcie=on" } else { "q35" };
+        let message = format!(
+            "machine {:?} has no PCI bus for the disk and the guest agent: write machine = \
+             {instead:?}",
+            spec.machine
+        );
+        findings.push(Finding::error("machine", message));
+    }
     for (level, count) in topology.levels() {
         if count > 1 && !capabilities.takes_level(spec.arch, machine, level) {
             let message = format!(

@@ -269,7 +269,7 @@ pub enum InvalidVm {
         vcpus: u32,
     },
     /// A pin to no pCPU at all.
-    #[error("{field} pins {thread} to no pCPU: leave it out to let it run anywhere")]
+    #[error("{field} gives {thread} no pCPU: leave it out to let it run anywhere")]
     EmptyPin {
         /// `pins` or `emulator_pin`.
         field: &'static str,

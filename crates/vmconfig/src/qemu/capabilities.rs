@@ -107,6 +107,17 @@ impl Capabilities {
         }
     }
 
+    /// True if this machine, its properties included, has a PCI bus.
+    #[must_use]
+    pub fn has_pci(&self, machine: &str) -> bool {
+        let mut parts = machine.split(',');
+        match parts.next() {
+            Some("microvm") => parts.any(|property| property == "pcie=on"),
+            Some("isapc" | "none") => false,
+            _ => true,
+        }
+    }
+
     /// A machine type's family and the version whose behaviour it has: its own
     /// if it names one, else QEMU's.
     fn machine_version<'a>(&self, machine: &'a str) -> (&'a str, (u32, u32)) {

@@ -1,0 +1,218 @@
+//! The real QEMU, where `RUN_SLOW_TESTS=1` asks for it: it takes every command
+//! line and builds the topology that was asked for.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const QEMU: &str = "qemu-system-x86_64";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// QEMU's capabilities, or why the test can't be made.
+fn qemu() -> Option<Capabilities> {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
+        return None;
+    }
+    match Command::new(QEMU).arg("--version").output() {
+        Ok(output) => {
+            let text = String::from_utf8(output.stdout).unwrap();
+            Some(Capabilities::from_version_text(&text).unwrap())
+        }
+        Err(error) => {
+            eprintln!("SKIP: {QEMU}: {error}");
+            None
+        }
+    }
+}
+
+/// Something that QEMU takes for a Linux kernel of boot protocol 2.4.
+fn kernel_of_nothing() -> Vec<u8> {
+    let mut kernel = vec![0; 64 << 10];
+    kernel[0x1f1] = 4;
+    kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    kernel[0x202..0x206].copy_from_slice(b"HdrS");
+    kernel[0x206..0x208].copy_from_slice(&[0x04, 0x02]);
+    kernel[0x211] = 1;
+    kernel[0x22c..0x230].copy_from_slice(&0x37ff_ffff_u32.to_le_bytes());
+    kernel
+}
+
+/// A QEMU whose guest is stopped before its first instruction.
+struct Stopped {
+    child: Child,
+    lines: BufReader<UnixStream>,
+    _channels: Vec<UnixListener>,
+}
+
+impl Stopped {
+    /// Starts it, or gives what it said instead.
+    fn start(spec: &VmSpec, folder: &Path, capabilities: &Capabilities) -> Result<Self, String> {
+        let channels = channels(folder);
+        let listen = |path: &Path| UnixListener::bind(path).unwrap();
+        let qmp = listen(&channels.qmp_socket);
+        let others = vec![listen(&channels.agent_socket), listen(&channels.done_socket)];
+        let mut child = Command::new(QEMU)
+            .args(emit(spec, &channels, capabilities).args)
+            .arg("-S")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        qmp.set_nonblocking(true).unwrap();
+        let deadline = Instant::now() + LIMIT;
+        let stream = loop {
+            if let Ok((stream, _)) = qmp.accept() {
+                break stream;
+            }
+            let ended = child.try_wait().unwrap().is_some();
+            if ended || Instant::now() > deadline {
+                let _ = child.kill();
+                let mut text = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+                child.wait().unwrap();
+                return Err(text);
+            }
+            std::thread::yield_now();
+        };
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut started = Self { child, lines: BufReader::new(stream), _channels: others };
+        // QEMU connects before it builds the machine, so it may still refuse.
+        match started.try_ask("qmp_capabilities") {
+            Ok(_) => Ok(started),
+            Err(_) => Err(started.last_words()),
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> Value {
+        self.try_ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    fn try_ask(&mut self, command: &str) -> Result<Value, Box<dyn std::error::Error>> {
+        writeln!(self.lines.get_mut(), "{}", json!({ "execute": command }))?;
+        loop {
+            let mut line = String::new();
+            self.lines.read_line(&mut line)?;
+            let mut answer: Value = serde_json::from_str(&line)?;
+            if answer.get("error").is_some() {
+                return Err(line.into());
+            }
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+        }
+    }
+
+    /// What QEMU says when it ends by itself.
+    fn last_words(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is wrong if the real QEMU does not build what was asked for.
+fn check_real(text: &str, capabilities: &Capabilities) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let boot = if text.contains("image") {
+        // A comma and a quote in the path must do no harm.
+        Boot::Disk { image: file("it's, mine.raw", &[0; 1 << 20]), format: DiskFormat::Raw }
+    } else {
+        Boot::Direct {
+            kernel: file("vmlinuz", &kernel_of_nothing()),
+            initrd: file("initrd", &[0; 4096]),
+            root_image: file("root,image", &[0; 1 << 20]),
+            cmdline: vec!["root=/dev/vda".to_owned()],
+        }
+    };
+    let spec = patch(text).resolve(&with(boot)).unwrap();
+    let findings = super::check(&spec, capabilities);
+    let started = Stopped::start(&spec, folder.path(), capabilities);
+    if !findings.is_empty() {
+        let said = started.err().unwrap_or_else(|| panic!("{text}: QEMU takes it: {findings:?}"));
+        assert!(!said.is_empty(), "{text}");
+        return;
+    }
+    let mut qemu = started.unwrap_or_else(|said| panic!("{text}: {said}"));
+    assert!(matches!(qemu.ask("query-status")["status"].as_str(), Some("prelaunch" | "paused")));
+    let threads = qemu.ask("query-cpus-fast");
+    assert_eq!(threads.as_array().unwrap().len(), spec.vcpus() as usize, "{text}");
+    let memory = qemu.ask("query-memory-size-summary");
+    assert_eq!(memory["base-memory"].as_u64(), Some(spec.memory_mib << 20), "{text}");
+
+    // A machine without hotplug has no slots; its vCPUs know their place too.
+    let slots = qemu.try_ask("query-hotpluggable-cpus").unwrap_or(threads);
+    let slots = slots.as_array().unwrap();
+    assert_eq!(slots.len(), spec.vcpus() as usize, "{text}");
+    for (level, key) in [
+        ("sockets", "socket-id"),
+        ("dies", "die-id"),
+        ("cores", "core-id"),
+        ("threads", "thread-id"),
+    ] {
+        let ids: std::collections::BTreeSet<u64> =
+            slots.iter().filter_map(|slot| slot["props"][key].as_u64()).collect();
+        let asked = spec.topology.levels().into_iter().find(|(name, _)| *name == level).unwrap().1;
+        let expected: Vec<u64> = (0..u64::from(asked)).collect();
+        // QEMU leaves out a level that the machine doesn't have.
+        if !ids.is_empty() || asked > 1 {
+            assert_eq!(ids.into_iter().collect::<Vec<_>>(), expected, "{text}: {level}");
+        }
+    }
+}
+
+#[test]
+fn it_takes_what_is_emitted_and_refuses_what_is_found() {
+    let Some(capabilities) = qemu() else { return };
+    let base = "memory_mib = 64\naccel = 'tcg'\n";
+    for text in [
+        "",
+        "vcpus = 2",
+        "vcpus = 3\npins = ['0', '0', '0']",
+        "topology = { sockets = 2, dies = 2, cores = 2, threads = 2 }",
+        "topology = { sockets = 2, dies = 2, threads = 2 }\nmachine = 'pc,hpet=off'",
+        "vcpus = 2\nmachine = 'pc-q35-6.2'\ncpu_model = 'qemu64,-sse4.2'",
+        "kernel_cmdline = 'idle=poll, dyndbg=\"file\"'\nextra_args = ['-device', 'virtio-rng-pci']",
+        "image = 'own.raw'",
+        "image = 'own.raw'\nmachine = 'pc'",
+        "topology = { clusters = 2 }",
+        "topology = { dies = 2 }\nmachine = 'microvm,pcie=on'",
+        "machine = 'microvm'",
+        "machine = 'microvm,pcie=on'",
+        "machine = 'isapc'",
+    ] {
+        check_real(&format!("{base}{text}"), &capabilities);
+    }
+    // The limits that this test's QEMU has.
+    if (capabilities.version.major, capabilities.version.minor) == (7, 2) {
+        for text in [
+            "vcpus = 255",
+            "vcpus = 256",
+            "vcpus = 289",
+            "topology = { sockets = 64, cores = 3 }",
+            "topology = { sockets = 65, cores = 3 }",
+            "vcpus = 256\nmachine = 'pc'",
+        ] {
+            check_real(&format!("{base}{text}"), &capabilities);
+        }
+    }
+}
