@@ -3,10 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Better, BootStatistic, HodgesLehmann, Interval, Judgement, Verdict, Warning, hodges_lehmann,
-    t_test,
-};
+use crate::signed_rank::hodges_lehmann;
+use crate::{Better, BootStatistic, HodgesLehmann, Interval, Judgement, Verdict, Warning, t_test};
 
 /// Within-block log ratios `ln(B / A)`, one a block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +16,15 @@ pub struct PairedBlocks {
 /// A log ratio nearer to 0 than this is rounding, not a difference: equal
 /// measurements must not become a significant 1e-16.
 const ROUNDING: f64 = 1e-12;
+
+/// The logarithm of a ratio that is still a finite number, either way round.
+const GREATEST_LOG: f64 = 700.0;
+
+/// The ratio of a log ratio, finite and not 0 even at the ends of an interval
+/// that says nothing.
+fn ratio_of(log: f64) -> f64 {
+    log.clamp(-GREATEST_LOG, GREATEST_LOG).exp()
+}
 
 impl PairedBlocks {
     /// From the two boots of each block.
@@ -131,7 +138,8 @@ impl Engine for FixedBlocks {
         if !(*margin > 0.0 && margin.is_finite()) {
             return invalid(format!("Margin {margin} is not a positive number"));
         }
-        if let Some(block) = log_ratios.iter().position(|ratio| !ratio.is_finite()) {
+        let usable = |ratio: &f64| ratio.abs() <= GREATEST_LOG;
+        if let Some(block) = log_ratios.iter().position(|ratio| !usable(ratio)) {
             let value = log_ratios[block];
             return invalid(format!("Block {block} gives no ratio (its logarithm is {value})"));
         }
@@ -142,7 +150,7 @@ impl Engine for FixedBlocks {
                 _ => "Only 1 block in which both were measured, an interval needs 2".to_owned(),
             };
             return Judgement {
-                ratio: log_ratios.first().map(|ratio| ratio.exp()),
+                ratio: log_ratios.first().map(|log| ratio_of(*log)),
                 blocks_used: log_ratios.len() as u32,
                 ..invalid(reason)
             };
@@ -167,15 +175,15 @@ impl Engine for FixedBlocks {
         }
         Judgement {
             verdict,
-            ratio: Some(test.mean.exp()),
-            interval: Some(test.interval.map(f64::exp)),
+            ratio: Some(ratio_of(test.mean)),
+            interval: Some(test.interval.map(ratio_of)),
             p: Some(test.p),
             blocks_used: log_ratios.len() as u32,
             better: *better,
             margin: *margin,
             hodges_lehmann: robust.map(|(centre, interval)| HodgesLehmann {
-                ratio: centre.exp(),
-                interval: interval.map(|interval| interval.map(f64::exp)),
+                ratio: ratio_of(centre),
+                interval: interval.map(|interval| interval.map(ratio_of)),
             }),
             aa: *aa,
             warnings,
@@ -189,7 +197,7 @@ fn verdict(interval: &Interval, n: usize, better: Better, margin: f64) -> Verdic
         let half_width = (interval.hi - interval.lo) / 2.0;
         let needed = n as f64 * (half_width / margin.ln_1p()).powi(2);
         return Verdict::NotDecided {
-            at_most: interval.hi.exp_m1().max(-interval.lo.exp_m1()),
+            at_most: (ratio_of(interval.hi) - 1.0).max(1.0 - ratio_of(interval.lo)),
             half_width,
             // The cast saturates, which is what a hopeless comparison needs.
             more_blocks: (needed.ceil() - n as f64).max(0.0) as u32,

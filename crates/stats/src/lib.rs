@@ -32,7 +32,6 @@ pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
 pub use sentence::sentence;
-pub use signed_rank::{MAX_PAIRS, critical_value, hodges_lehmann, lower_tail};
 pub use student::{Interval, TTest, t_test};
 
 #[cfg(test)]

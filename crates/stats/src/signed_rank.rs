@@ -8,20 +8,18 @@ use crate::Interval;
 
 /// Most values for which the exact distribution is computed (the cost grows
 /// with the third power).
-pub const MAX_PAIRS: usize = 200;
+const MAX_PAIRS: usize = 200;
 
 /// `P(W <= value)` of Wilcoxon's signed-rank statistic `W` over `n` values
 /// without ties, if their distribution is symmetric around 0. Exact; 0 where
 /// `n` is beyond [`MAX_PAIRS`].
-#[must_use]
-pub fn lower_tail(n: usize, value: usize) -> f64 {
+fn lower_tail(n: usize, value: usize) -> f64 {
     distribution(n).iter().take(value + 1).sum()
 }
 
 /// The greatest `w` with `2 P(W <= w) <= alpha`: the two-sided test at `alpha`
 /// refuses if the smaller rank sum is at most this. None if there is none.
-#[must_use]
-pub fn critical_value(n: usize, alpha: f64) -> Option<usize> {
+fn critical_value(n: usize, alpha: f64) -> Option<usize> {
     let mut tail = 0.0;
     let mut critical = None;
     for (value, probability) in distribution(n).iter().enumerate() {
@@ -38,8 +36,7 @@ pub fn critical_value(n: usize, alpha: f64) -> Option<usize> {
 /// the exact interval whose level is at least `level`, where `n` allows one
 /// (6 values for 0.95). None without values, with values that are not finite,
 /// or with more than [`MAX_PAIRS`].
-#[must_use]
-pub fn hodges_lehmann(values: &[f64], level: f64) -> Option<(f64, Option<Interval>)> {
+pub(crate) fn hodges_lehmann(values: &[f64], level: f64) -> Option<(f64, Option<Interval>)> {
     let n = values.len();
     if n == 0 || n > MAX_PAIRS || values.iter().any(|value| !value.is_finite()) {
         return None;

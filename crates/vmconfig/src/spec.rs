@@ -246,7 +246,7 @@ pub enum InvalidVm {
         level: &'static str,
     },
     /// More vCPUs than any machine of QEMU takes.
-    #[error("topology {topology} makes more than {} vCPUs", MAX_VCPUS)]
+    #[error("vcpus {} ({topology}) is more than any machine takes: {}", topology.vcpus(), MAX_VCPUS)]
     TooManyVcpus {
         /// The topology.
         topology: GuestTopology,
@@ -467,7 +467,8 @@ impl InvalidVm {
             | Self::ControlCharacter { field, .. }
             | Self::WhiteSpace { field, .. }
             | Self::EmptyPin { field, .. } => field,
-            Self::EmptyLevel { .. } | Self::TooManyVcpus { .. } => "topology",
+            Self::EmptyLevel { .. } => "topology",
+            Self::TooManyVcpus { .. } => "vcpus",
             Self::NoMemory | Self::TooMuchMemory { .. } => "memory_mib",
             Self::NoSuchVcpu { .. } => "pins",
             Self::HostModelWithoutKvm { .. } => "cpu_model",

@@ -152,9 +152,17 @@ fn patches_that_make_no_vm_are_refused_with_field_and_value() {
          sockets=1,dies=1,clusters=1,cores=1,threads=2; write its cores too",
     );
     check(
+        "vcpus = 4097",
+        "vcpus",
+        "vcpus 4097 (sockets=1,dies=1,clusters=1,cores=4097,threads=1) is more than any machine \
+         takes: 4096",
+    );
+    // Their product does not fit into 32 bits.
+    check(
         "topology = { sockets = 65536, cores = 65536, threads = 2 }",
-        "topology",
-        "topology sockets=65536,dies=1,clusters=1,cores=65536,threads=2 makes more than 4096 vCPUs",
+        "vcpus",
+        "vcpus 4294967295 (sockets=65536,dies=1,clusters=1,cores=65536,threads=2) is more than \
+         any machine takes: 4096",
     );
     check("memory_mib = 0", "memory_mib", "memory_mib is 0: a guest needs memory");
     check(
