@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use topology::{CacheKind, FrequencyPolicy, Host, HugePagePool, IdleState, Module};
+use topology::{CacheKind, FrequencyPolicy, Host, HugePagePool, IdleState, Module, Node, PcpuSet};
 
 use super::words::{bytes, counted};
 
@@ -71,21 +71,15 @@ fn memory(host: &Host) -> Vec<String> {
     lines.push([total, available].into_iter().flatten().collect::<Vec<_>>().join(", "));
     for node in &host.nodes {
         let mut parts = Vec::new();
-        if let Some(size) = node.memory_bytes {
-            parts.push(bytes(size));
-        }
+        parts.push(match node.memory_bytes {
+            Some(0) => "no memory".to_owned(),
+            Some(size) => bytes(size),
+            None => "memory unknown".to_owned(),
+        });
         if let Some(size) = node.free_bytes.filter(|_| node.memory_bytes != Some(0)) {
             parts.push(format!("{} free", bytes(size)));
         }
-        if host.nodes.len() > 1 && !node.distances.is_empty() {
-            let distances: Vec<String> = node
-                .distances
-                .iter()
-                .filter(|(to, _)| **to != node.id)
-                .map(|(to, distance)| format!("{distance} to node {to}"))
-                .collect();
-            parts.push(format!("distance {}", distances.join(", ")));
-        }
+        parts.extend(distances(node));
         parts.extend(pools(&node.huge_pages));
         lines.push(format!("node {}: {}", node.id, parts.join(", ")));
     }
@@ -98,6 +92,24 @@ fn memory(host: &Host) -> Vec<String> {
         });
     }
     lines
+}
+
+/// `distance 12 to node 1, 32 to nodes 2-3`; nothing on a host of one node.
+fn distances(node: &Node) -> Option<String> {
+    let mut by_distance: BTreeMap<u32, PcpuSet> = BTreeMap::new();
+    for (to, distance) in &node.distances {
+        if *to != node.id {
+            by_distance.entry(*distance).or_default().insert(*to);
+        }
+    }
+    let shown: Vec<String> = by_distance
+        .iter()
+        .map(|(distance, nodes)| {
+            let plural = if nodes.len() == 1 { "" } else { "s" };
+            format!("{distance} to node{plural} {nodes}")
+        })
+        .collect();
+    (!shown.is_empty()).then(|| format!("distance {}", shown.join(", ")))
 }
 
 /// Pools that hold pages.

@@ -97,13 +97,14 @@ pub fn svg(host: &Host) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"hp-root\" role=\"img\" \
          viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          style=\"max-width:100%;height:auto\">\n<title>{}</title>\n<style>{STYLE}</style>\n\
-         <rect class=\"hp-paper\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n",
+         <rect class=\"hp-paper\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n\
+         <g transform=\"translate({MARGIN} {MARGIN})\">\n",
         escape(&format!("Topology: {}", summary(host))),
     );
     for mark in &drawing.marks {
         mark.write(&mut text);
     }
-    text.push_str("</svg>\n");
+    text.push_str("</g>\n</svg>\n");
     text
 }
 

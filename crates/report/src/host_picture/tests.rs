@@ -112,17 +112,96 @@ fn check(host: &Host, width: usize, expected: Expect) {
 
 #[test]
 fn two_sockets_stand_beside_each_other() {
-    check(&two_sockets(), 80, expect![[""]]);
+    check(
+        &two_sockets(),
+        80,
+        expect![[r#"
+        made · A Processor · x86_64 · Linux 6.1.0
+        32 pCPUs in 16 cores, 2 sockets, 2 nodes, 128 GiB of memory
+
+        ┌─ socket 0 ──────────────────────┐ ┌─ socket 1 ──────────────────────┐
+        │ ┌─ node 0 · 64 GiB ───────────┐ │ │ ┌─ node 1 · 64 GiB ───────────┐ │
+        │ │ ┌─ L3 32 MiB ─────────────┐ │ │ │ │ ┌─ L3 32 MiB ─────────────┐ │ │
+        │ │ │ [ 0 16] [ 1 17] [ 2 18] │ │ │ │ │ │ [ 8 24] [ 9 25] [10 26] │ │ │
+        │ │ │ [ 3 19] [ 4 20] [ 5 21] │ │ │ │ │ │ [11 27] [12 28] [13 29] │ │ │
+        │ │ │ [ 6 22] [ 7 23]         │ │ │ │ │ │ [14 30] [15 31]         │ │ │
+        │ │ └─────────────────────────┘ │ │ │ │ └─────────────────────────┘ │ │
+        │ └─────────────────────────────┘ │ │ └─────────────────────────────┘ │
+        └─────────────────────────────────┘ └─────────────────────────────────┘
+
+        Memory     128 GiB, 100 GiB available
+                   node 0: 64 GiB, 1 GiB free, distance 21 to node 1
+                   node 1: 64 GiB, 1 GiB free, distance 21 to node 0
+        Caches     L3 32 MiB × 2
+        KVM        unknown
+    "#]],
+    );
 }
 
 #[test]
 fn two_sockets_on_a_narrow_terminal() {
-    check(&two_sockets(), 50, expect![[""]]);
+    check(
+        &two_sockets(),
+        50,
+        expect![[r#"
+        made · A Processor · x86_64 · Linux 6.1.0
+        32 pCPUs in 16 cores, 2 sockets, 2 nodes, 128 GiB
+          of memory
+
+        ┌─ socket 0 ───────────┐ ┌─ socket 1 ───────────┐
+        │ ┌─ node 0 · 64 GiB ┐ │ │ ┌─ node 1 · 64 GiB ┐ │
+        │ │ ┌─ L3 32 MiB ┐   │ │ │ │ ┌─ L3 32 MiB ┐   │ │
+        │ │ │ [ 0 16]    │   │ │ │ │ │ [ 8 24]    │   │ │
+        │ │ │ [ 1 17]    │   │ │ │ │ │ [ 9 25]    │   │ │
+        │ │ │ [ 2 18]    │   │ │ │ │ │ [10 26]    │   │ │
+        │ │ │ [ 3 19]    │   │ │ │ │ │ [11 27]    │   │ │
+        │ │ │ [ 4 20]    │   │ │ │ │ │ [12 28]    │   │ │
+        │ │ │ [ 5 21]    │   │ │ │ │ │ [13 29]    │   │ │
+        │ │ │ [ 6 22]    │   │ │ │ │ │ [14 30]    │   │ │
+        │ │ │ [ 7 23]    │   │ │ │ │ │ [15 31]    │   │ │
+        │ │ └────────────┘   │ │ │ │ └────────────┘   │ │
+        │ └──────────────────┘ │ │ └──────────────────┘ │
+        └──────────────────────┘ └──────────────────────┘
+
+        Memory     128 GiB, 100 GiB available
+                   node 0: 64 GiB, 1 GiB free, distance 21
+                     to node 1
+                   node 1: 64 GiB, 1 GiB free, distance 21
+                     to node 0
+        Caches     L3 32 MiB × 2
+        KVM        unknown
+    "#]],
+    );
 }
 
 #[test]
 fn hybrid_with_marks() {
-    check(&hybrid(), 80, expect![[""]]);
+    check(
+        &hybrid(),
+        80,
+        expect![[r#"
+            laptop
+            11 pCPUs (1 more offline) in 9 cores, 1 socket
+
+            ┌─ socket 0 ──────────────────────────────────────────┐
+            │ ┌─ L3 24 MiB ─────────────────────────────────────┐ │
+            │ │ [ 0  1] [2* 3*]                                 │ │
+            │ │ ┌─ cluster 8 ─────────┐ ┌─ cluster 9 ─────────┐ │ │
+            │ │ │ ( 4) ( 5) ( 6) (7*) │ │ ( 8) ( 9) (10)      │ │ │
+            │ │ └─────────────────────┘ └─────────────────────┘ │ │
+            │ └─────────────────────────────────────────────────┘ │
+            └─────────────────────────────────────────────────────┘
+            offline: 11
+            [ ] core   ( ) efficiency core   * isolated
+
+            Caches     L3 24 MiB
+            KVM        unknown
+            Isolation  isolated 2-3,7
+
+            Warning: The kernel shows no memory nodes (it was built without NUMA, or a
+                     container hides them)
+        "#]],
+    );
 }
 
 #[test]
@@ -134,7 +213,33 @@ fn four_l3_caches_a_node() {
         cores_per_cache: 4,
         threads: 1,
     };
-    check(&machine.host(), 80, expect![[""]]);
+    check(
+        &machine.host(),
+        80,
+        expect![[r#"
+        made · A Processor · x86_64 · Linux 6.1.0
+        32 pCPUs in 32 cores, 1 socket, 2 nodes, 128 GiB of memory
+
+        ┌─ socket 0 ──────────────────────────────────────────────────────────┐
+        │ ┌─ node 0 · 64 GiB ─────────────┐ ┌─ node 1 · 64 GiB ─────────────┐ │
+        │ │ ┌─ L3 32 MiB ┐ ┌─ L3 32 MiB ┐ │ │ ┌─ L3 32 MiB ┐ ┌─ L3 32 MiB ┐ │ │
+        │ │ │ [0] [1]    │ │ [4] [5]    │ │ │ │ [16] [17]  │ │ [20] [21]  │ │ │
+        │ │ │ [2] [3]    │ │ [6] [7]    │ │ │ │ [18] [19]  │ │ [22] [23]  │ │ │
+        │ │ └────────────┘ └────────────┘ │ │ └────────────┘ └────────────┘ │ │
+        │ │ ┌─ L3 32 MiB ┐ ┌─ L3 32 MiB ┐ │ │ ┌─ L3 32 MiB ┐ ┌─ L3 32 MiB ┐ │ │
+        │ │ │ [ 8] [ 9]  │ │ [12] [13]  │ │ │ │ [24] [25]  │ │ [28] [29]  │ │ │
+        │ │ │ [10] [11]  │ │ [14] [15]  │ │ │ │ [26] [27]  │ │ [30] [31]  │ │ │
+        │ │ └────────────┘ └────────────┘ │ │ └────────────┘ └────────────┘ │ │
+        │ └───────────────────────────────┘ └───────────────────────────────┘ │
+        └─────────────────────────────────────────────────────────────────────┘
+
+        Memory     128 GiB, 100 GiB available
+                   node 0: 64 GiB, 1 GiB free, distance 21 to node 1
+                   node 1: 64 GiB, 1 GiB free, distance 21 to node 0
+        Caches     L3 32 MiB × 8
+        KVM        unknown
+    "#]],
+    );
 }
 
 #[test]
@@ -148,7 +253,38 @@ fn many_pcpus_are_ranges() {
     };
     let mut host = machine.host();
     host.isolated = Some("8-15,136-143".parse().expect("a list"));
-    check(&host, 100, expect![[""]]);
+    check(
+        &host,
+        100,
+        expect![[r#"
+            made · A Processor · x86_64 · Linux 6.1.0
+            256 pCPUs in 128 cores, 2 sockets, 4 nodes, 128 GiB of memory
+
+            ┌─ socket 0 ──────────────────────────────┐ ┌─ socket 1 ──────────────────────────────┐
+            │ ┌─ node 0 · 32 GiB ───────────────────┐ │ │ ┌─ node 2 · 32 GiB ───────────┐         │
+            │ │ L3 32 MiB: 0-7, 128-135             │ │ │ │ L3 32 MiB: 64-71, 192-199   │         │
+            │ │ L3 32 MiB: 8-15, 136-143 (isolated) │ │ │ │ L3 32 MiB: 72-79, 200-207   │         │
+            │ │ L3 32 MiB: 16-23, 144-151           │ │ │ │ L3 32 MiB: 80-87, 208-215   │         │
+            │ │ L3 32 MiB: 24-31, 152-159           │ │ │ │ L3 32 MiB: 88-95, 216-223   │         │
+            │ └─────────────────────────────────────┘ │ │ └─────────────────────────────┘         │
+            │ ┌─ node 1 · 32 GiB ───────────────────┐ │ │ ┌─ node 3 · 32 GiB ───────────┐         │
+            │ │ L3 32 MiB: 32-39, 160-167           │ │ │ │ L3 32 MiB: 96-103, 224-231  │         │
+            │ │ L3 32 MiB: 40-47, 168-175           │ │ │ │ L3 32 MiB: 104-111, 232-239 │         │
+            │ │ L3 32 MiB: 48-55, 176-183           │ │ │ │ L3 32 MiB: 112-119, 240-247 │         │
+            │ │ L3 32 MiB: 56-63, 184-191           │ │ │ │ L3 32 MiB: 120-127, 248-255 │         │
+            │ └─────────────────────────────────────┘ │ │ └─────────────────────────────┘         │
+            └─────────────────────────────────────────┘ └─────────────────────────────────────────┘
+
+            Memory     128 GiB, 100 GiB available
+                       node 0: 32 GiB, 1 GiB free, distance 21 to nodes 1-3
+                       node 1: 32 GiB, 1 GiB free, distance 21 to nodes 0,2-3
+                       node 2: 32 GiB, 1 GiB free, distance 21 to nodes 0-1,3
+                       node 3: 32 GiB, 1 GiB free, distance 21 to nodes 0-2
+            Caches     L3 32 MiB × 16
+            KVM        unknown
+            Isolation  isolated 8-15,136-143
+        "#]],
+    );
 }
 
 #[test]
@@ -164,12 +300,45 @@ fn nodes_of_memory_alone() {
     host.nodes.push(Node { id: 16, memory_bytes: Some(64 << 30), ..Node::default() });
     host.nodes.push(Node { id: 17, memory_bytes: Some(0), ..Node::default() });
     host.nodes[0].huge_pages.push(HugePagePool { page_bytes: 2 << 20, total: 512, free: 500 });
-    check(&host, 80, expect![[""]]);
+    check(
+        &host,
+        80,
+        expect![[r#"
+            made · A Processor · x86_64 · Linux 6.1.0
+            1 pCPU in 1 core, 1 socket, 3 nodes, 128 GiB of memory
+
+            ┌─ socket 0 ────────────┐
+            │ ┌─ node 0 · 128 GiB ┐ │
+            │ │ ┌─ L3 32 MiB ┐    │ │
+            │ │ │ [0]        │    │ │
+            │ │ └────────────┘    │ │
+            │ └───────────────────┘ │
+            └───────────────────────┘
+            node 16: 64 GiB, no pCPUs
+            node 17: no memory, no pCPUs
+
+            Memory     128 GiB, 100 GiB available
+                       node 0: 128 GiB, 1 GiB free, 512 pages of 2 MiB (500 free)
+                       node 16: 64 GiB
+                       node 17: no memory
+            Caches     L3 32 MiB
+            KVM        unknown
+        "#]],
+    );
 }
 
 #[test]
 fn an_empty_host() {
-    check(&Host::default(), 80, expect![[""]]);
+    check(
+        &Host::default(),
+        80,
+        expect![[r#"
+        A host
+        0 pCPUs in 0 cores, 0 sockets
+
+        KVM        unknown
+    "#]],
+    );
     assert!(svg(&Host::default()).ends_with("</svg>\n"));
 }
 

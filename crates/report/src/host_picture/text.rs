@@ -8,9 +8,11 @@ use super::words::{counted, headline, is_small, isolated, nodes_without_pcpus, s
 /// Narrower terminals get this width: five nested boxes need it.
 const MIN_WIDTH: usize = 40;
 /// A taller drawing names pCPUs by ranges instead of one cell a core.
-const MAX_CELL_LINES: usize = 48;
+const MAX_CELL_LINES: usize = 36;
 /// Boxes beside each other; more is never lower and takes long to try.
 const MAX_COLUMNS: usize = 8;
+/// Narrower boxes would break ranges apart.
+const MIN_RANGES_WIDTH: usize = 30;
 /// Both sides of a box and the space inside them.
 const BOX_SIDES: usize = 4;
 
@@ -140,13 +142,17 @@ impl Drawer<'_> {
     fn grid(&self, groups: &[Group], width: usize, columns: usize) -> Option<Vec<String>> {
         let each = (width + 1) / columns - 1;
         let inner = each.checked_sub(BOX_SIDES)?;
+        if columns > 1 && self.by_ranges && inner < MIN_RANGES_WIDTH {
+            return None;
+        }
         let mut boxes = Vec::new();
         for group in groups {
             let title = title(self.host, group);
-            if columns > 1 && len(&title) > inner {
+            // One more for the rule behind the title.
+            if columns > 1 && len(&title) >= inner {
                 return None;
             }
-            let title = shorten(&title, inner);
+            let title = shorten(&title, inner.saturating_sub(1));
             boxes.push((title, self.body(&group.children, inner)?));
         }
         let inner = boxes
@@ -199,38 +205,48 @@ impl Drawer<'_> {
         }
     }
 
-    /// A group in one line: `L3 32 MiB: 0-7,128-135`.
+    /// A group in one line: `L3 32 MiB: 0-7, 128-135`.
     fn one_line(&self, group: &Group) -> String {
-        format!("{}: {}", title(self.host, group), self.described(&group.children))
-    }
-
-    fn ranges(&self, cores: &[Group], width: usize) -> Vec<String> {
-        wrap(&self.described(cores), width, 2)
-    }
-
-    /// `0-7,128-135 (8 cores of 2 threads)`, marks in words.
-    fn described(&self, cores: &[Group]) -> String {
-        let all = |holds: &dyn Fn(&&Group) -> bool| -> PcpuSet {
-            cores.iter().filter(holds).flat_map(|core| core.pcpus.iter()).collect()
+        let marks = self.marks(&group.children);
+        let marks = match marks.as_slice() {
+            [] => String::new(),
+            marks => format!(" ({})", marks.join(", ")),
         };
-        let pcpus = all(&|_| true);
+        format!("{}: {}{marks}", title(self.host, group), breakable(&group.pcpus))
+    }
+
+    /// `0-7, 128-135 (8 cores of 2 threads)`, marks in words.
+    fn ranges(&self, cores: &[Group], width: usize) -> Vec<String> {
+        let pcpus: PcpuSet = cores.iter().flat_map(|core| core.pcpus.iter()).collect();
         let threads = cores.iter().map(|core| core.pcpus.len()).max().unwrap_or(0);
-        let mut text = format!("{} ({}", breakable(&pcpus), counted(cores.len(), "core"));
-        if threads > 1 {
-            text.push_str(&format!(" of {threads} threads"));
-        }
-        for (name, marked) in [
-            ("efficiency", all(&|core| is_small(self.host, core))),
+        let threads = if threads > 1 { format!(" of {threads} threads") } else { String::new() };
+        let mut notes = vec![format!("{}{threads}", counted(cores.len(), "core"))];
+        notes.extend(self.marks(cores));
+        wrap(&format!("{} ({})", breakable(&pcpus), notes.join(", ")), width, 2)
+    }
+
+    /// What cells would show by brackets and stars.
+    fn marks(&self, cores: &[Group]) -> Vec<String> {
+        let pcpus_of = |holds: &dyn Fn(&Group) -> bool| -> PcpuSet {
+            let cores = cores.iter().filter(|core| holds(core));
+            cores.flat_map(|core| core.pcpus.iter()).collect()
+        };
+        let pcpus = pcpus_of(&|_| true);
+        let marked = [
+            ("efficiency", pcpus_of(&|core| is_small(self.host, core))),
             ("isolated", isolated(self.host, &pcpus)),
-        ] {
-            if marked == pcpus {
-                text.push_str(&format!(", {name}"));
-            } else if !marked.is_empty() {
-                text.push_str(&format!(", {name} {}", breakable(&marked)));
-            }
-        }
-        text.push(')');
-        text
+        ];
+        marked
+            .into_iter()
+            .filter(|(_, marked)| !marked.is_empty())
+            .map(|(name, marked)| {
+                if marked == pcpus {
+                    name.to_owned()
+                } else {
+                    format!("{name} {}", breakable(&marked))
+                }
+            })
+            .collect()
     }
 }
 

@@ -101,8 +101,12 @@ pub(super) fn headline(host: &Host) -> String {
 pub(super) fn summary(host: &Host) -> String {
     let sockets = host.nesting();
     let cores: usize = sockets.iter().map(|socket| socket.cores().len()).sum();
+    let offline = match host.offline().len() {
+        0 => String::new(),
+        count => format!(" ({count} more offline)"),
+    };
     let mut text = format!(
-        "{} in {}, {}",
+        "{}{offline} in {}, {}",
         counted(host.online().len(), "pCPU"),
         counted(cores, "core"),
         counted(sockets.len(), "socket"),
