@@ -144,9 +144,11 @@ pub enum StartLoadError {
 /// The load is not what it was.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadDied {
-    /// stress-ng has ended.
-    #[error("stress-ng ended: {}", if .stderr.is_empty() { "it said nothing" } else { .stderr })]
+    /// stress-ng has ended, by itself or because its time limit was over.
+    #[error("stress-ng ended ({status}): {}", if .stderr.is_empty() { "it said nothing" } else { .stderr })]
     Ended {
+        /// How, as far as it is known.
+        status: String,
         /// The end of what it said.
         stderr: String,
     },
@@ -308,7 +310,8 @@ impl RunningLoad {
     /// Returns after a moment, or as soon as stress-ng has ended.
     fn look_again(&self) -> Result<(), LoadDied> {
         match wait_exit(&self.leader, Instant::now() + LOOK_INTERVAL) {
-            true => Err(LoadDied::Ended { stderr: String::new() }),
+            // The caller asks for the last words, which needs the child.
+            true => Err(LoadDied::Ended { status: String::new(), stderr: String::new() }),
             false => Ok(()),
         }
     }
@@ -326,20 +329,14 @@ impl RunningLoad {
         }
     }
 
-    /// The workers: members of the group below its leader.
+    /// The workers: children of the group's leader.
     fn workers(&self) -> Vec<(u32, proc::Stat)> {
         let leader = self.child.id();
-        let mut workers = Vec::new();
-        for pid in proc::pids() {
-            if let Some(stat) = proc::stat(pid)
-                && stat.ppid == leader
-                && stat.pgrp == leader
-                && !stat.is_dead()
-            {
-                workers.push((pid, stat));
-            }
-        }
-        workers
+        let worker = |pid: u32| {
+            let stat = proc::stat(pid)?;
+            (stat.ppid == leader && stat.pgrp == leader && !stat.is_dead()).then_some((pid, stat))
+        };
+        proc::children(leader).into_iter().filter_map(worker).collect()
     }
 
     /// How the load is realised.
@@ -412,15 +409,19 @@ impl RunningLoad {
     /// What stress-ng said before it ended.
     fn last_words(&mut self) -> LoadDied {
         let mut stderr = String::new();
+        let mut status = "not to be waited for".to_owned();
         // Its workers hold the pipe's other end, too.
-        if self.end().is_ok()
-            && let Some(mut pipe) = self.child.stderr.take()
-        {
-            // Cut off, the text is still worth telling.
-            let _ = pipe.read_to_string(&mut stderr);
+        if self.end().is_ok() {
+            if let Ok(how) = self.child.wait() {
+                status = how.to_string();
+            }
+            if let Some(mut pipe) = self.child.stderr.take() {
+                // Cut off, the text is still worth telling.
+                let _ = pipe.read_to_string(&mut stderr);
+            }
         }
         let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        LoadDied::Ended { stderr: last.trim().to_owned() }
+        LoadDied::Ended { status, stderr: last.trim().to_owned() }
     }
 }
 

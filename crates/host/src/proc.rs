@@ -73,6 +73,18 @@ pub(crate) fn pids() -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The children of the process `pid`, which forks in its main thread only.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        Ok(list) => list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect(),
+        // Kernels without CONFIG_PROC_CHILDREN.
+        Err(_) => {
+            let is_child = |other: &u32| stat(*other).is_some_and(|stat| stat.ppid == pid);
+            pids().into_iter().filter(is_child).collect()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 use rustix::process::{Signal, kill_process};
 
 use super::*;
+use crate::owner::end_orphans;
 
 fn set(text: &str) -> PcpuSet {
     text.parse().expect("a pCPU list")
@@ -152,6 +153,42 @@ fn a_load_that_dies_or_stops_is_noticed() {
         let now = proc::stat(pid).filter(|now| now.starttime_ticks == stat.starttime_ticks);
         assert!(now.is_none_or(|now| now.is_dead()), "worker {pid} is left");
     }
+}
+
+#[test]
+fn a_load_ends_at_its_time_limit() {
+    if !slow() {
+        return;
+    }
+    let one = PcpuSet::from_iter(here().first());
+    let load = StressLoad { time_limit: Duration::from_secs(1), pcpus: one, ..load(50.0, 1, "") };
+    let mut running = load.start(&owner()).expect("starts");
+    assert!(wait_exit(&running.leader, Instant::now() + START_LIMIT));
+    let died = running.check_alive().expect_err("it is over").to_string();
+    assert_eq!(died, "stress-ng ended (exit status: 0): it said nothing");
+}
+
+#[test]
+fn the_load_of_a_killed_vmlab_is_found_and_ended() {
+    if !slow() {
+        return;
+    }
+    let mut vmlab = Command::new("sleep").arg("1000").spawn().expect("sleep starts");
+    let starttime_ticks = proc::stat(vmlab.id()).expect("it runs").starttime_ticks;
+    let owner = Owner { pid: vmlab.id(), starttime_ticks, ..owner() };
+    let all = here();
+    let host_pcpus = u32::try_from(all.len()).expect("few");
+    let load = StressLoad { pcpus: all, ..load(100.0, host_pcpus, "") };
+    let running = load.start(&owner).expect("starts");
+    let group = running.child.id();
+    vmlab.kill().expect("killed");
+    vmlab.wait().expect("reaped");
+    let ended = end_orphans(|orphan| orphan.owner == owner, START_LIMIT);
+    assert_eq!(ended.len(), 1 + running.plan().workers as usize, "{ended:?}");
+    for (orphan, how) in &ended {
+        assert!(how.is_ok() && orphan.process_group == group, "{orphan:?} {how:?}");
+    }
+    assert!(running.workers().is_empty());
 }
 
 #[test]
