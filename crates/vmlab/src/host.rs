@@ -1,0 +1,95 @@
+//! `vmlab host`: what machine is this?
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use report::host_picture;
+use topology::{Host, QemuInfo};
+
+/// Columns where the output is no terminal.
+const DEFAULT_WIDTH: usize = 100;
+
+/// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
+///
+/// Reads /sys and /proc and draws what matters to virtual machines. Parts that
+/// cannot be read (in a container, on an old kernel) are left out and named at
+/// the end.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vmlab host                        draw this machine
+  vmlab host --json > host.json     save it, to plan for it elsewhere
+  vmlab host --svg host.svg         draw it for a page
+  vmlab host --sysfs-root copy      read copies of /sys and /proc in the folder copy")]
+pub(crate) struct HostArgs {
+    /// Print the host format (JSON) instead of the drawing
+    #[arg(long)]
+    json: bool,
+
+    /// Write the drawing as SVG to this file, '-' for standard output
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Read sys/ and proc/ in this folder instead of this machine's
+    #[arg(long, value_name = "DIR")]
+    sysfs_root: Option<PathBuf>,
+}
+
+/// Runs `vmlab host`. `qemu` tells what the machine's QEMU can do; it is asked
+/// for only where this very machine is read.
+///
+/// # Errors
+/// A folder that holds no tree; output that cannot be written.
+pub(crate) fn run(
+    args: &HostArgs,
+    qemu: impl FnOnce(&Host) -> Option<QemuInfo>,
+) -> anyhow::Result<ExitCode> {
+    let svg_to_stdout = args.svg.as_deref() == Some(Path::new("-"));
+    if args.json && svg_to_stdout {
+        bail!("Both --json and --svg - would go to standard output: give --svg a file");
+    }
+    let host = match &args.sysfs_root {
+        Some(root) => {
+            host::snapshot::check_root(root)?;
+            host::snapshot::live(root)
+        }
+        None => {
+            let mut host = host::snapshot::live(Path::new("/"));
+            host.qemu = qemu(&host);
+            host
+        }
+    };
+    if let Some(file) = &args.svg {
+        let drawing = host_picture::svg(&host);
+        if svg_to_stdout {
+            print(&drawing)?;
+        } else {
+            fs::write(file, drawing)
+                .with_context(|| format!("Cannot write the drawing to {}", file.display()))?;
+        }
+    }
+    if args.json {
+        print(&host.to_json())?;
+    } else if args.svg.is_none() {
+        print(&host_picture::text(&host, width()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The terminal's columns.
+fn width() -> usize {
+    terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(columns, _)| columns.0.into())
+}
+
+/// Prints; a reader that has enough (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("Cannot write to standard output"),
+    }
+}
