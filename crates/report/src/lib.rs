@@ -10,7 +10,6 @@
 mod export;
 mod figure;
 pub mod host_picture;
-pub mod host_picture;
 mod html;
 mod judged;
 mod model;
