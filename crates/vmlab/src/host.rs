@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use report::host_picture;
-use topology::{Host, QemuInfo};
 
 /// Columns where the output is no terminal.
 const DEFAULT_WIDTH: usize = 100;
@@ -39,30 +38,18 @@ pub(crate) struct HostArgs {
     sysfs_root: Option<PathBuf>,
 }
 
-/// Runs `vmlab host`. `qemu` tells what the machine's QEMU can do; it is asked
-/// for only where this very machine is read.
+/// Runs `vmlab host`.
 ///
 /// # Errors
 /// A folder that holds no tree; output that cannot be written.
-pub(crate) fn run(
-    args: &HostArgs,
-    qemu: impl FnOnce(&Host) -> Option<QemuInfo>,
-) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let svg_to_stdout = args.svg.as_deref() == Some(Path::new("-"));
     if args.json && svg_to_stdout {
         bail!("Both --json and --svg - would go to standard output: give --svg a file");
     }
-    let host = match &args.sysfs_root {
-        Some(root) => {
-            host::snapshot::check_root(root)?;
-            host::snapshot::live(root)
-        }
-        None => {
-            let mut host = host::snapshot::live(Path::new("/"));
-            host.qemu = qemu(&host);
-            host
-        }
-    };
+    let root = args.sysfs_root.as_deref().unwrap_or(Path::new("/"));
+    host::snapshot::check_root(root)?;
+    let host = host::snapshot::live(root);
     if let Some(file) = &args.svg {
         let drawing = host_picture::svg(&host);
         if svg_to_stdout {
