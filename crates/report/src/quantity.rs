@@ -80,7 +80,8 @@ impl Scale {
     }
 }
 
-/// Four significant digits, no exponent for what benchmarks print.
+/// Four significant digits (three below 1), no exponent for what benchmarks
+/// print.
 fn significant(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -89,7 +90,8 @@ fn significant(value: f64) -> String {
     if !(-6.0..9.0).contains(&magnitude) {
         return format!("{value:.3e}");
     }
-    let digits = (3.0 - magnitude).clamp(0.0, 9.0) as usize;
+    let count = if magnitude < 0.0 { 2.0 } else { 3.0 };
+    let digits = (count - magnitude).clamp(0.0, 9.0) as usize;
     format!("{value:.digits$}")
 }
 
@@ -215,7 +217,7 @@ mod tests {
             assert_eq!(scale.show(value), expected);
         };
         check(&[0.9, 0.1], 0.1, "100.0 ms");
-        check(&[120.0, 0.9], 0.9, "0.9000 s");
+        check(&[120.0, 0.9], 0.9, "0.900 s");
         check(&[120.0, 1e-6], 1e-6, "1.000 µs");
         check(&[], 2.0, "2.000 s");
         check(&[0.0], 0.0, "0 s");

@@ -1,7 +1,7 @@
 //! Verdicts in words. Every sentence carries its interval and its blocks; the
 //! environment's sentence stands beside it wherever it is shown.
 
-use record::{Better, Metric, MetricKind};
+use record::{Better, Environment, Metric, MetricKind};
 
 use crate::quantity::{Scale, change, counted, percent, ratio_estimate};
 use crate::{CounterMove, Group, Judgement, Report, Role, Variant, Verdict};
@@ -18,21 +18,28 @@ pub(crate) struct Finding<'a> {
 }
 
 impl Finding<'_> {
-    /// Claim, evidence and notes as one paragraph.
-    pub(crate) fn sentence(&self) -> String {
-        let notes = self.notes(|note| format!(" {note}"));
-        format!("{}: {}.{notes}", self.claim, self.evidence)
+    /// Claim, evidence, environment and notes as one paragraph.
+    pub(crate) fn sentence(&self, environment: Environment) -> String {
+        let mut text = format!("{}: {}, {environment}.", self.claim, self.evidence);
+        for note in &self.judgement.notes {
+            text.push(' ');
+            text.push_str(note);
+        }
+        text
     }
 
-    /// The notes, each through `show`.
-    pub(crate) fn notes(&self, show: impl Fn(&str) -> String) -> String {
-        self.judgement.notes.iter().map(|note| show(note)).collect()
+    pub(crate) fn label(&self) -> Label {
+        label(self.judgement.verdict, self.variant.role, &self.group.metric)
     }
 }
 
-/// All verdicts of the primary metrics, in the study's order.
+/// All verdicts of the primary metrics, in the study's order; the A/A arm,
+/// which nobody asked about, comes last.
 pub(crate) fn headline(report: &Report) -> Vec<Finding<'_>> {
-    report.groups.iter().filter(|group| group.primary).flat_map(|g| findings(report, g)).collect()
+    let primary = report.groups.iter().filter(|group| group.primary);
+    let mut all: Vec<Finding<'_>> = primary.flat_map(|group| findings(report, group)).collect();
+    all.sort_by_key(|finding| finding.variant.role == Role::AaArm);
+    all
 }
 
 /// All verdicts of `group`.
@@ -47,22 +54,41 @@ pub(crate) fn findings<'a>(report: &'a Report, group: &'a Group) -> Vec<Finding<
     report.variants.iter().filter_map(finding).collect()
 }
 
-/// One word (or two) for a verdict, in the metric's own terms.
-pub(crate) fn word(verdict: Verdict, metric: &Metric) -> &'static str {
-    let speed = matches!(metric.kind, MetricKind::Time | MetricKind::Rate);
-    match (verdict, metric.better) {
-        (Verdict::Better, _) if speed => "faster",
-        (Verdict::Worse, _) if speed => "slower",
-        (Verdict::Better, Better::Lower) | (Verdict::Worse, Better::Higher) => "lower",
-        (Verdict::Better, Better::Higher) | (Verdict::Worse, Better::Lower) => "higher",
-        (Verdict::NotDecided, _) => "not decided",
-        (Verdict::Invalid, _) => "not valid",
+/// How a verdict is shown in short: a word, a sign that does not need a colour,
+/// and the style-sheet class of the colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) word: &'static str,
+    pub(crate) sign: &'static str,
+    pub(crate) class: &'static str,
+}
+
+/// The label of `verdict` about a variant of `role`.
+pub(crate) fn label(verdict: Verdict, role: Role, metric: &Metric) -> Label {
+    let (word, sign, class) = match (verdict, role) {
+        (Verdict::Invalid, _) => ("not valid", "!", "invalid"),
+        (Verdict::NotDecided, Role::AaArm) => ("A/A passed", "=", "undecided"),
+        (_, Role::AaArm) => ("A/A failed", "!", "invalid"),
+        (Verdict::NotDecided, _) => ("not decided", "?", "undecided"),
+        (Verdict::Better, _) => (comparative(true, metric), "▲", "better"),
+        (Verdict::Worse, _) => (comparative(false, metric), "▼", "worse"),
+    };
+    Label { word, sign, class }
+}
+
+/// The word for better (or worse) in the metric's own terms.
+fn comparative(better: bool, metric: &Metric) -> &'static str {
+    match (metric.kind, better) {
+        (MetricKind::Time | MetricKind::Rate, true) => "faster",
+        (MetricKind::Time | MetricKind::Rate, false) => "slower",
+        _ if better == (metric.better == Better::Lower) => "lower",
+        _ => "higher",
     }
 }
 
 /// What stands on the left (ratio below 1) and the right of a ratio's axis.
 pub(crate) fn directions(metric: &Metric) -> (&'static str, &'static str) {
-    let (better, worse) = (word(Verdict::Better, metric), word(Verdict::Worse, metric));
+    let (better, worse) = (comparative(true, metric), comparative(false, metric));
     match metric.better {
         Better::Lower => (better, worse),
         Better::Higher => (worse, better),
@@ -78,13 +104,13 @@ fn claim(group: &Group, baseline: &Variant, variant: &Variant, judgement: &Judge
     let (a, b) = (&baseline.name, &variant.name);
     let metric = &group.metric;
     let at = format!("at {} {}", group.workload, under_load(&group.load));
-    let word = word(judgement.verdict, metric);
+    let word = comparative(judgement.verdict == Verdict::Better, metric);
     match (judgement.verdict, variant.role) {
         (Verdict::Better | Verdict::Worse, Role::AaArm) => {
-            format!("A/A check failed: {b} is {a} under a second name, yet it seems {word} {at}")
+            format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
         }
         (Verdict::NotDecided, Role::AaArm) => {
-            format!("A/A check passed: {b} is {a} under a second name, no difference found {at}")
+            format!("A/A check passed: {b}, the same as {a}, shows no difference {at}")
         }
         (Verdict::Better | Verdict::Worse, _) => match metric.kind {
             MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),

@@ -12,7 +12,7 @@ use stats::{Comparison, Engine, FixedBlocks, PairedBlocks};
 const LEVEL: f64 = 0.95;
 
 /// Four variants (one of them an A/A arm) under two loads; one trial failed.
-pub fn two_loads() -> Report {
+pub(crate) fn two_loads() -> Report {
     let names = ["1-vcpu", "2-vcpu", "4-vcpu", "1-vcpu-again"];
     let mut report = empty("smp", "Does a second vCPU help hackbench?");
     report.question = Some(
@@ -52,6 +52,7 @@ pub fn two_loads() -> Report {
         let centres = [91e-6 * slow, 88e-6 * slow, 2.9e-4 * slow * slow, 91e-6 * slow];
         report.groups.push(group_of(&report, load, "cyclictest", p99.clone(), &centres));
     }
+    report.host = Some(host());
     // One boot of 4-vcpu is missing in the loaded cyclictest.
     let cell = &mut report.groups[3].cells[2];
     cell.boots.retain(|boot| boot.block != 2);
@@ -65,7 +66,7 @@ pub fn two_loads() -> Report {
 
 /// Twenty variants whose values lie worlds apart, under KVM, with names that
 /// try to be markup.
-pub fn many() -> Report {
+pub(crate) fn many() -> Report {
     let mut report = empty("matrix", "Twenty configurations of one VM");
     report.environment = Environment::Kvm;
     report.environment_why = None;
@@ -92,7 +93,7 @@ pub fn many() -> Report {
 }
 
 /// One block, one variant without a value: no interval anywhere.
-pub fn poor() -> Report {
+pub(crate) fn poor() -> Report {
     let mut report = empty("first-try", "first-try");
     report.method.blocks_done = 1;
     for (i, name) in ["a", "b", "never-boots"].into_iter().enumerate() {
@@ -118,7 +119,7 @@ pub fn poor() -> Report {
 }
 
 /// A report of a study that has not begun.
-pub fn empty(study: &str, title: &str) -> Report {
+pub(crate) fn empty(study: &str, title: &str) -> Report {
     Report {
         version: REPORT_VERSION,
         study: study.to_owned(),
@@ -154,6 +155,27 @@ pub fn empty(study: &str, title: &str) -> Report {
         warnings: Vec::new(),
         reproduce: vec![format!("vmlab run studies/{study}.toml --seed 20260102")],
         files: vec![fact("samples", "results/samples.csv"), fact("journal", "results/journal")],
+    }
+}
+
+/// One socket with four cores of two threads.
+fn host() -> topology::Host {
+    let pcpu = |id: u32| topology::Pcpu {
+        id,
+        online: true,
+        socket: Some(0),
+        core: Some(id % 4),
+        thread: Some(id / 4),
+        node: Some(0),
+        ..topology::Pcpu::default()
+    };
+    topology::Host {
+        kernel: Some("6.1.0-made-up".to_owned()),
+        cpu_model: Some("Made-up CPU".to_owned()),
+        memory_bytes: Some(16 << 30),
+        pcpus: (0..8).map(pcpu).collect(),
+        warnings: vec!["cpufreq is hidden: clock speeds are unknown".to_owned()],
+        ..topology::Host::default()
     }
 }
 

@@ -34,6 +34,12 @@ impl Axis {
         Self::linear(lo, hi, 5)
     }
 
+    /// A linear axis for the range that the values take.
+    pub(crate) fn linear_for(values: impl Iterator<Item = f64>) -> Self {
+        let (lo, hi) = range(values);
+        Self::linear(lo, hi, 5)
+    }
+
     /// A logarithmic axis for ratios, which always shows 1.
     pub(crate) fn for_ratios(values: impl Iterator<Item = f64>) -> Self {
         let (lo, hi) = range(values.filter(|value| *value > 0.0).chain([1.0]));
@@ -176,7 +182,7 @@ mod tests {
         check(0.0, 57.8, &["0", "20", "40", "60"]);
         check(0.0, 1.0, &["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         check(0.981, 1.013, &["0.98", "0.99", "1.00", "1.01", "1.02"]);
-        check(3.0, 3.0, &["2.80", "2.90", "3.00", "3.10", "3.20"]);
+        check(3.0, 3.0, &["2.8", "2.9", "3.0", "3.1", "3.2"]);
         check(0.0, 0.0, &["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
     }
 
@@ -185,10 +191,10 @@ mod tests {
         let check = |values: &[f64], expected: &[&str]| {
             assert_eq!(Axis::for_ratios(values.iter().copied()).ratio_labels(), expected);
         };
-        check(&[0.49, 0.58], &["0.4", "0.6", "0.8", "1", "1.2"]);
+        check(&[0.49, 0.58], &["0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1", "1.1"]);
         check(&[0.2, 1.1], &["0.2", "0.5", "1", "2"]);
         check(&[0.01, 40.0], &["0.01", "0.1", "1", "10", "100"]);
-        check(&[], &["0.98", "0.99", "1", "1.01", "1.02", "1.03"]);
+        check(&[], &["0.98", "0.99", "1", "1.01", "1.02"]);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
 use crate::quantity::{counted, percent, ratio, ratio_estimate};
-use crate::sentence::{directions, findings, word};
-use crate::{Estimate, Group, Report, Verdict};
+use crate::sentence::{directions, findings};
+use crate::{Estimate, Group, Report};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
 const TOP: f64 = 26.0;
-const HEADER: f64 = 24.0;
+const HEADER: f64 = 30.0;
 const ROW: f64 = 42.0;
 
 /// An interval may stretch the axis to this many times beyond all ratios;
@@ -56,26 +56,24 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     let mut description = String::new();
     for group in groups {
         if several_loads {
-            svg.text("strong", (0.0, y + 15.0), &format!("host load: {}", group.load));
+            svg.text("strong", (0.0, y + 17.0), &format!("host load: {}", group.load));
             y += HEADER;
         }
         for finding in findings(report, group) {
             let index = index_of(report, &finding.variant.name);
-            let verdict = finding.judgement.verdict;
+            let label = finding.label();
             let words = match &finding.judgement.ratio {
-                Some(ratio) => {
-                    format!("{} {}", ratio_estimate(ratio), word(verdict, &group.metric))
-                }
-                None => word(verdict, &group.metric).to_owned(),
+                Some(ratio) => format!("{} {}", ratio_estimate(ratio), label.word),
+                None => label.word.to_owned(),
             };
             let at = (7.0, y + 10.0);
             let mark = marker::path(index, at, 4.6);
             svg.path(&format!("mark {}", marker::colour(index)), &mark, None);
             let room = WIDTH - 20.0 - text_width(&words) - 8.0;
             svg.fitted("name", (18.0, y + 14.0), &finding.variant.name, room);
-            svg.text(&format!("value end t-{}", class(verdict)), (WIDTH, y + 14.0), &words);
+            svg.text(&format!("value end t-{}", label.class), (WIDTH, y + 14.0), &words);
             if let Some(ratio) = &finding.judgement.ratio {
-                draw_ratio(&mut svg, &axis, ratio, verdict, y + 28.0);
+                draw_ratio(&mut svg, &axis, ratio, label.class, y + 28.0);
             }
             if let Some(value) = published_ratio(group, &baseline.name, &finding.variant.name) {
                 let told = format!("published: {}", ratio(value));
@@ -90,16 +88,6 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     }
     let title = format!("{} of {}: ratio to {}", first.metric.name, first.workload, baseline.name);
     svg.finish(id, bottom + 44.0, &title, description.trim_end())
-}
-
-/// The style-sheet class of a verdict.
-pub(crate) fn class(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::NotDecided => "undecided",
-        Verdict::Invalid => "invalid",
-    }
 }
 
 /// Published value of `variant` by that of the baseline.
@@ -129,8 +117,7 @@ fn axis(groups: &[&Group], baseline: &str) -> Axis {
     Axis::for_ratios(sure.iter().copied().chain(ends))
 }
 
-fn draw_ratio(svg: &mut Svg, axis: &Axis, ratio: &Estimate, verdict: Verdict, y: f64) {
-    let class = class(verdict);
+fn draw_ratio(svg: &mut Svg, axis: &Axis, ratio: &Estimate, class: &str, y: f64) {
     let centre = x(axis, ratio.centre);
     if let Some(span) = ratio.interval {
         let (lo, hi) = (x(axis, span.lo), x(axis, span.hi));

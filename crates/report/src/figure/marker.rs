@@ -75,7 +75,7 @@ const CROSS: [(f64, f64); 12] = [
 /// The marker as an element of its own, for legends and tables.
 pub(crate) fn inline(index: usize) -> String {
     format!(
-        r#"<svg class="key" viewBox="-7 -7 14 14" aria-hidden="true"><path class="mark {}" d="{}"/></svg>"#,
+        r#"<svg class="plot key" viewBox="-7 -7 14 14" aria-hidden="true"><path class="mark {}" d="{}"/></svg>"#,
         colour(index),
         path(index, (0.0, 0.0), 4.6)
     )

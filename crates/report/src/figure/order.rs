@@ -1,4 +1,6 @@
-//! Values in the order in which the trials were run: drift shows as a slope.
+//! Values in the order in which the trials were run, as they are and as
+//! differences from their variant's centre: there drift shows as a slope, also
+//! where the variants lie far apart.
 
 use crate::figure::axis::Axis;
 use crate::figure::marker;
@@ -82,6 +84,65 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
 fn boots(group: &Group) -> impl Iterator<Item = (&str, &Boot)> {
     let cells = group.cells.iter();
     cells.flat_map(|cell| cell.boots.iter().map(|boot| (cell.variant.as_str(), boot)))
+}
+
+/// Draws the boots of all loads as differences from the centre of their variant
+/// under their load. Empty where no variant has two boots.
+pub(crate) fn draw_drift(report: &Report, groups: &[&Group], id: &str) -> String {
+    let Some(first) = groups.first() else { return String::new() };
+    let mut points: Vec<Deviation<'_>> = Vec::new();
+    for cell in groups.iter().flat_map(|group| &group.cells).filter(|cell| cell.boots.len() > 1) {
+        let Some(estimate) = cell.estimate.filter(|e| e.centre != 0.0) else { continue };
+        points.extend(cell.boots.iter().map(|boot| Deviation {
+            variant: &cell.variant,
+            order: boot.order,
+            percent: (boot.value / estimate.centre - 1.0) * 100.0,
+        }));
+    }
+    points.retain(|point| point.percent.is_finite());
+    points.sort_by_key(|point| point.order);
+    let (Some(lo), Some(hi)) = (points.first(), points.last()) else { return String::new() };
+    let (lo, hi) = (f64::from(lo.order), f64::from(hi.order));
+    let axis = Axis::linear_for(points.iter().map(|point| point.percent).chain([0.0]));
+    let labels: Vec<String> = axis.labels(1.0).iter().map(|label| format!("{label} %")).collect();
+    let left = labels.iter().map(|label| text_width(label)).fold(0.0, f64::max) + 12.0;
+    let x = |order: u32| left + (f64::from(order) - lo + 0.5) / (hi - lo + 1.0) * (RIGHT - left);
+    let height = 150.0;
+    let y = |percent: f64| TOP + (1.0 - axis.position(percent)) * height;
+
+    let mut svg = Svg::new();
+    for (tick, label) in axis.ticks.iter().zip(&labels) {
+        let class = if *tick == 0.0 { "one" } else { "grid" };
+        svg.line(class, (left, y(*tick)), (RIGHT, y(*tick)));
+        svg.text("tick end", (left - 6.0, y(*tick) + 4.0), label);
+    }
+    for point in &points {
+        let index = index_of(report, point.variant);
+        let told = format!("trial {}, {}: {:+.1} %", point.order, point.variant, point.percent);
+        svg.path(
+            &format!("mark {}", marker::colour(index)),
+            &marker::path(index, (x(point.order), y(point.percent)), 4.2),
+            Some(&told),
+        );
+    }
+    let bottom = TOP + height;
+    for tick in Axis::linear(lo, hi, 6).ticks {
+        if tick.fract() == 0.0 && (lo..=hi).contains(&tick) {
+            svg.text("tick middle", (x(tick as u32), bottom + 18.0), &format!("{tick}"));
+        }
+    }
+    let title = "up: off the variant's centre; right: trials in their order";
+    svg.fitted("axis middle", (WIDTH / 2.0, bottom + 38.0), title, WIDTH);
+    let title = format!("Drift of {} of {}", first.metric.name, first.workload);
+    let description = "One mark a boot, in the order of the run: how far it lies from the centre of \
+                       its variant under its load.";
+    svg.finish(id, bottom + 46.0, &title, description)
+}
+
+struct Deviation<'a> {
+    variant: &'a str,
+    order: u32,
+    percent: f64,
 }
 
 struct Panel<'a> {

@@ -85,7 +85,7 @@ impl Svg {
     pub(crate) fn finish(self, id: &str, height: f64, title: &str, description: &str) -> String {
         format!(
             concat!(
-                r#"<svg class="figure" viewBox="0 0 {} {}" role="img" "#,
+                r#"<svg class="plot figure" viewBox="0 0 {} {}" role="img" "#,
                 r#"aria-labelledby="{id}-t {id}-d" xmlns="http://www.w3.org/2000/svg">"#,
                 r#"<title id="{id}-t">{}</title><desc id="{id}-d">{}</desc>{}</svg>"#
             ),

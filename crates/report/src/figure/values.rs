@@ -10,9 +10,9 @@ use crate::{Boot, Cell, Group, Report};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
-const HEADER: f64 = 24.0;
-const ROW: f64 = 54.0;
-const BAND: f64 = 28.0;
+const HEADER: f64 = 30.0;
+const ROW: f64 = 62.0;
+const BAND: f64 = 34.0;
 
 /// Draws `groups`, which have one workload and one metric, load by load.
 pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
@@ -31,7 +31,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     let mut y = 6.0;
     for group in groups {
         if several_loads {
-            svg.text("strong", (0.0, y + 15.0), &format!("host load: {}", group.load));
+            svg.text("strong", (0.0, y + 17.0), &format!("host load: {}", group.load));
             y += HEADER;
         }
         for cell in &group.cells {
@@ -101,17 +101,17 @@ impl Row<'_> {
             .iter()
             .flat_map(|boot| &boot.samples)
             .enumerate()
-            .map(|(i, value)| (x(self.axis, *value), top + 18.0 + 8.0 * marker::jitter(i)))
+            .map(|(i, value)| (x(self.axis, *value), top + 22.0 + 10.0 * marker::jitter(i)))
             .collect();
         svg.dots(&format!("sample {colour}"), &samples);
         for (i, boot) in self.cell.boots.iter().enumerate() {
-            let place = (x(self.axis, boot.value), top + 18.0 + 5.0 * marker::jitter(i));
+            let place = (x(self.axis, boot.value), top + 22.0 + 7.0 * marker::jitter(i));
             let class = if boot.counted { "mark" } else { "mark hollow" };
             let told = self.told(boot);
             let path = marker::path(index, place, 3.4);
             svg.path(&format!("{class} {colour}"), &path, Some(&told));
         }
-        self.draw_interval(svg, top + 6.0);
+        self.draw_interval(svg, top + 6.5);
         if let Some(published) = self.group.published(&self.cell.variant) {
             let place = (x(self.axis, published.value), top + BAND / 2.0);
             let told =

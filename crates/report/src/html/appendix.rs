@@ -1,8 +1,9 @@
 //! What a doubting reader asks next: failures, method, host, command lines,
 //! raw numbers.
 
+use crate::host_picture;
 use crate::html::escape;
-use crate::html::table::Table;
+use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, counted, duration, percent};
 use crate::{Boot, Fact, Report, Role, TrialFailure, Variant};
 
@@ -101,6 +102,17 @@ pub(crate) fn environment(report: &Report) -> String {
     let mut text = String::from("<section>\n<h2>Environment</h2>\n");
     text.push_str(&format!("<p>{}</p>\n", escape(report.environment.sentence())));
     text.push_str(&facts(&report.about));
+    if let Some(host) = &report.host {
+        text.push_str(&format!(
+            "<h3>The host</h3>\n<figure class=\"host\">{}</figure>\n",
+            host_picture::svg(host)
+        ));
+        let warnings: String =
+            host.warnings.iter().map(|w| format!("<li>{}</li>", escape(w))).collect();
+        if !warnings.is_empty() {
+            text.push_str(&format!("<p>What could not be read of it:</p>\n<ul>{warnings}</ul>\n"));
+        }
+    }
     text.push_str("</section>\n");
     text
 }
@@ -193,13 +205,13 @@ pub(crate) fn samples(report: &Report) -> String {
                 let more = boot.samples.len() - LISTED_SAMPLES;
                 samples.push(format!("and {more} more in the CSV file"));
             }
-            table.row(&[
-                escape(variant),
-                boot.order.to_string(),
-                boot.block.to_string(),
-                scale.number(boot.value),
-                if boot.counted { "yes".to_owned() } else { "no".to_owned() },
-                format!("<td class=\"samples\">{}</td>", escape(&samples.join("  "))),
+            table.row(vec![
+                variant.into(),
+                boot.order.to_string().into(),
+                boot.block.to_string().into(),
+                scale.number(boot.value).into(),
+                if boot.counted { "yes" } else { "no" }.into(),
+                Td::Of("samples", escape(&samples.join("  "))),
             ]);
         }
         tables.push_str(&table.finish());

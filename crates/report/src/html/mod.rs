@@ -8,7 +8,6 @@ mod summary;
 mod table;
 
 pub(crate) use escape::{escape, visible};
-pub(crate) use summary::sign;
 
 use crate::Report;
 
@@ -35,6 +34,7 @@ pub fn html(report: &Report) -> String {
         "<main>\n".to_owned(),
         summary::verdicts(report),
         summary::warnings(report),
+        summary::variants(report),
         summary::matrix(report),
         results::sections(report),
         appendix::failures(report),

@@ -1,13 +1,12 @@
 //! The results, workload by workload: figures, numbers, reasons.
 
-use crate::figure::forest::{self, class, published_ratio};
+use crate::figure::forest::{self, published_ratio};
 use crate::figure::values::{index_of, no_value};
 use crate::figure::{marker, order, values};
 use crate::html::escape;
-use crate::html::summary::sign;
-use crate::html::table::Table;
+use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, ratio, ratio_centre, ratio_span};
-use crate::sentence::{boot_statistic, counter_change, word};
+use crate::sentence::{Label, boot_statistic, counter_change, label};
 use crate::{CounterMove, Group, Report, Role};
 
 /// All workloads with all their metrics; loads lie side by side in each.
@@ -59,7 +58,7 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
     let mut figures = vec![(
         "Every value",
         format!(
-            "Black line: {level} interval around the centre of the boots. Marks: one boot each \
+            "Line with ends: {level} interval around the centre of the boots. Marks: one boot each \
              ({statistic}). Dots: single samples."
         ),
         values::draw(report, groups, &format!("{id}v")),
@@ -76,9 +75,15 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
     ));
     figures.push((
         "In the order of the run",
-        "A slope that all variants share is drift of the host; dashed lines part the blocks."
-            .to_owned(),
+        "Lines join the boots of a variant; dashed lines part the blocks.".to_owned(),
         order::draw(report, groups, &format!("{id}o")),
+    ));
+    figures.push((
+        "Drift",
+        "The same boots as differences from their variant's centre. A slope that all share is \
+         drift of the host; blocks keep it out of the ratios."
+            .to_owned(),
+        order::draw_drift(report, groups, &format!("{id}d")),
     ));
     let has_published = groups.iter().any(|group| !group.published.is_empty());
     if has_published {
@@ -95,7 +100,6 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
         }
     }
     text.push_str("</div>\n");
-    text.push_str(&legend(report, groups));
     for group in groups {
         text.push_str(&published(report, group));
         text.push_str(&movers(report, group));
@@ -109,7 +113,10 @@ fn numbers(report: &Report, groups: &[&Group]) -> String {
         &groups[0].metric.unit,
         groups.iter().flat_map(|g| &g.cells).flat_map(|c| &c.boots).map(|boot| boot.value),
     );
-    let caption = format!("Numbers. Intervals: {}.", percent(report.method.level));
+    let level = percent(report.method.level);
+    let baseline = report.baseline().map_or("the baseline", |variant| variant.name.as_str());
+    let caption =
+        format!("Centre of the boots and ratio to {baseline}, each with its {level} interval.");
     let mut table = Table::new("numbers", caption).text("variant");
     if several_loads {
         table = table.text("host load");
@@ -125,64 +132,38 @@ fn numbers(report: &Report, groups: &[&Group]) -> String {
     for group in groups {
         for cell in &group.cells {
             let index = index_of(report, &cell.variant);
-            let mut row = vec![format!("{}{}", marker::inline(index), escape(&cell.variant))];
+            let mut row = vec![Td::Html(marker::inline(index) + &escape(&cell.variant))];
             if several_loads {
-                row.push(escape(&group.load));
+                row.push(group.load.as_str().into());
             }
             let counted = cell.boots.iter().filter(|boot| boot.counted).count();
-            row.push(counted.to_string());
+            row.push(counted.to_string().into());
             match &cell.estimate {
                 Some(estimate) => {
-                    row.push(scale.number(estimate.centre));
-                    row.push(estimate.interval.map_or("none".to_owned(), |s| scale.span(s)));
+                    row.push(scale.number(estimate.centre).into());
+                    row.push(estimate.interval.map_or("none".into(), |s| scale.span(s).into()));
                 }
-                None => row.extend([no_value(report, group, &cell.variant), String::new()]),
+                None => row.extend([no_value(report, group, &cell.variant).into(), "".into()]),
             }
-            let is_baseline = report.baseline().is_some_and(|b| b.name == cell.variant);
+            let role = report.variants.get(index).map_or(Role::Candidate, |v| v.role);
             match &cell.judgement {
                 Some(judgement) => {
                     let ratio = judgement.ratio.as_ref();
-                    row.push(ratio.map(ratio_centre).unwrap_or_default());
-                    row.push(ratio.and_then(ratio_span).unwrap_or_else(|| "none".to_owned()));
-                    row.push(format!(
-                        "<td class=\"{}\"><span aria-hidden=\"true\">{}</span> {}</td>",
-                        class(judgement.verdict),
-                        sign(judgement.verdict),
-                        word(judgement.verdict, &group.metric)
-                    ));
+                    row.push(ratio.map(ratio_centre).unwrap_or_default().into());
+                    row.push(ratio.and_then(ratio_span).map_or("none".into(), Td::from));
+                    let Label { word, sign, class } = label(judgement.verdict, role, &group.metric);
+                    let sign = format!("<span aria-hidden=\"true\">{sign}</span>");
+                    row.push(Td::Of(class, format!("{sign} {word}")));
                 }
-                None if is_baseline => {
-                    row.extend([String::new(), String::new(), "baseline".to_owned()]);
+                None if role == Role::Baseline => {
+                    row.extend(["".into(), "".into(), "baseline".into()]);
                 }
-                None => row.extend([String::new(), String::new(), "not compared".to_owned()]),
+                None => row.extend(["".into(), "".into(), "not compared".into()]),
             }
-            table.row(&row);
+            table.row(row);
         }
     }
     table.finish()
-}
-
-/// Which mark is which variant, and what the variant is.
-fn legend(report: &Report, groups: &[&Group]) -> String {
-    let shown = names(groups.iter().flat_map(|g| &g.cells).map(|cell| cell.variant.as_str()));
-    let items: String = shown
-        .iter()
-        .map(|name| {
-            let variant = report.variants.iter().find(|variant| variant.name == *name);
-            let summary = variant.map(|v| v.summary.as_str()).filter(|s| !s.is_empty());
-            let summary = summary
-                .map(|s| format!(" <span class=\"quiet\">{}</span>", escape(s)))
-                .unwrap_or_default();
-            let role = match variant.map(|variant| variant.role) {
-                Some(Role::Baseline) => " (baseline)",
-                Some(Role::AaArm) => " (A/A: the baseline again)",
-                _ => "",
-            };
-            let key = marker::inline(index_of(report, name));
-            format!("<li>{key}{}{role}{summary}</li>\n", escape(name))
-        })
-        .collect();
-    format!("<ul class=\"legend\" aria-label=\"Variants\">\n{items}</ul>\n")
 }
 
 fn published(report: &Report, group: &Group) -> String {
@@ -191,10 +172,7 @@ fn published(report: &Report, group: &Group) -> String {
         return String::new();
     }
     let scale = Scale::of(group);
-    let caption = format!(
-        "Published beside measured, host load {}. Compare the ratios: the machines differ.",
-        group.load
-    );
+    let caption = format!("Host load {}. Compare the ratios: the machines differ.", group.load);
     let mut table = Table::new("published", caption)
         .text("variant")
         .number("published")
@@ -207,22 +185,21 @@ fn published(report: &Report, group: &Group) -> String {
         let measured = cell.and_then(|c| c.judgement.as_ref()).and_then(|j| j.ratio.as_ref());
         let is_baseline = baseline.name == published.variant;
         let ratio_of = published_ratio(group, &baseline.name, &published.variant);
-        table.row(&[
-            escape(&published.variant),
-            scale.show(published.value),
-            estimate.map(|e| scale.show(e.centre)).unwrap_or_else(|| "none".to_owned()),
-            if is_baseline {
-                "baseline".to_owned()
-            } else {
-                ratio_of.map(ratio).unwrap_or_default()
+        table.row(vec![
+            published.variant.as_str().into(),
+            scale.show(published.value).into(),
+            estimate.map_or("none".into(), |estimate| scale.show(estimate.centre).into()),
+            match ratio_of {
+                _ if is_baseline => "baseline".into(),
+                ratio_of => ratio_of.map(ratio).unwrap_or_default().into(),
             },
             match measured {
-                _ if is_baseline => "baseline".to_owned(),
+                _ if is_baseline => "baseline".into(),
                 Some(ratio) => {
                     let span = ratio_span(ratio).unwrap_or_default();
-                    format!("{}<small>{span}</small>", ratio_centre(ratio))
+                    Td::Html(format!("{}<small>{span}</small>", ratio_centre(ratio)))
                 }
-                None => "none".to_owned(),
+                None => "none".into(),
             },
         ]);
     }
@@ -238,7 +215,7 @@ fn movers(report: &Report, group: &Group) -> String {
     if group.movers.is_empty() {
         return String::new();
     }
-    let mut text = String::from("<h4>Why: the counters that moved most</h4>\n");
+    let mut text = String::from("<h4>Why: the counters that moved most, per run</h4>\n");
     for variant in names(group.movers.iter().map(|moved| moved.variant.as_str())) {
         let caption = format!("{variant} against {}, host load {}", baseline.name, group.load);
         let mut table = Table::new("movers", caption)
@@ -249,12 +226,12 @@ fn movers(report: &Report, group: &Group) -> String {
             .text("what it counts");
         for moved in group.movers.iter().filter(|moved| moved.variant == variant) {
             let CounterMove { counter, unit, baseline_value, variant_value, meaning, .. } = moved;
-            table.row(&[
-                format!("<code>{}</code>", escape(counter)),
-                own_prefix(unit, *baseline_value),
-                own_prefix(unit, *variant_value),
-                counter_change(moved),
-                format!("<td class=\"meaning\">{}</td>", escape(meaning)),
+            table.row(vec![
+                Td::Html(format!("<code>{}</code>", escape(counter))),
+                own_prefix(unit, *baseline_value).into(),
+                own_prefix(unit, *variant_value).into(),
+                counter_change(moved).into(),
+                Td::Of("meaning", escape(meaning)),
             ]);
         }
         text.push_str(&table.finish());

@@ -1,11 +1,11 @@
 //! What a reader sees first: the question, the environment, the verdicts.
 
-use crate::figure::forest::class;
+use crate::figure::marker;
 use crate::html::escape;
-use crate::html::table::Table;
+use crate::html::table::{Table, Td};
 use crate::quantity::{counted, ratio_centre, ratio_span};
-use crate::sentence::{Finding, findings, headline, without_verdict, word};
-use crate::{Group, Report, Role, Verdict};
+use crate::sentence::{Finding, Label, findings, headline, label, without_verdict};
+use crate::{Group, Report, Role};
 
 /// With more verdicts than this the rest is folded away.
 const OPEN_VERDICTS: usize = 8;
@@ -59,42 +59,32 @@ pub(crate) fn verdicts(report: &Report) -> String {
 }
 
 fn verdict(report: &Report, finding: &Finding<'_>) -> String {
-    let verdict = finding.judgement.verdict;
     let place = if report.environment.is_emulated_time() {
         format!(" <span class=\"chip where\">{}</span>", escape(&report.environment.to_string()))
     } else {
         String::new()
     };
+    let notes = match finding.judgement.notes.join(" ") {
+        notes if notes.is_empty() => notes,
+        notes => format!("<p class=\"quiet\">{}</p>", escape(&notes)),
+    };
     format!(
         concat!(
             "<li><span>{}</span><div><p class=\"claim\">{}</p>",
-            "<p>{}{place}</p>{}</div></li>\n"
+            "<p>{}{place}</p>{notes}</div></li>\n"
         ),
-        chip(verdict, finding.group),
+        chip(finding.label()),
         escape(&finding.claim),
         escape(&finding.evidence),
-        finding.notes(|note| format!("<p class=\"quiet\">{}</p>", escape(note))),
         place = place,
+        notes = notes,
     )
 }
 
 /// The verdict's word, with a sign that does not need its colour.
-pub(crate) fn chip(verdict: Verdict, group: &Group) -> String {
-    format!(
-        "<span class=\"chip {}\"><span aria-hidden=\"true\">{}</span> {}</span>",
-        class(verdict),
-        sign(verdict),
-        word(verdict, &group.metric)
-    )
-}
-
-pub(crate) fn sign(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "▲",
-        Verdict::Worse => "▼",
-        Verdict::NotDecided => "?",
-        Verdict::Invalid => "✕",
-    }
+fn chip(label: Label) -> String {
+    let Label { word, sign, class } = label;
+    format!("<span class=\"chip {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</span>")
 }
 
 pub(crate) fn warnings(report: &Report) -> String {
@@ -105,6 +95,32 @@ pub(crate) fn warnings(report: &Report) -> String {
     format!(
         "<section aria-label=\"Warnings\" class=\"banner\"><p><strong>Know this before you read the numbers</strong></p><ul>{items}</ul></section>\n"
     )
+}
+
+/// Which mark is which variant, and what the variant is.
+pub(crate) fn variants(report: &Report) -> String {
+    if report.variants.is_empty() {
+        return String::new();
+    }
+    let items: String = report
+        .variants
+        .iter()
+        .enumerate()
+        .map(|(index, variant)| {
+            let role = match variant.role {
+                Role::Baseline => " (baseline)",
+                Role::AaArm => " (A/A: the baseline again)",
+                Role::Candidate => "",
+            };
+            format!(
+                "<li>{}{}{role} <span class=\"quiet\">{}</span></li>\n",
+                marker::inline(index),
+                escape(&variant.name),
+                escape(&variant.summary)
+            )
+        })
+        .collect();
+    format!("<section>\n<h2>Variants</h2>\n<ul class=\"legend\">\n{items}</ul>\n</section>\n")
 }
 
 /// Variants by loads and workloads, of the primary metrics. Left out where it
@@ -130,26 +146,26 @@ pub(crate) fn matrix(report: &Report) -> String {
         table = table.text(&format!("{}, {}: {}", group.workload, group.load, group.metric.name));
     }
     for variant in report.variants.iter().filter(|variant| variant.role != Role::Baseline) {
-        let mut cells = vec![escape(&variant.name)];
+        let mut cells = vec![Td::from(variant.name.as_str())];
         for group in &groups {
             let judgement = group.cell(&variant.name).and_then(|cell| cell.judgement.as_ref());
             cells.push(match judgement {
-                None => "<td class=\"quiet\">no value</td>".to_owned(),
+                None => Td::Of("quiet", "no value".to_owned()),
                 Some(judgement) => {
                     let ratio = judgement.ratio.as_ref();
-                    let word = word(judgement.verdict, &group.metric);
+                    let Label { word, sign, class } =
+                        label(judgement.verdict, variant.role, &group.metric);
                     let interval = ratio.and_then(ratio_span).map(|span| format!("{span} "));
-                    format!(
-                        "<td class=\"{}\"><strong><span aria-hidden=\"true\">{}</span> {}</strong>{}{word}</td>",
-                        class(judgement.verdict),
-                        sign(judgement.verdict),
+                    let html = format!(
+                        "<strong><span aria-hidden=\"true\">{sign}</span> {}</strong>{}{word}",
                         ratio.map(ratio_centre).unwrap_or_default(),
                         interval.unwrap_or_default(),
-                    )
+                    );
+                    Td::Of(class, html)
                 }
             });
         }
-        table.row(&cells);
+        table.row(cells);
     }
-    format!("<section>\n<h2>All variants at a glance</h2>\n{}</section>\n", table.finish())
+    format!("<section>\n<h2>At a glance</h2>\n{}</section>\n", table.finish())
 }

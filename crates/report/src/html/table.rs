@@ -2,7 +2,27 @@
 
 use crate::html::escape;
 
-/// A table under construction; cells are HTML, captions and heads are text.
+/// A cell. Text is escaped; who writes HTML has escaped what is foreign in it.
+pub(crate) enum Td {
+    Text(String),
+    Html(String),
+    /// HTML in a cell of a style-sheet class.
+    Of(&'static str, String),
+}
+
+impl From<String> for Td {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Td {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A table under construction.
 pub(crate) struct Table {
     class: &'static str,
     caption: String,
@@ -27,17 +47,20 @@ impl Table {
         self
     }
 
-    /// A row; its first cell is its head. A cell that starts with `<td` is
-    /// taken as it is.
-    pub(crate) fn row(&mut self, cells: &[String]) {
+    /// A row; its first cell is its head.
+    pub(crate) fn row(&mut self, cells: Vec<Td>) {
         let mut row = String::from("<tr>");
-        for (i, (cell, (_, number))) in cells.iter().zip(&self.heads).enumerate() {
-            let class = if *number { " class=\"number\"" } else { "" };
-            match i {
-                0 => row.push_str(&format!("<th scope=\"row\" class=\"name\">{cell}</th>")),
-                _ if cell.starts_with("<td") => row.push_str(cell),
-                _ => row.push_str(&format!("<td{class}>{cell}</td>")),
-            }
+        for (i, (cell, (_, number))) in cells.into_iter().zip(&self.heads).enumerate() {
+            let (class, html) = match cell {
+                Td::Text(text) => (if *number { "number" } else { "" }, escape(&text)),
+                Td::Html(html) => (if *number { "number" } else { "" }, html),
+                Td::Of(class, html) => (class, html),
+            };
+            row.push_str(&match (i, class) {
+                (0, _) => format!("<th scope=\"row\" class=\"name\">{html}</th>"),
+                (_, "") => format!("<td>{html}</td>"),
+                _ => format!("<td class=\"{class}\">{html}</td>"),
+            });
         }
         row.push_str("</tr>\n");
         self.rows.push(row);
@@ -59,7 +82,7 @@ impl Table {
         format!(
             concat!(
                 "<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\">",
-                "<table class=\"{class}\">\n<caption>{caption}</caption>\n",
+                "<table class=\"{class}\">\n<caption><span>{caption}</span></caption>\n",
                 "<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
             ),
             caption = caption,

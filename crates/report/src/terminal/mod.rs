@@ -2,12 +2,13 @@
 
 mod layout;
 
-use crate::figure::forest::{class, published_ratio};
+use crate::figure::forest::published_ratio;
 use crate::figure::values::no_value;
-use crate::html::sign;
 use crate::quantity::{Scale, counted, own_prefix, ratio, ratio_centre, ratio_estimate};
-use crate::sentence::{Finding, counter_change, headline, under_load, without_verdict, word};
-use crate::{Cell, Group, Judgement, Report, Role, TrialFailure};
+use crate::sentence::{
+    Finding, Label, counter_change, headline, label, under_load, without_verdict,
+};
+use crate::{Cell, Group, Report, Role, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
 
 /// How text for a terminal may look.
@@ -67,8 +68,8 @@ impl Paint {
         }
     }
 
-    fn of(judgement: &Judgement) -> Self {
-        match class(judgement.verdict) {
+    fn of(label: Label) -> Self {
+        match label.class {
             "better" => Self::Better,
             "worse" => Self::Worse,
             "invalid" => Self::Alarm,
@@ -158,14 +159,10 @@ fn verdicts(report: &Report, out: &mut Out) {
 const CHIP: usize = 15;
 
 fn verdict(report: &Report, finding: &Finding<'_>, out: &mut Out) {
-    let judgement = finding.judgement;
-    let word = word(judgement.verdict, &finding.group.metric);
-    let chip = format!("{} {word}", sign(judgement.verdict));
-    let paint = Some(Paint::of(judgement));
-    let mut text = finding.sentence();
-    if report.environment.is_emulated_time() {
-        text.push_str(&format!(" ({})", report.environment));
-    }
+    let label = finding.label();
+    let chip = format!("{} {}", label.sign, label.word);
+    let paint = Some(Paint::of(label));
+    let text = finding.sentence(report.environment);
     let indent = " ".repeat(CHIP);
     for (i, line) in wrap(&text, out.width - CHIP).into_iter().enumerate() {
         let margin = if i == 0 {
@@ -211,13 +208,15 @@ fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Ve
         },
         None => no_value(report, group, &cell.variant),
     };
-    let role = report.variants.iter().find(|v| v.name == cell.variant).map(|v| v.role);
+    let variant = report.variants.iter().find(|variant| variant.name == cell.variant);
+    let role = variant.map_or(Role::Candidate, |variant| variant.role);
     let (ratio, verdict) = match &cell.judgement {
-        Some(judgement) => (
-            judgement.ratio.as_ref().map(ratio_estimate).unwrap_or_default(),
-            format!("{} {}", sign(judgement.verdict), word(judgement.verdict, &group.metric)),
-        ),
-        None if role == Some(Role::Baseline) => (String::new(), "baseline".to_owned()),
+        Some(judgement) => {
+            let label = label(judgement.verdict, role, &group.metric);
+            let ratio = judgement.ratio.as_ref().map(ratio_estimate).unwrap_or_default();
+            (ratio, format!("{} {}", label.sign, label.word))
+        }
+        None if role == Role::Baseline => (String::new(), "baseline".to_owned()),
         None => (String::new(), "not compared".to_owned()),
     };
     vec![cell.variant.clone(), counted.to_string(), value, ratio, verdict]

@@ -1,0 +1,347 @@
+//! Whole reports, all made up: what they say, and that nothing breaks out.
+
+#[path = "../examples/sample_report/made_up.rs"]
+mod made_up;
+
+use expect_test::expect;
+use record::Environment;
+use report::{Report, Role, Style, html, terminal};
+use unicode_width::UnicodeWidthStr;
+
+fn all() -> Vec<(&'static str, Report)> {
+    let mut one = made_up::poor();
+    one.variants.truncate(1);
+    one.groups[0].cells.truncate(1);
+    one.failures.clear();
+    vec![
+        ("two loads", made_up::two_loads()),
+        ("many", made_up::many()),
+        ("poor", made_up::poor()),
+        ("one variant", one),
+        ("not begun", made_up::empty("new", "A study that has not begun")),
+    ]
+}
+
+fn text_of(report: &Report) -> String {
+    terminal(report, 80, Style { colour: false })
+}
+
+fn parse(page: &str) -> roxmltree::Document<'_> {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    roxmltree::Document::parse_with_options(page, options).unwrap()
+}
+
+#[test]
+fn the_terminal_says_the_verdict_first() {
+    let mut report = made_up::two_loads();
+    report.groups.truncate(1);
+    report.groups[0].movers.truncate(2);
+    expect![[r#"
+        Does a second vCPU help hackbench?
+        Compare a VM with 1, 2 and 4 vCPUs, on an idle host and while others use half of
+        it.
+        Study smp, 5 blocks done.
+        Emulated (QEMU TCG): times are emulated time and say nothing about the speed of
+        real hardware.
+        No guest booted under /dev/kvm within 20 s, so QEMU emulates.
+        Warning: The host's own hypervisor took 0.4 s from it during block 3 (steal):
+        trials 31 to 38.
+
+        ▲ faster       2-vcpu is faster than 1-vcpu at hackbench on an idle host: time
+                       ×0.53 [0.50, 0.56] (95 %, 5 blocks), emulated (TCG).
+        ▲ faster       4-vcpu is faster than 1-vcpu at hackbench on an idle host: time
+                       ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
+        = A/A passed   A/A check passed: 1-vcpu-again, the same as 1-vcpu, shows no
+                       difference at hackbench on an idle host: time ×0.99 [0.97, 1.02]
+                       (95 %, 5 blocks), emulated (TCG).
+
+        hackbench, idle host: time (s, lower is better)
+          variant       boots  time                  ratio               verdict
+          1-vcpu            5  1.240 [1.206, 1.274]                      baseline
+          2-vcpu            5  0.657 [0.633, 0.682]  ×0.53 [0.50, 0.56]  ▲ faster
+          4-vcpu            5  0.609 [0.597, 0.622]  ×0.49 [0.48, 0.50]  ▲ faster
+          1-vcpu-again      5  1.231 [1.223, 1.238]  ×0.99 [0.97, 1.02]  = A/A passed
+
+        Published beside measured (compare the ratios: the machines differ)
+          variant  published  measured  published ratio  measured ratio
+          1-vcpu     1.300 s   1.240 s
+          2-vcpu     0.620 s   0.657 s            ×0.48           ×0.53
+          Source: made-up numbers, Table 1 (1 and 2 vCPUs)
+
+        Why: what moved most from 1-vcpu to 2-vcpu, per run
+          counter                    from       to  change  what it counts
+          guest.ipi_reschedule         12  48.21 k   ×4018  Rescheduling IPIs in the
+                                                            guest
+          guest.context_switches  312.0 k  187.0 k   ×0.60  Context switches in the
+                                                            guest
+
+        1 trial failed
+        ✕ 4-vcpu at cyclictest under host load half, block 2: guest panicked
+          the console said: Kernel panic - not syncing: VFS: Unable to mount root fs
+          console: results/blobs/0f3a
+
+        samples: results/samples.csv
+        journal: results/journal
+    "#]]
+    .assert_eq(&text_of(&report));
+}
+
+#[test]
+fn failed_cells_and_single_blocks_are_said_plainly() {
+    expect![[r#"
+        first-try
+        Study first-try, 1 block done.
+        Emulated (QEMU TCG): times are emulated time and say nothing about the speed of
+        real hardware.
+        No guest booted under /dev/kvm within 20 s, so QEMU emulates.
+
+        ! not valid    Not valid: b against a at sysbench-cpu on an idle host:
+                       events-per-s ×0.91 (1 block: too few for an interval, so chance
+                       is not excluded), emulated (TCG). Only 1 block in which both were
+                       measured, an interval needs 2.
+        ! not valid    Not valid: never-boots against a at sysbench-cpu on an idle host:
+                       no complete block yet, emulated (TCG). No boot of never-boots
+                       brought a value.
+
+        sysbench-cpu, idle host: events-per-s (/s, higher is better)
+          variant      boots  events-per-s        ratio  verdict
+          a                1  434.3                      baseline
+          b                1  396.8               ×0.91  ! not valid
+          never-boots      0  no value, 1 failed         ! not valid
+
+        1 trial failed
+        ✕ never-boots at sysbench-cpu on an idle host, block 0: guest panicked
+          the console said: Kernel panic - not syncing: VFS: Unable to mount root fs
+          console: results/blobs/0f3a
+
+        samples: results/samples.csv
+        journal: results/journal
+    "#]]
+    .assert_eq(&text_of(&made_up::poor()));
+}
+
+#[test]
+fn a_single_variant_and_an_empty_study_have_no_verdict() {
+    let reports = all();
+    expect![[r#"
+        first-try
+        Study first-try, 1 block done.
+        Emulated (QEMU TCG): times are emulated time and say nothing about the speed of
+        real hardware.
+        No guest booted under /dev/kvm within 20 s, so QEMU emulates.
+
+        a at sysbench-cpu on an idle host: events-per-s 434.3 /s (1 boot).
+        There is one variant: nothing to compare it with.
+
+        sysbench-cpu, idle host: events-per-s (/s, higher is better)
+          variant  boots  events-per-s  ratio  verdict
+          a            1  434.3                baseline
+
+        samples: results/samples.csv
+        journal: results/journal
+    "#]]
+    .assert_eq(&text_of(&reports[3].1));
+    expect![[r#"
+        A study that has not begun
+        Study new, 5 blocks done.
+        Emulated (QEMU TCG): times are emulated time and say nothing about the speed of
+        real hardware.
+        No guest booted under /dev/kvm within 20 s, so QEMU emulates.
+
+        No trial has ended yet: there is nothing to show.
+
+        samples: results/samples.csv
+        journal: results/journal
+    "#]]
+    .assert_eq(&text_of(&reports[4].1));
+}
+
+#[test]
+fn an_aa_arm_that_differs_is_a_failed_check() {
+    let mut report = made_up::two_loads();
+    report.variants[1].role = Role::AaArm;
+    report.groups.truncate(1);
+    let text = text_of(&report);
+    assert!(text.contains("! A/A failed   A/A check failed: 2-vcpu, the same as 1-vcpu"), "{text}");
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for (name, report) in all() {
+        for width in [40, 60, 80, 120, 200] {
+            for line in terminal(&report, width, Style { colour: false }).lines() {
+                assert!(line.width() <= width, "{name} at {width}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn colour_adds_escape_sequences_and_nothing_else() {
+    for (_, report) in all() {
+        let plain = text_of(&report);
+        assert!(!plain.contains('\u{1b}'));
+        let coloured = terminal(&report, 80, Style { colour: true });
+        let mut stripped = String::new();
+        for (i, part) in coloured.split("\u{1b}[").enumerate() {
+            stripped.push_str(if i == 0 { part } else { part.split_once('m').unwrap().1 });
+        }
+        assert_eq!(stripped, plain);
+    }
+}
+
+#[test]
+fn pages_are_well_formed_and_load_nothing() {
+    for (name, report) in all() {
+        let page = html(&report);
+        let document = parse(&page);
+        let mut ids = Vec::new();
+        for node in document.descendants().filter(roxmltree::Node::is_element) {
+            let tag = node.tag_name().name();
+            assert!(
+                !["script", "link", "img", "iframe", "object"].contains(&tag),
+                "{name}: <{tag}>"
+            );
+            for attribute in node.attributes() {
+                let about = format!("{name}: {}={:?}", attribute.name(), attribute.value());
+                assert!(!["src", "href"].contains(&attribute.name()), "{about}");
+                assert!(!attribute.name().starts_with("on"), "{about}");
+                assert!(!attribute.value().contains("NaN"), "{about}");
+                assert!(!attribute.value().contains("inf"), "{about}");
+                if attribute.name() == "id" {
+                    ids.push(attribute.value().to_owned());
+                }
+            }
+        }
+        assert!(!page.contains("url(") && !page.contains("@import"), "{name}");
+        assert!(!page.contains(">NaN") && !page.contains("NaN<"), "{name}");
+        ids.sort();
+        let count = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "{name}: an id stands twice");
+    }
+}
+
+#[test]
+fn every_boot_and_sample_is_in_the_figures() {
+    let report = made_up::two_loads();
+    let page = html(&report);
+    let document = parse(&page);
+    let figure = document
+        .descendants()
+        .find(|node| {
+            node.has_tag_name(("http://www.w3.org/2000/svg", "svg"))
+                && node.attribute("class") == Some("plot figure")
+        })
+        .unwrap();
+    let paths = || figure.descendants().filter(|node| node.tag_name().name() == "path");
+    let told = paths().filter(|node| {
+        node.children().any(|title| title.text().is_some_and(|text| text.contains("trial ")))
+    });
+    let groups = || report.groups.iter().filter(|group| group.workload == "hackbench");
+    let boots: Vec<_> =
+        groups().flat_map(|group| &group.cells).flat_map(|cell| &cell.boots).collect();
+    assert_eq!(told.count(), boots.len());
+    let dots: usize = paths()
+        .filter(|node| node.attribute("class").unwrap_or("").starts_with("sample"))
+        .map(|node| node.attribute("d").unwrap_or("").matches('M').count())
+        .sum();
+    assert_eq!(dots, boots.iter().map(|boot| boot.samples.len()).sum::<usize>());
+}
+
+#[test]
+fn emulation_is_said_at_the_top_and_beside_every_verdict() {
+    let mut report = made_up::two_loads();
+    let page = html(&report);
+    let banner = page.find(Environment::Tcg.sentence()).unwrap();
+    assert!(banner < page.find("class=\"verdicts\"").unwrap());
+    let verdicts = page.matches("class=\"claim\"").count();
+    assert_eq!(page.matches("chip where").count(), verdicts);
+
+    report.environment = Environment::Kvm;
+    assert!(!html(&report).contains("emulated (TCG)</span>"));
+}
+
+#[test]
+fn hostile_text_stays_text_wherever_it_stands() {
+    let hostile = "<b onload=x>&\"'</b>\u{1b}[31m\u{0}";
+    let shown = "<b onload=x>&\"'</b>␛[31m␀";
+    let mut report = made_up::two_loads();
+    let json = report.to_json();
+    // Every text of the report, whatever its field, becomes hostile.
+    let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    poison(&mut value, "", hostile);
+    report = serde_json::from_value(value).unwrap();
+    let page = html(&report);
+    let document = parse(&page);
+    assert!(document.descendants().all(|node| node.tag_name().name() != "b"));
+    assert!(document.descendants().filter_map(|node| node.text()).any(|text| text.contains(shown)));
+    assert!(!text_of(&report).contains('\u{1b}'));
+}
+
+/// Replaces every free text by `hostile`; words of enums, numbers and formats
+/// stay.
+fn poison(value: &mut serde_json::Value, key: &str, hostile: &str) {
+    const WORDS: [&str; 8] =
+        ["environment", "role", "verdict", "better", "kind", "format", "virtualised", "version"];
+    match value {
+        serde_json::Value::String(text) if !WORDS.contains(&key) => hostile.clone_into(text),
+        serde_json::Value::Array(items) => {
+            items.iter_mut().for_each(|item| poison(item, key, hostile));
+        }
+        serde_json::Value::Object(fields) if key != "host" => {
+            fields.iter_mut().for_each(|(key, field)| poison(field, key, hostile));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_report_survives_its_json() {
+    for (name, report) in all() {
+        let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+        assert!(back == report, "{name}");
+    }
+}
+
+#[test]
+fn command_lines_mark_what_differs_from_the_baseline() {
+    let page = html(&made_up::two_loads());
+    let document = parse(&page);
+    let added: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.attribute("class") == Some("added"))
+        .filter_map(|node| node.text())
+        .collect();
+    assert_eq!(
+        added,
+        ["+ -smp 2,sockets=1,cores=2,threads=1", "+ -smp 4,sockets=1,cores=4,threads=1"]
+    );
+}
+
+#[test]
+fn the_page_says_how_it_was_measured() {
+    let page = html(&made_up::two_loads());
+    let start = page.find("<h2>How it was measured</h2>").unwrap();
+    let end = start + page[start..].find("</section>").unwrap();
+    expect![[r#"
+        <h2>How it was measured</h2>
+        <p>Every value is a fresh boot of a real virtual machine. A block boots every variant once for each workload, in random order (seed 20260102), inside one level of host load; 5 of 5 planned blocks were completed for each load.</p>
+        <p>The samples of a boot become one number; variants are compared inside a block, where they met the same host. The verdict is Student&#39;s t on the logarithms of the ratios, one a block. All intervals are at 95 %.</p>
+        <p>An A/A arm ran along: 1-vcpu-again is the baseline under a second name, and a difference found there is a false alarm.</p>
+        <p>The study ended: all planned blocks are done.</p>
+        <p>It took 12 min 34 s.</p>
+        <dl>
+        <dt>host load idle</dt><dd>nothing else runs</dd>
+        <dt>host load half</dt><dd>stress-ng on half of the pCPUs, anywhere</dd>
+        </dl>
+    "#]].assert_eq(&page[start..end]);
+}
+
+#[test]
+fn a_verdict_in_html_has_word_sentence_interval_and_place() {
+    let page = html(&made_up::two_loads());
+    let start = page.find("<li><span>").unwrap();
+    let end = start + page[start..].find("</li>").unwrap();
+    expect![[r#"<li><span><span class="chip better"><span aria-hidden="true">▲</span> faster</span></span><div><p class="claim">2-vcpu is faster than 1-vcpu at hackbench on an idle host</p><p>time ×0.53 [0.50, 0.56] (95 %, 5 blocks) <span class="chip where">emulated (TCG)</span></p></div>"#]].assert_eq(&page[start..end]);
+}
