@@ -10,5 +10,10 @@
 
 mod cancel;
 pub mod image;
+pub mod qemu;
+mod vm;
 
 pub use cancel::{Cancel, Cancelled};
+pub use vm::{
+    DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm,
+};

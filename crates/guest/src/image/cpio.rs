@@ -79,6 +79,6 @@ mod tests {
             00000000000000000000000000000000\
             0000000500000000";
         assert!(text.starts_with(&format!("{header}init\0\0hello\0\0\0070701")), "{text:?}");
-        assert!(text.contains("TRAILER!!!\0") && text.len() % 4 == 0);
+        assert!(text.contains("TRAILER!!!\0") && text.len().is_multiple_of(4));
     }
 }

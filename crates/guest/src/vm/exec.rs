@@ -1,0 +1,376 @@
+//! Commands in the guest.
+//!
+//! **No polling while a benchmark runs.** The agent's own protocol only offers
+//! to ask `guest-exec-status` again and again, and every such question takes
+//! the guest's time from what is measured. Instead the command inherits a FIFO
+//! that the guest's first process reads: the read ends when the command and
+//! all its children are gone, and that process then writes a line to a second
+//! virtio-serial port. Until then host and guest agent sleep; exit status,
+//! signal and output are still the agent's own.
+//!
+//! Guests without that service (users' own images) are asked with pauses of a
+//! tenth of the time that the command runs already, 10 ms to 1 s; the same
+//! happens from the moment on at which a process of an earlier command still
+//! holds the FIFO. A question every 5 s is asked in any case, to see whether
+//! the guest still lives.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::Vm;
+use super::channel::Line;
+use super::failure::GuestFailure;
+use super::protocol::{self, AgentAnswer, ExecStatus};
+use crate::Cancel;
+
+/// How much of stdout, and of stderr, is kept if nobody says otherwise: well
+/// above what benchmarks print, and little enough to hold in memory twice.
+pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 8 << 20;
+
+/// The agent keeps no more than this of an output.
+/// Source: QEMU `qga/commands.c`, `GUEST_EXEC_MAX_OUTPUT`.
+const AGENT_MAX_OUTPUT_BYTES: usize = 16 << 20;
+
+/// How long the agent may take for one answer. It is an ordinary process of
+/// the guest, which a benchmark with real-time priority keeps waiting, and
+/// hosts may be overcommitted.
+const AGENT_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a killed command may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Between two questions, where the guest tells the end by itself.
+const PAUSE_WITH_SIGNAL: Duration = Duration::from_secs(5);
+/// Shortest and longest pause where it does not.
+const PAUSE_SHORTEST: Duration = Duration::from_millis(10);
+const PAUSE_LONGEST: Duration = Duration::from_secs(1);
+/// First pause after the guest said that the command ended, and the agent did
+/// not know yet.
+const PAUSE_AFTER_SIGNAL: Duration = Duration::from_millis(1);
+
+/// Starts a command in a session of its own, so that it can be killed with all
+/// its children, and lets it hold the FIFO if there is one.
+const LAUNCHER: &str = "cd /tmp\n\
+    if [ -p /run/vmlab/done ]; then exec setsid \"$@\" 9>/run/vmlab/done; fi\n\
+    exec setsid \"$@\"";
+
+/// What every command finds in its environment; its own entries come after.
+const ENVIRONMENT: [&str; 3] =
+    ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C"];
+
+/// A command to run in the guest, as root, in `/tmp`, in a session of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestCommand {
+    /// The program (looked up in the usual folders) and its arguments.
+    pub argv: Vec<String>,
+    /// Environment beside PATH, HOME and `LC_ALL=C`.
+    pub env: Vec<(String, String)>,
+    /// What it reads from stdin; nothing if `None`.
+    pub stdin: Option<Vec<u8>>,
+    /// When it is killed, with all its children.
+    pub limit: Duration,
+    /// How many bytes of stdout, and of stderr, are kept; at most 16 MiB.
+    pub max_output_bytes: usize,
+}
+
+impl GuestCommand {
+    /// A command with no extra environment and no stdin.
+    pub fn new<T: Into<String>>(argv: impl IntoIterator<Item = T>, limit: Duration) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            stdin: None,
+            limit,
+            max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+        }
+    }
+
+    fn program(&self) -> String {
+        self.argv.first().cloned().unwrap_or_default()
+    }
+}
+
+/// How a command in the guest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecStatusCode {
+    /// By itself, with this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+}
+
+/// What a command in the guest brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: Vec<u8>,
+    /// How it ended.
+    pub status: ExecStatusCode,
+    /// From the request to the news of its end, as the host saw it.
+    pub wall: Duration,
+}
+
+impl ExecOutput {
+    /// True if it ended by itself with status 0.
+    #[must_use]
+    pub fn success(&self) -> bool {
+        self.status == ExecStatusCode::Exited(0)
+    }
+
+    /// stdout as text; what is not UTF-8 is replaced.
+    #[must_use]
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// stderr as text; what is not UTF-8 is replaced.
+    #[must_use]
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// What is known of a command's end.
+enum End {
+    /// It runs.
+    NotYet,
+    /// It ended, and its output is too large.
+    TooLarge,
+    /// It ended.
+    Output(ExecOutput),
+}
+
+impl Vm {
+    /// Runs a command in the guest to its end.
+    ///
+    /// # Errors
+    /// Besides the failures of the VM itself: [`GuestFailure::TimeLimit`],
+    /// [`GuestFailure::OutputTooLarge`], [`GuestFailure::ProgramMissing`],
+    /// [`GuestFailure::Agent`], after which the VM can be used again; and
+    /// [`GuestFailure::Cancelled`], after which it should be shut down.
+    ///
+    /// Source: QEMU guest agent protocol, `guest-exec`, `guest-exec-status`.
+    pub fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, GuestFailure> {
+        let started = Instant::now();
+        let kept = command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES);
+        // Two outputs in base64, and room for the rest of the answer.
+        self.agent.set_limit(2 * (kept.div_ceil(3) * 4) + 4096);
+        while self.done.next_line().is_some() {}
+        let pid = self.begin(command, cancel)?;
+
+        let limit_at = started + command.limit;
+        let mut pause = if self.tells_ends { PAUSE_WITH_SIGNAL } else { PAUSE_SHORTEST };
+        loop {
+            let told = self.wait_told(limit_at.min(Instant::now() + pause), cancel)?;
+            let told_at = Instant::now();
+            match self.ask(pid, command, cancel)? {
+                End::NotYet => {}
+                End::TooLarge => return Err(too_large(command)),
+                End::Output(mut output) => {
+                    let asked_in_vain = pause < PAUSE_WITH_SIGNAL;
+                    if self.tells_ends && !told && !asked_in_vain {
+                        // Somebody else holds the FIFO: nobody will tell.
+                        self.tells_ends = false;
+                    }
+                    output.wall = if told { told_at } else { Instant::now() } - started;
+                    return finish(command, output);
+                }
+            }
+            let now = Instant::now();
+            if now >= limit_at {
+                return Err(self.stop(pid, command, cancel));
+            }
+            pause = if told {
+                PAUSE_AFTER_SIGNAL
+            } else if self.tells_ends {
+                (pause * 2).min(PAUSE_WITH_SIGNAL)
+            } else {
+                ((now - started) / 10).clamp(PAUSE_SHORTEST, PAUSE_LONGEST)
+            };
+        }
+    }
+
+    fn begin(&mut self, command: &GuestCommand, cancel: &Cancel) -> Result<u64, GuestFailure> {
+        let mut arguments = vec!["-c".to_owned(), LAUNCHER.to_owned(), "vmlab".to_owned()];
+        arguments.extend(command.argv.iter().cloned());
+        let environment: Vec<String> = ENVIRONMENT
+            .iter()
+            .map(|entry| (*entry).to_owned())
+            .chain(command.env.iter().map(|(name, value)| format!("{name}={value}")))
+            .collect();
+        let input = command.stdin.as_ref().map(|input| BASE64.encode(input));
+        self.guest_exec(&arguments, &environment, input, cancel)
+    }
+
+    fn guest_exec(
+        &mut self,
+        arguments: &[String],
+        environment: &[String],
+        input: Option<String>,
+        cancel: &Cancel,
+    ) -> Result<u64, GuestFailure> {
+        #[derive(serde::Deserialize)]
+        struct Started {
+            pid: u64,
+        }
+        let arguments = protocol::exec_arguments("/bin/sh", arguments, environment, input);
+        let line = self.ask_agent("guest-exec", Some(arguments), cancel)?;
+        let Line::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
+        let started: Started = answer("guest-exec", &line)?;
+        Ok(started.pid)
+    }
+
+    /// Asks once how the command is.
+    fn ask(
+        &mut self,
+        pid: u64,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<End, GuestFailure> {
+        const NAME: &str = "guest-exec-status";
+        let arguments = serde_json::json!({ "pid": pid });
+        let Line::Text(line) = self.ask_agent(NAME, Some(arguments), cancel)? else {
+            return Ok(End::TooLarge);
+        };
+        let status: ExecStatus<'_> = answer(NAME, &line)?;
+        if !status.exited {
+            return Ok(End::NotYet);
+        }
+        let decode = |data: &Option<std::borrow::Cow<'_, str>>| {
+            BASE64
+                .decode(data.as_deref().unwrap_or_default())
+                .map_err(|_| not_understood(NAME, &line))
+        };
+        let (stdout, stderr) = (decode(&status.out_data)?, decode(&status.err_data)?);
+        let most = command.max_output_bytes;
+        if status.out_truncated
+            || status.err_truncated
+            || stdout.len() > most
+            || stderr.len() > most
+        {
+            return Ok(End::TooLarge);
+        }
+        let code = match (status.signal, status.exit_code) {
+            (Some(signal), _) => ExecStatusCode::Signalled(signal),
+            (None, Some(code)) => ExecStatusCode::Exited(code),
+            (None, None) => return Err(not_understood(NAME, &line)),
+        };
+        Ok(End::Output(ExecOutput { stdout, stderr, status: code, wall: Duration::ZERO }))
+    }
+
+    /// Kills a command that ran out of its time, and says how that went.
+    fn stop(&mut self, pid: u64, command: &GuestCommand, cancel: &Cancel) -> GuestFailure {
+        let kill = ["-c", "kill -KILL -- \"-$1\"", "vmlab", &pid.to_string()].map(str::to_owned);
+        let environment = ENVIRONMENT.map(str::to_owned);
+        if let Err(failure) = self.guest_exec(&kill, &environment, None, cancel) {
+            return failure;
+        }
+        let gone_by = Instant::now() + KILL_LIMIT;
+        let mut pause = PAUSE_SHORTEST;
+        let output = loop {
+            match self.ask(pid, command, cancel) {
+                Err(failure) => return failure,
+                Ok(End::TooLarge) => return too_large(command),
+                Ok(End::Output(output)) => {
+                    break Some(ExecOutput { wall: command.limit, ..output });
+                }
+                Ok(End::NotYet) if Instant::now() >= gone_by => break None,
+                Ok(End::NotYet) => {}
+            }
+            if let Err(failure) = self.wait_told(Instant::now() + pause, cancel) {
+                return failure;
+            }
+            pause *= 2;
+        };
+        GuestFailure::TimeLimit {
+            program: command.program(),
+            limit: command.limit,
+            output: Box::new(output),
+        }
+    }
+
+    /// Waits until the guest says that a command ended; false after `until`.
+    fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure> {
+        loop {
+            if self.done.next_line().is_some() {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+
+    /// One request to the agent, and the line that answers it.
+    pub(super) fn ask_agent(
+        &mut self,
+        command: &str,
+        arguments: Option<serde_json::Value>,
+        cancel: &Cancel,
+    ) -> Result<Line, GuestFailure> {
+        self.agent.send(&protocol::request(command, arguments, None));
+        let until = Instant::now() + AGENT_LIMIT;
+        loop {
+            if let Some(line) = self.agent.next_line() {
+                return Ok(line);
+            }
+            if Instant::now() >= until {
+                let hung = GuestFailure::Hung { command: command.to_owned(), limit: AGENT_LIMIT };
+                return Err(self.end_with(hung));
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+}
+
+fn too_large(command: &GuestCommand) -> GuestFailure {
+    GuestFailure::OutputTooLarge {
+        program: command.program(),
+        limit_bytes: command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES),
+    }
+}
+
+/// A program that is not there is the launcher's failure, not the command's.
+fn finish(command: &GuestCommand, output: ExecOutput) -> Result<ExecOutput, GuestFailure> {
+    if output.status == ExecStatusCode::Exited(127) {
+        let text = output.stderr_text();
+        // busybox's and util-linux's setsid.
+        let missing = ["can't execute", "failed to execute"]
+            .iter()
+            .any(|said| text.contains(said) && text.starts_with("setsid:"));
+        if missing {
+            return Err(GuestFailure::ProgramMissing { program: command.program() });
+        }
+    }
+    Ok(output)
+}
+
+/// The value of an agent's answer.
+fn answer<'a, T: serde::Deserialize<'a>>(command: &str, line: &'a [u8]) -> Result<T, GuestFailure> {
+    let answer: AgentAnswer<T> =
+        serde_json::from_slice(line).map_err(|_| not_understood(command, line))?;
+    match (answer.value, answer.error) {
+        (Some(value), _) => Ok(value),
+        (None, Some(error)) => {
+            Err(GuestFailure::Agent { command: command.to_owned(), detail: error.desc })
+        }
+        (None, None) => Err(not_understood(command, line)),
+    }
+}
+
+fn not_understood(command: &str, line: &[u8]) -> GuestFailure {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+    GuestFailure::Agent {
+        command: command.to_owned(),
+        detail: format!("its answer was not understood: {shown}"),
+    }
+}

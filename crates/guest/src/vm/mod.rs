@@ -1,0 +1,418 @@
+//! One VM from its start to its end.
+//!
+//! vmlab listens, QEMU connects: there is no moment at which a socket is not
+//! there yet, and nothing is tried again after a pause. One `poll` waits for
+//! QMP, the guest agent, the port on which the guest tells a command's end, and
+//! QEMU's own end (a pidfd), so that whatever happens is seen at once. The
+//! only thread beside the caller's reads what QEMU prints.
+
+mod channel;
+mod console;
+mod exec;
+mod failure;
+mod process;
+mod protocol;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::{Value, json};
+use vmconfig::qemu::Channels;
+
+use crate::Cancel;
+use crate::cancel::CANCEL_CHECK;
+use channel::{Channel, Line};
+use console::Console;
+use process::Process;
+use protocol::{QmpMessage, QmpRefusal};
+
+pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand};
+pub use failure::GuestFailure;
+
+/// How long QEMU may take until its monitor answers: it sets up the guest's
+/// memory first, and preallocating hundreds of GiB takes its time.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long one request to the monitor may take.
+const QMP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long QEMU may take to quit before it is killed.
+const QUIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Longest line of the monitor: counters of some thousand vCPUs.
+const QMP_LINE_BYTES: usize = 32 << 20;
+
+/// Longest line of the agent before a command is run.
+const AGENT_LINE_BYTES: usize = 1 << 20;
+
+/// The identity of the first request to the agent, by which its answer is told
+/// from what an agent may still have to say to somebody before us.
+const SYNC_ID: u64 = 0x766d_6c61;
+
+/// What is needed to start a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// QEMU's program.
+    pub qemu: PathBuf,
+    /// Its arguments, as `vmconfig::qemu::emit` makes them for `channels`.
+    pub args: Vec<String>,
+    /// Where vmlab and QEMU meet. The folder exists; the sockets' paths are
+    /// shorter than 108 bytes.
+    pub channels: Channels,
+    /// Environment beside vmlab's own: the owner's mark.
+    pub env: Vec<(String, String)>,
+}
+
+/// A running VM. QEMU is killed when it is dropped.
+#[derive(Debug)]
+pub struct Vm {
+    process: Process,
+    qmp: Channel,
+    agent: Channel,
+    done: Channel,
+    console: Console,
+    started: Instant,
+    vcpu_tids: Vec<u32>,
+    /// The guest tells when a command ended.
+    tells_ends: bool,
+    /// The agent has answered.
+    ready: bool,
+    /// The answer to the request under way.
+    qmp_answer: Option<(u64, Result<Value, QmpRefusal>)>,
+    qmp_id: u64,
+    /// Why QEMU said that it shuts down.
+    shutdown_reason: Option<String>,
+    /// How the VM failed, once it has.
+    ended: Option<GuestFailure>,
+}
+
+impl Vm {
+    /// Starts QEMU and waits for its monitor; the guest begins to boot.
+    ///
+    /// # Errors
+    /// [`GuestFailure::Refused`] with what QEMU printed, or
+    /// [`GuestFailure::Cancelled`].
+    pub fn start(launch: &Launch, cancel: &Cancel) -> Result<Self, GuestFailure> {
+        let refused = |detail: String| GuestFailure::Refused { detail };
+        let channels = &launch.channels;
+        let listeners = [&channels.qmp_socket, &channels.agent_socket, &channels.done_socket]
+            .map(|path| listen(path));
+        let [qmp, agent, done] = listeners;
+        let listeners = [qmp.map_err(refused)?, agent.map_err(refused)?, done.map_err(refused)?];
+        let console = Console::create(&channels.console_log).map_err(|error| {
+            refused(format!("cannot write {:?}: {error}", channels.console_log))
+        })?;
+
+        let started = Instant::now();
+        let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
+            .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
+        let sockets = accept_all(&listeners, &mut process, cancel);
+        for path in [&channels.qmp_socket, &channels.agent_socket, &channels.done_socket] {
+            // They are connected or of no more use.
+            let _ = std::fs::remove_file(path);
+        }
+        let [qmp, agent, done] = sockets?;
+        let channel = |socket, limit| {
+            Channel::new(socket, limit).map_err(|error| refused(format!("a socket: {error}")))
+        };
+        let mut vm = Self {
+            qmp: channel(qmp, QMP_LINE_BYTES)?,
+            agent: channel(agent, AGENT_LINE_BYTES)?,
+            done: channel(done, AGENT_LINE_BYTES)?,
+            process,
+            console,
+            started,
+            vcpu_tids: Vec::new(),
+            tells_ends: false,
+            ready: false,
+            qmp_answer: None,
+            qmp_id: 0,
+            shutdown_reason: None,
+            ended: None,
+        };
+        // QEMU hands on nothing to a port that the guest has not opened: the
+        // question waits in the socket for the agent's first read.
+        let sync = protocol::request("guest-sync-delimited", Some(json!({ "id": SYNC_ID })), None);
+        vm.agent.send(&[b"\xff", sync.as_slice()].concat());
+        vm.shake_hands(cancel).map_err(|failure| match failure {
+            GuestFailure::Died { detail } => refused(detail),
+            other => other,
+        })?;
+        Ok(vm)
+    }
+
+    fn shake_hands(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
+        // Sent before the greeting is read; QEMU takes requests in order.
+        let until = Instant::now() + START_LIMIT;
+        let taken = self.qmp("qmp_capabilities", None, until, cancel)?;
+        taken.map_err(|refusal| GuestFailure::Refused { detail: refusal.desc })?;
+        let answer = self.qmp("query-cpus-fast", None, until, cancel)?;
+        self.vcpu_tids =
+            answer.ok().and_then(protocol::vcpu_threads).ok_or_else(|| GuestFailure::Refused {
+                detail: "its monitor does not tell the vCPUs' threads".to_owned(),
+            })?;
+        Ok(())
+    }
+
+    /// Waits until the guest agent answers, and returns the time from the start
+    /// of QEMU to that answer. `limit` counts from the start of QEMU.
+    ///
+    /// # Errors
+    /// [`GuestFailure::NeverAnswered`], or what ended the VM before.
+    pub fn wait_ready(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Duration, GuestFailure> {
+        let until = self.started + limit;
+        loop {
+            while let Some(line) = self.agent.next_line() {
+                let Line::Text(line) = line else { continue };
+                let answer = serde_json::from_slice::<Value>(&line).unwrap_or_default();
+                if answer["return"] == SYNC_ID {
+                    self.ready = true;
+                    let boot = self.started.elapsed();
+                    // The guest says hello on this port before, if it ever does.
+                    self.done.fill();
+                    self.tells_ends |= self.done.next_line().is_some();
+                    return Ok(boot);
+                }
+            }
+            if Instant::now() >= until {
+                return Err(self.end_with(GuestFailure::NeverAnswered { limit }));
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+
+    /// QEMU's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The vCPUs' threads, by vCPU index.
+    #[must_use]
+    pub fn vcpu_tids(&self) -> &[u32] {
+        &self.vcpu_tids
+    }
+
+    /// The last `lines` lines of the guest's console.
+    #[must_use]
+    pub fn console_tail(&self, lines: usize) -> String {
+        let text = self.console.tail();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// The accelerator's counters now, as `kvm.<name>` summed over the vCPUs;
+    /// empty where QEMU or the accelerator has none (before 7.1, TCG).
+    ///
+    /// # Errors
+    /// Only the failures of the VM itself.
+    ///
+    /// Source: QMP `query-stats`; the names are the kernel's, see Linux
+    /// `Documentation/virt/kvm/api.rst`, `KVM_GET_STATS_FD`.
+    pub fn query_stats(&mut self, cancel: &Cancel) -> Result<BTreeMap<String, f64>, GuestFailure> {
+        let mut sums = BTreeMap::new();
+        for target in ["vm", "vcpu"] {
+            let until = Instant::now() + QMP_LIMIT;
+            let arguments = json!({ "target": target });
+            let Ok(answer) = self.qmp("query-stats", Some(arguments), until, cancel)? else {
+                return Ok(BTreeMap::new());
+            };
+            protocol::add_stats(answer, &mut sums);
+        }
+        Ok(sums)
+    }
+
+    /// Ends QEMU: asked to quit, killed if it does not within 2 s. The guest is
+    /// not asked: nothing that it wrote is kept.
+    pub fn shutdown(mut self) {
+        self.qmp.send(&protocol::request("quit", None, None));
+        let until = Instant::now() + QUIT_LIMIT;
+        if !matches!(self.process.wait_until(until), Ok(Some(_))) {
+            self.process.kill();
+        }
+    }
+
+    /// One request to the monitor and its answer.
+    fn qmp(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<Result<Value, QmpRefusal>, GuestFailure> {
+        self.qmp_id += 1;
+        let id = self.qmp_id;
+        self.qmp.send(&protocol::request(command, arguments, Some(id)));
+        loop {
+            if let Some((answered, result)) = self.qmp_answer.take()
+                && answered == id
+            {
+                return Ok(result);
+            }
+            if Instant::now() >= until {
+                let detail = format!("its monitor did not answer {command}");
+                return Err(self.end_with(GuestFailure::Died { detail }));
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+
+    /// Waits until something happens, at most until `until` or the next look at
+    /// `cancel`, and takes it in.
+    fn pump(&mut self, until: Instant, cancel: &Cancel) -> Result<(), GuestFailure> {
+        if let Some(failure) = &self.ended {
+            return Err(failure.clone());
+        }
+        cancel.check()?;
+        let wait = until.saturating_duration_since(Instant::now()).min(CANCEL_CHECK);
+        let (quiet, process_ended) = {
+            let wanted = |channel: &Channel| {
+                if channel.wants_to_send() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
+            };
+            let channels = [&self.qmp, &self.agent, &self.done];
+            let mut polled = vec![PollFd::from_borrowed_fd(self.process.fd(), PollFlags::IN)];
+            let open = channels.iter().filter(|channel| !channel.is_closed());
+            polled.extend(open.map(|c| PollFd::from_borrowed_fd(c.fd(), wanted(c))));
+            let timeout = Timespec::try_from(wait).expect("a short time fits");
+            // An interrupted wait is one that ended early.
+            let quiet = !rustix::event::poll(&mut polled, Some(&timeout)).is_ok_and(|n| n > 0);
+            (quiet, !polled[0].revents().is_empty())
+        };
+        if quiet {
+            self.console.keep_short();
+            return Ok(());
+        }
+        for channel in [&mut self.qmp, &mut self.agent, &mut self.done] {
+            channel.flush();
+            channel.fill();
+        }
+        while let Some(line) = self.qmp.next_line() {
+            let Line::Text(line) = line else { continue };
+            match protocol::parse_qmp(&line) {
+                Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
+                Some(QmpMessage::Event { name, data }) => self.note_event(&name, &data),
+                Some(QmpMessage::Greeting) | None => {}
+            }
+        }
+        if process_ended && self.ended.is_none() {
+            self.ended = Some(self.how_it_ended());
+        }
+        match &self.ended {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn note_event(&mut self, name: &str, data: &Value) {
+        let by_guest = data["guest"] == true;
+        let reason = data["reason"].as_str().unwrap_or("unknown reason").to_owned();
+        match name {
+            "GUEST_PANICKED" => {
+                let detail = self
+                    .console
+                    .panic_line()
+                    .unwrap_or_else(|| "QEMU was told so by the guest (pvpanic)".to_owned());
+                self.ended = Some(GuestFailure::Panicked { detail });
+            }
+            // QEMU's end follows, and tells more.
+            "SHUTDOWN" if by_guest => self.shutdown_reason = Some(reason),
+            // Boot loaders may reset the machine; a guest at work may not.
+            "RESET" if by_guest && self.ready => {
+                self.ended = Some(GuestFailure::Shutdown { detail: reason });
+            }
+            _ => {}
+        }
+    }
+
+    /// What the end of QEMU's process means.
+    fn how_it_ended(&mut self) -> GuestFailure {
+        let status = self.process.wait_until(Instant::now() + QUIT_LIMIT);
+        if let Some(detail) = self.console.panic_line() {
+            return GuestFailure::Panicked { detail };
+        }
+        if let Some(detail) = self.shutdown_reason.take() {
+            return GuestFailure::Shutdown { detail };
+        }
+        let mut detail = match status {
+            Ok(Some(status)) => Process::describe(status),
+            Ok(None) | Err(_) => "its process ended".to_owned(),
+        };
+        let printed = self.process.printed();
+        if !printed.is_empty() {
+            detail = format!("{printed} ({detail})");
+        }
+        GuestFailure::Died { detail }
+    }
+
+    /// Ends the VM's use with `failure`, or with the panic that explains it.
+    fn end_with(&mut self, failure: GuestFailure) -> GuestFailure {
+        let failure = match self.console.panic_line() {
+            Some(detail) => GuestFailure::Panicked { detail },
+            None => failure,
+        };
+        self.ended = Some(failure.clone());
+        failure
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, String> {
+    let said = |error: io::Error| format!("cannot listen on {path:?}: {error}");
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(said(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(said)?;
+    listener.set_nonblocking(true).map_err(said)?;
+    Ok(listener)
+}
+
+/// Waits for QEMU's connections, one for each listener.
+fn accept_all(
+    listeners: &[UnixListener; 3],
+    process: &mut Process,
+    cancel: &Cancel,
+) -> Result<[UnixStream; 3], GuestFailure> {
+    let until = Instant::now() + START_LIMIT;
+    let mut streams = [None, None, None];
+    loop {
+        for (listener, stream) in listeners.iter().zip(&mut streams) {
+            if stream.is_none() {
+                *stream = listener.accept().ok().map(|(stream, _)| stream);
+            }
+        }
+        streams = match streams {
+            [Some(qmp), Some(agent), Some(done)] => return Ok([qmp, agent, done]),
+            some_missing => some_missing,
+        };
+        cancel.check()?;
+        if let Ok(Some(status)) = process.wait_until(Instant::now()) {
+            let printed = process.printed();
+            let detail = if printed.is_empty() { Process::describe(status) } else { printed };
+            return Err(GuestFailure::Refused { detail });
+        }
+        if Instant::now() >= until {
+            let detail = format!("it did not connect within {} s", START_LIMIT.as_secs());
+            return Err(GuestFailure::Refused { detail });
+        }
+        let mut polled = vec![PollFd::from_borrowed_fd(process.fd(), PollFlags::IN)];
+        let waiting = listeners.iter().zip(&streams).filter(|(_, stream)| stream.is_none());
+        polled.extend(
+            waiting.map(|(listener, _)| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)),
+        );
+        let timeout = Timespec::try_from(CANCEL_CHECK).expect("a short time fits");
+        // Whatever ended the wait, the next round looks at everything.
+        let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Real guests under emulation. Run with `RUN_SLOW_TESTS=1`.
+
+use std::time::{Duration, Instant};
+
+use guest::image::{BUILTIN, Image, Recipe};
+use guest::qemu::{Qemu, find_qemu};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
+use vmconfig::qemu::{Channels, emit};
+use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+
+/// Generous: two pCPUs may boot several guests at once.
+const BOOT: Duration = Duration::from_secs(90);
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct Lab {
+    qemu: Qemu,
+    image: Image,
+    folder: tempfile::TempDir,
+}
+
+/// What real VMs need, or `None` where they are not asked for.
+fn lab(test: &str) -> Option<Lab> {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none() {
+        println!("SKIP: {test}: boots a real guest; set RUN_SLOW_TESTS=1");
+        return None;
+    }
+    let qemu = match find_qemu(Arch::X86_64) {
+        Ok(qemu) => qemu,
+        Err(error) => {
+            println!("SKIP: {test}: {error}");
+            return None;
+        }
+    };
+    let recipe = Recipe::builtin(BUILTIN).unwrap();
+    let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
+    Some(Lab { qemu, image, folder: tempfile::tempdir().unwrap() })
+}
+
+impl Lab {
+    fn launch(&self, vcpus: u32, parameters: &[&str]) -> Launch {
+        let file = |name: &str| self.folder.path().join(name);
+        let channels = Channels {
+            qmp_socket: file("qmp"),
+            agent_socket: file("agent"),
+            done_socket: file("done"),
+            console_log: file("console"),
+        };
+        let spec = VmSpec::new(VmSettings {
+            name: "test".to_owned(),
+            arch: Arch::X86_64,
+            machine: defaults::machine(Arch::X86_64).to_owned(),
+            accel: Accel::Tcg,
+            cpu_model: defaults::cpu_model(Accel::Tcg).to_owned(),
+            topology: GuestTopology::of_cores(vcpus),
+            memory_mib: 512,
+            pins: Pins::default(),
+            boot: Boot::Direct {
+                kernel: self.image.kernel.clone(),
+                initrd: self.image.initrd.clone(),
+                root_image: self.image.root_image.clone(),
+                cmdline: self.image.cmdline.clone(),
+            },
+            kernel_cmdline: parameters.iter().map(|p| (*p).to_owned()).collect(),
+            extra_args: Vec::new(),
+        })
+        .unwrap();
+        let args = emit(&spec, &channels, &self.qemu.capabilities).args;
+        Launch { qemu: self.qemu.path.clone(), args, channels, env: Vec::new() }
+    }
+
+    fn boot(&self, vcpus: u32) -> Vm {
+        let cancel = Cancel::new();
+        let mut vm = Vm::start(&self.launch(vcpus, &[]), &cancel).unwrap();
+        vm.wait_ready(BOOT, &cancel).unwrap_or_else(|error| {
+            panic!("{error}\n{}", vm.console_tail(40));
+        });
+        vm
+    }
+}
+
+fn shell(script: &str) -> GuestCommand {
+    GuestCommand::new(["sh", "-c", script], MINUTE)
+}
+
+fn run(vm: &mut Vm, command: &GuestCommand) -> Result<ExecOutput, GuestFailure> {
+    vm.exec(command, &Cancel::new())
+}
+
+#[test]
+fn commands_run_and_bad_ones_leave_the_guest_usable() {
+    let Some(lab) = lab("commands") else { return };
+    let mut vm = lab.boot(2);
+    assert_eq!(vm.vcpu_tids().len(), 2);
+    for tid in vm.vcpu_tids() {
+        assert!(std::path::Path::new(&format!("/proc/{}/task/{tid}", vm.pid())).exists());
+    }
+    assert!(vm.query_stats(&Cancel::new()).unwrap().is_empty(), "TCG has no counters");
+
+    // Output, status, signal, environment, stdin.
+    let output = run(&mut vm, &shell("echo out; echo err >&2; exit 3")).unwrap();
+    assert_eq!((output.stdout_text().as_str(), output.stderr_text().as_str()), ("out\n", "err\n"));
+    assert_eq!(output.status, ExecStatusCode::Exited(3));
+    let output = run(&mut vm, &shell("kill -SEGV $$")).unwrap();
+    assert_eq!(output.status, ExecStatusCode::Signalled(11));
+    let mut command = shell("cat; echo $NAME; pwd; nproc; uname -n");
+    command.stdin = Some(b"in\n".to_vec());
+    command.env = vec![("NAME".into(), "va lue".into())];
+    let output = run(&mut vm, &command).unwrap();
+    assert_eq!(output.stdout_text(), "in\nva lue\n/tmp\n2\nvmlab\n");
+    let error = run(&mut vm, &GuestCommand::new(["no-such-program"], MINUTE)).unwrap_err();
+    assert_eq!(error, GuestFailure::ProgramMissing { program: "no-such-program".into() });
+
+    // A gigabyte is not kept.
+    let error = run(&mut vm, &shell("dd if=/dev/zero bs=1M count=1024")).unwrap_err();
+    assert!(matches!(error, GuestFailure::OutputTooLarge { .. }), "{error}");
+
+    // A full disk is the command's failure only.
+    let output = run(&mut vm, &shell("dd if=/dev/zero of=/fill bs=1M; rm /fill")).unwrap();
+    assert!(output.stderr_text().contains("No space left on device"), "{output:?}");
+
+    // A process that stays behind keeps nobody waiting for long.
+    let output = run(&mut vm, &shell("sleep 1000 >/dev/null 2>&1 </dev/null & echo left"));
+    assert_eq!(output.unwrap().stdout_text(), "left\n");
+    let begun = Instant::now();
+    assert!(run(&mut vm, &shell("echo next")).unwrap().success());
+    assert!(begun.elapsed() < MINUTE / 2, "{:?}", begun.elapsed());
+
+    // A stopped benchmark runs into its limit, and is killed with its children.
+    let mut command = shell("echo begun; sleep 1000 & kill -STOP $$");
+    command.limit = Duration::from_secs(2);
+    let error = run(&mut vm, &command).unwrap_err();
+    let GuestFailure::TimeLimit { program, output, .. } = error else { panic!("{error}") };
+    assert_eq!((program.as_str(), output.unwrap().stdout_text().as_str()), ("sh", "begun\n"));
+    let left = run(&mut vm, &shell("ps -o args | grep -c '[s]leep 1000'")).unwrap();
+    assert_eq!(left.stdout_text(), "1\n", "only the one from before");
+
+    // Cancelling ends the longest wait.
+    let cancel = Cancel::new();
+    let flag = cancel.clone();
+    let canceller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        flag.cancel();
+        Instant::now()
+    });
+    let error = vm.exec(&shell("sleep 1000"), &cancel).unwrap_err();
+    assert_eq!(error, GuestFailure::Cancelled(guest::Cancelled));
+    assert!(canceller.join().unwrap().elapsed() < Duration::from_secs(1));
+
+    let pid = vm.pid();
+    vm.shutdown();
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn the_benchmarks_work_without_packages_scripts() {
+    let Some(lab) = lab("benchmarks") else { return };
+    let mut vm = lab.boot(2);
+    let check = |vm: &mut Vm, script: &str, expected: &str| {
+        let output = run(vm, &shell(script)).unwrap();
+        let text = output.stdout_text() + &output.stderr_text();
+        assert!(output.success() && text.contains(expected), "{script}: {text}");
+    };
+    check(&mut vm, "hackbench -g 1 -l 10", "Time:");
+    check(&mut vm, "perf bench sched messaging -g 1 -l 10", "Total time:");
+    check(&mut vm, "sysbench cpu --time=1 run", "events per second");
+    check(&mut vm, "cyclictest -q -l 20 -t 2", "T: 1");
+    check(&mut vm, "stress-ng --cpu 1 --timeout 1 --metrics-brief", "cpu");
+    check(&mut vm, "fio --name=x --size=1M --filename=/tmp/x --output-format=json", "\"jobs\"");
+    check(
+        &mut vm,
+        "iperf3 -s -1 >/dev/null & sleep 1; iperf3 -c 127.0.0.1 -t 1 -J",
+        "bits_per_second",
+    );
+    vm.shutdown();
+}
+
+#[test]
+fn a_panic_is_seen() {
+    let Some(lab) = lab("panic") else { return };
+    let mut vm = lab.boot(1);
+    let error = run(&mut vm, &shell("echo c >/proc/sysrq-trigger")).unwrap_err();
+    let GuestFailure::Panicked { detail } = &error else { panic!("{error}") };
+    assert!(detail.contains("sysrq triggered crash"), "{detail}");
+    assert!(vm.console_tail(30).contains("Kernel panic"));
+    // It stays what it is.
+    assert_eq!(run(&mut vm, &shell("true")).unwrap_err(), error);
+}
+
+#[test]
+fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
+    let Some(lab) = lab("killed QEMU") else { return };
+    let mut vm = lab.boot(1);
+    let pid = vm.pid().to_string();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    });
+    let error = run(&mut vm, &shell("sleep 1000")).unwrap_err();
+    killer.join().unwrap();
+    assert_eq!(error, GuestFailure::Died { detail: "it was killed by signal 9".into() });
+    drop(vm);
+
+    let mut vm = lab.boot(1);
+    let error = run(&mut vm, &shell("poweroff -f")).unwrap_err();
+    assert_eq!(error, GuestFailure::Shutdown { detail: "guest-shutdown".into() });
+}
+
+#[test]
+fn a_guest_without_an_agent_never_answers() {
+    let Some(lab) = lab("no agent") else { return };
+    let cancel = Cancel::new();
+    let mut vm = Vm::start(&lab.launch(1, &["vmlab.no_agent"]), &cancel).unwrap();
+    let limit = Duration::from_secs(10);
+    let error = vm.wait_ready(limit, &cancel).unwrap_err();
+    assert_eq!(error, GuestFailure::NeverAnswered { limit });
+}
+
+#[test]
+fn refused_arguments_are_told_in_qemus_words() {
+    let Some(lab) = lab("refused arguments") else { return };
+    let mut launch = lab.launch(1, &[]);
+    launch.args.push("-no-such-option".into());
+    let error = Vm::start(&launch, &Cancel::new()).unwrap_err();
+    let GuestFailure::Refused { detail } = &error else { panic!("{error}") };
+    assert!(detail.contains("-no-such-option"), "{detail}");
+}
