@@ -627,7 +627,8 @@ fn policies() {
             }
           ]
         }
-    "#]].assert_eq(&host.to_json());
+    "#]]
+    .assert_eq(&host.to_json());
 }
 
 #[test]
