@@ -163,7 +163,7 @@ fn ratio_number(value: f64, digits: usize) -> String {
 pub(crate) fn change(from: f64, to: f64) -> String {
     if from == to {
         "same".to_owned()
-    } else if from == 0.0 {
+    } else if from == 0.0 || !(to / from).is_finite() {
         "from 0".to_owned()
     } else {
         ratio(to / from)

@@ -133,11 +133,7 @@ fn evidence(report: &Report, metric: &Metric, judgement: &Judgement) -> String {
             ratio_estimate(ratio),
             percent(report.method.level)
         ),
-        Some(ratio) => format!(
-            "{} {} ({blocks}: too few for an interval, so chance is not excluded)",
-            metric.name,
-            ratio_estimate(ratio)
-        ),
+        Some(ratio) => format!("{} {} ({blocks}, no interval)", metric.name, ratio_estimate(ratio)),
         None if judgement.blocks == 0 => "no complete block yet".to_owned(),
         None => format!("no ratio ({blocks})"),
     }

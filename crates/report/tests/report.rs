@@ -4,8 +4,9 @@
 mod made_up;
 
 use expect_test::expect;
+use proptest::prelude::*;
 use record::Environment;
-use report::{Report, Role, Style, html, terminal};
+use report::{Report, Role, Span, Style, html, terminal};
 use unicode_width::UnicodeWidthStr;
 
 fn all() -> Vec<(&'static str, Report)> {
@@ -96,9 +97,8 @@ fn failed_cells_and_single_blocks_are_said_plainly() {
         No guest booted under /dev/kvm within 20 s, so QEMU emulates.
 
         ! not valid    Not valid: b against a at sysbench-cpu on an idle host:
-                       events-per-s ×0.91 (1 block: too few for an interval, so chance
-                       is not excluded), emulated (TCG). Only 1 block in which both were
-                       measured, an interval needs 2.
+                       events-per-s ×0.91 (1 block, no interval), emulated (TCG). Only 1
+                       block in which both were measured, an interval needs 2.
         ! not valid    Not valid: never-boots against a at sysbench-cpu on an idle host:
                        no complete block yet, emulated (TCG). No boot of never-boots
                        brought a value.
@@ -219,6 +219,49 @@ fn pages_are_well_formed_and_load_nothing() {
         let count = ids.len();
         ids.dedup();
         assert_eq!(ids.len(), count, "{name}: an id stands twice");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_value_is_too_odd_for_a_figure(
+        odd in prop::collection::vec(
+            prop_oneof![
+                any::<f64>().prop_filter("records hold finite values", |value| value.is_finite()),
+                Just(0.0), Just(-1.0), Just(1e-300), Just(1.0), 0.9f64..1.1,
+            ],
+            30..60,
+        )
+    ) {
+        let mut report = made_up::two_loads();
+        let mut odd = odd.into_iter().cycle();
+        let mut next = || odd.next().unwrap_or(0.0);
+        for group in &mut report.groups {
+            for cell in &mut group.cells {
+                let ratios = cell.judgement.iter_mut().filter_map(|j| j.ratio.as_mut());
+                for estimate in cell.estimate.iter_mut().chain(ratios) {
+                    let mut ends = [next(), next(), next()];
+                    ends.sort_by(f64::total_cmp);
+                    estimate.centre = ends[1];
+                    estimate.interval = Some(Span { lo: ends[0], hi: ends[2] });
+                }
+                for boot in &mut cell.boots {
+                    boot.value = next();
+                    boot.samples.fill_with(&mut next);
+                }
+            }
+        }
+        let page = html(&report);
+        for node in parse(&page).descendants().filter(roxmltree::Node::is_element) {
+            for attribute in node.attributes().filter(|a| a.name() != "aria-label") {
+                let value = attribute.value();
+                prop_assert!(!value.contains("NaN") && !value.contains("inf"), "{value}");
+            }
+        }
+        for line in terminal(&report, 80, Style { colour: false }).lines() {
+            prop_assert!(line.width() <= 80, "{line}");
+        }
     }
 }
 

@@ -131,10 +131,14 @@ impl Axis {
     }
 }
 
+/// Beyond this no measured value lies, and differences would overflow.
+const LARGEST: f64 = 1e150;
+
 /// The smallest and largest finite value; 0 to 1 where there is none.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (lo, hi) = values
         .filter(|value| value.is_finite())
+        .map(|value| value.clamp(-LARGEST, LARGEST))
         .fold((f64::MAX, f64::MIN), |(lo, hi), value| (lo.min(value), hi.max(value)));
     if lo > hi { (0.0, 1.0) } else { (lo, hi) }
 }

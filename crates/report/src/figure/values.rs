@@ -49,9 +49,11 @@ fn shown_values(group: &Group) -> impl Iterator<Item = f64> {
     let boots = group.cells.iter().flat_map(|cell| &cell.boots);
     let dots = boots.flat_map(|boot| boot.samples.iter().copied().chain([boot.value]));
     let estimates = group.cells.iter().filter_map(|cell| cell.estimate);
+    let estimates = estimates.filter(|estimate| estimate.centre.is_finite());
     let ends = estimates.flat_map(|estimate| {
         // A wide interval of two boots must not squeeze everything else.
-        let within = |end: f64| end.clamp(estimate.centre / 3.0, estimate.centre * 3.0);
+        let (near, far) = (estimate.centre / 3.0, estimate.centre * 3.0);
+        let within = |end: f64| end.clamp(near.min(far), near.max(far));
         let span = estimate.interval;
         [Some(estimate.centre), span.map(|s| within(s.lo)), span.map(|s| within(s.hi))]
     });
@@ -126,8 +128,10 @@ impl Row<'_> {
         if let Some(span) = estimate.interval {
             let (lo, hi) = (x(self.axis, span.lo), x(self.axis, span.hi));
             svg.line("interval", (lo, y), (hi, y));
+            // Ends of a very short line would hide it.
+            let has_room = hi - lo >= 6.0;
             for (end, value) in [(lo, span.lo), (hi, span.hi)] {
-                if self.axis.covers(value) {
+                if has_room && self.axis.covers(value) {
                     svg.line("interval", (end, y - 4.0), (end, y + 4.0));
                 }
             }

@@ -220,7 +220,7 @@ pub(crate) fn samples(report: &Report) -> String {
         return String::new();
     }
     format!(
-        "<section>\n<h2>Raw numbers</h2>\n<details><summary>Every boot and its samples</summary>\n{tables}</details>\n</section>\n"
+        "<section>\n<h2>Raw numbers</h2>\n<details class=\"long\"><summary>Every boot and its samples</summary>\n{tables}</details>\n</section>\n"
     )
 }
 
