@@ -190,30 +190,30 @@ mod tests {
         table.row(vec!["虛擬機".into(), "7".into()]);
         table.row(vec!["a variant with many words".into(), "12".into()]);
         let text = |width| {
-            table.lines(width).iter().map(|line| line.text.clone() + "\n").collect::<String>()
+            table.lines(width).iter().map(|line| format!("|{}\n", line.text)).collect::<String>()
         };
         expect_test::expect![[r#"
-              variant                     n
-              虛擬機                      7
-              a variant with many words  12
+            |  variant                     n
+            |  虛擬機                      7
+            |  a variant with many words  12
         "#]]
         .assert_eq(&text(80));
         expect_test::expect![[r#"
-              variant          n
-              虛擬機           7
-              a variant with  12
-              many words
+            |  variant          n
+            |  虛擬機           7
+            |  a variant with  12
+            |  many words
         "#]]
         .assert_eq(&text(20));
         expect_test::expect![[r#"
-              虛擬機
-                n: 7
-              a
-              variant
-              with
-              many
-              words
-                n: 12
+            |  虛擬機
+            |    n: 7
+            |  a
+            |  variant
+            |  with
+            |  many
+            |  words
+            |    n: 12
         "#]]
         .assert_eq(&text(9));
     }
