@@ -326,6 +326,21 @@ pub fn restore_stale(root: &Path, state_dir: &Path) -> Result<Vec<StaleSettings>
     Ok(stale)
 }
 
+/// The journals in `state_dir` that dead vmlabs left, for [`restore_stale`].
+///
+/// # Errors
+/// [`JournalError`] when `state_dir` can't be read or locked.
+pub fn stale(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    if !state_dir.exists() {
+        return Ok(Vec::new());
+    }
+    let journals = Lock::take(state_dir)?.journals()?;
+    let is_stale = |path: &PathBuf| {
+        JournalFile::read(path.clone()).map_or(true, |file| !file.journal.owner.is_alive())
+    };
+    Ok(journals.into_iter().filter(is_stale).collect())
+}
+
 /// Writes one value into the file of a setting.
 type WriteValue<'a> = &'a dyn Fn(&Path, &str) -> io::Result<()>;
 

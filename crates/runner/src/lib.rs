@@ -8,6 +8,8 @@
 
 pub mod execute;
 pub mod freeze;
+pub mod local;
+pub mod machine;
 pub mod plan;
 pub mod results;
 pub mod store;

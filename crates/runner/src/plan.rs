@@ -193,6 +193,12 @@ impl Plan {
         blake3::hash(self.to_json().as_bytes()).to_hex()[..16].to_owned()
     }
 
+    /// The mark that all processes of this study carry.
+    #[must_use]
+    pub fn run_id(&self) -> String {
+        self.hash()
+    }
+
     /// Trials in one block.
     #[must_use]
     pub fn trials_per_block(&self) -> u32 {

@@ -1,2 +1,105 @@
-//! The only command line of vmlab.
-fn main() {}
+//! `vmlab`: which configuration of this VM is fastest for this workload on
+//! this host, by how much, how sure is that, and why.
+//!
+//! This crate is the only one that prints. Each subcommand is one file: its
+//! arguments, and a `run` that returns the exit code (0 fine, 1 findings, 2
+//! error).
+
+mod check;
+mod clean;
+mod completions;
+mod host;
+mod image;
+mod interrupt;
+mod plan_text;
+mod progress;
+mod report;
+mod run;
+mod study_file;
+mod terminal;
+mod workloads;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit code when all went well but something was found: failed trials, an
+/// A/A alarm, problems in a study.
+const FINDINGS: u8 = 1;
+/// Exit code when vmlab could not do what was asked.
+const ERROR: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab host                          what machine is this?
+  vmlab check studies/quickstart.toml what would be run, in which order, how long?
+  vmlab run studies/quickstart.toml   boot the VMs, measure, judge
+  vmlab run --resume DIR              go on with a study that was interrupted
+  vmlab report DIR                    the verdicts again, from the results folder
+
+Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error.";
+
+/// A performance laboratory for KVM virtual machines.
+#[derive(Debug, Parser)]
+#[command(name = "vmlab", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    /// When to use colours.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    color: terminal::ColorChoice,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show this machine: topology, memory, KVM, QEMU.
+    Host(host::HostArgs),
+    /// Check a study and show what it would run.
+    Check(check::CheckArgs),
+    /// Run a study in real VMs.
+    Run(run::RunArgs),
+    /// Show the results of a study again.
+    Report(report::ReportArgs),
+    /// Build, list or remove guest images.
+    Image(image::ImageArgs),
+    /// List the benchmarks, or explain one.
+    Workloads(workloads::WorkloadsArgs),
+    /// End what dead runs left behind.
+    Clean(clean::CleanArgs),
+    /// Print a completion script for a shell.
+    Completions(completions::CompletionsArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    cli.color.apply();
+    let result = match cli.command {
+        Command::Host(args) => host::run(args),
+        Command::Check(args) => check::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Image(args) => image::run(&args),
+        Command::Workloads(args) => workloads::run(&args),
+        Command::Clean(args) => clean::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        // Whoever read our output has seen enough (`vmlab workloads | head`).
+        Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::print_error(&error);
+            ExitCode::from(ERROR)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

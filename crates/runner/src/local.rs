@@ -1,0 +1,136 @@
+//! Trials in real VMs on this machine.
+
+mod others;
+mod trial;
+
+use std::path::PathBuf;
+
+use guest::Cancel;
+use host::load::{RunningLoad, StressLoad};
+use host::owner::{self, Owner, RuntimeDir};
+use record::journal::TrialKey;
+use record::{Failure, FailureKind};
+use topology::Host;
+use vmconfig::qemu::{Capabilities, UnusableVersion};
+
+use crate::execute::{Lab, Progress, TrialRecord};
+use crate::freeze::off_vm_pcpus;
+use crate::plan::{Plan, PlanVariant, PlanWorkload};
+use crate::study::{Load, Placement, Stress};
+
+/// Host load ends by itself after this time, should everything else fail.
+const LOAD_LIMIT: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
+/// This machine as a laboratory.
+#[derive(Debug)]
+pub struct LocalLab<'a> {
+    plan: &'a Plan,
+    host: &'a Host,
+    capabilities: Capabilities,
+    owner: Owner,
+    runtime: RuntimeDir,
+    cancel: Cancel,
+    load: Option<RunningLoad>,
+    others: Vec<others::OtherVm>,
+}
+
+/// Error type for [`LocalLab::new`].
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// No folder for sockets.
+    #[error(transparent)]
+    Runtime(#[from] owner::RuntimeDirError),
+    /// The plan's QEMU is not one that vmlab takes.
+    #[error(transparent)]
+    Qemu(#[from] UnusableVersion),
+}
+
+impl<'a> LocalLab<'a> {
+    /// A laboratory for `plan`; what it starts carries `owner`'s mark.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn new(
+        plan: &'a Plan,
+        host: &'a Host,
+        owner: Owner,
+        cancel: Cancel,
+    ) -> Result<Self, LabError> {
+        let runtime = owner::runtime_dir(&owner)?;
+        let capabilities = plan.qemu.capabilities()?;
+        let (load, others) = (None, Vec::new());
+        Ok(Self { plan, host, capabilities, owner, runtime, cancel, load, others })
+    }
+
+    fn qemu(&self) -> PathBuf {
+        PathBuf::from(&self.plan.qemu.path)
+    }
+
+    fn online_pcpus(&self) -> u32 {
+        u32::try_from(self.host.online().len()).unwrap_or(u32::MAX)
+    }
+
+    fn stress(&self, stress: Stress) -> Result<RunningLoad, Failure> {
+        let online = self.host.online();
+        let pcpus = match stress.placement {
+            Placement::Anywhere => online.clone(),
+            Placement::OffVm => {
+                off_vm_pcpus(self.host, self.plan.variants.iter().map(|variant| &variant.spec))
+            }
+        };
+        let load = StressLoad {
+            percent_of_host: stress.percent,
+            host_pcpus: self.online_pcpus(),
+            pcpus,
+            time_limit: LOAD_LIMIT,
+        };
+        load.start(&self.owner).map_err(|error| load_failure(&error))
+    }
+}
+
+/// A failure of the host load, with its causes.
+fn load_failure(error: &dyn std::error::Error) -> Failure {
+    let mut detail = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        detail = format!("{detail}: {error}");
+        cause = error.source();
+    }
+    Failure { kind: FailureKind::HostLoadFailed, detail }
+}
+
+impl Lab for LocalLab<'_> {
+    fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+        if let Some(stress) = load.stress {
+            self.load = Some(self.stress(stress)?);
+        }
+        if let Some(vms) = &load.vms {
+            for number in 0..vms.count {
+                let vm = others::OtherVm::start(self, load, vms, number)?;
+                self.others.push(vm);
+            }
+        }
+        Ok(())
+    }
+
+    fn trial(
+        &mut self,
+        key: &TrialKey,
+        variant: &PlanVariant,
+        workload: &PlanWorkload,
+        observe: &mut dyn FnMut(Progress<'_>),
+    ) -> TrialRecord {
+        trial::run(self, key, variant, workload, observe)
+    }
+
+    fn end_block(&mut self) {
+        self.others.clear();
+        if let Some(load) = self.load.take()
+            // A load that will not stop is ended with its process group when
+            // the handle is dropped; the next block would notice one that runs.
+            && let Err(error) = load.stop()
+        {
+            drop(error);
+        }
+    }
+}

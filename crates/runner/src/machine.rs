@@ -1,0 +1,328 @@
+//! What a plan needs to know of this machine: the host, QEMU, whether KVM is
+//! usable, the images.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use guest::image::{self, BuildError, OwnImageError, Recipe, RecipeError};
+
+use guest::qemu::{self, FindQemuError, Qemu};
+use guest::{Cancel, Cancelled};
+use topology::QemuInfo;
+use vmconfig::{Accel, AccelChoice, Arch, Boot, Image};
+
+use crate::freeze::{self, Machine, MachineImage};
+use crate::plan::{ImageFacts, Plan, QemuFacts};
+use crate::study::Study;
+
+/// How much may be done to learn about the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Only look: nothing is built or booted.
+    Plan,
+    /// Build images that are missing, boot a guest to see whether KVM works.
+    Run,
+}
+
+/// Error type for [`discover`].
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// The host's architecture has no VMs here.
+    #[error("vmlab has no VMs for this host's architecture {0:?} (it has x86_64 and aarch64)")]
+    Arch(String),
+    /// No usable QEMU.
+    #[error(transparent)]
+    Qemu(#[from] FindQemuError),
+    /// A builtin image that does not exist.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// An image could not be built.
+    #[error("Cannot build the image {name}")]
+    Build {
+        /// The image.
+        name: String,
+        /// Why.
+        #[source]
+        source: BuildError,
+    },
+    /// An image of the user's own can't be used.
+    #[error(transparent)]
+    OwnImage(#[from] OwnImageError),
+    /// Ctrl-C.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+/// Learns what a plan for `study` needs to know of this machine; `say` hears
+/// what takes time. Images of the user's own are looked up from `folder`.
+///
+/// # Errors
+/// [`DiscoverError`] says what to install or to change.
+pub fn discover(
+    study: &Study,
+    folder: &Path,
+    need: Need,
+    cancel: &Cancel,
+    say: &mut dyn FnMut(String),
+) -> Result<Machine, DiscoverError> {
+    let mut host = host::snapshot::live(Path::new("/"));
+    let arch_name = host.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let arch = Arch::from_name(&arch_name).ok_or(DiscoverError::Arch(arch_name))?;
+    let found = qemu::find_qemu(arch)?;
+    let mut images = BTreeMap::new();
+    for image in freeze::images(study) {
+        let there = find_image(&image, folder, arch, need, cancel, say)?;
+        images.insert(image, there);
+    }
+    let (auto_accel, environment_why) = if wants_kvm(study) {
+        say("looking whether a guest boots under KVM".to_owned());
+        accelerator(&found, arch, need, cancel)?
+    } else {
+        (Accel::Tcg, Some("The study asks for emulation.".to_owned()))
+    };
+    host.qemu = Some(qemu_info(&found, auto_accel, environment_why.as_deref()));
+    Ok(Machine {
+        host,
+        arch,
+        qemu: QemuFacts {
+            path: found.path.display().to_string(),
+            version: found.version_text.clone(),
+        },
+        capabilities: found.capabilities,
+        auto_accel,
+        environment_why,
+        images,
+    })
+}
+
+/// The host's QEMU as the host format says it.
+#[must_use]
+pub fn qemu_info(found: &Qemu, accel: Accel, why: Option<&str>) -> QemuInfo {
+    QemuInfo {
+        path: found.path.display().to_string(),
+        version: found.capabilities.version.to_string(),
+        accelerators: found.accelerators.clone(),
+        kvm_usable: Some(accel == Accel::Kvm),
+        kvm_why: why.map(str::to_owned),
+        ..QemuInfo::default()
+    }
+}
+
+/// True if any VM of the study may run under KVM.
+fn wants_kvm(study: &Study) -> bool {
+    study.variants.iter().any(|variant| variant.vm.accel.unwrap_or_default() != AccelChoice::Tcg)
+}
+
+/// KVM if a guest was seen to boot under it, else TCG with the reason.
+fn accelerator(
+    found: &Qemu,
+    arch: Arch,
+    need: Need,
+    cancel: &Cancel,
+) -> Result<(Accel, Option<String>), DiscoverError> {
+    let recipe = Recipe::builtin_for("debian-12", arch)?;
+    let verdict = match need {
+        Need::Plan => match kvm::known_verdict(found) {
+            Some(verdict) => verdict,
+            None => {
+                let why = "No guest was booted under KVM here yet: `vmlab run` will try.";
+                return Ok((Accel::Tcg, Some(why.to_owned())));
+            }
+        },
+        Need::Run => {
+            let image = image::build(&recipe, &mut |_| {}, cancel)
+                .map_err(|source| DiscoverError::Build { name: recipe.name.clone(), source })?;
+            kvm::usable_kvm(found, &image, cancel)?
+        }
+    };
+    Ok(match verdict {
+        KvmVerdict::Usable => (Accel::Kvm, None),
+        KvmVerdict::Unusable { why } => (Accel::Tcg, Some(why)),
+    })
+}
+
+fn find_image(
+    image: &Image,
+    folder: &Path,
+    arch: Arch,
+    need: Need,
+    cancel: &Cancel,
+    say: &mut dyn FnMut(String),
+) -> Result<MachineImage, DiscoverError> {
+    match image {
+        Image::Builtin(name) => {
+            let recipe = Recipe::builtin_for(name, arch)?;
+            let there = match need {
+                Need::Run => {
+                    let mut observe = |progress| say(build_step(name, &progress));
+                    let built = image::build(&recipe, &mut observe, cancel)
+                        .map_err(|source| DiscoverError::Build { name: name.clone(), source })?;
+                    Some(built)
+                }
+                Need::Plan => image::find(&recipe),
+            };
+            Ok(builtin(&recipe, there))
+        }
+        Image::File(path) => {
+            let own = image::check_own(&folder.join(path))?;
+            let identity = format!("{}, {} bytes", own.format.name(), own.virtual_bytes);
+            Ok(MachineImage {
+                boot: Boot::Disk { image: own.path, format: own.format },
+                facts: ImageFacts { identity, kernel: None },
+            })
+        }
+    }
+}
+
+fn builtin(recipe: &Recipe, there: Option<image::Image>) -> MachineImage {
+    let hash = &recipe.hash()[..12];
+    let Some(image) = there else {
+        // Not built yet: the plan can be shown, not run.
+        let missing = |file: &str| PathBuf::from(format!("{}-{hash}/{file}", recipe.name));
+        return MachineImage {
+            boot: Boot::Direct {
+                kernel: missing("vmlinuz"),
+                initrd: missing("initrd.cpio"),
+                root_image: missing("root.ext4"),
+                cmdline: recipe.cmdline.clone(),
+            },
+            facts: ImageFacts { identity: format!("recipe {hash}, not built yet"), kernel: None },
+        };
+    };
+    let list: String = image
+        .packages
+        .iter()
+        .map(|package| format!("{} {}\n", package.name, package.version))
+        .collect();
+    let packages = &blake3::hash(list.as_bytes()).to_hex()[..12];
+    let kernel = image.packages.iter().find(|package| package.name.starts_with("linux-image-"));
+    MachineImage {
+        facts: ImageFacts {
+            identity: format!("recipe {hash}, packages {packages}"),
+            kernel: kernel.map(|package| package.version.clone()),
+        },
+        boot: Boot::Direct {
+            kernel: image.kernel,
+            initrd: image.initrd,
+            root_image: image.root_image,
+            cmdline: image.cmdline,
+        },
+    }
+}
+
+/// What a build is doing, for people.
+#[must_use]
+pub fn build_step(name: &str, progress: &image::Progress) -> String {
+    let percent = progress.fraction.map(|fraction| format!(" {:.0} %", fraction * 100.0));
+    format!("image {name}: {}{}", progress.stage.text(), percent.unwrap_or_default())
+}
+
+/// Error type for [`check_again`].
+#[derive(Debug, thiserror::Error)]
+pub enum ChangedError {
+    /// Another vmlab made the plan.
+    #[error(
+        "The study was begun by vmlab {plan}, this is {here}: go on with that one, or start anew"
+    )]
+    Version {
+        /// The plan's version.
+        plan: String,
+        /// This one.
+        here: &'static str,
+    },
+    /// QEMU is another one now.
+    #[error(
+        "The study was begun with {plan}, now there is {here} ({path}): the blocks would not compare; start anew"
+    )]
+    Qemu {
+        /// The plan's version line and program.
+        plan: String,
+        /// The version line now.
+        here: String,
+        /// The program now.
+        path: String,
+    },
+    /// No usable QEMU any more.
+    #[error(transparent)]
+    NoQemu(#[from] FindQemuError),
+    /// A file that the VMs boot is gone.
+    #[error("{what} {path} of the study is gone: restore it (`vmlab image build`), or start anew")]
+    Gone {
+        /// What it is.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Whether a plan that was begun can go on here: same vmlab, same QEMU, same
+/// images.
+///
+/// # Errors
+/// [`ChangedError`] says what changed.
+pub fn check_again(plan: &Plan) -> Result<(), ChangedError> {
+    let here = env!("CARGO_PKG_VERSION");
+    if plan.vmlab_version != here {
+        return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });
+    }
+    if let Some(variant) = plan.variants.first() {
+        let found = qemu::find_qemu(variant.spec.arch)?;
+        let path = found.path.display().to_string();
+        if (&path, &found.version_text) != (&plan.qemu.path, &plan.qemu.version) {
+            let plan = format!("{} ({})", plan.qemu.version, plan.qemu.path);
+            return Err(ChangedError::Qemu { plan, here: found.version_text, path });
+        }
+    }
+    let specs = plan.variants.iter().map(|variant| &variant.spec).chain(plan.other_vms.values());
+    for (what, path) in specs.flat_map(|spec| spec.boot.files()) {
+        if !path.exists() {
+            return Err(ChangedError::Gone { what, path: path.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// A seed for a study that names none.
+#[must_use]
+pub fn fresh_seed() -> u64 {
+    // Studies are reproduced by typing the seed: keep it short.
+    u64::from(rand::random::<u32>())
+}
+
+/// Now, as part of a folder's name: `20260131-235959`, UTC.
+#[must_use]
+pub fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// Where journals of changed host settings lie, outside any results folder
+/// so that they are found after a crash.
+#[must_use]
+pub fn state_dir() -> PathBuf {
+    // One place for the whole machine: two vmlabs must see each other's.
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/vmlab/settings");
+    }
+    let from = |variable: &str| {
+        std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    };
+    from("XDG_STATE_HOME")
+        .or_else(|| Some(from("HOME")?.join(".local/state")))
+        .unwrap_or_else(|| PathBuf::from("/var/tmp"))
+        .join("vmlab/settings")
+}
+
+mod kvm {
+    use super::*;
+    pub enum KvmVerdict {
+        Usable,
+        Unusable { why: String },
+    }
+    pub fn known_verdict(_: &Qemu) -> Option<KvmVerdict> {
+        None
+    }
+    pub fn usable_kvm(_: &Qemu, _: &image::Image, _: &Cancel) -> Result<KvmVerdict, DiscoverError> {
+        Ok(KvmVerdict::Unusable { why: "temporary".into() })
+    }
+}
+use kvm::KvmVerdict;

@@ -1,0 +1,132 @@
+//! `vmlab clean`: end what dead runs left behind, and nothing else.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use host::owner::{self, Ended, Orphan};
+use host::settings::{self, RestoreOutcome, Restored};
+use runner::machine;
+
+use crate::{ERROR, terminal};
+
+/// Time between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab clean --dry-run   show what dead runs left
+  vmlab clean             end it
+
+A run that was killed (kill -9, power) may leave QEMU processes, load
+generators, runtime folders and changed host settings. Every process that vmlab
+starts carries the identity of the vmlab that started it; only those whose vmlab
+is dead are ended. Results folders are never touched.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CleanArgs {
+    /// Only show what would be ended.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
+    let mut lines = Vec::new();
+    let mut failed = false;
+    if args.dry_run {
+        lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
+        let dirs = owner::stale_runtime_dirs();
+        lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
+        let state_dir = machine::state_dir();
+        for stale in settings::stale(&state_dir)? {
+            lines.push(format!("would restore the host settings of {}", stale.display()));
+        }
+    } else {
+        let (ended, bad) = end(|_| true);
+        lines.extend(ended);
+        failed |= bad;
+        for stale in settings::restore_stale(Path::new("/"), &machine::state_dir())? {
+            match stale.restored {
+                Ok(restored) => {
+                    for setting in &restored {
+                        failed |= matches!(setting.outcome, RestoreOutcome::Failed(_));
+                        lines.push(self::restored(setting));
+                    }
+                }
+                Err(error) => {
+                    failed = true;
+                    lines.push(error.to_string());
+                }
+            }
+        }
+    }
+    if lines.is_empty() {
+        lines.push("Nothing was left behind.".to_owned());
+    }
+    lines.push(String::new());
+    terminal::print(&lines.join("\n"))?;
+    Ok(if failed { ExitCode::from(ERROR) } else { ExitCode::SUCCESS })
+}
+
+/// Ends what the dead sessions of one run left; says what it did.
+pub(crate) fn end_leftovers_of(run_id: &str) -> Vec<String> {
+    end(|run| run == run_id).0
+}
+
+/// True if dead runs left processes that would disturb a measurement.
+pub(crate) fn anything_running() -> bool {
+    !owner::orphans().is_empty()
+}
+
+/// Ends processes and removes runtime folders of dead runs that `wanted`
+/// accepts by their id; true if something could not be ended.
+fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
+    let mut lines = Vec::new();
+    let mut failed = false;
+    for (orphan, result) in owner::end_orphans(|orphan| wanted(&orphan.owner.run_id), GRACE) {
+        match result {
+            Ok(Ended::AlreadyGone) => {}
+            Ok(Ended::Terminated) => lines.push(format!("ended {}", show(&orphan))),
+            Ok(Ended::Killed) => lines.push(format!("killed {}", show(&orphan))),
+            Err(error) => {
+                failed = true;
+                lines.push(error.to_string());
+            }
+        }
+    }
+    for dir in owner::stale_runtime_dirs() {
+        let run_id = dir.owner.as_ref().map(|owner| owner.run_id.as_str()).unwrap_or_default();
+        if !wanted(run_id) {
+            continue;
+        }
+        match dir.remove() {
+            Ok(()) => lines.push(format!("removed {}", dir.path.display())),
+            Err(error) => {
+                failed = true;
+                lines.push(format!("cannot remove {}: {error}", dir.path.display()));
+            }
+        }
+    }
+    (lines, failed)
+}
+
+fn show(orphan: &Orphan) -> String {
+    let command: String = orphan.command_line.chars().take(60).collect();
+    format!("process {} of run {}: {command}", orphan.pid, orphan.owner.run_id)
+}
+
+/// What became of a host setting, in words.
+pub(crate) fn restored(setting: &Restored) -> String {
+    let Restored { id, old, outcome } = setting;
+    match outcome {
+        RestoreOutcome::Restored => format!("{id} is {old} again"),
+        RestoreOutcome::AlreadyBack => format!("{id} was {old} already"),
+        RestoreOutcome::ChangedByOthers { present } => {
+            format!("{id} is {present}, which vmlab did not set: left alone (it was {old})")
+        }
+        RestoreOutcome::Rebooted => format!("{id}: the machine was rebooted since"),
+        RestoreOutcome::Failed(error) => format!("{id} could not be set back to {old}: {error}"),
+    }
+}

@@ -1,0 +1,163 @@
+//! `vmlab run STUDY`: boot the VMs, measure, judge, report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use guest::Cancel;
+use host::owner::Owner;
+use host::settings::{Change, RestoreOutcome, Settings};
+use runner::execute::{Ended, State, execute};
+use runner::local::LocalLab;
+use runner::machine::{self, Need};
+use runner::plan::Plan;
+use runner::store::{self, Contents, Store};
+use runner::summary;
+use topology::Host;
+
+use crate::progress::StudyProgress;
+use crate::study_file::{self, BudgetArgs};
+use crate::{interrupt, plan_text, report, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab run studies/quickstart.toml
+  vmlab run studies/smp.toml --blocks 10 --out results/smp
+  vmlab run studies/smp.toml --dry-run
+  vmlab run --resume results/smp      go on after an interruption or a crash
+
+Progress goes to standard error when it is a terminal, the verdict to standard
+output. Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error
+or interrupted.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The study file.
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    study: Option<PathBuf>,
+    /// Go on with the study in this results folder.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "dry_run", "blocks", "minutes", "seed"])]
+    resume: Option<PathBuf>,
+    /// The results folder to make (default: results/STUDY-DATE-TIME).
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show what would be run, and stop.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the report as JSON instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Say what every block and trial took, also where nobody watches.
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    budget: BudgetArgs,
+}
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let cancel = interrupt::cancel_on_signals()?;
+    match (&args.resume, &args.study) {
+        (Some(dir), _) => resume(args, dir, &cancel),
+        (None, Some(study)) => start(args, study, &cancel),
+        (None, None) => bail!("Name a study file, or --resume a results folder"),
+    }
+}
+
+fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
+    let need = if args.dry_run { Need::Plan } else { Need::Run };
+    let prepared = study_file::prepare(study, &args.budget, need, cancel)?;
+    let plan = prepared.plan;
+    if args.dry_run {
+        let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
+        terminal::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = args.out.clone().unwrap_or_else(|| default_out(&plan));
+    let host = prepared.machine.host;
+    let store = Store::create(&dir, &plan, &host)?;
+    run_plan(args, &plan, &host, store, &[], cancel)
+}
+
+fn resume(args: &RunArgs, dir: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
+    let (store, contents) = Store::resume(dir)?;
+    let Contents { plan, host, events, torn } = contents;
+    if let Some(torn) = torn {
+        terminal::note(&format!("vmlab: {torn}"));
+    }
+    machine::check_again(&plan)?;
+    // What the killed session left would disturb the blocks to come.
+    for left in crate::clean::end_leftovers_of(&plan.run_id()) {
+        terminal::note(&format!("vmlab: {left}"));
+    }
+    run_plan(args, &plan, &host, store, &events, cancel)
+}
+
+fn run_plan(
+    args: &RunArgs,
+    plan: &Plan,
+    host: &Host,
+    mut store: Store,
+    events: &[record::journal::Event],
+    cancel: &Cancel,
+) -> anyhow::Result<ExitCode> {
+    let dir = store.dir().to_owned();
+    let owner = Owner::current(&plan.run_id())?;
+    let settings = apply_settings(plan, &owner)?;
+    let done = State::from_events(events).complete.len() as u64;
+    let trials_done = done * u64::from(plan.trials_per_block());
+    let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
+    let mut progress = StudyProgress::start(plan, trials_done, args.verbose);
+    let ended = execute(plan, events, &mut store, &mut lab, cancel, &mut |event| {
+        progress.observe(&event);
+    });
+    drop(progress);
+    drop(lab);
+    restore_settings(settings);
+    let ended = ended.with_context(|| {
+        format!("The study stopped; what was measured is safe in {}", dir.display())
+    })?;
+
+    drop(store);
+    let contents = store::read(&dir)?;
+    let report = summary::report(&dir, &contents);
+    report::write_files(&dir, &contents, &report)?;
+    if ended == Ended::Cancelled {
+        bail!("Interrupted: go on with `vmlab run --resume {}`", dir.display());
+    }
+    let text = if args.json { report.to_json() } else { report::text(&report) };
+    terminal::print(&text)?;
+    Ok(report::exit_code(&report))
+}
+
+/// `results/NAME-20260131-235959`, in local time where the machine knows it.
+fn default_out(plan: &Plan) -> PathBuf {
+    PathBuf::from("results").join(format!("{}-{}", plan.study, machine::timestamp()))
+}
+
+fn apply_settings(plan: &Plan, owner: &Owner) -> anyhow::Result<Option<Settings>> {
+    if plan.host_settings.is_empty() {
+        return Ok(None);
+    }
+    let changes: Result<Vec<_>, _> =
+        plan.host_settings.iter().map(|(id, value)| Change::new(id, value)).collect();
+    let settings = Settings::apply(Path::new("/"), &changes?, &machine::state_dir(), owner)?;
+    Ok(Some(settings))
+}
+
+fn restore_settings(settings: Option<Settings>) {
+    let restored = match settings.map(Settings::restore) {
+        None => return,
+        Some(Err(error)) => {
+            terminal::note(&format!("vmlab: {error}; `vmlab clean` tries again"));
+            return;
+        }
+        Some(Ok(restored)) => restored,
+    };
+    for setting in restored {
+        if !matches!(setting.outcome, RestoreOutcome::Restored) {
+            terminal::note(&format!("vmlab: host setting {}", crate::clean::restored(&setting)));
+        }
+    }
+}

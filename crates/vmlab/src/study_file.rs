@@ -1,0 +1,76 @@
+//! From a study file's path to a frozen plan: shared by `check` and `run`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use guest::Cancel;
+use runner::freeze::{Frozen, Machine, freeze};
+use runner::machine::{self, Need};
+use runner::study::{ParseStudyError, Problem, Study};
+
+use crate::progress::Spinner;
+use crate::terminal;
+
+/// What a command line changes of a study's budget.
+#[derive(Debug, Default, Clone, clap::Args)]
+pub(crate) struct BudgetArgs {
+    /// Blocks for each load level, instead of the study's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    blocks: Option<u32>,
+    /// Minutes for the whole study, instead of the study's.
+    #[arg(long, value_name = "N", value_parser = minutes)]
+    minutes: Option<f64>,
+    /// Order the trials by this seed, instead of the study's or a fresh one.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes.is_finite() && minutes > 0.0 => Ok(minutes),
+        _ => Err("must be a number above 0".to_owned()),
+    }
+}
+
+/// A study, the machine and the plan.
+pub(crate) struct Prepared {
+    pub(crate) machine: Machine,
+    pub(crate) plan: runner::plan::Plan,
+}
+
+/// Reads, checks and freezes the study in `path`; warnings go to standard
+/// error.
+pub(crate) fn prepare(
+    path: &Path,
+    budget: &BudgetArgs,
+    need: Need,
+    cancel: &Cancel,
+) -> anyhow::Result<Prepared> {
+    let file = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("Cannot read the study {file}"))?;
+    let mut study = Study::parse(&file, &text)?;
+    if budget.blocks.is_some() || budget.minutes.is_some() {
+        study.budget.blocks = budget.blocks;
+        study.budget.minutes = budget.minutes;
+    }
+    // Images are named from the study's folder, wherever vmlab is started.
+    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    let spinner = Spinner::start();
+    let found = machine::discover(&study, &folder, need, cancel, &mut |step| spinner.say(&step));
+    drop(spinner);
+    let machine = found?;
+    let seed = match budget.seed.or(study.seed) {
+        Some(seed) => seed,
+        None => machine::fresh_seed(),
+    };
+    match freeze(&study, &machine, seed, runner::unix_s()) {
+        Ok(Frozen { plan, warnings }) => {
+            for Problem { line, message } in warnings {
+                terminal::note(&format!("{file}:{line}: warning: {message}"));
+            }
+            Ok(Prepared { machine, plan })
+        }
+        Err(problems) => bail!(ParseStudyError { file, problems }),
+    }
+}

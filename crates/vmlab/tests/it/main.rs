@@ -1,0 +1,3 @@
+//! Tests of the whole: the repository's rules, the command line, real VMs.
+
+mod repository;

@@ -1,0 +1,143 @@
+//! The repository's own rules, held by tests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Crate, layer and allowed edges, as ARCHITECTURE.md says them.
+fn table() -> BTreeMap<String, (u32, Vec<String>)> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let start = text.find("<!-- edges: begin -->").expect("the table's begin is marked");
+    let end = text.find("<!-- edges: end -->").expect("the table's end is marked");
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    text[start..end]
+        .lines()
+        .filter(|line| line.starts_with('|') && line.contains('`'))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let layer = cells[1].parse().unwrap_or_else(|_| panic!("no layer in {line}"));
+            let names: Vec<String> = quoted(cells[2]);
+            (names[0].clone(), (layer, quoted(cells[3])))
+        })
+        .collect()
+}
+
+/// The edges to crates of ours, as Cargo sees them.
+fn cargo_edges() -> BTreeMap<String, Vec<String>> {
+    let mut edges = BTreeMap::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        assert_eq!(manifest["package"]["name"].as_str(), Some(name.as_str()), "folder = crate");
+        let mut found = Vec::new();
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let Some(list) = manifest.get(kind).and_then(toml::Value::as_table) else { continue };
+            found.extend(
+                list.keys().filter(|key| root().join("crates").join(key).exists()).cloned(),
+            );
+        }
+        found.sort();
+        found.dedup();
+        edges.insert(name, found);
+    }
+    edges
+}
+
+#[test]
+fn edges_are_those_of_the_architecture() {
+    let (table, edges) = (table(), cargo_edges());
+    assert_eq!(
+        table.keys().collect::<Vec<_>>(),
+        edges.keys().collect::<Vec<_>>(),
+        "the crates of ARCHITECTURE.md and those in crates/"
+    );
+    for (name, found) in &edges {
+        let (layer, allowed) = &table[name];
+        assert_eq!(found, allowed, "{name}: Cargo's edges and those of ARCHITECTURE.md");
+        for edge in allowed {
+            assert!(table[edge].0 < *layer, "{name} -> {edge} does not go down");
+        }
+    }
+}
+
+#[test]
+fn versions_stand_in_the_root_alone() {
+    for name in cargo_edges().keys() {
+        let path = root().join("crates").join(name).join("Cargo.toml");
+        let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
+            let Some(list) = manifest.get(kind).and_then(toml::Value::as_table) else { continue };
+            for (dependency, value) in list {
+                let from_root = value.get("workspace").and_then(toml::Value::as_bool);
+                assert_eq!(from_root, Some(true), "{name}: {dependency} has a version of its own");
+            }
+        }
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_stay_small_and_have_a_purpose() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    assert!(files.len() > 50, "only {} files found", files.len());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().count();
+        assert!(lines <= 800, "{}: {lines} lines, split it", file.display());
+        let stem = file.file_stem().unwrap().to_string_lossy();
+        assert!(!["utils", "util", "common", "helpers", "misc"].contains(&&*stem), "{file:?}");
+        assert!(text.starts_with("//!"), "{}: says not what it is for", file.display());
+    }
+}
+
+#[test]
+fn pure_crates_do_no_io() {
+    for name in ["topology", "record", "stats", "vmconfig", "workload", "report"] {
+        let mut files = Vec::new();
+        sources(&root().join("crates").join(name).join("src"), &mut files);
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            // What follows is test code, which may read goldens.
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let is_test =
+                file.ends_with("tests.rs") || file.components().any(|c| c.as_os_str() == "tests");
+            for io in ["std::fs", "std::net", "std::process", "std::io::stdout", "println!"] {
+                assert!(is_test || !code.contains(io), "{}: {io} in a pure crate", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_changelog_keeps_its_format() {
+    let text = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let mut headings = text.lines().filter(|line| line.starts_with("## "));
+    assert_eq!(headings.next(), Some("## [Unreleased]"));
+    for heading in headings {
+        let (version, date) = heading.trim_start_matches("## ").split_once(" - ").unwrap();
+        assert!(version.starts_with('[') && version.ends_with(']'), "{heading}");
+        let parts: Vec<_> = date.split('-').map(str::len).collect();
+        assert_eq!(parts, [4, 2, 2], "{heading}: the date is year-month-day");
+    }
+    for kind in text.lines().filter_map(|line| line.strip_prefix("### ")) {
+        let kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
+        assert!(kinds.contains(&kind), "### {kind}");
+    }
+}
