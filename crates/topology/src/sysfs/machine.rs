@@ -6,7 +6,8 @@ use super::reader::Reader;
 use crate::{Host, Virtualised};
 
 pub(super) fn read(reader: &mut Reader, host: &mut Host) {
-    host.hostname = reader.text("proc/sys/kernel/hostname");
+    // "(none)" stands where nobody named the machine.
+    host.hostname = reader.text("proc/sys/kernel/hostname").filter(|name| name != "(none)");
     host.kernel = reader.text("proc/sys/kernel/osrelease").or_else(|| {
         // "Linux version 6.1.0 (...)".
         let version = reader.text("proc/version")?;

@@ -300,6 +300,8 @@ fn read_caches(reader: &mut Reader, host: &mut Host, online: &PcpuSet) {
             else {
                 continue;
             };
+            // The kernel leaves pCPUs in the list when they go offline.
+            let pcpus = pcpus.intersection(online);
             if !seen.insert((index, pcpus.clone())) {
                 continue;
             }
@@ -356,7 +358,9 @@ fn read_allowed(reader: &mut Reader, host: &mut Host, online: &PcpuSet) {
     };
     // Kernels list pCPUs here that the machine could have but has not.
     let allowed = allowed.intersection(online);
-    if !allowed.is_empty() && &allowed != online {
+    // Isolated pCPUs are in no affinity mask but one that names them.
+    let isolated = host.isolated.clone().unwrap_or_default();
+    if !allowed.is_empty() && !online.is_subset(&allowed.union(&isolated)) {
         reader.warn(format!(
             "This process may run on pCPUs {allowed} alone, of {online} online (a cpuset or an affinity mask holds it)"
         ));

@@ -420,6 +420,25 @@ fn a_container_that_hides_parts() {
     assert_eq!(host.kvm.device, None);
 }
 
+/// What Linux 6.1.0 of Debian showed in QEMU 7.2 (`-cpu EPYC -smp
+/// 8,sockets=2,cores=2,threads=2`, three nodes of which one has no pCPUs,
+/// `isolcpus=domain,4-5 nohz_full=4-5`) after pCPU 3 was switched off.
+#[test]
+fn a_real_kernel() {
+    let text = include_str!("../../testdata/linux-6.1.0/three-nodes-one-offline.json");
+    let tree = Made(serde_json::from_str(text).expect("a map of texts"));
+    let host = check(
+        &tree,
+        expect!["s0(n0(L3(c0:0 c1:1 c2:2))) s1(n1(L3(c0:4 c1:5 c2:6 c3:7)))"],
+        expect!["Kernel modules are unknown: /sys/module cannot be read"],
+    );
+    assert_eq!(host.offline().to_string(), "3");
+    assert_eq!(host.isolated.expect("told").to_string(), "4-5");
+    assert_eq!(host.allowed.expect("told").to_string(), "0-2,6-7");
+    assert_eq!(host.nodes[2].distances, BTreeMap::from([(0, 17), (1, 28), (2, 10)]));
+    assert!(host.nodes[2].pcpus.is_empty());
+}
+
 #[test]
 fn nothing_at_all() {
     check(
