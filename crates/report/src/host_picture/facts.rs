@@ -118,7 +118,8 @@ fn pools(pools: &[HugePagePool]) -> Vec<String> {
         .iter()
         .filter(|pool| pool.total > 0)
         .map(|pool| {
-            format!("{} pages of {} ({} free)", pool.total, bytes(pool.page_bytes), pool.free)
+            let pages = if pool.total == 1 { "page" } else { "pages" };
+            format!("{} {pages} of {} ({} free)", pool.total, bytes(pool.page_bytes), pool.free)
         })
         .collect()
 }
