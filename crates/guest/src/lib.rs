@@ -10,6 +10,7 @@
 
 mod cancel;
 pub mod image;
+pub mod kvm;
 pub mod qemu;
 mod vm;
 

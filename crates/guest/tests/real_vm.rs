@@ -224,3 +224,13 @@ fn refused_arguments_are_told_in_qemus_words() {
     let GuestFailure::Refused { detail } = &error else { panic!("{error}") };
     assert!(detail.contains("-no-such-option"), "{detail}");
 }
+
+#[test]
+fn the_verdict_about_kvm_is_one_line() {
+    let Some(lab) = lab("KVM") else { return };
+    let verdict = guest::kvm::usable_kvm(&lab.qemu, &lab.image, &[], &Cancel::new()).unwrap();
+    println!("{verdict:?}");
+    if let guest::kvm::KvmVerdict::Unusable { why } = verdict {
+        assert!(!why.is_empty() && !why.contains('\n'), "{why}");
+    }
+}

@@ -28,6 +28,11 @@ impl Console {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// How much the file holds now, bytes.
+    pub(super) fn length(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
     /// The end of what the guest printed, without control characters.
     pub(super) fn tail(&self) -> String {
         // What can't be read is as good as nothing printed.
@@ -44,8 +49,7 @@ impl Console {
     /// Cuts a file that has grown too long down to its end. QEMU appends, so
     /// it goes on behind what is left.
     pub(super) fn keep_short(&self) {
-        let long = std::fs::metadata(&self.path).is_ok_and(|file| file.len() > LONGEST_BYTES);
-        if !long {
+        if self.length() <= LONGEST_BYTES {
             return;
         }
         let Ok(tail) = self.read_tail() else { return };

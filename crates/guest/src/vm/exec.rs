@@ -163,7 +163,10 @@ impl Vm {
         let kept = command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES);
         // Two outputs in base64, and room for the rest of the answer.
         self.agent.set_limit(2 * (kept.div_ceil(3) * 4) + 4096);
-        while self.done.next_line().is_some() {}
+        while self.done.next_line().is_some() {
+            // Whatever it says, it shows that the guest tells.
+            self.tells_ends = true;
+        }
         let pid = self.begin(command, cancel)?;
 
         let limit_at = started + command.limit;
@@ -301,6 +304,7 @@ impl Vm {
     fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure> {
         loop {
             if self.done.next_line().is_some() {
+                self.tells_ends = true;
                 return Ok(true);
             }
             if Instant::now() >= until {

@@ -170,6 +170,16 @@ impl Vm {
         cancel: &Cancel,
     ) -> Result<Duration, GuestFailure> {
         let until = self.started + limit;
+        self.wait_ready_unless(cancel, &mut |_| (Instant::now() >= until).then_some(limit))
+    }
+
+    /// Like [`Self::wait_ready`], until `give_up` names the limit that was
+    /// reached; it is told how much the guest has printed on its console.
+    pub(crate) fn wait_ready_unless(
+        &mut self,
+        cancel: &Cancel,
+        give_up: &mut dyn FnMut(u64) -> Option<Duration>,
+    ) -> Result<Duration, GuestFailure> {
         loop {
             while let Some(line) = self.agent.next_line() {
                 let Line::Text(line) = line else { continue };
@@ -177,16 +187,13 @@ impl Vm {
                 if answer["return"] == SYNC_ID {
                     self.ready = true;
                     let boot = self.started.elapsed();
-                    // The guest says hello on this port before, if it ever does.
-                    self.done.fill();
-                    self.tells_ends |= self.done.next_line().is_some();
                     return Ok(boot);
                 }
             }
-            if Instant::now() >= until {
+            if let Some(limit) = give_up(self.console.length()) {
                 return Err(self.end_with(GuestFailure::NeverAnswered { limit }));
             }
-            self.pump(until, cancel)?;
+            self.pump(Instant::now() + CANCEL_CHECK, cancel)?;
         }
     }
 

@@ -1,0 +1,300 @@
+//! Whether KVM is usable here: seen by booting a guest under it.
+//!
+//! `/dev/kvm` proves nothing. Inside a VM or a container it may belong to a
+//! KVM that accepts a guest and then never gets it through its first
+//! instructions. So the builtin guest is booted under `-accel kvm`, with its
+//! console switched on: as long as that goes on printing, the guest gets its
+//! time; when it falls silent before the agent has answered, KVM is not usable.
+//!
+//! The longest silence of a booting guest, measured under emulation (which is
+//! slower than any KVM worth the name), is below 1 s; [`SILENCE_LIMIT`] leaves
+//! nested KVM on a busy host several times that.
+//!
+//! The verdict is cached under the host kernel, QEMU, pCPU model and guest
+//! image. That KVM is *not* usable is only believed until the next boot of the
+//! host: a setting in the firmware or of the hypervisor below may mend it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use vmconfig::qemu::{Channels, emit};
+use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+
+use crate::image::{Image, cache_dir};
+use crate::qemu::Qemu;
+use crate::{Cancel, Cancelled, GuestFailure, Launch, Vm};
+
+/// How long a booting guest may print nothing.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the whole boot may take: a guest that prints, but panics or loops.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Guest memory: little, since it is set up only for this.
+const MEMORY_MIB: u64 = 512;
+
+/// Whether guests boot under KVM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum KvmVerdict {
+    /// A guest was seen to boot.
+    Usable,
+    /// None was; emulation is what is left.
+    Unusable {
+        /// Why, in one line.
+        why: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Cached {
+    key: String,
+    /// The host's boot in which it was found out.
+    boot_id: String,
+    #[serde(flatten)]
+    verdict: KvmVerdict,
+}
+
+/// Whether guests boot under KVM here. The first call takes as long as a boot
+/// (at most a minute; 5 s if the guest shows no sign of life), later ones read
+/// the cache.
+///
+/// `env` marks the QEMU process as this process' own.
+///
+/// # Errors
+/// Only [`Cancelled`].
+pub fn usable_kvm(
+    qemu: &Qemu,
+    image: &Image,
+    env: &[(String, String)],
+    cancel: &Cancel,
+) -> Result<KvmVerdict, Cancelled> {
+    // Cheap to see and quick to mend: never cached.
+    if let Some(why) = obstacle(qemu, Path::new("/dev/kvm")) {
+        return Ok(KvmVerdict::Unusable { why });
+    }
+    let path = cache_dir().join("kvm.json");
+    let key = key(qemu, image);
+    let boot_id = read_line("/proc/sys/kernel/random/boot_id");
+    if let Some(verdict) = cached(&path, &key, &boot_id) {
+        return Ok(verdict);
+    }
+    let verdict = match boot(qemu, image, env, cancel) {
+        Ok(()) => KvmVerdict::Usable,
+        Err(GuestFailure::Cancelled(cancelled)) => return Err(cancelled),
+        Err(failure) => KvmVerdict::Unusable { why: explain(&failure) },
+    };
+    let cached = Cached { key, boot_id, verdict };
+    if let Ok(text) = serde_json::to_string_pretty(&cached) {
+        // Without a cache it is found out again next time.
+        let _ = fs::create_dir_all(cache_dir()).and_then(|()| fs::write(&path, text + "\n"));
+    }
+    Ok(cached.verdict)
+}
+
+/// Why it is not even worth trying.
+fn obstacle(qemu: &Qemu, device: &Path) -> Option<String> {
+    if !qemu.accelerators.iter().any(|name| name == "kvm") {
+        return Some(format!("{} was built without KVM", qemu.path.display()));
+    }
+    let shown = device.display();
+    match File::options().read(true).write(true).open(device) {
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!(
+            "there is no {shown}: load the kvm module, switch virtualisation on in the firmware \
+             (or below this VM), or hand the device to this container"
+        )),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(format!(
+            "no permission to use {shown}: add yourself to its group \
+             (`sudo usermod -aG kvm $USER`) and log in again"
+        )),
+        Err(error) => Some(format!("cannot open {shown}: {error}")),
+    }
+}
+
+fn explain(failure: &GuestFailure) -> String {
+    match failure {
+        GuestFailure::NeverAnswered { limit } => format!(
+            "/dev/kvm is there, but under it a stock guest kernel did not get up (nothing more \
+             heard for {} s)",
+            limit.as_secs()
+        ),
+        // QEMU may print a page; the reason is what it says last.
+        GuestFailure::Refused { detail } | GuestFailure::Died { detail } => {
+            let line = detail.lines().rev().find(|line| !line.trim().is_empty());
+            format!("QEMU says: {}", line.unwrap_or("nothing").trim())
+        }
+        other => {
+            let text = other.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            format!("a guest that was tried failed: {line}")
+        }
+    }
+}
+
+fn boot(
+    qemu: &Qemu,
+    image: &Image,
+    env: &[(String, String)],
+    cancel: &Cancel,
+) -> Result<(), GuestFailure> {
+    let refused = |detail: String| GuestFailure::Refused { detail };
+    let folder =
+        Folder::create().map_err(|error| refused(format!("no folder for its sockets: {error}")))?;
+    let channels = Channels {
+        qmp_socket: folder.0.join("qmp"),
+        agent_socket: folder.0.join("agent"),
+        done_socket: folder.0.join("done"),
+        console_log: folder.0.join("console"),
+    };
+    let settings = VmSettings {
+        name: "kvm-check".to_owned(),
+        arch: Arch::X86_64,
+        machine: defaults::machine(Arch::X86_64).to_owned(),
+        accel: Accel::Kvm,
+        cpu_model: defaults::cpu_model(Accel::Kvm).to_owned(),
+        topology: GuestTopology::of_cores(1),
+        memory_mib: MEMORY_MIB,
+        pins: Pins::default(),
+        boot: Boot::Direct {
+            kernel: image.kernel.clone(),
+            initrd: image.initrd.clone(),
+            root_image: image.root_image.clone(),
+            cmdline: image.cmdline.clone(),
+        },
+        // Signs of life, from the first instructions on.
+        kernel_cmdline: vec!["earlyprintk=ttyS0".to_owned(), "loglevel=7".to_owned()],
+        extra_args: Vec::new(),
+    };
+    let spec = VmSpec::new(settings).map_err(|error| refused(error.to_string()))?;
+    let launch = Launch {
+        qemu: qemu.path.clone(),
+        args: emit(&spec, &channels, &qemu.capabilities).args,
+        channels,
+        env: env.to_vec(),
+    };
+    let mut vm = Vm::start(&launch, cancel)?;
+    let started = Instant::now();
+    let mut heard = (0, started);
+    let ready = vm.wait_ready_unless(cancel, &mut |printed_bytes| {
+        let now = Instant::now();
+        if printed_bytes != heard.0 {
+            heard = (printed_bytes, now);
+        }
+        let silent = now - heard.1 >= SILENCE_LIMIT;
+        let limit = if silent { SILENCE_LIMIT } else { BOOT_LIMIT };
+        (silent || now - started >= BOOT_LIMIT).then_some(limit)
+    });
+    vm.shutdown();
+    ready.map(|_| ())
+}
+
+/// A folder of this process for sockets, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create() -> io::Result<Self> {
+        let base =
+            std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let path = base.join(format!("vmlab-kvm-{}", std::process::id()));
+        use std::os::unix::fs::DirBuilderExt;
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What can't be removed now stays in a folder for temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Everything that a verdict depends on.
+fn key(qemu: &Qemu, image: &Image) -> String {
+    let uname = rustix::system::uname();
+    let kernel = uname.release().to_string_lossy().into_owned();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    [kernel.as_str(), &qemu.version_text, model, &image.recipe_hash].join(" | ")
+}
+
+fn cached(path: &Path, key: &str, boot_id: &str) -> Option<KvmVerdict> {
+    let cached: Cached = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+    let holds = match cached.verdict {
+        KvmVerdict::Usable => true,
+        KvmVerdict::Unusable { .. } => cached.boot_id == boot_id,
+    };
+    (holds && cached.key == key).then_some(cached.verdict)
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use vmconfig::qemu::Capabilities;
+
+    use super::*;
+
+    fn qemu(accelerators: &[&str]) -> Qemu {
+        let version_text = "QEMU emulator version 7.2.22".to_owned();
+        Qemu {
+            path: "/usr/bin/qemu-system-x86_64".into(),
+            capabilities: Capabilities::from_version_text(&version_text).unwrap(),
+            version_text,
+            accelerators: accelerators.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn obstacles_are_one_line_that_says_what_to_do() {
+        let check = |accelerators: &[&str], device: &str, expected: &str| {
+            let why = obstacle(&qemu(accelerators), Path::new(device)).unwrap();
+            assert!(why.contains(expected) && !why.contains('\n'), "{why}");
+        };
+        check(&["tcg"], "/dev/null", "built without KVM");
+        check(&["kvm"], "/no/such/device", "load the kvm module");
+        check(&["kvm"], "/proc", "cannot open /proc");
+        assert_eq!(obstacle(&qemu(&["kvm"]), Path::new("/dev/null")), None);
+    }
+
+    #[test]
+    fn failures_become_one_line() {
+        let check = |failure: GuestFailure, expected: &str| {
+            let why = explain(&failure);
+            assert!(why.contains(expected) && !why.contains('\n'), "{why}");
+        };
+        check(GuestFailure::NeverAnswered { limit: SILENCE_LIMIT }, "for 5 s");
+        let detail = "warning\nqemu: failed to initialize kvm: Device busy\n".to_owned();
+        check(GuestFailure::Refused { detail }, "Device busy");
+        check(GuestFailure::Panicked { detail: "VFS\nmore".into() }, "VFS");
+    }
+
+    #[test]
+    fn a_bad_verdict_is_believed_for_one_boot_of_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvm.json");
+        let put = |verdict: KvmVerdict| {
+            let cached = Cached { key: "k".into(), boot_id: "b".into(), verdict };
+            fs::write(&path, serde_json::to_string(&cached).unwrap()).unwrap();
+        };
+        assert_eq!(cached(&path, "k", "b"), None);
+        put(KvmVerdict::Usable);
+        assert_eq!(cached(&path, "k", "other boot"), Some(KvmVerdict::Usable));
+        assert_eq!(cached(&path, "other kernel", "b"), None);
+        let bad = KvmVerdict::Unusable { why: "hangs".into() };
+        put(bad.clone());
+        assert_eq!(cached(&path, "k", "b"), Some(bad));
+        assert_eq!(cached(&path, "k", "other boot"), None);
+        fs::write(&path, "{ torn").unwrap();
+        assert_eq!(cached(&path, "k", "b"), None);
+    }
+}
