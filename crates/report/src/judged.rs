@@ -10,9 +10,9 @@ impl From<&stats::Judgement> for Judgement {
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
                 (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
             }
-            stats::Verdict::Invalid { reason } => (Verdict::Invalid, vec![as_sentence(reason)]),
+            stats::Verdict::Invalid { reason } => (Verdict::Invalid, vec![reason.clone()]),
         };
-        notes.extend(judged.warnings.iter().map(|warning| as_sentence(&warning.to_string())));
+        notes.extend(judged.warnings.iter().map(|warning| warning.to_string()));
         let interval = judged.interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
         Self {
             ratio: judged.ratio.map(|centre| Estimate { centre, interval }),
@@ -38,13 +38,6 @@ fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) ->
         ));
     }
     notes
-}
-
-/// With a capital and a full stop.
-fn as_sentence(text: &str) -> String {
-    let mut characters = text.trim_end_matches('.').chars();
-    let capital = characters.next().map(|first| first.to_uppercase().to_string());
-    format!("{}{}.", capital.unwrap_or_default(), characters.as_str())
 }
 
 #[cfg(test)]
@@ -73,6 +66,6 @@ mod tests {
 
         let none = judge(&[]);
         assert!(none.ratio.is_none());
-        assert!(none.notes.iter().all(|note| note.ends_with('.')), "{none:?}");
+        assert!(!none.notes.is_empty(), "{none:?}");
     }
 }

@@ -25,7 +25,8 @@ pub struct Report {
     pub environment: Environment,
     /// Why it is not KVM, one line, where it is not.
     pub environment_why: Option<String>,
-    /// Kernel, QEMU, guest image, vmlab, date, ...: shown in this order.
+    /// Kernel, QEMU, guest image, ...: shown in this order. `started` stands in
+    /// the heading too, and `vmlab`, the version, at the foot.
     pub about: Vec<Fact>,
     /// The host, as it was when the study began.
     pub host: Option<topology::Host>,
@@ -126,7 +127,8 @@ pub struct Group {
     pub primary: bool,
     /// Relative difference below which nobody cares, e.g. 0.03.
     pub margin: Option<f64>,
-    /// One for each variant, in the study's order.
+    /// One for each variant, in the study's order. None at all where the group
+    /// holds nothing but what others published.
     pub cells: Vec<Cell>,
     /// The counters that moved most, the largest change first.
     pub movers: Vec<CounterMove>,
@@ -193,7 +195,7 @@ pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// What else should be said: blocks still needed, outliers, the reason why
-    /// it is not valid. Sentences.
+    /// it is not valid. One sentence each.
     pub notes: Vec<String>,
 }
 

@@ -21,11 +21,16 @@ impl Finding<'_> {
     /// Claim, evidence, environment and notes as one paragraph.
     pub(crate) fn sentence(&self, environment: Environment) -> String {
         let mut text = format!("{}: {}, {environment}.", self.claim, self.evidence);
-        for note in &self.judgement.notes {
+        for note in self.notes() {
             text.push(' ');
-            text.push_str(note);
+            text.push_str(&note);
         }
         text
+    }
+
+    /// The notes as sentences.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.judgement.notes.iter().map(|note| as_sentence(note)).collect()
     }
 
     pub(crate) fn label(&self) -> Label {
@@ -187,4 +192,26 @@ pub(crate) fn boot_statistic(kind: MetricKind) -> &'static str {
 /// How a counter moved, e.g. `×3.04`.
 pub(crate) fn counter_change(moved: &CounterMove) -> String {
     change(moved.baseline_value, moved.variant_value)
+}
+
+/// `text` with a capital and a full stop, as it may already have them.
+pub(crate) fn as_sentence(text: &str) -> String {
+    let mut characters = text.trim().chars();
+    let Some(first) = characters.next() else { return String::new() };
+    let stop = if text.trim_end().ends_with(['.', '?', '!', ':']) { "" } else { "." };
+    format!("{}{}{stop}", first.to_uppercase(), characters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_becomes_a_sentence_once() {
+        let check = |text: &str, expected: &str| assert_eq!(as_sentence(text), expected);
+        check("no variance: is the metric exact?", "No variance: is the metric exact?");
+        check("few blocks", "Few blocks.");
+        check("Few blocks.", "Few blocks.");
+        check("", "");
+    }
 }

@@ -369,8 +369,8 @@ fn the_page_says_how_it_was_measured() {
     let end = start + page[start..].find("</section>").unwrap();
     expect![[r#"
         <h2>How it was measured</h2>
-        <p>Every value is a fresh boot of a real virtual machine. A block boots every variant once for each workload, in random order (seed 20260102), inside one level of host load; 5 of 5 planned blocks were completed for each load.</p>
-        <p>The samples of a boot become one number; variants are compared inside a block, where they met the same host. The verdict is Student&#39;s t on the logarithms of the ratios, one a block. All intervals are at 95 %.</p>
+        <p>Every value comes from a fresh boot of a real virtual machine. A block boots every variant once for each workload, in random order (seed 20260102), inside one level of host load; 5 of 5 planned blocks were completed for each load.</p>
+        <p>The samples of a boot become one number; variants are compared inside a block, where they met the same host. The test: Student&#39;s t on the logarithms of the ratios inside the blocks. All intervals are at 95 %.</p>
         <p>An A/A arm ran along: 1-vcpu-again is the baseline under a second name, and a difference found there is a false alarm.</p>
         <p>The study ended: all planned blocks are done.</p>
         <p>It took 12 min 34 s.</p>

@@ -14,9 +14,12 @@ const HEADER: f64 = 30.0;
 const ROW: f64 = 62.0;
 const BAND: f64 = 34.0;
 
-/// Draws `groups`, which have one workload and one metric, load by load.
+/// Draws `groups`, which have one workload and one metric, load by load. Empty
+/// where nothing was to be measured.
 pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
-    let Some(first) = groups.first() else { return String::new() };
+    let Some(first) = groups.first().filter(|_| groups.iter().any(|g| !g.cells.is_empty())) else {
+        return String::new();
+    };
     let metric = &first.metric;
     let axis = Axis::for_bars(groups.iter().flat_map(|group| shown_values(group)));
     let scale = Scale::for_values(&metric.unit, groups.iter().flat_map(|g| shown_values(g)));

@@ -1,10 +1,13 @@
 //! What a doubting reader asks next: failures, method, host, command lines,
 //! raw numbers.
 
+use record::Environment;
+
 use crate::host_picture;
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, counted, duration, percent};
+use crate::sentence::as_sentence;
 use crate::{Boot, Fact, Report, Role, TrialFailure, Variant};
 
 /// Samples of one boot that the page lists; `samples.csv` has all of them.
@@ -70,20 +73,24 @@ pub(crate) fn method(report: &Report) -> String {
         ),
         None => "No A/A arm ran along, so the rate of false alarms was not measured.".to_owned(),
     };
+    let origin = match report.environment {
+        Environment::Simulated | Environment::Imported => report.environment.sentence(),
+        _ => "Every value comes from a fresh boot of a real virtual machine.",
+    };
     let mut paragraphs = vec![
         format!(
-            "Every value is a fresh boot of a real virtual machine. A block boots every variant once for each workload, in random order (seed {}), inside one level of host load; {planned} blocks were completed for each load.",
+            "{origin} A block boots every variant once for each workload, in random order (seed {}), inside one level of host load; {planned} blocks were completed for each load.",
             method.seed
         ),
         format!(
-            "The samples of a boot become one number; variants are compared inside a block, where they met the same host. {} All intervals are at {}.",
-            method.test,
+            "The samples of a boot become one number; variants are compared inside a block, where they met the same host. The test: {} All intervals are at {}.",
+            as_sentence(&method.test),
             percent(method.level)
         ),
         aa,
     ];
     if let Some(ended) = &method.ended {
-        paragraphs.push(format!("The study ended: {ended}"));
+        paragraphs.push(as_sentence(&format!("The study ended: {ended}")));
     }
     if let Some(wall_s) = method.wall_s {
         paragraphs.push(format!("It took {}.", duration(wall_s)));

@@ -20,6 +20,7 @@ pub(crate) fn sections(report: &Report) -> String {
         if let Some(named) = report.workloads.iter().find(|named| named.name == *workload) {
             text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&named.summary)));
         }
+        let has_primary = groups.iter().any(|group| group.primary);
         let metrics = names(groups.iter().map(|group| group.metric.name.as_str()));
         for (j, metric) in metrics.iter().enumerate() {
             let groups: Vec<&Group> =
@@ -27,7 +28,8 @@ pub(crate) fn sections(report: &Report) -> String {
             let body = metric_body(report, &groups, &format!("f{i}-{j}"));
             let better = groups.first().map(|g| g.metric.better.to_string()).unwrap_or_default();
             let heading = format!("{} <span class=\"quiet\">({better})</span>", escape(metric));
-            if groups.iter().any(|group| group.primary) {
+            // Numbers that a workload's headline is not about are folded away.
+            if groups.iter().any(|group| group.primary) || !has_primary {
                 text.push_str(&format!("<h3>{heading}</h3>\n{body}"));
             } else {
                 text.push_str(&format!(
@@ -90,16 +92,17 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
         figures[0].1.push_str(" Hollow diamonds: published values.");
         figures[1].1.push_str(" Hollow diamonds: published ratios.");
     }
-    text.push_str("<div class=\"figures\">\n");
-    for (title, caption, figure) in figures {
-        if !figure.is_empty() {
-            text.push_str(&format!(
-                "<figure><figcaption><strong>{title}</strong>{}</figcaption>{figure}</figure>\n",
-                escape(&caption)
-            ));
-        }
+    figures.retain(|(_, _, figure)| !figure.is_empty());
+    let figures: String = figures
+        .iter()
+        .map(|(title, caption, figure)| {
+            let caption = escape(caption);
+            format!("<figure><figcaption><strong>{title}</strong>{caption}</figcaption>{figure}</figure>\n")
+        })
+        .collect();
+    if !figures.is_empty() {
+        text.push_str(&format!("<div class=\"figures\">\n{figures}</div>\n"));
     }
-    text.push_str("</div>\n");
     for group in groups {
         text.push_str(&published(report, group));
         text.push_str(&movers(report, group));

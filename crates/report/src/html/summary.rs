@@ -16,10 +16,10 @@ pub(crate) fn header(report: &Report) -> String {
         text.push_str(&format!("<p>{}</p>\n", escape(question)));
     }
     let blocks = counted(report.method.blocks_done as usize, "block");
-    let date = report.about.iter().find(|fact| fact.name == "date");
-    let date = date.map(|fact| format!(" · {}", escape(&fact.value))).unwrap_or_default();
+    let started = report.about.iter().find(|fact| fact.name == "started");
+    let started = started.map(|fact| format!(" · {}", escape(&fact.value))).unwrap_or_default();
     text.push_str(&format!(
-        "<p class=\"about\">Study {} · {blocks} done{date}</p>\n",
+        "<p class=\"about\">Study {} · {blocks} done{started}</p>\n",
         escape(&report.study)
     ));
     let kind = if report.environment.is_emulated_time() { "banner" } else { "banner plain" };
@@ -64,7 +64,7 @@ fn verdict(report: &Report, finding: &Finding<'_>) -> String {
     } else {
         String::new()
     };
-    let notes = match finding.judgement.notes.join(" ") {
+    let notes = match finding.notes().join(" ") {
         notes if notes.is_empty() => notes,
         notes => format!("<p class=\"quiet\">{}</p>", escape(&notes)),
     };

@@ -196,7 +196,9 @@ fn numbers(report: &Report, group: &Group, out: &mut Out) {
     for cell in &group.cells {
         table.row(numbers_row(report, group, cell, &scale));
     }
-    out.table(&table);
+    if !group.cells.is_empty() {
+        out.table(&table);
+    }
 }
 
 fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Vec<String> {
@@ -228,7 +230,9 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
         return;
     }
     let scale = Scale::of(group);
-    out.blank();
+    if !group.cells.is_empty() {
+        out.blank();
+    }
     out.paragraph("", "Published beside measured (compare the ratios: the machines differ)", None);
     let mut table = Table::new(&[
         ("variant", Align::Left),
