@@ -46,8 +46,12 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     let one = x(&axis, 1.0);
     svg.line("one", (one, TOP - 10.0), (one, bottom));
     let (left, right) = directions(&first.metric);
-    svg.text("axis end", (one - 8.0, 12.0), &format!("◂ {left}"));
-    svg.text("axis", (one + 8.0, 12.0), &format!("{right} ▸"));
+    let (left, right) = (format!("◂ {left}"), format!("{right} ▸"));
+    // Where the line at 1 lies near a border, both words move inwards.
+    let right_x = (one + 8.0).min(WIDTH - text_width(&right));
+    let left_x = (one - 8.0).max(text_width(&left)).min(right_x - 8.0);
+    svg.text("axis end", (left_x, 12.0), &left);
+    svg.text("axis", (right_x, 12.0), &right);
     let margin = first.margin.map(|m| format!("; shaded: ±{}", percent(m))).unwrap_or_default();
     let title = format!("{} by that of {}{margin}", first.metric.name, baseline.name);
     svg.fitted("axis middle", (WIDTH / 2.0, bottom + 35.0), &title, WIDTH);
