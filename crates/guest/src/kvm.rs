@@ -62,37 +62,51 @@ struct Cached {
 /// (at most a minute; 5 s if the guest shows no sign of life), later ones read
 /// the cache.
 ///
-/// `env` marks the QEMU process as this process' own.
+/// The guest's sockets lie in `folder`; `env` marks the QEMU process as this
+/// process' own.
 ///
 /// # Errors
 /// Only [`Cancelled`].
 pub fn usable_kvm(
     qemu: &Qemu,
     image: &Image,
+    folder: &Path,
     env: &[(String, String)],
     cancel: &Cancel,
 ) -> Result<KvmVerdict, Cancelled> {
-    // Cheap to see and quick to mend: never cached.
-    if let Some(why) = obstacle(qemu, Path::new("/dev/kvm")) {
-        return Ok(KvmVerdict::Unusable { why });
-    }
-    let path = cache_dir().join("kvm.json");
-    let key = key(qemu, image);
-    let boot_id = read_line("/proc/sys/kernel/random/boot_id");
-    if let Some(verdict) = cached(&path, &key, &boot_id) {
+    if let Some(verdict) = known_verdict(qemu, image) {
         return Ok(verdict);
     }
-    let verdict = match boot(qemu, image, env, cancel) {
+    let verdict = match boot(qemu, image, folder, env, cancel) {
         Ok(()) => KvmVerdict::Usable,
         Err(GuestFailure::Cancelled(cancelled)) => return Err(cancelled),
         Err(failure) => KvmVerdict::Unusable { why: explain(&failure) },
     };
-    let cached = Cached { key, boot_id, verdict };
+    let cached = Cached { key: key(qemu, image), boot_id: boot_id(), verdict };
     if let Ok(text) = serde_json::to_string_pretty(&cached) {
         // Without a cache it is found out again next time.
-        let _ = fs::create_dir_all(cache_dir()).and_then(|()| fs::write(&path, text + "\n"));
+        let _ = fs::create_dir_all(cache_dir()).and_then(|()| fs::write(cache_path(), text + "\n"));
     }
     Ok(cached.verdict)
+}
+
+/// What is known without booting anything: an obstacle that is plain to see,
+/// or the cached verdict.
+#[must_use]
+pub fn known_verdict(qemu: &Qemu, image: &Image) -> Option<KvmVerdict> {
+    // Cheap to see and quick to mend: never cached.
+    if let Some(why) = obstacle(qemu, Path::new("/dev/kvm")) {
+        return Some(KvmVerdict::Unusable { why });
+    }
+    cached(&cache_path(), &key(qemu, image), &boot_id())
+}
+
+fn cache_path() -> PathBuf {
+    cache_dir().join("kvm.json")
+}
+
+fn boot_id() -> String {
+    read_line("/proc/sys/kernel/random/boot_id")
 }
 
 /// Why it is not even worth trying.
@@ -138,17 +152,16 @@ fn explain(failure: &GuestFailure) -> String {
 fn boot(
     qemu: &Qemu,
     image: &Image,
+    folder: &Path,
     env: &[(String, String)],
     cancel: &Cancel,
 ) -> Result<(), GuestFailure> {
     let refused = |detail: String| GuestFailure::Refused { detail };
-    let folder =
-        Folder::create().map_err(|error| refused(format!("no folder for its sockets: {error}")))?;
     let channels = Channels {
-        qmp_socket: folder.0.join("qmp"),
-        agent_socket: folder.0.join("agent"),
-        done_socket: folder.0.join("done"),
-        console_log: folder.0.join("console"),
+        qmp_socket: folder.join("kvm.qmp"),
+        agent_socket: folder.join("kvm.agent"),
+        done_socket: folder.join("kvm.done"),
+        console_log: folder.join("kvm.console"),
     };
     let settings = VmSettings {
         name: "kvm-check".to_owned(),
@@ -190,27 +203,6 @@ fn boot(
     });
     vm.shutdown();
     ready.map(|_| ())
-}
-
-/// A folder of this process for sockets, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> io::Result<Self> {
-        let base =
-            std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let path = base.join(format!("vmlab-kvm-{}", std::process::id()));
-        use std::os::unix::fs::DirBuilderExt;
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What can't be removed now stays in a folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Everything that a verdict depends on.

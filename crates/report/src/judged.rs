@@ -1,6 +1,10 @@
 //! From what the statistics say to what is shown.
 
+use crate::sentence::as_sentence;
 use crate::{Estimate, Judgement, Span, Verdict};
+
+/// A difference of more than a factor of 11 is not a bound.
+const HOPELESSLY_WIDE: f64 = 10.0;
 
 impl From<&stats::Judgement> for Judgement {
     fn from(judged: &stats::Judgement) -> Self {
@@ -10,9 +14,9 @@ impl From<&stats::Judgement> for Judgement {
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
                 (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
             }
-            stats::Verdict::Invalid { reason } => (Verdict::Invalid, vec![reason.clone()]),
+            stats::Verdict::Invalid { reason } => (Verdict::Invalid, vec![as_sentence(reason)]),
         };
-        notes.extend(judged.warnings.iter().map(|warning| warning.to_string()));
+        notes.extend(judged.warnings.iter().map(|warning| as_sentence(&warning.to_string())));
         let interval = judged.interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
         Self {
             ratio: judged.ratio.map(|centre| Estimate { centre, interval }),
@@ -28,6 +32,11 @@ impl From<&stats::Judgement> for Judgement {
 fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) -> Vec<String> {
     if judged.aa || judged.interval.is_none() || !at_most.is_finite() {
         return Vec::new();
+    }
+    // So wide an interval excludes nothing, and no number of blocks that it
+    // suggests is worth naming.
+    if at_most > HOPELESSLY_WIDE {
+        return vec!["So few blocks exclude nothing yet.".to_owned()];
     }
     let mut notes = vec![format!("They differ by at most {:.1} %.", at_most * 100.0)];
     if more_blocks > 0 {

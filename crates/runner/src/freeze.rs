@@ -94,6 +94,7 @@ pub fn freeze(
         version: PLAN_FORMAT_VERSION,
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
         study: study.name.clone(),
+        study_file: study.file.clone(),
         title: study.title.clone(),
         question: study.question.clone(),
         study_text: study.text.clone(),

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use guest::image::{self, BuildError, OwnImageError, Recipe, RecipeError};
-
+use guest::kvm::{self, KvmVerdict};
 use guest::qemu::{self, FindQemuError, Qemu};
 use guest::{Cancel, Cancelled};
-use topology::QemuInfo;
+use host::owner::{self, Owner, OwnerError, RuntimeDirError};
+use topology::{Host, QemuInfo};
 use vmconfig::{Accel, AccelChoice, Arch, Boot, Image};
 
 use crate::freeze::{self, Machine, MachineImage};
 use crate::plan::{ImageFacts, Plan, QemuFacts};
 use crate::study::Study;
+
+/// What is known of KVM before a guest was booted under it.
+const NOT_TRIED: &str = "is not known before the first `vmlab run`, which boots a guest under it";
 
 /// How much may be done to learn about the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,12 @@ pub enum DiscoverError {
     /// An image of the user's own can't be used.
     #[error(transparent)]
     OwnImage(#[from] OwnImageError),
+    /// This process can't mark what it starts.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// No folder for sockets.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeDirError),
     /// Ctrl-C.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
@@ -66,8 +76,7 @@ pub fn discover(
     say: &mut dyn FnMut(String),
 ) -> Result<Machine, DiscoverError> {
     let mut host = host::snapshot::live(Path::new("/"));
-    let arch_name = host.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    let arch = Arch::from_name(&arch_name).ok_or(DiscoverError::Arch(arch_name))?;
+    let arch = arch_of(&host).map_err(DiscoverError::Arch)?;
     let found = qemu::find_qemu(arch)?;
     let mut images = BTreeMap::new();
     for image in freeze::images(study) {
@@ -80,7 +89,7 @@ pub fn discover(
     } else {
         (Accel::Tcg, Some("The study asks for emulation.".to_owned()))
     };
-    host.qemu = Some(qemu_info(&found, auto_accel, environment_why.as_deref()));
+    host.qemu = Some(qemu_info(&found, Some(auto_accel == Accel::Kvm), environment_why.clone()));
     Ok(Machine {
         host,
         arch,
@@ -95,15 +104,42 @@ pub fn discover(
     })
 }
 
-/// The host's QEMU as the host format says it.
+/// This machine in the host format, with its QEMU and what is known of KVM;
+/// nothing is booted for it.
 #[must_use]
-pub fn qemu_info(found: &Qemu, accel: Accel, why: Option<&str>) -> QemuInfo {
+pub fn this_host() -> Host {
+    let mut host = host::snapshot::live(Path::new("/"));
+    let Ok(arch) = arch_of(&host) else { return host };
+    match qemu::find_qemu(arch) {
+        Ok(found) => {
+            let known = Recipe::builtin_for("debian-12", arch)
+                .ok()
+                .and_then(|recipe| kvm::known_verdict(&found, &image::find(&recipe)?));
+            let (usable, why) = match known {
+                Some(KvmVerdict::Usable) => (Some(true), "a guest was seen to boot".to_owned()),
+                Some(KvmVerdict::Unusable { why }) => (Some(false), why),
+                None => (None, NOT_TRIED.to_owned()),
+            };
+            host.qemu = Some(qemu_info(&found, usable, Some(why)));
+        }
+        Err(error) => host.warnings.push(error.to_string()),
+    }
+    host
+}
+
+/// The architecture of the host's VMs; its name where there are none.
+fn arch_of(host: &Host) -> Result<Arch, String> {
+    let name = host.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    Arch::from_name(&name).ok_or(name)
+}
+
+fn qemu_info(found: &Qemu, kvm_usable: Option<bool>, kvm_why: Option<String>) -> QemuInfo {
     QemuInfo {
         path: found.path.display().to_string(),
         version: found.capabilities.version.to_string(),
         accelerators: found.accelerators.clone(),
-        kvm_usable: Some(accel == Accel::Kvm),
-        kvm_why: why.map(str::to_owned),
+        kvm_usable,
+        kvm_why,
         ..QemuInfo::default()
     }
 }
@@ -122,22 +158,21 @@ fn accelerator(
 ) -> Result<(Accel, Option<String>), DiscoverError> {
     let recipe = Recipe::builtin_for("debian-12", arch)?;
     let verdict = match need {
-        Need::Plan => match kvm::known_verdict(found) {
-            Some(verdict) => verdict,
-            None => {
-                let why = "No guest was booted under KVM here yet: `vmlab run` will try.";
-                return Ok((Accel::Tcg, Some(why.to_owned())));
-            }
-        },
+        Need::Plan => image::find(&recipe).and_then(|image| kvm::known_verdict(found, &image)),
         Need::Run => {
             let image = image::build(&recipe, &mut |_| {}, cancel)
                 .map_err(|source| DiscoverError::Build { name: recipe.name.clone(), source })?;
-            kvm::usable_kvm(found, &image, cancel)?
+            let owner = Owner::current("kvm-check")?;
+            let folder = owner::runtime_dir(&owner)?;
+            Some(kvm::usable_kvm(found, &image, folder.path(), &owner.env(), cancel)?)
         }
     };
     Ok(match verdict {
-        KvmVerdict::Usable => (Accel::Kvm, None),
-        KvmVerdict::Unusable { why } => (Accel::Tcg, Some(why)),
+        Some(KvmVerdict::Usable) => (Accel::Kvm, None),
+        Some(KvmVerdict::Unusable { why }) => {
+            (Accel::Tcg, Some(format!("KVM is not used: {why}.")))
+        }
+        None => (Accel::Tcg, Some(format!("Whether KVM works here {NOT_TRIED}."))),
     })
 }
 
@@ -311,18 +346,3 @@ pub fn state_dir() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/var/tmp"))
         .join("vmlab/settings")
 }
-
-mod kvm {
-    use super::*;
-    pub enum KvmVerdict {
-        Usable,
-        Unusable { why: String },
-    }
-    pub fn known_verdict(_: &Qemu) -> Option<KvmVerdict> {
-        None
-    }
-    pub fn usable_kvm(_: &Qemu, _: &image::Image, _: &Cancel) -> Result<KvmVerdict, DiscoverError> {
-        Ok(KvmVerdict::Unusable { why: "temporary".into() })
-    }
-}
-use kvm::KvmVerdict;

@@ -32,6 +32,8 @@ pub struct Plan {
     pub vmlab_version: String,
     /// The study's short name.
     pub study: String,
+    /// The study file, as it was named.
+    pub study_file: String,
     /// One line for people.
     pub title: String,
     /// The question; may be empty.

@@ -7,7 +7,7 @@ use record::journal::{Event, TrialResult};
 use record::{Environment, Metric, Outcome, Unit};
 use report::{
     Cell, CounterMove, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
-    Variant, Verdict,
+    Variant,
 };
 use stats::{Engine, Interval};
 use topology::Host;
@@ -103,8 +103,7 @@ fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
         seed: plan.seed,
         blocks_planned: plan.budget.blocks,
         blocks_done: done / levels,
-        test: "Student's t on the logarithms of the ratios inside the blocks; \
-               one number a boot"
+        test: "Student's t on the logarithms of the ratios inside the blocks, one number a boot."
             .to_owned(),
         level: 1.0 - ALPHA,
         ended: if state.ended { ended } else { None },
@@ -184,7 +183,7 @@ fn show_group(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> report::G
             interval: estimate.interval.map(span),
         });
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
-            show_judgement(&engine.judge(&group.comparison(plan, baseline, index)))
+            Judgement::from(&engine.judge(&group.comparison(plan, baseline, index)))
         });
         Cell {
             variant: variant.name.clone(),
@@ -263,41 +262,6 @@ fn show_boot(boot: &Boot) -> report::Boot {
         value: boot.statistic.value,
         samples: boot.samples.clone(),
         counted: boot.counted,
-    }
-}
-
-fn show_judgement(judgement: &stats::Judgement) -> Judgement {
-    let mut notes: Vec<String> = judgement.warnings.iter().map(ToString::to_string).collect();
-    let verdict = match &judgement.verdict {
-        stats::Verdict::BBetter => Verdict::Better,
-        stats::Verdict::BWorse => Verdict::Worse,
-        stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
-            notes.insert(
-                0,
-                match more_blocks {
-                    0 => format!("they differ by at most {:.1} %", at_most * 100.0),
-                    more => format!(
-                        "they differ by at most {:.1} %; about {more} more block(s) would narrow that to the margin of {:.1} %",
-                        at_most * 100.0,
-                        judgement.margin * 100.0
-                    ),
-                },
-            );
-            Verdict::NotDecided
-        }
-        stats::Verdict::Invalid { reason } => {
-            notes.insert(0, reason.clone());
-            Verdict::Invalid
-        }
-    };
-    Judgement {
-        ratio: judgement
-            .ratio
-            .map(|centre| Estimate { centre, interval: judgement.interval.map(span) }),
-        blocks: judgement.blocks_used,
-        p: judgement.p,
-        verdict,
-        notes,
     }
 }
 
@@ -472,7 +436,15 @@ fn run_warnings(
 }
 
 fn reproduce(plan: &Plan) -> Vec<String> {
-    vec![format!("vmlab run {}.toml --seed {}", plan.study, plan.seed)]
+    let mut command = format!("vmlab run {} --seed {}", plan.study_file, plan.seed);
+    // What the command line changed of the study's budget.
+    if let Some(blocks) = plan.budget.blocks {
+        command = format!("{command} --blocks {blocks}");
+    }
+    if let Some(minutes) = plan.budget.minutes {
+        command = format!("{command} --minutes {minutes}");
+    }
+    vec![command]
 }
 
 fn files(dir: &Path) -> Vec<Fact> {
@@ -483,7 +455,8 @@ fn files(dir: &Path) -> Vec<Fact> {
     vec![
         file("report", "report.html"),
         file("samples", "samples.csv"),
-        file("samples", "samples.json"),
+        file("samples as JSON", "samples.json"),
+        file("report as JSON", "report.json"),
         file("plan", "plan.json"),
         file("journal", "journal.jsonl"),
     ]

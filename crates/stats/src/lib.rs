@@ -23,7 +23,6 @@ mod boot;
 mod describe;
 mod engine;
 mod judgement;
-mod sentence;
 mod signed_rank;
 mod student;
 
@@ -31,7 +30,6 @@ pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
-pub use sentence::sentence;
 pub use student::{Interval, TTest, t_test};
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ proptest! {
         if !(finite && enough && margin > 0.0 && margin.is_finite()) {
             prop_assert!(invalid);
         }
-        let _ = sentence(&judgement, kind, "a", "b");
+
         let text = serde_json::to_string(&judgement).unwrap();
         prop_assume!(margin.is_finite());
         prop_assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), judgement);

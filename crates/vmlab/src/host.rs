@@ -1,16 +1,15 @@
 //! `vmlab host`: what machine is this?
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use report::host_picture;
+use runner::machine;
 
-/// Columns where the output is no terminal.
-const DEFAULT_WIDTH: usize = 100;
+use crate::terminal;
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
 ///
@@ -53,35 +52,21 @@ pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
             host::snapshot::live(root)
         }
         // Even without /sys there is something to say.
-        None => host::snapshot::live(Path::new("/")),
+        None => machine::this_host(),
     };
     if let Some(file) = &args.svg {
         let drawing = host_picture::svg(&host);
         if svg_to_stdout {
-            print(&drawing)?;
+            terminal::print(&drawing)?;
         } else {
             fs::write(file, drawing)
                 .with_context(|| format!("Cannot write the drawing to {}", file.display()))?;
         }
     }
     if args.json {
-        print(&host.to_json())?;
+        terminal::print(&host.to_json())?;
     } else if args.svg.is_none() {
-        print(&host_picture::text(&host, width()))?;
+        terminal::print(&host_picture::text(&host, terminal::width()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The terminal's columns.
-fn width() -> usize {
-    terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(columns, _)| columns.0.into())
-}
-
-/// Prints; a reader that has enough (`| head`) is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("Cannot write to standard output"),
-    }
 }

@@ -103,6 +103,11 @@ fn run_plan(
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
     let dir = store.dir().to_owned();
+    if crate::clean::anything_running() {
+        terminal::note(
+            "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
+        );
+    }
     let owner = Owner::current(&plan.run_id())?;
     let settings = apply_settings(plan, &owner)?;
     let done = State::from_events(events).complete.len() as u64;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use host::settings::Change;
 use topology::PcpuSet;
 use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
 use workload::ParamValue;
@@ -88,8 +89,14 @@ impl Checker<'_> {
         }
         let loads = self.loads(&parsed);
         let (workloads, later) = self.workloads(&parsed);
+        for (id, value) in &parsed.host {
+            if let Err(error) = Change::new(id, value) {
+                self.problem(&[Key("host"), Key(id)], error.to_string());
+            }
+        }
         let published = self.published(&parsed, &variants, &loads, &workloads, &later);
         Study {
+            file: file.to_owned(),
             name: Path::new(file)
                 .file_stem()
                 .map_or_else(|| "study".to_owned(), |stem| stem.to_string_lossy().into_owned()),

@@ -37,6 +37,8 @@ pub const AA_SUFFIX: &str = "+aa";
 /// A study that was read and found to be sound.
 #[derive(Debug, Clone)]
 pub struct Study {
+    /// The file, as it was named.
+    pub file: String,
     /// Short name: the file's stem.
     pub name: String,
     /// The TOML text as it was read.
