@@ -287,10 +287,11 @@ pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, St
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, StoreError> {
+    use io::ErrorKind::{NotADirectory, NotFound};
     let path = dir.join(PLAN);
     let text = match fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
             return Err(StoreError::NoPlan(dir.to_owned()));
         }
         Err(error) => return Err(io_error("read", &path)(error)),

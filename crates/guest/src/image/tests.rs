@@ -1,3 +1,5 @@
+//! Tests of the image cache.
+
 use super::*;
 
 fn put_image(cache: &Path, recipe: &Recipe) -> PathBuf {

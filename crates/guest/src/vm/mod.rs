@@ -420,6 +420,3 @@ fn accept_all(
         let _ = rustix::event::poll(&mut polled, Some(&timeout));
     }
 }
-
-#[cfg(test)]
-mod tests;

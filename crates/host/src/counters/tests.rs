@@ -1,3 +1,5 @@
+//! Tests of the counters.
+
 use std::path::PathBuf;
 use std::process::Command;
 

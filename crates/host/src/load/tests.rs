@@ -1,3 +1,5 @@
+//! Tests of the host load.
+
 use rustix::process::{Signal, kill_process};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of ownership.
+
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 

@@ -1,3 +1,5 @@
+//! Tests of the host settings.
+
 use std::cell::Cell;
 use std::process::Command;
 

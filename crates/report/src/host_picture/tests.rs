@@ -1,3 +1,5 @@
+//! Tests of the pictures of hosts.
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use topology::{Cache, CacheKind, CoreKind, Host, HugePagePool, Node, Pcpu, PcpuSet};

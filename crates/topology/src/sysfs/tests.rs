@@ -1,3 +1,5 @@
+//! Tests of the reader of sysfs trees.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::{Expect, expect};

@@ -1,3 +1,6 @@
 //! Tests of the whole: the repository's rules, the command line, real VMs.
 
+mod command_line;
+mod console_blocks;
+mod lab;
 mod repository;

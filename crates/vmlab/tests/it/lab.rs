@@ -1,0 +1,250 @@
+//! What the tests share: the binary, made-up machines, studies, and waiting for
+//! conditions.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use record::journal::{Event, RunResult, TrialResult, decode_all, encode};
+use record::{CounterSet, Outcome, Sample};
+use runner::plan::Plan;
+
+/// The program under test.
+pub(crate) const VMLAB: &str = env!("CARGO_BIN_EXE_vmlab");
+
+/// How a vmlab ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Said {
+    pub(crate) fn of(output: Output) -> Self {
+        let said = Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        assert!(!said.stderr.contains("panicked"), "{said:#?}");
+        said
+    }
+
+    /// One clear message: exit code 2, one line that holds all of `parts`.
+    #[track_caller]
+    pub(crate) fn is_error(&self, parts: &[&str]) {
+        assert_eq!(self.code, Some(2), "{self:#?}");
+        let mut lines = self.stderr.lines();
+        let line = lines.next().unwrap_or_default();
+        assert!(line.starts_with("vmlab: "), "{self:#?}");
+        assert_eq!(lines.next(), None, "more than one line: {self:#?}");
+        for part in parts {
+            assert!(line.contains(part), "{part:?} is not said: {self:#?}");
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn has_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+}
+
+pub(crate) fn vmlab<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(VMLAB);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn said(command: &mut Command) -> Said {
+    Said::of(command.output().expect("vmlab can be started"))
+}
+
+/// Polls until `condition` gives something; fails after `limit`.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Tests that boot VMs disturb each other: one at a time.
+pub(crate) fn slow(test: &str) -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    if std::env::var_os("RUN_SLOW_TESTS").is_none() {
+        println!("SKIP: {test}: RUN_SLOW_TESTS is not set");
+        return None;
+    }
+    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A folder with programs that play a QEMU of `version` and its qemu-img: what
+/// a plan needs to know of a machine, where nothing is booted.
+pub(crate) struct Machine {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Machine {
+    pub(crate) fn with_qemu(version: &str) -> Self {
+        let machine = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(machine.path("bin")).unwrap();
+        let qemu = format!(
+            "#!/bin/sh\ncase \"$1\" in\n--version) echo 'QEMU emulator version {version}' ;;\n\
+             -accel) printf 'Accelerators supported in QEMU binary:\\ntcg\\n' ;;\n\
+             *) echo 'not a real QEMU' >&2; exit 1 ;;\nesac\n"
+        );
+        for arch in ["x86_64", "aarch64"] {
+            machine.program(&format!("qemu-system-{arch}"), &qemu);
+        }
+        let image = "#!/bin/sh\necho '{\"format\": \"raw\", \"virtual-size\": 1048576}'\n";
+        machine.program("qemu-img", image);
+        fs::write(machine.path("disk.raw"), [0; 512]).unwrap();
+        machine
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        let path = self.path("bin").join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A vmlab that sees this machine's QEMU and none else, and whose files
+    /// are its own.
+    pub(crate) fn vmlab<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = vmlab(args);
+        command
+            .env("PATH", self.path("bin"))
+            .env("HOME", self.path("home"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .current_dir(self.folder.path());
+        command
+    }
+
+    pub(crate) fn say<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Said {
+        said(&mut self.vmlab(args))
+    }
+
+    /// Writes a sound study, `changed` by replacing one text by another.
+    pub(crate) fn study(&self, changed: &[(&str, &str)]) -> PathBuf {
+        let mut text = SMALL_STUDY.to_owned();
+        for (from, to) in changed {
+            assert!(text.contains(from), "{from:?} is not in the study");
+            text = text.replacen(from, to, 1);
+        }
+        let path = self.path("small.toml");
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A results folder whose study is complete, with made-up numbers.
+    pub(crate) fn results(&self) -> PathBuf {
+        self.study(&[]);
+        let dir = self.path("results");
+        fs::create_dir_all(dir.join("blobs")).unwrap();
+        let plan = self.say(["check", "small.toml", "--json"]);
+        fs::write(dir.join("plan.json"), &plan.has_code(0).stdout).unwrap();
+        let host = self.say(["host", "--json"]);
+        fs::write(dir.join("host.json"), &host.has_code(0).stdout).unwrap();
+        let plan = Plan::from_json(plan.stdout.as_bytes()).unwrap();
+        let text: String =
+            made_up(&plan).iter().map(|event| encode(event).expect("events can be said")).collect();
+        fs::write(dir.join("journal.jsonl"), text).unwrap();
+        dir
+    }
+}
+
+/// Two VMs, two blocks, an image of the user's own.
+const SMALL_STUDY: &str = r#"vmlab = 1
+title = "Small"
+baseline = "one"
+seed = 1
+
+[budget]
+blocks = 2
+
+[vm]
+accel = "tcg"
+memory_mib = 256
+image = "disk.raw"
+
+[[variant]]
+name = "one"
+vm.vcpus = 1
+
+[[variant]]
+name = "two"
+vm.vcpus = 2
+
+[[workload]]
+run = "hackbench"
+params = { groups = 1 }
+"#;
+
+fn made_up(plan: &Plan) -> Vec<Event> {
+    let unix_s = 1_800_000_000.0;
+    let mut events = vec![Event::SessionStarted {
+        vmlab_version: plan.vmlab_version.clone(),
+        plan_hash: plan.hash(),
+        environment: plan.environment(),
+        unix_s,
+    }];
+    let blocks = plan.total_blocks().unwrap();
+    for number in 0..blocks {
+        let block = plan.block(number);
+        let load = plan.loads[block.load].name.clone();
+        events.push(Event::BlockStarted { block: number, attempt: 0, load, unix_s });
+        for position in 0..block.trials.len() {
+            let trial = plan.trial_key(&block, 0, position);
+            events.push(Event::TrialStarted { trial: trial.clone(), unix_s });
+            let value = 1.0 + f64::from(number) / 10.0;
+            let run = RunResult {
+                run: 0,
+                outcome: Outcome::Completed,
+                command: vec!["hackbench".to_owned()],
+                wall_s: 1.0,
+                started_unix_s: unix_s,
+                tool_version: None,
+                samples: vec![Sample { metric: "time".to_owned(), value }],
+                counters: CounterSet::default(),
+                blobs: Default::default(),
+            };
+            events.push(Event::TrialEnded(Box::new(TrialResult {
+                trial,
+                outcome: Outcome::Completed,
+                boot_s: Some(1.0),
+                wall_s: 2.0,
+                runs: vec![run],
+                qemu_args: Vec::new(),
+                vcpu_affinity: Vec::new(),
+                console: None,
+                console_tail: None,
+                warnings: Vec::new(),
+                unix_s,
+            })));
+        }
+        events.push(Event::BlockEnded { block: number, attempt: 0, unix_s });
+    }
+    events.push(Event::StudyEnded { reason: format!("all {blocks} blocks are done"), unix_s });
+    events
+}
+
+/// The journal's events so far, as far as they can be trusted.
+pub(crate) fn events(dir: &Path) -> Vec<Event> {
+    let text = fs::read(dir.join("journal.jsonl")).unwrap_or_default();
+    decode_all(&text).events
+}
