@@ -24,6 +24,9 @@ const MOVERS_SHOWN: usize = 12;
 /// A counter must change by this factor to be named (or its inverse).
 const MOVER_MIN_RATIO: f64 = 1.1;
 
+/// vCPUs that wait this part of their time for a pCPU share it with others.
+const CONTENDED_PART: f64 = 0.05;
+
 /// Everything that the report of the results in `dir` shows.
 #[must_use]
 pub fn report(dir: &Path, contents: &Contents) -> Report {
@@ -421,6 +424,7 @@ fn run_warnings(
             ));
         }
     }
+    warnings.extend(contended(plan, trials));
     let mut said: Vec<(String, u32)> = Vec::new();
     for warning in trials.iter().flat_map(|trial| &trial.result.warnings) {
         match said.iter_mut().find(|(text, _)| text == warning) {
@@ -433,6 +437,33 @@ fn run_warnings(
         times => format!("{text} ({times} trials)"),
     }));
     warnings
+}
+
+/// A word about vCPUs that had to wait for their pCPUs although the load level
+/// leaves the host alone.
+fn contended(plan: &Plan, trials: &[Trial<'_>]) -> Option<String> {
+    let quiet = |name: &str| {
+        plan.loads
+            .iter()
+            .any(|load| load.name == name && load.stress.is_none() && load.vms.is_none())
+    };
+    let waited = |trial: &&Trial<'_>| {
+        let sum = |name: &str| {
+            trial.result.runs.iter().filter_map(|run| run.counters.get(name)).sum::<f64>()
+        };
+        let (run_s, wait_s) = (sum("vcpu.run_s"), sum("vcpu.wait_s"));
+        wait_s > CONTENDED_PART * (run_s + wait_s)
+    };
+    let quiet_trials: Vec<_> =
+        trials.iter().filter(|trial| trial.counted && quiet(&trial.result.trial.load)).collect();
+    let count = quiet_trials.iter().filter(|trial| waited(trial)).count();
+    (count > 0).then(|| {
+        format!(
+            "The host was not idle: in {count} of {} trials without host load the vCPUs waited for a pCPU for more than {:.0} % of their time.",
+            quiet_trials.len(),
+            CONTENDED_PART * 100.0
+        )
+    })
 }
 
 fn reproduce(plan: &Plan) -> Vec<String> {
