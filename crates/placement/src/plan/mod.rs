@@ -1,0 +1,1 @@
+//! From hosts and wishes to placements.

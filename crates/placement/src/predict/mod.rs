@@ -1,0 +1,1 @@
+//! Which pCPUs the kubelet and KubeVirt choose.
