@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use topology::Host;
 
-use crate::{Accel, VmSpec, defaults};
+use crate::{Accel, Arch, VmSpec, defaults};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,6 +53,7 @@ pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
     let mut findings = Vec::new();
     check_pins(spec, host, &mut findings);
     check_memory(spec, host, &mut findings);
+    check_threads(spec, host, &mut findings);
     let online = host.online().len();
     if online > 0 && spec.vcpus() as usize > online {
         let vcpus = spec.vcpus();
@@ -93,6 +94,35 @@ fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
             let message = format!("{field} \"{pcpus}\" puts {thread} on pCPU {pcpu}, {wrong}");
             findings.push(Finding::error(field, message));
         }
+    }
+}
+
+/// A guest finds the threads of AMD's processors by the feature `topoext`,
+/// which QEMU never switches on by itself and TCG does not have; without it
+/// Linux takes each thread for a core.
+///
+/// Source: QEMU `target/i386/cpu.c` (`no_autoenable_flags`, `TCG_EXT3_FEATURES`);
+/// Linux `arch/x86/kernel/cpu/amd.c`. Seen with QEMU 7.2 and Linux 6.1.
+fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+    let threads = spec.topology.threads;
+    let mut words = spec.cpu_model.split(',');
+    let model = words.next().unwrap_or_default();
+    let any = |part: &str| words.clone().any(|word| word.contains(part));
+    let amd_host =
+        host.cpu_model.as_ref().is_some_and(|name| name.contains("AMD") || name.contains("Hygon"));
+    let (lost, instead) = match spec.accel {
+        Accel::Tcg => (["max", "qemu64"].contains(&model), "vendor=GenuineIntel"),
+        Accel::Kvm => (amd_host && ["host", "max"].contains(&model), "topoext=on"),
+    };
+    if spec.arch == Arch::X86_64 && threads > 1 && lost && !any("vendor=") && !any("topoext") {
+        let cpu_model = &spec.cpu_model;
+        findings.push(Finding::warning(
+            "topology",
+            format!(
+                "threads = {threads}: with cpu_model {cpu_model:?} the guest takes each thread for \
+                 a core; write cpu_model = \"{cpu_model},{instead}\""
+            ),
+        ));
     }
 }
 

@@ -251,6 +251,23 @@ fn the_host_is_asked() {
         ],
     );
     check(
+        "topology = { threads = 2 }\naccel = 'tcg'",
+        &[(
+            Warning,
+            "topology",
+            "threads = 2: with cpu_model \"max\" the guest takes each thread for a core; write \
+             cpu_model = \"max,vendor=GenuineIntel\"",
+        )],
+    );
+    check("topology = { threads = 2 }\naccel = 'tcg'\ncpu_model = 'max,vendor=GenuineIntel'", &[]);
+    check("topology = { threads = 2 }\naccel = 'kvm'", &[]);
+    let amd = Host { cpu_model: Some("AMD EPYC 7763".to_owned()), ..Host::default() };
+    let on_amd = |model: &str| {
+        let text = format!("topology = {{ threads = 2 }}\naccel = 'kvm'\ncpu_model = '{model}'");
+        check_against(&resolve(&text).unwrap(), &amd).len()
+    };
+    assert_eq!((on_amd("host"), on_amd("host,topoext=on"), on_amd("EPYC")), (1, 0, 0));
+    check(
         "memory_mib = 8193",
         &[(Error, "memory_mib", "memory_mib 8193 is more than this host has: 8192 MiB")],
     );
