@@ -6,6 +6,7 @@
 //! whoever builds; `mke2fs -d` copies them with that owner, and `debugfs` gives
 //! every inode to root afterwards, which works the same for every builder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -44,8 +45,8 @@ impl Builder<'_> {
         let packages = self.unpack(&root)?;
         self.stage(Stage::Arranging, None);
         let release = self.take_kernel(&root)?;
-        self.make_initrd(&root, &release)?;
         self.arrange(&root, &release)?;
+        self.make_initrd(&root, &release)?;
         self.stage(Stage::RootImage, None);
         self.make_root_image(&root)?;
         remove_folder(&root)?;
@@ -111,15 +112,33 @@ impl Builder<'_> {
         }
         // The kernel opens it for the first process.
         archive.device("dev/console", 5, 1);
-        let busybox = root.join("bin/busybox");
-        archive.program("bin/busybox", &fs::read(&busybox).map_err(read_error(&busybox))?);
-        archive.program("init", self.recipe.initrd_init.as_bytes());
+        let mut folders = BTreeSet::new();
+        for path in &self.recipe.seed {
+            let parents = Path::new(path).ancestors().skip(1);
+            folders.extend(parents.filter_map(Path::to_str).map(seeded));
+        }
+        // In order, a folder stands before what it holds.
+        for folder in &folders {
+            archive.folder(folder);
+        }
+        for path in &self.recipe.seed {
+            let file = root.join(path);
+            let content = fs::read(&file).map_err(read_error(&file))?;
+            let metadata = file.metadata().map_err(read_error(&file))?;
+            archive.file(&seeded(path), metadata.permissions().mode(), &content);
+        }
+        archive.link("bin/busybox", "/seed/bin/busybox");
+        archive.file("init", 0o755, self.recipe.initrd_init.as_bytes());
         for name in &self.recipe.initrd_modules {
             let path = find_module(&modules, name)?.ok_or_else(|| BuildError::NoModule {
                 module: name.clone(),
                 release: release.to_owned(),
             })?;
-            archive.file(&format!("lib/{name}.ko"), &fs::read(&path).map_err(read_error(&path))?);
+            archive.file(
+                &format!("lib/{name}.ko"),
+                0o644,
+                &fs::read(&path).map_err(read_error(&path))?,
+            );
         }
         let initrd = self.folder.join(INITRD);
         fs::write(&initrd, archive.finish()).map_err(write_error(&initrd))
@@ -220,6 +239,11 @@ impl Builder<'_> {
         tool::run(debugfs, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
         remove(&commands)
     }
+}
+
+/// Where a file of the root lies in the initial RAM disk.
+fn seeded(path: &str) -> String {
+    format!("seed/{path}").trim_end_matches('/').to_owned()
 }
 
 /// A program by name, also looked for where administrators' programs are.

@@ -18,14 +18,14 @@ impl Archive {
         self.entry(path, 0o040_755, (0, 0), &[]);
     }
 
-    /// Adds an executable file.
-    pub(crate) fn program(&mut self, path: &str, content: &[u8]) {
-        self.entry(path, 0o100_755, (0, 0), content);
+    /// Adds a file with these permission bits.
+    pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.entry(path, 0o100_000 | (mode & 0o7777), (0, 0), content);
     }
 
-    /// Adds a file.
-    pub(crate) fn file(&mut self, path: &str, content: &[u8]) {
-        self.entry(path, 0o100_644, (0, 0), content);
+    /// Adds a symbolic link.
+    pub(crate) fn link(&mut self, path: &str, target: &str) {
+        self.entry(path, 0o120_777, (0, 0), target.as_bytes());
     }
 
     /// Adds a character device.
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn an_archive_is_the_documented_bytes() {
         let mut archive = Archive::default();
-        archive.program("init", b"hello");
+        archive.file("init", 0o755, b"hello");
         let bytes = archive.finish();
         let text = String::from_utf8(bytes).unwrap();
         let header = "070701\

@@ -28,6 +28,9 @@ pub struct Recipe {
     pub initrd_modules: Vec<String>,
     /// The first stage's script.
     pub initrd_init: String,
+    /// Files of the root that also lie in the initial RAM disk, since every
+    /// boot reads them.
+    pub seed: Vec<String>,
     /// busybox's applets that get a link in `/bin`, where no package has a
     /// program of that name.
     pub applets: Vec<String>,
@@ -122,6 +125,7 @@ impl Recipe {
         list(&self.module_folders);
         list(&self.initrd_modules);
         list(std::slice::from_ref(&self.initrd_init));
+        list(&self.seed);
         list(&self.applets);
         list(&self.folders);
         list(&self.cmdline);
@@ -185,6 +189,14 @@ fn debian_12() -> Recipe {
         initrd_init: include_str!("files/initrd-init")
             .replace("@MODULES@", &initrd_modules.join(" ")),
         initrd_modules,
+        seed: words(
+            "bin/busybox sbin/init etc/fstab etc/ld.so.cache usr/sbin/qemu-ga \
+             lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 lib/x86_64-linux-gnu/libc.so.6 \
+             lib/x86_64-linux-gnu/libm.so.6 usr/lib/x86_64-linux-gnu/libglib-2.0.so.0 \
+             usr/lib/x86_64-linux-gnu/libgmodule-2.0.so.0 usr/lib/x86_64-linux-gnu/libnuma.so.1 \
+             usr/lib/x86_64-linux-gnu/libpcre2-8.so.0 usr/lib/x86_64-linux-gnu/libudev.so.1 \
+             usr/lib/x86_64-linux-gnu/liburing.so.2",
+        ),
         applets: words(
             "ascii ash awk bc brctl chroot clear cmp crc32 dc devmem diff dmesg egrep fallocate \
              fgrep find free fsfreeze fstrim getopt grep gunzip gzip halt hexdump hostname \
@@ -196,6 +208,7 @@ fn debian_12() -> Recipe {
         ),
         files: vec![
             file("sbin/init", 0o755, include_str!("files/init")),
+            file("etc/fstab", 0o644, include_str!("files/fstab")),
             file(
                 "etc/passwd",
                 0o644,
@@ -209,7 +222,7 @@ fn debian_12() -> Recipe {
         folders: words("dev proc sys run tmp root home mnt srv var/cache var/lib var/log"),
         // Every parameter's reason and effect stands in the documentation of
         // the module `image`.
-        cmdline: words("console=ttyS0 quiet panic=-1"),
+        cmdline: words("console=ttyS0 quiet panic=-1 cryptomgr.notests"),
     }
 }
 
@@ -230,6 +243,7 @@ mod tests {
             |r| r.module_folders.push("hello".into()),
             |r| r.initrd_modules.push("hello".into()),
             |r| r.initrd_init.push('#'),
+            |r| r.seed.push("hello".into()),
             |r| r.applets.push("hello".into()),
             |r| r.files[0].text.push('#'),
             |r| r.files[0].mode = 0o700,

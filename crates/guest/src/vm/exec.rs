@@ -51,9 +51,11 @@ const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 const PAUSE_AFTER_SIGNAL: Duration = Duration::from_millis(1);
 
 /// Starts a command in a session of its own, so that it can be killed with all
-/// its children, and lets it hold the FIFO if there is one.
-const LAUNCHER: &str = "cd /tmp\n\
-    if [ -p /run/vmlab/done ]; then exec setsid \"$@\" 9>/run/vmlab/done; fi\n\
+/// its children, and lets it hold the FIFO if there is one. Opening the FIFO
+/// waits for its reader, so no command starts before the guest's first process
+/// has done all that it does at boot.
+const LAUNCHER: &str = "if [ -p /run/vmlab/done ]; then exec 9>/run/vmlab/done; fi\n\
+    cd /tmp\n\
     exec setsid \"$@\"";
 
 /// What every command finds in its environment; its own entries come after.
