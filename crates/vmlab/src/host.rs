@@ -9,6 +9,7 @@ use clap::Args;
 use report::host_picture;
 use runner::machine;
 
+use crate::host_file::load_host;
 use crate::terminal;
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
@@ -32,6 +33,10 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
+    /// Show the machine that this file describes instead of this one
+    #[arg(long, value_name = "FILE", conflicts_with = "sysfs_root")]
+    from: Option<PathBuf>,
+
     /// Read sys/ and proc/ in this folder instead of this machine's
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
@@ -46,13 +51,14 @@ pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     if args.json && svg_to_stdout {
         bail!("Both --json and --svg - would go to standard output: give --svg a file");
     }
-    let host = match &args.sysfs_root {
-        Some(root) => {
+    let host = match (&args.from, &args.sysfs_root) {
+        (Some(file), _) => load_host(file)?,
+        (None, Some(root)) => {
             host::snapshot::check_root(root)?;
             host::snapshot::live(root)
         }
         // Even without /sys there is something to say.
-        None => machine::this_host(),
+        (None, None) => machine::this_host(),
     };
     if let Some(file) = &args.svg {
         let drawing = host_picture::svg(&host);

@@ -9,6 +9,7 @@ mod check;
 mod clean;
 mod completions;
 mod host;
+mod host_file;
 mod image;
 mod interrupt;
 mod plan_text;
