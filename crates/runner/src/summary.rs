@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use record::journal::{Event, TrialResult};
-use record::{Environment, Metric, Outcome, Unit};
+use record::{Environment, FailureKind, Metric, Outcome, Unit};
 use report::{
     Cell, CounterMove, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
     Variant,
@@ -366,6 +366,11 @@ fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, Count
 
 fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
     let Outcome::Failed(failure) = &result.outcome else { return None };
+    // Whoever interrupted the study knows; the block is done again, and a
+    // warning tells it.
+    if failure.kind == FailureKind::Aborted {
+        return None;
+    }
     let console_file = result.console.as_ref();
     Some(TrialFailure {
         trial: result.trial.clone(),

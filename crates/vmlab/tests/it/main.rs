@@ -2,5 +2,8 @@
 
 mod command_line;
 mod console_blocks;
+mod interrupted;
 mod lab;
 mod repository;
+mod running;
+mod trials;

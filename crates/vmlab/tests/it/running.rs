@@ -1,0 +1,277 @@
+//! A vmlab that runs real VMs, watched from outside: by its journal and by
+//! what `/proc` says of the processes that it owns.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use record::journal::{Event, TrialKey, TrialResult};
+use runner::execute::State;
+use runner::store::{self, Contents};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::lab::{Said, events, until, vmlab};
+
+/// Long enough for everything on a machine that has other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The longest that an interrupted vmlab may take.
+pub(crate) const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A study whose trials are short, in a folder of its own.
+pub(crate) struct Study {
+    folder: tempfile::TempDir,
+}
+
+impl Study {
+    /// `blocks` of `rest` (variants, loads, workloads), emulated so that every
+    /// machine can run it.
+    pub(crate) fn new(blocks: u32, rest: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "vmlab = 1\ntitle = \"Test\"\nseed = 5\n\n[budget]\nblocks = {blocks}\n\
+             boot_limit_s = 60\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
+        );
+        fs::write(folder.path().join("study.toml"), text).unwrap();
+        Self { folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.folder.path().join("results")
+    }
+
+    pub(crate) fn start(&self) -> Running {
+        self.start_in(&self.dir())
+    }
+
+    pub(crate) fn start_in(&self, dir: &Path) -> Running {
+        let study = self.folder.path().join("study.toml");
+        Running::start(&["run".as_ref(), study.as_os_str(), "--out".as_ref(), dir.as_os_str()], dir)
+    }
+
+    pub(crate) fn resume(&self) -> Running {
+        let dir = self.dir();
+        Running::start(&["run".as_ref(), "--resume".as_ref(), dir.as_os_str()], &dir)
+    }
+}
+
+/// Something that vmlab started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) pid: u32,
+    pub(crate) command_line: String,
+}
+
+impl Owned {
+    pub(crate) fn is_qemu(&self) -> bool {
+        self.command_line.contains("qemu-system-")
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        let now = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        shown(&now) == self.command_line
+    }
+
+    /// For a QEMU: vmlab removes the sockets as soon as it is connected. One
+    /// that finds nobody there ends by itself.
+    fn is_connected(&self) -> bool {
+        let words = self.command_line.split([' ', ',', '=']);
+        let mut sockets = words.filter(|word| word.ends_with(".agent"));
+        sockets.next().is_some_and(|path| !Path::new(path).exists())
+    }
+
+    pub(crate) fn kill(&self) {
+        send(self.pid, Signal::KILL);
+    }
+}
+
+pub(crate) fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+fn shown(command_line: &[u8]) -> String {
+    String::from_utf8_lossy(command_line).trim_end_matches('\0').replace('\0', " ")
+}
+
+/// The living processes that carry the mark of the vmlab `owner`.
+pub(crate) fn owned_by(owner: u32) -> Vec<Owned> {
+    let mark = format!("VMLAB_OWNER={owner}:");
+    let carries = |environment: Vec<u8>| {
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+    };
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        entry.unwrap().file_name().to_str()?.parse::<u32>().ok().filter(|pid| *pid != owner)
+    });
+    pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(carries))
+        .map(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            Owned { pid, command_line: shown(&line) }
+        })
+        .filter(|owned| !owned.command_line.is_empty())
+        .collect()
+}
+
+/// A vmlab under way; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) dir: PathBuf,
+    output: tempfile::TempDir,
+}
+
+impl Running {
+    pub(crate) fn start(args: &[&std::ffi::OsStr], dir: &Path) -> Self {
+        Self::spawn(&mut vmlab(args), dir)
+    }
+
+    pub(crate) fn spawn(command: &mut std::process::Command, dir: &Path) -> Self {
+        let output = tempfile::tempdir().unwrap();
+        let file = |name: &str| File::create(output.path().join(name)).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap();
+        Self { child, dir: dir.to_owned(), output }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn said(&self, status: ExitStatus) -> Said {
+        let read = |name: &str| fs::read(self.output.path().join(name)).unwrap();
+        Said::of(std::process::Output { status, stdout: read("stdout"), stderr: read("stderr") })
+    }
+
+    pub(crate) fn wait(mut self) -> Said {
+        let status = until("the end of vmlab", PATIENCE, || self.child.try_wait().unwrap());
+        let left = owned_by(self.pid());
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        self.said(status)
+    }
+
+    /// Kills vmlab without a warning; what it started goes on.
+    pub(crate) fn kill(mut self) -> u32 {
+        self.child.kill().unwrap();
+        assert_eq!(self.child.wait().unwrap().signal(), Some(9));
+        self.pid()
+    }
+
+    /// Interrupts vmlab, which must end in order and in time.
+    #[track_caller]
+    pub(crate) fn interrupt(mut self, signal: Signal) -> Said {
+        let begun = Instant::now();
+        send(self.pid(), signal);
+        let status = until("the end of vmlab", PATIENCE, || self.child.try_wait().unwrap());
+        let took = begun.elapsed();
+        let left = owned_by(self.pid());
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        assert!(took < INTERRUPT_LIMIT, "took {took:?}");
+        let said = self.said(status);
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        said
+    }
+
+    /// Waits for `condition`; fails if vmlab ends before.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
+        until(what, PATIENCE, || {
+            let found = condition(self);
+            if found.is_none()
+                && let Some(status) = self.child.try_wait().unwrap()
+            {
+                panic!("{what}: vmlab ended before: {:#?}", self.said(status));
+            }
+            found
+        })
+    }
+
+    /// The trial under way: begun in the journal and not ended.
+    pub(crate) fn trial(&self) -> Option<TrialKey> {
+        match events(&self.dir).pop()? {
+            Event::TrialStarted { trial, .. } => Some(trial),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn qemus(&self) -> Vec<Owned> {
+        owned_by(self.pid()).into_iter().filter(Owned::is_qemu).collect()
+    }
+
+    /// Waits for the VM of a trial; vmlab holds its channels by then.
+    pub(crate) fn until_boot(&mut self) -> Owned {
+        self.until("a VM that boots", |running| {
+            running.trial()?;
+            running.qemus().pop().filter(Owned::is_connected)
+        })
+    }
+
+    /// Waits until a VM is older than the longest boot so far was, so that its
+    /// benchmark runs. A trial must have ended before.
+    pub(crate) fn until_benchmark(&mut self) -> Owned {
+        let qemu = self.until_boot();
+        let seen = Instant::now();
+        let results = results(&events(&self.dir));
+        let boot_s = results.iter().filter_map(|result| result.boot_s).fold(0.0, f64::max);
+        let age = Duration::from_secs_f64(boot_s + 0.7);
+        self.until("a benchmark", |_| (seen.elapsed() > age).then_some(()));
+        qemu
+    }
+
+    pub(crate) fn until_trials_ended(&mut self, count: usize) {
+        self.until("the end of a trial", |running| {
+            (results(&events(&running.dir)).len() >= count).then_some(())
+        });
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only a failed test comes here with a child that lives.
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            drop(self.child.kill());
+            drop(self.child.wait());
+            for owned in owned_by(self.pid()) {
+                owned.kill();
+            }
+        }
+    }
+}
+
+/// The results that a journal holds.
+pub(crate) fn results(events: &[Event]) -> Vec<TrialResult> {
+    let result = |event: &Event| match event {
+        Event::TrialEnded(result) => Some((**result).clone()),
+        _ => None,
+    };
+    events.iter().filter_map(result).collect()
+}
+
+/// The study in `dir` is complete: the trials that count are all those of the
+/// plan, each once, as if it had never been interrupted.
+#[track_caller]
+pub(crate) fn assert_complete(dir: &Path) -> Contents {
+    let contents = store::read(dir).unwrap();
+    let plan = &contents.plan;
+    let mut expected = Vec::new();
+    for number in 0..plan.total_blocks().unwrap() {
+        let block = plan.block(number);
+        expected.extend((0..block.trials.len()).map(|at| plan.trial_key(&block, 0, at)));
+    }
+    let state = State::from_events(&contents.events);
+    assert!(state.ended, "the study's end is not recorded");
+    let trials = runner::results::trials(&contents.events, &state);
+    let counted = trials.iter().filter(|trial| trial.counted);
+    let counted: Vec<_> =
+        counted.map(|trial| TrialKey { attempt: 0, ..trial.result.trial.clone() }).collect();
+    assert_eq!(counted, expected, "the trials that count");
+    contents
+}
