@@ -60,10 +60,9 @@ impl OtherVm {
         let once = vm.exec(&GuestCommand::new(argv.clone(), limit), &lab.cancel).map_err(guest)?;
         if !once.success() {
             let text = once.stderr_text();
-            let last = text.lines().last().unwrap_or("no output");
             return Err(failed(Failure {
                 kind: FailureKind::WorkloadFailed,
-                detail: format!("{}: {last}", entry.name),
+                detail: format!("{}: {}", entry.name, trial::last_words(&text)),
             }));
         }
         let shell = ["sh", "-c", FOREVER, "sh"].map(str::to_owned);

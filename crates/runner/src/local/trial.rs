@@ -20,6 +20,9 @@ use crate::unix_s;
 /// Lines of the console that a failure shows.
 const CONSOLE_TAIL_LINES: usize = 30;
 
+/// Lines of a failed benchmark's output that its failure shows.
+const LAST_WORDS_LINES: usize = 5;
+
 /// Most of a console that is kept, bytes.
 const CONSOLE_KEPT_BYTES: usize = 1 << 20;
 
@@ -226,15 +229,10 @@ impl Bench<'_> {
         texts.insert("stdout".to_owned(), output.stdout);
         texts.insert("stderr".to_owned(), output.stderr);
         if !success {
-            let last = stderr.lines().chain(stdout.lines()).rev().find(|line| !line.is_empty());
+            let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
             return Err(Failure {
                 kind: FailureKind::WorkloadFailed,
-                detail: format!(
-                    "{} {}: {}",
-                    self.entry.name,
-                    how(status),
-                    last.unwrap_or("no output")
-                ),
+                detail: format!("{} {}: {}", self.entry.name, how(status), last_words(said)),
             });
         }
         let output = Output { stdout: &stdout, stderr: &stderr };
@@ -292,6 +290,16 @@ impl LocalLab<'_> {
     }
 }
 
+/// The end of what a program said; its last line alone is often but a hint to
+/// look at its help.
+pub(super) fn last_words(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return "no output".to_owned();
+    }
+    lines[lines.len().saturating_sub(LAST_WORDS_LINES)..].join("\n")
+}
+
 fn how(status: ExecStatusCode) -> String {
     match status {
         ExecStatusCode::Exited(status) => format!("ended with status {status}"),
@@ -313,7 +321,10 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
         GuestFailure::Cancelled(_) => FailureKind::Aborted,
     };
-    Failure { kind, detail: error.to_string() }
+    let detail = error.to_string();
+    // Shown behind its kind, which is not said twice.
+    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
+    Failure { kind, detail }
 }
 
 fn read_tail(path: &Path, bytes: usize) -> Vec<u8> {

@@ -31,7 +31,7 @@ impl Said {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        assert!(!said.stderr.contains("panicked"), "{said:#?}");
+        assert!(!said.stderr.contains("panicked at "), "{said:#?}");
         said
     }
 

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod console_blocks;
+mod failures;
 mod interrupted;
 mod lab;
 mod repository;

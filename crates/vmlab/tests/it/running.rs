@@ -38,6 +38,14 @@ impl Study {
         Self { folder }
     }
 
+    /// Replaces a text of the study's file.
+    pub(crate) fn change(&self, from: &str, to: &str) {
+        let path = self.folder.path().join("study.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from:?} is not in the study");
+        fs::write(&path, text.replace(from, to)).unwrap();
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -76,6 +84,14 @@ impl Owned {
     pub(crate) fn is_alive(&self) -> bool {
         let now = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         shown(&now) == self.command_line
+    }
+
+    /// pCPU time that the process has used, s.
+    pub(crate) fn used_s(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let behind_name = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = behind_name.split_whitespace().skip(11).take(2);
+        ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 
     /// For a QEMU: vmlab removes the sockets as soon as it is connected. One
