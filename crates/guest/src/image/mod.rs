@@ -4,6 +4,32 @@
 //! kernel, initial RAM disk, root image and [`Manifest`]. It is built in a
 //! hidden folder beside it and renamed when it is whole, so a folder of that
 //! name is always complete; what a killed build leaves is removed by the next.
+//!
+//! # How the builtin image boots
+//!
+//! QEMU loads Debian's own kernel directly, through its usual entry: KASLR and
+//! everything else that decides how the guest performs stays Debian's (a PVH
+//! boot would save the decompression and lose KASLR, and with it the fresh
+//! layout that every boot draws). No udev and no systemd run: the initial RAM
+//! disk loads eight modules in a fixed order, mounts the root image read-only,
+//! lays RAM over it, and the first process starts the guest agent at once.
+//!
+//! What each choice brought, CPU time of QEMU until the agent answered, minimum
+//! of five interleaved boots under TCG on a busy machine, 1 vCPU (raw floor -
+//! same kernel, busybox alone, READY on the console: 2.35 to 2.46 s):
+//!
+//! | choice | before | after |
+//! |---|---|---|
+//! | `cryptomgr.notests`: the crypto manager does not test its algorithms at boot; they are the same ones | 3.12 s | 2.90 s |
+//! | one `mount -a` and a shell that runs busybox' applets itself, instead of a program each | 2.81 s | 2.69 s |
+//! | the files that every boot reads lie in the initial RAM disk, as a layer above the disk | 2.75 s | 2.53 s |
+//! | larger read-ahead, `edd=off`, unsigned modules, low priority for what comes after the agent | | below 0.05 s each: not done |
+//!
+//! The other kernel parameters: `console=ttyS0` so that panics reach the
+//! console's file; `quiet` because every line on an emulated serial port takes
+//! time; `panic=-1` so that a panic ends QEMU (started with `-no-reboot`) at
+//! once. `vmlab.no_agent` is read by our own first process: it leaves out the
+//! agent, for tests of guests that never answer.
 
 mod build;
 mod cpio;

@@ -22,7 +22,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use super::Vm;
 use super::channel::Line;
 use super::failure::GuestFailure;
-use super::protocol::{self, AgentAnswer, ExecStatus};
+use super::protocol::{self, AgentAnswer, ExecStatus, Text};
 use crate::Cancel;
 
 /// How much of stdout, and of stderr, is kept if nobody says otherwise: well
@@ -249,10 +249,9 @@ impl Vm {
         if !status.exited {
             return Ok(End::NotYet);
         }
-        let decode = |data: &Option<std::borrow::Cow<'_, str>>| {
-            BASE64
-                .decode(data.as_deref().unwrap_or_default())
-                .map_err(|_| not_understood(NAME, &line))
+        let decode = |data: &Option<Text<'_>>| {
+            let text = data.as_ref().map_or("", |text| &text.0);
+            BASE64.decode(text).map_err(|_| not_understood(NAME, &line))
         };
         let (stdout, stderr) = (decode(&status.out_data)?, decode(&status.err_data)?);
         let most = command.max_output_bytes;

@@ -77,14 +77,19 @@ pub(crate) struct ExecStatus<'a> {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
     #[serde(borrow)]
-    pub(crate) out_data: Option<Cow<'a, str>>,
+    pub(crate) out_data: Option<Text<'a>>,
     #[serde(borrow)]
-    pub(crate) err_data: Option<Cow<'a, str>>,
+    pub(crate) err_data: Option<Text<'a>>,
     #[serde(default)]
     pub(crate) out_truncated: bool,
     #[serde(default)]
     pub(crate) err_truncated: bool,
 }
+
+/// A text that borrows; inside an `Option`, a bare `Cow` would be a copy.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// The guest agent's exec request.
 pub(crate) fn exec_arguments(
@@ -217,7 +222,7 @@ mod tests {
         let line = br#"{"return": {"exited": true, "exitcode": 0, "out-data": "aGk=", "out-truncated": true}}"#;
         let answer: AgentAnswer<ExecStatus<'_>> = serde_json::from_slice(line).unwrap();
         let status = answer.value.unwrap();
-        assert!(matches!(status.out_data, Some(Cow::Borrowed("aGk="))));
+        assert!(matches!(status.out_data, Some(Text(Cow::Borrowed("aGk=")))));
         assert!(status.exited && status.out_truncated && !status.err_truncated);
     }
 }

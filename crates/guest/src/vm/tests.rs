@@ -1,0 +1,169 @@
+//! A fake QEMU: a process that only sleeps, and a thread that speaks QMP and
+//! the agent's protocol on the sockets.
+
+use std::io::{BufRead, BufReader, Write};
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct Fake {
+    folder: tempfile::TempDir,
+    launch: Launch,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let channels = Channels {
+            qmp_socket: file("qmp"),
+            agent_socket: file("agent"),
+            done_socket: file("done"),
+            console_log: file("console"),
+        };
+        let args = vec!["1000".to_owned()];
+        let launch = Launch { qemu: "/bin/sleep".into(), args, channels, env: Vec::new() };
+        Self { folder, launch }
+    }
+
+    /// Starts the VM, with `agent` answering the agent's requests by line; an
+    /// empty answer is none.
+    fn start(&self, agent: fn(&str) -> String) -> Vm {
+        let serve = |path: PathBuf, greeting: &'static str, answer: fn(&str) -> String| {
+            std::thread::spawn(move || {
+                let mut socket = connect(&path);
+                socket.write_all(greeting.as_bytes()).unwrap();
+                for line in BufReader::new(socket.try_clone().unwrap()).split(b'\n') {
+                    let Ok(line) = line else { return };
+                    let line = String::from_utf8_lossy(&line);
+                    // The VM may be gone by now.
+                    if socket.write_all(answer(&line).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            })
+        };
+        let channels = &self.launch.channels;
+        serve(channels.qmp_socket.clone(), "{\"QMP\": {}}\n", qmp);
+        serve(channels.agent_socket.clone(), "left over\n", agent);
+        serve(channels.done_socket.clone(), "hello\n", |_| String::new());
+        Vm::start(&self.launch, &Cancel::new()).unwrap()
+    }
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let until = Instant::now() + MINUTE;
+    loop {
+        match UnixStream::connect(path) {
+            Ok(socket) => return socket,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn id(line: &str) -> u64 {
+    serde_json::from_str::<Value>(line).unwrap()["id"].as_u64().unwrap()
+}
+
+fn qmp(line: &str) -> String {
+    let answer = if line.contains("query-cpus-fast") {
+        r#"[{"cpu-index": 0, "thread-id": 42}]"#
+    } else if line.contains("query-stats") {
+        return format!(
+            "{{\"id\": {}, \"error\": {{\"class\": \"CommandNotFound\", \"desc\": \"no\"}}}}\n",
+            id(line)
+        );
+    } else {
+        "{}"
+    };
+    format!("{{\"event\": \"NOTHING_KNOWN\"}}\n{{\"return\": {answer}, \"id\": {}}}\n", id(line))
+}
+
+fn good_agent(line: &str) -> String {
+    if line.contains("guest-sync-delimited") {
+        return format!("\u{0}\n{{\"return\": 1}}\n{{\"return\": {SYNC_ID}}}\n");
+    }
+    if line.contains("guest-exec-status") {
+        return "{\"return\": {\"exited\": true, \"exitcode\": 7, \"out-data\": \"b3V0\"}}\n".into();
+    }
+    if line.contains("no-such") {
+        return "{\"error\": {\"class\": \"GenericError\", \"desc\": \"not allowed\"}}\n".into();
+    }
+    "{\"return\": {\"pid\": 99}}\n".into()
+}
+
+#[test]
+fn a_vm_is_talked_to() {
+    let fake = Fake::new();
+    let mut vm = fake.start(good_agent);
+    let cancel = Cancel::new();
+    assert_eq!(vm.vcpu_tids(), [42]);
+    vm.wait_ready(MINUTE, &cancel).unwrap();
+    assert!(vm.query_stats(&cancel).unwrap().is_empty());
+    let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+    assert_eq!((output.stdout_text().as_str(), output.status), ("out", ExecStatusCode::Exited(7)));
+    let refused = vm.exec(&GuestCommand::new(["no-such"], MINUTE), &cancel).unwrap_err();
+    assert!(matches!(&refused, GuestFailure::Agent { detail, .. } if detail == "not allowed"));
+    assert!(!refused.is_final());
+    let left = std::fs::read_dir(fake.folder.path()).unwrap().count();
+    assert_eq!(left, 1, "only the console stays");
+}
+
+#[test]
+fn a_silent_agent_never_answered_and_a_panic_on_the_console_explains_it() {
+    let fake = Fake::new();
+    let limit = Duration::from_millis(200);
+    let mut vm = fake.start(|_| String::new());
+    let error = vm.wait_ready(limit, &Cancel::new()).unwrap_err();
+    assert_eq!(error, GuestFailure::NeverAnswered { limit });
+
+    let mut vm = fake.start(|_| String::new());
+    let panic = "[    1.0] Kernel panic - not syncing: VFS";
+    std::fs::write(&fake.launch.channels.console_log, panic).unwrap();
+    let error = vm.wait_ready(limit, &Cancel::new()).unwrap_err();
+    assert_eq!(error, GuestFailure::Panicked { detail: panic.to_owned() });
+    assert!(error.is_final());
+}
+
+#[test]
+fn what_an_agent_says_wrongly_is_its_failure() {
+    let fake = Fake::new();
+    let mut vm = fake.start(|line| {
+        if line.contains("sync") { good_agent(line) } else { "{\"return\": 5}\n".into() }
+    });
+    let cancel = Cancel::new();
+    vm.wait_ready(MINUTE, &cancel).unwrap();
+    let error = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap_err();
+    assert!(error.to_string().contains("not understood"), "{error}");
+}
+
+#[test]
+fn a_program_that_is_no_qemu_is_refused() {
+    let fake = Fake::new();
+    let check = |program: &str, args: &[&str], expected: &str| {
+        let launch = Launch {
+            qemu: program.into(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            ..fake.launch.clone()
+        };
+        let error = Vm::start(&launch, &Cancel::new()).unwrap_err();
+        let GuestFailure::Refused { detail } = error else { panic!("{error}") };
+        assert!(detail.contains(expected), "{detail}");
+    };
+    check("/bin/sh", &["-c", "echo no such machine >&2; exit 1"], "no such machine");
+    check("/bin/false", &[], "status 1");
+    check("/no/such/qemu", &[], "/no/such/qemu");
+}
+
+#[test]
+fn a_start_that_hangs_can_be_cancelled() {
+    let fake = Fake::new();
+    let cancel = Cancel::new();
+    let flag = cancel.clone();
+    let canceller = std::thread::spawn(move || flag.cancel());
+    let error = Vm::start(&fake.launch, &cancel).unwrap_err();
+    canceller.join().unwrap();
+    assert_eq!(error, GuestFailure::Cancelled(crate::Cancelled));
+}
