@@ -7,7 +7,7 @@
 //! time; when it falls silent before the agent has answered, KVM is not usable.
 //!
 //! The longest silence of a booting guest, measured under emulation (which is
-//! slower than any KVM worth the name), is below 1 s; [`SILENCE_LIMIT`] leaves
+//! slower than any KVM worth the name), is below 1 s; 5 s leave
 //! nested KVM on a busy host several times that.
 //!
 //! The verdict is cached under the host kernel, QEMU, pCPU model and guest

@@ -182,7 +182,7 @@ fn a_panic_is_seen() {
     let error = run(&mut vm, &shell("echo c >/proc/sysrq-trigger")).unwrap_err();
     let GuestFailure::Panicked { detail } = &error else { panic!("{error}") };
     assert!(detail.contains("sysrq triggered crash"), "{detail}");
-    assert!(vm.console_tail(30).contains("Kernel panic"));
+    assert!(vm.console_tail(60).contains("Kernel panic"));
     // It stays what it is.
     assert_eq!(run(&mut vm, &shell("true")).unwrap_err(), error);
 }
