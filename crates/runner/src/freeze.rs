@@ -2,19 +2,24 @@
 //! in the way.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
 use vmconfig::{Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, qemu};
 use workload::GuestFacts;
 
 use crate::plan::{ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanVariant, PlanWorkload, QemuFacts};
-use crate::study::{Placement, Problem, Study, StudyWorkload};
+use crate::study::{Load, Placement, Problem, Stress, Study, StudyWorkload};
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
 /// ... and never less than this, s.
 const LIMIT_MIN_S: f64 = 60.0;
+
+/// Host load ends by itself after this time, should everything else fail.
+const LOAD_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// What a plan needs to know of the machine.
 #[derive(Debug, Clone)]
@@ -78,7 +83,7 @@ pub fn freeze(
     let variants: Vec<_> =
         study.variants.iter().filter_map(|variant| freezer.variant(variant)).collect();
     let other_vms = freezer.other_vms();
-    freezer.placements(&variants);
+    freezer.loads(&variants, &other_vms);
     let Freezer { mut problems, mut warnings, .. } = freezer;
     for list in [&mut problems, &mut warnings] {
         list.sort_by(|a, b| (a.line, &a.message).cmp(&(b.line, &b.message)));
@@ -212,40 +217,90 @@ impl Freezer<'_> {
             .collect()
     }
 
-    /// "Off the VM" needs pins to stay off, and pCPUs that are left.
-    fn placements(&mut self, variants: &[PlanVariant]) {
-        let asked =
-            self.study.loads.iter().find(|load| {
-                load.stress.is_some_and(|stress| stress.placement == Placement::OffVm)
+    /// Whether the host has room for the loads.
+    fn loads(&mut self, variants: &[PlanVariant], other_vms: &BTreeMap<String, VmSpec>) {
+        let host = &self.machine.host;
+        for load in &self.study.loads {
+            let stress =
+                load.stress.and_then(|stress| stress_problem(host, load, stress, variants));
+            let memory = other_vms.get(&load.name).and_then(|other| {
+                let count = load.vms.as_ref().map_or(0, |vms| u64::from(vms.count));
+                memory_problem(host, load, count * other.memory_mib, variants)
             });
-        let Some(load) = asked else { return };
-        let unpinned = variants.iter().find(|variant| {
-            (0..variant.spec.vcpus()).any(|vcpu| !variant.spec.pins.vcpus.contains_key(&vcpu))
-        });
-        let message = match unpinned {
-            Some(variant) => format!(
-                "Load {:?} stays off the VM's pCPUs, but variant {:?} has unpinned vCPUs that may run anywhere: pin them (vm.pins)",
-                load.name, variant.name
-            ),
-            None if off_vm_pcpus(&self.machine.host, variants.iter().map(|v| &v.spec))
-                .is_empty() =>
-            {
-                format!(
-                    "Load {:?} stays off the VM's pCPUs, but the variants' pins leave none of the host's ({}) free",
-                    load.name,
-                    self.machine.host.online()
-                )
+            for message in stress.into_iter().chain(memory) {
+                self.problems.push(Problem { line: self.study.line_of_load(&load.name), message });
             }
-            None => return,
-        };
-        let line = self.study.line_of_load(&load.name);
-        self.problems.push(Problem { line, message });
+        }
     }
 }
 
+/// "Off the VM" needs pins to stay off, and pCPUs that are left; any load needs
+/// pCPUs that can do as much.
+fn stress_problem(
+    host: &Host,
+    load: &Load,
+    stress: Stress,
+    variants: &[PlanVariant],
+) -> Option<String> {
+    let Load { name, .. } = load;
+    let unpinned = |variant: &&PlanVariant| {
+        (0..variant.spec.vcpus()).any(|vcpu| !variant.spec.pins.vcpus.contains_key(&vcpu))
+    };
+    if stress.placement == Placement::OffVm {
+        if let Some(variant) = variants.iter().find(unpinned) {
+            return Some(format!(
+                "Load {name:?} stays off the VM's pCPUs, but variant {:?} has unpinned vCPUs that may run anywhere: pin them (vm.pins)",
+                variant.name
+            ));
+        }
+        if stress_load(host, stress, variants).pcpus.is_empty() {
+            return Some(format!(
+                "Load {name:?} stays off the VM's pCPUs, but the variants' pins leave none of the host's ({}) free",
+                host.online()
+            ));
+        }
+    }
+    // A host that does not tell its pCPUs is not complained about.
+    if host.online().is_empty() {
+        return None;
+    }
+    let error = stress_load(host, stress, variants).plan().err()?;
+    Some(format!("Load {name:?}: {error}"))
+}
+
+/// The host load that `stress` asks for.
+pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant]) -> StressLoad {
+    let pcpus = match stress.placement {
+        Placement::Anywhere => host.online(),
+        Placement::OffVm => off_vm_pcpus(host, variants.iter().map(|variant| &variant.spec)),
+    };
+    StressLoad {
+        percent_of_host: stress.percent,
+        host_pcpus: u32::try_from(host.online().len()).unwrap_or(u32::MAX),
+        pcpus,
+        time_limit: LOAD_LIMIT,
+    }
+}
+
+/// All VMs of a load are there at once, beside the one under test.
+fn memory_problem(
+    host: &Host,
+    load: &Load,
+    others_mib: u64,
+    variants: &[PlanVariant],
+) -> Option<String> {
+    let largest = variants.iter().map(|variant| variant.spec.memory_mib).max().unwrap_or(0);
+    let (needed, total) = (others_mib.saturating_add(largest), host.memory_bytes? >> 20);
+    (needed > total).then(|| {
+        format!(
+            "Load {:?}: its VMs and the one under test need {needed} MiB of memory, this host has {total} MiB",
+            load.name
+        )
+    })
+}
+
 /// The pCPUs that no vCPU of any of `specs` is pinned to.
-#[must_use]
-pub fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> PcpuSet {
+fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> PcpuSet {
     specs
         .flat_map(|spec| spec.pins.vcpus.values())
         .fold(host.online(), |left, taken| left.difference(taken))

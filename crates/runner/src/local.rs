@@ -6,7 +6,7 @@ mod trial;
 use std::path::PathBuf;
 
 use guest::Cancel;
-use host::load::{RunningLoad, StressLoad};
+use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::TrialKey;
 use record::{Failure, FailureKind};
@@ -14,12 +14,9 @@ use topology::Host;
 use vmconfig::qemu::{Capabilities, UnusableVersion};
 
 use crate::execute::{Lab, Progress, TrialRecord};
-use crate::freeze::off_vm_pcpus;
+use crate::freeze::stress_load;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{Load, Placement, Stress};
-
-/// Host load ends by itself after this time, should everything else fail.
-const LOAD_LIMIT: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+use crate::study::{Load, Stress};
 
 /// This machine as a laboratory.
 #[derive(Debug)]
@@ -71,19 +68,7 @@ impl<'a> LocalLab<'a> {
     }
 
     fn stress(&self, stress: Stress) -> Result<RunningLoad, Failure> {
-        let online = self.host.online();
-        let pcpus = match stress.placement {
-            Placement::Anywhere => online.clone(),
-            Placement::OffVm => {
-                off_vm_pcpus(self.host, self.plan.variants.iter().map(|variant| &variant.spec))
-            }
-        };
-        let load = StressLoad {
-            percent_of_host: stress.percent,
-            host_pcpus: self.online_pcpus(),
-            pcpus,
-            time_limit: LOAD_LIMIT,
-        };
+        let load = stress_load(self.host, stress, &self.plan.variants);
         load.start(&self.owner).map_err(|error| load_failure(&error))
     }
 }

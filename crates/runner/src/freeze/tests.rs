@@ -37,6 +37,13 @@ fn what_the_machine_cannot_do_is_said_with_line_and_value() {
         16,
         &["unpinned", "\"a\""],
     );
+    check("stress.percent = 50", "stress.percent = 0.1", 16, &["0.1 %", "less than 1 %"]);
+    check(
+        "stress.percent = 50",
+        "vms = { count = 900, workload = 'hackbench' }",
+        16,
+        &["922624 MiB of memory", "this host has"],
+    );
 }
 
 #[test]
@@ -53,7 +60,7 @@ fn host_load_keeps_off_all_pins() {
         .replace("name = \"a\"", "name = \"a\"\nvm.pins = ['0']")
         .replace("vm.vcpus = 2", "vm.vcpus = 2\nvm.pins = ['1', '2']")
         .replace("vm.memory_mib = 256", "vm.pins = ['0']")
-        .replace("stress.percent = 50", "stress = { percent = 50, placement = 'off-vm' }");
+        .replace("stress.percent = 50", "stress = { percent = 25, placement = 'off-vm' }");
     let plan = crate::testing::plan_of(&text);
     let left = off_vm_pcpus(&machine().host, plan.variants.iter().map(|v| &v.spec));
     assert_eq!(left.to_string(), "3");

@@ -33,6 +33,9 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Study, ParseStudyError> {
 fn toml_problem(text: &str, cause: &toml::de::Error) -> Problem {
     let line = Lines::new(text).line_at(cause.span().map_or(0, |span| span.start));
     let mut message = cause.message().trim_end().to_owned();
+    if message == "missing field `vmlab`" {
+        message.push_str(": begin the study with `vmlab = 1`");
+    }
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown ")
         && let Some(unknown) = quoted.next()
@@ -202,12 +205,12 @@ impl Checker<'_> {
             let taken = loads.iter().any(|load| load.name == table.name);
             self.name(&[at[0], at[1], Key("name")], "load", &table.name, taken);
             if let Some(stress) = &table.stress
-                && !(stress.percent > 0.0 && stress.percent <= 1000.0)
+                && !(stress.percent > 0.0 && stress.percent <= 100.0)
             {
                 self.problem(
                     &[at[0], at[1], Key("stress"), Key("percent")],
                     format!(
-                        "percent = {}: must be above 0 and at most 1000 (percent of the host's pCPUs; leave `stress` out for an idle host)",
+                        "percent = {}: must be above 0 and at most 100 (percent of the host's pCPUs; leave `stress` out for an idle host)",
                         stress.percent
                     ),
                 );
