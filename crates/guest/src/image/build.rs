@@ -263,14 +263,13 @@ fn explain_mmdebstrap(error: ToolError, mirror: &str) -> BuildError {
     let ToolError::Failed { tail, .. } = &error else {
         return BuildError::tool(error);
     };
+    // Only complaints: mmdebstrap also tells what it is about to do.
     let line_with = |needles: &[&str]| {
-        tail.lines().find(|line| needles.iter().any(|needle| line.contains(needle)))
+        let complaints = tail.lines().filter(|line| !line.starts_with("I: "));
+        complaints.into_iter().find(|line| needles.iter().any(|needle| line.contains(needle)))
     };
-    if let Some(line) = line_with(&["No space left on device"]) {
+    if let Some(line) = line_with(&["No space left on device", "enough free space"]) {
         return BuildError::NoSpace { detail: line.to_owned() };
-    }
-    if let Some(line) = line_with(&["NO_PUBKEY", "is not signed", "signed-by", "keyring"]) {
-        return BuildError::NoKeyring { detail: line.to_owned() };
     }
     let network = [
         "Temporary failure resolving",
@@ -280,9 +279,13 @@ fn explain_mmdebstrap(error: ToolError, mirror: &str) -> BuildError {
         "Failed to fetch",
         "Connection timed out",
         "Network is unreachable",
+        "404  Not Found",
     ];
     if let Some(line) = line_with(&network) {
         return BuildError::NoNetwork { mirror: mirror.to_owned(), detail: line.to_owned() };
+    }
+    if let Some(line) = line_with(&["NO_PUBKEY", "is not signed", "signed-by", "keyring"]) {
+        return BuildError::NoKeyring { detail: line.to_owned() };
     }
     BuildError::tool(error)
 }
@@ -448,8 +451,10 @@ mod tests {
             let text = explain_mmdebstrap(error, "http://deb.debian.org/debian").to_string();
             assert!(text.contains(expected), "{text}");
         };
+        check("I: finding correct signed-by value...\nErr:1 x Unable to connect", "network");
         check("W: x\nE: Failed to fetch http://deb  Temporary failure resolving 'deb'", "network");
         check("tar: write error: No space left on device", "XDG_CACHE_HOME");
+        check("E: You don't have enough free space in /x/var/cache/apt/archives/.", "free some");
         check("E: The following signatures: NO_PUBKEY 0E98404D386FA1D9", "debian-archive-keyring");
         check("E: something else", "something else");
     }

@@ -61,6 +61,9 @@ const MANIFEST: &str = "manifest.json";
 /// Digits of the recipe's hash in a folder's name.
 const SHORT_HASH: usize = 12;
 
+/// In the name of a folder that is being made or removed, before the process.
+const UNFINISHED: &str = ".unfinished-";
+
 /// An image that is ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
@@ -399,11 +402,9 @@ fn build_in(
 
     let unfinished = images.join(unfinished_name(&name));
     let folder = images.join(&name);
-    for old in [&unfinished, &folder] {
-        // Under the lock both can only be left by something that was killed.
-        if old.exists() {
-            fs::remove_dir_all(old).map_err(write_error(old))?;
-        }
+    remove_left_by_others(&images, &name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(write_error(&folder))?;
     }
     fs::create_dir(&unfinished).map_err(write_error(&unfinished))?;
     let built = Builder { recipe, folder: &unfinished, progress, cancel }
@@ -414,6 +415,7 @@ fn build_in(
         let _ = fs::remove_dir_all(&unfinished);
         return Err(error);
     }
+    remove_left_by_others(&images, &name);
     find_in(cache, recipe).ok_or_else(|| BuildError::Read {
         path: folder.join(MANIFEST),
         source: io::Error::new(io::ErrorKind::InvalidData, "not what was just written"),
@@ -449,8 +451,28 @@ fn seal(
     fs::rename(unfinished, folder).map_err(write_error(folder))
 }
 
+/// Where this process builds or removes an image. Each has its own folder,
+/// since the programs of a build that was killed may live a little longer.
 fn unfinished_name(name: &str) -> String {
-    format!(".{name}.unfinished")
+    format!(".{name}{UNFINISHED}{}", std::process::id())
+}
+
+/// The folder's name of the image that a hidden folder was to become.
+fn unfinished_of(file_name: &str) -> Option<&str> {
+    file_name.strip_prefix('.')?.split_once(UNFINISHED).map(|(name, _)| name)
+}
+
+/// Removes the hidden folders of an image's earlier builds. Under the lock they
+/// can only be left by one that was killed. Its mmdebstrap may write for a
+/// moment yet, so that a folder can't be emptied; hence this is done before a
+/// build and after it, and what fails is left to the next.
+fn remove_left_by_others(images: &Path, name: &str) {
+    let Ok(entries) = fs::read_dir(images) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_str().and_then(unfinished_of) == Some(name) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn open_lock(images: &Path, name: &str) -> io::Result<File> {
@@ -510,8 +532,7 @@ fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
         if !folder.is_dir() {
             continue;
         }
-        let unfinished =
-            file_name.strip_prefix('.').and_then(|name| name.strip_suffix(".unfinished"));
+        let unfinished = unfinished_of(file_name);
         let Some((name, short_hash)) = unfinished.unwrap_or(file_name).rsplit_once('-') else {
             continue;
         };
@@ -560,12 +581,10 @@ fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<Listed>, CacheError> {
         if lock.try_lock().is_err() {
             return Err(CacheError::Busy { path: image.folder.clone() });
         }
-        // First the name goes, at once, so that nobody finds half an image.
-        let leaving = images.join(unfinished_name(&name));
-        if image.folder != leaving {
-            if leaving.exists() {
-                fs::remove_dir_all(&leaving).map_err(failed)?;
-            }
+        let mut leaving = image.folder.clone();
+        if image.folder == images.join(&name) {
+            // First the name goes, at once, so that nobody finds half an image.
+            leaving = images.join(unfinished_name(&name));
             fs::rename(&image.folder, &leaving).map_err(failed)?;
         }
         fs::remove_dir_all(&leaving).map_err(failed)?;
