@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use record::journal::{self, Event};
-use rustix::fs::FlockOperation;
+use rustix::fs::{Access, FlockOperation};
 
 use crate::plan::Plan;
 
@@ -108,7 +108,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
                 " (the disk is full: free some room, then go on with --resume)"
             }
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                " (no permission to write: choose another folder with --out)"
+                " (no permission: run as its owner, or choose another folder with --out)"
             }
             io::ErrorKind::NotFound => " (was the folder removed?)",
             _ => "",
@@ -147,6 +147,21 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
         format!("{}:{line}: {error}; this line and what follows is left out", path.display())
     });
     Ok(Contents { plan, host, events: decoded.events, torn })
+}
+
+/// Whether a study can begin in `dir`, as far as that is known without writing
+/// anything: asked before what takes minutes.
+///
+/// # Errors
+/// [`StoreError`]: the folder holds a study, or can't be written.
+pub fn check_new(dir: &Path) -> Result<(), StoreError> {
+    if dir.join(PLAN).exists() || dir.join(JOURNAL).exists() {
+        return Err(StoreError::Exists(dir.to_owned()));
+    }
+    let absolute = std::path::absolute(dir).map_err(io_error("use the folder", dir))?;
+    let Some(there) = absolute.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
+    rustix::fs::access(there, Access::WRITE_OK)
+        .map_err(|error| io_error("make the folder", dir)(error.into()))
 }
 
 /// The text of the blob `hash`, if it is still there.

@@ -47,20 +47,9 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
         failed |= bad;
-        for stale in settings::restore_stale(Path::new("/"), &machine::state_dir())? {
-            match stale.restored {
-                Ok(restored) => {
-                    for setting in &restored {
-                        failed |= matches!(setting.outcome, RestoreOutcome::Failed(_));
-                        lines.push(self::restored(setting));
-                    }
-                }
-                Err(error) => {
-                    failed = true;
-                    lines.push(error.to_string());
-                }
-            }
-        }
+        let (restored, bad) = restore();
+        lines.extend(restored);
+        failed |= bad;
     }
     if lines.is_empty() {
         lines.push("Nothing was left behind.".to_owned());
@@ -73,6 +62,36 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
 /// Ends what the dead sessions of one run left; says what it did.
 pub(crate) fn end_leftovers_of(run_id: &str) -> Vec<String> {
     end(|run| run == run_id).0
+}
+
+/// Puts back the host settings that dead runs left; says what it did.
+pub(crate) fn restore_leftovers() -> Vec<String> {
+    restore().0
+}
+
+/// Puts back the host settings that dead runs left; true if one could not be.
+fn restore() -> (Vec<String>, bool) {
+    let stale = match settings::restore_stale(Path::new("/"), &machine::state_dir()) {
+        Ok(stale) => stale,
+        Err(error) => return (vec![error.to_string()], true),
+    };
+    let mut lines = Vec::new();
+    let mut failed = false;
+    for stale in stale {
+        match stale.restored {
+            Ok(restored) => {
+                for setting in &restored {
+                    failed |= matches!(setting.outcome, RestoreOutcome::Failed(_));
+                    lines.push(self::restored(setting));
+                }
+            }
+            Err(error) => {
+                failed = true;
+                lines.push(error.to_string());
+            }
+        }
+    }
+    (lines, failed)
 }
 
 /// True if dead runs left processes that would disturb a measurement.

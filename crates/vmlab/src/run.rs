@@ -67,6 +67,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let need = if args.dry_run { Need::Plan } else { Need::Run };
+    if let Some(dir) = args.out.as_ref().filter(|_| !args.dry_run) {
+        store::check_new(dir)?;
+    }
     let prepared = study_file::prepare(study, &args.budget, need, cancel)?;
     let plan = prepared.plan;
     if args.dry_run {
@@ -76,8 +79,10 @@ fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCo
     }
     let dir = args.out.clone().unwrap_or_else(|| default_out(&plan));
     let host = prepared.machine.host;
+    // What can't be set is known before there is a folder.
+    let settings = apply_settings(&plan)?;
     let store = Store::create(&dir, &plan, &host)?;
-    run_plan(args, &plan, &host, store, &[], cancel)
+    run_plan(args, &plan, &host, settings, store, &[], cancel)
 }
 
 fn resume(args: &RunArgs, dir: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
@@ -91,13 +96,15 @@ fn resume(args: &RunArgs, dir: &Path, cancel: &Cancel) -> anyhow::Result<ExitCod
     for left in crate::clean::end_leftovers_of(&plan.run_id()) {
         terminal::note(&format!("vmlab: {left}"));
     }
-    run_plan(args, &plan, &host, store, &events, cancel)
+    let settings = apply_settings(&plan)?;
+    run_plan(args, &plan, &host, settings, store, &events, cancel)
 }
 
 fn run_plan(
     args: &RunArgs,
     plan: &Plan,
     host: &Host,
+    settings: Option<Settings>,
     mut store: Store,
     events: &[record::journal::Event],
     cancel: &Cancel,
@@ -108,10 +115,9 @@ fn run_plan(
             "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
         );
     }
-    let owner = Owner::current(&plan.run_id())?;
-    let settings = apply_settings(plan, &owner)?;
     let done = State::from_events(events).complete.len() as u64;
     let trials_done = done * u64::from(plan.trials_per_block());
+    let owner = Owner::current(&plan.run_id())?;
     let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
     let mut progress = StudyProgress::start(plan, trials_done, args.verbose);
     let ended = execute(plan, events, &mut store, &mut lab, cancel, &mut |event| {
@@ -141,13 +147,19 @@ fn default_out(plan: &Plan) -> PathBuf {
     PathBuf::from("results").join(format!("{}-{}", plan.study, machine::timestamp()))
 }
 
-fn apply_settings(plan: &Plan, owner: &Owner) -> anyhow::Result<Option<Settings>> {
+/// Sets what the plan asks for; it is put back on drop at the latest.
+fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
+    // What a dead run set must not be taken for the machine's own value.
+    for line in crate::clean::restore_leftovers() {
+        terminal::note(&format!("vmlab: left by a dead run: {line}"));
+    }
     if plan.host_settings.is_empty() {
         return Ok(None);
     }
     let changes: Result<Vec<_>, _> =
         plan.host_settings.iter().map(|(id, value)| Change::new(id, value)).collect();
-    let settings = Settings::apply(Path::new("/"), &changes?, &machine::state_dir(), owner)?;
+    let owner = Owner::current(&plan.run_id())?;
+    let settings = Settings::apply(Path::new("/"), &changes?, &machine::state_dir(), &owner)?;
     Ok(Some(settings))
 }
 

@@ -192,8 +192,14 @@ fn host_settings_are_put_back_however_a_run_ends() {
     is(&before);
     assert!(owned_by(owner).is_empty() && !qemu.is_alive());
 
+    // The next run does it, too, and does not take the changed for the own.
+    let mut running = study.resume();
+    running.until_boot();
+    running.kill();
+    is(during);
     let ended = study.resume().wait();
     assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(ended.stderr.contains(&says), "{ended:#?}");
     is(&before);
     assert_complete(&study.dir());
     let nothing = said(&mut vmlab(["clean"]));
