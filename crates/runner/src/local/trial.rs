@@ -17,8 +17,8 @@ use crate::execute::{Progress, TrialRecord};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::unix_s;
 
-/// Lines of the console that a failure shows.
-const CONSOLE_TAIL_LINES: usize = 30;
+/// Lines of the console that a failure shows: a panic and its trace.
+const CONSOLE_TAIL_LINES: usize = 60;
 
 /// Lines of a failed benchmark's output that its failure shows.
 const LAST_WORDS_LINES: usize = 5;
