@@ -387,6 +387,18 @@ impl Host {
 #[error("Not a host description (make one with 'vmlab host --json')")]
 pub struct ParseHostError(#[source] serde_json::Error);
 
+impl ParseHostError {
+    /// The line at fault, from 1.
+    pub(crate) fn line(&self) -> usize {
+        self.0.line().max(1)
+    }
+
+    /// What is wrong there.
+    pub(crate) fn reason(&self) -> String {
+        self.0.to_string()
+    }
+}
+
 /// Stands for the text [`HOST_FORMAT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatName;

@@ -6,16 +6,19 @@
 //! ([`PcpuSet`]), and the reader that turns a sysfs and procfs tree into the
 //! model ([`sysfs::read_host`]). The tree itself comes through
 //! [`sysfs::Tree`], so a live machine, a saved folder and a tree made by a test
-//! are the same to the reader.
+//! are the same to the reader. [`read_description`] reads what other tools say
+//! about a machine.
 //!
 //! What is not here: touching files (`host`), drawing (`report`), deciding
 //! where a VM should go.
 
+mod describe;
 mod host;
 mod nesting;
 mod pcpu_set;
 pub mod sysfs;
 
+pub use describe::{Described, MergeError, ReadDescriptionError, read_description};
 pub use host::{
     Cache, CacheKind, CoreKind, Cpuidle, FormatName, FormatVersion, FrequencyPolicy, HOST_FORMAT,
     HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, Kvm, Module, Node, ParseHostError, Pcpu,

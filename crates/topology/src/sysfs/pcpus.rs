@@ -239,7 +239,8 @@ fn processors_of_cpuinfo(reader: &Reader) -> PcpuSet {
         .collect()
 }
 
-fn number_threads(host: &mut Host) {
+/// Numbers the threads of each core by ascending pCPU.
+pub(crate) fn number_threads(host: &mut Host) {
     let mut threads: BTreeMap<Ids, u32> = BTreeMap::new();
     for pcpu in &mut host.pcpus {
         if pcpu.online && pcpu.core.is_some() {
@@ -262,19 +263,23 @@ fn name_kinds(reader: &mut Reader, host: &mut Host) {
         }
     }
     if kinds.is_empty() {
-        let biggest = host.pcpus.iter().filter_map(|pcpu| pcpu.capacity).max();
-        let limit = f64::from(biggest.unwrap_or(0)) * EFFICIENCY_SHARE;
-        for pcpu in &host.pcpus {
-            if let Some(capacity) = pcpu.capacity {
-                let kind = if f64::from(capacity) < limit {
-                    CoreKind::Efficiency
-                } else {
-                    CoreKind::Performance
-                };
-                kinds.insert(pcpu.id, kind);
-            }
-        }
+        kinds = kinds_by_capacity(host);
     }
+    set_kinds(host, &kinds);
+}
+
+/// Kinds from [`Pcpu::capacity`], where that is known.
+pub(crate) fn kinds_by_capacity(host: &Host) -> BTreeMap<u32, CoreKind> {
+    let biggest = host.pcpus.iter().filter_map(|pcpu| pcpu.capacity).max();
+    let limit = f64::from(biggest.unwrap_or(0)) * EFFICIENCY_SHARE;
+    let kind = |capacity| {
+        if f64::from(capacity) < limit { CoreKind::Efficiency } else { CoreKind::Performance }
+    };
+    host.pcpus.iter().filter_map(|pcpu| Some((pcpu.id, kind(pcpu.capacity?)))).collect()
+}
+
+/// Names the kinds of the online pCPUs if there are several.
+pub(crate) fn set_kinds(host: &mut Host, kinds: &BTreeMap<u32, CoreKind>) {
     let differ = kinds.values().collect::<BTreeSet<_>>().len() > 1;
     if differ {
         for pcpu in host.pcpus.iter_mut().filter(|pcpu| pcpu.online) {
