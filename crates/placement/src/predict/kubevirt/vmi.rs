@@ -1,0 +1,297 @@
+//! The part of a VirtualMachineInstance that decides about pins.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::pool::GuestShape;
+use super::quantity::Quantity;
+
+/// The annotation that asks for an even number of pCPUs.
+pub const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
+
+/// What a VirtualMachineInstance says about its vCPUs, memory and IOThreads.
+/// All else is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Vmi {
+    /// Annotations and name.
+    pub metadata: Metadata,
+    /// The rest.
+    pub spec: Spec,
+}
+
+/// Metadata of a [`Vmi`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// The object's name.
+    pub name: Option<String>,
+    /// Its annotations.
+    pub annotations: Option<BTreeMap<String, Option<String>>>,
+}
+
+/// Specification of a [`Vmi`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Spec {
+    /// `amd64`, `arm64`, `s390x`.
+    pub architecture: Option<String>,
+    /// The virtual machine.
+    pub domain: Domain,
+}
+
+/// The virtual machine of a [`Spec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Domain {
+    /// vCPUs.
+    pub cpu: Option<Cpu>,
+    /// Memory.
+    pub memory: Option<Memory>,
+    /// Requests and limits.
+    pub resources: Resources,
+    /// `shared`, `auto` or `supplementalPool`.
+    pub io_threads_policy: Option<String>,
+    /// Size of the supplemental pool.
+    pub io_threads: Option<IoThreads>,
+    /// Disks.
+    pub devices: Devices,
+}
+
+/// vCPUs of a [`Domain`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Cpu {
+    /// Sockets; 0: not given.
+    pub sockets: u32,
+    /// Cores per socket; 0: not given.
+    pub cores: u32,
+    /// Threads per core; 0: not given.
+    pub threads: u32,
+    /// Sockets that hot-plug may reach; 0: not given.
+    pub max_sockets: u32,
+    /// Whether vCPUs get pCPUs of their own.
+    pub dedicated_cpu_placement: bool,
+    /// Whether the emulator thread gets one too.
+    pub isolate_emulator_thread: bool,
+    /// NUMA.
+    pub numa: Option<Numa>,
+    /// Present: a realtime guest.
+    pub realtime: Option<Value>,
+}
+
+/// NUMA of a [`Cpu`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Numa {
+    /// Present: the guest's nodes follow the host's.
+    pub guest_mapping_passthrough: Option<Value>,
+}
+
+/// Memory of a [`Domain`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// What the guest sees.
+    pub guest: Option<Quantity>,
+    /// Huge pages.
+    pub hugepages: Option<Hugepages>,
+}
+
+/// Huge pages of a [`Memory`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Hugepages {
+    /// Size of one page: `2Mi`, `1Gi`.
+    pub page_size: Option<Quantity>,
+}
+
+/// Requests and limits of a [`Domain`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// Requests.
+    pub requests: Option<Amounts>,
+    /// Limits.
+    pub limits: Option<Amounts>,
+}
+
+/// One side of [`Resources`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Amounts {
+    /// CPUs.
+    pub cpu: Option<Quantity>,
+    /// Memory.
+    pub memory: Option<Quantity>,
+}
+
+/// The supplemental pool of a [`Domain`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct IoThreads {
+    /// Threads in the pool.
+    pub supplemental_pool_thread_count: Option<u32>,
+}
+
+/// Devices of a [`Domain`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Devices {
+    /// Disks.
+    pub disks: Option<Vec<Disk>>,
+}
+
+/// A disk of [`Devices`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Disk {
+    /// Whether the disk gets an IOThread of its own.
+    #[serde(rename = "dedicatedIOThread")]
+    pub dedicated_io_thread: Option<bool>,
+}
+
+/// Error type for [`Vmi::from_value`].
+#[derive(Debug, thiserror::Error)]
+pub enum ReadVmiError {
+    /// Another object.
+    #[error("A {0} has no vCPUs: give a VirtualMachineInstance or a VirtualMachine")]
+    OtherKind(String),
+    /// Not an object with a virtual machine in it.
+    #[error("No spec.domain: give a VirtualMachineInstance or a VirtualMachine")]
+    NoDomain,
+    /// A field of the wrong type.
+    #[error("Cannot read the VirtualMachineInstance")]
+    Field(#[source] serde_json::Error),
+    /// A number that no machine reaches.
+    #[error("{0} vCPUs or IOThreads are more than any machine has: correct the topology")]
+    TooMany(u32),
+}
+
+/// Guests of more threads than this are mistypes.
+const MAX_THREADS: u32 = 65_536;
+
+impl Vmi {
+    /// Reads a VirtualMachineInstance, the template of a VirtualMachine (or of
+    /// a VirtualMachineInstanceReplicaSet), or a bare `spec`.
+    ///
+    /// # Errors
+    /// [`ReadVmiError`]: another object, or a field of the wrong type.
+    pub fn from_value(value: &Value) -> Result<Self, ReadVmiError> {
+        let kind = value.get("kind").and_then(Value::as_str);
+        let name = value.pointer("/metadata/name").and_then(Value::as_str);
+        let instance = match kind {
+            None | Some("VirtualMachineInstance") => value,
+            Some("VirtualMachine" | "VirtualMachineInstanceReplicaSet") => {
+                value.pointer("/spec/template").ok_or(ReadVmiError::NoDomain)?
+            }
+            Some(other) => return Err(ReadVmiError::OtherKind(other.into())),
+        };
+        let mut vmi = if instance.pointer("/spec/domain").is_some() {
+            Self::deserialize(instance).map_err(ReadVmiError::Field)?
+        } else if kind.is_none() && instance.get("domain").is_some() {
+            let spec = Spec::deserialize(instance).map_err(ReadVmiError::Field)?;
+            Self { metadata: Metadata::default(), spec }
+        } else {
+            return Err(ReadVmiError::NoDomain);
+        };
+        if let Some(name) = name {
+            vmi.metadata.name = Some(name.into());
+        }
+        let pool = vmi.spec.domain.io_threads.as_ref();
+        let pool = pool.and_then(|pool| pool.supplemental_pool_thread_count).unwrap_or(0);
+        let most = vmi.shape().vcpus().max(pool).max(vmi.max_sockets().unwrap_or(0));
+        if most > MAX_THREADS {
+            return Err(ReadVmiError::TooMany(most));
+        }
+        Ok(vmi)
+    }
+
+    fn cpu(&self) -> Option<&Cpu> {
+        self.spec.domain.cpu.as_ref()
+    }
+
+    /// Whether vCPUs get pCPUs of their own.
+    pub fn is_dedicated(&self) -> bool {
+        self.cpu().is_some_and(|cpu| cpu.dedicated_cpu_placement)
+    }
+
+    /// Whether the emulator thread gets pCPUs of its own.
+    pub fn isolates_emulator(&self) -> bool {
+        self.cpu().is_some_and(|cpu| cpu.isolate_emulator_thread)
+    }
+
+    /// Whether the guest's nodes follow the host's.
+    pub fn passes_nodes_through(&self) -> bool {
+        self.cpu()
+            .and_then(|cpu| cpu.numa.as_ref())
+            .is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
+    }
+
+    /// Whether the guest is a realtime guest.
+    pub fn is_realtime(&self) -> bool {
+        self.cpu().is_some_and(|cpu| cpu.realtime.is_some())
+    }
+
+    /// Whether the annotation for an even number of pCPUs is there. Users don't
+    /// set it: the cluster does, where the KubeVirt object has it and the
+    /// feature gate AlignCPUs is on.
+    pub fn wants_even_parity(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(EVEN_PARITY))
+    }
+
+    /// `maxSockets`; `None` where not given.
+    pub fn max_sockets(&self) -> Option<u32> {
+        self.cpu().map(|cpu| cpu.max_sockets).filter(|sockets| *sockets != 0)
+    }
+
+    /// Sockets, cores and threads: what is missing counts as 1; without any, the
+    /// CPU limit (or request) becomes sockets.
+    pub fn shape(&self) -> GuestShape {
+        let given = |of: fn(&Cpu) -> u32| self.cpu().map(of).filter(|count| *count != 0);
+        let (sockets, cores, threads) =
+            (given(|cpu| cpu.sockets), given(|cpu| cpu.cores), given(|cpu| cpu.threads));
+        let or_one = |count: Option<u32>| count.unwrap_or(1);
+        if sockets.or(cores).or(threads).is_none() {
+            let cpus = self.limit(|amounts| amounts.cpu).or(self.request(|amounts| amounts.cpu));
+            let sockets =
+                cpus.and_then(Quantity::round_up).and_then(|cpus| u32::try_from(cpus).ok());
+            return GuestShape { sockets: or_one(sockets), cores: 1, threads: 1 };
+        }
+        GuestShape { sockets: or_one(sockets), cores: or_one(cores), threads: or_one(threads) }
+    }
+
+    /// CPUs that are asked for outside of the topology: the request, else the
+    /// limit, else 1.
+    pub fn requested_cpus(&self) -> u64 {
+        let cpus = self.request(|amounts| amounts.cpu).or(self.limit(|amounts| amounts.cpu));
+        cpus.map_or(Some(1), Quantity::round_up).unwrap_or(1)
+    }
+
+    /// The guest's memory.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        let memory = self.spec.domain.memory.as_ref();
+        memory
+            .and_then(|memory| memory.guest)
+            .or(self.request(|amounts| amounts.memory))
+            .or(self.limit(|amounts| amounts.memory))
+            .map_or(Some(0), Quantity::round_down)
+    }
+
+    /// Size of a huge page; `None` without huge pages.
+    pub fn page_bytes(&self) -> Option<u64> {
+        let pages = self.spec.domain.memory.as_ref()?.hugepages.as_ref()?;
+        pages.page_size?.round_down()
+    }
+
+    fn request(&self, of: fn(&Amounts) -> Option<Quantity>) -> Option<Quantity> {
+        self.spec.domain.resources.requests.as_ref().and_then(of)
+    }
+
+    fn limit(&self, of: fn(&Amounts) -> Option<Quantity>) -> Option<Quantity> {
+        self.spec.domain.resources.limits.as_ref().and_then(of)
+    }
+}
