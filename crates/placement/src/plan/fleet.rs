@@ -1,0 +1,357 @@
+//! Many VMs on many hosts.
+//!
+//! Bin packing with two resources, cores and memory, where a bin has parts
+//! (nodes, caches) that are better not crossed. VMs come by decreasing share
+//! of a host. Each goes to the host where it crosses least; among those to one
+//! in use, where it leaves least of the node it goes to. Hosts are compared by
+//! a few counts; only the host that wins is searched for cores.
+
+use serde::Serialize;
+use topology::Host;
+
+use super::choose::{Choice, choose, choose_floating, thread_counts};
+use super::free::Free;
+use super::layout::Layout;
+use super::one_host::take;
+use super::place::{Placement, settle};
+use super::refuse::{Refusal, nonsense, refuse};
+use super::wish::{Rules, Unit, Wish};
+
+/// A host of a fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedHost<'a> {
+    /// How people call it.
+    pub name: &'a str,
+    /// What it is.
+    pub host: &'a Host,
+}
+
+/// How VMs are packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// By decreasing size, each where it fits best.
+    #[default]
+    BestFit,
+    /// As they come, each on the first host that takes it: what others are
+    /// compared with.
+    FirstFit,
+}
+
+/// What becomes of VMs on a fleet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FleetPlan {
+    /// The VMs that have a place, in the order of the wishes.
+    pub vms: Vec<FleetVm>,
+    /// Those that have none, explained on the host with most free cores.
+    pub refused: Vec<Refusal>,
+    /// The fleet in numbers.
+    pub totals: Totals,
+    /// What could not be known or looks wrong, by host.
+    pub warnings: Vec<String>,
+}
+
+/// One VM of a fleet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FleetVm {
+    /// Its host, as an index into the fleet.
+    pub host: usize,
+    /// Where it goes there.
+    pub placement: Placement,
+}
+
+/// A fleet's plan in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Totals {
+    /// Hosts that have at least one VM.
+    pub hosts_used: usize,
+    /// Their cores that have none.
+    pub free_cores: u32,
+    /// Of those, the part that is not in the freest node of its host: 0 if all
+    /// that is free on a host is in one node.
+    pub fragmentation: f64,
+    /// VMs that reach over several nodes.
+    pub over_nodes: usize,
+    /// VMs that reach over several last-level caches.
+    pub over_caches: usize,
+}
+
+/// Places VMs on hosts, as many as possible.
+///
+/// Time grows with VMs times hosts, a few counts for each pair.
+#[must_use]
+pub fn plan_fleet(
+    hosts: &[NamedHost<'_>],
+    wishes: &[Wish],
+    rules: &Rules,
+    packing: Packing,
+) -> FleetPlan {
+    let layouts: Vec<Layout> = hosts.iter().map(|named| Layout::new(named.host, rules)).collect();
+    let wishes = Wish::each(wishes);
+    let mut refused: Vec<(usize, Refusal)> = Vec::new();
+    let mut sound = Vec::new();
+    for (at, wish) in wishes.iter().enumerate() {
+        match nonsense(wish) {
+            Some(refusal) => refused.push((at, refusal)),
+            None => sound.push(at),
+        }
+    }
+    if packing == Packing::BestFit {
+        by_size(&mut sound, &wishes, &layouts);
+    }
+    let mut fleet = Fleet::new(&layouts, None);
+    let mut left = fleet.pack(&wishes, &sound, packing);
+    let mut shares = false;
+    if let Some(ratio) = rules.overcommit.filter(|_| !left.is_empty()) {
+        let mut sharing = Fleet::new(&layouts, Some(ratio));
+        let left_sharing = sharing.pack(&wishes, &sound, packing);
+        if left_sharing.len() < left.len() {
+            (fleet, left, shares) = (sharing, left_sharing, true);
+        }
+    }
+    let said = if shares { rules.clone() } else { Rules { overcommit: None, ..rules.clone() } };
+    let roomiest =
+        (0..layouts.len()).max_by_key(|at| (fleet.states[*at].free.cores.len(), usize::MAX - at));
+    for at in left {
+        refused.push((
+            at,
+            match roomiest {
+                Some(host) => {
+                    let free = &fleet.states[host].free;
+                    let mut refusal = refuse(&layouts[host], free, &wishes[at], &said);
+                    refusal.why = format!("on {}: {}", hosts[host].name, refusal.why);
+                    refusal
+                }
+                None => Refusal {
+                    name: wishes[at].name.clone(),
+                    why: "there is no host".to_owned(),
+                    nearest: Vec::new(),
+                },
+            },
+        ));
+    }
+    refused.sort_by_key(|(at, _)| *at);
+    let totals = fleet.totals();
+    let vms = fleet.settle(&wishes);
+    let warnings = layouts
+        .iter()
+        .zip(hosts)
+        .flat_map(|(layout, named)| {
+            layout.warnings.iter().map(|warning| format!("{}: {warning}", named.name))
+        })
+        .collect();
+    FleetPlan {
+        vms,
+        refused: refused.into_iter().map(|(_, refusal)| refusal).collect(),
+        totals,
+        warnings,
+    }
+}
+
+/// The biggest first: by the larger of its shares of a host's cores and
+/// memory.
+fn by_size(order: &mut [usize], wishes: &[Wish], layouts: &[Layout]) {
+    let pcpus: u64 = layouts.iter().map(|layout| layout.pcpus(&layout.usable).count() as u64).sum();
+    let memory: u64 =
+        layouts.iter().flat_map(|layout| &layout.memories).map(|memory| memory.plain >> 20).sum();
+    // Shares of the fleet in comparable whole numbers.
+    let share = |part: u64, of: u64| u128::from(part) * (1 << 64) / u128::from(of.max(1));
+    order.sort_by_cached_key(|at| {
+        let wish = &wishes[*at];
+        let cores = share(u64::from(wish.vcpus), pcpus);
+        let mib = share(wish.memory.in_mib(), memory);
+        (std::cmp::Reverse(cores.max(mib)), std::cmp::Reverse(cores + mib), *at)
+    });
+}
+
+struct State {
+    free: Free,
+    /// Free cores in each node and each cache, and of all.
+    nodes: Vec<u32>,
+    caches: Vec<u32>,
+    cores: u32,
+    /// vCPUs that may still float here.
+    room: u32,
+    is_used: bool,
+}
+
+struct Fleet<'a> {
+    layouts: &'a [Layout],
+    states: Vec<State>,
+    placed: Vec<(usize, usize, Choice)>,
+    ratio: Option<f64>,
+}
+
+/// How little a VM would like a host; less is better.
+type Dislike = (u32, bool, u64, u32);
+
+impl<'a> Fleet<'a> {
+    fn new(layouts: &'a [Layout], ratio: Option<f64>) -> Self {
+        let states = layouts
+            .iter()
+            .map(|layout| {
+                let pool: usize = (0..layout.nodes.len()).map(|node| layout.pool(node).len()).sum();
+                let mut state = State {
+                    free: Free::new(layout),
+                    nodes: Vec::new(),
+                    caches: Vec::new(),
+                    cores: 0,
+                    room: ratio.map_or(0, |ratio| (pool as f64 * ratio) as u32),
+                    is_used: false,
+                };
+                state.count(layout);
+                state
+            })
+            .collect();
+        Self { layouts, states, placed: Vec::new(), ratio }
+    }
+
+    /// Places VMs in this order; returns those that have no place.
+    fn pack(&mut self, wishes: &[Wish], order: &[usize], packing: Packing) -> Vec<usize> {
+        let mut left = Vec::new();
+        let mut threads: Vec<Option<u32>> = Vec::new();
+        for at in order {
+            let wish = &wishes[*at];
+            threads.clear();
+            threads.extend(
+                self.layouts.iter().map(|layout| thread_counts(layout, wish).first().copied()),
+            );
+            if !self.place(*at, wish, &threads, packing) {
+                left.push(*at);
+            }
+        }
+        left
+    }
+
+    fn place(&mut self, at: usize, wish: &Wish, threads: &[Option<u32>], packing: Packing) -> bool {
+        let mut dislikes: Vec<(Dislike, usize)> = Vec::new();
+        for (host, threads) in threads.iter().enumerate() {
+            let dislike = match (self.ratio, threads) {
+                (Some(_), _) => self.dislike_sharing(host, wish),
+                (None, Some(threads)) => self.dislike(host, wish, *threads),
+                (None, None) => None,
+            };
+            if let Some(dislike) = dislike {
+                let dislike =
+                    if packing == Packing::FirstFit { Dislike::default() } else { dislike };
+                dislikes.push((dislike, host));
+            }
+        }
+        // Counts overlook how cores and memory meet, so the best may fail.
+        while let Some(best) = (0..dislikes.len()).min_by_key(|at| dislikes[*at]) {
+            let (_, host) = dislikes.swap_remove(best);
+            let (layout, state) = (&self.layouts[host], &mut self.states[host]);
+            let choice = match self.ratio {
+                Some(ratio) => choose_floating(layout, &state.free, wish, ratio),
+                None => choose(layout, &state.free, wish),
+            };
+            if let Some(choice) = choice {
+                take(layout, &mut state.free, wish, &choice);
+                state.room = state.room.saturating_sub(wish.vcpus);
+                state.is_used = true;
+                state.count(layout);
+                self.placed.push((at, host, choice));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// By counts alone; `None` if it can't fit.
+    fn dislike(&self, host: usize, wish: &Wish, threads: u32) -> Option<Dislike> {
+        let (layout, state) = (&self.layouts[host], &self.states[host]);
+        let need = wish.vcpus / threads + wish.io_cores;
+        if state.cores < need {
+            return None;
+        }
+        let (unit, wanted) = (wish.unit(), wish.units());
+        let mut all_units = 0;
+        let mut best: Option<(u32, u64, u32)> = None;
+        for (node, free) in state.nodes.iter().enumerate() {
+            let units = state.free.memory(layout, node).units(unit);
+            all_units += units;
+            if *free < need || units < wanted {
+                continue;
+            }
+            let of_node = &layout.nodes[node];
+            let gap = of_node
+                .caches
+                .iter()
+                .filter_map(|cache| state.caches[*cache].checked_sub(need))
+                .min();
+            let crosses = u32::from(gap.is_none());
+            let key = (
+                crosses,
+                leftover(layout, node, free - need, units - wanted, unit),
+                gap.unwrap_or(0),
+            );
+            if best.is_none_or(|best| key < best) {
+                best = Some(key);
+            }
+        }
+        let empty = !state.is_used;
+        match best {
+            Some((crosses, leftover, gap)) => Some((crosses, empty, leftover, gap)),
+            None if all_units < wanted => None,
+            None => Some((2, empty, u64::from(state.cores - need), 0)),
+        }
+    }
+
+    fn dislike_sharing(&self, host: usize, wish: &Wish) -> Option<Dislike> {
+        let state = &self.states[host];
+        let left = state.room.checked_sub(wish.vcpus)?;
+        Some((0, !state.is_used, u64::from(left), 0))
+    }
+
+    fn totals(&self) -> Totals {
+        let used: Vec<&State> = self.states.iter().filter(|state| state.is_used).collect();
+        let free_cores: u32 = used.iter().map(|state| state.cores).sum();
+        let together: u32 =
+            used.iter().map(|state| state.nodes.iter().copied().max().unwrap_or(0)).sum();
+        let count = |holds: fn(&Choice) -> bool| {
+            self.placed.iter().filter(|(_, _, choice)| holds(choice)).count()
+        };
+        Totals {
+            hosts_used: used.len(),
+            free_cores,
+            fragmentation: f64::from(free_cores - together) / f64::from(free_cores.max(1)),
+            over_nodes: count(|choice| choice.score.extra_nodes > 0),
+            over_caches: count(|choice| choice.score.extra_caches > 0),
+        }
+    }
+
+    /// Writes down what was chosen, in the order of the wishes.
+    fn settle(self, wishes: &[Wish]) -> Vec<FleetVm> {
+        // In the order of choosing, so that each sees what was free then.
+        let mut free: Vec<Free> = self.layouts.iter().map(Free::new).collect();
+        let mut vms: Vec<(usize, FleetVm)> = self
+            .placed
+            .iter()
+            .map(|(at, host, choice)| {
+                let layout = &self.layouts[*host];
+                let placement = settle(layout, &mut free[*host], &wishes[*at], choice);
+                (*at, FleetVm { host: *host, placement })
+            })
+            .collect();
+        vms.sort_by_key(|(at, _)| *at);
+        vms.into_iter().map(|(_, vm)| vm).collect()
+    }
+}
+
+/// How much of a node stays, cores and memory together, in thousandths of it.
+fn leftover(layout: &Layout, node: usize, cores: u32, units: u64, unit: Unit) -> u64 {
+    let of_node = &layout.nodes[node];
+    let all_cores = layout.usable.common(&layout.usable, &of_node.cores);
+    let all_units = layout.memories[of_node.memory].units(unit);
+    let part = |left: u64, all: u64| u128::from(left) * 1000 / u128::from(all.max(1));
+    (part(u64::from(cores), u64::from(all_cores)) + part(units, all_units)) as u64
+}
+
+impl State {
+    fn count(&mut self, layout: &Layout) {
+        let among = |cores| self.free.cores.common(&layout.usable, cores);
+        let nodes = layout.nodes.iter().map(|node| among(&node.cores)).collect();
+        let caches = layout.caches.iter().map(among).collect();
+        (self.nodes, self.caches) = (nodes, caches);
+        self.cores = self.nodes.iter().sum();
+    }
+}

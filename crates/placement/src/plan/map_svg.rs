@@ -1,0 +1,102 @@
+//! The map as a figure.
+
+use std::fmt::Write as _;
+
+use super::map::{Cell, HostMap, MapCore, mark};
+
+const MARGIN: usize = 16;
+const CELL_WIDTH: usize = 46;
+const CELL_HEIGHT: usize = 34;
+const CORE_PAD: usize = 3;
+const GAP: usize = 6;
+const TITLE: usize = 22;
+/// Cores beside each other.
+const IN_ROW: usize = 16;
+const WIDTH: usize = 2 * MARGIN + IN_ROW * (CELL_WIDTH + 2 * CORE_PAD + GAP);
+
+/// Colours that stay apart for most eyes, also with colour blindness, and on
+/// which black text can be read. VMs beyond them begin again; the letters tell
+/// them apart.
+///
+/// Source: Okabe and Ito, "Color Universal Design" (2008), lightened.
+const COLOURS: [&str; 7] =
+    ["#8ecae6", "#f6c667", "#7fd1ae", "#f2a6c4", "#c3b1e1", "#e8e27a", "#f4a582"];
+
+/// Draws a map as one SVG document.
+#[must_use]
+pub fn svg(map: &HostMap) -> String {
+    let mut body = String::new();
+    let mut y = MARGIN;
+    for group in &map.groups {
+        let title = match &group.cache {
+            Some(cache) => format!("{}, {cache}", group.node),
+            None => group.node.clone(),
+        };
+        text(&mut body, "t", MARGIN, y + 14, &title);
+        y += TITLE;
+        for row in group.cores.chunks(IN_ROW) {
+            let tall = row.iter().map(Vec::len).max().unwrap_or(0) * CELL_HEIGHT + 2 * CORE_PAD;
+            for (at, core) in row.iter().enumerate() {
+                let x = MARGIN + at * (CELL_WIDTH + 2 * CORE_PAD + GAP);
+                draw_core(&mut body, x, y, core);
+            }
+            y += tall + GAP;
+        }
+        y += GAP;
+    }
+    for (mark, meaning) in &map.legend {
+        text(&mut body, "t", MARGIN, y + 14, mark);
+        text(&mut body, "n", MARGIN + 60, y + 14, meaning);
+        y += 20;
+    }
+    if !map.offline.is_empty() {
+        text(&mut body, "n", MARGIN, y + 14, &format!("offline: {}", map.offline));
+        y += 20;
+    }
+    y += MARGIN;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{y}\" \
+         viewBox=\"0 0 {WIDTH} {y}\" role=\"img\">\n\
+         <title>Where the VMs run</title>\n\
+         <style>text{{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#1d2430}}\
+         .t{{font-size:13px;font-weight:600}}.n{{font-size:13px}}\
+         .v{{font-size:13px;font-weight:600;text-anchor:middle}}\
+         .p{{font-size:9px;text-anchor:middle}}\
+         .c{{fill:#fff;stroke:#76818f}}</style>\n\
+         <rect width=\"{WIDTH}\" height=\"{y}\" fill=\"#fff\"/>\n{body}</svg>\n"
+    )
+}
+
+fn draw_core(body: &mut String, x: usize, y: usize, core: &MapCore) {
+    let width = CELL_WIDTH + 2 * CORE_PAD;
+    let height = core.len() * CELL_HEIGHT + 2 * CORE_PAD;
+    // Writing to a String can't fail.
+    let _ = writeln!(
+        body,
+        "<rect class=\"c\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"4\"/>"
+    );
+    for (thread, (pcpu, cell)) in core.iter().enumerate() {
+        let (left, top) = (x + CORE_PAD, y + CORE_PAD + thread * CELL_HEIGHT);
+        let fill = match cell {
+            Cell::Vcpu(vm, _) | Cell::Other(vm) => COLOURS[vm % COLOURS.len()],
+            Cell::Floating(_) => "#e3d9f3",
+            Cell::Host => "#c9cfd8",
+            Cell::Taken => "#e4e7ec",
+            Cell::Idle(_) | Cell::Free => "#fff",
+        };
+        let _ = writeln!(
+            body,
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{CELL_WIDTH}\" height=\"{}\" rx=\"2\" \
+             fill=\"{fill}\"/>",
+            CELL_HEIGHT - 1
+        );
+        let middle = left + CELL_WIDTH / 2;
+        text(body, "p", middle, top + 11, &pcpu.to_string());
+        text(body, "v", middle, top + 27, &mark(cell));
+    }
+}
+
+fn text(body: &mut String, class: &str, x: usize, y: usize, words: &str) {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let _ = writeln!(body, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>");
+}

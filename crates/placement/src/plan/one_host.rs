@@ -1,0 +1,235 @@
+//! Several VMs on one host.
+
+use serde::Serialize;
+use topology::{Host, PcpuSet};
+
+use super::choose::{Choice, choose, choose_floating};
+use super::free::Free;
+use super::layout::Layout;
+use super::place::{Placement, settle};
+use super::refuse::{Refusal, nonsense, refuse};
+use super::score::Score;
+use super::wish::{Rules, Wish};
+
+/// What becomes of VMs on one host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// The VMs that have a place, in the order of the wishes.
+    pub placements: Vec<Placement>,
+    /// Those that have none.
+    pub refused: Vec<Refusal>,
+    /// pCPUs that no VM gets: Linux's own work, interrupts, and QEMU's threads
+    /// that are no vCPUs.
+    pub leave_to_host: PcpuSet,
+    /// pCPUs of whole cores that are still free for VMs.
+    pub free: PcpuSet,
+    /// What could not be known or looks wrong.
+    pub warnings: Vec<String>,
+}
+
+/// Up to so many VMs are tried in every order: 5040 plans.
+const MOST_TO_PERMUTE: usize = 7;
+
+/// Places VMs on a host, as many as possible. Wishes with a `count` are as
+/// many VMs.
+#[must_use]
+pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
+    let layout = Layout::new(host, rules);
+    let wishes = Wish::each(wishes);
+    let mut nonsensical = Vec::new();
+    let mut sound = Vec::new();
+    for (at, wish) in wishes.iter().enumerate() {
+        match nonsense(wish) {
+            Some(refusal) => nonsensical.push((at, refusal)),
+            None => sound.push(at),
+        }
+    }
+    let mut packed = orders(&wishes, &sound)
+        .into_iter()
+        .map(|order| pack(&layout, &wishes, &order, &choose))
+        // Of equals the first: `min_by` keeps it.
+        .min_by(|a, b| a.rank().cmp(&b.rank()))
+        .unwrap_or_else(|| pack(&layout, &wishes, &[], &choose));
+    let mut shares = false;
+    if let Some(ratio) = rules.overcommit.filter(|_| !packed.refused.is_empty()) {
+        let floating =
+            |layout: &Layout, free: &Free, wish: &Wish| choose_floating(layout, free, wish, ratio);
+        let order = by_size(&wishes, &sound);
+        let with_sharing = pack(&layout, &wishes, &order, &floating);
+        if with_sharing.refused.len() < packed.refused.len() {
+            packed = with_sharing;
+            shares = true;
+        }
+    }
+    let mut free = Free::new(&layout);
+    let mut placements = Vec::new();
+    packed.placed.sort_by_key(|(at, _)| *at);
+    for (at, choice) in &packed.placed {
+        placements.push(settle(&layout, &mut free, &wishes[*at], choice));
+    }
+    let said = if shares || packed.placed.is_empty() {
+        rules.clone()
+    } else {
+        Rules { overcommit: None, ..rules.clone() }
+    };
+    let without_host = Layout::new(host, &Rules { leave: Some(PcpuSet::new()), ..rules.clone() });
+    let mut refused: Vec<(usize, Refusal)> = nonsensical;
+    packed.refused.sort_unstable();
+    for at in &packed.refused {
+        let mut refusal = refuse(&layout, &free, &wishes[*at], &said);
+        if rules.leave.is_none() && !shares {
+            let mut more = Free::new(&without_host);
+            let used: Vec<usize> =
+                layout.usable.iter().filter(|core| !free.cores.contains(*core)).collect();
+            for core in used {
+                more.cores.remove(core);
+            }
+            more.memories.clone_from(&free.memories);
+            if choose(&without_host, &more, &wishes[*at]).is_some() {
+                refusal.nearest.push("--leave none".to_owned());
+            }
+        }
+        refused.push((*at, refusal));
+    }
+    refused.sort_by_key(|(at, _)| *at);
+    let mut warnings = layout.warnings.clone();
+    if rules.overcommit.is_some() && !shares && packed.refused.is_empty() {
+        warnings
+            .push("Overcommit was allowed but is not needed: every VM has its own cores".into());
+    }
+    let free = if shares { PcpuSet::new() } else { layout.pcpus(&free.cores).collect() };
+    Plan {
+        placements,
+        refused: refused.into_iter().map(|(_, refusal)| refusal).collect(),
+        leave_to_host: layout.left_to_host.clone(),
+        free,
+        warnings,
+    }
+}
+
+/// VMs placed one after the other.
+#[derive(Clone, Debug)]
+struct Packed {
+    placed: Vec<(usize, Choice)>,
+    refused: Vec<usize>,
+    refused_vcpus: u32,
+    score: Score,
+}
+
+impl Packed {
+    fn rank(&self) -> (usize, u32, Score) {
+        (self.refused.len(), self.refused_vcpus, self.score)
+    }
+}
+
+fn pack(
+    layout: &Layout,
+    wishes: &[Wish],
+    order: &[usize],
+    choose: &dyn Fn(&Layout, &Free, &Wish) -> Option<Choice>,
+) -> Packed {
+    let mut free = Free::new(layout);
+    let mut packed = Packed {
+        placed: Vec::new(),
+        refused: Vec::new(),
+        refused_vcpus: 0,
+        score: Score::default(),
+    };
+    for at in order {
+        let wish = &wishes[*at];
+        match choose(layout, &free, wish) {
+            Some(choice) => {
+                take(layout, &mut free, wish, &choice);
+                packed.score = packed.score + choice.score;
+                packed.placed.push((*at, choice));
+            }
+            None => {
+                packed.refused.push(*at);
+                packed.refused_vcpus += wish.vcpus;
+            }
+        }
+    }
+    packed.score = left_behind(layout, &free, packed.score);
+    packed
+}
+
+/// A sum of scores with the gaps that are left at the end in place of those
+/// that each VM left when it came.
+fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
+    let gap = |cores: &super::layout::CoreSet| {
+        let have = free.cores.common(&layout.usable, cores);
+        let all = layout.usable.common(&layout.usable, cores);
+        if have < all { have } else { 0 }
+    };
+    let nodes: Vec<u32> = layout.nodes.iter().map(|node| gap(&node.cores)).collect();
+    let caches: Vec<u32> = layout.caches.iter().map(gap).collect();
+    let broken = |gaps: &[u32]| gaps.iter().filter(|gap| **gap > 0).count() as u32;
+    Score {
+        nodes_broken: broken(&nodes),
+        caches_broken: broken(&caches),
+        cache_leftover: caches.iter().sum(),
+        node_leftover: nodes.iter().sum(),
+        ..score
+    }
+}
+
+/// Takes what a choice names, without writing anything down.
+pub(crate) fn take(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Choice) {
+    let unit = wish.unit();
+    for share in &choice.shares {
+        for core in share.cores.iter().flatten() {
+            free.cores.remove(*core);
+        }
+        if share.cores.is_empty() {
+            free.floating[share.node] += share.vcpus;
+        }
+        free.take_memory(layout, share.node, unit, share.units);
+    }
+    for core in &choice.io {
+        free.cores.remove(*core);
+    }
+}
+
+/// The orders to try: all of few VMs, else the biggest first by several
+/// measures, and as they come.
+fn orders(wishes: &[Wish], sound: &[usize]) -> Vec<Vec<usize>> {
+    if sound.len() <= MOST_TO_PERMUTE {
+        return permutations(wishes, &by_size(wishes, sound));
+    }
+    let mut by_memory = sound.to_vec();
+    by_memory.sort_by_key(|at| (std::cmp::Reverse(wishes[*at].memory), *at));
+    vec![by_size(wishes, sound), by_memory, sound.to_vec()]
+}
+
+fn by_size(wishes: &[Wish], sound: &[usize]) -> Vec<usize> {
+    let mut order = sound.to_vec();
+    order.sort_by_key(|at| {
+        let wish = &wishes[*at];
+        (std::cmp::Reverse((wish.vcpus, wish.memory)), *at)
+    });
+    order
+}
+
+/// Every order that differs: VMs that are alike keep theirs.
+fn permutations(wishes: &[Wish], items: &[usize]) -> Vec<Vec<usize>> {
+    if items.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (at, first) in items.iter().enumerate() {
+        let alike = |other: &usize| {
+            let named = Wish { name: wishes[*first].name.clone(), ..wishes[*other].clone() };
+            named == wishes[*first]
+        };
+        if items[..at].iter().any(alike) {
+            continue;
+        }
+        let mut rest = items.to_vec();
+        rest.remove(at);
+        for mut order in permutations(wishes, &rest) {
+            order.insert(0, *first);
+            all.push(order);
+        }
+    }
+    all
+}

@@ -1,0 +1,279 @@
+//! From chosen cores to what a VM is told: pins, topology, cells, pages.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use topology::PcpuSet;
+use vmconfig::{GuestTopology, TopologyPatch, VcpuPins, VmPatch};
+
+use super::choose::Choice;
+use super::free::Free;
+use super::layout::{Held, Layout};
+use super::reasons;
+use super::score::Score;
+use super::wish::{Size, Wish};
+
+/// Where one VM goes, and what it shall look like there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Placement {
+    /// The VM's name.
+    pub name: String,
+    /// Its vCPUs.
+    pub vcpus: u32,
+    /// Its memory: what was asked for, in whole pages.
+    pub memory: Size,
+    /// Whether its vCPUs share pCPUs with other VMs'. Then each may run on all
+    /// of its node's; otherwise each has one pCPU, and no other VM has its core.
+    pub floating: bool,
+    /// Where each vCPU runs.
+    pub vcpu_pins: VcpuPins,
+    /// Where QEMU's other threads run; empty if there is no place for them.
+    pub emulator: PcpuSet,
+    /// Where each iothread runs.
+    pub iothreads: Vec<PcpuSet>,
+    /// Where each vhost thread runs.
+    pub vhost: Vec<PcpuSet>,
+    /// How the guest sees its vCPUs.
+    pub topology: GuestTopology,
+    /// Its NUMA cells, at least one.
+    pub cells: Vec<GuestCell>,
+    /// How much memory comes from which host node.
+    pub memory_by_node: BTreeMap<u32, Size>,
+    /// Huge pages by host node; empty if it has none.
+    pub huge_pages: Vec<HugePages>,
+    /// pCPUs that no VM gets on this host.
+    pub leave_to_host: PcpuSet,
+    /// Why, a line each.
+    pub reasons: Vec<String>,
+    /// How good it is.
+    pub score: Score,
+}
+
+/// One NUMA cell of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GuestCell {
+    /// Its number.
+    pub id: u32,
+    /// Its vCPUs, as a list.
+    pub vcpus: String,
+    /// Its memory.
+    pub memory: Size,
+    /// The host node on whose pCPUs its vCPUs run. 0 where the host shows no
+    /// nodes.
+    pub host_node: u32,
+    /// The host node that its memory comes from; another one only if
+    /// `host_node` has no memory.
+    pub memory_node: u32,
+    /// Distances to all cells, as the host has them (10 is local).
+    pub distances: Vec<u32>,
+}
+
+/// Huge pages of one host node for one VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HugePages {
+    /// The host node.
+    pub node: u32,
+    /// Size of one page.
+    pub page: Size,
+    /// How many the VM needs.
+    pub pages: u64,
+    /// How many of them have to be added to the node's pool first.
+    pub to_reserve: u64,
+}
+
+impl Placement {
+    /// The first pCPU of every vCPU, by vCPU; where they float, of their set.
+    pub fn pcpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.vcpu_pins.values().filter_map(PcpuSet::first)
+    }
+
+    /// The host nodes whose pCPUs it uses.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cells.iter().map(|cell| cell.host_node)
+    }
+
+    /// What a study writes to get this VM, as far as its words go.
+    #[must_use]
+    pub fn patch(&self) -> VmPatch {
+        let topology = self.topology;
+        let level = |count: u32| (count > 1).then_some(count);
+        VmPatch {
+            vcpus: Some(self.vcpus),
+            topology: Some(TopologyPatch {
+                sockets: Some(topology.sockets),
+                dies: level(topology.dies),
+                clusters: level(topology.clusters),
+                cores: Some(topology.cores),
+                threads: Some(topology.threads),
+            }),
+            pins: Some(self.vcpu_pins.clone()),
+            emulator_pin: (!self.emulator.is_empty()).then(|| self.emulator.clone()),
+            memory_mib: Some(self.memory.in_mib()),
+            ..VmPatch::default()
+        }
+    }
+}
+
+/// Takes the chosen cores and memory and writes down what that means.
+pub(crate) fn settle(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Choice) -> Placement {
+    let floating = choice.shares.iter().all(|share| share.cores.is_empty());
+    let before = free.clone();
+    let unit = wish.unit();
+    let mut cells: Vec<GuestCell> = Vec::new();
+    let mut pins = BTreeMap::new();
+    let mut memory_by_node: BTreeMap<u32, Size> = BTreeMap::new();
+    let mut huge_pages: Vec<HugePages> = Vec::new();
+    let mut vcpu = 0;
+    for share in &choice.shares {
+        let first = vcpu;
+        if floating {
+            let pool = layout.pool(share.node);
+            pins.extend((0..share.vcpus).map(|at| (first + at, pool.clone())));
+            vcpu += share.vcpus;
+            free.floating[share.node] += share.vcpus;
+        }
+        for core in share.cores.iter().flatten() {
+            free.cores.remove(*core);
+            for thread in layout.cores[*core].threads.iter().take(choice.threads as usize) {
+                pins.insert(vcpu, PcpuSet::from_iter([*thread]));
+                vcpu += 1;
+            }
+        }
+        let to_reserve = free.take_memory(layout, share.node, unit, share.units);
+        let memory_node = layout.memory_id(share.node);
+        let memory = Size(share.units * unit.bytes);
+        memory_by_node.entry(memory_node).or_default().0 += memory.0;
+        if unit.is_huge {
+            match huge_pages.iter_mut().find(|known| known.node == memory_node) {
+                Some(known) => {
+                    known.pages += share.units;
+                    known.to_reserve += to_reserve;
+                }
+                None => huge_pages.push(HugePages {
+                    node: memory_node,
+                    page: Size(unit.bytes),
+                    pages: share.units,
+                    to_reserve,
+                }),
+            }
+        }
+        cells.push(GuestCell {
+            id: cells.len() as u32,
+            vcpus: PcpuSet::from_iter(first..vcpu).to_string(),
+            memory,
+            host_node: layout.nodes[share.node].id,
+            memory_node,
+            distances: choice
+                .shares
+                .iter()
+                .map(|other| layout.distances[share.node][other.node])
+                .collect(),
+        });
+    }
+    for core in &choice.io {
+        free.cores.remove(*core);
+    }
+    let others = Others::new(layout, wish, choice);
+    let reasons = reasons::reasons(layout, &before, wish, choice, &huge_pages, &others);
+    Placement {
+        name: wish.name.clone(),
+        vcpus: wish.vcpus,
+        memory: Size(wish.units() * unit.bytes),
+        floating,
+        vcpu_pins: VcpuPins(pins),
+        topology: guest_topology(layout, choice),
+        emulator: others.emulator,
+        iothreads: others.iothreads,
+        vhost: others.vhost,
+        cells,
+        memory_by_node,
+        huge_pages,
+        leave_to_host: layout.left_to_host.clone(),
+        reasons,
+        score: choice.score,
+    }
+}
+
+/// Where the threads that are no vCPUs run.
+pub(crate) struct Others {
+    pub(crate) emulator: PcpuSet,
+    pub(crate) iothreads: Vec<PcpuSet>,
+    pub(crate) vhost: Vec<PcpuSet>,
+    /// Whether they run on a node that the VM does not use.
+    pub(crate) is_far: bool,
+}
+
+impl Others {
+    fn new(layout: &Layout, wish: &Wish, choice: &Choice) -> Self {
+        let nodes: Vec<usize> = choice.shares.iter().map(|share| share.node).collect();
+        let mut is_far = false;
+        let own: Vec<u32> =
+            choice.io.iter().flat_map(|core| layout.cores[*core].threads.iter().copied()).collect();
+        if !own.is_empty() {
+            // Event loops have a thread each while there are enough, the rest
+            // is for the emulator.
+            let each = |count: u32, offset: usize| -> Vec<PcpuSet> {
+                (0..count as usize)
+                    .map(|at| PcpuSet::from_iter([own[own.len() - 1 - (at + offset) % own.len()]]))
+                    .collect()
+            };
+            let iothreads = each(wish.iothreads, 0);
+            let vhost = each(wish.vhost_threads, wish.iothreads as usize);
+            let loops = (wish.iothreads + wish.vhost_threads) as usize;
+            let rest = own.len().saturating_sub(loops).max(1);
+            let emulator = own[..rest].iter().copied().collect();
+            return Self { emulator, iothreads, vhost, is_far };
+        }
+        let of_host = |near: bool| -> PcpuSet {
+            let held = layout.cores.iter().filter(|core| core.held == Some(Held::Host));
+            let cores = held.filter(|core| !near || nodes.contains(&core.node));
+            cores.flat_map(|core| core.threads.iter().copied()).collect()
+        };
+        let mut place = of_host(true);
+        if place.is_empty() {
+            place = of_host(false);
+            is_far = !place.is_empty();
+        }
+        Self {
+            iothreads: vec![place.clone(); wish.iothreads as usize],
+            vhost: vec![place.clone(); wish.vhost_threads as usize],
+            emulator: place,
+            is_far,
+        }
+    }
+}
+
+/// The guest's topology: a socket never reaches into two cells, and where the
+/// cores fall evenly on last-level caches a die (x86) or a cluster (Arm) is
+/// what shares one, because that is how guests learn which vCPUs share a cache.
+///
+/// Source: QEMU `target/i386/cpu.c`, CPUID leaf 4: the third-level cache is
+/// shared by a die.
+pub(crate) fn guest_topology(layout: &Layout, choice: &Choice) -> GuestTopology {
+    let threads = choice.threads;
+    let cells: Vec<u32> = choice.shares.iter().map(|share| share.vcpus / threads).collect();
+    let cores: u32 = cells.iter().sum();
+    let in_socket = cells.iter().copied().fold(0, gcd);
+    let sockets = cores / in_socket;
+    let groups: Vec<u32> = choice
+        .shares
+        .iter()
+        .flat_map(|share| share.cores.iter().map(|cores| cores.len() as u32))
+        .collect();
+    let in_group = groups.iter().copied().fold(in_socket, gcd);
+    let even = groups.iter().all(|group| *group == in_group);
+    // Groups of one core would deny all sharing.
+    let parts =
+        if groups.is_empty() || (in_group == 1 && !even) { 1 } else { in_socket / in_group };
+    GuestTopology {
+        sockets,
+        dies: if layout.is_arm { 1 } else { parts },
+        clusters: if layout.is_arm { parts } else { 1 },
+        cores: in_socket / parts,
+        threads,
+    }
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

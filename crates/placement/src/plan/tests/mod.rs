@@ -1,0 +1,4 @@
+mod cases;
+mod exhaustive;
+mod hosts;
+mod laws;

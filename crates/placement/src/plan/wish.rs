@@ -1,0 +1,344 @@
+//! What people ask for, and the rules that hold for all of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use topology::PcpuSet;
+
+use vmconfig::defaults;
+
+const MIB: u64 = 1 << 20;
+
+/// One VM to be placed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// Its name.
+    #[serde(default = "unnamed")]
+    pub name: String,
+    /// vCPUs, at least 1.
+    pub vcpus: u32,
+    /// Guest memory.
+    #[serde(default = "default_memory")]
+    pub memory: Size,
+    /// Threads of each guest core.
+    #[serde(default)]
+    pub threads_per_core: ThreadsPerCore,
+    /// Block event loops.
+    #[serde(default)]
+    pub iothreads: u32,
+    /// Kernel threads that carry its network queues.
+    #[serde(default)]
+    pub vhost_threads: u32,
+    /// Host cores for its emulator, iothreads and vhost threads alone. 0: they
+    /// run on what is left to the host.
+    #[serde(default)]
+    pub io_cores: u32,
+    /// Size of the pages that back its memory; `None` for ordinary ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<Size>,
+    /// How many VMs of this kind; the copies are called `name-1`, `name-2`...
+    #[serde(default = "one")]
+    pub count: u32,
+}
+
+impl Wish {
+    /// A VM with this many vCPUs, this much memory and nothing special.
+    #[must_use]
+    pub fn new(name: &str, vcpus: u32, memory: Size) -> Self {
+        Self {
+            name: name.to_owned(),
+            vcpus,
+            memory,
+            threads_per_core: ThreadsPerCore::Auto,
+            iothreads: 0,
+            vhost_threads: 0,
+            io_cores: 0,
+            huge_pages: None,
+            count: 1,
+        }
+    }
+
+    /// The wishes with copies written out, each of `count` 1.
+    #[must_use]
+    pub fn each(wishes: &[Self]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for wish in wishes {
+            let single = Self { count: 1, ..wish.clone() };
+            if wish.count == 1 {
+                all.push(single);
+            } else {
+                all.extend(
+                    (1..=wish.count).map(|copy| Self {
+                        name: format!("{}-{copy}", wish.name),
+                        ..single.clone()
+                    }),
+                );
+            }
+        }
+        all
+    }
+
+    /// What its memory is counted in.
+    pub(crate) fn unit(&self) -> Unit {
+        match self.huge_pages {
+            Some(size) => Unit { bytes: size.0, is_huge: true },
+            None => {
+                let exact = 1 << self.memory.0.trailing_zeros().min(63);
+                Unit { bytes: exact.clamp(MIB, MEMORY_BLOCK), is_huge: false }
+            }
+        }
+    }
+
+    /// Memory in whole units.
+    pub(crate) fn units(&self) -> u64 {
+        self.memory.0.div_ceil(self.unit().bytes)
+    }
+}
+
+/// Guest cells begin and end at memory blocks where the VM's memory allows.
+///
+/// Source: Linux `arch/x86/include/asm/sparsemem.h`, sections of 128 MiB.
+const MEMORY_BLOCK: u64 = 128 * MIB;
+
+/// What a VM's memory is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) bytes: u64,
+    /// Whether each is a huge page; otherwise they are parts of any memory.
+    pub(crate) is_huge: bool,
+}
+
+/// A list of VMs as people write it: a table `vm` of wishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WishList {
+    /// The VMs.
+    pub vm: Vec<Wish>,
+}
+
+fn unnamed() -> String {
+    "vm".to_owned()
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn default_memory() -> Size {
+    Size(defaults::MEMORY_MIB * MIB)
+}
+
+/// How many threads a guest core has. Each guest core is one host core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadsPerCore {
+    /// As many as the host's cores have and the vCPUs can be divided by.
+    #[default]
+    Auto,
+    /// So many; the host core's other threads stay idle.
+    Exactly(u32),
+}
+
+/// Error type for parsing [`ThreadsPerCore`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Not a number of threads per core: {0:?} (write auto, 1, 2...)")]
+pub struct ParseThreadsError(String);
+
+impl FromStr for ThreadsPerCore {
+    type Err = ParseThreadsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match text.parse() {
+            Ok(threads) if threads > 0 => Ok(Self::Exactly(threads)),
+            _ => Err(ParseThreadsError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ThreadsPerCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Exactly(threads) => write!(f, "{threads}"),
+        }
+    }
+}
+
+/// A number, or the text `auto`.
+impl Serialize for ThreadsPerCore {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Exactly(threads) => serializer.serialize_u32(*threads),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ThreadsPerCore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Number(number) => number.to_string().parse(),
+            NumberOrText::Text(text) => text.parse(),
+        }
+        .map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+/// An amount of memory in bytes. Written `16GiB`, `512MiB`, `2M`; a number
+/// alone counts MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// So many MiB.
+    #[must_use]
+    pub fn mib(mib: u64) -> Self {
+        Self(mib.saturating_mul(MIB))
+    }
+
+    /// So many GiB.
+    #[must_use]
+    pub fn gib(gib: u64) -> Self {
+        Self::mib(gib.saturating_mul(1024))
+    }
+
+    /// Whole MiB, rounded up.
+    #[must_use]
+    pub fn in_mib(self) -> u64 {
+        self.0.div_ceil(MIB)
+    }
+}
+
+/// Error type for parsing a [`Size`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Not an amount of memory: {0:?} (write 16GiB, 512MiB, or a number of MiB)")]
+pub struct ParseSizeError(String);
+
+/// Powers of 1024, largest first.
+const UNITS: [(&str, u32); 4] = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+
+impl FromStr for Size {
+    type Err = ParseSizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseSizeError(text.to_owned());
+        let upper = text.trim().to_ascii_uppercase();
+        let digits = upper.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = upper[digits.len()..].trim();
+        let shift = match unit {
+            "" => 20,
+            "B" => 0,
+            _ => {
+                let letter = unit.strip_suffix("IB").or(unit.strip_suffix('B')).unwrap_or(unit);
+                UNITS.iter().find(|(name, _)| *name == letter).ok_or_else(wrong)?.1
+            }
+        };
+        let digits = digits.trim();
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+        // More than any machine has would overflow sums.
+        if bytes == 0 || bytes > 1 << 52 { Err(wrong()) } else { Ok(Self(bytes)) }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, shift) in UNITS {
+            // A tenth is told, more is noise.
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{} {name}iB", self.0 >> shift);
+            }
+            if self.0 >= 100 << shift {
+                return write!(f, "{:.1} {name}iB", self.0 as f64 / (1u64 << shift) as f64);
+            }
+        }
+        write!(f, "{} B", self.0)
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.to_string().replace(' ', ""))
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Number(number) => number.to_string().parse(),
+            NumberOrText::Text(text) => text.parse(),
+        }
+        .map_err(serde::de::Error::custom)
+    }
+}
+
+/// What holds for every VM of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rules {
+    /// pCPUs whose cores are left to the host. `None`: the core of the lowest
+    /// pCPU, where Linux does its own work (pCPU 0 unless it is offline).
+    pub leave: Option<PcpuSet>,
+    /// pCPUs that serve many interrupts; their cores are left to the host too.
+    pub irq_heavy: PcpuSet,
+    /// pCPUs whose cores somebody else has.
+    pub taken: PcpuSet,
+    /// vCPUs per pCPU where VMs don't fit with cores of their own. `None`:
+    /// never share.
+    pub overcommit: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_shown() {
+        for (text, expected, shown) in [
+            ("16GiB", 16 << 30, "16 GiB"),
+            ("16 G", 16 << 30, "16 GiB"),
+            ("512MiB", 512 << 20, "512 MiB"),
+            ("2m", 2 << 20, "2 MiB"),
+            ("1024", 1 << 30, "1 GiB"),
+            ("1500MiB", 1500 << 20, "1500 MiB"),
+            ("64kb", 64 << 10, "64 KiB"),
+            ("3b", 3, "3 B"),
+        ] {
+            let size: Size = text.parse().expect(text);
+            assert_eq!((size.0, size.to_string().as_str()), (expected, shown), "{text}");
+            let json = serde_json::to_string(&size).expect("a text");
+            assert_eq!(serde_json::from_str::<Size>(&json).expect("own text"), size);
+        }
+        for text in ["", "GiB", "-1GiB", "1.5GiB", "0", "16XiB", "99999999999TiB", "1 2"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn wishes_are_written_shortly() {
+        let wish: Wish = serde_json::from_str(
+            r#"{"name":"web","vcpus":4,"memory":"8GiB","threads_per_core":1,"count":2}"#,
+        )
+        .expect("a wish");
+        assert_eq!(wish.threads_per_core, ThreadsPerCore::Exactly(1));
+        let names: Vec<String> = Wish::each(&[wish]).into_iter().map(|wish| wish.name).collect();
+        assert_eq!(names, ["web-1", "web-2"]);
+        let least: Wish = serde_json::from_str(r#"{"vcpus":1}"#).expect("a wish");
+        assert_eq!((least.memory.in_mib(), least.count), (defaults::MEMORY_MIB, 1));
+        assert!(serde_json::from_str::<Wish>(r#"{"vcpus":1,"threads_per_core":0}"#).is_err());
+    }
+}
