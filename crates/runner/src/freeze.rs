@@ -11,7 +11,7 @@ use vmconfig::{Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, Vm
 use workload::GuestFacts;
 
 use crate::plan::{ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanVariant, PlanWorkload, QemuFacts};
-use crate::study::{Load, Placement, Problem, Stress, Study, StudyWorkload};
+use crate::study::{LONGEST_LIMIT_S, Load, Placement, Problem, Stress, Study, StudyWorkload};
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -133,7 +133,9 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
         workload: workload.entry.name.to_owned(),
         params: workload.params.clone(),
         invocations: workload.invocations,
-        limit_s: workload.limit_s.unwrap_or((typical_s * LIMIT_FACTOR).max(LIMIT_MIN_S)),
+        limit_s: workload
+            .limit_s
+            .unwrap_or((typical_s * LIMIT_FACTOR).clamp(LIMIT_MIN_S, LONGEST_LIMIT_S)),
         metrics: workload.metrics(),
         margin_percent: workload.margin_percent.clone(),
         typical_s,

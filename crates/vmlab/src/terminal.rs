@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context;
 use clap::ValueEnum;
 
 /// Width where there is no terminal to ask.
@@ -35,10 +36,10 @@ impl ColorChoice {
 
 /// Prints `text` to standard output; escape codes are taken out where colours
 /// are not wanted.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("Cannot write to standard output")
 }
 
 /// Says something on standard error that is not the result.

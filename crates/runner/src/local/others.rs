@@ -8,7 +8,7 @@ use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
 use super::{LocalLab, trial};
-use crate::study::{Load, OtherVms};
+use crate::study::{LONGEST_LIMIT_S, Load, OtherVms};
 
 /// Repeats a command until the VM ends, without holding on to anything that
 /// its caller waits for.
@@ -56,7 +56,8 @@ impl OtherVm {
         vm.wait_ready(boot_limit, &lab.cancel).map_err(guest)?;
 
         let argv = entry.command(&params, &facts);
-        let limit = Duration::from_secs_f64(entry.duration_s(&params, &facts) * 10.0 + 60.0);
+        let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
+        let limit = Duration::from_secs_f64(limit_s);
         let once = vm.exec(&GuestCommand::new(argv.clone(), limit), &lab.cancel).map_err(guest)?;
         if !once.success() {
             let text = once.stderr_text();

@@ -11,8 +11,9 @@ use workload::ParamValue;
 use super::file::{self, StudyFile};
 use super::lines::{Lines, Step};
 use super::{
-    AA_SUFFIX, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT, Load,
-    OtherVms, ParseStudyError, Problem, Published, Stress, Study, StudyWorkload, Variant,
+    AA_SUFFIX, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
+    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Problem, Published, Stress, Study,
+    StudyWorkload, Variant,
 };
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Study, ParseStudyError> {
@@ -127,11 +128,15 @@ impl Checker<'_> {
                 format!("blocks = {blocks}: must be between 1 and 10000"),
             );
         }
-        for (key, value) in [("minutes", table.minutes), ("boot_limit_s", table.boot_limit_s)] {
-            if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
+        let longest_minutes = LONGEST_LIMIT_S / 60.0;
+        for (key, value, longest) in [
+            ("minutes", table.minutes, longest_minutes),
+            ("boot_limit_s", table.boot_limit_s, LONGEST_LIMIT_S),
+        ] {
+            if let Some(value) = value.filter(|value| !(*value > 0.0 && *value <= longest)) {
                 self.problem(
                     &[Key("budget"), Key(key)],
-                    format!("{key} = {value}: must be more than 0"),
+                    format!("{key} = {value}: must be more than 0 and at most {longest} (a year)"),
                 );
             }
         }
@@ -291,9 +296,14 @@ impl Checker<'_> {
                     format!("invocations = {invocations}: must be 1 to 10000"),
                 );
             }
-            if let Some(limit) = table.limit_s.filter(|limit| !(limit.is_finite() && *limit > 0.0))
-            {
-                self.problem(&at("limit_s"), format!("limit_s = {limit}: must be more than 0"));
+            let possible = |limit: &f64| *limit > 0.0 && *limit <= LONGEST_LIMIT_S;
+            if let Some(limit) = table.limit_s.filter(|limit| !possible(limit)) {
+                self.problem(
+                    &at("limit_s"),
+                    format!(
+                        "limit_s = {limit}: must be more than 0 and at most {LONGEST_LIMIT_S} (a year)"
+                    ),
+                );
             }
             let margin_percent = self.margins(index, table, entry);
             if let Some(params) = self.params(&at("params"), entry, &table.params) {

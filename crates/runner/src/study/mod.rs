@@ -31,6 +31,9 @@ pub const DEFAULT_MARGIN_PERCENT: f64 = 3.0;
 /// Emulated guests on a busy machine need tens of seconds at worst.
 pub const DEFAULT_BOOT_LIMIT_S: f64 = 120.0;
 
+/// The longest time limit, s: a year, which no clock overflows.
+pub const LONGEST_LIMIT_S: f64 = 31_536_000.0;
+
 /// The label that the second copy of the baseline carries.
 pub const AA_SUFFIX: &str = "+aa";
 

@@ -61,6 +61,19 @@ fn a_reader_that_went_away_is_no_error() {
 }
 
 #[test]
+fn a_full_output_is_an_error() {
+    let full = || fs::File::options().write(true).open("/dev/full");
+    let Ok(output) = full() else {
+        println!("SKIP: full output: there is no /dev/full");
+        return;
+    };
+    let mut command = vmlab(["workloads"]);
+    let child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+    let said = Said::of(child.wait_with_output().unwrap());
+    said.is_error(&["Cannot write to standard output", "No space left"]);
+}
+
+#[test]
 fn colours_follow_the_wish() {
     let machine = Machine::with_qemu("8.2.0");
     let results = machine.results();
@@ -96,6 +109,8 @@ fn a_study_with_errors_is_refused_by_line() {
     check("blocks = 2", "blocks = 0", 7, &["blocks = 0", "between 1 and 10000"]);
     check("blocks = 2", "blocks = -1", 7, &["-1"]);
     check("blocks = 2", "minutes = nan", 7, &["minutes = NaN"]);
+    check("blocks = 2", "boot_limit_s = 1e300", 7, &["boot_limit_s", "a year"]);
+    check("groups = 1 }", "groups = 1 }\nlimit_s = 1e19", 25, &["limit_s", "a year"]);
     check("hackbench", "hackbnech", 23, &["hackbnech", "hackbench"]);
     check("groups", "grops", 24, &["grops", "groups"]);
     check("groups = 1", "groups = 0", 24, &["groups", "0"]);
