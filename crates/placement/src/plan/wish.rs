@@ -86,7 +86,10 @@ impl Wish {
             Some(size) => Unit { bytes: size.0, is_huge: true },
             None => {
                 let exact = 1 << self.memory.0.trailing_zeros().min(63);
-                Unit { bytes: exact.clamp(MIB, MEMORY_BLOCK), is_huge: false }
+                // Little memory must still be enough for many cells.
+                let fine = (self.memory.0 / MOST_CELLS).next_power_of_two();
+                let bytes = exact.min(fine).clamp(MIB, MEMORY_BLOCK);
+                Unit { bytes, is_huge: false }
             }
         }
     }
@@ -101,6 +104,9 @@ impl Wish {
 ///
 /// Source: Linux `arch/x86/include/asm/sparsemem.h`, sections of 128 MiB.
 const MEMORY_BLOCK: u64 = 128 * MIB;
+
+/// More guest cells than any machine has nodes.
+const MOST_CELLS: u64 = 64;
 
 /// What a VM's memory is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
