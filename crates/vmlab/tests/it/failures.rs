@@ -46,7 +46,7 @@ fn a_variant_that_fails_leaves_the_others_numbers() {
              vm.extra_args = [\"-device\", \"no-such-device\"]\n\n{HACKBENCH}"
         ),
     );
-    study.change("boot_limit_s = 60", "boot_limit_s = 12");
+    study.change("boot_limit_s = 60", "boot_limit_s = 20");
     let said = study.start().wait();
     assert_eq!(said.code, Some(1), "{said:#?}");
     let all = results(&store_of(&study));
@@ -60,7 +60,7 @@ fn a_variant_that_fails_leaves_the_others_numbers() {
     for result in &all {
         let Some(Failure { kind, detail }) = failure(result) else { continue };
         let expected = match kind {
-            FailureKind::GuestNeverAnswered => "12 s",
+            FailureKind::GuestNeverAnswered => "20 s",
             FailureKind::VmRefused => "no-such-device",
             _ => "Unable to mount root",
         };
