@@ -6,6 +6,7 @@
 //! prints.
 
 pub mod affinity;
+pub mod audit;
 pub mod counters;
 pub mod load;
 pub mod owner;

@@ -1,0 +1,363 @@
+//! Where a QEMU's memory lies, by node and page size.
+//!
+//! `smaps` tells page sizes, `numa_maps` tells nodes and policies; both name a
+//! mapping by its start. Which mapping is guest memory, they do not say: QEMU
+//! keeps all guest memory (and nothing else) out of forks, and the kernel
+//! shows that as the flag `dc`. Neither tells on which node the *transparent*
+//! huge pages of a mapping lie; the page scan of [`super::pages`] does.
+//!
+//! Source: Linux `Documentation/filesystems/proc.rst` (smaps), `numa(7)`
+//! (numa_maps); QEMU `softmmu/physmem.c` (`ram_block_add`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::argv::Asked;
+use super::pages::PageCount;
+use super::thread::kib;
+
+/// Bytes by node.
+pub type ByNode = BTreeMap<u32, u64>;
+
+/// Memory of a running VM. Sizes are in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The mappings that hold guest memory, by address. Empty when `smaps` may
+    /// not be read.
+    pub regions: Vec<Region>,
+    /// Present bytes of all other mappings: QEMU itself, TCG's code, files.
+    pub other_bytes: u64,
+    /// Present bytes of all other mappings, by node.
+    pub other_by_node: ByNode,
+    /// Locked into memory.
+    pub locked_bytes: Option<u64>,
+    /// Swapped out, of the whole process.
+    pub swapped_bytes: Option<u64>,
+    /// Pages that same-page merging shares with others.
+    pub ksm_merging_pages: Option<u64>,
+    /// Nodes from which the process may take memory (`Mems_allowed`).
+    pub allowed_nodes: Option<BTreeSet<u32>>,
+}
+
+/// One mapping of guest memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Size, present or not.
+    pub bytes: u64,
+    /// File behind it; empty for anonymous memory.
+    pub path: String,
+    /// The memory backend that it belongs to, when that is certain.
+    pub backend: Option<String>,
+    /// Page size of the mapping: that of its huge page pool, or the base page.
+    pub page_bytes: u64,
+    /// Present bytes.
+    pub present_bytes: u64,
+    /// Present bytes that transparent huge pages back.
+    pub thp_bytes: u64,
+    /// Present bytes from a huge page pool.
+    pub hugetlb_bytes: u64,
+    /// Swapped-out bytes.
+    pub swapped_bytes: u64,
+    /// Present bytes by node; `None` where the kernel has no NUMA maps.
+    pub by_node: Option<ByNode>,
+    /// Memory policy as the kernel writes it: `default`, `bind:0-1`...
+    pub policy: Option<String>,
+    /// Whether transparent huge pages were asked for here (`madvise`).
+    pub asks_thp: bool,
+    /// Whether same-page merging may look here.
+    pub mergeable: bool,
+    /// What a scan of every page found; `None` where none was made or allowed.
+    pub pages: Option<Vec<PageCount>>,
+}
+
+impl Region {
+    /// Nodes that the policy names; `None` for `default`, `local`, `prefer`
+    /// without nodes.
+    #[must_use]
+    pub fn policy_nodes(&self) -> Option<BTreeSet<u32>> {
+        // `bind=static:0-1`, `prefer:1`, `interleave:0,2`.
+        let (_, nodes) = self.policy.as_deref()?.split_once(':')?;
+        Some(super::argv::number_list(nodes)).filter(|nodes| !nodes.is_empty())
+    }
+
+    /// Whether the policy lets memory come from its nodes only.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        let policy = self.policy.as_deref().unwrap_or_default();
+        policy.starts_with("bind") || policy.starts_with("interleave")
+    }
+}
+
+impl Memory {
+    /// Present guest memory.
+    #[must_use]
+    pub fn guest_bytes(&self) -> u64 {
+        self.regions.iter().map(|region| region.present_bytes).sum()
+    }
+
+    /// Present guest memory by node; `None` where the kernel does not say.
+    #[must_use]
+    pub fn guest_by_node(&self) -> Option<ByNode> {
+        let mut sum = ByNode::new();
+        for region in &self.regions {
+            for (node, bytes) in region.by_node.as_ref()? {
+                *sum.entry(*node).or_default() += bytes;
+            }
+        }
+        (!self.regions.is_empty()).then_some(sum)
+    }
+
+    /// Present guest memory by page size; transparent huge pages count as
+    /// pages of `thp_page_bytes`.
+    #[must_use]
+    pub fn guest_by_page_size(&self, thp_page_bytes: u64) -> BTreeMap<u64, u64> {
+        let mut sum = BTreeMap::new();
+        for region in &self.regions {
+            let small = region.present_bytes.saturating_sub(region.thp_bytes);
+            for (page, bytes) in [(region.page_bytes, small), (thp_page_bytes, region.thp_bytes)] {
+                if bytes > 0 {
+                    *sum.entry(page).or_default() += bytes;
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// Joins the texts of `smaps` and `numa_maps` of one process.
+pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &Asked) -> Memory {
+    let mut numa = parse_numa_maps(numa_maps);
+    let mut memory = Memory::default();
+    for mapping in parse_smaps(smaps) {
+        let numa = numa.remove(&mapping.region.start);
+        let by_node = numa.as_ref().map(|numa| numa.by_node.clone());
+        if !mapping.guest {
+            memory.other_bytes += mapping.region.present_bytes;
+            for (node, bytes) in by_node.unwrap_or_default() {
+                *memory.other_by_node.entry(node).or_default() += bytes;
+            }
+            continue;
+        }
+        let policy = numa.map(|numa| numa.policy);
+        memory.regions.push(Region { by_node, policy, ..mapping.region });
+    }
+    name_backends(&mut memory.regions, asked);
+    memory
+}
+
+/// Finds which region is which backend's: by size, then by policy where sizes
+/// repeat. What stays open is left open.
+fn name_backends(regions: &mut [Region], asked: &Asked) {
+    for backend in &asked.backends {
+        let Some(bytes) = backend.bytes else { continue };
+        let twins = asked.backends.iter().filter(|other| other.bytes == Some(bytes)).count();
+        let fits = |region: &&mut Region| {
+            // Huge pages round a size up.
+            let fits = region.bytes == bytes
+                || region.bytes == bytes.next_multiple_of(region.page_bytes.max(1));
+            let same_policy = region.policy_nodes().unwrap_or_default() == backend.nodes;
+            fits && (twins == 1 || !backend.nodes.is_empty() && same_policy)
+        };
+        let mut fitting: Vec<&mut Region> = regions.iter_mut().filter(fits).collect();
+        if let [region] = &mut fitting[..] {
+            region.backend = Some(backend.id.clone());
+        }
+    }
+}
+
+/// One mapping of `smaps`.
+struct Mapping {
+    region: Region,
+    guest: bool,
+}
+
+fn parse_smaps(text: &str) -> Vec<Mapping> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in text.lines() {
+        if let Some(region) = head(line) {
+            mappings.push(Mapping { region, guest: false });
+            continue;
+        }
+        let (Some(mapping), Some((name, value))) = (mappings.last_mut(), line.split_once(':'))
+        else {
+            continue;
+        };
+        let bytes = || kib(value).unwrap_or(0);
+        let region = &mut mapping.region;
+        match name {
+            "KernelPageSize" => region.page_bytes = bytes(),
+            // Pages of a pool do not count as resident.
+            "Rss" => region.present_bytes += bytes(),
+            "Shared_Hugetlb" | "Private_Hugetlb" => {
+                region.hugetlb_bytes += bytes();
+                region.present_bytes += bytes();
+            }
+            "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => region.thp_bytes += bytes(),
+            "Swap" => region.swapped_bytes = bytes(),
+            "VmFlags" => {
+                let has = |flag: &str| value.split_ascii_whitespace().any(|found| found == flag);
+                // Devices' memory is kept out of forks as well.
+                mapping.guest = has("dc") && !has("io") && !has("pf");
+                region.asks_thp = has("hg");
+                region.mergeable = has("mg");
+            }
+            _ => {}
+        }
+    }
+    mappings
+}
+
+/// `7f40-7f41 rw-p 00000000 00:00 0   /path`.
+fn head(line: &str) -> Option<Region> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let path = fields.skip(4).collect::<Vec<_>>().join(" ");
+    Some(Region { start, bytes: end.checked_sub(start)?, path, ..Region::default() })
+}
+
+/// One mapping of `numa_maps`.
+#[derive(Debug, PartialEq, Eq)]
+struct NumaMapping {
+    policy: String,
+    by_node: ByNode,
+}
+
+/// By start address. The counts are in pages of `kernelpagesize_kB`.
+fn parse_numa_maps(text: &str) -> BTreeMap<u64, NumaMapping> {
+    let mut mappings = BTreeMap::new();
+    for line in text.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(start), Some(policy)) = (fields.next(), fields.next()) else { continue };
+        let Ok(start) = u64::from_str_radix(start, 16) else { continue };
+        let mut pages: Vec<(u32, u64)> = Vec::new();
+        let mut page_bytes = 4096;
+        for field in fields {
+            let Some((name, value)) = field.split_once('=') else { continue };
+            let Ok(value) = value.parse::<u64>() else { continue };
+            if name == "kernelpagesize_kB" {
+                page_bytes = value.saturating_mul(1024);
+            } else if let Some(node) = name.strip_prefix('N').and_then(|node| node.parse().ok()) {
+                pages.push((node, value));
+            }
+        }
+        let by_node = pages.iter().map(|(node, n)| (*node, n.saturating_mul(page_bytes))).collect();
+        mappings.insert(start, NumaMapping { policy: policy.to_owned(), by_node });
+    }
+    mappings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::argv::{MemoryBackend, parse};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_real_guest_with_transparent_huge_pages() {
+        // QEMU 7.2, 64 MiB preallocated, on a kernel with THP for who asks.
+        // The mappings of libraries are cut out.
+        let smaps = include_str!("../../testdata/linux-6.18-x86_64/qemu/smaps");
+        let numa_maps = include_str!("../../testdata/linux-6.18-x86_64/qemu/numa_maps");
+        let line = "-object memory-backend-ram,id=ram0,size=64M,prealloc=on";
+        let asked = parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let memory = join(smaps, numa_maps, &asked);
+        let ram = memory.regions.iter().find(|region| region.bytes == 64 * MIB).expect("the RAM");
+        assert_eq!(ram.backend.as_deref(), Some("ram0"));
+        assert_eq!((ram.present_bytes, ram.thp_bytes), (64 * MIB, 64 * MIB));
+        assert_eq!(ram.by_node, Some([(0, 64 * MIB)].into()));
+        assert_eq!((ram.policy.as_deref(), ram.page_bytes), (Some("default"), 4096));
+        assert!(ram.asks_thp && ram.mergeable && ram.path.is_empty());
+        assert_eq!((ram.policy_nodes(), ram.is_bound()), (None, false));
+        // Beside it, the firmware's and the tables' small ones.
+        assert!(memory.regions.len() > 1 && memory.guest_bytes() >= 64 * MIB);
+        assert!(memory.guest_bytes() < 70 * MIB, "TCG's code is not the guest's");
+        assert!(memory.other_bytes > 0);
+        assert_eq!(memory.guest_by_page_size(2 * MIB).get(&(2 * MIB)), Some(&(66 * MIB)));
+    }
+
+    /// Hand-made in the kernel's format: two nodes, one guest node each from
+    /// the pool of 2 MiB pages and one that took ordinary pages elsewhere.
+    const SMAPS: &str = "\
+7f0000000000-7f0080000000 rw-s 00000000 00:2b 77   /dev/hugepages/libvirt/qemu/1-db/ram-node0
+Size:            2097152 kB
+KernelPageSize:     2048 kB
+Rss:                   0 kB
+Shared_Hugetlb:        0 kB
+Private_Hugetlb: 2097152 kB
+VmFlags: rd wr sh mr mw me ms dc de ht
+7f0080000000-7f0100000000 rw-p 00000000 00:00 0
+Size:            2097152 kB
+KernelPageSize:        4 kB
+Rss:             1048576 kB
+AnonHugePages:    524288 kB
+Swap:               4096 kB
+VmFlags: rd wr mr mw me dc ac hg
+7f0200000000-7f0200003000 rw-s 00000000 00:0e 1    anon_inode:kvm-vcpu:0
+Size:                 12 kB
+KernelPageSize:        4 kB
+Rss:                  12 kB
+VmFlags: rd wr sh mr mw me ms dc
+7f0300000000-7f0300100000 rw-s 00000000 00:0e 1    /dev/vfio/11
+Rss:                   0 kB
+VmFlags: rd wr sh mr mw me pf io dc de dd
+";
+    const NUMA_MAPS: &str = "\
+7f0000000000 bind:0 file=/dev/hugepages/libvirt/qemu/1-db/ram-node0 huge dirty=1024 N0=1000 N1=24 kernelpagesize_kB=2048
+7f0080000000 prefer=static:1 anon=262144 dirty=262144 N0=131072 N1=131072 kernelpagesize_kB=4
+7f0200000000 default file=anon_inode:kvm-vcpu:0 N0=3 kernelpagesize_kB=4
+";
+
+    #[test]
+    fn two_nodes_and_two_page_sizes() {
+        let backend = |id: &str, node: u32| MemoryBackend {
+            id: id.to_owned(),
+            bytes: Some(2048 * MIB),
+            nodes: [node].into(),
+            ..MemoryBackend::default()
+        };
+        let backends = vec![backend("ram-node0", 0), backend("ram-node1", 1)];
+        let memory = join(SMAPS, NUMA_MAPS, &Asked { backends, ..Asked::default() });
+        let [first, second, kvm_run] = &memory.regions[..] else { panic!("{memory:#?}") };
+        assert_eq!(first.backend.as_deref(), Some("ram-node0"));
+        assert_eq!(second.backend.as_deref(), Some("ram-node1"));
+        assert_eq!(first.by_node, Some([(0, 2000 * MIB), (1, 48 * MIB)].into()));
+        assert_eq!((first.present_bytes, first.hugetlb_bytes), (2048 * MIB, 2048 * MIB));
+        assert!(first.is_bound() && !second.is_bound());
+        assert_eq!(first.policy_nodes(), Some([0].into()));
+        assert_eq!(second.policy_nodes(), Some([1].into()));
+        assert_eq!((second.thp_bytes, second.swapped_bytes), (512 * MIB, 4 * MIB));
+        assert_eq!(kvm_run.bytes, 12 << 10);
+        let by_page = memory.guest_by_page_size(2 * MIB);
+        assert_eq!(by_page[&(2 * MIB)], 2560 * MIB);
+        assert_eq!(memory.guest_by_node().map(|by_node| by_node[&1]), Some(560 * MIB));
+    }
+
+    #[test]
+    fn regions_that_could_be_either_stay_unnamed() {
+        let backend = |id: &str| MemoryBackend {
+            id: id.to_owned(),
+            bytes: Some(2048 * MIB),
+            ..MemoryBackend::default()
+        };
+        let backends = vec![backend("a"), backend("b")];
+        let memory = join(SMAPS, "", &Asked { backends, ..Asked::default() });
+        assert!(memory.regions.iter().all(|region| region.backend.is_none()));
+        assert_eq!(memory.guest_by_node(), None);
+    }
+
+    #[test]
+    fn broken_texts_are_read_as_far_as_they_go() {
+        for text in
+            ["", "x", "7f-", "zz-aa rw", "2-1 rw\nRss: 4 kB", "1-2 x\nRss: kB\nRss", "\n:\n"]
+        {
+            let memory = join(text, text, &Asked::default());
+            assert_eq!(memory.regions, [], "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Made-up running VMs for the tests of what is judged about them.
+
+use topology::{Host, Node, Pcpu, PcpuSet};
+
+use super::argv::Asked;
+use super::cgroup::Limits;
+use super::memory::Memory;
+use super::thread::{Policy, Role, RunningThread};
+use super::{KnownBy, RunningVm};
+
+pub(crate) fn set(text: &str) -> PcpuSet {
+    text.parse().expect("a pCPU list")
+}
+
+pub(crate) fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
+    RunningThread {
+        tid,
+        name: format!("t{tid}"),
+        role,
+        affinity: Some(set(affinity)),
+        policy: Some(Policy::Other),
+        realtime_priority: Some(0),
+        nice: Some(0),
+        last_pcpu: set(affinity).first(),
+        limits: Limits::default(),
+    }
+}
+
+/// A VM with vCPUs on these pCPUs; threads 10, 11...
+pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
+    let vcpu = |(number, pcpus): (u32, &&str)| {
+        thread(10 + number, Role::Vcpu { vcpu: Some(number) }, pcpus)
+    };
+    RunningVm {
+        pid: name.bytes().map(u32::from).sum(),
+        starttime_ticks: 0,
+        program: "qemu-system-x86_64".to_owned(),
+        argv: Vec::new(),
+        asked: Asked {
+            name: Some(name.to_owned()),
+            vcpus: Some(vcpus.len() as u32),
+            max_vcpus: Some(vcpus.len() as u32),
+            threads: Some(1),
+            ..Asked::default()
+        },
+        threads: (0..).zip(vcpus).map(vcpu).collect(),
+        vcpus_known_by: KnownBy::Names,
+        memory: Memory::default(),
+        guest: None,
+        notes: Vec::new(),
+    }
+}
+
+/// Two sockets and nodes, two cores each, two threads a core: core `c` has
+/// pCPUs `c` and `c + 4`; pCPUs 0, 1, 4 and 5 are of node 0.
+pub(crate) fn host() -> Host {
+    let pcpu = |id: u32| Pcpu {
+        id,
+        online: true,
+        socket: Some(id % 4 / 2),
+        core: Some(id % 4),
+        thread: Some(id / 4),
+        node: Some(id % 4 / 2),
+        ..Pcpu::default()
+    };
+    let node = |id: u32, pcpus: &str| Node { id, pcpus: set(pcpus), ..Node::default() };
+    Host {
+        pcpus: (0..8).map(pcpu).collect(),
+        nodes: vec![node(0, "0-1,4-5"), node(1, "2-3,6-7")],
+        ..Host::default()
+    }
+}
