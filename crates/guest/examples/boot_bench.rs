@@ -15,7 +15,7 @@ use guest::image::{BUILTIN, Image, Recipe};
 use guest::qemu::{Qemu, find_qemu};
 use guest::{Cancel, GuestCommand, Launch, Vm};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec, defaults};
 
 const MEMORY_MIB: u64 = 512;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -148,23 +148,15 @@ fn vmlab(
         done_socket: folder.join("done"),
         console_log: folder.join("console"),
     };
+    let boot = Boot::Direct {
+        kernel: image.kernel.clone(),
+        initrd: image.initrd.clone(),
+        root_image: image.root_image.clone(),
+        cmdline: image.cmdline.clone(),
+    };
     let spec = VmSpec::new(VmSettings {
-        name: "boot-bench".to_owned(),
-        arch: Arch::X86_64,
-        machine: defaults::machine(Arch::X86_64).to_owned(),
-        accel,
-        cpu_model: defaults::cpu_model(accel).to_owned(),
-        topology: GuestTopology::of_cores(1),
         memory_mib: MEMORY_MIB,
-        pins: Pins::default(),
-        boot: Boot::Direct {
-            kernel: image.kernel.clone(),
-            initrd: image.initrd.clone(),
-            root_image: image.root_image.clone(),
-            cmdline: image.cmdline.clone(),
-        },
-        kernel_cmdline: Vec::new(),
-        extra_args: Vec::new(),
+        ..VmSettings::new("boot-bench", Arch::X86_64, accel, boot)
     })?;
     let args = emit(&spec, &channels, &qemu.capabilities).args;
     let launch = Launch { qemu: qemu.path.clone(), args, channels, env: Vec::new() };

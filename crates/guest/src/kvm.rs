@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec};
 
 use crate::image::{Image, cache_dir};
 use crate::qemu::Qemu;
@@ -163,24 +163,17 @@ fn boot(
         done_socket: folder.join("kvm.done"),
         console_log: folder.join("kvm.console"),
     };
+    let boot = Boot::Direct {
+        kernel: image.kernel.clone(),
+        initrd: image.initrd.clone(),
+        root_image: image.root_image.clone(),
+        cmdline: image.cmdline.clone(),
+    };
     let settings = VmSettings {
-        name: "kvm-check".to_owned(),
-        arch: Arch::X86_64,
-        machine: defaults::machine(Arch::X86_64).to_owned(),
-        accel: Accel::Kvm,
-        cpu_model: defaults::cpu_model(Accel::Kvm).to_owned(),
-        topology: GuestTopology::of_cores(1),
         memory_mib: MEMORY_MIB,
-        pins: Pins::default(),
-        boot: Boot::Direct {
-            kernel: image.kernel.clone(),
-            initrd: image.initrd.clone(),
-            root_image: image.root_image.clone(),
-            cmdline: image.cmdline.clone(),
-        },
         // Signs of life, from the first instructions on.
         kernel_cmdline: vec!["earlyprintk=ttyS0".to_owned(), "loglevel=7".to_owned()],
-        extra_args: Vec::new(),
+        ..VmSettings::new("kvm-check", Arch::X86_64, Accel::Kvm, boot)
     };
     let spec = VmSpec::new(settings).map_err(|error| refused(error.to_string()))?;
     let launch = Launch {

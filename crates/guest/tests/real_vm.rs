@@ -6,7 +6,7 @@ use guest::image::{BUILTIN, Image, Recipe};
 use guest::qemu::{Qemu, find_qemu};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
 
 /// Generous: two pCPUs may boot several guests at once.
 const BOOT: Duration = Duration::from_secs(90);
@@ -45,23 +45,17 @@ impl Lab {
             done_socket: file("done"),
             console_log: file("console"),
         };
+        let boot = Boot::Direct {
+            kernel: self.image.kernel.clone(),
+            initrd: self.image.initrd.clone(),
+            root_image: self.image.root_image.clone(),
+            cmdline: self.image.cmdline.clone(),
+        };
         let spec = VmSpec::new(VmSettings {
-            name: "test".to_owned(),
-            arch: Arch::X86_64,
-            machine: defaults::machine(Arch::X86_64).to_owned(),
-            accel: Accel::Tcg,
-            cpu_model: defaults::cpu_model(Accel::Tcg).to_owned(),
             topology: GuestTopology::of_cores(vcpus),
             memory_mib: 512,
-            pins: Pins::default(),
-            boot: Boot::Direct {
-                kernel: self.image.kernel.clone(),
-                initrd: self.image.initrd.clone(),
-                root_image: self.image.root_image.clone(),
-                cmdline: self.image.cmdline.clone(),
-            },
             kernel_cmdline: parameters.iter().map(|p| (*p).to_owned()).collect(),
-            extra_args: Vec::new(),
+            ..VmSettings::new("test", Arch::X86_64, Accel::Tcg, boot)
         })
         .unwrap();
         let args = emit(&spec, &channels, &self.qemu.capabilities).args;

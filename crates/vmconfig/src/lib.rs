@@ -12,12 +12,52 @@
 //! What is not here: starting QEMU (`guest`), setting pins on its threads
 //! (`runner`).
 
+mod clock;
+mod cpu;
 pub mod defaults;
+mod disk;
 mod fits;
+mod formats;
+mod hints;
+mod memory;
+mod nic;
+mod numa;
 mod patch;
 mod pins;
 pub mod qemu;
+mod sched;
+mod size;
 mod spec;
+mod wishes;
+
+pub use clock::{Clock, ClockBase, TickPolicy};
+pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
+pub use disk::{CacheMode, Disk, DiskBus, DiskIo, DiskSource};
+pub use formats::{EmittedText, Kept, Loss, Parsed};
+pub use hints::{Enlightenment, Hints, Irqchip};
+pub use memory::{Memory, MemoryPolicy, MemorySource, PageSize, ParsePageSizeError};
+pub use nic::{Binding, MacvtapMode, Nic, NicBackend, NicModel};
+pub use numa::GuestNode;
+pub use sched::{ParseSchedulerError, Scheduler, SchedulerPatch, Schedulers};
+pub use wishes::{Delegated, HostWishes, Thp};
+
+/// A set of small numbers in the kernel's list format, `0-3,8`: of vCPUs, or of
+/// host nodes.
+pub type NumberSet = topology::PcpuSet;
+
+/// True for what a format need not say.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A table laid over another: what `over` has, holds.
+macro_rules! overlay_fields {
+    ($base:expr, $over:expr, $($field:ident),*) => {
+        Self { $($field: $over.$field.or($base.$field)),* }
+    };
+}
+use overlay_fields;
+use topology::PcpuSet;
 
 pub use fits::{Finding, Severity, check_against};
 pub use patch::{

@@ -8,9 +8,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
+use crate::spec::MAX_VCPUS;
 use crate::{
-    Accel, Arch, Boot, DiskFormat, GuestTopology, InvalidVm, Pins, VcpuPins, VmSettings, VmSpec,
-    defaults,
+    Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, GuestNode, GuestTopology,
+    Hints, HostWishes, InvalidVm, Memory, Nic, Pins, SchedulerPatch, VcpuPins, VmSettings, VmSpec,
+    cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -21,6 +23,10 @@ pub struct VmPatch {
     /// Number of vCPUs. Alone, they are the cores of one socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
+    /// vCPUs that the machine has room for; those that `vcpus` does not count
+    /// can be plugged in. Topology then speaks of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_vcpus: Option<u32>,
     /// How the guest sees its vCPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyPatch>,
@@ -31,12 +37,54 @@ pub struct VmPatch {
     /// Where QEMU's other threads run; `""` takes the base's pin away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulator_pin: Option<PcpuSet>,
+    /// Where iothreads run, `{ 1 = "2" }`; replaces the base's as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothread_pins: Option<VcpuPins>,
+    /// How the host schedules QEMU's threads.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheduler: SchedulerPatch,
     /// Guest memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// QEMU's CPU model with its features: `host,-hypervisor`.
+    /// How it is backed; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory: Memory,
+    /// Guest nodes; replaces the base's as a whole, `[]` takes them away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<Vec<GuestNode>>,
+    /// QEMU's CPU model with its features: `host,-hypervisor`. Two words are
+    /// not QEMU's: `host-passthrough` is all that the accelerator gives, and
+    /// `host-model` is libvirt's named likeness of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_model: Option<String>,
+    /// Features laid over the CPU model, one each: `+invtsc`, `-hypervisor`,
+    /// `tsc-frequency=2000000000`; appended to the base's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpu_features: Vec<String>,
+    /// What the guest is told about caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_cache: Option<CpuCache>,
+    /// Number of threads that serve disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothreads: Option<u32>,
+    /// Disks beside the image; replaces the base's as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Vec<Disk>>,
+    /// Network interfaces; replaces the base's as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nics: Option<Vec<Nic>>,
+    /// Clocks and timers; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub clock: Clock,
+    /// What the guest is told; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hints: Hints,
+    /// Settings of the host; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: HostWishes,
+    /// What is left to whoever places the VM; laid over the base's.
+    #[serde(skip_serializing_if = "is_default")]
+    pub delegated: Delegated,
     /// QEMU's machine type, with its properties if wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -159,11 +207,25 @@ impl VmPatch {
     /// The keys that a patch may have, for near matches of mistyped ones.
     pub const KEYS: &'static [&'static str] = &[
         "vcpus",
+        "max_vcpus",
         "topology",
         "pins",
         "emulator_pin",
+        "iothread_pins",
+        "scheduler",
         "memory_mib",
+        "memory",
+        "numa",
         "cpu_model",
+        "cpu_features",
+        "cpu_cache",
+        "iothreads",
+        "disks",
+        "nics",
+        "clock",
+        "hints",
+        "host",
+        "delegated",
         "machine",
         "accel",
         "image",
@@ -172,14 +234,14 @@ impl VmPatch {
     ];
 
     /// This patch with `over` laid over it. What `over` says holds; arguments
-    /// and kernel parameters are appended. `vcpus` and `topology` belong
-    /// together: if `over` has either, this patch's are both forgotten.
+    /// and kernel parameters are appended. `vcpus`, `max_vcpus` and `topology`
+    /// belong together: if `over` has one, this patch's are all forgotten.
     #[must_use]
     pub fn overlay(&self, over: &Self) -> Self {
         let (base, over) = (self.clone(), over.clone());
-        let (vcpus, topology) = match (over.vcpus, over.topology) {
-            (None, None) => (base.vcpus, base.topology),
-            both => both,
+        let (vcpus, max_vcpus, topology) = match (over.vcpus, over.max_vcpus, over.topology) {
+            (None, None, None) => (base.vcpus, base.max_vcpus, base.topology),
+            all => all,
         };
         let kernel_cmdline = match (base.kernel_cmdline, over.kernel_cmdline) {
             (Some(base), Some(over)) => Some(format!("{base} {over}")),
@@ -187,11 +249,25 @@ impl VmPatch {
         };
         Self {
             vcpus,
+            max_vcpus,
             topology,
             pins: over.pins.or(base.pins),
             emulator_pin: over.emulator_pin.or(base.emulator_pin),
+            iothread_pins: over.iothread_pins.or(base.iothread_pins),
+            scheduler: base.scheduler.overlay(over.scheduler),
             memory_mib: over.memory_mib.or(base.memory_mib),
+            memory: base.memory.overlay(over.memory),
+            numa: over.numa.or(base.numa),
             cpu_model: over.cpu_model.or(base.cpu_model),
+            cpu_features: [base.cpu_features, over.cpu_features].concat(),
+            cpu_cache: over.cpu_cache.or(base.cpu_cache),
+            iothreads: over.iothreads.or(base.iothreads),
+            disks: over.disks.or(base.disks),
+            nics: over.nics.or(base.nics),
+            clock: base.clock.overlay(over.clock),
+            hints: base.hints.overlay(over.hints),
+            host: base.host.overlay(over.host),
+            delegated: base.delegated.overlay(over.delegated),
             machine: over.machine.or(base.machine),
             accel: over.accel.or(base.accel),
             image: over.image.or(base.image),
@@ -236,7 +312,9 @@ impl VmPatch {
             cores: level(patch.cores),
             threads: level(patch.threads),
         };
-        let Some(vcpus) = self.vcpus.or(self.topology.is_none().then_some(defaults::VCPUS)) else {
+        let Some(vcpus) =
+            self.max_vcpus.or(self.vcpus).or(self.topology.is_none().then_some(defaults::VCPUS))
+        else {
             return Ok(topology);
         };
         match patch.cores {
@@ -251,30 +329,61 @@ impl VmPatch {
         }
     }
 
+    /// The CPU model with its features, the default included.
+    fn cpu_model(&self, accel: Accel) -> String {
+        let default = defaults::cpu_model(accel);
+        let model = match &self.cpu_model {
+            None => default.to_owned(),
+            Some(text) => match text.strip_prefix("host-passthrough") {
+                Some(rest) if rest.is_empty() || rest.starts_with(',') => {
+                    format!("{default}{rest}")
+                }
+                _ => text.clone(),
+            },
+        };
+        cpu::with_features(&model, &self.cpu_features)
+    }
+
     /// The VM that this patch describes.
     ///
     /// # Errors
     /// [`ResolveError`] names the field that can't be, and its value.
     pub fn resolve(&self, with: &Resolve<'_>) -> Result<VmSpec, ResolveError> {
         let accel = self.accel(with.auto_accel);
+        let topology = self.topology()?;
+        let memory_mib = self.memory_mib.unwrap_or(defaults::MEMORY_MIB);
+        let iothreads = self.iothreads.unwrap_or(0);
+        let mut numa = self.numa.clone().unwrap_or_default();
+        numa::complete(&mut numa, topology.vcpus(), memory_mib);
         let words = |text: &Option<String>| {
             text.iter().flat_map(|text| text.split_ascii_whitespace()).map(str::to_owned).collect()
         };
+        let present_vcpus = self.max_vcpus.and(self.vcpus);
         let settings = VmSettings {
-            name: with.name.to_owned(),
-            arch: with.arch,
             machine: self.machine.clone().unwrap_or_else(|| defaults::machine(with.arch).into()),
-            accel,
-            cpu_model: self.cpu_model.clone().unwrap_or_else(|| defaults::cpu_model(accel).into()),
-            topology: self.topology()?,
-            memory_mib: self.memory_mib.unwrap_or(defaults::MEMORY_MIB),
+            cpu_model: self.cpu_model(accel),
+            topology,
+            present_vcpus,
+            cpu_cache: self.cpu_cache,
+            memory_mib,
+            memory: self.memory.clone(),
+            numa,
             pins: Pins {
                 vcpus: self.pins.clone().unwrap_or_default(),
                 emulator: self.emulator_pin.clone().filter(|pcpus| !pcpus.is_empty()),
+                iothreads: self.iothread_pins.clone().unwrap_or_default(),
             },
-            boot: with.boot.clone(),
+            scheduler: self.scheduler.clone().resolve(topology.vcpus().min(MAX_VCPUS), iothreads),
+            iothreads,
+            disks: self.disks.clone().unwrap_or_default(),
+            nics: self.nics.clone().unwrap_or_default(),
+            clock: self.clock.clone(),
+            hints: self.hints.clone(),
+            host: self.host.clone(),
+            delegated: self.delegated.clone(),
             kernel_cmdline: words(&self.kernel_cmdline),
             extra_args: self.extra_args.clone(),
+            ..VmSettings::new(with.name, with.arch, accel, with.boot.clone())
         };
         Ok(VmSpec::new(settings)?)
     }

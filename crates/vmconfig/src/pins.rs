@@ -18,13 +18,16 @@ pub struct Pins {
     /// QEMU's other threads.
     #[serde(default)]
     pub emulator: Option<PcpuSet>,
+    /// By the iothread's number, from 1.
+    #[serde(default, skip_serializing_if = "VcpuPins::is_empty")]
+    pub iothreads: VcpuPins,
 }
 
 impl Pins {
     /// True if no thread is pinned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.vcpus.is_empty() && self.emulator.is_none()
+        self.vcpus.is_empty() && self.emulator.is_none() && self.iothreads.is_empty()
     }
 }
 
@@ -42,6 +45,12 @@ impl std::ops::Deref for VcpuPins {
 
     fn deref(&self) -> &Self::Target {
         &self.0
+    }
+}
+
+impl VcpuPins {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -3,16 +3,21 @@
 //! Source: QEMU's manual page, checked against QEMU 7.2; what differs between
 //! versions is asked of [`Capabilities`].
 
+mod attached;
 mod capabilities;
+mod devices;
 mod lines;
+mod parse;
+mod words;
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 pub use capabilities::{Capabilities, UnusableVersion, Version};
+pub use parse::{NotQemu, parse, parse_args};
 
 use crate::{Boot, Finding, GuestTopology, VmSpec};
+
+pub use crate::Loss;
 
 /// The files through which a VM is talked to. Whoever starts QEMU listens on
 /// the sockets and QEMU connects, so there is no moment at which a socket is
@@ -39,15 +44,6 @@ pub struct Emitted {
     pub losses: Vec<Loss>,
     /// Where in `args` each option begins.
     starts: Vec<usize>,
-}
-
-/// Something that a format can't say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loss {
-    /// The field, with its value.
-    pub what: String,
-    /// Why not, and who sees to it instead.
-    pub why: String,
 }
 
 impl Emitted {
@@ -84,7 +80,19 @@ impl Emitted {
 /// Never fails: what QEMU refuses is emitted as asked, and [`check`] tells.
 #[must_use]
 pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> Emitted {
-    let mut emitted = Emitted { args: Vec::new(), losses: losses(spec), starts: Vec::new() };
+    emit_with(spec, Some(channels), capabilities)
+}
+
+/// The arguments that start this VM on a terminal, for people: nothing of
+/// vmlab's own is connected.
+#[must_use]
+pub fn emit_plain(spec: &VmSpec, capabilities: &Capabilities) -> Emitted {
+    emit_with(spec, None, capabilities)
+}
+
+fn emit_with(spec: &VmSpec, channels: Option<&Channels>, capabilities: &Capabilities) -> Emitted {
+    let losses = devices::losses(spec);
+    let mut emitted = Emitted { args: Vec::new(), losses, starts: Vec::new() };
     emitted.option("-name", format!("guest={},debug-threads=on", escape(&spec.name)));
     for bare in ["-no-user-config", "-nodefaults", "-no-reboot"] {
         emitted.flag(bare);
@@ -92,13 +100,18 @@ pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> 
     for nothing in ["-display", "-vga", "-nic"] {
         emitted.option(nothing, "none");
     }
-    emitted.option("-machine", spec.machine.clone());
+    emitted.option("-machine", devices::machine(spec));
     emitted.option("-accel", spec.accel.name());
-    emitted.option("-cpu", spec.cpu_model.clone());
-    emitted.option("-smp", smp(spec, capabilities));
+    emitted.option("-cpu", devices::cpu(spec));
+    emitted.option("-smp", devices::smp(spec, capabilities));
     emitted.option("-m", format!("{}M", spec.memory_mib));
+    devices::emit(spec, &mut emitted);
     boot(spec, &mut emitted);
-    channel_args(channels, &mut emitted);
+    devices::attach(spec, &mut emitted);
+    match channels {
+        Some(channels) => channel_args(channels, &mut emitted),
+        None => emitted.option("-serial", TERMINAL),
+    }
     for argument in &spec.extra_args {
         // What does not look like an option belongs to the one before it.
         if argument.starts_with('-') || emitted.starts.is_empty() {
@@ -118,7 +131,7 @@ pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> 
 pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Capabilities { version, .. } = capabilities;
-    let (vcpus, topology, machine) = (spec.vcpus(), spec.topology, spec.machine_type());
+    let (vcpus, topology, machine) = (spec.max_vcpus(), spec.topology, spec.machine_type());
     if !capabilities.has_pci(&spec.machine) {
         let instead = if machine == "microvm" { "microvm,pcie=on" } else { "q35" };
         let message = format!(
@@ -177,15 +190,8 @@ fn apic_ids(topology: &GuestTopology) -> u64 {
     last + 1
 }
 
-fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
-    let mut text = spec.vcpus().to_string();
-    for (level, count) in spec.topology.levels() {
-        if count > 1 || capabilities.takes_level(spec.arch, spec.machine_type(), level) {
-            text.push_str(&format!(",{level}={count}"));
-        }
-    }
-    text
-}
+/// The first serial port and QEMU's monitor on the terminal.
+const TERMINAL: &str = "mon:stdio";
 
 fn boot(spec: &VmSpec, emitted: &mut Emitted) {
     match &spec.boot {
@@ -212,6 +218,16 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
             );
             emitted.option("-device", "virtio-blk-pci,drive=root,bootindex=1");
         }
+        Boot::Kernel { kernel, initrd } => {
+            emitted.option("-kernel", kernel.to_string_lossy());
+            if let Some(initrd) = initrd {
+                emitted.option("-initrd", initrd.to_string_lossy());
+            }
+            if !spec.kernel_cmdline.is_empty() {
+                emitted.option("-append", spec.kernel_cmdline.join(" "));
+            }
+        }
+        Boot::Firmware => {}
     }
 }
 
@@ -236,14 +252,6 @@ fn channel_args(channels: &Channels, emitted: &mut Emitted) {
     emitted.option("-chardev", format!("file,id=console,path={console},append=on"));
     emitted.option("-serial", "chardev:console");
     emitted.option("-device", "pvpanic-pci");
-}
-
-fn losses(spec: &VmSpec) -> Vec<Loss> {
-    let why = "QEMU's command line can't pin threads; vmlab sets their affinity when they run";
-    let vcpus = spec.pins.vcpus.iter().map(|(vcpu, pcpus)| format!("vCPU {vcpu} on pCPU {pcpus}"));
-    let emulator =
-        spec.pins.emulator.iter().map(|pcpus| format!("emulator thread on pCPU {pcpus}"));
-    vcpus.chain(emulator).map(|what| Loss { what, why: why.to_owned() }).collect()
 }
 
 /// A value for QEMU's `key=value,...` syntax, in which a comma is said twice.

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Pins;
+use crate::{
+    Clock, CpuCache, Delegated, Disk, GuestNode, Hints, HostWishes, Irqchip, Memory, Nic, Pins,
+    Schedulers, cpu, defaults, disk, is_default, nic, numa,
+};
 
 /// The guest's architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,12 +124,13 @@ impl fmt::Display for GuestTopology {
 }
 
 /// Format of a disk image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskFormat {
     /// QEMU's own format.
     Qcow2,
     /// Sectors as they are.
+    #[default]
     Raw,
 }
 
@@ -165,6 +169,17 @@ pub enum Boot {
         /// Its format.
         format: DiskFormat,
     },
+    /// A kernel that QEMU loads itself; disks, if there are any, are
+    /// [`VmSettings::disks`]. How VMs from elsewhere boot.
+    Kernel {
+        /// The kernel's image.
+        kernel: PathBuf,
+        /// The initial RAM disk.
+        initrd: Option<PathBuf>,
+    },
+    /// The firmware looks for something to boot among [`VmSettings::disks`] and
+    /// the network. How VMs from elsewhere boot.
+    Firmware,
 }
 
 impl Boot {
@@ -176,6 +191,11 @@ impl Boot {
                 vec![("kernel", kernel), ("initrd", initrd), ("root image", root_image)]
             }
             Self::Disk { image, .. } => vec![("image", image)],
+            Self::Kernel { kernel, initrd } => [("kernel", kernel)]
+                .into_iter()
+                .chain(initrd.as_ref().map(|initrd| ("initrd", initrd)))
+                .collect(),
+            Self::Firmware => Vec::new(),
         }
     }
 }
@@ -195,12 +215,51 @@ pub struct VmSettings {
     pub accel: Accel,
     /// QEMU's CPU model with its features: `host`, `max`, `host,-hypervisor`.
     pub cpu_model: String,
-    /// vCPUs and how the guest sees them.
+    /// The machine's vCPUs and how the guest sees them.
     pub topology: GuestTopology,
+    /// vCPUs that are there at the start, if fewer than the machine has room
+    /// for: the rest can be plugged in. QEMU `-smp N,maxcpus=`, libvirt `<vcpu
+    /// current=>`, KubeVirt `maxSockets`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub present_vcpus: Option<u32>,
+    /// What the guest is told about caches.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cpu_cache: Option<CpuCache>,
     /// Guest memory.
     pub memory_mib: u64,
+    /// How it is backed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub memory: Memory,
+    /// Memory nodes that the guest sees; none is one for all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub numa: Vec<GuestNode>,
     /// Where QEMU's threads run.
     pub pins: Pins,
+    /// How the host schedules them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub scheduler: Schedulers,
+    /// Threads that serve disks beside QEMU's main loop; they are numbered from
+    /// 1. QEMU `-object iothread`, libvirt `<iothreads>`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub iothreads: u32,
+    /// Disks beside what [`VmSettings::boot`] names.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub disks: Vec<Disk>,
+    /// Network interfaces.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub nics: Vec<Nic>,
+    /// Clocks and timers.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub clock: Clock,
+    /// What the guest is told about being one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hints: Hints,
+    /// Settings of the host that belong to the VM's plan.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host: HostWishes,
+    /// What is left to whoever places the VM.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub delegated: Delegated,
     /// What it boots.
     pub boot: Boot,
     /// Kernel parameters beside those that the image needs, one each.
@@ -209,13 +268,77 @@ pub struct VmSettings {
     pub extra_args: Vec<String>,
 }
 
+impl VmSettings {
+    /// A VM that boots this, all else as [`defaults`] have it.
+    #[must_use]
+    pub fn new(name: &str, arch: Arch, accel: Accel, boot: Boot) -> Self {
+        Self {
+            name: name.to_owned(),
+            arch,
+            machine: defaults::machine(arch).to_owned(),
+            accel,
+            cpu_model: defaults::cpu_model(accel).to_owned(),
+            topology: GuestTopology::of_cores(defaults::VCPUS),
+            present_vcpus: None,
+            cpu_cache: None,
+            memory_mib: defaults::MEMORY_MIB,
+            memory: Memory::default(),
+            numa: Vec::new(),
+            pins: Pins::default(),
+            scheduler: Schedulers::default(),
+            iothreads: 0,
+            disks: Vec::new(),
+            nics: Vec::new(),
+            clock: Clock::default(),
+            hints: Hints::default(),
+            host: HostWishes::default(),
+            delegated: Delegated::default(),
+            boot,
+            kernel_cmdline: Vec::new(),
+            extra_args: Vec::new(),
+        }
+    }
+
+    /// vCPUs that are there when the guest starts.
+    #[must_use]
+    pub fn vcpus(&self) -> u32 {
+        self.present_vcpus.unwrap_or_else(|| self.topology.vcpus())
+    }
+
+    /// All vCPUs that the machine has room for.
+    #[must_use]
+    pub fn max_vcpus(&self) -> u32 {
+        self.topology.vcpus()
+    }
+
+    /// The settings in the one way that each thing is said: properties of the
+    /// CPU model that have a field stand there, and what is off by itself isn't
+    /// said. [`VmSpec::new`] does this too.
+    pub fn normalise(&mut self) {
+        if self.present_vcpus == Some(self.topology.vcpus()) {
+            self.present_vcpus = None;
+        }
+        lift_machine(&mut self.machine, &mut self.memory, &mut self.clock, &mut self.hints);
+        cpu::lift(&mut self.cpu_model, &mut self.hints, &mut self.clock, &mut self.cpu_cache);
+        self.memory.normalise();
+        numa::normalise(&mut self.numa);
+        nic::normalise(&mut self.nics);
+        self.clock.normalise();
+        self.hints.normalise();
+        self.delegated.normalise();
+    }
+}
+
 /// A VM whose description holds together: fields are read as those of
 /// [`VmSettings`], and there is no way to change one.
 ///
 /// Invariants: every level of the topology is at least 1 and their product
 /// fits; there is memory; pins name vCPUs that exist and no empty set; no text
 /// has control characters; the kernel parameters and `-cpu host` have somebody
-/// to take them; `extra_args` do not contradict the fields.
+/// to take them; `extra_args` do not contradict the fields; guest nodes hold
+/// every vCPU once and all memory; huge pages divide memory; disks name
+/// iothreads that exist and combinations that QEMU takes. Each thing is said
+/// in one way: see [`VmSettings::normalise`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "VmSettings", into = "VmSettings")]
 pub struct VmSpec(VmSettings);
@@ -299,6 +422,14 @@ pub enum InvalidVm {
         /// Its value.
         value: String,
     },
+    /// Something that can't be beside something else.
+    #[error("{field} {message}")]
+    Contradiction {
+        /// The field.
+        field: &'static str,
+        /// What, as the end of a sentence that the field begins.
+        message: String,
+    },
     /// An extra argument that contradicts a field, or takes the VM away from
     /// whoever started it.
     #[error("extra_args holds {argument:?}: {instead}")]
@@ -316,7 +447,7 @@ pub(crate) const MAX_VCPUS: u32 = 4096;
 const MAX_MEMORY_MIB: u64 = 1 << 30;
 
 /// QEMU options that can't be extra arguments, and what to do instead.
-const RESERVED: &[(&str, &str)] = &[
+pub(crate) const RESERVED: &[(&str, &str)] = &[
     ("-smp", "write vcpus or topology"),
     ("-m", "write memory_mib"),
     ("-machine", "write machine"),
@@ -339,7 +470,8 @@ impl VmSpec {
     ///
     /// # Errors
     /// [`InvalidVm`] names the first field that can't be, and its value.
-    pub fn new(settings: VmSettings) -> Result<Self, InvalidVm> {
+    pub fn new(mut settings: VmSettings) -> Result<Self, InvalidVm> {
+        settings.normalise();
         check_texts(&settings)?;
         let VmSettings { topology, pins, boot, .. } = &settings;
         if let Some((level, _)) = topology.levels().into_iter().find(|(_, count)| *count == 0) {
@@ -364,10 +496,18 @@ impl VmSpec {
             let thread = "the emulator thread".to_owned();
             return Err(InvalidVm::EmptyPin { field: "emulator_pin", thread });
         }
+        if let Some(present) = settings.present_vcpus
+            && (present == 0 || present > vcpus)
+        {
+            let message = format!("is {vcpus}, fewer than the {present} vCPUs at the start");
+            return Err(InvalidVm::Contradiction { field: "max_vcpus", message });
+        }
+        check_devices(&settings)?;
         if settings.accel == Accel::Tcg && settings.cpu_model.split(',').next() == Some("host") {
             return Err(InvalidVm::HostModelWithoutKvm { value: settings.cpu_model });
         }
-        if matches!(boot, Boot::Disk { .. }) && !settings.kernel_cmdline.is_empty() {
+        if matches!(boot, Boot::Disk { .. } | Boot::Firmware) && !settings.kernel_cmdline.is_empty()
+        {
             let value = settings.kernel_cmdline.join(" ");
             return Err(InvalidVm::CmdlineWithoutKernel { value });
         }
@@ -382,18 +522,12 @@ impl VmSpec {
         Ok(Self(settings))
     }
 
-    /// Number of vCPUs.
-    #[must_use]
-    pub fn vcpus(&self) -> u32 {
-        self.topology.vcpus()
-    }
-
     /// All kernel parameters: the image's, then the VM's own.
     #[must_use]
     pub fn kernel_parameters(&self) -> Vec<&str> {
         let image: &[String] = match &self.boot {
             Boot::Direct { cmdline, .. } => cmdline,
-            Boot::Disk { .. } => &[],
+            _ => &[],
         };
         image.iter().chain(&self.kernel_cmdline).map(String::as_str).collect()
     }
@@ -405,6 +539,59 @@ impl VmSpec {
     }
 }
 
+/// Takes out of the machine string what has a field of its own; a field that
+/// is set holds.
+fn lift_machine(machine: &mut String, memory: &mut Memory, clock: &mut Clock, hints: &mut Hints) {
+    let mut kept: Vec<&str> = Vec::new();
+    for (place, part) in machine.split(',').enumerate() {
+        match part {
+            _ if place == 0 => kept.push(part),
+            "hpet=on" => clock.hpet = clock.hpet.or(Some(true)),
+            "hpet=off" => clock.hpet = clock.hpet.or(Some(false)),
+            "mem-merge=off" => memory.nosharepages = memory.nosharepages.or(Some(true)),
+            "mem-merge=on" => {}
+            "kernel-irqchip=on" | "kernel_irqchip=on" => {
+                hints.irqchip = hints.irqchip.or(Some(Irqchip::Kernel));
+            }
+            "kernel-irqchip=split" | "kernel_irqchip=split" => {
+                hints.irqchip = hints.irqchip.or(Some(Irqchip::Split));
+            }
+            _ => kept.push(part),
+        }
+    }
+    *machine = kept.join(",");
+}
+
+/// What the other files know: memory, nodes, threads and devices.
+fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
+    let VmSettings { memory_mib, memory, iothreads, pins, .. } = settings;
+    let max_vcpus = settings.max_vcpus();
+    memory.check(*memory_mib, settings.numa.len())?;
+    numa::check(&settings.numa, max_vcpus, *memory_mib, memory.huge_pages)?;
+    if *iothreads > MAX_IOTHREADS {
+        let message = format!("is {iothreads}: at most {MAX_IOTHREADS}");
+        return Err(InvalidVm::Contradiction { field: "iothreads", message });
+    }
+    let field = "iothread_pins";
+    for (number, pcpus) in pins.iothreads.iter() {
+        if *number == 0 || number > iothreads {
+            let message = format!("names iothread {number}, but the VM has {iothreads} (from 1)");
+            return Err(InvalidVm::Contradiction { field, message });
+        }
+        if pcpus.is_empty() {
+            return Err(InvalidVm::EmptyPin { field, thread: format!("iothread {number}") });
+        }
+    }
+    settings.scheduler.check(max_vcpus, *iothreads)?;
+    disk::check(&settings.disks, *iothreads)?;
+    nic::check(&settings.nics, memory.shared == Some(true))?;
+    settings.clock.check()?;
+    settings.hints.check()
+}
+
+/// More than anybody has disks.
+const MAX_IOTHREADS: u32 = 1024;
+
 /// No text that QEMU would misread.
 fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {
     let words = [("machine", &settings.machine), ("cpu_model", &settings.cpu_model)];
@@ -415,7 +602,7 @@ fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {
     }
     let parameters = match &settings.boot {
         Boot::Direct { cmdline, .. } => cmdline.as_slice(),
-        Boot::Disk { .. } => &[],
+        _ => &[],
     };
     let texts = [("name", &settings.name)]
         .into_iter()
@@ -466,6 +653,7 @@ impl InvalidVm {
             Self::Empty { field }
             | Self::ControlCharacter { field, .. }
             | Self::WhiteSpace { field, .. }
+            | Self::Contradiction { field, .. }
             | Self::EmptyPin { field, .. } => field,
             Self::EmptyLevel { .. } => "topology",
             Self::TooManyVcpus { .. } => "vcpus",

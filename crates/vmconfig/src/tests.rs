@@ -5,6 +5,9 @@ use topology::{Host, Pcpu, PcpuSet};
 
 use crate::*;
 
+mod any;
+pub(crate) use any::{any_spec, check_round_trip};
+
 pub(crate) fn direct() -> Boot {
     Boot::Direct {
         kernel: "/img/vmlinuz".into(),
@@ -356,6 +359,7 @@ pub(crate) fn any_patch() -> impl Strategy<Value = VmPatch> {
                     image: image.map(|text| text.parse().expect("an image")),
                     kernel_cmdline,
                     extra_args: extra_args.into_iter().map(str::to_owned).collect(),
+                    ..VmPatch::default()
                 }
             },
         )

@@ -32,7 +32,7 @@ fn spec(text: &str) -> VmSpec {
 fn check_emit(spec: &VmSpec, capabilities: &Capabilities, expected: &Expect) {
     let emitted = emit(spec, &channels(Path::new("/run/vm")), capabilities);
     let mut text = emitted.option_lines().join("\n");
-    for Loss { what, why } in &emitted.losses {
+    for Loss { what, why, .. } in &emitted.losses {
         text.push_str(&format!("\n# lost: {what}: {why}"));
     }
     text.push('\n');
@@ -342,3 +342,70 @@ fn words(line: &str) -> Vec<String> {
     words.push(word);
     words
 }
+
+proptest! {
+    #[test]
+    fn what_is_emitted_is_read_as_the_same_vm(spec in crate::tests::any_spec()) {
+        let emitted = emit(&spec, &channels(Path::new("/run/vm")), &debian_12());
+        let text = format!("qemu-system-x86_64 {}", emitted.option_lines().join(" \\\n  "));
+        let parsed = parse(&text).unwrap();
+        crate::tests::check_round_trip(&spec, &text, &emitted.losses, &parsed);
+        let plain = emit_plain(&spec, &debian_12());
+        let parsed = parse_args(&plain.args);
+        crate::tests::check_round_trip(&spec, &text, &plain.losses, &parsed);
+        let extra = spec.extra_args.len();
+        prop_assert!(parsed.kept.len() <= extra, "{:?}", parsed.kept);
+    }
+
+    #[test]
+    fn any_text_is_read_without_harm(text in ".{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn any_options_are_read_without_harm(
+        words in prop::collection::vec(prop::sample::select(PIECES), 0..12),
+    ) {
+        if let Ok(parsed) = parse(&words.concat()) {
+            let _ = parsed.spec();
+        }
+    }
+}
+
+const PIECES: &[&str] = &[
+    " -smp ",
+    " -numa ",
+    " -object ",
+    "node,",
+    "cpus=0-3,",
+    "memdev=m",
+    "memory-backend-ram,id=m,size=1",
+    "G",
+    " -drive ",
+    "file=a,if=none,id=d,",
+    " -device ",
+    "virtio-blk-pci,drive=d",
+    "scsi-hd,bus=s.0,drive=d",
+    "virtio-scsi-pci,id=s",
+    " -netdev ",
+    "tap,id=n,",
+    "ifname=t",
+    "virtio-net-pci,netdev=n",
+    "\n",
+    "\\",
+    "'",
+    " -blockdev ",
+    "'{\"driver\":\"raw\",\"node-name\":\"d\",\"file\":\"d\"}'",
+    "-",
+    "4",
+    "dist,src=0,dst=9,val=1",
+    "sockets=0,",
+    "maxcpus=99999999999",
+    "host-nodes=0-65535,",
+    "-M",
+    " q35,",
+    "accel=",
+    "kvm",
+    "#",
+    "\"",
+];

@@ -10,7 +10,7 @@ use guest::{Cancel, GuestCommand, Launch, Vm};
 use host::affinity::thread_affinity;
 use topology::PcpuSet;
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, Pins, VmSettings, VmSpec, defaults};
+use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
 
 use crate::lab::{events, slow};
 use crate::running::{Study, assert_complete, owned_by, results};
@@ -100,24 +100,18 @@ fn check_topology(asked: GuestTopology) {
         done_socket: file("done"),
         console_log: file("console"),
     };
+    let boot = Boot::Direct {
+        kernel: image.kernel,
+        initrd: image.initrd,
+        root_image: image.root_image,
+        cmdline: image.cmdline,
+    };
     let spec = VmSpec::new(VmSettings {
-        name: "topology".to_owned(),
-        arch: Arch::X86_64,
-        machine: defaults::machine(Arch::X86_64).to_owned(),
-        accel: Accel::Tcg,
         // What QEMU emulates by default says nothing of threads.
         cpu_model: "max,vendor=GenuineIntel".to_owned(),
         topology: asked,
         memory_mib: 256,
-        pins: Pins::default(),
-        boot: Boot::Direct {
-            kernel: image.kernel,
-            initrd: image.initrd,
-            root_image: image.root_image,
-            cmdline: image.cmdline,
-        },
-        kernel_cmdline: Vec::new(),
-        extra_args: Vec::new(),
+        ..VmSettings::new("topology", Arch::X86_64, Accel::Tcg, boot)
     })
     .unwrap();
     let args = emit(&spec, &channels, &qemu.capabilities).args;

@@ -1,0 +1,111 @@
+//! Clocks and timers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::InvalidVm;
+
+/// What the guest tells time by. What is not set is QEMU's own choice.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clock {
+    /// KVM's paravirtual clock. QEMU `-cpu kvmclock=`, libvirt `<timer
+    /// name='kvmclock' present=>`, KubeVirt `timer.kvm.present`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kvmclock: Option<bool>,
+    /// Hyper-V's reference time. QEMU `-cpu hv-time=`, libvirt `<timer
+    /// name='hypervclock'>`, KubeVirt `timer.hyperv`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hypervclock: Option<bool>,
+    /// The High Precision Event Timer. QEMU `-machine hpet=`, libvirt `<timer
+    /// name='hpet' present=>`, KubeVirt `timer.hpet.present`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hpet: Option<bool>,
+    /// Rate of the time stamp counter. QEMU `-cpu tsc-frequency=`, libvirt
+    /// `<timer name='tsc' frequency=>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tsc_frequency_hz: Option<u64>,
+    /// What happens to ticks of the PIT that came too late: `delay` or
+    /// `discard`. QEMU `-global kvm-pit.lost_tick_policy=`, libvirt and
+    /// KubeVirt `tickpolicy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pit: Option<TickPolicy>,
+    /// What happens to ticks of the real-time clock that came too late: `delay`
+    /// or `catchup`. QEMU `-rtc driftfix=`, libvirt and KubeVirt `tickpolicy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtc: Option<TickPolicy>,
+    /// What the real-time clock holds; UTC if not said. QEMU `-rtc base=`,
+    /// libvirt `<clock offset=>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<ClockBase>,
+}
+
+/// What happens to timer ticks that could not be delivered in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TickPolicy {
+    /// Delivered late, at the usual rate.
+    Delay,
+    /// Delivered faster, until caught up.
+    Catchup,
+    /// Dropped.
+    Discard,
+}
+
+impl TickPolicy {
+    pub(crate) const NAMES: [(Self, &'static str); 3] =
+        [(Self::Delay, "delay"), (Self::Catchup, "catchup"), (Self::Discard, "discard")];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("delay", |row| row.1)
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+}
+
+/// What the guest's real-time clock holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClockBase {
+    /// Universal time.
+    Utc,
+    /// The host's local time.
+    Localtime,
+}
+
+impl Clock {
+    pub(crate) fn overlay(self, over: Self) -> Self {
+        crate::overlay_fields!(
+            self,
+            over,
+            kvmclock,
+            hypervclock,
+            hpet,
+            tsc_frequency_hz,
+            pit,
+            rtc,
+            base
+        )
+    }
+
+    pub(crate) fn normalise(&mut self) {
+        self.base = self.base.filter(|base| *base != ClockBase::Utc);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), InvalidVm> {
+        let refuse = |message: &str| {
+            Err(InvalidVm::Contradiction { field: "clock", message: message.to_owned() })
+        };
+        if self.pit == Some(TickPolicy::Catchup) {
+            return refuse("has pit \"catchup\", which KVM can't: \"delay\" or \"discard\"");
+        }
+        if self.rtc == Some(TickPolicy::Discard) {
+            return refuse("has rtc \"discard\", which QEMU can't: \"delay\" or \"catchup\"");
+        }
+        if self.tsc_frequency_hz.is_some_and(|hz| hz == 0 || hz > 1 << 40) {
+            return refuse("has a tsc_frequency_hz that no processor has");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Disks beside the one that vmlab boots from.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DiskFormat, InvalidVm};
+
+/// A disk of the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Where its sectors are.
+    pub source: DiskSource,
+    /// Format of its image; raw if not said. QEMU `format=`, libvirt
+    /// `<driver type=>`; KubeVirt finds out by itself.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub format: DiskFormat,
+    /// How it is attached; virtio-blk if not said.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub bus: DiskBus,
+    /// What the host's page cache does; QEMU's own choice is `writeback`. QEMU
+    /// `cache=`, libvirt and KubeVirt `cache`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheMode>,
+    /// How QEMU reads and writes; its own choice is `threads`. QEMU `aio=`,
+    /// libvirt and KubeVirt `io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<DiskIo>,
+    /// Number of the iothread that serves it, from 1; none is QEMU's main loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iothread: Option<u32>,
+    /// Request queues. QEMU `num-queues=`, libvirt `<driver queues=>`, KubeVirt
+    /// `blockMultiQueue` (as many as vCPUs).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+    /// The guest can't write to it.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub readonly: bool,
+    /// What the guest writes is gone when it ends. QEMU `snapshot=on`, libvirt
+    /// `<transient/>`.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub transient: bool,
+    /// Serial number that the guest sees.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Its turn when the firmware looks for something to boot, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_order: Option<u32>,
+}
+
+/// Where a disk's sectors are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskSource {
+    /// An image file.
+    File(PathBuf),
+    /// A block device of the host.
+    Block(PathBuf),
+    /// A SCSI target of the host's kernel, by its name (`naa.5001405...`):
+    /// vhost-scsi.
+    VhostScsi(String),
+    /// A PersistentVolumeClaim of Kubernetes.
+    Claim(String),
+    /// A container image that holds a disk (KubeVirt `containerDisk`).
+    Container(String),
+}
+
+/// How a disk is attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskBus {
+    /// virtio-blk.
+    #[default]
+    VirtioBlk,
+    /// A SCSI disk on a virtio-scsi controller of its own.
+    VirtioScsi,
+    /// AHCI, emulated.
+    Sata,
+}
+
+/// What the host's page cache does for a disk.
+///
+/// Source: QEMU's manual page, `-drive cache=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheMode {
+    /// Bypassed; the guest's flushes are obeyed.
+    None,
+    /// Used; the guest's flushes are obeyed.
+    Writeback,
+    /// Used for reading; every write is flushed.
+    Writethrough,
+    /// Bypassed; every write is flushed.
+    Directsync,
+    /// Used; flushes are ignored.
+    Unsafe,
+}
+
+/// How QEMU reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskIo {
+    /// Linux AIO; needs a bypassed page cache.
+    Native,
+    /// A pool of threads.
+    Threads,
+    /// io_uring.
+    IoUring,
+}
+
+impl CacheMode {
+    pub(crate) const NAMES: [(Self, &'static str); 5] = [
+        (Self::None, "none"),
+        (Self::Writeback, "writeback"),
+        (Self::Writethrough, "writethrough"),
+        (Self::Directsync, "directsync"),
+        (Self::Unsafe, "unsafe"),
+    ];
+
+    /// Its name everywhere.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("none", |row| row.1)
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// True if the host's page cache is bypassed.
+    #[must_use]
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::None | Self::Directsync)
+    }
+}
+
+impl DiskIo {
+    pub(crate) const NAMES: [(Self, &'static str); 3] =
+        [(Self::Native, "native"), (Self::Threads, "threads"), (Self::IoUring, "io_uring")];
+
+    /// Its name everywhere.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("native", |row| row.1)
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+}
+
+impl Disk {
+    /// The disk of this source, all else QEMU's own choice.
+    #[must_use]
+    pub fn new(source: DiskSource) -> Self {
+        let bus = match source {
+            DiskSource::VhostScsi(_) => DiskBus::VirtioScsi,
+            _ => DiskBus::VirtioBlk,
+        };
+        Self {
+            source,
+            format: DiskFormat::Raw,
+            bus,
+            cache: None,
+            io: None,
+            iothread: None,
+            queues: None,
+            readonly: false,
+            transient: false,
+            serial: None,
+            boot_order: None,
+        }
+    }
+
+    /// What can't be about this disk, as the end of a sentence.
+    fn fault(&self, iothreads: u32) -> Option<String> {
+        if self.io == Some(DiskIo::Native) && !self.cache.is_some_and(CacheMode::is_direct) {
+            let cache = self.cache.map_or("writeback (QEMU's own choice)", CacheMode::name);
+            return Some(format!(
+                "has io native with cache {cache}, which QEMU refuses: write cache = \"none\" or \
+                 \"directsync\""
+            ));
+        }
+        if let Some(number) = self.iothread {
+            if number == 0 || number > iothreads {
+                return Some(format!("wants iothread {number}, but the VM has {iothreads}"));
+            }
+            if self.bus == DiskBus::Sata {
+                return Some("wants an iothread, which only virtio disks have".to_owned());
+            }
+        }
+        if let Some(queues) = self.queues {
+            if queues == 0 || queues > MAX_QUEUES {
+                return Some(format!("has {queues} queues: 1 to {MAX_QUEUES}"));
+            }
+            if self.bus == DiskBus::Sata {
+                return Some("has queues, which only virtio disks have".to_owned());
+            }
+        }
+        if self.boot_order == Some(0) {
+            return Some("has boot_order 0: they count from 1".to_owned());
+        }
+        if self.transient && self.readonly {
+            return Some("is transient and readonly: there is nothing to forget".to_owned());
+        }
+        if matches!(self.source, DiskSource::VhostScsi(_)) {
+            let plain = Self {
+                queues: self.queues,
+                boot_order: self.boot_order,
+                ..Self::new(self.source.clone())
+            };
+            if *self != plain {
+                return Some(
+                    "is a target of the host's kernel: only queues and boot_order apply".to_owned(),
+                );
+            }
+        }
+        self.texts().find_map(|text| {
+            let bad = text.is_empty() || text.chars().any(char::is_control);
+            bad.then(|| format!("holds {text:?}: empty, or a control character"))
+        })
+    }
+
+    fn texts(&self) -> impl Iterator<Item = String> {
+        let source = match &self.source {
+            DiskSource::File(path) | DiskSource::Block(path) => path.to_string_lossy().into_owned(),
+            DiskSource::VhostScsi(text) | DiskSource::Claim(text) | DiskSource::Container(text) => {
+                text.clone()
+            }
+        };
+        [Some(source), self.serial.clone()].into_iter().flatten()
+    }
+}
+
+/// Most queues of a virtio device (`VIRTIO_QUEUE_MAX`).
+pub(crate) const MAX_QUEUES: u32 = 1024;
+
+pub(crate) fn check(disks: &[Disk], iothreads: u32) -> Result<(), InvalidVm> {
+    let refuse = |number: usize, message: String| {
+        let message = format!("number {number} {message}");
+        Err(InvalidVm::Contradiction { field: "disks", message })
+    };
+    for (number, disk) in disks.iter().enumerate() {
+        if let Some(message) = disk.fault(iothreads) {
+            return refuse(number, message);
+        }
+        let same = |other: &Disk| other.boot_order.is_some() && other.boot_order == disk.boot_order;
+        if disks[..number].iter().any(same) {
+            return refuse(number, "has the boot_order of another".to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What every format gives back beside its text or its VM.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{InvalidVm, VmSettings, VmSpec};
+
+/// Something that a format can't say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The field, with its value.
+    pub what: String,
+    /// Why not, and who sees to it instead.
+    pub why: String,
+    /// Paths of the fields of [`VmSettings`] that reading the text again does
+    /// not give back: `pins.vcpus`, `disks.0.iothread`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+}
+
+impl Loss {
+    pub(crate) fn new(field: &str, what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { what: what.into(), why: why.into(), fields: vec![field.to_owned()] }
+    }
+
+    pub(crate) fn also(mut self, field: &str) -> Self {
+        self.fields.push(field.to_owned());
+        self
+    }
+}
+
+/// A text in some format, and what it can't say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmittedText {
+    /// The text.
+    pub text: String,
+    /// What the VM is besides.
+    pub losses: Vec<Loss>,
+}
+
+/// Something in a text that has no place in a [`VmSpec`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its line, from 1.
+    pub line: u32,
+    /// Where it stands: `/domain/devices/video`, `spec.domain.firmware`,
+    /// `-device`.
+    pub path: String,
+    /// It, verbatim.
+    pub text: String,
+}
+
+/// A VM as a text describes it.
+///
+/// The settings are not checked: a text from the wild may describe what can't
+/// be, and whoever looks for faults wants to see it. [`Parsed::spec`] checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The VM.
+    pub settings: VmSettings,
+    /// What has no place in it, in the order of lines.
+    pub kept: Vec<Kept>,
+    /// Lines of the fields that the text sets, by path: `pins.vcpus.0`,
+    /// `memory.huge_pages`. A field that isn't listed has a default.
+    pub lines: BTreeMap<String, u32>,
+}
+
+impl Parsed {
+    /// The VM, if it can be.
+    ///
+    /// # Errors
+    /// [`InvalidVm`] names the first field that can't be, and its value.
+    pub fn spec(&self) -> Result<VmSpec, InvalidVm> {
+        VmSpec::new(self.settings.clone())
+    }
+
+    /// The line of a field, or of the nearest field around it that has one.
+    #[must_use]
+    pub fn line(&self, field: &str) -> Option<u32> {
+        let mut path = field;
+        loop {
+            if let Some(line) = self.lines.get(path) {
+                return Some(*line);
+            }
+            path = path.rsplit_once('.')?.0;
+        }
+    }
+
+    /// The settings in their one way of saying things.
+    pub(crate) fn finish(mut self) -> Self {
+        self.settings.normalise();
+        self.kept.sort_by_key(|kept| kept.line);
+        self
+    }
+}
+
+/// What no format of a VM can say, because it is for somebody else to do.
+pub(crate) fn wish_losses(spec: &VmSettings) -> Vec<Loss> {
+    let mut losses: Vec<Loss> = spec
+        .host
+        .set()
+        .into_iter()
+        .map(|(name, value)| {
+            let why = "it is a setting of the whole host, not of a VM";
+            Loss::new(&format!("host.{name}"), format!("host.{name} = {value}"), why)
+        })
+        .collect();
+    losses.extend(spec.delegated.set().into_iter().map(|name| {
+        let why = "somebody has to choose the pCPUs here: write pins";
+        Loss::new(&format!("delegated.{name}"), format!("delegated.{name}"), why)
+    }));
+    losses
+}

@@ -1,0 +1,230 @@
+//! Network interfaces.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::InvalidVm;
+use crate::disk::MAX_QUEUES;
+
+/// A network interface of the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nic {
+    /// What it is connected to.
+    pub backend: NicBackend,
+    /// What the guest sees; virtio-net if not said.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub model: NicModel,
+    /// The host's kernel moves the packets (vhost-net), or QEMU does. QEMU
+    /// `vhost=`, libvirt `<driver name='vhost'|'qemu'>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<bool>,
+    /// Pairs of queues. QEMU `queues=` with `mq=on`, libvirt `<driver queues=>`,
+    /// KubeVirt `networkInterfaceMultiqueue` (as many as vCPUs, at most 256).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+    /// Its address: `52:54:00:12:34:56`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+}
+
+/// What a network interface is connected to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum NicBackend {
+    /// QEMU's own network stack, outgoing connections only.
+    User,
+    /// A tap device that somebody else made.
+    Tap {
+        /// Its name.
+        ifname: String,
+    },
+    /// A tap device made for the VM and put into a bridge.
+    Bridge {
+        /// The bridge.
+        name: String,
+    },
+    /// A switch in another process, over a vhost-user socket.
+    VhostUser {
+        /// The socket.
+        socket: PathBuf,
+        /// QEMU listens on it, instead of connecting.
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        server: bool,
+    },
+    /// A macvtap device on a network device of the host.
+    Macvtap {
+        /// The host's device.
+        device: String,
+        /// Whom the guest can reach beside the outside.
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        mode: MacvtapMode,
+    },
+    /// A virtual network of libvirt.
+    Libvirt {
+        /// Its name.
+        network: String,
+    },
+    /// The pod's network (KubeVirt).
+    Pod {
+        /// How the guest is put behind the pod's address.
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        binding: Binding,
+    },
+    /// A NetworkAttachmentDefinition of Multus (KubeVirt).
+    Multus {
+        /// Its name.
+        network: String,
+        /// How the guest is attached to it.
+        #[serde(default, skip_serializing_if = "crate::is_default")]
+        binding: Binding,
+    },
+}
+
+/// How KubeVirt attaches a guest to a pod's network device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binding {
+    /// Behind address translation.
+    #[default]
+    Masquerade,
+    /// Over a bridge; the guest takes over the address.
+    Bridge,
+}
+
+/// Whom a macvtap device lets the guest reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MacvtapMode {
+    /// The guests on the same device too.
+    #[default]
+    Bridge,
+    /// Others by way of the outside switch.
+    Vepa,
+    /// The outside only.
+    Private,
+    /// The device belongs to this guest.
+    Passthrough,
+}
+
+/// What the guest sees of a network interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NicModel {
+    /// virtio-net.
+    #[default]
+    Virtio,
+    /// Intel 82574L, emulated.
+    E1000e,
+    /// Intel 82540EM, emulated.
+    E1000,
+    /// Realtek 8139, emulated.
+    Rtl8139,
+}
+
+impl NicModel {
+    /// Name in libvirt and KubeVirt, and QEMU's device.
+    pub(crate) const NAMES: [(Self, &'static str, &'static str); 4] = [
+        (Self::Virtio, "virtio", "virtio-net-pci"),
+        (Self::E1000e, "e1000e", "e1000e"),
+        (Self::E1000, "e1000", "e1000"),
+        (Self::Rtl8139, "rtl8139", "rtl8139"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("virtio", |row| row.1)
+    }
+
+    pub(crate) fn device(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("virtio-net-pci", |row| row.2)
+    }
+}
+
+impl MacvtapMode {
+    pub(crate) const NAMES: [(Self, &'static str); 4] = [
+        (Self::Bridge, "bridge"),
+        (Self::Vepa, "vepa"),
+        (Self::Private, "private"),
+        (Self::Passthrough, "passthrough"),
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("bridge", |row| row.1)
+    }
+}
+
+impl Nic {
+    /// The virtio interface of this backend, all else QEMU's own choice.
+    #[must_use]
+    pub fn new(backend: NicBackend) -> Self {
+        Self { backend, model: NicModel::Virtio, vhost: None, queues: None, mac: None }
+    }
+
+    fn fault(&self, shared: bool) -> Option<String> {
+        let (user, vhost_user) = (
+            matches!(self.backend, NicBackend::User),
+            matches!(self.backend, NicBackend::VhostUser { .. }),
+        );
+        if self.vhost.is_some() && (user || vhost_user || self.model != NicModel::Virtio) {
+            return Some("has vhost, which needs virtio and a tap device".to_owned());
+        }
+        if let Some(queues) = self.queues {
+            if queues == 0 || queues > MAX_QUEUES / 2 - 1 {
+                return Some(format!("has {queues} queues: 1 to {}", MAX_QUEUES / 2 - 1));
+            }
+            if user || self.model != NicModel::Virtio {
+                return Some("has queues, which need virtio and no user network".to_owned());
+            }
+        }
+        if vhost_user && !shared {
+            return Some(
+                "is vhost-user, whose switch must map the guest's memory: write memory.shared = \
+                 true"
+                    .to_owned(),
+            );
+        }
+        if vhost_user && self.model != NicModel::Virtio {
+            return Some("is vhost-user, which needs virtio".to_owned());
+        }
+        if let Some(mac) = &self.mac
+            && !is_mac(mac)
+        {
+            return Some(format!("has mac {mac:?}: write six pairs like \"52:54:00:12:34:56\""));
+        }
+        let name = match &self.backend {
+            NicBackend::User | NicBackend::Pod { .. } => return None,
+            NicBackend::Tap { ifname: name }
+            | NicBackend::Bridge { name }
+            | NicBackend::Macvtap { device: name, .. }
+            | NicBackend::Libvirt { network: name }
+            | NicBackend::Multus { network: name, .. } => name.clone(),
+            NicBackend::VhostUser { socket, .. } => socket.to_string_lossy().into_owned(),
+        };
+        let bad = name.is_empty() || name.chars().any(char::is_control);
+        bad.then(|| format!("holds {name:?}: empty, or a control character"))
+    }
+}
+
+fn is_mac(text: &str) -> bool {
+    let pairs: Vec<&str> = text.split(':').collect();
+    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
+}
+
+/// One way to write each: addresses in small letters.
+pub(crate) fn normalise(nics: &mut [Nic]) {
+    for mac in nics.iter_mut().filter_map(|nic| nic.mac.as_mut()) {
+        mac.make_ascii_lowercase();
+    }
+}
+
+pub(crate) fn check(nics: &[Nic], shared: bool) -> Result<(), InvalidVm> {
+    for (number, nic) in nics.iter().enumerate() {
+        if let Some(message) = nic.fault(shared) {
+            let message = format!("number {number} {message}");
+            return Err(InvalidVm::Contradiction { field: "nics", message });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! The memory nodes that the guest sees.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use topology::PcpuSet;
+
+use crate::memory::check_host_nodes;
+use crate::{InvalidVm, MemoryPolicy, NumberSet, PageSize};
+
+/// One memory node of the guest; its number is its place in the list. libvirt
+/// `<numa><cell>` with `<numatune><memnode>`, QEMU `-numa node` with a memory
+/// backend.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuestNode {
+    /// Its vCPUs: `"0-3"`. If no node of a patch has any, they are shared out
+    /// evenly, in order.
+    pub vcpus: NumberSet,
+    /// Its memory; 0 in every node of a patch is an even share.
+    pub memory_mib: u64,
+    /// Host nodes that hold it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_nodes: Option<PcpuSet>,
+    /// How strictly; with `host_nodes` alone it is `bind`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<MemoryPolicy>,
+    /// Relative cost to reach other guest nodes, by number; 10 is local
+    /// (ACPI SLIT). Not said is 20.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", with = "distances")]
+    pub distances: BTreeMap<u32, u32>,
+}
+
+/// TOML and JSON have texts for keys.
+mod distances {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(
+        map: &BTreeMap<u32, u32>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(map.iter().map(|(node, distance)| (node.to_string(), distance)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<u32, u32>, D::Error> {
+        let texts = BTreeMap::<String, u32>::deserialize(deserializer)?;
+        texts
+            .into_iter()
+            .map(|(node, distance)| {
+                let node = node.parse().map_err(|_| {
+                    D::Error::custom(format_args!("not a guest node's number: {node:?}"))
+                })?;
+                Ok((node, distance))
+            })
+            .collect()
+    }
+}
+
+/// Most guest nodes that QEMU takes (`MAX_NODES`).
+const MAX_GUEST_NODES: usize = 128;
+
+/// Shares vCPUs and memory out evenly where a patch leaves that open.
+pub(crate) fn complete(nodes: &mut [GuestNode], vcpus: u32, memory_mib: u64) {
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
+    if nodes.iter().all(|node| node.vcpus.is_empty()) {
+        for (number, node) in (0..).zip(nodes.iter_mut()) {
+            let share = |number: u64| number * u64::from(vcpus) / u64::from(count);
+            let range = share(number)..share(number + 1);
+            node.vcpus = range.filter_map(|vcpu| u32::try_from(vcpu).ok()).collect();
+        }
+    }
+    if nodes.iter().all(|node| node.memory_mib == 0) {
+        let (each, rest) = (memory_mib / u64::from(count), memory_mib % u64::from(count));
+        for (number, node) in (0..).zip(nodes.iter_mut()) {
+            node.memory_mib = each + u64::from(number < rest);
+        }
+    }
+}
+
+pub(crate) fn normalise(nodes: &mut [GuestNode]) {
+    for node in nodes {
+        if node.host_nodes.as_ref().is_some_and(PcpuSet::is_empty) {
+            (node.host_nodes, node.policy) = (None, None);
+        }
+        if node.host_nodes.is_some() && node.policy.is_none() {
+            node.policy = Some(MemoryPolicy::Bind);
+        }
+    }
+}
+
+/// The nodes hold each of the machine's vCPUs once and all its memory.
+pub(crate) fn check(
+    nodes: &[GuestNode],
+    max_vcpus: u32,
+    memory_mib: u64,
+    huge_pages: Option<PageSize>,
+) -> Result<(), InvalidVm> {
+    let refuse = |message: String| Err(InvalidVm::Contradiction { field: "numa", message });
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    if nodes.len() > MAX_GUEST_NODES {
+        return refuse(format!("has {} nodes: QEMU takes {MAX_GUEST_NODES}", nodes.len()));
+    }
+    let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut sum: u64 = 0;
+    for (number, node) in nodes.iter().enumerate() {
+        for vcpu in &node.vcpus {
+            if vcpu >= max_vcpus {
+                return refuse(format!(
+                    "node {number} has vCPU {vcpu}, but the machine has vCPUs 0-{}",
+                    max_vcpus.saturating_sub(1)
+                ));
+            }
+            if let Some(other) = seen.insert(vcpu, number) {
+                return refuse(format!("has vCPU {vcpu} in node {other} and in node {number}"));
+            }
+        }
+        sum = sum.saturating_add(node.memory_mib);
+        if node.memory_mib == 0 {
+            return refuse(format!("node {number} has no memory"));
+        }
+        if let Some(size) = huge_pages
+            && !node.memory_mib.saturating_mul(1024).is_multiple_of(size.kib())
+        {
+            return refuse(format!(
+                "node {number} has {} MiB, which is not made of whole huge pages of {size}",
+                node.memory_mib
+            ));
+        }
+        if node.policy.is_some() && node.host_nodes.is_none() {
+            return refuse(format!("node {number} has a policy without host_nodes"));
+        }
+        check_host_nodes("numa", node.host_nodes.as_ref())?;
+        for (&other, &distance) in &node.distances {
+            if other as usize >= nodes.len() {
+                return refuse(format!(
+                    "node {number} has a distance to node {other}, which isn't there"
+                ));
+            }
+            let local = other as usize == number;
+            if !(10..=255).contains(&distance) || (local != (distance == 10)) {
+                return refuse(format!(
+                    "node {number} has distance {distance} to node {other}: 10 is local, 11 to 255 another"
+                ));
+            }
+        }
+    }
+    if let Some(vcpu) = (0..max_vcpus).find(|vcpu| !seen.contains_key(vcpu)) {
+        return refuse(format!("leaves vCPU {vcpu} out: every vCPU is in one node"));
+    }
+    if sum != memory_mib {
+        return refuse(format!("has {sum} MiB in all, but memory_mib is {memory_mib}"));
+    }
+    Ok(())
+}

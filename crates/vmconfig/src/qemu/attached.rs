@@ -1,0 +1,429 @@
+//! Devices of a command line, with what is behind them.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
+};
+
+use super::parse::{Opt, Reader};
+use super::words::{Properties, switch};
+
+/// A `-drive`, a `-blockdev`, a `-netdev`... until a device asks for it.
+#[derive(Debug, Clone)]
+struct Behind {
+    option: Opt,
+    properties: Properties,
+}
+
+/// What stands behind devices, and the options that are read after all of it is
+/// known.
+#[derive(Debug, Default)]
+pub(super) struct Attached {
+    drives: BTreeMap<String, Behind>,
+    blockdevs: BTreeMap<String, Behind>,
+    netdevs: BTreeMap<String, Behind>,
+    chardevs: BTreeMap<String, Behind>,
+    controllers: BTreeMap<String, Behind>,
+    rest: Vec<Opt>,
+}
+
+/// Identifier of the drive that a VM of vmlab boots from.
+const ROOT: &str = "root";
+
+impl Attached {
+    /// Takes what a device may ask for later.
+    pub(super) fn collect(&mut self, option: &Opt, reader: &mut Reader) -> bool {
+        let Some(value) = &option.value else { return false };
+        let (head, id) = match option.name.as_str() {
+            "-drive" => ("file", "id"),
+            "-blockdev" => ("driver", "node-name"),
+            "-netdev" => ("type", "id"),
+            "-chardev" => ("backend", "id"),
+            "-device" => ("driver", "id"),
+            _ => return false,
+        };
+        let properties = Properties::read(value, head);
+        let Some(id) = properties.get(id).map(str::to_owned) else { return false };
+        let behind = Behind { option: option.clone(), properties };
+        let map = match option.name.as_str() {
+            "-drive" => &mut self.drives,
+            "-blockdev" => &mut self.blockdevs,
+            "-netdev" => &mut self.netdevs,
+            "-chardev" => &mut self.chardevs,
+            _ if is_controller(&behind) => &mut self.controllers,
+            _ => return false,
+        };
+        if let Some(old) = map.insert(id, behind) {
+            reader.unknown(&old.option);
+        }
+        true
+    }
+
+    /// Takes an option that can only be read when all is known.
+    pub(super) fn later(&mut self, option: Opt) {
+        self.rest.push(option);
+    }
+
+    /// Puts devices and what is behind them together; what is left over is
+    /// kept.
+    pub(super) fn attach(mut self, reader: &mut Reader) {
+        let mut used_controllers = Vec::new();
+        for option in std::mem::take(&mut self.rest) {
+            let value = option.value.as_deref().unwrap_or_default();
+            let understood = match option.name.as_str() {
+                "-device" => self.device(&option, value, reader, &mut used_controllers),
+                "-drive" => self.drive_alone(&option, value, reader),
+                _ => false,
+            };
+            if !understood {
+                reader.unknown(&option);
+            }
+        }
+        for id in used_controllers {
+            if let Some(mut controller) = self.controllers.remove(&id) {
+                for key in ["driver", "id", "iothread", "num_queues", "num-queues"] {
+                    controller.properties.take(key);
+                }
+                reader.leftover(controller.option.line, "-device", &controller.properties);
+            }
+        }
+        let left = [self.drives, self.blockdevs, self.netdevs, self.chardevs, self.controllers];
+        let mut left: Vec<Opt> =
+            left.into_iter().flat_map(BTreeMap::into_values).map(|one| one.option).collect();
+        left.sort_by_key(|option| option.line);
+        for option in left {
+            reader.unknown(&option);
+        }
+    }
+
+    fn device(
+        &mut self,
+        option: &Opt,
+        value: &str,
+        reader: &mut Reader,
+        used_controllers: &mut Vec<String>,
+    ) -> bool {
+        let mut device = Properties::read(value, "driver");
+        let driver = device.take("driver").unwrap_or_default();
+        match driver.as_str() {
+            "virtio-blk-pci"
+            | "virtio-blk"
+            | "virtio-blk-device"
+            | "virtio-blk-pci-non-transitional" => {
+                self.disk(option, device, DiskBus::VirtioBlk, None, reader)
+            }
+            "scsi-hd" => {
+                let bus = device.get("bus").unwrap_or_default();
+                let id = bus.strip_suffix(".0").unwrap_or(bus).to_owned();
+                let Some(controller) = self.controllers.get(&id).cloned() else { return false };
+                if !controller
+                    .properties
+                    .get("driver")
+                    .is_some_and(|d| d.starts_with("virtio-scsi"))
+                {
+                    return false;
+                }
+                device.take("bus");
+                let done =
+                    self.disk(option, device, DiskBus::VirtioScsi, Some(&controller), reader);
+                if done {
+                    used_controllers.push(id);
+                }
+                done
+            }
+            "ide-hd" => {
+                let bus = device.get("bus").unwrap_or_default();
+                let id = bus.rsplit_once('.').map_or(bus, |(id, _)| id).to_owned();
+                if self.controllers.contains_key(&id) {
+                    device.take("bus");
+                }
+                let done = self.disk(option, device, DiskBus::Sata, None, reader);
+                if done {
+                    used_controllers.push(id);
+                }
+                done
+            }
+            "vhost-scsi-pci" | "vhost-scsi" => {
+                let Some(target) = device.take("wwpn") else { return false };
+                let mut disk = Disk::new(DiskSource::VhostScsi(target));
+                disk.queues = queues(&mut device);
+                disk.boot_order = device.take_if("bootindex", |text| text.parse().ok());
+                device.take("id");
+                push_disk(reader, option.line, disk);
+                reader.leftover(option.line, "-device", &device);
+                true
+            }
+            "pvpanic-pci" => false,
+            name => match NicModel::NAMES.iter().find(|row| {
+                row.2 == name || (row.0 == NicModel::Virtio && name.starts_with("virtio-net"))
+            }) {
+                Some(row) => self.nic(option, device, row.0, reader),
+                None => false,
+            },
+        }
+    }
+
+    fn disk(
+        &mut self,
+        option: &Opt,
+        mut device: Properties,
+        bus: DiskBus,
+        controller: Option<&Behind>,
+        reader: &mut Reader,
+    ) -> bool {
+        let Some(drive) = device.get("drive").map(str::to_owned) else { return false };
+        let read = if let Some(behind) = self.drives.get(&drive) {
+            let read = from_drive(behind.properties.clone());
+            read.map(|read| (read, vec![(behind.option.clone(), drive.clone())]))
+        } else {
+            self.blockdev(&drive)
+        };
+        let Some(((mut disk, left), behind)) = read else { return false };
+        if drive == ROOT && self.root(&disk, &device, reader) {
+            self.drives.remove(ROOT);
+            return true;
+        }
+        device.take("drive");
+        disk.bus = bus;
+        let mut controlled = controller.map(|one| one.properties.clone());
+        let threads = controlled.as_mut().unwrap_or(&mut device);
+        if let Some(id) = threads.get("iothread").map(str::to_owned)
+            && let Some(place) = reader.iothreads.iter().position(|known| *known == id)
+        {
+            threads.take("iothread");
+            disk.iothread = u32::try_from(place + 1).ok();
+        }
+        disk.queues = queues(threads);
+        disk.serial = device.take("serial");
+        disk.boot_order = device.take_if("bootindex", |text| text.parse().ok());
+        if let Some(cached) = device.switch("write-cache") {
+            disk.cache = match (disk.cache, cached) {
+                (Some(CacheMode::None), false) => Some(CacheMode::Directsync),
+                (Some(CacheMode::Writeback), false) => Some(CacheMode::Writethrough),
+                (other, _) => other,
+            };
+        }
+        device.take("id");
+        push_disk(reader, option.line, disk);
+        reader.leftover(option.line, "-device", &device);
+        for (rest, (option, _)) in left.iter().zip(&behind) {
+            reader.leftover(option.line, &option.name, rest);
+        }
+        for (_, id) in behind {
+            self.drives.remove(&id);
+            self.blockdevs.remove(&id);
+        }
+        true
+    }
+
+    /// What a VM of vmlab boots from, if this is that.
+    fn root(&self, disk: &Disk, device: &Properties, reader: &mut Reader) -> bool {
+        let DiskSource::File(path) = &disk.source else { return false };
+        if reader.has_kernel() && device.get("serial") == Some("vmlab-root") {
+            reader.settings.boot = Boot::Direct {
+                kernel: std::path::PathBuf::new(),
+                initrd: std::path::PathBuf::new(),
+                root_image: path.clone(),
+                cmdline: Vec::new(),
+            };
+            return true;
+        }
+        let own = disk.transient
+            && disk.cache == Some(CacheMode::Unsafe)
+            && disk.io.is_none()
+            && !reader.has_kernel()
+            && device.get("bootindex") == Some("1");
+        if own {
+            reader.settings.boot = Boot::Disk { image: path.clone(), format: disk.format };
+        }
+        own
+    }
+
+    /// A disk made of a node for the format over a node for the file.
+    fn blockdev(&self, name: &str) -> Option<(ReadDisk, Vec<(Opt, String)>)> {
+        let top = self.blockdevs.get(name)?;
+        let mut properties = top.properties.clone();
+        let mut behind = vec![(top.option.clone(), name.to_owned())];
+        let mut left = Vec::new();
+        let format = match properties.get("driver") {
+            Some("raw") => Some(DiskFormat::Raw),
+            Some("qcow2") => Some(DiskFormat::Qcow2),
+            _ => None,
+        };
+        let readonly = properties.switch("read-only").unwrap_or(false);
+        properties.take("node-name");
+        let file = properties.get("file").map(str::to_owned);
+        let (mut file, prefix) = match (format, file) {
+            (Some(_), Some(below)) => {
+                properties.take("driver");
+                properties.take("file");
+                let node = self.blockdevs.get(&below)?;
+                behind.push((node.option.clone(), below));
+                left.push(properties.clone());
+                let mut file = node.properties.clone();
+                file.take("node-name");
+                (file, "")
+            }
+            (Some(_), None) => {
+                properties.take("driver");
+                (properties.clone(), "file.")
+            }
+            (None, _) => (properties.clone(), ""),
+        };
+        let driver = file.take(&format!("{prefix}driver"))?;
+        let path = file.take(&format!("{prefix}filename"))?;
+        let source = match driver.as_str() {
+            "file" => DiskSource::File(path.into()),
+            "host_device" => DiskSource::Block(path.into()),
+            _ => return None,
+        };
+        let mut disk = Disk::new(source);
+        disk.format = format.unwrap_or_default();
+        disk.readonly = file.switch("read-only").unwrap_or(false) || readonly;
+        disk.io = file.take_if(&format!("{prefix}aio"), DiskIo::from_name);
+        let mut caching = |key: &str| {
+            let below = file.switch(&format!("{prefix}cache.{key}"));
+            below.or_else(|| left.first_mut()?.switch(&format!("cache.{key}")))
+        };
+        let (direct, no_flush) = (caching("direct"), caching("no-flush"));
+        disk.cache = match (direct, no_flush) {
+            (_, Some(true)) => Some(CacheMode::Unsafe),
+            (Some(true), _) => Some(CacheMode::None),
+            (Some(false), _) => Some(CacheMode::Writeback),
+            (None, _) => None,
+        };
+        left.push(file);
+        Some(((disk, left), behind))
+    }
+
+    /// `-drive if=virtio`: a device and what is behind it in one.
+    fn drive_alone(&self, option: &Opt, value: &str, reader: &mut Reader) -> bool {
+        let mut properties = Properties::read(value, "file");
+        let bus = match properties.get("if") {
+            Some("virtio") => DiskBus::VirtioBlk,
+            _ => return false,
+        };
+        properties.take("if");
+        let Some((mut disk, left)) = from_drive(properties) else { return false };
+        disk.bus = bus;
+        push_disk(reader, option.line, disk);
+        for rest in left {
+            reader.leftover(option.line, "-drive", &rest);
+        }
+        true
+    }
+
+    fn nic(
+        &mut self,
+        option: &Opt,
+        mut device: Properties,
+        model: NicModel,
+        reader: &mut Reader,
+    ) -> bool {
+        let Some(id) = device.get("netdev").map(str::to_owned) else { return false };
+        let Some(behind) = self.netdevs.get(&id).cloned() else { return false };
+        let mut net = behind.properties.clone();
+        let backend = match net.get("type").unwrap_or_default() {
+            "user" => NicBackend::User,
+            "bridge" => NicBackend::Bridge { name: net.take("br").unwrap_or("br0".to_owned()) },
+            "tap" if net.get("br").is_some() || net.get("helper").is_some() => {
+                net.take_if("helper", |text| text.ends_with("qemu-bridge-helper").then_some(()));
+                NicBackend::Bridge { name: net.take("br").unwrap_or("br0".to_owned()) }
+            }
+            "tap" if net.get("ifname").is_some() => {
+                for key in ["script", "downscript"] {
+                    net.take_if(key, |text| (text == "no").then_some(()));
+                }
+                NicBackend::Tap { ifname: net.take("ifname").unwrap_or_default() }
+            }
+            "vhost-user" => {
+                let chardev = net.take("chardev").unwrap_or_default();
+                let Some(mut socket) = self.chardevs.get(&chardev).cloned() else { return false };
+                let Some(path) = socket.properties.take("path") else { return false };
+                let server = socket.properties.switch("server").unwrap_or(false);
+                if server {
+                    socket.properties.switch("wait");
+                }
+                socket.properties.take("backend");
+                socket.properties.take("id");
+                reader.leftover(socket.option.line, "-chardev", &socket.properties);
+                self.chardevs.remove(&chardev);
+                NicBackend::VhostUser { socket: path.into(), server }
+            }
+            _ => return false,
+        };
+        self.netdevs.remove(&id);
+        let mut nic = Nic::new(backend);
+        nic.model = model;
+        nic.vhost = net.switch("vhost");
+        nic.queues = net.take_if("queues", |text| text.parse().ok());
+        nic.mac = device.take("mac");
+        for key in ["id", "type"] {
+            net.take(key);
+        }
+        for key in ["id", "netdev"] {
+            device.take(key);
+        }
+        if let Some(queues) = nic.queues {
+            device.take_if("mq", |text| switch(text).filter(|on| *on));
+            let usual = u64::from(queues) * 2 + 2;
+            device.take_if("vectors", |text| (text.parse() == Ok(usual)).then_some(()));
+        }
+        let number = reader.settings.nics.len();
+        reader.at(&format!("nics.{number}"), option.line);
+        reader.settings.nics.push(nic);
+        reader.leftover(behind.option.line, "-netdev", &net);
+        reader.leftover(option.line, "-device", &device);
+        true
+    }
+}
+
+fn is_controller(behind: &Behind) -> bool {
+    let driver = behind.properties.get("driver").unwrap_or_default();
+    driver.starts_with("virtio-scsi") || driver == "ich9-ahci" || driver == "ahci"
+}
+
+fn queues(properties: &mut Properties) -> Option<u32> {
+    let dash = properties.take_if("num-queues", |text| text.parse().ok());
+    dash.or_else(|| properties.take_if("num_queues", |text| text.parse().ok()))
+}
+
+fn push_disk(reader: &mut Reader, line: u32, disk: Disk) {
+    let number = reader.settings.disks.len();
+    reader.at(&format!("disks.{number}"), line);
+    reader.settings.disks.push(disk);
+}
+
+/// A disk, and what was not understood about it.
+type ReadDisk = (Disk, Vec<Properties>);
+
+fn from_drive(mut drive: Properties) -> Option<ReadDisk> {
+    let path = drive.take("file").or_else(|| drive.take("file.filename"))?;
+    if drive.get("media").is_some_and(|media| media != "disk") {
+        return None;
+    }
+    drive.take("media");
+    // Protocols of the network, and files by number.
+    if path.contains("://") || path.starts_with("rbd:") || path.starts_with("json:") {
+        return None;
+    }
+    let device = drive.take_if("file.driver", |text| (text == "host_device").then_some(()));
+    let block = device.is_some() || path.starts_with("/dev/");
+    let source = if block { DiskSource::Block(path.into()) } else { DiskSource::File(path.into()) };
+    let mut disk = Disk::new(source);
+    disk.format = drive
+        .take_if("format", |text| match text {
+            "raw" => Some(DiskFormat::Raw),
+            "qcow2" => Some(DiskFormat::Qcow2),
+            _ => None,
+        })
+        .unwrap_or_default();
+    disk.cache = drive.take_if("cache", CacheMode::from_name);
+    disk.io = drive.take_if("aio", DiskIo::from_name);
+    disk.readonly = drive.switch("readonly").or_else(|| drive.switch("read-only")).unwrap_or(false);
+    disk.transient = drive.switch("snapshot").unwrap_or(false);
+    drive.take("id");
+    drive.take_if("if", |text| (text == "none").then_some(()));
+    Some((disk, vec![drive]))
+}

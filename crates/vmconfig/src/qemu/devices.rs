@@ -1,0 +1,310 @@
+//! Arguments for memory, nodes, threads, disks and network interfaces.
+
+use crate::{
+    ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource, Nic,
+    NicBackend, NumberSet, TickPolicy, VmSpec, cpu, split_cpu_model,
+};
+
+use super::{Capabilities, Emitted, escape, escape_path};
+
+/// Name of the backend that holds all memory of a VM without guest nodes.
+const WHOLE: &str = "mem";
+/// Where QEMU finds the program that makes tap devices in a bridge.
+const BRIDGE_HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
+
+/// `-machine` with the properties that have a field of their own.
+pub(super) fn machine(spec: &VmSpec) -> String {
+    let mut text = spec.machine.clone();
+    let switch = |on: bool| if on { "on" } else { "off" };
+    if let Some(on) = spec.clock.hpet {
+        text.push_str(&format!(",hpet={}", switch(on)));
+    }
+    if spec.memory.nosharepages == Some(true) {
+        text.push_str(",mem-merge=off");
+    }
+    match spec.hints.irqchip {
+        Some(Irqchip::Kernel) => text.push_str(",kernel-irqchip=on"),
+        Some(Irqchip::Split) => text.push_str(",kernel-irqchip=split"),
+        None => {}
+    }
+    if spec.numa.is_empty() && spec.memory.needs_backend() {
+        text.push_str(&format!(",memory-backend={WHOLE}"));
+    }
+    text
+}
+
+/// `-cpu` with the properties that have a field of their own.
+pub(super) fn cpu(spec: &VmSpec) -> String {
+    let (model, _) = split_cpu_model(&spec.cpu_model);
+    let rest = &spec.cpu_model[model.len()..];
+    let model = if model == HOST_MODEL { crate::defaults::cpu_model(spec.accel) } else { model };
+    let mut parts = vec![format!("{model}{rest}")];
+    parts.extend(cpu::lowered(&spec.hints, &spec.clock, spec.cpu_cache));
+    parts.join(",")
+}
+
+/// libvirt's word for a named likeness of the host.
+pub(super) const HOST_MODEL: &str = "host-model";
+
+pub(super) fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
+    let mut text = spec.vcpus().to_string();
+    if spec.present_vcpus.is_some() {
+        text.push_str(&format!(",maxcpus={}", spec.max_vcpus()));
+    }
+    for (level, count) in spec.topology.levels() {
+        if count > 1 || capabilities.takes_level(spec.arch, spec.machine_type(), level) {
+            text.push_str(&format!(",{level}={count}"));
+        }
+    }
+    text
+}
+
+/// All that follows the size of memory, and is nothing for a plain VM.
+pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
+    memory(spec, emitted);
+    clock(spec, emitted);
+    for number in 1..=spec.iothreads {
+        emitted.option("-object", format!("iothread,id=iothread{number}"));
+    }
+}
+
+fn memory(spec: &VmSpec, emitted: &mut Emitted) {
+    let Memory { locked, host_nodes, policy, .. } = &spec.memory;
+    if spec.numa.is_empty() && spec.memory.needs_backend() {
+        let place = place(host_nodes.as_ref(), *policy);
+        emitted.option("-object", backend(&spec.memory, WHOLE, spec.memory_mib, &place));
+    }
+    for (number, node) in spec.numa.iter().enumerate() {
+        let id = format!("{WHOLE}{number}");
+        let place = place(node.host_nodes.as_ref(), node.policy);
+        emitted.option("-object", backend(&spec.memory, &id, node.memory_mib, &place));
+        let vcpus = repeated("cpus", &node.vcpus);
+        emitted.option("-numa", format!("node,nodeid={number}{vcpus},memdev={id}"));
+    }
+    for (number, node) in spec.numa.iter().enumerate() {
+        for (other, distance) in &node.distances {
+            emitted.option("-numa", format!("dist,src={number},dst={other},val={distance}"));
+        }
+    }
+    if *locked == Some(true) {
+        emitted.option("-overcommit", "mem-lock=on");
+    }
+    if spec.hints.cpu_pm == Some(true) {
+        emitted.option("-overcommit", "cpu-pm=on");
+    }
+}
+
+fn backend(memory: &Memory, id: &str, size_mib: u64, place: &str) -> String {
+    let kind = match memory.source {
+        None => "ram",
+        Some(MemorySource::Memfd) => "memfd",
+        Some(MemorySource::File) => "file",
+    };
+    let mut text = format!("memory-backend-{kind},id={id},size={size_mib}M");
+    match (memory.source, memory.huge_pages) {
+        (Some(MemorySource::File), Some(size)) => {
+            // Where distributions mount hugetlbfs, one folder a page size.
+            text.push_str(&format!(",mem-path=/dev/hugepages-{size}"));
+        }
+        (Some(MemorySource::File), None) => text.push_str(",mem-path=/var/tmp"),
+        (_, Some(size)) => text.push_str(&format!(",hugetlb=on,hugetlbsize={size}")),
+        (_, None) => {}
+    }
+    let shared = memory.shared == Some(true);
+    text.push_str(if shared { ",share=on" } else { ",share=off" });
+    if memory.prealloc == Some(true) {
+        text.push_str(",prealloc=on");
+        if let Some(threads) = memory.prealloc_threads {
+            text.push_str(&format!(",prealloc-threads={threads}"));
+        }
+    }
+    text + place
+}
+
+fn place(nodes: Option<&NumberSet>, policy: Option<MemoryPolicy>) -> String {
+    let nodes = nodes.map(|nodes| repeated("host-nodes", nodes)).unwrap_or_default();
+    match policy {
+        Some(policy) => format!("{nodes},policy={}", policy.qemu()),
+        None => nodes,
+    }
+}
+
+/// `,key=0-3,key=8`: QEMU takes one range a key.
+fn repeated(key: &str, numbers: &NumberSet) -> String {
+    let text = numbers.to_string();
+    text.split(',').filter(|range| !range.is_empty()).map(|one| format!(",{key}={one}")).collect()
+}
+
+fn clock(spec: &VmSpec, emitted: &mut Emitted) {
+    let base = (spec.clock.base == Some(ClockBase::Localtime)).then_some("base=localtime");
+    let fix = match spec.clock.rtc {
+        Some(TickPolicy::Catchup) => Some("driftfix=slew"),
+        Some(_) => Some("driftfix=none"),
+        None => None,
+    };
+    let rtc: Vec<&str> = base.into_iter().chain(fix).collect();
+    if !rtc.is_empty() {
+        emitted.option("-rtc", rtc.join(","));
+    }
+    if let Some(policy) = spec.clock.pit {
+        emitted.option("-global", format!("kvm-pit.lost_tick_policy={}", policy.name()));
+    }
+}
+
+/// Disks and network interfaces.
+pub(super) fn attach(spec: &VmSpec, emitted: &mut Emitted) {
+    for (number, disk) in spec.disks.iter().enumerate() {
+        attach_disk(number, disk, emitted);
+    }
+    for (number, nic) in spec.nics.iter().enumerate() {
+        attach_nic(number, nic, emitted);
+    }
+}
+
+fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
+    let id = format!("disk{number}");
+    let boot = disk.boot_order.map(|turn| format!(",bootindex={turn}")).unwrap_or_default();
+    let queues = |key: &str| disk.queues.map(|n| format!(",{key}={n}")).unwrap_or_default();
+    let path = match &disk.source {
+        DiskSource::File(path) | DiskSource::Block(path) => escape_path(path),
+        DiskSource::VhostScsi(target) => {
+            let (target, queues) = (escape(target), queues("num_queues"));
+            emitted.option("-device", format!("vhost-scsi-pci,wwpn={target}{queues}{boot}"));
+            return;
+        }
+        // Said to be lost; an empty disk would be worse than none.
+        DiskSource::Claim(_) | DiskSource::Container(_) => return,
+    };
+    let mut drive = format!("file={path},if=none,id={id},format={}", disk.format.name());
+    if matches!(disk.source, DiskSource::Block(_)) {
+        drive = format!("file.driver=host_device,file.filename={path},if=none,id={id}")
+            + &format!(",format={}", disk.format.name());
+    }
+    for (key, value) in [
+        ("cache", disk.cache.map(|cache| cache.name())),
+        ("aio", disk.io.map(|io| io.name())),
+        ("readonly", disk.readonly.then_some("on")),
+        ("snapshot", disk.transient.then_some("on")),
+    ] {
+        drive.extend(value.map(|value| format!(",{key}={value}")));
+    }
+    emitted.option("-drive", drive);
+    let iothread = disk.iothread.map(|n| format!(",iothread=iothread{n}")).unwrap_or_default();
+    let serial =
+        disk.serial.as_ref().map(|text| format!(",serial={}", escape(text))).unwrap_or_default();
+    match disk.bus {
+        DiskBus::VirtioBlk => {
+            let queues = queues("num-queues");
+            let device = format!("virtio-blk-pci,drive={id}{iothread}{queues}{serial}{boot}");
+            emitted.option("-device", device);
+        }
+        DiskBus::VirtioScsi => {
+            let queues = queues("num_queues");
+            emitted.option("-device", format!("virtio-scsi-pci,id=scsi{number}{iothread}{queues}"));
+            let device = format!("scsi-hd,bus=scsi{number}.0,drive={id}{serial}{boot}");
+            emitted.option("-device", device);
+        }
+        DiskBus::Sata => {
+            emitted.option("-device", format!("ich9-ahci,id=ahci{number}"));
+            let device = format!("ide-hd,bus=ahci{number}.0,drive={id}{serial}{boot}");
+            emitted.option("-device", device);
+        }
+    }
+}
+
+fn attach_nic(number: usize, nic: &Nic, emitted: &mut Emitted) {
+    let id = format!("net{number}");
+    let vhost = match nic.vhost {
+        Some(true) => ",vhost=on",
+        Some(false) => ",vhost=off",
+        None => "",
+    };
+    let queues = nic.queues.map(|n| format!(",queues={n}")).unwrap_or_default();
+    let netdev = match &nic.backend {
+        NicBackend::Tap { ifname } => {
+            let ifname = escape(ifname);
+            format!("tap,id={id},ifname={ifname},script=no,downscript=no{vhost}{queues}")
+        }
+        NicBackend::Bridge { name } => {
+            format!("tap,id={id},br={},helper={BRIDGE_HELPER}{vhost}", escape(name))
+        }
+        NicBackend::VhostUser { socket, server } => {
+            let (path, server) = (escape_path(socket), if *server { "on,wait=off" } else { "off" });
+            let chardev = format!("socket,id=chr-{id},path={path},server={server}");
+            emitted.option("-chardev", chardev);
+            format!("vhost-user,id={id},chardev=chr-{id}{queues}")
+        }
+        // What only a manager of VMs can set up is said to be lost.
+        _ => format!("user,id={id}"),
+    };
+    emitted.option("-netdev", netdev);
+    let mut device = format!("{},netdev={id}", nic.model.device());
+    if let Some(mac) = &nic.mac {
+        device.push_str(&format!(",mac={mac}"));
+    }
+    if let Some(queues) = nic.queues.filter(|_| takes_queues(&nic.backend)) {
+        // One interrupt a queue and direction, one for changes of configuration
+        // and one for control.
+        device.push_str(&format!(",mq=on,vectors={}", 2 * queues + 2));
+    }
+    emitted.option("-device", device);
+}
+
+fn takes_queues(backend: &NicBackend) -> bool {
+    matches!(backend, NicBackend::Tap { .. } | NicBackend::VhostUser { .. })
+}
+
+/// What the command line can't say.
+pub(super) fn losses(spec: &VmSpec) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    let why = "QEMU's command line can't pin threads; vmlab sets their affinity when they run";
+    for (vcpu, pcpus) in spec.pins.vcpus.iter() {
+        let what = format!("vCPU {vcpu} on pCPU {pcpus}");
+        losses.push(Loss::new(&format!("pins.vcpus.{vcpu}"), what, why));
+    }
+    if let Some(pcpus) = &spec.pins.emulator {
+        losses.push(Loss::new("pins.emulator", format!("emulator thread on pCPU {pcpus}"), why));
+    }
+    for (number, pcpus) in spec.pins.iothreads.iter() {
+        let what = format!("iothread {number} on pCPU {pcpus}");
+        losses.push(Loss::new(&format!("pins.iothreads.{number}"), what, why));
+    }
+    if !spec.scheduler.is_empty() {
+        let why = "QEMU's command line can't set scheduling policies; use chrt";
+        losses.push(Loss::new("scheduler", "scheduler of QEMU's threads", why));
+    }
+    let (model, _) = split_cpu_model(&spec.cpu_model);
+    if model == HOST_MODEL {
+        let instead = crate::defaults::cpu_model(spec.accel);
+        let why = format!("libvirt computes it; QEMU gets {instead:?}");
+        losses.push(Loss::new("cpu_model", "cpu_model \"host-model\"", why));
+    }
+    for (number, disk) in spec.disks.iter().enumerate() {
+        if let DiskSource::Claim(name) | DiskSource::Container(name) = &disk.source {
+            let what = format!("disk {number} from {name:?}");
+            let why = "only Kubernetes knows where it is; give the image's path";
+            losses.push(Loss::new("disks", what, why));
+        }
+    }
+    for (number, nic) in spec.nics.iter().enumerate() {
+        let what = match &nic.backend {
+            NicBackend::User | NicBackend::Tap { .. } | NicBackend::VhostUser { .. } => continue,
+            NicBackend::Bridge { .. } if nic.queues.is_none() => continue,
+            NicBackend::Bridge { .. } => {
+                let why = "a bridge's helper makes a tap device of one queue; make it yourself \
+                           and write backend = { tap = ... }";
+                let path = format!("nics.{number}.queues");
+                losses.push(Loss::new(&path, format!("queues of nic {number}"), why));
+                continue;
+            }
+            NicBackend::Macvtap { device, .. } => format!("macvtap on {device}"),
+            NicBackend::Libvirt { network } => format!("libvirt's network {network}"),
+            NicBackend::Pod { .. } => "the pod's network".to_owned(),
+            NicBackend::Multus { network, .. } => format!("Multus' network {network}"),
+        };
+        let why = "whoever starts QEMU has to open it; the command line has a user network";
+        losses.push(Loss::new(&format!("nics.{number}"), format!("nic {number}: {what}"), why));
+    }
+    losses.extend(crate::formats::wish_losses(spec));
+    losses
+}
