@@ -272,13 +272,18 @@ fn stress_problem(
 
 /// The host load that `stress` asks for.
 pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant]) -> StressLoad {
+    let online = host.online();
+    let usable = host.allowed.as_ref().map_or(online.clone(), |all| online.intersection(all));
     let pcpus = match stress.placement {
-        Placement::Anywhere => host.online(),
-        Placement::OffVm => off_vm_pcpus(host, variants.iter().map(|variant| &variant.spec)),
+        Placement::Anywhere => usable,
+        Placement::OffVm => {
+            let off = off_vm_pcpus(host, variants.iter().map(|variant| &variant.spec));
+            usable.intersection(&off)
+        }
     };
     StressLoad {
         percent_of_host: stress.percent,
-        host_pcpus: u32::try_from(host.online().len()).unwrap_or(u32::MAX),
+        host_pcpus: u32::try_from(online.len()).unwrap_or(u32::MAX),
         pcpus,
         time_limit: LOAD_LIMIT,
     }

@@ -49,6 +49,14 @@ pub enum DiscoverError {
         #[source]
         source: BuildError,
     },
+    /// A host load can't be made.
+    #[error(
+        "Load {load:?} needs stress-ng on this host: run `apt-get install stress-ng` (Fedora, SUSE: the same package)"
+    )]
+    NoStressNg {
+        /// The load.
+        load: String,
+    },
     /// An image of the user's own can't be used.
     #[error(transparent)]
     OwnImage(#[from] OwnImageError),
@@ -78,6 +86,11 @@ pub fn discover(
     let mut host = host::snapshot::live(Path::new("/"));
     let arch = arch_of(&host).map_err(DiscoverError::Arch)?;
     let found = qemu::find_qemu(arch)?;
+    if let Some(load) = study.loads.iter().find(|load| load.stress.is_some())
+        && !is_in_path("stress-ng")
+    {
+        return Err(DiscoverError::NoStressNg { load: load.name.clone() });
+    }
     let mut images = BTreeMap::new();
     for image in freeze::images(study) {
         let there = find_image(&image, folder, arch, need, cancel, say)?;
@@ -142,6 +155,11 @@ fn qemu_info(found: &Qemu, kvm_usable: Option<bool>, kvm_why: Option<String>) ->
         kvm_why,
         ..QemuInfo::default()
     }
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// True if any VM of the study may run under KVM.

@@ -176,6 +176,11 @@ fn a_missing_and_an_old_qemu_are_said() {
         without.env("PATH", machine.path("folder"));
         said(&mut without).is_error(&["qemu-system-", "is not installed", "apt-get install"]);
     }
+    // No program for a host load.
+    let machine = Machine::with_qemu("8.2.0");
+    let load = "[[load]]\nname = \"busy\"\nstress.percent = 50\n\n[[workload]]";
+    machine.study(&[("[[workload]]", load)]);
+    machine.say(["check", "small.toml"]).is_error(&["\"busy\"", "apt-get install stress-ng"]);
     // The host is described all the same.
     machine.say(["host"]).has_code(0);
 }
