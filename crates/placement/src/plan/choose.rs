@@ -37,27 +37,25 @@ pub(crate) struct Choice {
     pub(crate) score: Score,
 }
 
-/// The numbers of threads a guest core may have, best first.
-pub(crate) fn thread_counts(layout: &Layout, wish: &Wish) -> Vec<u32> {
-    let most = layout.most_threads();
-    match wish.threads_per_core {
-        ThreadsPerCore::Exactly(threads) => {
-            let fits = threads <= most && wish.vcpus.is_multiple_of(threads);
-            if fits { vec![threads] } else { Vec::new() }
-        }
-        // Processors have 1, 2, 4 or 8 threads a core; so shall guests.
-        ThreadsPerCore::Auto => [8, 4, 2, 1]
-            .into_iter()
-            .filter(|threads| *threads <= most && wish.vcpus.is_multiple_of(*threads))
-            .collect(),
-    }
+/// The numbers of threads a guest core may have where cores have `most`, best
+/// first. Processors have 1, 2, 4 or 8 threads a core; so shall guests, unless
+/// somebody asks for another number.
+pub(crate) fn thread_counts(most: u32, wish: &Wish) -> impl Iterator<Item = u32> {
+    let tried = match wish.threads_per_core {
+        ThreadsPerCore::Exactly(threads) => [threads, 0, 0, 0],
+        ThreadsPerCore::Auto => [8, 4, 2, 1],
+    };
+    let vcpus = wish.vcpus;
+    tried
+        .into_iter()
+        .filter(move |threads| *threads > 0 && *threads <= most && vcpus.is_multiple_of(*threads))
 }
 
 /// The best place for a VM that has its cores to itself; `None` if there is
 /// none.
 pub(crate) fn choose(layout: &Layout, free: &Free, wish: &Wish) -> Option<Choice> {
     for (rank, tier) in layout.tiers.iter().enumerate() {
-        for threads in thread_counts(layout, wish) {
+        for threads in thread_counts(layout.most_threads, wish) {
             let Some(eligible) = tier.by_threads.get(threads as usize - 1) else {
                 continue;
             };

@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::one_host::take;
 use super::place::{Placement, settle};
 use super::refuse::{Refusal, nonsense, refuse};
-use super::wish::{Rules, Unit, Wish};
+use super::wish::{Rules, Wish};
 
 /// A host of a fleet.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +66,8 @@ pub struct Totals {
     pub hosts_used: usize,
     /// Their cores that have none.
     pub free_cores: u32,
-    /// Of those, the part that is not in the freest node of its host: 0 if all
-    /// that is free on a host is in one node.
+    /// The part of all their cores that is free, but not in the freest node of
+    /// its host: 0 if all that is free on a host is in one node.
     pub fragmentation: f64,
     /// VMs that reach over several nodes.
     pub over_nodes: usize,
@@ -163,14 +163,27 @@ fn by_size(order: &mut [usize], wishes: &[Wish], layouts: &[Layout]) {
     });
 }
 
+/// One node of one host.
+struct NodeCounts {
+    /// Free cores.
+    free: u32,
+    /// The part of the node that one core is.
+    per_core: f64,
+    /// The part of its memory that one byte is.
+    per_byte: f64,
+}
+
 struct State {
     free: Free,
-    /// Free cores in each node and each cache, and of all.
-    nodes: Vec<u32>,
+    nodes: Vec<NodeCounts>,
+    /// Free cores around each cache.
     caches: Vec<u32>,
+    /// Free cores of all.
     cores: u32,
     /// vCPUs that may still float here.
     room: u32,
+    /// Cores that VMs may have.
+    all_cores: u32,
     is_used: bool,
 }
 
@@ -192,10 +205,23 @@ impl<'a> Fleet<'a> {
                 let pool: usize = (0..layout.nodes.len()).map(|node| layout.pool(node).len()).sum();
                 let mut state = State {
                     free: Free::new(layout),
-                    nodes: Vec::new(),
+                    nodes: layout
+                        .nodes
+                        .iter()
+                        .map(|node| {
+                            let cores = layout.usable.common(&layout.usable, &node.cores);
+                            let bytes = layout.memories[node.memory].plain;
+                            NodeCounts {
+                                free: cores,
+                                per_core: 1.0 / f64::from(cores.max(1)),
+                                per_byte: 1.0 / bytes.max(1) as f64,
+                            }
+                        })
+                        .collect(),
                     caches: Vec::new(),
                     cores: 0,
                     room: ratio.map_or(0, |ratio| (pool as f64 * ratio) as u32),
+                    all_cores: layout.usable.len() as u32,
                     is_used: false,
                 };
                 state.count(layout);
@@ -207,83 +233,79 @@ impl<'a> Fleet<'a> {
 
     /// Places VMs in this order; returns those that have no place.
     fn pack(&mut self, wishes: &[Wish], order: &[usize], packing: Packing) -> Vec<usize> {
-        let mut left = Vec::new();
-        let mut threads: Vec<Option<u32>> = Vec::new();
-        for at in order {
-            let wish = &wishes[*at];
-            threads.clear();
-            threads.extend(
-                self.layouts.iter().map(|layout| thread_counts(layout, wish).first().copied()),
-            );
-            if !self.place(*at, wish, &threads, packing) {
-                left.push(*at);
-            }
-        }
-        left
+        let no_place = |at: &&usize| !self.place(**at, &wishes[**at], packing);
+        order.iter().filter(no_place).copied().collect()
     }
 
-    fn place(&mut self, at: usize, wish: &Wish, threads: &[Option<u32>], packing: Packing) -> bool {
-        let mut dislikes: Vec<(Dislike, usize)> = Vec::new();
-        for (host, threads) in threads.iter().enumerate() {
-            let dislike = match (self.ratio, threads) {
-                (Some(_), _) => self.dislike_sharing(host, wish),
-                (None, Some(threads)) => self.dislike(host, wish, *threads),
-                (None, None) => None,
+    fn place(&mut self, at: usize, wish: &Wish, packing: Packing) -> bool {
+        let hosts = 0..self.layouts.len();
+        let mut dislikes = hosts.filter_map(|host| {
+            let dislike = match self.ratio {
+                Some(_) => self.dislike_sharing(host, wish),
+                None => self.dislike(host, wish),
             };
-            if let Some(dislike) = dislike {
-                let dislike =
-                    if packing == Packing::FirstFit { Dislike::default() } else { dislike };
-                dislikes.push((dislike, host));
-            }
-        }
+            Some((dislike?, host))
+        });
         // Counts overlook how cores and memory meet, so the best may fail.
-        while let Some(best) = (0..dislikes.len()).min_by_key(|at| dislikes[*at]) {
-            let (_, host) = dislikes.swap_remove(best);
-            let (layout, state) = (&self.layouts[host], &mut self.states[host]);
-            let choice = match self.ratio {
-                Some(ratio) => choose_floating(layout, &state.free, wish, ratio),
-                None => choose(layout, &state.free, wish),
-            };
-            if let Some(choice) = choice {
-                take(layout, &mut state.free, wish, &choice);
-                state.room = state.room.saturating_sub(wish.vcpus);
-                state.is_used = true;
-                state.count(layout);
-                self.placed.push((at, host, choice));
-                return true;
+        let found = match packing {
+            Packing::FirstFit => {
+                dislikes.find_map(|(_, host)| Some((host, self.choose(host, wish)?)))
             }
+            Packing::BestFit => {
+                let mut left: Vec<(Dislike, usize)> = dislikes.collect();
+                std::iter::from_fn(|| {
+                    let best = (0..left.len()).min_by_key(|at| left[*at])?;
+                    Some(left.swap_remove(best))
+                })
+                .find_map(|(_, host)| Some((host, self.choose(host, wish)?)))
+            }
+        };
+        let Some((host, choice)) = found else {
+            return false;
+        };
+        let (layout, state) = (&self.layouts[host], &mut self.states[host]);
+        take(layout, &mut state.free, wish, &choice);
+        state.room = state.room.saturating_sub(wish.vcpus);
+        state.is_used = true;
+        state.count(layout);
+        self.placed.push((at, host, choice));
+        true
+    }
+
+    fn choose(&self, host: usize, wish: &Wish) -> Option<Choice> {
+        let (layout, free) = (&self.layouts[host], &self.states[host].free);
+        match self.ratio {
+            Some(ratio) => choose_floating(layout, free, wish, ratio),
+            None => choose(layout, free, wish),
         }
-        false
     }
 
     /// By counts alone; `None` if it can't fit.
-    fn dislike(&self, host: usize, wish: &Wish, threads: u32) -> Option<Dislike> {
+    fn dislike(&self, host: usize, wish: &Wish) -> Option<Dislike> {
         let (layout, state) = (&self.layouts[host], &self.states[host]);
+        // The numbers of vCPUs first: they rule out most hosts.
+        if state.cores * layout.most_threads < wish.vcpus {
+            return None;
+        }
+        let threads = thread_counts(layout.most_threads, wish).next()?;
         let need = wish.vcpus / threads + wish.io_cores;
         if state.cores < need {
             return None;
         }
-        let (unit, wanted) = (wish.unit(), wish.units());
-        let mut all_units = 0;
+        let unit = wish.unit();
+        let wanted = wish.units() * unit.bytes;
+        let mut all = 0;
         let mut best: Option<(u32, u64, u32)> = None;
-        for (node, free) in state.nodes.iter().enumerate() {
-            let units = state.free.memory(layout, node).units(unit);
-            all_units += units;
-            if *free < need || units < wanted {
+        for (node, counts) in state.nodes.iter().enumerate() {
+            let bytes = state.free.memory(layout, node).bytes(unit);
+            all += bytes;
+            if counts.free < need || bytes < wanted {
                 continue;
             }
-            let of_node = &layout.nodes[node];
-            let gap = of_node
-                .caches
-                .iter()
-                .filter_map(|cache| state.caches[*cache].checked_sub(need))
-                .min();
-            let crosses = u32::from(gap.is_none());
-            let key = (
-                crosses,
-                leftover(layout, node, free - need, units - wanted, unit),
-                gap.unwrap_or(0),
-            );
+            let caches = layout.nodes[node].caches.iter();
+            let gap = caches.filter_map(|cache| state.caches[*cache].checked_sub(need)).min();
+            let left = counts.leftover(counts.free - need, bytes - wanted);
+            let key = (u32::from(gap.is_none()), left, gap.unwrap_or(0));
             if best.is_none_or(|best| key < best) {
                 best = Some(key);
             }
@@ -291,7 +313,8 @@ impl<'a> Fleet<'a> {
         let empty = !state.is_used;
         match best {
             Some((crosses, leftover, gap)) => Some((crosses, empty, leftover, gap)),
-            None if all_units < wanted => None,
+            // One core is in one node.
+            None if all < wanted || need == 1 => None,
             None => Some((2, empty, u64::from(state.cores - need), 0)),
         }
     }
@@ -305,15 +328,18 @@ impl<'a> Fleet<'a> {
     fn totals(&self) -> Totals {
         let used: Vec<&State> = self.states.iter().filter(|state| state.is_used).collect();
         let free_cores: u32 = used.iter().map(|state| state.cores).sum();
-        let together: u32 =
-            used.iter().map(|state| state.nodes.iter().copied().max().unwrap_or(0)).sum();
+        let together: u32 = used
+            .iter()
+            .map(|state| state.nodes.iter().map(|counts| counts.free).max().unwrap_or(0))
+            .sum();
+        let cores: u32 = used.iter().map(|state| state.all_cores).sum();
         let count = |holds: fn(&Choice) -> bool| {
             self.placed.iter().filter(|(_, _, choice)| holds(choice)).count()
         };
         Totals {
             hosts_used: used.len(),
             free_cores,
-            fragmentation: f64::from(free_cores - together) / f64::from(free_cores.max(1)),
+            fragmentation: f64::from(free_cores - together) / f64::from(cores.max(1)),
             over_nodes: count(|choice| choice.score.extra_nodes > 0),
             over_caches: count(|choice| choice.score.extra_caches > 0),
         }
@@ -337,21 +363,28 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// How much of a node stays, cores and memory together, in thousandths of it.
-fn leftover(layout: &Layout, node: usize, cores: u32, units: u64, unit: Unit) -> u64 {
-    let of_node = &layout.nodes[node];
-    let all_cores = layout.usable.common(&layout.usable, &of_node.cores);
-    let all_units = layout.memories[of_node.memory].units(unit);
-    let part = |left: u64, all: u64| u128::from(left) * 1000 / u128::from(all.max(1));
-    (part(u64::from(cores), u64::from(all_cores)) + part(units, all_units)) as u64
+/// How much worse it is to leave cores without memory, or the other way round,
+/// than to leave both. Tried on mixed fleets: from 2 on nothing gets better.
+const IMBALANCE: f64 = 2.0;
+
+impl NodeCounts {
+    /// How much of a node stays, cores and memory together. A node that has
+    /// much of one and little of the other is of little use.
+    fn leftover(&self, cores: u32, bytes: u64) -> u64 {
+        let cores = f64::from(cores) * self.per_core;
+        let memory = bytes as f64 * self.per_byte;
+        // Sums of parts of one, kept to a millionth.
+        ((cores + memory + IMBALANCE * (cores - memory).abs()) * 1e6) as u64
+    }
 }
 
 impl State {
     fn count(&mut self, layout: &Layout) {
         let among = |cores| self.free.cores.common(&layout.usable, cores);
-        let nodes = layout.nodes.iter().map(|node| among(&node.cores)).collect();
-        let caches = layout.caches.iter().map(among).collect();
-        (self.nodes, self.caches) = (nodes, caches);
-        self.cores = self.nodes.iter().sum();
+        for (counts, node) in self.nodes.iter_mut().zip(&layout.nodes) {
+            counts.free = among(&node.cores);
+        }
+        self.caches = layout.caches.iter().map(among).collect();
+        self.cores = self.nodes.iter().map(|counts| counts.free).sum();
     }
 }

@@ -111,6 +111,8 @@ pub(crate) struct Layout {
     pub(crate) usable: CoreSet,
     /// Of those, the cores among which Linux moves threads.
     pub(crate) balanced: CoreSet,
+    /// The most threads that a usable core has.
+    pub(crate) most_threads: u32,
     /// Whether Linux numbers nodes here.
     pub(crate) has_nodes: bool,
     pub(crate) is_arm: bool,
@@ -132,6 +134,7 @@ impl Layout {
             distances: Vec::new(),
             memories: Vec::new(),
             tiers: Vec::new(),
+            most_threads: 0,
             usable: CoreSet::default(),
             balanced: CoreSet::default(),
             has_nodes: !host.nodes.is_empty(),
@@ -173,6 +176,8 @@ impl Layout {
                 .distances
                 .push(node_ids.iter().map(|other| distance(host, *id, *other)).collect());
         }
+        let threads = layout.usable.iter().map(|core| layout.cores[core].threads.len());
+        layout.most_threads = threads.max().unwrap_or(0) as u32;
         layout.tiers = layout.tiers(host);
         layout.balanced = CoreSet::empty(layout.cores.len());
         for core in layout.usable.iter() {
@@ -268,12 +273,6 @@ impl Layout {
             })
             .collect();
         Tier { note, by_threads }
-    }
-
-    /// The most threads that a usable core has.
-    pub(crate) fn most_threads(&self) -> u32 {
-        let threads = self.usable.iter().map(|core| self.cores[core].threads.len());
-        threads.max().unwrap_or(0) as u32
     }
 
     /// pCPUs of cores.

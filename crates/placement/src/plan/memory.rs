@@ -37,6 +37,11 @@ impl NodeMemory {
         self.plain / unit.bytes + self.reserved(unit)
     }
 
+    /// The bytes of those units or a little more.
+    pub(crate) fn bytes(&self, unit: Unit) -> u64 {
+        self.plain + self.reserved(unit) * unit.bytes
+    }
+
     /// Takes units, reserved ones first; returns how many were not.
     pub(crate) fn take(&mut self, unit: Unit, units: u64) -> u64 {
         let mut left = units;

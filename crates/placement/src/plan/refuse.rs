@@ -52,7 +52,7 @@ pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &Wish, rules: &Rules) -
         refusal.nearest.extend(tried.less_memory(Some(ratio)));
         return refusal;
     }
-    let threads = thread_counts(layout, wish).first().copied();
+    let threads = thread_counts(layout.most_threads, wish).next();
     refusal.why = match threads {
         None => why_no_threads(layout, wish),
         Some(threads) => why_not(layout, free, wish, threads),
@@ -68,7 +68,7 @@ pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &Wish, rules: &Rules) -
 }
 
 fn why_no_threads(layout: &Layout, wish: &Wish) -> String {
-    let most = layout.most_threads();
+    let most = layout.most_threads;
     match wish.threads_per_core {
         _ if most == 0 => "no core is free for VMs: all are left to the host or taken".to_owned(),
         ThreadsPerCore::Exactly(threads) if threads > most => {
@@ -96,7 +96,7 @@ fn why_not(layout: &Layout, free: &Free, wish: &Wish, threads: u32) -> String {
             io => format!(" ({io} of them for iothreads and emulator)"),
         };
         let mut why = format!("{} {verb} free, {need} are asked{io}", counted(have, "core"));
-        if threads == 1 && layout.most_threads() > 1 && wish.vcpus > 1 {
+        if threads == 1 && layout.most_threads > 1 && wish.vcpus > 1 {
             why.push_str(", 1 for each vCPU");
         }
         return why;
