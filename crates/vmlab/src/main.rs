@@ -13,6 +13,7 @@ mod host_file;
 mod image;
 mod interrupt;
 mod plan_text;
+mod predict;
 mod progress;
 mod report;
 mod run;
@@ -57,6 +58,8 @@ enum Command {
     Host(host::HostArgs),
     /// Check a study and show what it would run.
     Check(check::CheckArgs),
+    /// Predict which pCPUs Kubernetes and KubeVirt give a guest.
+    Predict(predict::PredictArgs),
     /// Run a study in real VMs.
     Run(run::RunArgs),
     /// Show the results of a study again.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Host(args) => host::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Predict(args) => predict::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Image(args) => image::run(&args),

@@ -13,7 +13,7 @@ use super::machine::{Machine, Seat};
 pub enum FindingKind {
     /// Threads of one guest core run on several host cores.
     GuestCoreSplit,
-    /// Several guest cores run on the threads of one host core.
+    /// Several whole guest cores run on the threads of one host core.
     HostCoreShared,
     /// vCPUs without a pin.
     Unpinned,
@@ -90,6 +90,11 @@ impl Look<'_> {
         pcpus.iter().filter_map(|pcpu| self.seat(*pcpu).map(of)).collect()
     }
 
+    fn is_split(&self, guest_core: usize) -> bool {
+        let pcpus = self.pins.vcpus.chunks(self.threads()).nth(guest_core).unwrap_or_default();
+        self.distinct(pcpus, |seat| seat.core).len() > 1
+    }
+
     fn guest_cores(&self, found: &mut Vec<Finding>) {
         let threads = self.threads();
         if threads == 1 {
@@ -132,7 +137,8 @@ impl Look<'_> {
         shared.sort();
         for members in shared {
             let guest_cores: BTreeSet<usize> = members.iter().map(|(core, _)| *core).collect();
-            if guest_cores.len() < 2 {
+            // Sharing follows from splitting: the split was said already.
+            if guest_cores.len() < 2 || guest_cores.iter().any(|core| self.is_split(*core)) {
                 continue;
             }
             let cores: Vec<String> = guest_cores.iter().map(ToString::to_string).collect();
@@ -168,8 +174,8 @@ impl Look<'_> {
         match &self.pins.numa {
             None if nodes.len() > 1 => {
                 let text = format!(
-                    "vCPUs lie in host nodes {}, the guest sees one node: half of its accesses \
-                     are remote without it knowing (use numa.guestMappingPassthrough, or a \
+                    "vCPUs lie in host nodes {}, the guest sees one node: part of its \
+                     accesses are remote without it knowing (use numa.guestMappingPassthrough, or a \
                      smaller guest)",
                     list(nodes),
                 );

@@ -34,7 +34,8 @@ fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32, numbering: Number
             core: pcpu(0),
             socket: core / (nodes * cores),
             node: core / cores,
-            uncore: core / cores.min(2),
+            // Two cores a cache, none across nodes.
+            uncore: core / cores * cores + core % cores / 2,
         })
     });
     Machine::new(seats).expect("distinct pCPUs")
@@ -122,7 +123,13 @@ proptest! {
         options in any_options(),
     ) {
         let options = PolicyOptions { full_pcpus_only: true, distribute_across_cores: false, ..options };
-        let reserved = some_of(&machine, reserved);
+        let mut reserved = some_of(&machine, reserved);
+        if options.distribute_across_numa {
+            // Here the kubelet does split cores of which a part is reserved.
+            let is_reserved = |core| reserved.contains(core);
+            reserved =
+                machine.seats().filter(|seat| is_reserved(seat.core)).map(|seat| seat.pcpu).collect();
+        }
         let Ok(policy) = StaticPolicy::new(&machine, options, reserved.clone()) else {
             return Ok(());
         };

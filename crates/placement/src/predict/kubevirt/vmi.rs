@@ -209,6 +209,28 @@ impl Vmi {
         Ok(vmi)
     }
 
+    /// The guest as a cluster with the rollout strategy LiveUpdate changes it:
+    /// head-room of four times the sockets, up to 512 vCPUs, for hot-plug.
+    #[must_use]
+    pub fn with_hotplug_headroom(mut self) -> Self {
+        let shape = self.shape();
+        let most = 512 / (shape.cores.saturating_mul(shape.threads)).max(1);
+        let cpu = self.spec.domain.cpu.get_or_insert_default();
+        if cpu.max_sockets == 0 {
+            (cpu.sockets, cpu.cores, cpu.threads) = (shape.sockets, shape.cores, shape.threads);
+            cpu.max_sockets = (shape.sockets.saturating_mul(4)).min(most).max(shape.sockets);
+        }
+        self
+    }
+
+    /// The guest with the annotation that [`Vmi::wants_even_parity`] looks for.
+    #[must_use]
+    pub fn with_even_parity(mut self) -> Self {
+        let annotations = self.metadata.annotations.get_or_insert_default();
+        annotations.insert(EVEN_PARITY.into(), Some(String::new()));
+        self
+    }
+
     fn cpu(&self) -> Option<&Cpu> {
         self.spec.domain.cpu.as_ref()
     }

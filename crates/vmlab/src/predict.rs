@@ -1,0 +1,184 @@
+//! `vmlab predict`: which pCPUs Kubernetes and KubeVirt will choose.
+
+mod jsonl;
+mod text;
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use placement::predict::kubelet::{PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy};
+use placement::predict::kubevirt::Vmi;
+use placement::predict::{KubevirtVersion, Machine, NEWEST_KNOWN, predict};
+use runner::machine;
+use serde_json::Value;
+use topology::{Host, PcpuSet};
+
+use crate::host_file::load_host;
+use crate::{FINDINGS, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab predict vmi.yaml --host host.json --reserved 0-1
+  vmlab predict vm.yaml --host host.json --kubelet full-pcpus-only --kubevirt 0.44.0,1.9.0
+  vmlab predict vmi.yaml --taken 4-7,20-23 --topology-manager single-numa-node
+  kubectl get vmi web -o yaml | vmlab predict - --host host.json
+  vmlab predict --jsonl entries.jsonl
+
+Kubelet: the static CPU manager policy of Kubernetes 1.36. KubeVirt: 0.44 to
+1.9. Exit codes: 0 guest siblings lie on host siblings and nothing is shared, 1
+something is wrong (or a bad line with --jsonl), 2 error.";
+
+/// Predict which pCPUs the kubelet and KubeVirt give a guest
+///
+/// Reads a VirtualMachineInstance or VirtualMachine (YAML or JSON, several
+/// documents in one file too) and shows for each version of KubeVirt where
+/// every vCPU will run, and whether the guest's siblings land on siblings of the
+/// host.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PredictArgs {
+    /// The guest (with --jsonl: the entries), '-' for standard input
+    #[arg(value_name = "FILE", required_unless_present = "jsonl")]
+    file: Option<PathBuf>,
+
+    /// The node: a file of 'vmlab host --json' or a folder with copies of /sys
+    /// and /proc; without it, this machine
+    #[arg(long, value_name = "HOST")]
+    host: Option<PathBuf>,
+
+    /// The kubelet's cpuManagerPolicyOptions: full-pcpus-only,
+    /// distribute-cpus-across-numa, align-by-socket,
+    /// distribute-cpus-across-cores, strict-cpu-reservation,
+    /// prefer-align-cpus-by-uncorecache; NAME or NAME=BOOL, with commas
+    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    kubelet: String,
+
+    /// The kubelet's reservedSystemCPUs: a list like 0-1,16
+    #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
+    reserved: PcpuSet,
+
+    /// pCPUs that other pods hold already
+    #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
+    taken: PcpuSet,
+
+    /// topologyManagerPolicy: none, best-effort, restricted, single-numa-node
+    #[arg(long, value_name = "POLICY", default_value = "none")]
+    topology_manager: TopologyPolicy,
+
+    /// topologyManagerPolicyOptions prefer-closest-numa-nodes
+    #[arg(long)]
+    prefer_closest_numa_nodes: bool,
+
+    /// Versions of KubeVirt, all three numbers, with commas
+    #[arg(long, value_name = "VERSIONS", value_delimiter = ',', default_values_t = [NEWEST_KNOWN])]
+    kubevirt: Vec<KubevirtVersion>,
+
+    /// Add the hot-plug head-room of clusters with rollout strategy LiveUpdate
+    /// (maxSockets = 4 x sockets)
+    #[arg(long)]
+    live_update: bool,
+
+    /// The cluster asks for even numbers of pCPUs (annotation
+    /// EmulatorThreadCompleteToEvenParity and feature gate AlignCPUs)
+    #[arg(long)]
+    even_parity: bool,
+
+    /// Entries for programs instead: one JSON object a line in, the same with
+    /// "predicted" out
+    #[arg(long, conflicts_with_all = [
+        "host", "kubelet", "reserved", "taken", "topology_manager", "prefer_closest_numa_nodes",
+        "kubevirt", "live_update", "even_parity",
+    ])]
+    jsonl: bool,
+}
+
+/// Runs `vmlab predict`.
+///
+/// # Errors
+/// Files that cannot be read; a guest, a host or options that cannot be.
+pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    if args.jsonl {
+        return jsonl::run(args.file.as_deref());
+    }
+    let Some(file) = args.file.as_deref() else { bail!("No guest given: name a YAML file") };
+    let guests = guests(&read(file)?).with_context(|| format!("In {}", file.display()))?;
+    let host = match &args.host {
+        Some(path) => load_host(path)?,
+        None => machine::this_host(),
+    };
+    let (text, is_fine) = predict_all(args, guests, &host)?;
+    terminal::print(&text)?;
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("Cannot read standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| format!("Cannot read {}", file.display()))
+}
+
+/// The guests of a file of one or more YAML documents (JSON is YAML). Documents
+/// of other kinds beside them are passed over.
+fn guests(text: &str) -> anyhow::Result<Vec<Vmi>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("Not YAML")?;
+    let (guests, others): (Vec<_>, Vec<_>) =
+        documents.iter().map(Vmi::from_value).partition(Result::is_ok);
+    if guests.is_empty() {
+        return match others.into_iter().next() {
+            Some(error) => Err(error.err().map_or_else(|| anyhow::anyhow!("No guest"), Into::into)),
+            None => bail!("No document: give a VirtualMachineInstance or a VirtualMachine"),
+        };
+    }
+    Ok(guests.into_iter().flatten().collect())
+}
+
+/// All predictions as text, and whether nothing is wrong.
+fn predict_all(
+    args: &PredictArgs,
+    guests: Vec<Vmi>,
+    host: &Host,
+) -> anyhow::Result<(String, bool)> {
+    let machine = Machine::from_host(host)?;
+    let options: PolicyOptions = args.kubelet.parse()?;
+    let topology_options = TopologyOptions {
+        prefer_closest: args.prefer_closest_numa_nodes,
+        ..TopologyOptions::default()
+    };
+    let policy = StaticPolicy::new(&machine, options, args.reserved.clone())?
+        .with_topology_manager(args.topology_manager, topology_options)?;
+    let node = text::NodeState {
+        machine: &machine,
+        options: &args.kubelet,
+        reserved: &args.reserved,
+        taken: &args.taken,
+    };
+    let mut out = text::node(&node);
+    let mut is_fine = true;
+    for mut vmi in guests {
+        if args.live_update {
+            vmi = vmi.with_hotplug_headroom();
+        }
+        if args.even_parity {
+            vmi = vmi.with_even_parity();
+        }
+        let predictions: Option<Vec<_>> = args
+            .kubevirt
+            .iter()
+            .map(|version| predict(&machine, &policy, &args.taken, &vmi, *version))
+            .collect();
+        let guest = text::guest(&node, &vmi, &policy, predictions.as_deref());
+        out += &guest.text;
+        is_fine &= guest.is_fine;
+    }
+    Ok((out, is_fine))
+}
+
+#[cfg(test)]
+mod tests;

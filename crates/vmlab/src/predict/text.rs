@@ -1,0 +1,232 @@
+//! Predictions as text.
+
+use std::fmt::Write;
+
+use placement::predict::kubelet::StaticPolicy;
+use placement::predict::kubevirt::{Pins, Vmi};
+use placement::predict::{
+    Ability, Finding, FindingKind, KubevirtVersion, Machine, Outcome, Prediction, SiblingLists,
+    findings,
+};
+use topology::PcpuSet;
+
+/// Findings of one kind that are printed; the rest is counted.
+const SHOWN: usize = 4;
+
+/// The node that is predicted for.
+pub(super) struct NodeState<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) options: &'a str,
+    pub(super) reserved: &'a PcpuSet,
+    pub(super) taken: &'a PcpuSet,
+}
+
+/// What there is to say about one guest.
+pub(super) struct GuestText {
+    pub(super) text: String,
+    /// Whether all versions do what the guest believes.
+    pub(super) is_fine: bool,
+}
+
+fn plural(count: u32, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+fn or_none(set: &PcpuSet) -> String {
+    if set.is_empty() { "none".into() } else { set.to_string() }
+}
+
+/// The node, in three lines.
+pub(super) fn node(node: &NodeState<'_>) -> String {
+    let counts = node.machine.counts();
+    let options = if node.options.is_empty() { "no options" } else { node.options };
+    format!(
+        "Node     {}, {}, {}, {} (pCPUs {})\n\
+         Kubelet  static policy, {options}\n\
+         pCPUs    reserved: {}; held by other pods: {}\n",
+        plural(counts.sockets, "socket"),
+        plural(counts.nodes, "memory node"),
+        plural(counts.cores, "core"),
+        plural(counts.pcpus, "thread"),
+        node.machine.pcpus(),
+        or_none(node.reserved),
+        or_none(node.taken),
+    )
+}
+
+/// One guest under all versions; versions that do the same share a table.
+pub(super) fn guest(
+    node: &NodeState<'_>,
+    vmi: &Vmi,
+    policy: &StaticPolicy<'_>,
+    predictions: Option<&[Prediction]>,
+) -> GuestText {
+    let mut out = String::new();
+    let is_fine = write_guest(&mut out, node, vmi, policy, predictions)
+        .expect("writing to a String does not fail");
+    GuestText { text: out, is_fine }
+}
+
+fn write_guest(
+    out: &mut String,
+    node: &NodeState<'_>,
+    vmi: &Vmi,
+    policy: &StaticPolicy<'_>,
+    predictions: Option<&[Prediction]>,
+) -> Result<bool, std::fmt::Error> {
+    let shape = vmi.shape();
+    writeln!(
+        out,
+        "\nGuest {}: {} x {} x {} = {}",
+        vmi.metadata.name.as_deref().unwrap_or("(no name)"),
+        plural(shape.sockets, "socket"),
+        plural(shape.cores, "core"),
+        plural(shape.threads, "thread"),
+        plural(shape.vcpus(), "vCPU"),
+    )?;
+    let Some(predictions) = predictions else {
+        let shared = policy.shared_pool(node.taken);
+        writeln!(
+            out,
+            "  No dedicatedCpuPlacement: the guest floats over the node's shared pool (pCPUs \
+             {shared}); nothing is pinned."
+        )?;
+        return Ok(true);
+    };
+    let mut is_fine = true;
+    let mut shown: Vec<&Prediction> = Vec::new();
+    for prediction in predictions {
+        let is_same = |other: &&&Prediction| {
+            other.outcome == prediction.outcome && other.pod_cpus == prediction.pod_cpus
+        };
+        if shown.iter().find(is_same).is_some() {
+            continue;
+        }
+        shown.push(prediction);
+        let same: Vec<&Prediction> = predictions.iter().filter(|other| is_same(&other)).collect();
+        let versions: Vec<KubevirtVersion> = same.iter().map(|other| other.version).collect();
+        is_fine &= write_outcome(out, node, vmi, prediction, &versions)?;
+    }
+    Ok(is_fine)
+}
+
+fn write_outcome(
+    out: &mut String,
+    node: &NodeState<'_>,
+    vmi: &Vmi,
+    prediction: &Prediction,
+    versions: &[KubevirtVersion],
+) -> Result<bool, std::fmt::Error> {
+    let names: Vec<String> = versions.iter().map(ToString::to_string).collect();
+    writeln!(out, "\nKubeVirt {}", names.join(", "))?;
+    for version in versions.iter().filter(|version| version.is_unknown()) {
+        writeln!(out, "  {version} is newer than this prediction: it is taken for 1.9")?;
+    }
+    let asks = plural(prediction.pod_cpus, "CPU");
+    let (cpuset, pins) = match &prediction.outcome {
+        Outcome::Rejected(rejection) => {
+            writeln!(out, "  The pod asks for {asks}: the kubelet rejects it")?;
+            writeln!(out, "  {rejection}")?;
+            return Ok(false);
+        }
+        Outcome::NotPinned { cpuset, error } => {
+            writeln!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
+            writeln!(out, "  virt-launcher does not start the guest: {error}")?;
+            return Ok(false);
+        }
+        Outcome::Pinned { cpuset, pins } => (cpuset, pins),
+    };
+    writeln!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
+    write_pins(out, node.machine, vmi, pins)?;
+    let found = findings(node.machine, vmi, cpuset, pins);
+    write_verdict(out, vmi, &found)?;
+    write_findings(out, &found)?;
+    let whole = node.machine.cells(SiblingLists::Whole);
+    let loses = whole != node.machine.cells(SiblingLists::RangesLost);
+    if loses && versions.iter().any(|version| version.can(Ability::LosesSiblingRanges)) {
+        writeln!(
+            out,
+            "  - KubeVirt 1.4 and later can't read this host's sibling lists (neighbours, written \
+             as ranges): it takes each thread for a core"
+        )?;
+    }
+    Ok(found.is_empty())
+}
+
+fn write_pins(out: &mut String, machine: &Machine, vmi: &Vmi, pins: &Pins) -> std::fmt::Result {
+    let threads = usize::try_from(vmi.shape().threads).unwrap_or(1).max(1);
+    writeln!(out)?;
+    writeln!(out, "    vCPU  guest core  pCPU  host core  socket  node")?;
+    let mut row = |name: String, guest_core: String, pcpu: u32| {
+        let seat = machine.seat(pcpu);
+        let place = |of: fn(&placement::predict::Seat) -> u32| {
+            seat.map_or_else(|| "?".into(), |seat| of(seat).to_string())
+        };
+        writeln!(
+            out,
+            "{name:>8}  {guest_core:>10}  {pcpu:>4}  {:>9}  {:>6}  {:>4}",
+            place(|seat| seat.core),
+            place(|seat| seat.socket),
+            place(|seat| seat.node),
+        )
+    };
+    for (vcpu, pcpu) in pins.vcpus.iter().enumerate() {
+        row(vcpu.to_string(), (vcpu / threads).to_string(), *pcpu)?;
+    }
+    for pcpu in &pins.emulator {
+        row("emulator".into(), "-".into(), *pcpu)?;
+    }
+    for (thread, pcpus) in &pins.iothreads {
+        let set: PcpuSet = pcpus.iter().copied().collect();
+        writeln!(out, "    IOThread {thread}: pCPUs {set}")?;
+    }
+    if let Some(numa) = &pins.numa {
+        for (number, node) in numa.nodes.iter().enumerate() {
+            let vcpus: PcpuSet = node.vcpus.iter().copied().collect();
+            writeln!(
+                out,
+                "    guest node {number}: vCPUs {vcpus}, {} MiB of host node {}",
+                node.memory_bytes >> 20,
+                node.host_node,
+            )?;
+        }
+    }
+    writeln!(out)
+}
+
+/// One line on whether guest siblings lie on host siblings.
+fn write_verdict(out: &mut String, vmi: &Vmi, found: &[Finding]) -> std::fmt::Result {
+    let shape = vmi.shape();
+    let count =
+        |kind| u32::try_from(found.iter().filter(|it| it.kind == kind).count()).unwrap_or(0);
+    let (split, shared) = (count(FindingKind::GuestCoreSplit), count(FindingKind::HostCoreShared));
+    let cores = plural(shape.cores_in_all(), "guest core");
+    if shape.threads > 1 && split == 0 {
+        writeln!(out, "  Guest siblings lie on host siblings: {cores}, all whole.")
+    } else if shape.threads > 1 {
+        writeln!(
+            out,
+            "  Guest siblings do NOT lie on host siblings: {split} of {cores} split over host cores."
+        )
+    } else if shared > 0 {
+        writeln!(
+            out,
+            "  The guest has no siblings, the host does: {} held by several guest cores.",
+            plural(shared, "host core"),
+        )
+    } else {
+        writeln!(out, "  No siblings in the guest, and each guest core has a host core of its own.")
+    }
+}
+
+fn write_findings(out: &mut String, found: &[Finding]) -> std::fmt::Result {
+    for group in found.chunk_by(|one, next| one.kind == next.kind) {
+        for finding in group.iter().take(SHOWN) {
+            writeln!(out, "  - {finding}")?;
+        }
+        if group.len() > SHOWN {
+            writeln!(out, "  - and {} more of the same", group.len() - SHOWN)?;
+        }
+    }
+    Ok(())
+}
