@@ -12,6 +12,7 @@ mod host;
 mod host_file;
 mod image;
 mod interrupt;
+mod lint;
 mod plan_text;
 mod predict;
 mod progress;
@@ -35,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab host                          what machine is this?
   vmlab check studies/quickstart.toml what would be run, in which order, how long?
+  vmlab lint vm.xml                   what is wrong with this configuration?
   vmlab run studies/quickstart.toml   boot the VMs, measure, judge
   vmlab run --resume DIR              go on with a study that was interrupted
   vmlab report DIR                    the verdicts again, from the results folder
@@ -60,6 +62,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Predict which pCPUs Kubernetes and KubeVirt give a guest.
     Predict(predict::PredictArgs),
+    /// Find what is wrong with configurations of VMs.
+    Lint(lint::LintArgs),
     /// Run a study in real VMs.
     Run(run::RunArgs),
     /// Show the results of a study again.
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Host(args) => host::run(args),
         Command::Check(args) => check::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Image(args) => image::run(&args),

@@ -1,0 +1,183 @@
+//! What surrounds the configurations: host, versions, kubelet options.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
+use topology::{Host, PcpuSet};
+
+use crate::version::Version;
+
+/// The KubeVirt that is taken where nobody says one.
+pub const DEFAULT_KUBEVIRT: Version = Version(1, 9, 0);
+/// The Kubernetes that is taken where nobody says one.
+pub const DEFAULT_KUBERNETES: Version = Version(1, 36, 3);
+
+/// The kubelet's settings that bear on pCPUs.
+#[derive(Debug, Clone, Default)]
+pub struct Kubelet {
+    /// Options of the static CPU manager policy.
+    pub options: PolicyOptions,
+    /// Policy of the topology manager.
+    pub topology: TopologyPolicy,
+}
+
+/// What rules may know beside the configuration itself.
+#[derive(Debug)]
+pub struct Context {
+    /// The host with lookups; `None` where nobody said one.
+    pub(crate) machine: Option<Machine>,
+    /// KubeVirt's version.
+    pub kubevirt: Version,
+    /// Kubernetes' version.
+    pub kubernetes: Version,
+    /// The kubelet's options.
+    pub kubelet: Kubelet,
+    /// pCPUs that VMs should stay away from: for the host's own work, the
+    /// kubelet's reserved ones.
+    pub reserved: PcpuSet,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            machine: None,
+            kubevirt: DEFAULT_KUBEVIRT,
+            kubernetes: DEFAULT_KUBERNETES,
+            kubelet: Kubelet::default(),
+            reserved: PcpuSet::new(),
+        }
+    }
+}
+
+impl Context {
+    /// The same, for VMs on this host.
+    #[must_use]
+    pub fn on(mut self, host: Host) -> Self {
+        self.machine = Some(Machine::new(host));
+        self
+    }
+}
+
+/// A host with the lookups that rules need.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) host: Host,
+    pub(crate) online: PcpuSet,
+    /// Threads of each core.
+    pub(crate) cores: Vec<PcpuSet>,
+    core_of: HashMap<u32, usize>,
+    pub(crate) threads_per_core: usize,
+}
+
+impl Machine {
+    fn new(host: Host) -> Self {
+        let nesting = host.nesting();
+        let cores: Vec<PcpuSet> = nesting
+            .iter()
+            .flat_map(|group| group.cores())
+            .map(|core| core.pcpus.clone())
+            .collect();
+        let core_of = cores
+            .iter()
+            .enumerate()
+            .flat_map(|(index, core)| core.iter().map(move |pcpu| (pcpu, index)))
+            .collect();
+        let threads_per_core = cores.iter().map(PcpuSet::len).max().unwrap_or(1);
+        Self { online: host.online(), host, cores, core_of, threads_per_core }
+    }
+
+    /// Index of the core that this pCPU is a thread of.
+    pub(crate) fn core(&self, pcpu: u32) -> Option<usize> {
+        self.core_of.get(&pcpu).copied()
+    }
+
+    /// The cores that these pCPUs touch.
+    pub(crate) fn cores_of(&self, pcpus: &PcpuSet) -> PcpuSet {
+        pcpus.iter().filter_map(|pcpu| self.core(pcpu)).map(|core| core as u32).collect()
+    }
+
+    /// This pCPU and the other threads of its core.
+    pub(crate) fn siblings(&self, pcpu: u32) -> PcpuSet {
+        self.core(pcpu).map_or_else(PcpuSet::new, |core| self.cores[core].clone())
+    }
+
+    pub(crate) fn node(&self, pcpu: u32) -> Option<u32> {
+        self.host.pcpu(pcpu)?.node
+    }
+
+    pub(crate) fn nodes_of(&self, pcpus: &PcpuSet) -> PcpuSet {
+        pcpus.iter().filter_map(|pcpu| self.node(pcpu)).collect()
+    }
+
+    /// Nodes that have pCPUs.
+    pub(crate) fn nodes(&self) -> PcpuSet {
+        self.nodes_of(&self.online)
+    }
+
+    /// The most pCPUs in a node.
+    pub(crate) fn widest_node(&self) -> usize {
+        let widest = self.host.nodes.iter().map(|node| node.pcpus.len()).max();
+        widest.filter(|pcpus| *pcpus > 0).unwrap_or(self.online.len())
+    }
+
+    /// The first pCPUs of the last-level caches that these pCPUs touch.
+    pub(crate) fn caches_of(&self, pcpus: &PcpuSet) -> PcpuSet {
+        pcpus
+            .iter()
+            .filter_map(|pcpu| self.host.last_level_cache(pcpu)?.pcpus.first())
+            .collect()
+    }
+
+    /// The most pCPUs under one last-level cache.
+    pub(crate) fn widest_cache(&self) -> Option<usize> {
+        self.online
+            .iter()
+            .filter_map(|pcpu| self.host.last_level_cache(pcpu))
+            .map(|cache| cache.pcpus.len())
+            .max()
+    }
+
+    pub(crate) fn is_amd(&self) -> bool {
+        let name = self.host.cpu_model.as_deref().unwrap_or_default();
+        name.contains("AMD") || name.contains("Hygon")
+    }
+
+    pub(crate) fn has_module(&self, name: &str) -> bool {
+        self.host.vhost.iter().any(|module| module.name == name)
+    }
+
+    pub(crate) fn kvm_parameter(&self, name: &str) -> Option<&str> {
+        let mut modules = self.host.kvm.modules.iter();
+        modules.find_map(|module| module.parameters.get(name)).map(String::as_str)
+    }
+
+    /// The kernel's `major.minor`.
+    pub(crate) fn kernel(&self) -> Option<Version> {
+        let release = self.host.kernel.as_deref()?;
+        let mut parts = release.split(['.', '-']).map_while(|part| part.parse().ok());
+        Some(Version(parts.next()?, parts.next()?, 0))
+    }
+}
+
+/// What an example is for.
+#[derive(Clone, Copy)]
+pub struct World {
+    /// In words, to stand behind "for"; empty: anything.
+    pub said: &'static str,
+    pub(crate) build: fn() -> Context,
+}
+
+impl World {
+    /// The context that the words describe.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        (self.build)()
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.said)
+    }
+}

@@ -1,0 +1,151 @@
+//! Finds what is wrong with a VM's configuration: libvirt domain XML, KubeVirt
+//! objects and QEMU command lines, alone or against a host, a KubeVirt version
+//! and the kubelet's options.
+//!
+//! [`RULES`] is the table: each rule has its texts, its source and examples
+//! that it fires on and that it does not. [`check_text`] applies all of them to
+//! one text, [`check_fleet`] those that look at several VMs together. Findings
+//! know file, line and column, and where it can be computed, the edit that
+//! mends them ([`apply`]). [`output`] says findings as text, JSON and SARIF.
+//!
+//! Values are read with their places and not by way of `VmSpec`, whose
+//! constructor refuses much of what has to be found here.
+//!
+//! All of it is pure: texts come in and go out.
+
+mod context;
+mod finding;
+mod fleet;
+mod mend;
+pub mod output;
+mod read;
+mod rule;
+mod rules;
+mod source;
+mod version;
+mod vm;
+
+pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World};
+pub use finding::{Edit, Finding, Fix, Severity};
+pub use fleet::FleetVm;
+pub use mend::{apply, difference};
+pub use read::ReadError;
+pub use rule::{Affected, Example, Format, Product, Rule};
+pub use rules::{RULES, UnknownRule, find};
+pub use source::{Place, Span};
+pub use version::{ParseVersionError, Version};
+
+use finding::Drafts;
+use fleet::{Allowed, FleetDrafts};
+use read::Broken;
+use rule::Check;
+use source::Source;
+
+/// What one text holds and what is wrong with it.
+#[derive(Debug)]
+pub struct Checked {
+    /// Its format.
+    pub format: Format,
+    /// Findings by place.
+    pub findings: Vec<Finding>,
+    /// Its VMs, for [`check_fleet`].
+    pub vms: Vec<FleetVm>,
+}
+
+/// Whether a text looks like something that holds VMs.
+#[must_use]
+pub fn holds_vms(text: &str) -> bool {
+    read::format_of(text).is_some()
+}
+
+/// Whether the rule with this id looks at several VMs together.
+#[must_use]
+pub fn is_about_fleets(id: &str) -> bool {
+    find(id).is_ok_and(Rule::is_about_fleets)
+}
+
+/// Applies every rule for single VMs to a text; `file` names it in findings.
+///
+/// # Errors
+/// [`ReadError`] when the text is in none of the formats, or breaks its own.
+pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, ReadError> {
+    let Some(format) = read::format_of(text) else {
+        return Err(ReadError::Unknown { file: file.to_owned() });
+    };
+    let source = Source::new(text);
+    let vms = read::read(format, text).map_err(|Broken { at, what }| {
+        let place = Box::new(source.place(Span { start: at, end: at }));
+        ReadError::Syntax { file: file.to_owned(), place, what }
+    })?;
+    let allowed = Allowed::new(&source);
+    let mut findings = Vec::new();
+    let mut drafts = Drafts::default();
+    for rule in RULES {
+        let Check::Vm(check) = rule.check else { continue };
+        if !rule.holds(context) {
+            continue;
+        }
+        for vm in &vms {
+            check(vm, context, &mut drafts);
+            for draft in drafts.0.drain(..) {
+                let place = source.place(draft.span);
+                if allowed.covers(rule.id, place.line) {
+                    continue;
+                }
+                let fix = draft.fix_in(&source);
+                findings.push(Finding {
+                    rule: rule.id,
+                    severity: rule.severity,
+                    file: file.to_owned(),
+                    vm: vm.name.clone(),
+                    place,
+                    message: draft.message,
+                    notes: draft.notes,
+                    help: draft.help.unwrap_or_else(|| rule.mend.to_owned()),
+                    fix,
+                });
+            }
+        }
+    }
+    for (line, id) in allowed.unknown() {
+        let start = source.lines().take(line - 1).map(|line| line.len() + 1).sum();
+        let place = source.place(Span { start, end: start + source.line(line - 1).len() });
+        findings.push(unknown_allow(file, place, id));
+    }
+    findings.sort_by(|a, b| (a.place.line, a.place.column).cmp(&(b.place.line, b.place.column)));
+    let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed)).collect();
+    Ok(Checked { format, findings, vms })
+}
+
+/// Applies the rules that look at several VMs together.
+#[must_use]
+pub fn check_fleet(vms: &[FleetVm], context: &Context) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in RULES {
+        if let Check::Fleet(check) = rule.check
+            && rule.holds(context)
+        {
+            check(vms, context, &mut FleetDrafts { rule, findings: &mut findings });
+        }
+    }
+    findings
+}
+
+fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
+    let near = find(id).err().and_then(|unknown| unknown.near);
+    let rule = &rules::comments::UNKNOWN_ALLOW;
+    Finding {
+        rule: rule.id,
+        severity: rule.severity,
+        file: file.to_owned(),
+        vm: String::new(),
+        place,
+        message: format!("No rule has the id {id:?}"),
+        notes: Vec::new(),
+        help: near.map_or_else(|| rule.mend.to_owned(), |near| format!("Did you mean {near}?")),
+        fix: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,31 @@
+//! For programs: the findings with all that is known of them.
+
+use serde::Serialize;
+
+use crate::finding::{Finding, Severity};
+use crate::output::count;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    files: usize,
+    errors: usize,
+    warnings: usize,
+    hints: usize,
+    findings: &'a [Finding],
+}
+
+/// One JSON object with counts and findings, and a final newline.
+#[must_use]
+pub fn json(findings: &[Finding], files: usize) -> String {
+    let report = Report {
+        files,
+        errors: count(findings, Severity::Error),
+        warnings: count(findings, Severity::Warning),
+        hints: count(findings, Severity::Hint),
+        findings,
+    };
+    let mut text =
+        serde_json::to_string_pretty(&report).expect("findings are texts, numbers and lists");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,120 @@
+//! For continuous integration: SARIF 2.1.0.
+//!
+//! Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version
+//! 2.1.0".
+
+use serde_json::{Value, json};
+
+use crate::RULES;
+use crate::finding::{Finding, Severity};
+
+fn level(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Hint => "note",
+    }
+}
+
+/// One SARIF log with one run: all rules, and the findings.
+#[must_use]
+pub fn sarif(findings: &[Finding], version: &str) -> String {
+    let rules: Vec<Value> = RULES
+        .iter()
+        .map(|rule| {
+            json!({
+                "id": rule.id,
+                "shortDescription": { "text": rule.summary },
+                "fullDescription": { "text": rule.why },
+                "help": { "text": rule.mend },
+                "helpUri": rule.sources.iter().find(|source| source.starts_with("https://")),
+                "defaultConfiguration": { "level": level(rule.severity) },
+            })
+        })
+        .map(without_null)
+        .collect();
+    let results: Vec<Value> = findings.iter().map(result).collect();
+    let log = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": { "name": "vmlab", "version": version, "rules": rules } },
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    });
+    let mut text = serde_json::to_string_pretty(&log).expect("a JSON value can be written");
+    text.push('\n');
+    text
+}
+
+fn without_null(mut value: Value) -> Value {
+    if let Value::Object(members) = &mut value {
+        members.retain(|_, member| !member.is_null());
+    }
+    value
+}
+
+fn result(finding: &Finding) -> Value {
+    let place = &finding.place;
+    let mut message = finding.message.clone();
+    for note in finding.notes.iter().chain([&finding.help]) {
+        message.push_str(". ");
+        message.push_str(note.trim_end_matches('.'));
+    }
+    let uri = uri(&finding.file);
+    let mut result = json!({
+        "ruleId": finding.rule,
+        "ruleIndex": RULES.iter().position(|rule| rule.id == finding.rule),
+        "level": level(finding.severity),
+        "message": { "text": message },
+        "locations": [{
+            "physicalLocation": {
+                "artifactLocation": { "uri": uri },
+                "region": {
+                    "startLine": place.line,
+                    "startColumn": place.column,
+                    "endColumn": place.column + place.length,
+                    "snippet": { "text": place.text },
+                },
+            },
+        }],
+    });
+    if let Some(fix) = &finding.fix {
+        let replacements: Vec<Value> = fix
+            .edits
+            .iter()
+            .map(|edit| {
+                json!({
+                    "deletedRegion": {
+                        "byteOffset": edit.start,
+                        "byteLength": edit.end - edit.start,
+                    },
+                    "insertedContent": { "text": edit.text },
+                })
+            })
+            .collect();
+        result["fixes"] = json!([{
+            "description": { "text": finding.help },
+            "artifactChanges": [{
+                "artifactLocation": { "uri": uri },
+                "replacements": replacements,
+            }],
+        }]);
+    }
+    result
+}
+
+/// A path as the URI reference that SARIF wants.
+fn uri(path: &str) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
+                uri.push(char::from(byte));
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}

@@ -1,0 +1,462 @@
+//! libvirt's domain XML.
+//!
+//! Source: libvirt documentation, "Domain XML format".
+
+use roxmltree::{Document, Node, ParsingOptions};
+use topology::PcpuSet;
+
+use crate::read::{Broken, list, qemu};
+use crate::rule::Format;
+use crate::source::{At, Span};
+use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
+
+/// The domains of a text: one as its root or in a wrapper, or several in a row.
+pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
+    let mut vms = Vec::new();
+    for (start, part) in documents(text) {
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        let document = Document::parse_with_options(part, options).map_err(|error| {
+            let at = start + offset(part, error.pos());
+            Broken { at, what: format!("Not XML: {error}") }
+        })?;
+        let domains = document.descendants().filter(|node| node.has_tag_name("domain"));
+        vms.extend(domains.filter(|node| !node.has_attribute("id") || is_root(*node)).map(|node| {
+            Reader { base: start, text: part }.domain(node)
+        }));
+    }
+    Ok(vms)
+}
+
+/// `<domain>` is also an element of `<cpu>`'s and of PCI addresses' world;
+/// a VM's holds devices or a name.
+fn is_root(node: Node<'_, '_>) -> bool {
+    node.children().any(|child| child.has_tag_name("name"))
+}
+
+/// Splits a text that holds several documents in a row.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    const END: &str = "</domain>";
+    let blank = text.len() - text.trim_start_matches('\u{feff}').len();
+    let Some(first) = text.find(END) else { return vec![(blank, &text[blank..])] };
+    let behind = &text[first + END.len()..];
+    if !behind.contains(END) || behind.contains("</domains>") || behind.contains("</domainstatus>") {
+        return vec![(blank, &text[blank..])];
+    }
+    let mut parts = Vec::new();
+    let mut from = blank;
+    while let Some(found) = text[from..].find(END) {
+        let end = from + found + END.len();
+        let lead = text[from..end].len() - text[from..end].trim_start().len();
+        parts.push((from + lead, &text[from + lead..end]));
+        from = end;
+    }
+    parts
+}
+
+fn offset(text: &str, pos: roxmltree::TextPos) -> usize {
+    let row = usize::try_from(pos.row).unwrap_or(1).max(1) - 1;
+    let column = usize::try_from(pos.col).unwrap_or(1).max(1) - 1;
+    let line_start: usize = text.split_inclusive('\n').take(row).map(str::len).sum();
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    line_start + line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte)
+}
+
+struct Reader<'a> {
+    base: usize,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn span(&self, range: std::ops::Range<usize>) -> Span {
+        Span { start: self.base + range.start, end: self.base + range.end }
+    }
+
+    /// The opening tag: pointing at a whole element helps nobody.
+    fn tag(&self, node: Node<'_, '_>) -> Span {
+        let range = node.range();
+        let end = node.first_child().map_or(range.end, |child| child.range().start);
+        self.span(range.start..end.max(range.start))
+    }
+
+    fn whole(&self, node: Node<'_, '_>) -> Span {
+        self.span(node.range())
+    }
+
+    fn attribute(&self, node: Node<'_, '_>, name: &str) -> Option<At<String>> {
+        let found = node.attribute_node(name)?;
+        Some(At::new(found.value().to_owned(), self.span(found.range_value())))
+    }
+
+    fn parsed<T>(
+        &self,
+        node: Node<'_, '_>,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<At<T>> {
+        let found = self.attribute(node, name)?;
+        Some(At { value: parse(found.value.trim())?, span: found.span })
+    }
+
+    fn number(&self, node: Node<'_, '_>, name: &str) -> Option<At<u32>> {
+        self.parsed(node, name, |text| text.parse().ok())
+    }
+
+    fn list(&self, node: Node<'_, '_>, name: &str) -> Option<At<PcpuSet>> {
+        self.parsed(node, name, list::parse)
+    }
+
+    fn switch(&self, node: Node<'_, '_>, name: &str) -> Option<At<bool>> {
+        self.parsed(node, name, |text| match text {
+            "on" | "yes" => Some(true),
+            "off" | "no" => Some(false),
+            _ => None,
+        })
+    }
+
+    fn content(&self, node: Node<'_, '_>) -> Option<At<String>> {
+        let text = node.children().find(Node::is_text)?;
+        let value = text.text()?.trim();
+        let range = text.range();
+        let raw = &self.text[range.clone()];
+        let start = range.start + raw.len() - raw.trim_start().len();
+        Some(At::new(value.to_owned(), self.span(start..start + raw.trim().len())))
+    }
+
+    fn bytes(&self, node: Node<'_, '_>) -> Option<At<u64>> {
+        let text = self.content(node)?;
+        let unit = node.attribute("unit").unwrap_or("KiB");
+        let bytes = text.value.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)?;
+        Some(At { value: bytes, span: text.span })
+    }
+
+    fn domain(&self, domain: Node<'_, '_>) -> Vm {
+        let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
+        if let Some(kind) = self.attribute(domain, "type") {
+            let value = if kind.value == "qemu" { "tcg".to_owned() } else { kind.value };
+            vm.accel = At { value, span: kind.span };
+        }
+        for node in domain.children().filter(Node::is_element) {
+            match node.tag_name().name() {
+                "name" => vm.name = self.content(node).map_or_else(String::new, |at| at.value),
+                "vcpu" => self.vcpu(node, &mut vm),
+                "memory" => vm.memory_bytes = self.bytes(node),
+                "iothreads" => {
+                    let count = self.content(node);
+                    let number = count.as_ref().and_then(|at| at.value.parse().ok()).unwrap_or(0);
+                    vm.iothreads = (1..=u32::min(number, 4096)).map(|id| id.to_string()).collect();
+                    vm.iothreads_at = Some(count.map_or(self.tag(node), |at| at.span));
+                }
+                "iothreadids" => {
+                    let ids = node.children().filter_map(|child| child.attribute("id"));
+                    for id in ids.map(str::to_owned) {
+                        if !vm.iothreads.contains(&id) {
+                            vm.iothreads.push(id);
+                        }
+                    }
+                    vm.iothreads_at.get_or_insert(self.tag(node));
+                }
+                "os" => self.os(node, &mut vm),
+                "cputune" => self.cputune(node, &mut vm),
+                "numatune" => self.numatune(node, &mut vm),
+                "memoryBacking" => self.backing(node, &mut vm),
+                "cpu" => self.cpu(node, &mut vm),
+                "features" => {
+                    for node in children(node, "kvm").flat_map(|kvm| children(kvm, "hint-dedicated")) {
+                        vm.hint_dedicated = self.switch(node, "state");
+                    }
+                }
+                "clock" => {
+                    vm.timers.extend(children(node, "timer").map(|timer| {
+                        if timer.attribute("name") == Some("tsc")
+                            && timer.has_attribute("frequency")
+                            && let Some(cpu) = &mut vm.cpu
+                        {
+                            cpu.value.tsc_frequency = true;
+                        }
+                        let name = timer.attribute("name").unwrap_or_default().to_owned();
+                        let present = self.switch(timer, "present");
+                        At::new(Timer { name, present }, self.whole(timer))
+                    }));
+                }
+                "devices" => self.devices(node, &mut vm),
+                "commandline" => self.commandline(node, &mut vm),
+                _ => {}
+            }
+        }
+        self.finish(domain, &mut vm);
+        vm
+    }
+
+    /// What needs the whole domain, whatever the order of its elements.
+    fn finish(&self, domain: Node<'_, '_>, vm: &mut Vm) {
+        let frequency = children(domain, "clock")
+            .flat_map(|clock| children(clock, "timer"))
+            .any(|timer| timer.attribute("name") == Some("tsc") && timer.has_attribute("frequency"));
+        if let Some(cpu) = &mut vm.cpu {
+            cpu.value.tsc_frequency = frequency;
+        }
+        if let Some(cpu) = &vm.cpu
+            && let Some(migratable) = &cpu.value.migratable
+            && migratable.value
+        {
+            vm.migrates = Some(migratable.span);
+        }
+    }
+
+    fn vcpu(&self, node: Node<'_, '_>, vm: &mut Vm) {
+        if let Some(text) = self.content(node)
+            && let Ok(max) = text.value.parse()
+        {
+            vm.max_vcpus = At { value: max, span: text.span };
+            vm.vcpus = self.number(node, "current").unwrap_or_else(|| vm.max_vcpus.clone());
+        }
+        vm.affinity = self.list(node, "cpuset");
+    }
+
+    fn os(&self, node: Node<'_, '_>, vm: &mut Vm) {
+        for child in node.children().filter(Node::is_element) {
+            match child.tag_name().name() {
+                "type" => vm.arch = self.attribute(child, "arch"),
+                "cmdline" => vm.kernel_cmdline = self.content(child),
+                _ => {}
+            }
+        }
+    }
+
+    fn cputune(&self, cputune: Node<'_, '_>, vm: &mut Vm) {
+        for node in cputune.children().filter(Node::is_element) {
+            let pcpus = || self.list(node, "cpuset");
+            match node.tag_name().name() {
+                "vcpupin" => {
+                    if let (Some(id), Some(pcpus)) = (self.number(node, "vcpu"), pcpus()) {
+                        vm.pins.push(Pin { id, pcpus, span: self.whole(node) });
+                    }
+                }
+                "iothreadpin" => {
+                    if let (Some(id), Some(pcpus)) = (self.number(node, "iothread"), pcpus()) {
+                        vm.iothread_pins.push(Pin { id, pcpus, span: self.whole(node) });
+                    }
+                }
+                "emulatorpin" => vm.emulator = pcpus(),
+                "vcpusched" if node.attribute("scheduler").is_some_and(is_real_time) => {
+                    vm.fifo = self.list(node, "vcpus");
+                }
+                "quota" | "global_quota" => {
+                    vm.quota = self.content(node).and_then(|text| {
+                        Some(At { value: text.value.parse().ok()?, span: text.span })
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn numatune(&self, numatune: Node<'_, '_>, vm: &mut Vm) {
+        for node in numatune.children().filter(Node::is_element) {
+            match node.tag_name().name() {
+                "memory" => {
+                    vm.memory_nodes = self.list(node, "nodeset");
+                    vm.memory_mode = node.attribute("mode").map(str::to_owned);
+                }
+                "memnode" => {
+                    if let (Some(cell), Some(nodes)) =
+                        (self.number(node, "cellid"), self.list(node, "nodeset"))
+                    {
+                        vm.cell_nodes.push((cell, nodes));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn backing(&self, backing: Node<'_, '_>, vm: &mut Vm) {
+        for node in backing.children().filter(Node::is_element) {
+            match node.tag_name().name() {
+                "hugepages" => {
+                    let page = children(node, "page").next();
+                    let bytes = page.and_then(|page| {
+                        let unit = page.attribute("unit").unwrap_or("KiB");
+                        page.attribute("size")?.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)
+                    });
+                    vm.huge_pages = Some(At::new(bytes, self.tag(page.unwrap_or(node))));
+                }
+                "nosharepages" => vm.merge = Some(At::new(false, self.whole(node))),
+                "access" => vm.shared_memory |= node.attribute("mode") == Some("shared"),
+                _ => {}
+            }
+        }
+    }
+
+    fn cpu(&self, node: Node<'_, '_>, vm: &mut Vm) {
+        let model = children(node, "model").next().and_then(|model| self.content(model));
+        let mode = node.attribute("mode").unwrap_or("custom").to_owned();
+        let named = model.map(|model| model.value);
+        let features = children(node, "feature").filter_map(|feature| {
+            let on = !matches!(feature.attribute("policy"), Some("disable" | "forbid"));
+            Some((feature.attribute("name")?.to_owned(), on))
+        });
+        let cpu = Cpu {
+            model: if mode == "custom" { named.unwrap_or_default() } else { mode },
+            migratable: self.switch(node, "migratable"),
+            features: features.collect(),
+            tsc_frequency: false,
+        };
+        vm.cpu = Some(At::new(cpu, self.tag(node)));
+        for node in children(node, "topology") {
+            let level = |name: &str| self.number(node, name);
+            let of = |name: &str| level(name).map_or(1, |at| at.value);
+            let topology = Topology {
+                sockets: of("sockets"),
+                dies: of("dies"),
+                clusters: of("clusters"),
+                cores: of("cores"),
+                threads: of("threads"),
+                threads_at: level("threads").map(|at| at.span),
+                cores_at: level("cores").map(|at| at.span),
+            };
+            vm.topology = Some(At::new(topology, self.whole(node)));
+        }
+        for (index, cell) in children(node, "numa").flat_map(|numa| children(numa, "cell")).enumerate()
+        {
+            let id = self.number(cell, "id").map_or(index as u32, |id| id.value);
+            let unit = cell.attribute("unit").unwrap_or("KiB");
+            let memory = cell.attribute("memory").and_then(|text| text.trim().parse::<u64>().ok());
+            vm.cells.push(Cell {
+                id,
+                vcpus: self.list(cell, "cpus").map_or_else(PcpuSet::new, |at| at.value),
+                memory_bytes: memory.and_then(|memory| memory.checked_mul(unit_bytes(unit)?)),
+                nodes: None,
+                distances: children(cell, "distances").next().is_some(),
+                span: self.tag(cell),
+            });
+        }
+    }
+
+    fn devices(&self, devices: Node<'_, '_>, vm: &mut Vm) {
+        for node in devices.children().filter(Node::is_element) {
+            match node.tag_name().name() {
+                "disk" => vm.disks.push(self.disk(node)),
+                "interface" => {
+                    if node.attribute("type") == Some("hostdev") {
+                        vm.passthrough = Some(self.tag(node));
+                    } else {
+                        vm.nics.push(self.nic(node));
+                    }
+                }
+                "hostdev" => vm.passthrough = Some(self.tag(node)),
+                // An iothread may also serve a SCSI controller.
+                "controller" if node.attribute("type") == Some("scsi") => {
+                    if let Some(driver) = children(node, "driver").next()
+                        && let Some(iothread) = self.attribute(driver, "iothread")
+                    {
+                        let mut disk = self.disk(node);
+                        disk.hard = false;
+                        disk.bus = Some(At::new("virtio-scsi".to_owned(), self.tag(node)));
+                        disk.iothread = Some(iothread);
+                        vm.disks.push(disk);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn disk(&self, node: Node<'_, '_>) -> Disk {
+        let driver = children(node, "driver").next();
+        let target = children(node, "target").next();
+        let option = |name: &str| driver.and_then(|driver| self.attribute(driver, name));
+        let source = children(node, "source").next();
+        let target_bus = target.and_then(|target| self.attribute(target, "bus"));
+        Disk {
+            span: driver.map_or(self.tag(node), |driver| self.whole(driver)),
+            name: target.and_then(|node| node.attribute("dev")).unwrap_or("disk").to_owned(),
+            hard: matches!(node.attribute("device"), None | Some("disk")),
+            bus: target_bus,
+            cache: option("cache"),
+            io: option("io"),
+            iothread: option("iothread"),
+            queues: driver.and_then(|driver| self.number(driver, "queues")),
+            block: matches!(node.attribute("type"), Some("block" | "nvme"))
+                || source.is_some_and(|source| source.has_attribute("dev")),
+            options: driver.map(|driver| {
+                let start = driver.range().start + "<driver".len();
+                self.span(start..start)
+            }),
+        }
+    }
+
+    fn nic(&self, node: Node<'_, '_>) -> Nic {
+        let driver = children(node, "driver").next();
+        let model = children(node, "model").next();
+        let backend = match node.attribute("type") {
+            Some("user") => Backend::User,
+            Some("vhostuser") => Backend::VhostUser,
+            Some("bridge" | "network" | "ethernet" | "direct") => Backend::Tap,
+            _ => Backend::Other,
+        };
+        let vhost = driver.and_then(|driver| {
+            self.parsed(driver, "name", |name| match name {
+                "vhost" => Some(true),
+                "qemu" => Some(false),
+                _ => None,
+            })
+        });
+        Nic {
+            span: self.tag(node),
+            backend,
+            model: model.and_then(|model| self.attribute(model, "type")),
+            vhost,
+            queues: driver.and_then(|driver| self.number(driver, "queues")),
+            multiqueue: None,
+            vectors: None,
+        }
+    }
+
+    /// QEMU's own options, which libvirt passes on.
+    fn commandline(&self, node: Node<'_, '_>, vm: &mut Vm) {
+        let values: Vec<At<String>> =
+            children(node, "arg").filter_map(|arg| self.attribute(arg, "value")).collect();
+        for pair in values.windows(2) {
+            let span = pair[1].span;
+            match pair[0].value.as_str() {
+                "-overcommit" => {
+                    vm.cpu_pm = qemu::switch_in(&pair[1].value, "cpu-pm").map(|on| At::new(on, span));
+                }
+                "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
+                    vm.hint_dedicated = Some(At::new(true, span));
+                }
+                "-object" if pair[1].value.starts_with("iothread") => {
+                    vm.iothreads_at.get_or_insert(span);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_real_time(scheduler: &str) -> bool {
+    matches!(scheduler, "fifo" | "rr")
+}
+
+fn children<'a, 'input: 'a>(
+    node: Node<'a, 'input>,
+    name: &'static str,
+) -> impl Iterator<Item = Node<'a, 'input>> {
+    node.children().filter(move |child| child.is_element() && child.tag_name().name() == name)
+}
+
+/// Bytes of a unit of libvirt's `scaledInteger`.
+fn unit_bytes(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "b" | "bytes" | "B" => 1,
+        "KB" => 1000,
+        "k" | "KiB" | "K" => 1 << 10,
+        "MB" => 1_000_000,
+        "M" | "MiB" | "m" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "G" | "GiB" | "g" => 1 << 30,
+        "T" | "TiB" => 1 << 40,
+        _ => return None,
+    })
+}

@@ -1,0 +1,227 @@
+//! YAML as a tree in which every key and value knows its place.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+use crate::read::Broken;
+use crate::source::{At, Span};
+
+/// Deeper texts are refused: nothing real is, and dropping the tree recurses.
+const MAX_DEPTH: usize = 100;
+/// More values are refused: aliases can make a small text enormous.
+const MAX_NODES: usize = 1_000_000;
+
+/// One value.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) span: Span,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Scalar(String),
+    List(Vec<Node>),
+    Map(Vec<(At<String>, Node)>),
+}
+
+impl Node {
+    /// The value below these keys, `domain.cpu.cores`.
+    pub(crate) fn get(&self, path: &str) -> Option<&Node> {
+        self.entry(path).map(|(_, value)| value)
+    }
+
+    /// The last key of a path and its value.
+    pub(crate) fn entry(&self, path: &str) -> Option<(&At<String>, &Node)> {
+        let (key, rest) = match path.split_once('.') {
+            Some((key, rest)) => (key, Some(rest)),
+            None => (path, None),
+        };
+        let found = self.entries().iter().find(|(name, _)| name.value == key)?;
+        match rest {
+            Some(rest) => found.1.entry(rest),
+            None => Some((&found.0, &found.1)),
+        }
+    }
+
+    pub(crate) fn entries(&self) -> &[(At<String>, Node)] {
+        match &self.kind {
+            Kind::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn items(&self) -> &[Node] {
+        match &self.kind {
+            Kind::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Scalar(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.text()?.parse().ok()
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        self.text() == Some("true")
+    }
+
+    /// A Kubernetes quantity: `4`, `500m`, `8Gi`, `2G`, `1e3`.
+    ///
+    /// Source: Kubernetes API, `resource.Quantity`.
+    pub(crate) fn quantity(&self) -> Option<f64> {
+        let text = self.text()?.trim();
+        if let Ok(plain) = text.parse::<f64>() {
+            return plain.is_finite().then_some(plain);
+        }
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let factor = match &text[digits.len()..] {
+            "m" => 1e-3,
+            "k" => 1e3,
+            "M" => 1e6,
+            "G" => 1e9,
+            "T" => 1e12,
+            "Ki" => 1024.0,
+            "Mi" => 1_048_576.0,
+            "Gi" => 1_073_741_824.0,
+            "Ti" => 1_099_511_627_776.0,
+            _ => return None,
+        };
+        let number: f64 = digits.parse().ok()?;
+        number.is_finite().then_some(number * factor)
+    }
+
+    /// A quantity in bytes.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        // A float holds every size below 8 PiB exactly.
+        self.quantity().filter(|bytes| (0.0..9e15).contains(bytes)).map(|bytes| bytes as u64)
+    }
+}
+
+struct Open {
+    node: Node,
+    anchor: usize,
+    key: Option<At<String>>,
+}
+
+/// The documents of a text.
+pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
+    let offsets = Offsets::new(text);
+    let mut documents = Vec::new();
+    let mut anchors: HashMap<usize, (Node, usize)> = HashMap::new();
+    let mut stack: Vec<Open> = Vec::new();
+    let mut count = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, at) = event.map_err(|error| Broken {
+            at: offsets.byte(error.marker().index()),
+            what: format!("Not YAML: {}", error.info()),
+        })?;
+        let span =
+            Span { start: offsets.byte(at.start.index()), end: offsets.byte(at.end.index()) };
+        let broken = |what: &str| Broken { at: span.start, what: what.to_owned() };
+        let (node, anchor) = match event {
+            Event::Scalar(value, style, anchor, _) => {
+                let end = if style == ScalarStyle::Plain {
+                    span.start + text[span.start..span.end].trim_end().len()
+                } else {
+                    span.end
+                };
+                let node = Node {
+                    span: Span { start: span.start, end },
+                    kind: Kind::Scalar(value.into_owned()),
+                };
+                (node, anchor)
+            }
+            Event::Alias(anchor) => {
+                let (node, size) = anchors
+                    .get(&anchor)
+                    .ok_or_else(|| broken("An alias of something that contains it"))?;
+                count += size;
+                if count > MAX_NODES {
+                    return Err(broken("Too many values"));
+                }
+                (node.clone(), 0)
+            }
+            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                let kind = match event {
+                    Event::SequenceStart(..) => Kind::List(Vec::new()),
+                    _ => Kind::Map(Vec::new()),
+                };
+                stack.push(Open { node: Node { span, kind }, anchor, key: None });
+                if stack.len() > MAX_DEPTH {
+                    return Err(broken("Nested too deeply"));
+                }
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = stack.pop() else { continue };
+                let mut node = open.node;
+                node.span.end = span.start.max(node.span.start);
+                (node, open.anchor)
+            }
+            _ => continue,
+        };
+        count += 1;
+        if count > MAX_NODES {
+            return Err(broken("Too many values"));
+        }
+        if anchor > 0 {
+            let size = size(&node);
+            anchors.insert(anchor, (node.clone(), size));
+        }
+        match stack.last_mut() {
+            None => documents.push(node),
+            Some(open) => match &mut open.node.kind {
+                Kind::List(items) => items.push(node),
+                Kind::Map(entries) => match open.key.take() {
+                    Some(key) => entries.push((key, node)),
+                    None => {
+                        let span = node.span;
+                        let key = node.text().unwrap_or_default().to_owned();
+                        open.key = Some(At::new(key, span));
+                    }
+                },
+                Kind::Scalar(_) => {}
+            },
+        }
+    }
+    Ok(documents)
+}
+
+fn size(node: &Node) -> usize {
+    match &node.kind {
+        Kind::Scalar(_) => 1,
+        Kind::List(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Kind::Map(entries) => 1 + entries.iter().map(|(_, value)| size(value)).sum::<usize>(),
+    }
+}
+
+/// The parser counts characters.
+struct Offsets {
+    /// Byte of each character; `None` where they are the same.
+    bytes: Option<Vec<usize>>,
+    len: usize,
+}
+
+impl Offsets {
+    fn new(text: &str) -> Self {
+        let bytes =
+            (!text.is_ascii()).then(|| text.char_indices().map(|(byte, _)| byte).collect());
+        Self { bytes, len: text.len() }
+    }
+
+    fn byte(&self, index: usize) -> usize {
+        match &self.bytes {
+            None => index.min(self.len),
+            Some(bytes) => bytes.get(index).copied().unwrap_or(self.len),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The shape of a rule: one row of the table.
+
+use serde::Serialize;
+
+use crate::context::{Context, World};
+use crate::finding::{Drafts, Severity};
+use crate::fleet::{FleetDrafts, FleetVm};
+use crate::version::Version;
+use crate::vm::Vm;
+
+/// Format of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// libvirt's domain XML.
+    Libvirt,
+    /// A QEMU command line.
+    Qemu,
+    /// KubeVirt's VirtualMachineInstance, VirtualMachine and what holds them.
+    Kubevirt,
+}
+
+impl Format {
+    /// Its name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Libvirt => "libvirt domain XML",
+            Self::Qemu => "QEMU command line",
+            Self::Kubevirt => "KubeVirt YAML",
+        }
+    }
+
+    /// Language of a Markdown code block.
+    #[must_use]
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Libvirt => "xml",
+            Self::Qemu => "sh",
+            Self::Kubevirt => "yaml",
+        }
+    }
+}
+
+/// Software whose version decides whether a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// KubeVirt.
+    Kubevirt,
+    /// Kubernetes, whose kubelet hands out pCPUs.
+    Kubernetes,
+}
+
+impl Product {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubevirt => "KubeVirt",
+            Self::Kubernetes => "Kubernetes",
+        }
+    }
+}
+
+/// Versions in which a rule holds: from `since`, before `until`.
+#[derive(Debug, Clone, Copy)]
+pub struct Affected {
+    /// Of what.
+    pub product: Product,
+    /// First version that has the fault; `None`: all before `until`.
+    pub since: Option<&'static str>,
+    /// First version without it; `None`: not mended.
+    pub until: Option<&'static str>,
+}
+
+impl Affected {
+    pub(crate) const fn kubevirt(since: Option<&'static str>, until: Option<&'static str>) -> Self {
+        Self { product: Product::Kubevirt, since, until }
+    }
+
+    pub(crate) const fn kubernetes(until: &'static str) -> Self {
+        Self { product: Product::Kubernetes, since: None, until: Some(until) }
+    }
+
+    pub(crate) fn holds(&self, context: &Context) -> bool {
+        let version = match self.product {
+            Product::Kubevirt => context.kubevirt,
+            Product::Kubernetes => context.kubernetes,
+        };
+        let bound = |text: Option<&str>| text.and_then(|text| text.parse::<Version>().ok());
+        bound(self.since).is_none_or(|since| version >= since)
+            && bound(self.until).is_none_or(|until| version < until)
+    }
+
+    /// "KubeVirt 1.5.0 to before 1.7.5".
+    #[must_use]
+    pub fn text(&self) -> String {
+        let name = self.product.name();
+        match (self.since, self.until) {
+            (None, None) => format!("{name}, all versions"),
+            (Some(since), None) => format!("{name} since {since}"),
+            (None, Some(until)) => format!("{name} before {until}"),
+            (Some(since), Some(until)) => format!("{name} from {since}, before {until}"),
+        }
+    }
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Check {
+    /// One VM.
+    Vm(fn(&Vm, &Context, &mut Drafts)),
+    /// All VMs of all files together.
+    Fleet(fn(&[FleetVm], &Context, &mut FleetDrafts<'_>)),
+}
+
+/// A configuration that shows a rule.
+#[derive(Clone, Copy)]
+pub struct Example {
+    /// Its format.
+    pub format: Format,
+    /// The host and the versions that it is for.
+    pub world: World,
+    /// The part that matters; [`Example::document`] has the rest.
+    pub text: &'static str,
+}
+
+impl Example {
+    /// The whole document.
+    #[must_use]
+    pub fn document(&self) -> String {
+        let text = self.text;
+        match self.format {
+            Format::Libvirt if text.trim_start().starts_with("<domain") => text.to_owned(),
+            Format::Libvirt => {
+                format!("<domain type='kvm'>\n<name>example</name>\n{text}</domain>\n")
+            }
+            Format::Qemu => text.to_owned(),
+            Format::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
+            Format::Kubevirt => {
+                let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
+                format!(
+                    "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata:\n  name: \
+                     example\nspec:\n{indented}"
+                )
+            }
+        }
+    }
+}
+
+/// One row of the table.
+pub struct Rule {
+    /// Short name in kebab case, never reused.
+    pub id: &'static str,
+    /// How bad its findings are.
+    pub severity: Severity,
+    /// One line without a full stop.
+    pub summary: &'static str,
+    /// Why it matters.
+    pub why: &'static str,
+    /// How to mend it.
+    pub mend: &'static str,
+    /// Where this is known from.
+    pub sources: &'static [&'static str],
+    /// Versions in which it holds; empty: all.
+    pub affected: &'static [Affected],
+    pub(crate) check: Check,
+    /// Configurations in which it fires: one for each format it applies to.
+    pub fires: &'static [Example],
+    /// Configurations in which it does not, in the same formats.
+    pub quiet: &'static [Example],
+}
+
+impl Rule {
+    /// The formats that it applies to.
+    #[must_use]
+    pub fn formats(&self) -> Vec<Format> {
+        let mut formats: Vec<Format> = self.fires.iter().map(|example| example.format).collect();
+        formats.sort();
+        formats.dedup();
+        formats
+    }
+
+    pub(crate) fn is_about_fleets(&self) -> bool {
+        matches!(self.check, Check::Fleet(_))
+    }
+
+    pub(crate) fn holds(&self, context: &Context) -> bool {
+        self.affected.is_empty() || self.affected.iter().any(|affected| affected.holds(context))
+    }
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+pub(crate) const fn xml(world: World, text: &'static str) -> Example {
+    Example { format: Format::Libvirt, world, text }
+}
+
+pub(crate) const fn qemu(world: World, text: &'static str) -> Example {
+    Example { format: Format::Qemu, world, text }
+}
+
+pub(crate) const fn yaml(world: World, text: &'static str) -> Example {
+    Example { format: Format::Kubevirt, world, text }
+}

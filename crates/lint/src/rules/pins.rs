@@ -1,0 +1,570 @@
+//! Where vCPUs are pinned, against the host's cores.
+
+use topology::PcpuSet;
+
+use crate::context::{Context, Machine};
+use crate::finding::{Drafts, Severity};
+use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rules::words::{numbers, pcpus};
+use crate::rules::worlds::{ANY, FOUR_CORES, ISOLATED, OFFLINE, RESERVED, TWO_CACHES, TWO_SOCKETS};
+use crate::vm::{Pin, Vm};
+
+const TUNED: &str = "D. Faggioli et al., \"The cost of containerizing VMs\", KVM Forum 2021";
+const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
+const ISOLCPUS: &str = "https://docs.kernel.org/admin-guide/kernel-parameters.html";
+
+const VTUNE: &str = "\
+<vcpu>4</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='17'/>
+  <vcpupin vcpu='2' cpuset='2'/>
+  <vcpupin vcpu='3' cpuset='18'/>
+</cputune>
+<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
+";
+
+pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
+    id: "siblings-split",
+    severity: Severity::Warning,
+    summary: "threads of one guest core are pinned to different host cores",
+    why: "The guest's scheduler believes that these vCPUs share a core and its caches: it keeps \
+          related tasks on them, and spreads load over what it takes for other cores. With the \
+          threads on different cores both decisions are wrong; a VM tuned like this was measured \
+          slower than one without any tuning.",
+    mend: "Pin the threads of a guest core to the threads of one host core (`vmlab host` shows \
+           which belong together)",
+    sources: &[TUNED, "https://github.com/kubevirt/kubevirt/issues/4687"],
+    affected: &[],
+    check: Check::Vm(siblings_split),
+    fires: &[xml(TWO_SOCKETS, "\
+<vcpu>4</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='2'/>
+  <vcpupin vcpu='2' cpuset='17'/>
+  <vcpupin vcpu='3' cpuset='18'/>
+</cputune>
+<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
+")],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+};
+
+fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(pinned)) = (&context.machine, vm.one_to_one()) else { return };
+    let threads = vm.threads() as usize;
+    if threads < 2 || machine.threads_per_core < 2 || pinned.len() % threads != 0 {
+        return;
+    }
+    let split = |group: &[u32]| machine.cores_of(&group.iter().copied().collect()).len() > 1;
+    let Some(first) = pinned.chunks(threads).position(split) else { return };
+    let wrong = pinned.chunks(threads).filter(|group| split(group)).count();
+    let vcpus: Vec<u32> = (0..threads).map(|thread| (first * threads + thread) as u32).collect();
+    let group: PcpuSet = pinned[first * threads..][..threads].iter().copied().collect();
+    let pins = vm.live_pins();
+    let draft = out.at(
+        pins[first * threads].span,
+        format!(
+            "vCPUs {} are threads of one guest core, but {} are on different host cores",
+            numbers(vcpus),
+            pcpus(&group)
+        ),
+    );
+    draft.note(format!("{wrong} of {} guest cores are split", pinned.len() / threads));
+    for pcpu in &group {
+        draft.note(format!("pCPU {pcpu} is a thread of the core {}", machine.siblings(pcpu)));
+    }
+    if let Some(order) = regroup(&pinned, threads, machine) {
+        for ((pin, before), after) in pins.iter().zip(&pinned).zip(&order) {
+            if before != after {
+                draft.fix(pin.pcpus.span, after.to_string());
+            }
+        }
+        draft.help("Give each guest core a host core; the same pCPUs suffice in another order");
+    }
+}
+
+/// The same pCPUs core by core, if they are whole cores of as many threads.
+fn regroup(pinned: &[u32], threads: usize, machine: &Machine) -> Option<Vec<u32>> {
+    let all: PcpuSet = pinned.iter().copied().collect();
+    let mut order = Vec::new();
+    for pcpu in pinned {
+        if !order.contains(pcpu) {
+            let core = machine.siblings(*pcpu);
+            if core.len() != threads || !core.is_subset(&all) {
+                return None;
+            }
+            order.extend(core.iter());
+        }
+    }
+    (order.len() == pinned.len()).then_some(order)
+}
+
+pub(crate) const CORES_SHARE_CORE: Rule = Rule {
+    id: "cores-share-core",
+    severity: Severity::Warning,
+    summary: "vCPUs that the guest takes for cores are pinned to threads of one host core",
+    why: "The guest's scheduler puts two busy tasks on two vCPUs that it takes for full cores, \
+          while other host cores of the VM stay idle. The configurations `pin_def` and `pin` of the \
+          cited paper do this and were slower than no pinning at all.",
+    mend: "Say it to the guest: a topology with as many threads as the host's cores have; or pin \
+           each vCPU to a core of its own",
+    sources: &[TUNED],
+    affected: &[],
+    check: Check::Vm(cores_share_core),
+    fires: &[xml(TWO_SOCKETS, "\
+<vcpu>4</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='17'/>
+  <vcpupin vcpu='2' cpuset='2'/>
+  <vcpupin vcpu='3' cpuset='18'/>
+</cputune>
+<cpu mode='host-passthrough'><topology sockets='1' cores='4' threads='1'/></cpu>
+")],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+};
+
+fn cores_share_core(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(pinned)) = (&context.machine, vm.one_to_one()) else { return };
+    if vm.threads() > 1 {
+        return;
+    }
+    let shared = |at: &usize| {
+        let other = pinned.iter().position(|other| {
+            *other != pinned[*at] && machine.core(*other) == machine.core(pinned[*at])
+        });
+        machine.core(pinned[*at]).is_some() && other.is_some_and(|other| other > *at)
+    };
+    let Some(first) = (0..pinned.len()).find(shared) else { return };
+    let core = machine.siblings(pinned[first]);
+    let vcpus: Vec<u32> =
+        (0..pinned.len()).filter(|at| core.contains(pinned[*at])).map(|at| at as u32).collect();
+    let span = vm.topology.as_ref().map_or(vm.pins_span(), |topology| topology.span);
+    let message = format!(
+        "vCPUs {} look like cores to the guest, but {} are threads of one host core",
+        numbers(vcpus),
+        pcpus(&core)
+    );
+    let draft = out.at(span, message);
+    let count = (0..pinned.len()).filter(shared).count();
+    draft.note(format!("{count} host cores hold more than one vCPU of this VM"));
+    let threads = machine.threads_per_core;
+    let whole = pinned.len() % threads == 0
+        && pinned.chunks(threads).all(|group| {
+            machine.cores_of(&group.iter().copied().collect()).len() == 1
+                && group.iter().collect::<std::collections::BTreeSet<_>>().len() == threads
+        });
+    if !whole {
+        return;
+    }
+    if let Some(topology) = &vm.topology
+        && let (Some(cores_at), Some(threads_at)) =
+            (topology.value.cores_at, topology.value.threads_at)
+        && topology.value.cores as usize % threads == 0
+    {
+        let cores = topology.value.cores as usize / threads;
+        draft.suggest(cores_at, cores.to_string()).suggest(threads_at, threads.to_string());
+        draft.help("Tell the guest which vCPUs are threads");
+    } else {
+        let cores = pinned.len() / threads;
+        draft.help(format!(
+            "Tell the guest which vCPUs are threads: <topology sockets='1' cores='{cores}' \
+             threads='{threads}'/> inside <cpu>"
+        ));
+    }
+}
+
+pub(crate) const PINS_CROSS_CACHE: Rule = Rule {
+    id: "pins-cross-cache",
+    severity: Severity::Hint,
+    summary: "the pins spread over several last-level caches although one would do",
+    why: "vCPUs that share data then exchange it between caches, over the memory bus or the \
+          fabric, and the guest does not know: without a cache in its topology it takes all vCPUs \
+          for equally near.",
+    mend: "Pin all vCPUs under one last-level cache, or show the caches as dies or guest nodes",
+    sources: &["https://docs.kernel.org/scheduler/sched-domains.html"],
+    affected: &[],
+    check: Check::Vm(pins_cross_cache),
+    fires: &[xml(TWO_CACHES, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='5'/></cputune>
+")],
+    quiet: &[xml(TWO_CACHES, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
+")],
+};
+
+fn pins_cross_cache(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(_)) = (&context.machine, vm.one_to_one()) else { return };
+    let pinned = vm.pinned();
+    let caches = machine.caches_of(&pinned).len();
+    let told = vm.topology.as_ref().is_some_and(|topology| {
+        topology.value.sockets > 1 || topology.value.dies > 1 || topology.value.clusters > 1
+    });
+    if caches < 2
+        || machine.nodes_of(&pinned).len() > 1
+        || machine.widest_cache().is_none_or(|widest| pinned.len() > widest)
+        || told
+        || vm.cells.len() > 1
+    {
+        return;
+    }
+    out.at(
+        vm.pins_span(),
+        format!("{} lie under {caches} last-level caches, and would fit under one", pcpus(&pinned)),
+    );
+}
+
+pub(crate) const PINS_CROSS_NODE: Rule = Rule {
+    id: "pins-cross-node",
+    severity: Severity::Warning,
+    summary: "the pins spread over several host nodes although the VM fits into one",
+    why: "Whatever node its memory is on, some vCPUs are far from it, and the guest can't know \
+          which. A VM that fits into one node runs best inside it.",
+    mend: "Pin all vCPUs inside one node and bind the memory there",
+    sources: &[
+        "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012",
+        "https://docs.kernel.org/admin-guide/mm/numaperf.html",
+    ],
+    affected: &[],
+    check: Check::Vm(pins_cross_node),
+    fires: &[xml(TWO_SOCKETS, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
+")],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+};
+
+fn pins_cross_node(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    let pinned = vm.pinned();
+    let nodes = machine.nodes_of(&pinned);
+    if nodes.len() < 2 || vm.cells.len() > 1 || vm.vcpus.value as usize > machine.widest_node() {
+        return;
+    }
+    let draft = out.at(
+        vm.pins_span(),
+        format!(
+            "{} vCPUs are pinned to the nodes {nodes}, and would fit into one of {} pCPUs",
+            vm.vcpus.value,
+            machine.widest_node()
+        ),
+    );
+    for node in &nodes {
+        let there: PcpuSet =
+            pinned.iter().filter(|pcpu| machine.node(*pcpu) == Some(node)).collect();
+        draft.note(format!("node {node} has {}", pcpus(&there)));
+    }
+}
+
+pub(crate) const PIN_IS_OFFLINE: Rule = Rule {
+    id: "pin-offline",
+    severity: Severity::Error,
+    summary: "something is pinned to a pCPU that is offline or does not exist",
+    why: "The kernel refuses an affinity without a single online pCPU, and the VM does not start; \
+          if some of the set are online, it silently uses those alone.",
+    mend: "Pin to online pCPUs",
+    sources: &["https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html"],
+    affected: &[],
+    check: Check::Vm(pin_offline),
+    fires: &[
+        xml(OFFLINE, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='17'/></cputune>\n"),
+        qemu(OFFLINE, "taskset -c 16-19 qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+    ],
+    quiet: &[
+        xml(OFFLINE, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        qemu(OFFLINE, "taskset -c 0-3 qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+    ],
+};
+
+fn pin_offline(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = context.machine.as_ref().filter(|machine| !machine.online.is_empty()) else {
+        return;
+    };
+    for (who, set) in everything_pinned(vm) {
+        let missing = set.value.difference(&machine.online);
+        if missing.is_empty() {
+            continue;
+        }
+        let here = missing.iter().all(|pcpu| machine.host.pcpu(pcpu).is_some());
+        let what = if here { "offline" } else { "not in this host" };
+        out.at(set.span, format!("{who} is pinned to {}: {what}", pcpus(&missing)))
+            .note(format!("online are {}", machine.online));
+    }
+}
+
+/// Every affinity of a VM with whose it is.
+fn everything_pinned(vm: &Vm) -> Vec<(String, &crate::source::At<PcpuSet>)> {
+    let vcpus = vm.live_pins().into_iter().map(|pin| (format!("vCPU {}", pin.id.value), &pin.pcpus));
+    let iothreads =
+        vm.iothread_pins.iter().map(|pin| (format!("iothread {}", pin.id.value), &pin.pcpus));
+    let emulator = vm.emulator.iter().map(|set| ("the emulator thread".to_owned(), set));
+    let all = vm.affinity.iter().map(|set| ("the VM".to_owned(), set));
+    vcpus.chain(iothreads).chain(emulator).chain(all).collect()
+}
+
+pub(crate) const PIN_IS_RESERVED: Rule = Rule {
+    id: "pin-reserved",
+    severity: Severity::Warning,
+    summary: "a vCPU is pinned to a pCPU that is reserved for the host",
+    why: "What the host itself runs there, interrupts included, interrupts the guest, and the guest \
+          in turn starves the host's own work.",
+    mend: "Pin vCPUs outside of the reserved pCPUs; the emulator thread may live there",
+    sources: &["https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/"],
+    affected: &[],
+    check: Check::Vm(pin_reserved),
+    fires: &[xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+    quiet: &[xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='2'/></cputune>\n")],
+};
+
+fn pin_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
+    for pin in vm.live_pins() {
+        let taken = pin.pcpus.value.intersection(&context.reserved);
+        if !taken.is_empty() {
+            out.at(
+                pin.pcpus.span,
+                format!("vCPU {} is pinned to {}, reserved for the host", pin.id.value, pcpus(&taken)),
+            );
+        }
+    }
+}
+
+pub(crate) const PIN_NOT_ISOLATED: Rule = Rule {
+    id: "pin-not-isolated",
+    severity: Severity::Warning,
+    summary: "the host isolates pCPUs, but a vCPU is pinned outside of them",
+    why: "Isolated pCPUs run nothing but what is sent there; all other work of the host, the other \
+          VMs' emulator threads included, shares the rest, and there this vCPU has to wait.",
+    mend: "Pin the vCPUs to isolated pCPUs",
+    sources: &[ISOLCPUS],
+    affected: &[],
+    check: Check::Vm(pin_not_isolated),
+    fires: &[xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='8'/></cputune>\n")],
+    quiet: &[xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+};
+
+fn isolated(context: &Context) -> Option<&PcpuSet> {
+    context.machine.as_ref()?.host.isolated.as_ref().filter(|set| !set.is_empty())
+}
+
+fn pin_not_isolated(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(isolated) = isolated(context) else { return };
+    let outside: Vec<&Pin> = vm
+        .live_pins()
+        .into_iter()
+        .filter(|pin| !pin.pcpus.value.is_subset(isolated))
+        .collect();
+    if let Some(first) = outside.first() {
+        let message = if outside.len() == 1 {
+            format!("vCPU {} is pinned outside of the isolated pCPUs", first.id.value)
+        } else {
+            format!("{} vCPUs are pinned outside of the isolated pCPUs", outside.len())
+        };
+        out.at(first.pcpus.span, message).note(format!("isolated are {isolated}"));
+    }
+}
+
+pub(crate) const SET_OVER_ISOLATED: Rule = Rule {
+    id: "set-over-isolated",
+    severity: Severity::Warning,
+    summary: "a thread may run on several isolated pCPUs, among which nothing balances",
+    why: "isolcpus= takes pCPUs out of the scheduler's load balancing: a thread that may run on \
+          several of them stays on the first, and all threads with the same set pile up there.",
+    mend: "Pin each thread to one isolated pCPU",
+    sources: &[ISOLCPUS],
+    affected: &[],
+    check: Check::Vm(set_over_isolated),
+    fires: &[
+        xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1-4'/></cputune>\n"),
+        qemu(ISOLATED, "taskset -c 1-4 qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+    ],
+    quiet: &[
+        xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        qemu(ISOLATED, "taskset -c 8-11 qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+    ],
+};
+
+fn set_over_isolated(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(isolated) = isolated(context) else { return };
+    let pinned = vm.one_to_one().is_some();
+    for (who, set) in everything_pinned(vm) {
+        // With every vCPU pinned the common set is only where they start.
+        if who == "the VM" && pinned {
+            continue;
+        }
+        let inside = set.value.intersection(isolated);
+        if inside.len() > 1 {
+            out.at(
+                set.span,
+                format!("{who} may run on {}, which are isolated: it stays on one", pcpus(&inside)),
+            );
+        }
+    }
+}
+
+pub(crate) const VCPUS_SHARE_PCPU: Rule = Rule {
+    id: "vcpus-share-pcpu",
+    severity: Severity::Warning,
+    summary: "two vCPUs of one VM are pinned to one pCPU",
+    why: "They take turns: when one holds a lock and the other spins for it, neither gets on until \
+          the scheduler's slice ends.",
+    mend: "Give each vCPU its own pCPU, or don't pin",
+    sources: &[CPUTUNE, "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012"],
+    affected: &[],
+    check: Check::Vm(vcpus_share_pcpu),
+    fires: &[xml(ANY, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='1'/></cputune>
+")],
+    quiet: &[xml(ANY, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
+")],
+};
+
+fn vcpus_share_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let mut seen = std::collections::BTreeMap::new();
+    for pin in vm.live_pins() {
+        let (1, Some(pcpu)) = (pin.pcpus.value.len(), pin.pcpus.value.first()) else { continue };
+        match seen.get(&pcpu) {
+            Some(other) if *other != pin.id.value => {
+                out.at(
+                    pin.pcpus.span,
+                    format!("vCPU {} is pinned to pCPU {pcpu}, as vCPU {other} is", pin.id.value),
+                );
+            }
+            _ => {
+                seen.insert(pcpu, pin.id.value);
+            }
+        }
+    }
+}
+
+pub(crate) const PINS_PARTIAL: Rule = Rule {
+    id: "pins-partial",
+    severity: Severity::Warning,
+    summary: "some vCPUs are pinned and others are not",
+    why: "The guest treats all vCPUs alike; the ones that float land on the pCPUs of the pinned \
+          ones, and the slowest of them decides how fast parallel work gets on.",
+    mend: "Pin every vCPU, or none",
+    sources: &[CPUTUNE],
+    affected: &[],
+    check: Check::Vm(pins_partial),
+    fires: &[xml(ANY, "<vcpu>2</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+    quiet: &[xml(ANY, VTUNE)],
+};
+
+fn pins_partial(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let pinned: PcpuSet = vm.live_pins().iter().map(|pin| pin.id.value).collect();
+    // A common set holds for the vCPUs without a pin of their own.
+    if pinned.is_empty() || vm.affinity.is_some() || vm.vcpus.value > 4096 {
+        return;
+    }
+    let floating: PcpuSet = (0..vm.vcpus.value).filter(|vcpu| !pinned.contains(*vcpu)).collect();
+    if !floating.is_empty() {
+        out.at(
+            vm.pins_span(),
+            format!("Of {} vCPUs only {pinned} are pinned; {floating} float", vm.vcpus.value),
+        );
+    }
+}
+
+pub(crate) const VCPUPIN_WITHOUT_VCPU: Rule = Rule {
+    id: "vcpupin-without-vcpu",
+    severity: Severity::Warning,
+    summary: "a vcpupin names a vCPU that the domain does not have",
+    why: "libvirt drops such a pin without a word; what was meant is usually a vCPU with another \
+          number, since they count from 0.",
+    mend: "Take the element out, or raise the number of vCPUs",
+    sources: &[CPUTUNE],
+    affected: &[],
+    check: Check::Vm(vcpupin_without_vcpu),
+    fires: &[xml(ANY, "\
+<vcpu>2</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='2'/>
+  <vcpupin vcpu='2' cpuset='3'/>
+</cputune>
+")],
+    quiet: &[xml(ANY, VTUNE)],
+};
+
+fn vcpupin_without_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let all_exist_from_0 = vm.live_pins().len() == vm.vcpus.value as usize;
+    for pin in vm.pins.iter().filter(|pin| pin.id.value >= vm.max_vcpus.value) {
+        let draft = out.at(
+            pin.span,
+            format!("vCPU {} does not exist: the domain has {}", pin.id.value, vm.max_vcpus.value),
+        );
+        // With a vCPU left unpinned the number may be a slip.
+        if all_exist_from_0 {
+            draft.fix(pin.span, "");
+        }
+    }
+}
+
+pub(crate) const MORE_VCPUS_THAN_PCPUS: Rule = Rule {
+    id: "more-vcpus-than-pcpus",
+    severity: Severity::Warning,
+    summary: "the VM has more vCPUs than the host has pCPUs",
+    why: "Two of its vCPUs then always share a pCPU, and a guest that waits for a lock whose holder \
+          is not running wastes the whole slice. KVM warns above the recommended number, which is \
+          the number of pCPUs.",
+    mend: "Give it at most as many vCPUs as the host has pCPUs",
+    sources: &["https://docs.kernel.org/virt/kvm/api.html"],
+    affected: &[],
+    check: Check::Vm(more_vcpus_than_pcpus),
+    fires: &[
+        xml(FOUR_CORES, "<vcpu>8</vcpu>\n"),
+        qemu(FOUR_CORES, "qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+        yaml(FOUR_CORES, "domain:\n  cpu:\n    cores: 8\n  devices: {}\n"),
+    ],
+    quiet: &[
+        xml(FOUR_CORES, "<vcpu>4</vcpu>\n"),
+        qemu(FOUR_CORES, "qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+        yaml(FOUR_CORES, "domain:\n  cpu:\n    cores: 4\n  devices: {}\n"),
+    ],
+};
+
+fn more_vcpus_than_pcpus(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    let online = machine.online.len();
+    if online > 0 && vm.vcpus.value as usize > online {
+        out.at(
+            vm.vcpus.span,
+            format!("{} vCPUs on a host with {online} online pCPUs", vm.vcpus.value),
+        );
+    }
+}
+
+pub(crate) const MORE_VCPUS_THAN_SET: Rule = Rule {
+    id: "more-vcpus-than-set",
+    severity: Severity::Warning,
+    summary: "the VM has more vCPUs than the pCPUs that it may run on",
+    why: "Its vCPUs always wait for each other, on a host that may be idle otherwise.",
+    mend: "Widen the set, or take vCPUs away",
+    sources: &["https://libvirt.org/formatdomain.html#cpu-allocation"],
+    affected: &[],
+    check: Check::Vm(more_vcpus_than_set),
+    fires: &[
+        xml(ANY, "<vcpu cpuset='0-3'>8</vcpu>\n"),
+        qemu(ANY, "taskset -c 0-3 qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+    ],
+    quiet: &[
+        xml(ANY, "<vcpu cpuset='0-7'>8</vcpu>\n"),
+        qemu(ANY, "taskset -c 0-7 qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+    ],
+};
+
+fn more_vcpus_than_set(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let Some(set) = &vm.affinity else { return };
+    if vm.pins.is_empty() && vm.vcpus.value as usize > set.value.len() {
+        out.at(
+            set.span,
+            format!("{} vCPUs share the {} pCPUs {}", vm.vcpus.value, set.value.len(), set.value),
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! Versions of KubeVirt and Kubernetes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `major.minor.patch`; a missing patch is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+/// Error type of [`Version`]'s `from_str`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no version: write it like 1.9.0")]
+pub struct ParseVersionError(String);
+
+impl FromStr for Version {
+    type Err = ParseVersionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseVersionError(text.to_owned());
+        let bare = text.trim().trim_start_matches('v');
+        // What follows a dash or a plus is a build's own.
+        let bare = bare.split(['-', '+']).next().unwrap_or_default();
+        let mut parts = bare.split('.').map(|part| part.parse::<u32>().map_err(|_| error()));
+        let mut next = || parts.next().transpose();
+        let (major, minor, patch) = (next()?, next()?, next()?);
+        match (major, minor, next()?) {
+            (Some(major), Some(minor), None) => Ok(Self(major, minor, patch.unwrap_or(0))),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}

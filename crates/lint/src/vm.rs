@@ -1,0 +1,276 @@
+//! What rules look at: one VM as a configuration says it, every value with
+//! its place.
+//!
+//! This is not `VmSpec`: a `VmSpec` can't hold a pin of a vCPU that does not
+//! exist, and that is just what has to be found and pointed at.
+
+use topology::PcpuSet;
+
+use crate::rule::Format;
+use crate::source::{At, Span};
+use crate::read::yaml::Node;
+
+/// One VM as written.
+#[derive(Debug)]
+pub(crate) struct Vm {
+    pub(crate) format: Format,
+    pub(crate) name: String,
+    /// Where to point when something is missing.
+    pub(crate) head: Span,
+    /// As the kernel writes it; `None` if the text does not say.
+    pub(crate) arch: Option<At<String>>,
+    /// Accelerator: `kvm`, `tcg`...
+    pub(crate) accel: At<String>,
+    /// vCPUs at start.
+    pub(crate) vcpus: At<u32>,
+    /// vCPUs with hot-plug.
+    pub(crate) max_vcpus: At<u32>,
+    pub(crate) topology: Option<At<Topology>>,
+    /// Where all of the VM's threads may run.
+    pub(crate) affinity: Option<At<PcpuSet>>,
+    pub(crate) pins: Vec<Pin>,
+    pub(crate) emulator: Option<At<PcpuSet>>,
+    pub(crate) iothreads: Vec<String>,
+    pub(crate) iothreads_at: Option<Span>,
+    pub(crate) iothread_pins: Vec<Pin>,
+    /// vCPUs that run under a real-time scheduler.
+    pub(crate) fifo: Option<At<PcpuSet>>,
+    pub(crate) quota: Option<At<i64>>,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) memory_nodes: Option<At<PcpuSet>>,
+    pub(crate) memory_mode: Option<String>,
+    pub(crate) cell_nodes: Vec<(At<u32>, At<PcpuSet>)>,
+    pub(crate) memory_bytes: Option<At<u64>>,
+    pub(crate) huge_pages: Option<At<Option<u64>>>,
+    /// Whether the kernel may merge its pages.
+    pub(crate) merge: Option<At<bool>>,
+    pub(crate) shared_memory: bool,
+    pub(crate) cpu: Option<At<Cpu>>,
+    pub(crate) cpu_pm: Option<At<bool>>,
+    pub(crate) hint_dedicated: Option<At<bool>>,
+    pub(crate) kernel_cmdline: Option<At<String>>,
+    pub(crate) timers: Vec<At<Timer>>,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) nics: Vec<Nic>,
+    /// A device of the host that the guest drives itself.
+    pub(crate) passthrough: Option<Span>,
+    /// What says that this VM is to migrate.
+    pub(crate) migrates: Option<Span>,
+    pub(crate) kubevirt: Option<Kubevirt>,
+}
+
+impl Vm {
+    pub(crate) fn new(format: Format, head: Span) -> Self {
+        Self {
+            format,
+            name: String::new(),
+            head,
+            arch: None,
+            accel: At::new("kvm".to_owned(), head),
+            vcpus: At::new(1, head),
+            max_vcpus: At::new(1, head),
+            topology: None,
+            affinity: None,
+            pins: Vec::new(),
+            emulator: None,
+            iothreads: Vec::new(),
+            iothreads_at: None,
+            iothread_pins: Vec::new(),
+            fifo: None,
+            quota: None,
+            cells: Vec::new(),
+            memory_nodes: None,
+            memory_mode: None,
+            cell_nodes: Vec::new(),
+            memory_bytes: None,
+            huge_pages: None,
+            merge: None,
+            shared_memory: false,
+            cpu: None,
+            cpu_pm: None,
+            hint_dedicated: None,
+            kernel_cmdline: None,
+            timers: Vec::new(),
+            disks: Vec::new(),
+            nics: Vec::new(),
+            passthrough: None,
+            migrates: None,
+            kubevirt: None,
+        }
+    }
+
+    pub(crate) fn threads(&self) -> u32 {
+        self.topology.as_ref().map_or(1, |topology| topology.value.threads)
+    }
+
+    /// The pins of vCPUs that exist, by vCPU.
+    pub(crate) fn live_pins(&self) -> Vec<&Pin> {
+        let mut pins: Vec<&Pin> =
+            self.pins.iter().filter(|pin| pin.id.value < self.vcpus.value).collect();
+        pins.sort_by_key(|pin| pin.id.value);
+        pins
+    }
+
+    /// The one pCPU of each vCPU, if every vCPU is pinned to just one.
+    pub(crate) fn one_to_one(&self) -> Option<Vec<u32>> {
+        let pins = self.live_pins();
+        if pins.len() != self.vcpus.value as usize {
+            return None;
+        }
+        pins.iter()
+            .enumerate()
+            .map(|(vcpu, pin)| {
+                let sole = pin.pcpus.value.len() == 1 && pin.id.value as usize == vcpu;
+                pin.pcpus.value.first().filter(|_| sole)
+            })
+            .collect()
+    }
+
+    /// All pCPUs that vCPUs are pinned to.
+    pub(crate) fn pinned(&self) -> PcpuSet {
+        self.live_pins().iter().flat_map(|pin| pin.pcpus.value.iter()).collect()
+    }
+
+    /// From the first to the last pin, to point at all of them.
+    pub(crate) fn pins_span(&self) -> Span {
+        self.pins.first().map_or(self.head, |pin| pin.span)
+    }
+
+    /// Whether each vCPU has pCPUs that it was given on purpose.
+    pub(crate) fn is_pinned(&self) -> bool {
+        (!self.pins.is_empty() && self.live_pins().len() == self.vcpus.value as usize)
+            || self.affinity.is_some()
+            || self.is_dedicated()
+    }
+
+    /// Whether KubeVirt gives it pCPUs of its own.
+    pub(crate) fn is_dedicated(&self) -> bool {
+        self.kube("domain.cpu.dedicatedCpuPlacement").is_some_and(|node| node.is_true())
+    }
+
+    /// A value below the VMI's `spec`.
+    pub(crate) fn kube(&self, path: &str) -> Option<&Node> {
+        self.kubevirt.as_ref()?.spec.get(path)
+    }
+
+    pub(crate) fn is_arm(&self) -> bool {
+        self.arch.as_ref().is_some_and(|arch| arch.value == "aarch64")
+    }
+}
+
+/// Levels of the guest's topology; those not written are 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Topology {
+    pub(crate) sockets: u32,
+    pub(crate) dies: u32,
+    pub(crate) clusters: u32,
+    pub(crate) cores: u32,
+    pub(crate) threads: u32,
+    /// Where the number of threads stands.
+    pub(crate) threads_at: Option<Span>,
+    pub(crate) cores_at: Option<Span>,
+}
+
+impl Topology {
+    pub(crate) fn vcpus(&self) -> u32 {
+        [self.sockets, self.dies, self.clusters, self.cores, self.threads]
+            .iter()
+            .fold(1_u32, |product, level| product.saturating_mul(*level))
+    }
+}
+
+/// Where one thread may run.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub(crate) id: At<u32>,
+    pub(crate) pcpus: At<PcpuSet>,
+    pub(crate) span: Span,
+}
+
+/// A guest node.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) id: u32,
+    pub(crate) vcpus: PcpuSet,
+    pub(crate) memory_bytes: Option<u64>,
+    /// Nodes of the host that its memory is bound to.
+    pub(crate) nodes: Option<At<PcpuSet>>,
+    pub(crate) distances: bool,
+    pub(crate) span: Span,
+}
+
+/// The processor that the guest sees.
+#[derive(Debug, Clone)]
+pub(crate) struct Cpu {
+    /// `host-passthrough`, `host-model`, `maximum` or a model's name.
+    pub(crate) model: String,
+    pub(crate) migratable: Option<At<bool>>,
+    /// Features that are asked for or taken away.
+    pub(crate) features: Vec<(String, bool)>,
+    pub(crate) tsc_frequency: bool,
+}
+
+impl Cpu {
+    pub(crate) fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|(name, on)| name == feature && *on)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Timer {
+    pub(crate) name: String,
+    pub(crate) present: Option<At<bool>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) span: Span,
+    pub(crate) name: String,
+    /// Neither a CD-ROM nor a floppy.
+    pub(crate) hard: bool,
+    pub(crate) bus: Option<At<String>>,
+    pub(crate) cache: Option<At<String>>,
+    pub(crate) io: Option<At<String>>,
+    pub(crate) iothread: Option<At<String>>,
+    pub(crate) queues: Option<At<u32>>,
+    /// A block device of the host.
+    pub(crate) block: bool,
+    /// Where an option of the driver can be added.
+    pub(crate) options: Option<Span>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) span: Span,
+    pub(crate) backend: Backend,
+    pub(crate) model: Option<At<String>>,
+    pub(crate) vhost: Option<At<bool>>,
+    pub(crate) queues: Option<At<u32>>,
+    /// Whether the device offers its queues; only QEMU has that switch.
+    pub(crate) multiqueue: Option<bool>,
+    pub(crate) vectors: Option<At<u32>>,
+}
+
+impl Nic {
+    pub(crate) fn is_virtio(&self) -> bool {
+        self.model.as_ref().is_some_and(|model| model.value.starts_with("virtio"))
+    }
+}
+
+/// What is behind a NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Tap,
+    User,
+    VhostUser,
+    Other,
+}
+
+/// What only KubeVirt's objects have.
+#[derive(Debug)]
+pub(crate) struct Kubevirt {
+    /// The VMI's `spec`, also of a VM's template.
+    pub(crate) spec: Node,
+    /// Annotations of the VMI.
+    pub(crate) annotations: Vec<String>,
+}

@@ -1,0 +1,313 @@
+//! `vmlab lint`: what is wrong with configurations of VMs.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use lint::{Checked, Context, Finding, Severity, Version, output};
+use topology::PcpuSet;
+
+use crate::{ERROR, FINDINGS, host_file, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab lint vm.xml                          a libvirt domain
+  vmlab lint --host / vms/                   a folder, for VMs on this machine
+  virsh dumpxml web | vmlab lint -           standard input
+  vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
+  vmlab lint --fix --dry-run vm.xml          what --fix would write
+  vmlab lint --sarif vms/ > lint.sarif       for continuous integration
+  vmlab lint --explain siblings-split        all about one rule
+
+A comment `vmlab: allow(ID)` silences a rule on its line and the next one,
+`vmlab: allow-file(ID)` in the whole file.
+
+Exit codes: 0 fine, 1 findings (see --fail-on), 2 error.";
+
+/// Names of files that a folder is searched for.
+const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"];
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LintArgs {
+    /// Domain XML, KubeVirt YAML, QEMU command lines; folders; `-` for standard input.
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown"])]
+    files: Vec<PathBuf>,
+    /// The host that the VMs run on: a saved host file, or a folder with sys and proc (`/`: here).
+    #[arg(long, value_name = "FILE")]
+    host: Option<PathBuf>,
+    /// Version of KubeVirt.
+    #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBEVIRT)]
+    kubevirt: Version,
+    /// Version of Kubernetes.
+    #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBERNETES)]
+    kubernetes: Version,
+    /// The kubelet's cpuManagerPolicyOptions by name (full-pcpus-only), and
+    /// topology-manager-policy=POLICY.
+    #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    kubelet: Vec<String>,
+    /// pCPUs that are kept for the host.
+    #[arg(long, value_name = "PCPUS", default_value = "")]
+    reserved: PcpuSet,
+    /// Show findings of at least this severity.
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Hint)]
+    level: Level,
+    /// Severity from which on the exit code is 1.
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Warning)]
+    fail_on: Level,
+    /// Write the fixes that need no judgement into the files.
+    #[arg(long)]
+    fix: bool,
+    /// With --fix: show the changes and write nothing.
+    #[arg(long, requires = "fix")]
+    dry_run: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "sarif")]
+    json: bool,
+    /// Print SARIF 2.1.0.
+    #[arg(long)]
+    sarif: bool,
+    /// Explain a rule.
+    #[arg(long, value_name = "ID", conflicts_with = "files")]
+    explain: Option<String>,
+    /// List the rules.
+    #[arg(long, conflicts_with = "files")]
+    list: bool,
+    /// Print all rules as Markdown.
+    #[arg(long, conflicts_with = "files", hide = true)]
+    markdown: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    Error,
+    Warning,
+    Hint,
+}
+
+impl From<Level> for Severity {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Error => Self::Error,
+            Level::Warning => Self::Warning,
+            Level::Hint => Self::Hint,
+        }
+    }
+}
+
+/// A text to check.
+struct Input {
+    name: String,
+    /// `None`: standard input.
+    path: Option<PathBuf>,
+    /// Named on the command line, so that it must hold VMs.
+    named: bool,
+}
+
+/// What became of one text.
+enum Outcome {
+    Checked(Checked),
+    Skipped,
+    Failed(String),
+}
+
+/// # Errors
+/// A host, a rule or an option that does not exist; findings are no error.
+pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
+    if let Some(id) = &args.explain {
+        terminal::print(&output::explain(lint::find(id)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.list || args.markdown {
+        terminal::print(&if args.list { output::list() } else { output::markdown() })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let context = context(args)?;
+    let mut inputs = Vec::new();
+    for path in &args.files {
+        collect(path, true, &mut inputs)?;
+    }
+    let (findings, files, failed) = check_all(&inputs, &context);
+    let wanted = Severity::from(args.level);
+    let shown: Vec<Finding> =
+        findings.into_iter().filter(|finding| finding.severity >= wanted).collect();
+    let left = if args.fix { mend(args, &inputs, shown, &context)? } else { shown };
+    if args.json {
+        terminal::print(&output::json(&left, files))?;
+    } else if args.sarif {
+        terminal::print(&output::sarif(&left, env!("CARGO_PKG_VERSION")))?;
+    } else if !args.dry_run {
+        let mut text = String::new();
+        for finding in &left {
+            text.push_str(&output::text(finding, true));
+            text.push('\n');
+        }
+        text.push_str(&output::summary(&left, files));
+        terminal::print(&text)?;
+    }
+    for message in &failed {
+        terminal::note(&format!("vmlab: {message}"));
+    }
+    let bad = left.iter().any(|finding| finding.severity >= Severity::from(args.fail_on));
+    Ok(match (failed.is_empty(), bad) {
+        (false, _) => ExitCode::from(ERROR),
+        (true, true) => ExitCode::from(FINDINGS),
+        (true, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn context(args: &LintArgs) -> anyhow::Result<Context> {
+    let mut context = Context::default();
+    context.kubevirt = args.kubevirt;
+    context.kubernetes = args.kubernetes;
+    context.reserved = args.reserved.clone();
+    for option in &args.kubelet {
+        match option.split_once('=').unwrap_or((option, "true")) {
+            ("topology-manager-policy", policy) => context.kubelet.topology = policy.parse()?,
+            (name, value) => context.kubelet.options.set(name, value)?,
+        }
+    }
+    Ok(match &args.host {
+        Some(path) => context.on(host_file::load_host(path)?),
+        None => context,
+    })
+}
+
+/// The files below a path, by name.
+fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        if io::stdin().is_terminal() {
+            terminal::note("vmlab: reading a configuration from standard input");
+        }
+        inputs.push(Input { name: "-".to_owned(), path: None, named });
+        return Ok(());
+    }
+    let name = path.display();
+    let metadata = if named { fs::metadata(path) } else { fs::symlink_metadata(path) };
+    let metadata = metadata.with_context(|| format!("Cannot read {name}"))?;
+    if !metadata.is_dir() {
+        inputs.push(Input { name: name.to_string(), path: Some(path.to_owned()), named });
+        return Ok(());
+    }
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let mut paths: Vec<PathBuf> = entries
+        .with_context(|| format!("Cannot read {name}"))?
+        .iter()
+        .map(fs::DirEntry::path)
+        .collect();
+    paths.sort();
+    for path in paths {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let fits = extension.is_some_and(|extension| EXTENSIONS.contains(&extension));
+        if !hidden && (fits || path.is_dir() && !path.is_symlink()) {
+            collect(&path, false, inputs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Findings by file, the number of files that hold VMs, and what failed.
+fn check_all(inputs: &[Input], context: &Context) -> (Vec<Finding>, usize, Vec<String>) {
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::with_capacity(inputs.len()));
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(inputs.len().max(1));
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((index, input)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    inputs.get(index).map(|input| (index, input))
+                } {
+                    let outcome = check(input, context);
+                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
+                }
+            });
+        }
+    });
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_by_key(|(index, _)| *index);
+    let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
+    for (_, outcome) in outcomes {
+        match outcome {
+            Outcome::Checked(checked) => {
+                files += 1;
+                findings.extend(checked.findings);
+                vms.extend(checked.vms);
+            }
+            Outcome::Skipped => {}
+            Outcome::Failed(message) => failed.push(message),
+        }
+    }
+    findings.extend(lint::check_fleet(&vms, context));
+    (findings, files, failed)
+}
+
+fn check(input: &Input, context: &Context) -> Outcome {
+    let text = match read(input) {
+        Ok(text) => text,
+        Err(error) => return Outcome::Failed(format!("Cannot read {}: {error}", input.name)),
+    };
+    if !input.named && !lint::holds_vms(&text) {
+        return Outcome::Skipped;
+    }
+    match lint::check_text(&input.name, &text, context) {
+        Ok(checked) => Outcome::Checked(checked),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+fn read(input: &Input) -> io::Result<String> {
+    match &input.path {
+        Some(path) => fs::read_to_string(path),
+        None => {
+            let mut text = String::new();
+            io::stdin().lock().read_to_string(&mut text)?;
+            Ok(text)
+        }
+    }
+}
+
+/// Writes or shows the certain fixes; what is left to find afterwards.
+fn mend(
+    args: &LintArgs,
+    inputs: &[Input],
+    findings: Vec<Finding>,
+    context: &Context,
+) -> anyhow::Result<Vec<Finding>> {
+    let mut changes = String::new();
+    let mut left = Vec::new();
+    for input in inputs {
+        let of_file: Vec<Finding> =
+            findings.iter().filter(|finding| finding.file == input.name).cloned().collect();
+        let Some(path) = &input.path else {
+            anyhow::bail!("Standard input can't be mended; name a file");
+        };
+        if !of_file.iter().any(|finding| finding.fix.as_ref().is_some_and(|fix| fix.certain)) {
+            left.extend(of_file);
+            continue;
+        }
+        let before = read(input).with_context(|| format!("Cannot read {}", input.name))?;
+        let (after, mended) = lint::apply(&before, &of_file);
+        if args.dry_run {
+            changes.push_str(&lint::difference(&input.name, &before, &after));
+            left.extend(of_file);
+            continue;
+        }
+        fs::write(path, &after).with_context(|| format!("Cannot write {}", input.name))?;
+        terminal::note(&format!("{}: mended {mended}", input.name));
+        // Lines have moved, so the rest is found anew.
+        let again = lint::check_text(&input.name, &after, context)?;
+        let wanted = Severity::from(args.level);
+        left.extend(again.findings.into_iter().filter(|finding| finding.severity >= wanted));
+        left.extend(of_file.into_iter().filter(|finding| lint::is_about_fleets(finding.rule)));
+    }
+    terminal::print(&changes)?;
+    Ok(left)
+}
