@@ -57,13 +57,13 @@ pub enum ReadDescriptionError {
         text: String,
     },
     /// A known format with something wrong in it.
-    #[error("{name}{}: {why}: {text:?} (read as {format})", at(*.line))]
+    #[error("{name}{}: {why}{} (read as {format})", at(*.line), quoted(.text))]
     Damaged {
         /// The description's name.
         name: String,
         /// The line, from 1; `None` where the fault is not in one line.
         line: Option<usize>,
-        /// What stands there.
+        /// What stands there; empty where something is missing.
         text: String,
         /// What is wrong with it.
         why: String,
@@ -74,6 +74,10 @@ pub enum ReadDescriptionError {
 
 fn at(line: Option<usize>) -> String {
     line.map(|line| format!(":{line}")).unwrap_or_default()
+}
+
+fn quoted(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text:?}") }
 }
 
 /// A machine as a description shows it.
@@ -105,7 +109,7 @@ impl Described {
         if !unknown.is_empty() {
             host.warnings.push(format!(
                 "Not told by {}: {}",
-                self.formats.join(" and "),
+                self.formats.join(", "),
                 unknown.join("; ")
             ));
         }
@@ -350,7 +354,7 @@ impl Format {
         }
         if first.starts_with("available:") || first.starts_with("No NUMA") {
             Some(Format::Numactl)
-        } else if lscpu::is_parsable(first) {
+        } else if lscpu::is_parsable(text) {
             Some(Format::LscpuParsable)
         } else if lscpu::is_table_header(first) {
             Some(Format::LscpuTable)

@@ -9,7 +9,7 @@ use clap::Args;
 use report::host_picture;
 use runner::machine;
 
-use crate::host_file::load_host;
+use crate::host_file::load_merged;
 use crate::terminal;
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
@@ -23,6 +23,8 @@ Examples:
   vmlab host                        draw this machine
   vmlab host --json > host.json     save it, to plan for it elsewhere
   vmlab host --svg host.svg         draw it for a page
+  ssh other lscpu -e | vmlab host --from -
+                                    draw a machine where vmlab is not installed
   vmlab host --sysfs-root copy      read copies of /sys and /proc in the folder copy")]
 pub(crate) struct HostArgs {
     /// Print the host format (JSON) instead of the drawing
@@ -33,9 +35,14 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Show the machine that this file describes instead of this one
+    /// Show the machine that this file describes instead of this one, '-' for
+    /// standard input; several files complete each other
+    ///
+    /// Understood are a saved host file, lscpu (plain, -e, -p, -J), hwloc XML
+    /// (lstopo --of xml), virsh capabilities, numactl -H, and a folder with
+    /// copies of /sys and /proc.
     #[arg(long, value_name = "FILE", conflicts_with = "sysfs_root")]
-    from: Option<PathBuf>,
+    from: Vec<PathBuf>,
 
     /// Read sys/ and proc/ in this folder instead of this machine's
     #[arg(long, value_name = "DIR")]
@@ -51,14 +58,14 @@ pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     if args.json && svg_to_stdout {
         bail!("Both --json and --svg - would go to standard output: give --svg a file");
     }
-    let host = match (&args.from, &args.sysfs_root) {
-        (Some(file), _) => load_host(file)?,
-        (None, Some(root)) => {
+    let host = match &args.sysfs_root {
+        Some(root) => {
             host::snapshot::check_root(root)?;
             host::snapshot::live(root)
         }
+        None if !args.from.is_empty() => load_merged(&args.from)?,
         // Even without /sys there is something to say.
-        (None, None) => machine::this_host(),
+        None => machine::this_host(),
     };
     if let Some(file) = &args.svg {
         let drawing = host_picture::svg(&host);

@@ -1,14 +1,23 @@
 //! A machine that is not this one: shared by the subcommands that take
 //! `--host FILE`.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context as _;
-use topology::Host;
+use topology::{Described, Host, read_description};
 
-/// Reads the machine that `path` describes: a saved host file, or a folder
-/// with copies of /sys and /proc.
+/// The most bytes that are taken from a file or a pipe; far more than
+/// [`read_description`] accepts as a machine.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Reads the machine that `path` describes: a saved host file, the output of
+/// `lscpu`, `lstopo --of xml`, `virsh capabilities` or `numactl -H`, a folder
+/// with copies of /sys and /proc, or '-' for standard input.
+///
+/// What the description could not know is absent in the host and named in its
+/// warnings.
 ///
 /// # Errors
 /// A path that cannot be read or does not describe a machine.
@@ -17,7 +26,83 @@ pub(crate) fn load_host(path: &Path) -> anyhow::Result<Host> {
         host::snapshot::check_root(path)?;
         return Ok(host::snapshot::live(path));
     }
-    let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("Cannot read {name}"))?;
-    Host::from_json(&text).with_context(|| format!("{name} describes no host"))
+    Ok(read(path)?.into_host())
+}
+
+/// Reads several descriptions of one machine, which complete each other; the
+/// first one counts where two tell the same.
+///
+/// # Errors
+/// Those of [`load_host`]; descriptions of different machines.
+pub(crate) fn load_merged(paths: &[impl AsRef<Path>]) -> anyhow::Result<Host> {
+    if let [path] = paths {
+        return load_host(path.as_ref());
+    }
+    let mut merged: Option<Described> = None;
+    for path in paths {
+        let described = read(path.as_ref())?;
+        merged = Some(match merged {
+            None => described,
+            Some(before) => before.merge(described)?,
+        });
+    }
+    Ok(merged.context("No file describes the host")?.into_host())
+}
+
+fn read(path: &Path) -> anyhow::Result<Described> {
+    let mut bytes = Vec::new();
+    let name = if path == Path::new("-") {
+        io::stdin()
+            .lock()
+            .take(MAX_BYTES)
+            .read_to_end(&mut bytes)
+            .context("Cannot read standard input")?;
+        "standard input".to_owned()
+    } else {
+        let name = path.display().to_string();
+        File::open(path)
+            .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
+            .with_context(|| format!("Cannot read {name}"))?;
+        name
+    };
+    Ok(read_description(&name, &bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn testdata(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology/testdata").join(name)
+    }
+
+    #[test]
+    fn one_file_names_what_it_does_not_tell() {
+        let host = load_host(&testdata("numactl-2.0.16/two-sockets.txt")).expect("a host");
+        assert_eq!(host.nodes.len(), 4);
+        let warning = host.warnings.last().expect("a warning");
+        assert!(warning.starts_with("Not told by numactl -H: "), "{warning}");
+        assert!(warning.contains("which pCPUs are threads of one core"), "{warning}");
+    }
+
+    #[test]
+    fn files_complete_each_other() {
+        let table = testdata("util-linux-2.38.1/two-sockets.extended.txt");
+        let nodes = testdata("numactl-2.0.16/two-sockets.txt");
+        let host = load_merged(&[table, nodes.clone()]).expect("a host");
+        assert_eq!(host.nodes[3].memory_bytes, Some(32 << 30));
+        assert_eq!(host.pcpu(22).and_then(|pcpu| pcpu.thread), Some(1));
+        let other = testdata("numactl-2.0.16/three-nodes.txt");
+        let error = load_merged(&[nodes, other]).expect_err("two machines").to_string();
+        assert!(error.contains("describe different machines"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let error = load_host(&testdata("README.md")).expect_err("no host").to_string();
+        assert!(error.contains("README.md:1: not a host description"), "{error}");
+        assert!(error.contains("numactl -H"), "{error}");
+        let error = load_host(&testdata("missing")).expect_err("no file").to_string();
+        assert!(error.contains("Cannot read"), "{error}");
+    }
 }

@@ -14,7 +14,7 @@ use roxmltree::Node as Element;
 use super::cores::name_cores;
 use super::sets::{Sets, number, pcpu};
 use super::{Facet, Fault, Found, sum_of_nodes, xml};
-use crate::{Cache, CacheKind, CoreKind, Host, HugePagePool, Node, Pcpu, PcpuSet, sysfs};
+use crate::{Cache, CacheKind, CoreKind, HugePagePool, Node, Pcpu, PcpuSet, sysfs};
 
 /// `HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const MEANS_LATENCY: u32 = 4;
@@ -45,7 +45,7 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
             "A PU with this number is there twice",
         ));
     }
-    read_offline(machine, &mut found.host, sets)?;
+    read_offline(machine, &mut found, sets)?;
     if !cores.is_empty() {
         found.knows(&[Facet::Cores]);
         name_cores(&mut found.host, &cores);
@@ -248,8 +248,13 @@ fn set(sets: &mut Sets, element: Element, attribute: &str) -> Result<Option<Pcpu
 }
 
 /// The complete set of pCPUs names more than the tree does.
-fn read_offline(machine: Element, host: &mut Host, sets: &mut Sets) -> Result<(), Fault> {
-    let complete = set(sets, machine, "complete_cpuset")?.unwrap_or_default();
+fn read_offline(machine: Element, found: &mut Found, sets: &mut Sets) -> Result<(), Fault> {
+    let complete = set(sets, machine, "complete_cpuset")?;
+    if complete.is_some() {
+        found.knows(&[Facet::Offline]);
+    }
+    let complete = complete.unwrap_or_default();
+    let host = &mut found.host;
     let listed = host.select(|_| true);
     let hidden = complete.difference(&listed);
     if !hidden.is_empty() {
@@ -306,7 +311,7 @@ fn assign_nodes(found: &mut Found) {
             .map(|node| node.id)
             .collect();
         found.host.warnings.push(format!(
-            "Several nodes serve pCPUs {shared}: nodes {without} are taken for memory without pCPUs"
+            "Several nodes serve pCPUs {shared}; taken for memory without pCPUs: node {without}"
         ));
     }
     found.host.memory_bytes = sum_of_nodes(&found.host.nodes);

@@ -68,9 +68,12 @@ fn cache_of(name: &str) -> Option<(u32, CacheKind)> {
     number(digits).filter(|level| (1..=9).contains(level)).map(|level| (level, kind))
 }
 
-/// Whether a first line begins `lscpu -p`'s output.
-pub(super) fn is_parsable(line: &str) -> bool {
-    line.starts_with('#') || is_parsable_row(line)
+/// Whether a text is `lscpu -p`'s output: a comment has the heading, or (where
+/// the comments were removed) a row comes first.
+pub(super) fn is_parsable(text: &str) -> bool {
+    let mut comments = text.lines().map_while(|line| line.trim().strip_prefix('#'));
+    comments.any(|comment| comment.trim().split(',').any(|name| name == "CPU"))
+        || is_parsable_row(super::first_line(text).1)
 }
 
 fn is_parsable_row(line: &str) -> bool {

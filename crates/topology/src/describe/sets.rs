@@ -6,10 +6,9 @@ use crate::PcpuSet;
 /// The highest pCPU number that is believed; Linux stops at 8192.
 const MAX_PCPU: u32 = 65_535;
 
-/// The most pCPUs that all sets of one description may name together: a cache
-/// of each of three levels around each pCPU of the biggest machine, twenty
-/// times over.
-const MAX_NAMED: usize = 4 << 20;
+/// The most pCPUs that all sets of one description may name together: sixteen
+/// sets (caches, cores, nodes) around each of as many pCPUs as can be.
+const MAX_NAMED: usize = 1 << 20;
 
 /// Reads sets and counts how many pCPUs they name.
 pub(super) struct Sets {
