@@ -18,6 +18,8 @@ use crate::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet, Virtualised};
 /// The columns of a row, and where it stands.
 struct Row {
     line: Option<usize>,
+    /// Whether it would say where an online pCPU lies.
+    tells_places: bool,
     /// Column name and value; absent values are left out.
     cells: Vec<(Column, String)>,
 }
@@ -52,6 +54,11 @@ impl Column {
                 None => Column::Other,
             },
         }
+    }
+
+    /// Whether every online pCPU has a value here. Nodes need not be there.
+    fn is_place(&self) -> bool {
+        matches!(self, Column::Socket | Column::Core)
     }
 }
 
@@ -152,7 +159,7 @@ fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<Ro
         .filter(|(_, cell)| !matches!(cell.trim(), "" | "-"))
         .map(|(column, cell)| (column.clone(), (*cell).trim().to_owned()))
         .collect();
-    Ok(Row { line: Some(line), cells })
+    Ok(Row { line: Some(line), tells_places: columns.iter().any(Column::is_place), cells })
 }
 
 /// Reads any of the outputs of `lscpu -J`.
@@ -199,7 +206,9 @@ fn json_row(entry: &Value) -> Row {
         let absent = matches!(text.trim(), "" | "-");
         (!absent).then(|| (Column::of(name), text))
     });
-    Row { line: None, cells: cells.collect() }
+    let mut names = entry.as_object().into_iter().flat_map(|entry| entry.keys());
+    let tells_places = names.any(|name| Column::of(name).is_place());
+    Row { line: None, tells_places, cells: cells.collect() }
 }
 
 /// Newer versions nest the fields below headings.
@@ -311,9 +320,8 @@ fn read_row(row: &Row) -> Result<(u32, Placed), Fault> {
         }
     }
     let id = id.ok_or_else(|| Fault::new(row.line, "", "This row names no pCPU"))?;
-    let places_are_asked_for = row.cells.len() > 1;
     pcpu.id = id;
-    pcpu.online = online.unwrap_or(lies_somewhere || !places_are_asked_for);
+    pcpu.online = online.unwrap_or(lies_somewhere || !row.tells_places);
     if !pcpu.online {
         // What lscpu says of a switched-off pCPU is stale.
         return Ok((id, Placed { pcpu: Pcpu { id, ..Pcpu::default() }, caches: Vec::new() }));

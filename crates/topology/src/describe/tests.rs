@@ -1,5 +1,7 @@
 //! Tests of the readers of other tools' descriptions.
 
+mod made;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::{Expect, expect};
@@ -286,6 +288,16 @@ fn lscpu_e_knows_places_alone() {
         expect![""],
     );
     assert_eq!(host.offline().to_string(), "23");
+}
+
+#[test]
+fn lscpu_without_the_column_online() {
+    for text in ["CPU NODE SOCKET CORE\n0 0 0 0\n1 - - -\n", "# CPU,Socket\n0,0\n1,\n"] {
+        assert_eq!(described("lscpu", text).host.offline().to_string(), "1", "{text}");
+    }
+    for text in ["CPU NODE\n0 0\n1 -\n", "# CPU\n0\n1\n"] {
+        assert_eq!(described("lscpu", text).host.online().to_string(), "0-1", "{text}");
+    }
 }
 
 #[test]
