@@ -13,6 +13,7 @@ mod host_file;
 mod image;
 mod interrupt;
 mod lint;
+mod plan;
 mod plan_text;
 mod predict;
 mod progress;
@@ -35,6 +36,7 @@ const ERROR: u8 = 2;
 const EXAMPLES: &str = "\
 Examples:
   vmlab host                          what machine is this?
+  vmlab plan --vcpus 4 --memory 8GiB  where should this VM go?
   vmlab check studies/quickstart.toml what would be run, in which order, how long?
   vmlab lint vm.xml                   what is wrong with this configuration?
   vmlab run studies/quickstart.toml   boot the VMs, measure, judge
@@ -58,6 +60,8 @@ struct Cli {
 enum Command {
     /// Show this machine: topology, memory, KVM, QEMU.
     Host(host::HostArgs),
+    /// Plan where VMs go: pins, guest topology, memory, huge pages.
+    Plan(plan::PlanArgs),
     /// Check a study and show what it would run.
     Check(check::CheckArgs),
     /// Predict which pCPUs Kubernetes and KubeVirt give a guest.
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
     cli.color.apply();
     let result = match cli.command {
         Command::Host(args) => host::run(args),
+        Command::Plan(args) => plan::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Lint(args) => lint::run(&args),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use topology::PcpuSet;
-use vmconfig::{GuestTopology, TopologyPatch, VcpuPins, VmPatch};
+use vmconfig::{GuestNode, GuestTopology, Memory, PageSize, TopologyPatch, VcpuPins, VmPatch};
 
 use super::choose::Choice;
 use super::free::Free;
@@ -37,6 +37,8 @@ pub struct Placement {
     pub topology: GuestTopology,
     /// Its NUMA cells, at least one.
     pub cells: Vec<GuestCell>,
+    /// Whether the host shows nodes; otherwise all is on node 0.
+    pub host_has_nodes: bool,
     /// How much memory comes from which host node.
     pub memory_by_node: BTreeMap<u32, Size>,
     /// Huge pages by host node; empty if it has none.
@@ -92,7 +94,8 @@ impl Placement {
         self.cells.iter().map(|cell| cell.host_node)
     }
 
-    /// What a study writes to get this VM, as far as its words go.
+    /// What a study writes to get this VM. Its words lack vhost threads: those
+    /// inherit the emulator's pin.
     #[must_use]
     pub fn patch(&self) -> VmPatch {
         let topology = self.topology;
@@ -108,8 +111,41 @@ impl Placement {
             }),
             pins: Some(self.vcpu_pins.clone()),
             emulator_pin: (!self.emulator.is_empty()).then(|| self.emulator.clone()),
+            iothreads: (!self.iothreads.is_empty()).then_some(self.iothreads.len() as u32),
+            // iothreads count from 1.
+            iothread_pins: (!self.iothreads.is_empty() && !self.iothreads[0].is_empty())
+                .then(|| VcpuPins((1..).zip(self.iothreads.iter().cloned()).collect())),
             memory_mib: Some(self.memory.in_mib()),
+            memory: Memory {
+                huge_pages: self
+                    .huge_pages
+                    .first()
+                    .and_then(|need| PageSize::from_kib(need.page.0 >> 10)),
+                host_nodes: match self.cells.as_slice() {
+                    [cell] if self.host_has_nodes => Some(PcpuSet::from_iter([cell.memory_node])),
+                    _ => None,
+                },
+                ..Memory::default()
+            },
+            numa: (self.cells.len() > 1).then(|| self.cells.iter().map(GuestCell::node).collect()),
             ..VmPatch::default()
+        }
+    }
+}
+
+impl GuestCell {
+    /// The cell in a study's words.
+    fn node(&self) -> GuestNode {
+        let others = (0..).zip(&self.distances).filter(|(other, _)| *other != self.id);
+        GuestNode {
+            vcpus: self.vcpus.parse().unwrap_or_default(),
+            memory_mib: self.memory.in_mib(),
+            host_nodes: Some(PcpuSet::from_iter([self.memory_node])),
+            policy: None,
+            // Firmware that calls everything local is not believed.
+            distances: others
+                .map(|(other, distance)| (other, (*distance).clamp(11, 255)))
+                .collect(),
         }
     }
 }
@@ -186,6 +222,7 @@ pub(crate) fn settle(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Cho
         iothreads: others.iothreads,
         vhost: others.vhost,
         cells,
+        host_has_nodes: layout.has_nodes,
         memory_by_node,
         huge_pages,
         leave_to_host: layout.left_to_host.clone(),

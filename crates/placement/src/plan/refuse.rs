@@ -26,8 +26,10 @@ pub(crate) fn nonsense(wish: &Wish) -> Option<Refusal> {
         "vcpus is 0: a VM has at least 1".to_owned()
     } else if wish.memory.0 == 0 {
         "memory is 0".to_owned()
-    } else if let Some(page) = wish.huge_pages.filter(|page| !page.0.is_power_of_two()) {
-        format!("huge_pages is {page}: pages are powers of two, such as 2MiB or 1GiB")
+    } else if let Some(page) =
+        wish.huge_pages.filter(|page| page.0 < 1 << 20 || !page.0.is_power_of_two())
+    {
+        format!("huge_pages is {page}: write 2MiB, 1GiB or another power of two")
     } else if wish.vcpus > MAX_VCPUS {
         format!("vcpus is {}: QEMU ends at {MAX_VCPUS}", wish.vcpus)
     } else {

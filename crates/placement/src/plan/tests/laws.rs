@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use topology::{Host, PcpuSet};
+use vmconfig::{Accel, Arch, Boot, DiskFormat, Resolve};
 
 use super::hosts::{Shape, add_pool, switch_off};
 use crate::plan::{
@@ -104,6 +105,11 @@ fn check_placement(host: &Host, wish: &Wish, placement: &Placement) -> Result<()
         let pages: u64 = placement.huge_pages.iter().map(|need| need.pages * need.page.0).sum();
         prop_assert_eq!(pages, memory);
     }
+    // It is a VM that can be.
+    let boot = Boot::Disk { image: "disk".into(), format: DiskFormat::Raw };
+    let with = Resolve { name: "vm", arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
+    let resolved = placement.patch().resolve(&with);
+    prop_assert!(resolved.is_ok(), "{:?}", resolved);
     // Other threads stay away from vCPUs.
     let all: PcpuSet = pins.iter().copied().collect();
     for other in placement.iothreads.iter().chain(&placement.vhost).chain([&placement.emulator]) {
