@@ -50,6 +50,14 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
         found.knows(&[Facet::Cores]);
         name_cores(&mut found.host, &cores);
     }
+    found.host.nodes.sort_by_key(|node| node.id);
+    if let Some(pair) = found.host.nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(Fault::new(
+            None,
+            &pair[0].id.to_string(),
+            "A node with this number is there twice",
+        ));
+    }
     assign_nodes(&mut found);
     read_distances(root, machine, &mut found)?;
     read_kinds(root, &mut found, sets)?;
@@ -179,9 +187,6 @@ impl Walk<'_> {
 
     fn node(&mut self, element: Element, id: Option<u32>) -> Result<(), Fault> {
         let id = id.ok_or_else(|| xml::fault(element, "os_index", "A node without a number"))?;
-        if self.found.host.node(id).is_some() {
-            return Err(xml::fault(element, "os_index", "A node with this number is there twice"));
-        }
         let pcpus = set(self.sets, element, "cpuset")?.unwrap_or_default();
         let memory_bytes = xml::number(element, "local_memory")?;
         let mut pools = Vec::new();
@@ -299,7 +304,6 @@ fn assign_nodes(found: &mut Found) {
     for node in &mut found.host.nodes {
         node.pcpus = members.remove(&node.id).unwrap_or_default();
     }
-    found.host.nodes.sort_by_key(|node| node.id);
     if shared.is_empty() {
         found.knows(&[Facet::NodePcpus]);
     } else {
@@ -332,12 +336,12 @@ fn read_distances(root: Element, machine: Element, found: &mut Found) -> Result<
         set_distances(matrix, &ids, &costs, found)?;
     }
     // Version 1 orders the nodes as they stand in the document.
+    let nodes = machine
+        .descendants()
+        .filter(|element| element.attribute("type") == Some("NUMANode"))
+        .filter_map(|element| element.attribute("os_index").and_then(number));
+    let ids: Vec<u32> = nodes.collect();
     for matrix in xml::children(machine, "distances") {
-        let ids: Vec<u32> = machine
-            .descendants()
-            .filter(|element| element.attribute("type") == Some("NUMANode"))
-            .filter_map(|element| element.attribute("os_index").and_then(number))
-            .collect();
         let base: f64 = xml::number(matrix, "latency_base")?.unwrap_or(1.0);
         if xml::number::<usize>(matrix, "nbobjs")? != Some(ids.len()) {
             continue;
@@ -403,7 +407,11 @@ fn read_kinds(root: Element, found: &mut Found, sets: &mut Sets) -> Result<(), F
         let capacity = info(element, "LinuxCapacity").and_then(number);
         told += usize::from(kind.is_some() || capacity.is_some());
         let host = &mut found.host;
-        for pcpu in host.pcpus.iter_mut().filter(|pcpu| pcpu.online && pcpus.contains(pcpu.id)) {
+        for id in pcpus.iter() {
+            let at = host.pcpus.binary_search_by_key(&id, |pcpu| pcpu.id).ok();
+            let Some(pcpu) = at.map(|at| &mut host.pcpus[at]).filter(|pcpu| pcpu.online) else {
+                continue;
+            };
             pcpu.max_khz = mhz.map(|mhz| mhz.saturating_mul(1000));
             pcpu.capacity = capacity;
             kinds.extend(kind.map(|kind| (pcpu.id, kind)));

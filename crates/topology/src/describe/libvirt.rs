@@ -52,8 +52,9 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
         found.knows(&[Facet::Cores]);
         name_cores(&mut found.host, &siblings);
     }
+    let online = found.host.online();
     for bank in child(host, "cache").iter().flat_map(|cache| xml::children(*cache, "bank")) {
-        read_bank(bank, &mut found, sets)?;
+        read_bank(bank, &online, &mut found, sets)?;
     }
     read_guests(root, &mut found);
     found.knows(&[Facet::Nodes, Facet::NodePcpus, Facet::MemoryOnlyNodes]);
@@ -138,11 +139,16 @@ fn read_cell(
     Ok(())
 }
 
-fn read_bank(bank: Element, found: &mut Found, sets: &mut Sets) -> Result<(), Fault> {
+fn read_bank(
+    bank: Element,
+    online: &PcpuSet,
+    found: &mut Found,
+    sets: &mut Sets,
+) -> Result<(), Fault> {
     let level = xml::number(bank, "level")?;
     let pcpus = bank.attribute("cpus").unwrap_or_default();
     let pcpus = sets.list(pcpus).map_err(|why| xml::fault(bank, "cpus", why))?;
-    let pcpus = pcpus.intersection(&found.host.online());
+    let pcpus = pcpus.intersection(online);
     let Some(level) = level.filter(|_| !pcpus.is_empty()) else {
         return Ok(());
     };

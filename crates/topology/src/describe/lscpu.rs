@@ -111,17 +111,23 @@ pub(super) fn table(text: &str) -> Result<Found, Fault> {
 
 /// Reads `lscpu -p`: its last comment is the heading.
 pub(super) fn parsable(text: &str) -> Result<Found, Fault> {
-    let mut columns: Option<Vec<Column>> = None;
+    // As they stand, and with one column for all caches: a pCPU that is
+    // switched off has one blank for them.
+    let mut columns: Option<[Vec<Column>; 2]> = None;
     let mut rows = Vec::new();
     for (line, text) in lines(text) {
         if let Some(comment) = text.strip_prefix('#') {
             let headings: Vec<Column> = comment.trim().split(',').map(Column::of).collect();
             if headings.contains(&Column::Pcpu) {
-                columns = Some(headings);
+                let mut short = headings.clone();
+                short.dedup_by(|one, other| {
+                    matches!((one, other), (Column::Caches(_), Column::Caches(_)))
+                });
+                columns = Some([headings, short]);
             }
             continue;
         }
-        let columns = columns.as_ref().ok_or_else(|| {
+        let [long, short] = columns.as_ref().ok_or_else(|| {
             Fault::new(
                 line,
                 text,
@@ -129,13 +135,7 @@ pub(super) fn parsable(text: &str) -> Result<Found, Fault> {
             )
         })?;
         let cells: Vec<&str> = text.split(',').collect();
-        // A pCPU that is switched off has one blank for all of its caches.
-        let mut seen = false;
-        let mut short = columns.clone();
-        short.retain(|column| {
-            !matches!(column, Column::Caches(_)) || !std::mem::replace(&mut seen, true)
-        });
-        let columns = if cells.len() == short.len() { &short } else { columns };
+        let columns = if cells.len() == short.len() { short } else { long };
         rows.push(row(line, text, columns, &cells)?);
     }
     place(rows)
@@ -398,17 +398,17 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Found, Fault> {
             .collect()
     };
     let first = |name: &str| all(name).first().map(|value| (*value).to_owned());
-    let mut set = |list: &str, mask: &str| -> Result<Option<PcpuSet>, Fault> {
-        let Some(field) = fields.iter().find(|field| field.name == list || field.name == mask)
-        else {
-            return Ok(None);
-        };
+    let mut read_set = |field: &Field| -> Result<PcpuSet, Fault> {
         let pcpus = if field.value.starts_with("0x") {
             sets.mask(&field.value)
         } else {
             sets.list(&field.value)
         };
-        pcpus.map(Some).map_err(|why| Fault::new(field.line, &field.value, why))
+        pcpus.map_err(|why| Fault::new(field.line, &field.value, why))
+    };
+    let mut set = |list: &str, mask: &str| -> Result<Option<PcpuSet>, Fault> {
+        let mut named = fields.iter().filter(|field| field.name == list || field.name == mask);
+        named.next().map(&mut read_set).transpose()
     };
     let online = set("On-line CPU(s) list", "On-line CPU(s) mask")?.filter(|set| !set.is_empty());
     let Some(online) = online else {
@@ -416,10 +416,13 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Found, Fault> {
     };
     let offline = set("Off-line CPU(s) list", "Off-line CPU(s) mask")?.unwrap_or_default();
     let mut nodes: BTreeMap<u32, PcpuSet> = BTreeMap::new();
+    let mut node_of: BTreeMap<u32, u32> = BTreeMap::new();
     for field in fields {
         let id = field.name.strip_prefix("NUMA node").and_then(|rest| rest.strip_suffix(" CPU(s)"));
         if let Some(id) = id.filter(|id| !id.is_empty()).and_then(number) {
-            nodes.insert(id, set(&field.name, &field.name)?.unwrap_or_default());
+            let pcpus = read_set(field)?;
+            node_of.extend(pcpus.iter().map(|pcpu| (pcpu, id)));
+            nodes.insert(id, pcpus);
         }
     }
 
@@ -437,7 +440,7 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Found, Fault> {
         _ => None,
     };
     for id in online.union(&offline).iter() {
-        let node = nodes.iter().find(|(_, pcpus)| pcpus.contains(id)).map(|(node, _)| *node);
+        let node = node_of.get(&id).copied();
         found.host.pcpus.push(if online.contains(id) {
             Pcpu {
                 id,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Described, Facet};
-use crate::{Host, Pcpu, PcpuSet};
+use crate::{Host, Node, Pcpu, PcpuSet};
 
 /// Error type for [`Described::merge`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,9 +111,13 @@ fn merge_pcpus(merged: &mut Described, other: &Described) {
 }
 
 fn merge_nodes(merged: &mut Described, other: &Described) {
+    let nodes = std::mem::take(&mut merged.host.nodes).into_iter();
+    let mut nodes: BTreeMap<u32, Node> = nodes.map(|node| (node.id, node)).collect();
     for there in &other.host.nodes {
-        match merged.host.nodes.iter_mut().find(|node| node.id == there.id) {
-            None => merged.host.nodes.push(there.clone()),
+        match nodes.get_mut(&there.id) {
+            None => {
+                nodes.insert(there.id, there.clone());
+            }
             Some(node) => {
                 node.memory_bytes = node.memory_bytes.or(there.memory_bytes);
                 node.free_bytes = node.free_bytes.or(there.free_bytes);
@@ -126,17 +130,19 @@ fn merge_nodes(merged: &mut Described, other: &Described) {
             }
         }
     }
-    merged.host.nodes.sort_by_key(|node| node.id);
+    merged.host.nodes = nodes.into_values().collect();
 }
 
 fn merge_caches(merged: &mut Described, other: &Described) {
-    for there in &other.host.caches {
-        let same = |cache: &&mut crate::Cache| {
-            (cache.level, cache.kind, &cache.pcpus) == (there.level, there.kind, &there.pcpus)
-        };
-        if let Some(cache) = merged.host.caches.iter_mut().find(same) {
-            cache.size_bytes = cache.size_bytes.or(there.size_bytes);
-        }
+    let sizes: BTreeMap<_, Option<u64>> = other
+        .host
+        .caches
+        .iter()
+        .map(|cache| ((cache.level, cache.kind, &cache.pcpus), cache.size_bytes))
+        .collect();
+    for cache in &mut merged.host.caches {
+        let there = sizes.get(&(cache.level, cache.kind, &cache.pcpus));
+        cache.size_bytes = cache.size_bytes.or(there.copied().flatten());
     }
     let levels: BTreeSet<_> =
         merged.host.caches.iter().map(|cache| (cache.level, cache.kind)).collect();

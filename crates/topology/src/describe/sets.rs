@@ -3,10 +3,11 @@
 
 use crate::PcpuSet;
 
-/// The highest pCPU number that is believed; Linux stops at 8192.
-const MAX_PCPU: u32 = 65_535;
+/// The highest pCPU number that is believed: twice what Linux can have
+/// (`CONFIG_MAXSMP`).
+const MAX_PCPU: u32 = 16_383;
 
-/// The most pCPUs that all sets of one description may name together: sixteen
+/// The most pCPUs that all sets of one description may name together: 64
 /// sets (caches, cores, nodes) around each of as many pCPUs as can be.
 const MAX_NAMED: usize = 1 << 20;
 
