@@ -20,16 +20,17 @@ pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
             Broken { at, what: format!("Not XML: {error}") }
         })?;
         let domains = document.descendants().filter(|node| node.has_tag_name("domain"));
-        vms.extend(domains.filter(|node| !node.has_attribute("id") || is_root(*node)).map(|node| {
-            Reader { base: start, text: part }.domain(node)
-        }));
+        let reader = Reader { base: start, text: part };
+        let root = document.root_element();
+        vms.extend(
+            domains.filter(|node| *node == root || is_named(*node)).map(|node| reader.domain(node)),
+        );
     }
     Ok(vms)
 }
 
-/// `<domain>` is also an element of `<cpu>`'s and of PCI addresses' world;
-/// a VM's holds devices or a name.
-fn is_root(node: Node<'_, '_>) -> bool {
+/// Inside other documents a VM's element has at least a name.
+fn is_named(node: Node<'_, '_>) -> bool {
     node.children().any(|child| child.has_tag_name("name"))
 }
 

@@ -2,8 +2,12 @@
 //! here.
 
 pub(crate) mod comments;
+mod devices;
 mod idle;
+mod memory;
+mod neighbours;
 mod pins;
+mod shape;
 mod threads;
 mod words;
 mod worlds;
@@ -43,6 +47,48 @@ pub static RULES: &[Rule] = &[
     idle::HPET_ON,
     idle::KVMCLOCK_OFF,
     idle::HOST_CLOCK_NOT_TSC,
+    shape::TOPOLOGY_PRODUCT,
+    shape::TOPOLOGY_MISSING,
+    shape::THREADS_EXCEED_HOST,
+    shape::AMD_THREADS_HIDDEN,
+    shape::MODEL_GENERIC,
+    shape::PASSTHROUGH_MIGRATION,
+    shape::INVTSC_MIGRATION,
+    shape::CELLS_COVER,
+    shape::CELLS_MEMORY,
+    shape::ONE_GUEST_NODE,
+    shape::CELL_DISTANCES,
+    memory::MEMORY_ELSEWHERE,
+    memory::MEMORY_UNBOUND,
+    memory::CELL_ELSEWHERE,
+    memory::CELL_SPANS_NODES,
+    memory::MEMNODE_WITHOUT_CELL,
+    memory::NODE_TOO_FULL,
+    memory::HUGE_PAGES_NOT_RESERVED,
+    memory::MEMORY_NOT_WHOLE_PAGES,
+    memory::THP_OFF,
+    memory::KSM_SPLITS,
+    memory::KSM_WITH_HUGETLB,
+    memory::BALANCING_PINNED,
+    devices::IO_NATIVE_CACHED,
+    devices::IOTHREAD_MISSING,
+    devices::IOTHREAD_UNKNOWN,
+    devices::IOTHREADS_UNUSED,
+    devices::IOTHREAD_BUS,
+    devices::DISK_EMULATED,
+    devices::CACHE_UNSAFE,
+    devices::NIC_EMULATED,
+    devices::NIC_USER,
+    devices::VHOST_OFF,
+    devices::VHOST_MODULE_MISSING,
+    devices::VHOST_USER_NOT_SHARED,
+    devices::QUEUES_EXCEED_VCPUS,
+    devices::QUEUES_ONE,
+    devices::QUEUES_NOT_OFFERED,
+    neighbours::VMS_SHARE_PCPU,
+    neighbours::VMS_SHARE_CORE,
+    neighbours::HOST_OVERCOMMITTED,
+    neighbours::PLE_BIG_VM,
     comments::UNKNOWN_ALLOW,
 ];
 

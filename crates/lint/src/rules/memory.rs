@@ -1,0 +1,553 @@
+//! Where memory lies, and in which pages.
+
+use topology::PcpuSet;
+
+use crate::context::{Context, Machine};
+use crate::finding::{Drafts, Severity};
+use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rules::words::size;
+use crate::rules::worlds::{ANY, BALANCING, HUGE_ON_NODE_1, KSM, THP_NEVER, TWO_SOCKETS};
+use crate::vm::Vm;
+
+const NUMATUNE: &str = "https://libvirt.org/formatdomain.html#numa-node-tuning";
+const BACKING: &str = "https://libvirt.org/formatdomain.html#memory-backing";
+const HUGETLB: &str = "https://docs.kernel.org/admin-guide/mm/hugetlbpage.html";
+const THP: &str = "https://docs.kernel.org/admin-guide/mm/transhuge.html";
+const KSM_DOC: &str = "https://docs.kernel.org/admin-guide/mm/ksm.html";
+const BIG_VMS: &str = "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012";
+
+/// Below this a guest's page tables fit the caches in small pages, too.
+const LARGE_BYTES: u64 = 4 << 30;
+
+/// Nodes of the pCPUs that the vCPUs are pinned to.
+fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
+    let pinned = vm.pinned();
+    let set = if pinned.is_empty() { vm.affinity.as_ref().map(|set| &set.value) } else { Some(&pinned) };
+    set.map_or_else(PcpuSet::new, |set| machine.nodes_of(set))
+}
+
+pub(crate) const MEMORY_ELSEWHERE: Rule = Rule {
+    id: "memory-elsewhere",
+    severity: Severity::Warning,
+    summary: "the memory is bound to a node where no vCPU runs",
+    why: "Every access that misses the caches then crosses to the other node: half again to twice \
+          the latency, and a fraction of the bandwidth.",
+    mend: "Bind the memory to the nodes of the vCPUs' pCPUs",
+    sources: &[NUMATUNE, BIG_VMS, "https://docs.kernel.org/admin-guide/mm/numaperf.html"],
+    affected: &[],
+    check: Check::Vm(memory_elsewhere),
+    fires: &[
+        xml(TWO_SOCKETS, "\
+<vcpu>1</vcpu>
+<numatune><memory mode='strict' nodeset='1'/></numatune>
+<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+"),
+        qemu(TWO_SOCKETS, "numactl --physcpubind=1-2 --membind=1 qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, "\
+<vcpu>1</vcpu>
+<numatune><memory mode='strict' nodeset='0'/></numatune>
+<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+"),
+        qemu(TWO_SOCKETS, "numactl --physcpubind=1-2 --membind=0 qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
+    ],
+};
+
+fn memory_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(memory)) = (&context.machine, &vm.memory_nodes) else { return };
+    let nodes = vcpu_nodes(vm, machine);
+    if nodes.is_empty() || vm.cells.len() > 1 {
+        return;
+    }
+    if memory.value.is_disjoint(&nodes) {
+        let draft = out.at(
+            memory.span,
+            format!("Memory on node {}, vCPUs on node {nodes}", memory.value),
+        );
+        if vm.format == crate::Format::Libvirt {
+            draft.suggest(memory.span, nodes.to_string());
+        }
+    }
+}
+
+pub(crate) const MEMORY_UNBOUND: Rule = Rule {
+    id: "memory-unbound",
+    severity: Severity::Hint,
+    summary: "the vCPUs are pinned inside one node, and the memory is not bound to it",
+    why: "Memory comes from the node of the thread that touches it first, which may be the emulator \
+          thread's, and from other nodes when that one is full.",
+    mend: "Add <numatune><memory mode='strict' nodeset='...'/></numatune>",
+    sources: &[NUMATUNE, BIG_VMS],
+    affected: &[],
+    check: Check::Vm(memory_unbound),
+    fires: &[xml(TWO_SOCKETS, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+    quiet: &[xml(TWO_SOCKETS, "\
+<vcpu>1</vcpu>
+<numatune><memory mode='strict' nodeset='0'/></numatune>
+<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+")],
+};
+
+fn memory_unbound(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    let nodes = vcpu_nodes(vm, machine);
+    if vm.one_to_one().is_some()
+        && nodes.len() == 1
+        && machine.nodes().len() > 1
+        && vm.memory_nodes.is_none()
+        && vm.cell_nodes.is_empty()
+    {
+        out.at(vm.pins_span(), format!("All vCPUs are on node {nodes}; the memory may be anywhere"))
+            .help(format!("Add <numatune><memory mode='strict' nodeset='{nodes}'/></numatune>"));
+    }
+}
+
+pub(crate) const CELL_ELSEWHERE: Rule = Rule {
+    id: "cell-elsewhere",
+    severity: Severity::Warning,
+    summary: "a guest node's memory is bound to another host node than its vCPUs",
+    why: "The guest keeps tasks beside their memory by its own nodes; when those are crossed, all \
+          that it takes for local is remote, and the other way round.",
+    mend: "Bind each cell's memory to the node of its vCPUs' pCPUs",
+    sources: &[NUMATUNE, BIG_VMS],
+    affected: &[],
+    check: Check::Vm(cell_elsewhere),
+    fires: &[xml(TWO_SOCKETS, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='1'/>
+  <memnode cellid='1' mode='strict' nodeset='0'/>
+</numatune>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0' memory='1' unit='GiB'/>
+  <cell id='1' cpus='1' memory='1' unit='GiB'/>
+</numa></cpu>
+")],
+    quiet: &[xml(TWO_SOCKETS, "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='0'/>
+  <memnode cellid='1' mode='strict' nodeset='1'/>
+</numatune>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0' memory='1' unit='GiB'/>
+  <cell id='1' cpus='1' memory='1' unit='GiB'/>
+</numa></cpu>
+")],
+};
+
+/// The host nodes on which a cell's vCPUs are pinned.
+fn cell_vcpu_nodes(vm: &Vm, cell: &PcpuSet, machine: &Machine) -> PcpuSet {
+    let pins = vm.pins.iter().filter(|pin| cell.contains(pin.id.value));
+    machine.nodes_of(&pins.flat_map(|pin| pin.pcpus.value.iter()).collect())
+}
+
+fn cell_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    for (id, nodes) in &vm.cell_nodes {
+        let Some(cell) = vm.cells.iter().find(|cell| cell.id == id.value) else { continue };
+        let there = cell_vcpu_nodes(vm, &cell.vcpus, machine);
+        if !there.is_empty() && there.is_disjoint(&nodes.value) {
+            let draft = out.at(
+                nodes.span,
+                format!(
+                    "Cell {} has its memory on node {} and its vCPUs on node {there}",
+                    id.value, nodes.value
+                ),
+            );
+            if there.len() == 1 {
+                draft.suggest(nodes.span, there.to_string());
+            }
+        }
+    }
+}
+
+pub(crate) const CELL_SPANS_NODES: Rule = Rule {
+    id: "cell-spans-nodes",
+    severity: Severity::Warning,
+    summary: "the vCPUs of one guest node are pinned to several host nodes",
+    why: "The guest takes them for near each other and for equally near to that cell's memory; some \
+          are not.",
+    mend: "Give each host node a cell, with the vCPUs that are pinned there",
+    sources: &[NUMATUNE, BIG_VMS],
+    affected: &[],
+    check: Check::Vm(cell_spans_nodes),
+    fires: &[xml(TWO_SOCKETS, "\
+<vcpu>4</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='9'/>
+  <vcpupin vcpu='2' cpuset='2'/>
+  <vcpupin vcpu='3' cpuset='10'/>
+</cputune>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
+  <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
+</numa></cpu>
+")],
+    quiet: &[xml(TWO_SOCKETS, "\
+<vcpu>4</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='2'/>
+  <vcpupin vcpu='2' cpuset='9'/>
+  <vcpupin vcpu='3' cpuset='10'/>
+</cputune>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
+  <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
+</numa></cpu>
+")],
+};
+
+fn cell_spans_nodes(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = context.machine.as_ref().filter(|_| vm.cells.len() > 1) else { return };
+    for cell in &vm.cells {
+        let nodes = cell_vcpu_nodes(vm, &cell.vcpus, machine);
+        if nodes.len() > 1 {
+            out.at(
+                cell.span,
+                format!("vCPUs {} of cell {} are pinned to the nodes {nodes}", cell.vcpus, cell.id),
+            );
+        }
+    }
+}
+
+pub(crate) const MEMNODE_WITHOUT_CELL: Rule = Rule {
+    id: "memnode-without-cell",
+    severity: Severity::Error,
+    summary: "a memnode names a cell that the domain does not have",
+    why: "libvirt refuses the domain: memnode binds the memory of guest nodes, and this one has not \
+          been declared inside <cpu><numa>.",
+    mend: "Add the cell, or take the memnode out",
+    sources: &[NUMATUNE],
+    affected: &[],
+    check: Check::Vm(memnode_without_cell),
+    fires: &[xml(ANY, "<vcpu>1</vcpu>\n<numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>\n")],
+    quiet: &[xml(ANY, "\
+<vcpu>1</vcpu>
+<memory unit='GiB'>1</memory>
+<numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>
+<cpu mode='host-model'><numa><cell id='0' cpus='0' memory='1' unit='GiB'/></numa></cpu>
+")],
+};
+
+fn memnode_without_cell(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for (id, _) in &vm.cell_nodes {
+        if !vm.cells.iter().any(|cell| cell.id == id.value) {
+            out.at(id.span, format!("There is no cell {}", id.value));
+        }
+    }
+}
+
+pub(crate) const NODE_TOO_FULL: Rule = Rule {
+    id: "node-too-full",
+    severity: Severity::Warning,
+    summary: "the memory does not fit into the node that it is strictly bound to",
+    why: "With mode strict the kernel does not take memory from elsewhere: it swaps, or kills the VM \
+          when it touches what is not there.",
+    mend: "Bind to more nodes with a cell for each, or give the VM less memory",
+    sources: &[NUMATUNE, "https://man7.org/linux/man-pages/man2/set_mempolicy.2.html"],
+    affected: &[],
+    check: Check::Vm(node_too_full),
+    fires: &[
+        xml(TWO_SOCKETS, "<memory unit='GiB'>24</memory>\n<numatune><memory mode='strict' nodeset='0'/></numatune>\n"),
+        qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 24G"),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, "<memory unit='GiB'>24</memory>\n<numatune><memory mode='preferred' nodeset='0'/></numatune>\n"),
+        qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 4G"),
+    ],
+};
+
+fn node_too_full(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(nodes), Some(memory)) =
+        (&context.machine, &vm.memory_nodes, &vm.memory_bytes)
+    else {
+        return;
+    };
+    if vm.memory_mode.as_deref().is_some_and(|mode| mode != "strict") {
+        return;
+    }
+    let there: Option<u64> =
+        nodes.value.iter().map(|id| machine.host.node(id)?.memory_bytes).sum();
+    if let Some(there) = there.filter(|there| *there > 0 && memory.value > *there) {
+        out.at(
+            nodes.span,
+            format!("{} of memory on node {}, which has {}", size(memory.value), nodes.value, size(there)),
+        );
+    }
+}
+
+pub(crate) const HUGE_PAGES_NOT_RESERVED: Rule = Rule {
+    id: "huge-pages-not-reserved",
+    severity: Severity::Error,
+    summary: "the host has too few free huge pages where the VM wants them",
+    why: "Huge pages come from a pool that is filled by hand, for each node apart. When the node's \
+          pool is too small QEMU does not start, or dies of SIGBUS when it touches the page that is \
+          not there.",
+    mend: "Fill the pool of that node: echo N > \
+           /sys/devices/system/node/nodeX/hugepages/hugepages-SIZEkB/nr_hugepages",
+    sources: &[HUGETLB, BACKING],
+    affected: &[],
+    check: Check::Vm(huge_pages_not_reserved),
+    fires: &[
+        xml(HUGE_ON_NODE_1, "\
+<memory unit='GiB'>2</memory>
+<memoryBacking><hugepages><page size='2048' unit='KiB'/></hugepages></memoryBacking>
+<numatune><memory mode='strict' nodeset='0'/></numatune>
+"),
+        qemu(HUGE_ON_NODE_1, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=0,policy=bind"),
+        yaml(HUGE_ON_NODE_1, "\
+domain:
+  memory:
+    guest: 16Gi
+    hugepages:
+      pageSize: 2Mi
+  devices: {}
+"),
+    ],
+    quiet: &[
+        xml(HUGE_ON_NODE_1, "\
+<memory unit='GiB'>2</memory>
+<memoryBacking><hugepages><page size='2048' unit='KiB'/></hugepages></memoryBacking>
+<numatune><memory mode='strict' nodeset='1'/></numatune>
+"),
+        qemu(HUGE_ON_NODE_1, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=1,policy=bind"),
+        yaml(HUGE_ON_NODE_1, "\
+domain:
+  memory:
+    guest: 2Gi
+    hugepages:
+      pageSize: 2Mi
+  devices: {}
+"),
+    ],
+};
+
+fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(huge), Some(memory)) =
+        (&context.machine, &vm.huge_pages, &vm.memory_bytes)
+    else {
+        return;
+    };
+    let host = &machine.host;
+    // A host description without pools does not say that there are none.
+    if host.huge_pages.is_empty() && host.nodes.iter().all(|node| node.huge_pages.is_empty()) {
+        return;
+    }
+    let page = huge.value.unwrap_or(2 << 20);
+    let free = |pools: &[topology::HugePagePool]| {
+        pools.iter().filter(|pool| pool.page_bytes == page).map(|pool| pool.free).sum::<u64>()
+    };
+    let bound = vm.memory_nodes.as_ref().filter(|_| vm.cells.len() < 2);
+    let (there, where_) = match bound {
+        Some(nodes) => {
+            let there = nodes.value.iter().filter_map(|id| host.node(id));
+            (there.map(|node| free(&node.huge_pages)).sum(), format!("on node {}", nodes.value))
+        }
+        None if host.huge_pages.is_empty() => {
+            (host.nodes.iter().map(|node| free(&node.huge_pages)).sum(), "on the host".to_owned())
+        }
+        None => (free(&host.huge_pages), "on the host".to_owned()),
+    };
+    let needed = memory.value.div_ceil(page.max(1));
+    if there < needed {
+        let draft = out.at(
+            huge.span,
+            format!("{needed} pages of {} are needed {where_}, {there} are free", size(page)),
+        );
+        if bound.is_some() {
+            for node in host.nodes.iter().filter(|node| free(&node.huge_pages) >= needed) {
+                draft.note(format!("node {} has {}", node.id, free(&node.huge_pages)));
+            }
+        }
+    }
+}
+
+pub(crate) const MEMORY_NOT_WHOLE_PAGES: Rule = Rule {
+    id: "memory-not-whole-pages",
+    severity: Severity::Error,
+    summary: "the memory is not a multiple of the huge page size",
+    why: "QEMU and KubeVirt refuse it; where it is rounded up, the last page is mostly wasted.",
+    mend: "Round the memory to whole huge pages",
+    sources: &[HUGETLB, "https://kubevirt.io/user-guide/compute/hugepages/"],
+    affected: &[],
+    check: Check::Vm(memory_not_whole_pages),
+    fires: &[
+        xml(ANY, "\
+<memory unit='MiB'>1500</memory>
+<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>
+"),
+        qemu(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1500M \\
+  -object memory-backend-memfd,id=m,size=1500M,hugetlb=on,hugetlbsize=1G"),
+        yaml(ANY, "\
+domain:
+  memory:
+    guest: 1500Mi
+    hugepages:
+      pageSize: 1Gi
+  devices: {}
+"),
+    ],
+    quiet: &[
+        xml(ANY, "\
+<memory unit='GiB'>2</memory>
+<memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>
+"),
+        qemu(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=1G"),
+        yaml(ANY, "\
+domain:
+  memory:
+    guest: 2Gi
+    hugepages:
+      pageSize: 1Gi
+  devices: {}
+"),
+    ],
+};
+
+fn memory_not_whole_pages(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let (Some(huge), Some(memory)) = (&vm.huge_pages, &vm.memory_bytes) else { return };
+    if let Some(page) = huge.value.filter(|page| *page > 0)
+        && memory.value % page != 0
+    {
+        out.at(
+            memory.span,
+            format!("{} is not a multiple of {}", size(memory.value), size(page)),
+        );
+    }
+}
+
+pub(crate) const THP_OFF: Rule = Rule {
+    id: "thp-never",
+    severity: Severity::Warning,
+    summary: "a large guest without huge pages on a host that never makes transparent ones",
+    why: "A TLB miss in a guest walks two page tables, up to 24 loads; with pages of 4 KiB a guest \
+          of many GiB misses all the time. Transparent huge pages cure most of it at no cost to the \
+          configuration, and this host has them off.",
+    mend: "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (QEMU asks for them), or give \
+           the VM huge pages",
+    sources: &[THP, BACKING],
+    affected: &[],
+    check: Check::Vm(thp_never),
+    fires: &[
+        xml(THP_NEVER, "<memory unit='GiB'>8</memory>\n"),
+        qemu(THP_NEVER, "qemu-system-x86_64 -accel kvm -cpu host -m 8G"),
+        yaml(THP_NEVER, "domain:\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+    ],
+    quiet: &[
+        xml(THP_NEVER, "<memory unit='GiB'>8</memory>\n<memoryBacking><hugepages/></memoryBacking>\n"),
+        qemu(THP_NEVER, "qemu-system-x86_64 -accel kvm -cpu host -m 1G"),
+        yaml(THP_NEVER, "domain:\n  memory:\n    guest: 8Gi\n    hugepages:\n      pageSize: 2Mi\n  devices: {}\n"),
+    ],
+};
+
+fn thp_never(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(memory)) = (&context.machine, &vm.memory_bytes) else { return };
+    let never = machine.host.settings.thp_enabled.as_deref() == Some("never");
+    if never && vm.huge_pages.is_none() && memory.value >= LARGE_BYTES {
+        out.at(memory.span, format!("{} in pages of 4 KiB", size(memory.value)));
+    }
+}
+
+pub(crate) const KSM_SPLITS: Rule = Rule {
+    id: "ksm-splits-huge-pages",
+    severity: Severity::Warning,
+    summary: "KSM runs on the host and may split the VM's transparent huge pages",
+    why: "To merge two small pages KSM splits the huge pages that they are in; the guest loses what \
+          huge pages gave it (up to 10 % in the cited measurement), and its first write to a merged \
+          page waits for a copy.",
+    mend: "Keep this VM out (<nosharepages/>, -machine mem-merge=off), or stop KSM",
+    sources: &[KSM_DOC, BIG_VMS, BACKING],
+    affected: &[],
+    check: Check::Vm(ksm_splits),
+    fires: &[
+        xml(KSM, "<vcpu>1</vcpu>\n<memory unit='GiB'>8</memory>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        qemu(KSM, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G"),
+        yaml(KSM, "domain:\n  cpu:\n    cores: 2\n    dedicatedCpuPlacement: true\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+    ],
+    quiet: &[
+        xml(KSM, "\
+<vcpu>1</vcpu>
+<memory unit='GiB'>8</memory>
+<memoryBacking><nosharepages/></memoryBacking>
+<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+"),
+        qemu(KSM, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G -machine q35,mem-merge=off"),
+        yaml(KSM, "domain:\n  cpu:\n    cores: 2\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+    ],
+};
+
+fn ksm_splits(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(memory)) = (&context.machine, &vm.memory_bytes) else { return };
+    let runs = machine.host.settings.ksm_run == Some(1);
+    let thp = machine.host.settings.thp_enabled.as_deref() != Some("never");
+    let kept_out = vm.merge.as_ref().is_some_and(|merge| !merge.value);
+    // Whoever pins wants speed and not density.
+    if runs && thp && !kept_out && vm.huge_pages.is_none() && vm.is_pinned() {
+        out.at(memory.span, "KSM runs here, and this VM's memory takes part");
+    }
+}
+
+pub(crate) const KSM_WITH_HUGETLB: Rule = Rule {
+    id: "ksm-with-huge-pages",
+    severity: Severity::Hint,
+    summary: "page merging is asked for in a VM whose huge pages can't be merged",
+    why: "KSM looks at anonymous memory only; pages of hugetlbfs are never merged. The option has no \
+          effect, so what was to be saved is not saved.",
+    mend: "Decide: huge pages without merging, or merging without huge pages",
+    sources: &[KSM_DOC, BACKING],
+    affected: &[],
+    check: Check::Vm(ksm_with_hugetlb),
+    fires: &[qemu(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 2G -machine q35,mem-merge=on \\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on")],
+    quiet: &[qemu(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -m 2G -machine q35,mem-merge=off \\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on")],
+};
+
+fn ksm_with_hugetlb(vm: &Vm, _: &Context, out: &mut Drafts) {
+    if let (Some(merge), Some(_)) = (&vm.merge, &vm.huge_pages)
+        && merge.value
+    {
+        out.at(merge.span, "Huge pages are never merged");
+    }
+}
+
+pub(crate) const BALANCING_PINNED: Rule = Rule {
+    id: "numa-balancing-pinned",
+    severity: Severity::Hint,
+    summary: "automatic NUMA balancing scans a VM that is bound already",
+    why: "The kernel unmaps the VM's pages at intervals to see who touches them; each touch is a \
+          fault, and for a bound VM there is nothing to be learnt.",
+    mend: "sysctl kernel.numa_balancing=0 on hosts whose VMs are all placed by hand",
+    sources: &["https://docs.kernel.org/admin-guide/sysctl/kernel.html"],
+    affected: &[],
+    check: Check::Vm(balancing_pinned),
+    fires: &[xml(BALANCING, "\
+<vcpu>1</vcpu>
+<numatune><memory mode='strict' nodeset='0'/></numatune>
+<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+")],
+    quiet: &[xml(BALANCING, "<vcpu>1</vcpu>\n")],
+};
+
+fn balancing_pinned(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(nodes)) = (&context.machine, &vm.memory_nodes) else { return };
+    let on = machine.host.settings.numa_balancing.is_some_and(|mode| mode & 1 == 1);
+    if on && machine.nodes().len() > 1 && vm.one_to_one().is_some() && vm.huge_pages.is_none() {
+        out.at(nodes.span, "vCPUs and memory are bound, and the host's NUMA balancing is on");
+    }
+}

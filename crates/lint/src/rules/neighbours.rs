@@ -1,0 +1,244 @@
+//! Several VMs on one host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::context::Context;
+use crate::finding::Severity;
+use crate::fleet::{FleetDrafts, FleetVm};
+use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rules::worlds::{ANY, FOUR_CORES, PLE, TWO_SOCKETS};
+
+const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
+const BIG_VMS: &str = "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012";
+
+/// VMs of this size and more suffer from pause-loop exits in the cited talk.
+const BIG_VCPUS: u32 = 16;
+
+pub(crate) const VMS_SHARE_PCPU: Rule = Rule {
+    id: "vms-share-pcpu",
+    severity: Severity::Warning,
+    summary: "vCPUs of two VMs are pinned to one pCPU",
+    why: "Pinning promises a pCPU of one's own. Two vCPUs on one take turns in slices of \
+          milliseconds, and the host's scheduler may not move either away, however idle the rest is.",
+    mend: "Give each VM its own pCPUs (`vmlab plan` does that for a list of VMs)",
+    sources: &[CPUTUNE],
+    affected: &[],
+    check: Check::Fleet(vms_share_pcpu),
+    fires: &[xml(ANY, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+</domains>
+")],
+    quiet: &[xml(ANY, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='3'/></cputune></domain>
+</domains>
+")],
+};
+
+/// pCPU that a VM has pinned a vCPU to alone, and by which pin.
+fn sole_pins(vm: &FleetVm) -> impl Iterator<Item = (u32, usize)> {
+    vm.pins
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, set, _))| set.len() == 1)
+        .filter_map(|(index, (_, set, _))| Some((set.first()?, index)))
+}
+
+/// Files may hold the same VM twice: a copy is no neighbour.
+fn are_different(one: &FleetVm, two: &FleetVm) -> bool {
+    one.name != two.name
+}
+
+fn vms_share_pcpu(vms: &[FleetVm], _: &Context, out: &mut FleetDrafts<'_>) {
+    let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
+    for (at, vm) in vms.iter().enumerate() {
+        let taken = sole_pins(vm).find_map(|(pcpu, pin)| {
+            let owner = owners.get(&pcpu).filter(|owner| are_different(&vms[**owner], vm))?;
+            Some((pcpu, pin, *owner))
+        });
+        if let Some((pcpu, pin, owner)) = taken {
+            let (vcpu, _, place) = &vm.pins[pin];
+            let other = &vms[owner];
+            let message = format!("vCPU {vcpu} of {} is on pCPU {pcpu}, as one of {} is", vm.name, other.name);
+            out.at(vm, place, message, vec![format!("{} is in {}", other.name, other.file)]);
+        }
+        for (pcpu, _) in sole_pins(vm) {
+            owners.entry(pcpu).or_insert(at);
+        }
+    }
+}
+
+pub(crate) const VMS_SHARE_CORE: Rule = Rule {
+    id: "vms-share-core",
+    severity: Severity::Warning,
+    summary: "vCPUs of two VMs are pinned to threads of one core",
+    why: "Each takes up to half of the other's speed, by turns and invisibly; and the threads of a \
+          core share the caches and buffers through which one guest can spy on another.",
+    mend: "Give whole cores to VMs",
+    sources: &["https://docs.kernel.org/admin-guide/hw-vuln/core-scheduling.html", CPUTUNE],
+    affected: &[],
+    check: Check::Fleet(vms_share_core),
+    fires: &[xml(TWO_SOCKETS, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='18'/></cputune></domain>
+</domains>
+")],
+    quiet: &[xml(TWO_SOCKETS, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='3'/></cputune></domain>
+</domains>
+")],
+};
+
+fn vms_share_core(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+    let Some(machine) = &context.machine else { return };
+    let mut owners: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
+    for (at, vm) in vms.iter().enumerate() {
+        let mut mine = BTreeSet::new();
+        let mut told = false;
+        for (pcpu, pin) in sole_pins(vm) {
+            let Some(core) = machine.core(pcpu) else { continue };
+            mine.insert((core, pcpu));
+            let Some((owner, theirs)) = owners.get(&core) else { continue };
+            let other = &vms[*owner];
+            if told || *theirs == pcpu || !are_different(other, vm) {
+                continue;
+            }
+            told = true;
+            let (vcpu, _, place) = &vm.pins[pin];
+            let message = format!(
+                "vCPU {vcpu} of {} is on pCPU {pcpu}, a sibling of pCPU {theirs} of {}",
+                vm.name, other.name
+            );
+            out.at(vm, place, message, vec![format!("{} is in {}", other.name, other.file)]);
+        }
+        for (core, pcpu) in mine {
+            owners.entry(core).or_insert((at, pcpu));
+        }
+    }
+}
+
+pub(crate) const HOST_OVERCOMMITTED: Rule = Rule {
+    id: "host-overcommitted",
+    severity: Severity::Hint,
+    summary: "the VMs together have more vCPUs than the host has pCPUs",
+    why: "That is fine while most are idle. When they are not, vCPUs are preempted while they hold \
+          locks, and the guests see time stolen.",
+    mend: "Place fewer VMs on the host, or expect its throughput to be shared",
+    sources: &[BIG_VMS, "https://docs.kernel.org/virt/kvm/x86/cpuid.html"],
+    affected: &[],
+    check: Check::Fleet(host_overcommitted),
+    fires: &[
+        xml(FOUR_CORES, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>4</vcpu></domain>
+<domain type='kvm'><name>two</name><vcpu>4</vcpu></domain>
+</domains>
+"),
+        qemu(FOUR_CORES, "\
+qemu-system-x86_64 -name one -accel kvm -cpu host -smp 4
+qemu-system-x86_64 -name two -accel kvm -cpu host -smp 4"),
+    ],
+    quiet: &[
+        xml(FOUR_CORES, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>2</vcpu></domain>
+<domain type='kvm'><name>two</name><vcpu>2</vcpu></domain>
+</domains>
+"),
+        qemu(FOUR_CORES, "\
+qemu-system-x86_64 -name one -accel kvm -cpu host -smp 2
+qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2"),
+    ],
+};
+
+/// vCPUs of all VMs, each counted once by its name.
+fn all_vcpus(vms: &[FleetVm]) -> u64 {
+    let by_name: BTreeMap<&str, u32> =
+        vms.iter().map(|vm| (vm.name.as_str(), vm.vcpus)).collect();
+    by_name.values().map(|vcpus| u64::from(*vcpus)).sum()
+}
+
+fn host_overcommitted(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+    let Some(machine) = &context.machine else { return };
+    let (vcpus, online) = (all_vcpus(vms), machine.online.len());
+    if let [_, .., last] = vms
+        && online > 0
+        && vcpus > online as u64
+    {
+        let message = format!("{} VMs have {vcpus} vCPUs on {online} pCPUs", vms.len());
+        out.at(last, &last.vcpus_place, message, Vec::new());
+    }
+}
+
+pub(crate) const PLE_BIG_VM: Rule = Rule {
+    id: "ple-big-vm",
+    severity: Severity::Warning,
+    summary: "a big VM on an overcommitted host with pause-loop exiting",
+    why: "A spinning vCPU leaves to the host, which looks for a sibling to yield to: more candidates \
+          in a bigger VM, most of them wrong, each tried under run-queue locks. Eight VMs of 20 \
+          vCPUs at twice the host's pCPUs spent over half of all time there; and with the exits off \
+          they were slower still.",
+    mend: "Don't overcommit big VMs; else measure other values of kvm_intel.ple_gap and ple_window \
+           (kvm_amd.pause_filter_count)",
+    sources: &[BIG_VMS, "https://docs.kernel.org/admin-guide/kernel-parameters.html"],
+    affected: &[],
+    check: Check::Fleet(ple_big_vm),
+    fires: &[
+        xml(PLE, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>20</vcpu></domain>
+<domain type='kvm'><name>two</name><vcpu>20</vcpu></domain>
+</domains>
+"),
+        yaml(PLE, "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata:
+  name: one
+spec:
+  domain:
+    cpu:
+      cores: 20
+    devices: {}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata:
+  name: two
+spec:
+  domain:
+    cpu:
+      cores: 20
+    devices: {}
+"),
+    ],
+    quiet: &[
+        xml(PLE, "<vcpu>20</vcpu>\n"),
+        yaml(PLE, "domain:\n  cpu:\n    cores: 20\n  devices: {}\n"),
+    ],
+};
+
+fn ple_big_vm(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+    let Some(machine) = &context.machine else { return };
+    let on = |name: &str| machine.kvm_parameter(name).is_some_and(|value| value != "0");
+    let big = vms.iter().find(|vm| vm.vcpus >= BIG_VCPUS && vm.kvm);
+    if let Some(big) = big
+        && (on("ple_gap") || on("pause_filter_count"))
+        && all_vcpus(vms) > machine.online.len() as u64
+    {
+        let message = format!(
+            "{} has {} vCPUs, and all VMs together {} on {} pCPUs",
+            big.name,
+            big.vcpus,
+            all_vcpus(vms),
+            machine.online.len()
+        );
+        out.at(big, &big.vcpus_place, message, Vec::new());
+    }
+}
