@@ -108,7 +108,8 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     toml: bool,
 
-    /// Write the map as SVG to this file; needs exactly one host
+    /// Write the map as SVG to this file, '-' for standard output; needs
+    /// exactly one host
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -197,6 +198,14 @@ fn one_host(args: &PlanArgs, host: &Host, wishes: &[Wish], rules: &Rules) -> any
     let plan = plan_host(host, wishes, rules);
     let placed: Vec<&Placement> = plan.placements.iter().collect();
     let map = HostMap::new(host, rules, &placed);
+    if args.svg.as_deref() == Some(Path::new("-")) {
+        ensure!(
+            !args.json && !args.toml,
+            "Two things would go to standard output: give --svg a file"
+        );
+        terminal::print(&svg(&map))?;
+        return Ok(plan.refused.is_empty());
+    }
     if let Some(path) = &args.svg {
         fs::write(path, svg(&map))
             .with_context(|| format!("Cannot write the map to {}", path.display()))?;
@@ -290,7 +299,7 @@ fn plan_text(plan: &Plan, map: &HostMap, width: usize) -> String {
 
 fn placement_text(out: &mut String, placement: &Placement, width: usize) {
     let Placement { name, vcpus, memory, .. } = placement;
-    out.push_str(&format!("{name}: {vcpus} vCPUs, {memory}\n"));
+    out.push_str(&format!("{name}: {}, {memory}\n", counted(*vcpus)));
     field(out, "  vCPUs", &pins(placement), width);
     let topology: Vec<String> = placement
         .topology
@@ -332,7 +341,8 @@ fn placement_text(out: &mut String, placement: &Placement, width: usize) {
             let text = if pcpus.is_empty() {
                 "anywhere".to_owned()
             } else {
-                format!("on pCPUs {}", pieces(&pcpus.to_string()))
+                let s = if pcpus.len() == 1 { "" } else { "s" };
+                format!("on pCPU{s} {}", pieces(&pcpus.to_string()))
             };
             field(out, &format!("  {label}"), &text, width);
         }
@@ -398,8 +408,8 @@ fn fleet_text(plan: &FleetPlan, hosts: &[(String, Host)], width: usize) -> Strin
             nodes.dedup();
             let s = if nodes.len() > 1 { "s" } else { "" };
             let text = format!(
-                "{} vCPUs, {}, node{s} {}: {}",
-                placement.vcpus,
+                "{}, {}, node{s} {}: {}",
+                counted(placement.vcpus),
                 placement.memory,
                 nodes.join("+"),
                 pins(placement)
@@ -433,6 +443,10 @@ fn fleet_text(plan: &FleetPlan, hosts: &[(String, Host)], width: usize) -> Strin
     field(&mut out, "spread", &text, width);
     warnings(&mut out, &plan.warnings, width);
     out
+}
+
+fn counted(vcpus: u32) -> String {
+    if vcpus == 1 { "1 vCPU".to_owned() } else { format!("{vcpus} vCPUs") }
 }
 
 /// A list of pCPUs that may be broken where its parts end.

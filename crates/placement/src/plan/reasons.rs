@@ -22,7 +22,7 @@ pub(crate) fn reasons(
         lines.extend(floating(layout, free, wish, choice));
     } else {
         lines.push(cores(layout, wish, choice));
-        lines.push(locality(layout, free, choice));
+        lines.push(locality(layout, free, wish, choice));
         if let Some(note) = choice.note {
             lines.push(note.to_owned());
         }
@@ -95,7 +95,7 @@ fn cores(layout: &Layout, wish: &Wish, choice: &Choice) -> String {
     line
 }
 
-fn locality(layout: &Layout, free: &Free, choice: &Choice) -> String {
+fn locality(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> String {
     if choice.shares.len() > 1 {
         let nodes = choice.shares.len();
         let even = choice.score.node_unevenness == 0;
@@ -116,7 +116,14 @@ fn locality(layout: &Layout, free: &Free, choice: &Choice) -> String {
         let here = node(layout, share.node);
         let untouched = free.cores.common(&layout.usable, &of_node.cores)
             == layout.usable.common(&layout.usable, &of_node.cores);
-        if choice.score.node_leftover == 0 {
+        let unit = wish.unit();
+        let has_room = |at: &usize| {
+            free.cores.common(&layout.usable, &layout.nodes[*at].cores) >= count
+                && free.memory(layout, *at).units(unit) >= wish.units()
+        };
+        if (0..layout.nodes.len()).filter(has_room).count() == 1 {
+            line.push_str(&format!("; no other node than {here} has room"));
+        } else if choice.score.node_leftover == 0 {
             line.push_str(&format!("; {here} is full with it"));
         } else if !untouched {
             line.push_str(&format!("; {here} is in use already, so whole nodes stay whole"));

@@ -411,7 +411,7 @@ fn memory_decides_too() {
               emulator 0,16; memory 60 GiB on 0
               pins 1 17 2 18
               - 2 whole cores of node 0: each guest core is a host core that no other VM shares, its threads on that core's threads
-              - one node and its last-level cache hold it; node 0 leaves the smallest gap (5 cores)
+              - one node and its last-level cache hold it; no other node than node 0 has room
               - guest topology mirrors that
               - emulator: on what is left to the host, never on a vCPU's pCPU
             vm refused: 38 GiB of memory is free (node 0 25 GiB, node 1 13 GiB), 60 GiB are asked [--memory 38GiB]
@@ -425,15 +425,15 @@ fn memory_decides_too() {
         &[wish(16, 40)],
         &Rules::default(),
         expect![[r#"
-        vm: sockets=1,dies=1,clusters=1,cores=8,threads=2
-          emulator 0,16; memory 40 GiB on 0
-          pins 8 24 9 25 10 26 11 27 12 28 13 29 14 30 15 31
-          - 8 whole cores of node 1: each guest core is a host core that no other VM shares, its threads on that core's threads
-          - one node and its last-level cache hold it; node 1 is full with it
-          - guest topology mirrors that
-          - emulator: on what is left to the host, never on a vCPU's pCPU; that is another node: --leave 0,8,16,24 or --io-cores 1 mends it
-        warning: Node 1 has no memory: VMs there get theirs from node 0
-    "#]],
+            vm: sockets=1,dies=1,clusters=1,cores=8,threads=2
+              emulator 0,16; memory 40 GiB on 0
+              pins 8 24 9 25 10 26 11 27 12 28 13 29 14 30 15 31
+              - 8 whole cores of node 1: each guest core is a host core that no other VM shares, its threads on that core's threads
+              - one node and its last-level cache hold it; no other node than node 1 has room
+              - guest topology mirrors that
+              - emulator: on what is left to the host, never on a vCPU's pCPU; that is another node: --leave 0,8,16,24 or --io-cores 1 mends it
+            warning: Node 1 has no memory: VMs there get theirs from node 0
+        "#]],
     );
 }
 

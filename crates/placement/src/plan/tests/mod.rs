@@ -1,3 +1,5 @@
+//! Tests of the planner as a whole.
+
 mod cases;
 mod exhaustive;
 mod hosts;
