@@ -672,6 +672,7 @@ fn hostile_input_is_refused_quickly() {
     let caches = "{\"level\":1,\"kind\":\"data\",\"pcpus\":\"0-65535\"},".repeat(1000);
     for text in [
         nested("<object type=\"Group\">", "</object>", 200_000),
+        format!("<topology {}/>", "a='1' ".repeat(200_000)),
         format!("{{\"lscpu\":{}", "[".repeat(200_000)),
         format!(
             "<capabilities><host>{cells}<cache>{}</cache></host></capabilities>",

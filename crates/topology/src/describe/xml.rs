@@ -11,6 +11,10 @@ const MAX_NODES: u32 = 1 << 20;
 /// Elements inside each other; hwloc nests a dozen.
 const MAX_DEPTH: usize = 64;
 
+/// Attributes of one element; each is compared with all before it. hwloc gives
+/// a dozen.
+const MAX_ATTRIBUTES: usize = 256;
+
 /// The name of the first element.
 pub(super) fn root_name(text: &str) -> Option<&str> {
     let mut rest = text;
@@ -33,6 +37,11 @@ pub(super) fn parse(text: &str) -> Result<Document<'_>, Fault> {
     if let Some(at) = text.find("<!ENTITY") {
         let line = text[..at].matches('\n').count() + 1;
         return Err(Fault::new(line, "<!ENTITY", "Entities are not read"));
+    }
+    let crowded = |tag: &&str| tag.bytes().filter(|byte| *byte == b'=').count() > MAX_ATTRIBUTES;
+    if let Some(tag) = text.split('<').find(crowded) {
+        let why = format!("More than {MAX_ATTRIBUTES} attributes in one element");
+        return Err(Fault::new(None, tag, why));
     }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_NODES, ..Default::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
