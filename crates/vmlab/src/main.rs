@@ -5,6 +5,7 @@
 //! arguments, and a `run` that returns the exit code (0 fine, 1 findings, 2
 //! error).
 
+mod audit;
 mod check;
 mod clean;
 mod completions;
@@ -60,6 +61,8 @@ struct Cli {
 enum Command {
     /// Show this machine: topology, memory, KVM, QEMU.
     Host(host::HostArgs),
+    /// Show the VMs that run here: threads, pins, memory, what is wrong.
+    Audit(audit::AuditArgs),
     /// Plan where VMs go: pins, guest topology, memory, huge pages.
     Plan(plan::PlanArgs),
     /// Check a study and show what it would run.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
     cli.color.apply();
     let result = match cli.command {
         Command::Host(args) => host::run(args),
+        Command::Audit(args) => audit::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Predict(args) => predict::run(&args),

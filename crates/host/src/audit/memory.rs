@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::argv::Asked;
+use super::argv::{Asked, MemoryBackend};
 use super::pages::PageCount;
 use super::thread::kib;
 
@@ -148,24 +148,76 @@ pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &Asked) -> Memory {
     memory
 }
 
-/// Finds which region is which backend's: by size, then by policy where sizes
-/// repeat. What stays open is left open.
+/// Finds which region is which backend's: by its file, else by size, then by
+/// policy where sizes repeat. What stays open is left open.
 fn name_backends(regions: &mut [Region], asked: &Asked) {
     for backend in &asked.backends {
+        let is_its = |region: &Region| kind_of(&region.path) == backend_kind(&backend.kind);
+        if backend.path.is_some()
+            && let Some(region) = regions.iter_mut().find(|region| is_file_of(region, backend))
+        {
+            region.backend = Some(backend.id.clone());
+            continue;
+        }
         let Some(bytes) = backend.bytes else { continue };
-        let twins = asked.backends.iter().filter(|other| other.bytes == Some(bytes)).count();
+        let alike = |other: &&MemoryBackend| {
+            other.bytes == Some(bytes) && backend_kind(&other.kind) == backend_kind(&backend.kind)
+        };
+        let twins = asked.backends.iter().filter(alike).count();
         let fits = |region: &&mut Region| {
             // Huge pages round a size up.
-            let fits = region.bytes == bytes
+            let size = region.bytes == bytes
                 || region.bytes == bytes.next_multiple_of(region.page_bytes.max(1));
             let same_policy = region.policy_nodes().unwrap_or_default() == backend.nodes;
-            fits && (twins == 1 || !backend.nodes.is_empty() && same_policy)
+            is_its(region) && size && (twins == 1 || !backend.nodes.is_empty() && same_policy)
         };
         let mut fitting: Vec<&mut Region> = regions.iter_mut().filter(fits).collect();
         if let [region] = &mut fitting[..] {
             region.backend = Some(backend.id.clone());
         }
     }
+}
+
+/// What is behind a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Anonymous,
+    Memfd,
+    File,
+}
+
+fn kind_of(path: &str) -> Kind {
+    // Shared anonymous memory shows as the kernel's own nameless file.
+    if path.is_empty() || path.starts_with("/dev/zero") {
+        Kind::Anonymous
+    } else if path.starts_with("/memfd:") || path.starts_with("/anon_hugepage") {
+        Kind::Memfd
+    } else {
+        Kind::File
+    }
+}
+
+fn backend_kind(kind: &str) -> Kind {
+    match kind {
+        "memory-backend-file" => Kind::File,
+        "memory-backend-memfd" => Kind::Memfd,
+        _ => Kind::Anonymous,
+    }
+}
+
+/// Whether a mapping is of the backend's file: of that path, or of the file
+/// that QEMU made in that folder, `qemu_back_mem.<id>.<six letters>` (older
+/// machine types: `qemu_back_mem._objects_<id>...`).
+fn is_file_of(region: &Region, backend: &MemoryBackend) -> bool {
+    let Some(path) = &backend.path else { return false };
+    let found = region.path.strip_suffix(" (deleted)").unwrap_or(&region.path);
+    if found == path {
+        return true;
+    }
+    let Some(name) = found.strip_prefix(path.trim_end_matches('/')) else { return false };
+    let Some(name) = name.strip_prefix("/qemu_back_mem.") else { return false };
+    let name = name.strip_prefix("_objects_").unwrap_or(name);
+    name.rsplit_once('.').is_some_and(|(id, _)| id == backend.id)
 }
 
 /// One mapping of `smaps`.
@@ -254,7 +306,7 @@ fn parse_numa_maps(text: &str) -> BTreeMap<u64, NumaMapping> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::argv::{MemoryBackend, parse};
+    use crate::audit::argv::parse;
 
     const MIB: u64 = 1 << 20;
 
@@ -284,7 +336,7 @@ mod tests {
     /// Hand-made in the kernel's format: two nodes, one guest node each from
     /// the pool of 2 MiB pages and one that took ordinary pages elsewhere.
     const SMAPS: &str = "\
-7f0000000000-7f0080000000 rw-s 00000000 00:2b 77   /dev/hugepages/libvirt/qemu/1-db/ram-node0
+7f0000000000-7f0080000000 rw-s 00000000 00:2b 77   /dev/hugepages/libvirt/qemu/1-db/qemu_back_mem._objects_ram-node0.pUNFo4 (deleted)
 Size:            2097152 kB
 KernelPageSize:     2048 kB
 Rss:                   0 kB
@@ -308,20 +360,24 @@ Rss:                   0 kB
 VmFlags: rd wr sh mr mw me pf io dc de dd
 ";
     const NUMA_MAPS: &str = "\
-7f0000000000 bind:0 file=/dev/hugepages/libvirt/qemu/1-db/ram-node0 huge dirty=1024 N0=1000 N1=24 kernelpagesize_kB=2048
+7f0000000000 bind:0 file=/dev/hugepages/libvirt/qemu/1-db/qemu_back_mem._objects_ram-node0.pUNFo4\\040(deleted) huge dirty=1024 N0=1000 N1=24 kernelpagesize_kB=2048
 7f0080000000 prefer=static:1 anon=262144 dirty=262144 N0=131072 N1=131072 kernelpagesize_kB=4
 7f0200000000 default file=anon_inode:kvm-vcpu:0 N0=3 kernelpagesize_kB=4
 ";
 
     #[test]
     fn two_nodes_and_two_page_sizes() {
-        let backend = |id: &str, node: u32| MemoryBackend {
+        let backend = |id: &str, path: Option<&str>| MemoryBackend {
             id: id.to_owned(),
+            kind: if path.is_some() { "memory-backend-file" } else { "memory-backend-ram" }
+                .to_owned(),
+            path: path.map(str::to_owned),
             bytes: Some(2048 * MIB),
-            nodes: [node].into(),
+            nodes: [1].into(),
             ..MemoryBackend::default()
         };
-        let backends = vec![backend("ram-node0", 0), backend("ram-node1", 1)];
+        let folder = "/dev/hugepages/libvirt/qemu/1-db";
+        let backends = vec![backend("ram-node0", Some(folder)), backend("ram-node1", None)];
         let memory = join(SMAPS, NUMA_MAPS, &Asked { backends, ..Asked::default() });
         let [first, second, kvm_run] = &memory.regions[..] else { panic!("{memory:#?}") };
         assert_eq!(first.backend.as_deref(), Some("ram-node0"));

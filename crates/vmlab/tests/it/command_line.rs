@@ -9,7 +9,9 @@ use crate::lab::{Machine, Said, said, vmlab};
 
 #[test]
 fn every_help_has_examples() {
-    for name in ["host", "check", "run", "report", "image", "workloads", "clean", "completions"] {
+    let names =
+        ["host", "audit", "check", "run", "report", "image", "workloads", "clean", "completions"];
+    for name in names {
         let said = said(&mut vmlab([name, "--help"]));
         said.has_code(0);
         assert!(said.stdout.contains("Examples:\n"), "{name}: {said:#?}");

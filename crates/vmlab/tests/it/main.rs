@@ -1,5 +1,6 @@
 //! Tests of the whole: the repository's rules, the command line, real VMs.
 
+mod audit;
 mod command_line;
 mod console_blocks;
 mod failures;
