@@ -4,6 +4,9 @@
 use serde_json::{Map, Value};
 
 use super::entry::predict_entry;
+use super::kubelet::{Order, TakeError, take_distributed};
+use super::kubevirt::{Crossing, GuestShape, Pool};
+use super::{Machine, Seat, SiblingLists};
 
 const VECTORS: &str = include_str!("../../testdata/kubevirt/kubevirt-vectors.json");
 
@@ -71,4 +74,51 @@ fn the_kubelets_own_tests_agree() {
 #[test]
 fn whole_predictions_agree() {
     check_all("endToEnd", 140);
+}
+
+/// Eight nodes of four cores. The balanced answer would be 0-15: from the
+/// fourth node on, the kubelet overwrites the combination that it chose.
+#[test]
+fn four_nodes_are_not_the_ones_that_were_chosen() {
+    let machine = nodes_of(8, 4, 1);
+    let all = machine.pcpus();
+    let taken = take_distributed(&machine, &all, 16, 1, Order::Packed).expect("enough");
+    assert_eq!(taken.to_string(), "0-11,28-31");
+    // Three nodes are safe.
+    let taken = take_distributed(&machine, &all, 12, 1, Order::Packed).expect("enough");
+    assert_eq!(taken.to_string(), "0-11");
+}
+
+/// Pairs are asked for and every node has an odd one out: dealing the rest round
+/// robin never ends in the kubelet, here it is an error.
+#[test]
+fn an_endless_loop_is_said() {
+    let machine = nodes_of(4, 5, 1);
+    let taken = take_distributed(&machine, &machine.pcpus(), 14, 2, Order::Packed);
+    assert_eq!(taken, Err(TakeError::Endless));
+}
+
+fn nodes_of(nodes: u32, cores: u32, threads: u32) -> Machine {
+    let seats = (0..nodes * cores * threads).map(|pcpu| Seat {
+        pcpu,
+        core: pcpu / threads * threads,
+        socket: 0,
+        node: pcpu / threads / cores,
+        uncore: 0,
+    });
+    Machine::new(seats).expect("distinct pCPUs")
+}
+
+/// On a host whose siblings are neighbours, versions from 1.4 see no siblings:
+/// a pod with a lone thread is then filled across cores.
+#[test]
+fn lost_sibling_lists_misplace_guests() {
+    let machine = nodes_of(1, 4, 2);
+    let whole = |lists| {
+        let guest = GuestShape { sockets: 1, cores: 2, threads: 2 };
+        let cells = machine.cells(lists);
+        Pool::new(guest, &cells, &[1, 2, 3, 4, 5], Crossing::Relaxed).fit_cores().expect("enough")
+    };
+    assert_eq!(whole(SiblingLists::Whole), [2, 3, 4, 5]);
+    assert_eq!(whole(SiblingLists::RangesLost), [1, 2, 3, 4]);
 }
