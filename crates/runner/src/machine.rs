@@ -57,9 +57,17 @@ pub enum DiscoverError {
         /// The load.
         load: String,
     },
-    /// An image of the user's own can't be used.
-    #[error(transparent)]
-    OwnImage(#[from] OwnImageError),
+    /// An image that the study names can't be used.
+    #[error("{file}:{line}: image can't be used")]
+    Image {
+        /// The study file.
+        file: String,
+        /// The line that names it.
+        line: usize,
+        /// Why.
+        #[source]
+        source: ImageError,
+    },
     /// This process can't mark what it starts.
     #[error(transparent)]
     Owner(#[from] OwnerError),
@@ -69,6 +77,17 @@ pub enum DiscoverError {
     /// Ctrl-C.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+}
+
+/// Why an image that a study names can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// There is no such builtin image.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// A file of the user's own.
+    #[error(transparent)]
+    Own(#[from] OwnImageError),
 }
 
 /// Learns what a plan for `study` needs to know of this machine; `say` hears
@@ -93,7 +112,21 @@ pub fn discover(
     }
     let mut images = BTreeMap::new();
     for image in freeze::images(study) {
-        let there = find_image(&image, folder, arch, need, cancel, say)?;
+        let named = |source| DiscoverError::Image {
+            file: study.file.clone(),
+            line: line_of_image(study, &image),
+            source,
+        };
+        let there = match &image {
+            Image::Builtin(name) => {
+                let recipe =
+                    Recipe::builtin_for(name, arch).map_err(|error| named(error.into()))?;
+                find_builtin(&recipe, need, cancel, say)?
+            }
+            Image::File(path) => {
+                own_image(&folder.join(path)).map_err(|error| named(error.into()))?
+            }
+        };
         images.insert(image, there);
     }
     let (auto_accel, environment_why) = if wants_kvm(study) {
@@ -194,37 +227,37 @@ fn accelerator(
     })
 }
 
-fn find_image(
-    image: &Image,
-    folder: &Path,
-    arch: Arch,
+/// Where the study names `image`; line 1 if it is a default.
+fn line_of_image(study: &Study, image: &Image) -> usize {
+    let variant = study.variants.iter().find(|variant| variant.vm.image() == *image);
+    variant.map_or(1, |variant| study.line_of(&variant.name, "image"))
+}
+
+fn find_builtin(
+    recipe: &Recipe,
     need: Need,
     cancel: &Cancel,
     say: &mut dyn FnMut(String),
 ) -> Result<MachineImage, DiscoverError> {
-    match image {
-        Image::Builtin(name) => {
-            let recipe = Recipe::builtin_for(name, arch)?;
-            let there = match need {
-                Need::Run => {
-                    let mut observe = |progress| say(build_step(name, &progress));
-                    let built = image::build(&recipe, &mut observe, cancel)
-                        .map_err(|source| DiscoverError::Build { name: name.clone(), source })?;
-                    Some(built)
-                }
-                Need::Plan => image::find(&recipe),
-            };
-            Ok(builtin(&recipe, there))
+    let there = match need {
+        Need::Run => {
+            let mut observe = |progress| say(build_step(&recipe.name, &progress));
+            let built = image::build(recipe, &mut observe, cancel)
+                .map_err(|source| DiscoverError::Build { name: recipe.name.clone(), source })?;
+            Some(built)
         }
-        Image::File(path) => {
-            let own = image::check_own(&folder.join(path))?;
-            let identity = format!("{}, {} bytes", own.format.name(), own.virtual_bytes);
-            Ok(MachineImage {
-                boot: Boot::Disk { image: own.path, format: own.format },
-                facts: ImageFacts { identity, kernel: None },
-            })
-        }
-    }
+        Need::Plan => image::find(recipe),
+    };
+    Ok(builtin(recipe, there))
+}
+
+fn own_image(path: &Path) -> Result<MachineImage, OwnImageError> {
+    let own = image::check_own(path)?;
+    let identity = format!("{}, {} bytes", own.format.name(), own.virtual_bytes);
+    Ok(MachineImage {
+        boot: Boot::Disk { image: own.path, format: own.format },
+        facts: ImageFacts { identity, kernel: None },
+    })
 }
 
 fn builtin(recipe: &Recipe, there: Option<image::Image>) -> MachineImage {

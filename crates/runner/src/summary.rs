@@ -35,7 +35,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
     let mut warnings: Vec<String> = torn.iter().cloned().collect();
-    warnings.extend(run_warnings(plan, &state, &trials, &groups));
+    warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
     let mut shown: Vec<_> = groups.iter().map(|group| show_group(plan, group, &trials)).collect();
     shown.extend(later_groups(plan));
     Report {
@@ -96,10 +96,6 @@ fn utc(unix_s: f64) -> String {
 }
 
 fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
-    let ended = events.iter().rev().find_map(|event| match event {
-        Event::StudyEnded { reason, .. } => Some(reason.clone()),
-        _ => None,
-    });
     let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
     let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
     Method {
@@ -109,9 +105,27 @@ fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
         test: "Student's t on the logarithms of the ratios inside the blocks, one number a boot."
             .to_owned(),
         level: 1.0 - ALPHA,
-        ended: if state.ended { ended } else { None },
+        ended: end_reason(events, state),
         wall_s: (state.blocks_wall_s > 0.0).then_some(state.blocks_wall_s),
     }
+}
+
+/// Why the study ended, if it did.
+fn end_reason(events: &[Event], state: &State) -> Option<String> {
+    let reason = |event: &Event| match event {
+        Event::StudyEnded { reason, .. } => Some(reason.clone()),
+        _ => None,
+    };
+    events.iter().rev().find_map(reason).filter(|_| state.ended)
+}
+
+/// A word about a study that ended before its planned number of blocks.
+fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
+    let reason = end_reason(events, state)?;
+    let planned = plan.total_blocks()?;
+    let done = state.complete.len();
+    (done < planned as usize)
+        .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
 
 fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
@@ -382,6 +396,7 @@ fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
 
 fn run_warnings(
     plan: &Plan,
+    events: &[Event],
     state: &State,
     trials: &[Trial<'_>],
     groups: &[Group<'_>],
@@ -390,6 +405,7 @@ fn run_warnings(
     if !state.ended {
         warnings.push("The study is not complete: go on with `vmlab run --resume`.".to_owned());
     }
+    warnings.extend(ended_early(plan, events, state));
     let environments: std::collections::BTreeSet<Environment> =
         plan.variants.iter().map(|variant| variant.environment).collect();
     if environments.len() > 1 {
@@ -414,7 +430,7 @@ fn run_warnings(
             for variant in &plan.variants {
                 if state.is_hopeless(&load.name, &workload.label, &variant.name) {
                     warnings.push(format!(
-                        "{} failed at {} ({}) from the start and was left out of later blocks.",
+                        "{} failed at {} ({}) from the start and was left out of any later blocks.",
                         variant.name, workload.label, load.name
                     ));
                 }
