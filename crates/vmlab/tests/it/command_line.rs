@@ -107,7 +107,7 @@ fn a_study_with_errors_is_refused_by_line() {
         }
     };
     check("vm.vcpus = 2", "vm.vcpu = 2", 20, &["`vcpu`", "did you mean `vcpus`?"]);
-    check("memory_mib", "memory", 11, &["`memory`", "did you mean `memory_mib`?"]);
+    check("memory_mib", "memory_mb", 11, &["`memory_mb`", "did you mean `memory_mib`?"]);
     check("blocks = 2", "blocks = 0", 7, &["blocks = 0", "between 1 and 10000"]);
     check("blocks = 2", "blocks = -1", 7, &["-1"]);
     check("blocks = 2", "minutes = nan", 7, &["minutes = NaN"]);
