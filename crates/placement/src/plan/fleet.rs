@@ -14,7 +14,7 @@ use super::free::Free;
 use super::layout::Layout;
 use super::one_host::take;
 use super::place::{Placement, settle};
-use super::refuse::{Refusal, nonsense, refuse};
+use super::refuse::{Refusal, nonsense, refusals, refuse};
 use super::wish::{Rules, Wish};
 
 /// A host of a fleet.
@@ -111,24 +111,19 @@ pub fn plan_fleet(
     let said = if shares { rules.clone() } else { Rules { overcommit: None, ..rules.clone() } };
     let roomiest =
         (0..layouts.len()).max_by_key(|at| (fleet.states[*at].free.cores.len(), usize::MAX - at));
-    for at in left {
-        refused.push((
-            at,
-            match roomiest {
-                Some(host) => {
-                    let free = &fleet.states[host].free;
-                    let mut refusal = refuse(&layouts[host], free, &wishes[at], &said);
-                    refusal.why = format!("on {}: {}", hosts[host].name, refusal.why);
-                    refusal
-                }
-                None => Refusal {
-                    name: wishes[at].name.clone(),
-                    why: "there is no host".to_owned(),
-                    nearest: Vec::new(),
-                },
-            },
-        ));
-    }
+    left.sort_unstable();
+    refused.extend(refusals(&wishes, &left, |wish| match roomiest {
+        Some(host) => {
+            let mut refusal = refuse(&layouts[host], &fleet.states[host].free, wish, &said);
+            refusal.why = format!("on {}: {}", hosts[host].name, refusal.why);
+            refusal
+        }
+        None => Refusal {
+            name: wish.name.clone(),
+            why: "there is no host".to_owned(),
+            nearest: Vec::new(),
+        },
+    }));
     refused.sort_by_key(|(at, _)| *at);
     let totals = fleet.totals();
     let vms = fleet.settle(&wishes);

@@ -12,7 +12,8 @@ const GAP: usize = 6;
 const TITLE: usize = 22;
 /// Cores beside each other.
 const IN_ROW: usize = 16;
-const WIDTH: usize = 2 * MARGIN + IN_ROW * (CELL_WIDTH + 2 * CORE_PAD + GAP);
+/// Room for the legend.
+const MIN_WIDTH: usize = 320;
 
 /// Colours that stay apart for most eyes, also with colour blindness, and on
 /// which black text can be read. VMs beyond them begin again; the letters tell
@@ -54,16 +55,18 @@ pub fn svg(map: &HostMap) -> String {
         y += 20;
     }
     y += MARGIN;
+    let longest = map.groups.iter().map(|group| group.cores.len().min(IN_ROW)).max().unwrap_or(0);
+    let width = MIN_WIDTH.max(2 * MARGIN + longest * (CELL_WIDTH + 2 * CORE_PAD + GAP));
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{y}\" \
-         viewBox=\"0 0 {WIDTH} {y}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{y}\" \
+         viewBox=\"0 0 {width} {y}\" role=\"img\">\n\
          <title>Where the VMs run</title>\n\
          <style>text{{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#1d2430}}\
          .t{{font-size:13px;font-weight:600}}.n{{font-size:13px}}\
          .v{{font-size:13px;font-weight:600;text-anchor:middle}}\
          .p{{font-size:9px;text-anchor:middle}}\
          .c{{fill:#fff;stroke:#76818f}}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{y}\" fill=\"#fff\"/>\n{body}</svg>\n"
+         <rect width=\"{width}\" height=\"{y}\" fill=\"#fff\"/>\n{body}</svg>\n"
     )
 }
 

@@ -7,7 +7,7 @@ use super::choose::{Choice, choose, choose_floating};
 use super::free::Free;
 use super::layout::Layout;
 use super::place::{Placement, settle};
-use super::refuse::{Refusal, nonsense, refuse};
+use super::refuse::{Refusal, nonsense, refusals, refuse};
 use super::score::Score;
 use super::wish::{Rules, Wish};
 
@@ -73,24 +73,23 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
         Rules { overcommit: None, ..rules.clone() }
     };
     let without_host = Layout::new(host, &Rules { leave: Some(PcpuSet::new()), ..rules.clone() });
-    let mut refused: Vec<(usize, Refusal)> = nonsensical;
-    packed.refused.sort_unstable();
-    for at in &packed.refused {
-        let mut refusal = refuse(&layout, &free, &wishes[*at], &said);
+    let explain = |wish: &Wish| {
+        let mut refusal = refuse(&layout, &free, wish, &said);
         if rules.leave.is_none() && !shares {
             let mut more = Free::new(&without_host);
-            let used: Vec<usize> =
-                layout.usable.iter().filter(|core| !free.cores.contains(*core)).collect();
-            for core in used {
+            for core in layout.usable.iter().filter(|core| !free.cores.contains(*core)) {
                 more.cores.remove(core);
             }
             more.memories.clone_from(&free.memories);
-            if choose(&without_host, &more, &wishes[*at]).is_some() {
+            if choose(&without_host, &more, wish).is_some() {
                 refusal.nearest.push("--leave none".to_owned());
             }
         }
-        refused.push((*at, refusal));
-    }
+        refusal
+    };
+    packed.refused.sort_unstable();
+    let mut refused = nonsensical;
+    refused.extend(refusals(&wishes, &packed.refused, explain));
     refused.sort_by_key(|(at, _)| *at);
     let mut warnings = layout.warnings.clone();
     if rules.overcommit.is_some() && !shares && packed.refused.is_empty() {
@@ -217,10 +216,7 @@ fn permutations(wishes: &[Wish], items: &[usize]) -> Vec<Vec<usize>> {
     }
     let mut all = Vec::new();
     for (at, first) in items.iter().enumerate() {
-        let alike = |other: &usize| {
-            let named = Wish { name: wishes[*first].name.clone(), ..wishes[*other].clone() };
-            named == wishes[*first]
-        };
+        let alike = |other: &usize| wishes[*other].is_like(&wishes[*first]);
         if items[..at].iter().any(alike) {
             continue;
         }

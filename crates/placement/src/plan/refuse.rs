@@ -43,6 +43,27 @@ pub(crate) fn nonsense(wish: &Wish) -> Option<Refusal> {
 /// Source: QEMU `hw/i386/pc_q35.c`, `max_cpus`.
 const MAX_VCPUS: u32 = 4096;
 
+/// Explains each of these VMs, copies of one only once, because finding what
+/// would fit takes many tries.
+pub(crate) fn refusals(
+    wishes: &[Wish],
+    which: &[usize],
+    explain: impl Fn(&Wish) -> Refusal,
+) -> Vec<(usize, Refusal)> {
+    let mut all: Vec<(usize, Refusal)> = Vec::new();
+    for at in which {
+        let wish = &wishes[*at];
+        let refusal = match all.last() {
+            Some((last, refusal)) if wishes[*last].is_like(wish) => {
+                Refusal { name: wish.name.clone(), ..refusal.clone() }
+            }
+            _ => explain(wish),
+        };
+        all.push((*at, refusal));
+    }
+    all
+}
+
 /// Explains why a VM doesn't fit what is free.
 pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &Wish, rules: &Rules) -> Refusal {
     let mut refusal = Refusal { name: wish.name.clone(), why: String::new(), nearest: Vec::new() };

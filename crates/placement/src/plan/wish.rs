@@ -80,6 +80,12 @@ impl Wish {
         all
     }
 
+    /// Whether only the names differ.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let named = Self { name: self.name.clone(), ..other.clone() };
+        named == *self
+    }
+
     /// What its memory is counted in.
     pub(crate) fn unit(&self) -> Unit {
         match self.huge_pages {
