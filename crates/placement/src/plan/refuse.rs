@@ -122,6 +122,9 @@ fn why_not(layout: &Layout, free: &Free, wish: &Wish, threads: u32) -> String {
         if threads == 1 && layout.most_threads > 1 && wish.vcpus > 1 {
             why.push_str(", 1 for each vCPU");
         }
+        if let Some(memory) = why_memory(layout, free, wish) {
+            why.push_str(&format!("; {memory}"));
+        }
         return why;
     }
     why_memory(layout, free, wish).unwrap_or_else(|| {
@@ -209,27 +212,30 @@ impl Tried<'_> {
         Some(format!("--threads-per-core {fitting}"))
     }
 
+    /// The most vCPUs that fit. Not every smaller number does: a VM of few
+    /// cores can't be spread over nodes that have little memory.
     fn fewer_vcpus(&self, threads: Option<u32>) -> Option<String> {
         let step = match (self.wish.threads_per_core, threads) {
             (ThreadsPerCore::Exactly(threads), _) | (_, Some(threads)) => threads,
             _ => 1,
         };
         let most = (self.wish.vcpus - 1) / step;
-        let vcpus =
-            largest(u64::from(most), |count| self.fits(|wish| wish.vcpus = count as u32 * step))?;
-        Some(format!("--vcpus {}", vcpus as u32 * step))
+        let mut counts = (1..=most).rev().map(|count| count * step);
+        let vcpus = counts.find(|vcpus| self.fits(|wish| wish.vcpus = *vcpus))?;
+        Some(format!("--vcpus {vcpus}"))
     }
 
     fn fewer_vcpus_floating(&self, ratio: f64) -> Option<String> {
-        let vcpus = largest(u64::from(self.wish.vcpus - 1), |count| {
-            self.floats(ratio, |wish| wish.vcpus = count as u32)
-        })?;
+        let mut counts = (1..self.wish.vcpus).rev();
+        let vcpus = counts.find(|vcpus| self.floats(ratio, |wish| wish.vcpus = *vcpus))?;
         Some(format!("--vcpus {vcpus}"))
     }
 
     fn less_memory(&self, ratio: Option<f64>) -> Option<String> {
         let page = self.wish.unit().bytes;
-        let pages = largest(self.wish.units() - 1, |pages| {
+        // Fewer pages than nodes can't be on all of them.
+        let least = self.layout.nodes.len() as u64;
+        let pages = largest(least, self.wish.units() - 1, |pages| {
             let change = |wish: &mut Wish| wish.memory = Size(pages * page);
             ratio.map_or_else(|| self.fits(change), |ratio| self.floats(ratio, change))
         })?;
@@ -268,13 +274,12 @@ impl Tried<'_> {
     }
 }
 
-/// The largest number from 1 to `most` for which it holds, if it holds for all
-/// below.
-fn largest(most: u64, mut holds: impl FnMut(u64) -> bool) -> Option<u64> {
-    if most == 0 || !holds(1) {
+/// The largest number in a range for which it holds, if it holds for all below.
+fn largest(least: u64, most: u64, mut holds: impl FnMut(u64) -> bool) -> Option<u64> {
+    if least > most || !holds(least) {
         return None;
     }
-    let (mut low, mut high) = (1, most);
+    let (mut low, mut high) = (least, most);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         if holds(middle) { low = middle } else { high = middle - 1 }
