@@ -19,6 +19,7 @@ mod disk;
 mod fits;
 mod formats;
 mod hints;
+pub mod libvirt;
 mod memory;
 mod nic;
 mod numa;

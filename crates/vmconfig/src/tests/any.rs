@@ -416,3 +416,13 @@ pub(crate) fn check_round_trip(spec: &VmSpec, text: &str, losses: &[Loss], parse
         .collect();
     panic!("{}\n{text}\nlosses {losses:?}\nkept {:?}", different.join("\n"), parsed.kept);
 }
+
+#[test]
+#[should_panic(expected = "memory_mib")]
+fn the_law_sees_a_difference() {
+    let settings = VmSettings::new("vm", Arch::X86_64, Accel::Tcg, Boot::Firmware);
+    let spec = VmSpec::new(settings.clone()).unwrap();
+    let settings = VmSettings { memory_mib: 1, ..settings };
+    let parsed = Parsed { settings, kept: Vec::new(), lines: BTreeMap::new() };
+    check_round_trip(&spec, "", &[], &parsed);
+}

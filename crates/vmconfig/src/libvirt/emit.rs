@@ -1,0 +1,548 @@
+//! A VM as domain XML.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
+    Enlightenment, Irqchip, Loss, Memory, MemorySource, Nic, NicBackend, NumberSet, PcpuSet,
+    Scheduler, VmSpec, split_cpu_model,
+};
+
+use super::xml::Element;
+use super::{QEMU_NAMESPACE, ROOT_SERIAL, is_qemus_own};
+
+/// The VM as domain XML, and what that can't say.
+#[must_use]
+pub fn emit(spec: &VmSpec) -> EmittedText {
+    let mut losses = Vec::new();
+    let mut arguments: Vec<String> = Vec::new();
+    let cpu = cpu(spec, &mut arguments, &mut losses);
+    if let Some((_, properties)) = spec.machine.split_once(',') {
+        arguments.extend(["-machine".to_owned(), properties.to_owned()]);
+    }
+    if spec.hints.cpu_pm == Some(true) {
+        arguments.extend(["-overcommit".to_owned(), "cpu-pm=on".to_owned()]);
+    }
+    arguments.extend(spec.extra_args.iter().cloned());
+
+    let kind = match spec.accel {
+        Accel::Kvm => "kvm",
+        Accel::Tcg => "qemu",
+    };
+    let mut domain = Element::new("domain").attr("type", kind);
+    if !arguments.is_empty() {
+        domain = domain.attr("xmlns:qemu", QEMU_NAMESPACE);
+    }
+    domain.push(Element::new("name").text(name(spec, &mut losses)));
+    domain.push(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib));
+    domain.push_some(memory_backing(&spec.memory));
+    let vcpu = Element::new("vcpu").attr("placement", "static");
+    domain.push(vcpu.maybe_attr("current", spec.present_vcpus).text(spec.max_vcpus()));
+    if spec.iothreads > 0 {
+        domain.push(Element::new("iothreads").text(spec.iothreads));
+    }
+    domain.push_some(cputune(spec));
+    domain.push_some(numatune(spec));
+    domain.push(os(spec));
+    domain.push_some(features(spec));
+    domain.push(cpu);
+    domain.push(clock(spec));
+    domain.push(devices(spec, &mut losses));
+    if !arguments.is_empty() {
+        let mut commandline = Element::new("qemu:commandline");
+        for argument in arguments {
+            commandline.push(Element::new("qemu:arg").attr("value", argument));
+        }
+        domain.push(commandline);
+    }
+    losses.extend(crate::formats::wish_losses(spec));
+    let mut text = String::new();
+    domain.write(0, &mut text);
+    EmittedText { text, losses }
+}
+
+fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
+    if spec.name.contains('/') {
+        let why = "libvirt takes no slash in a name; it is a dash";
+        losses.push(Loss::new("name", format!("name {:?}", spec.name), why));
+    }
+    spec.name.replace('/', "-")
+}
+
+fn memory_backing(memory: &Memory) -> Element {
+    let mut backing = Element::new("memoryBacking");
+    if let Some(size) = memory.huge_pages {
+        let page = Element::new("page").attr("size", size.kib()).attr("unit", "KiB");
+        backing.push(Element::new("hugepages").child(page));
+    }
+    if memory.nosharepages == Some(true) {
+        backing.push(Element::new("nosharepages"));
+    }
+    if memory.locked == Some(true) {
+        backing.push(Element::new("locked"));
+    }
+    if let Some(source) = memory.source {
+        let kind = match source {
+            MemorySource::Memfd => "memfd",
+            MemorySource::File => "file",
+        };
+        backing.push(Element::new("source").attr("type", kind));
+    }
+    if memory.shared == Some(true) {
+        backing.push(Element::new("access").attr("mode", "shared"));
+    }
+    if memory.prealloc == Some(true) {
+        let allocation = Element::new("allocation").attr("mode", "immediate");
+        backing.push(allocation.maybe_attr("threads", memory.prealloc_threads));
+    }
+    backing
+}
+
+fn cputune(spec: &VmSpec) -> Element {
+    let mut tune = Element::new("cputune");
+    for (vcpu, pcpus) in spec.pins.vcpus.iter() {
+        tune.push(Element::new("vcpupin").attr("vcpu", vcpu).attr("cpuset", pcpus));
+    }
+    if let Some(pcpus) = &spec.pins.emulator {
+        tune.push(Element::new("emulatorpin").attr("cpuset", pcpus));
+    }
+    for (number, pcpus) in spec.pins.iothreads.iter() {
+        tune.push(Element::new("iothreadpin").attr("iothread", number).attr("cpuset", pcpus));
+    }
+    let scheduled = |element: Element, scheduler: Scheduler| {
+        let (name, priority) = scheduler.parts();
+        element.attr("scheduler", name).maybe_attr("priority", priority)
+    };
+    let groups = |threads: &BTreeMap<u32, Scheduler>| {
+        let mut groups: BTreeMap<Scheduler, PcpuSet> = BTreeMap::new();
+        for (thread, scheduler) in threads {
+            let group = groups.entry(*scheduler).or_default();
+            *group = group.union(&PcpuSet::from_iter([*thread]));
+        }
+        groups
+    };
+    for (scheduler, vcpus) in groups(&spec.scheduler.vcpus) {
+        tune.push(scheduled(Element::new("vcpusched").attr("vcpus", vcpus), scheduler));
+    }
+    for (scheduler, numbers) in groups(&spec.scheduler.iothreads) {
+        let element = Element::new("iothreadsched").attr("iothreads", numbers);
+        tune.push(scheduled(element, scheduler));
+    }
+    if let Some(scheduler) = spec.scheduler.emulator {
+        tune.push(scheduled(Element::new("emulatorsched"), scheduler));
+    }
+    tune
+}
+
+fn numatune(spec: &VmSpec) -> Element {
+    let mut tune = Element::new("numatune");
+    let place = |element: Element, nodes: &NumberSet, policy: Option<crate::MemoryPolicy>| {
+        let mode = policy.map_or("strict", crate::MemoryPolicy::libvirt);
+        element.attr("mode", mode).attr("nodeset", nodes)
+    };
+    if let Some(nodes) = &spec.memory.host_nodes {
+        tune.push(place(Element::new("memory"), nodes, spec.memory.policy));
+    }
+    for (number, node) in spec.numa.iter().enumerate() {
+        if let Some(nodes) = &node.host_nodes {
+            let element = Element::new("memnode").attr("cellid", number);
+            tune.push(place(element, nodes, node.policy));
+        }
+    }
+    tune
+}
+
+fn os(spec: &VmSpec) -> Element {
+    let kind = Element::new("type").attr("arch", spec.arch).attr("machine", spec.machine_type());
+    let mut os = Element::new("os").child(kind.text("hvm"));
+    let (kernel, initrd) = match &spec.boot {
+        Boot::Direct { kernel, initrd, .. } => (kernel, Some(initrd)),
+        Boot::Kernel { kernel, initrd } => (kernel, initrd.as_ref()),
+        Boot::Disk { .. } | Boot::Firmware => return os,
+    };
+    os.push(Element::new("kernel").text(kernel.to_string_lossy()));
+    if let Some(initrd) = initrd {
+        os.push(Element::new("initrd").text(initrd.to_string_lossy()));
+    }
+    let parameters = spec.kernel_parameters();
+    if !parameters.is_empty() {
+        os.push(Element::new("cmdline").text(parameters.join(" ")));
+    }
+    os
+}
+
+fn state(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn features(spec: &VmSpec) -> Element {
+    let hints = &spec.hints;
+    let mut features = Element::new("features");
+    if spec.arch == Arch::X86_64 {
+        // Without it libvirt switches ACPI off.
+        features.push(Element::new("acpi"));
+        features.push(Element::new("apic").maybe_attr("eoi", hints.pv_eoi.map(state)));
+    }
+    let mut hyperv = Element::new("hyperv").attr("mode", "custom");
+    for one in hints.hyperv.iter().flatten() {
+        if let Some(row) = Enlightenment::NAMES.iter().find(|row| row.0 == *one) {
+            hyperv.push(Element::new(row.2).attr("state", "on"));
+        }
+    }
+    if let Some(attempts) = hints.hyperv_spinlocks {
+        let element = Element::new("spinlocks").attr("state", "on");
+        hyperv.push(element.attr("retries", attempts));
+    }
+    if hints.hyperv.is_some() || hints.hyperv_spinlocks.is_some() {
+        features.push(hyperv);
+    }
+    let mut kvm = Element::new("kvm");
+    for (name, on) in [
+        ("hidden", hints.kvm_hidden),
+        ("hint-dedicated", hints.kvm_hint_dedicated),
+        ("poll-control", hints.poll_control),
+        ("pv-ipi", hints.pv_ipi),
+    ] {
+        if let Some(on) = on {
+            kvm.push(Element::new(name).attr("state", state(on)));
+        }
+    }
+    features.push_some(kvm);
+    if let Some(on) = hints.pv_spinlocks {
+        features.push(Element::new("pvspinlock").attr("state", state(on)));
+    }
+    if let Some(on) = hints.pmu {
+        features.push(Element::new("pmu").attr("state", state(on)));
+    }
+    if let Some(irqchip) = hints.irqchip {
+        let driver = match irqchip {
+            Irqchip::Kernel => "kvm",
+            Irqchip::Split => "qemu",
+        };
+        features.push(Element::new("ioapic").attr("driver", driver));
+    }
+    features
+}
+
+/// `<cpu>`; what libvirt has no word for becomes arguments.
+fn cpu(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> Element {
+    let (model, properties) = split_cpu_model(&spec.cpu_model);
+    let mode = match model {
+        "host" => "host-passthrough",
+        "max" => "maximum",
+        "host-model" => "host-model",
+        _ => "custom",
+    };
+    let mut cpu = Element::new("cpu").attr("mode", mode);
+    let mut again = vec![model.to_owned()];
+    let is_migratable = |property: &&CpuProperty| {
+        property.name == "migratable" && ["host-passthrough", "maximum"].contains(&mode)
+    };
+    if mode == "custom" {
+        cpu = cpu.attr("match", "exact");
+    }
+    cpu = cpu.attr("check", if mode == "host-model" { "partial" } else { "none" });
+    if let Some(property) = properties.iter().find(is_migratable)
+        && let Some(on) = property.switch()
+    {
+        cpu = cpu.attr("migratable", state(on));
+        again.push(property.text());
+    }
+    if mode == "custom" {
+        cpu.push(Element::new("model").attr("fallback", "forbid").text(model));
+    }
+    let topology = spec.topology;
+    let mut levels =
+        Element::new("topology").attr("sockets", topology.sockets).attr("dies", topology.dies);
+    if topology.clusters > 1 {
+        levels = levels.attr("clusters", topology.clusters);
+    }
+    cpu.push(levels.attr("cores", topology.cores).attr("threads", topology.threads));
+    match spec.cpu_cache {
+        Some(CpuCache::Passthrough) => cpu.push(Element::new("cache").attr("mode", "passthrough")),
+        Some(CpuCache::Emulate) => {
+            cpu.push(Element::new("cache").attr("level", 3).attr("mode", "emulate"));
+        }
+        Some(CpuCache::Off) => cpu.push(Element::new("cache").attr("mode", "disable")),
+        None => {}
+    }
+    let mut others = Vec::new();
+    for property in properties.iter().filter(|property| !is_migratable(property)) {
+        match property.switch() {
+            Some(on) if !is_qemus_own(&property.name) => {
+                let policy = if on { "require" } else { "disable" };
+                let feature = Element::new("feature").attr("policy", policy);
+                cpu.push(feature.attr("name", &property.name));
+                again.push(property.text());
+            }
+            _ => others.push(property),
+        }
+    }
+    for property in others {
+        let class = match spec.arch {
+            Arch::X86_64 => "x86_64-cpu",
+            Arch::Aarch64 => "arm-cpu",
+        };
+        let CpuProperty { name, value } = property;
+        arguments.extend(["-global".to_owned(), format!("{class}.{name}={value}")]);
+        again.push(property.text());
+    }
+    if again.join(",") != spec.cpu_model {
+        let what = format!("spelling of cpu_model {:?}", spec.cpu_model);
+        let why =
+            format!("libvirt has elements for features; read again it is {:?}", again.join(","));
+        losses.push(Loss::new("cpu_model", what, why));
+    }
+    if !spec.numa.is_empty() {
+        cpu.push(numa(spec));
+    }
+    cpu
+}
+
+fn numa(spec: &VmSpec) -> Element {
+    let mut numa = Element::new("numa");
+    for (number, node) in spec.numa.iter().enumerate() {
+        let mut cell = Element::new("cell").attr("id", number);
+        if !node.vcpus.is_empty() {
+            cell = cell.attr("cpus", &node.vcpus);
+        }
+        cell = cell.attr("memory", node.memory_mib).attr("unit", "MiB");
+        let mut distances = Element::new("distances");
+        for (other, distance) in &node.distances {
+            distances.push(Element::new("sibling").attr("id", other).attr("value", distance));
+        }
+        cell.push_some(distances);
+        numa.push(cell);
+    }
+    numa
+}
+
+fn clock(spec: &VmSpec) -> Element {
+    let given = &spec.clock;
+    let offset = match given.base {
+        Some(ClockBase::Localtime) => "localtime",
+        _ => "utc",
+    };
+    let mut clock = Element::new("clock").attr("offset", offset);
+    let timer = |name: &'static str| Element::new("timer").attr("name", name);
+    let present = |on: bool| if on { "yes" } else { "no" };
+    for (name, on) in
+        [("kvmclock", given.kvmclock), ("hypervclock", given.hypervclock), ("hpet", given.hpet)]
+    {
+        if let Some(on) = on {
+            clock.push(timer(name).attr("present", present(on)));
+        }
+    }
+    if let Some(hz) = given.tsc_frequency_hz {
+        clock.push(timer("tsc").attr("frequency", hz));
+    }
+    for (name, policy) in [("pit", given.pit), ("rtc", given.rtc)] {
+        if let Some(policy) = policy {
+            clock.push(timer(name).attr("tickpolicy", policy.name()));
+        }
+    }
+    clock
+}
+
+/// Names of disks by bus: `vda`, `sda`... `sdz`, `sdaa`.
+#[derive(Default)]
+struct Names {
+    virtio: u32,
+    other: u32,
+}
+
+impl Names {
+    fn next(&mut self, bus: DiskBus) -> String {
+        let (prefix, counter) = match bus {
+            DiskBus::VirtioBlk => ("vd", &mut self.virtio),
+            DiskBus::VirtioScsi | DiskBus::Sata => ("sd", &mut self.other),
+        };
+        let mut number = *counter;
+        *counter += 1;
+        let mut letters = Vec::new();
+        loop {
+            letters.push(char::from(b'a' + u8::try_from(number % 26).unwrap_or(0)));
+            if number < 26 {
+                break;
+            }
+            number = number / 26 - 1;
+        }
+        letters.push(' ');
+        format!("{prefix}{}", letters.iter().rev().collect::<String>().trim())
+    }
+}
+
+fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
+    let mut devices = Element::new("devices");
+    let mut names = Names::default();
+    match &spec.boot {
+        Boot::Direct { root_image, .. } => {
+            let disk = Disk {
+                readonly: true,
+                cache: Some(crate::CacheMode::Writeback),
+                io: Some(crate::DiskIo::Threads),
+                serial: Some(ROOT_SERIAL.to_owned()),
+                ..Disk::new(DiskSource::File(root_image.clone()))
+            };
+            devices.push(disk_element(&disk, 0, &mut names));
+        }
+        Boot::Disk { image, format } => {
+            let disk = Disk {
+                format: *format,
+                transient: true,
+                cache: Some(crate::CacheMode::Unsafe),
+                boot_order: Some(1),
+                ..Disk::new(DiskSource::File(image.clone()))
+            };
+            devices.push(disk_element(&disk, 0, &mut names));
+        }
+        Boot::Kernel { .. } | Boot::Firmware => {}
+    }
+    let mut controllers = 0;
+    for (number, disk) in spec.disks.iter().enumerate() {
+        match &disk.source {
+            DiskSource::VhostScsi(target) => {
+                let source = Element::new("source").attr("protocol", "vhost").attr("wwpn", target);
+                let mut host = Element::new("hostdev")
+                    .attr("mode", "subsystem")
+                    .attr("type", "scsi_host")
+                    .child(source);
+                if let Some(order) = disk.boot_order {
+                    host.push(Element::new("boot").attr("order", order));
+                }
+                devices.push(host);
+                if disk.queues.is_some() {
+                    let why = "libvirt has no attribute for queues of vhost-scsi";
+                    let path = format!("disks.{number}.queues");
+                    losses.push(Loss::new(&path, format!("queues of disk {number}"), why));
+                }
+            }
+            DiskSource::Claim(name) | DiskSource::Container(name) => {
+                let what = format!("disk {number} from {name:?}");
+                let why = "only Kubernetes knows where it is; give the image's path";
+                losses.push(Loss::new("disks", what, why));
+            }
+            DiskSource::File(_) | DiskSource::Block(_) => {
+                if let Some(serial) = disk.serial.as_ref().filter(|text| !takes_serial(text)) {
+                    let what = format!("serial {serial:?} of disk {number}");
+                    let why = "libvirt takes letters, digits, blanks and _.+- in it";
+                    losses.push(Loss::new(&format!("disks.{number}.serial"), what, why));
+                }
+                if disk.bus == DiskBus::VirtioScsi {
+                    let driver = Element::new("driver")
+                        .maybe_attr("queues", disk.queues)
+                        .maybe_attr("iothread", disk.iothread);
+                    let mut controller = Element::new("controller")
+                        .attr("type", "scsi")
+                        .attr("index", controllers)
+                        .attr("model", "virtio-scsi");
+                    controller.push_some(driver);
+                    devices.push(controller);
+                }
+                devices.push(disk_element(disk, controllers, &mut names));
+                controllers += u32::from(disk.bus == DiskBus::VirtioScsi);
+            }
+        }
+    }
+    // None of the devices that libvirt adds by itself.
+    devices.push(Element::new("controller").attr("type", "usb").attr("model", "none"));
+    for (number, nic) in spec.nics.iter().enumerate() {
+        devices.push(interface(number, nic, losses));
+    }
+    devices.push(Element::new("serial").attr("type", "pty"));
+    devices.push(Element::new("memballoon").attr("model", "none"));
+    devices
+}
+
+/// The letters that libvirt's schema takes in a disk's serial number.
+fn takes_serial(serial: &str) -> bool {
+    serial.chars().all(|c| c.is_ascii_alphanumeric() || "_.+- ".contains(c))
+}
+
+fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
+    let scsi = disk.bus == DiskBus::VirtioScsi;
+    let (kind, source) = match &disk.source {
+        DiskSource::Block(path) => {
+            ("block", Element::new("source").attr("dev", path.to_string_lossy()))
+        }
+        DiskSource::File(path) => {
+            ("file", Element::new("source").attr("file", path.to_string_lossy()))
+        }
+        // Those have elements of their own, or none.
+        _ => ("file", Element::new("source")),
+    };
+    let driver = Element::new("driver")
+        .attr("name", "qemu")
+        .attr("type", disk.format.name())
+        .maybe_attr("cache", disk.cache.map(crate::CacheMode::name))
+        .maybe_attr("io", disk.io.map(crate::DiskIo::name))
+        .maybe_attr("iothread", disk.iothread.filter(|_| !scsi))
+        .maybe_attr("queues", disk.queues.filter(|_| !scsi));
+    let bus = match disk.bus {
+        DiskBus::VirtioBlk => "virtio",
+        DiskBus::VirtioScsi => "scsi",
+        DiskBus::Sata => "sata",
+    };
+    let target = Element::new("target").attr("dev", names.next(disk.bus)).attr("bus", bus);
+    let mut element = Element::new("disk").attr("type", kind).attr("device", "disk");
+    element = element.child(driver).child(source).child(target);
+    if disk.readonly {
+        element.push(Element::new("readonly"));
+    }
+    if disk.transient {
+        element.push(Element::new("transient"));
+    }
+    if let Some(serial) = disk.serial.as_ref().filter(|serial| takes_serial(serial)) {
+        element.push(Element::new("serial").text(serial));
+    }
+    if let Some(order) = disk.boot_order {
+        element.push(Element::new("boot").attr("order", order));
+    }
+    if scsi {
+        let address = Element::new("address").attr("type", "drive");
+        element.push(address.attr("controller", controller).attr("bus", 0).attr("unit", 0));
+    }
+    element
+}
+
+fn interface(number: usize, nic: &Nic, losses: &mut Vec<Loss>) -> Element {
+    let source = || Element::new("source");
+    let (kind, source) = match &nic.backend {
+        NicBackend::User => ("user", None),
+        NicBackend::Tap { ifname } => {
+            let target = Element::new("target").attr("dev", ifname).attr("managed", "no");
+            ("ethernet", Some(target))
+        }
+        NicBackend::Bridge { name } => ("bridge", Some(source().attr("bridge", name))),
+        NicBackend::VhostUser { socket, server } => {
+            let mode = if *server { "server" } else { "client" };
+            let path = socket.to_string_lossy();
+            let source = source().attr("type", "unix").attr("path", path).attr("mode", mode);
+            ("vhostuser", Some(source))
+        }
+        NicBackend::Macvtap { device, mode } => {
+            ("direct", Some(source().attr("dev", device).attr("mode", mode.name())))
+        }
+        NicBackend::Libvirt { network } => ("network", Some(source().attr("network", network))),
+        NicBackend::Pod { .. } | NicBackend::Multus { .. } => {
+            let why = "it is a network of Kubernetes; the domain has a user network";
+            losses.push(Loss::new(&format!("nics.{number}"), format!("nic {number}"), why));
+            return Element::new("interface")
+                .attr("type", "user")
+                .child(Element::new("model").attr("type", nic.model.name()));
+        }
+    };
+    let mut element = Element::new("interface").attr("type", kind);
+    if let Some(mac) = &nic.mac {
+        element.push(Element::new("mac").attr("address", mac));
+    }
+    if let Some(source) = source {
+        element.push(source);
+    }
+    element.push(Element::new("model").attr("type", nic.model.name()));
+    let name = nic.vhost.map(|on| if on { "vhost" } else { "qemu" });
+    element.push_some(
+        Element::new("driver").maybe_attr("name", name).maybe_attr("queues", nic.queues),
+    );
+    element
+}

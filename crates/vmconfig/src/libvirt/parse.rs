@@ -1,0 +1,873 @@
+//! Domain XML, read: as people and programs wrote it.
+
+use std::collections::BTreeMap;
+
+use roxmltree::Document;
+
+use crate::spec::RESERVED;
+use crate::{
+    Accel, Arch, Boot, CacheMode, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskFormat,
+    DiskIo, DiskSource, Enlightenment, GuestNode, GuestTopology, Irqchip, Kept, MacvtapMode,
+    MemoryPolicy, MemorySource, Nic, NicBackend, NicModel, NumberSet, PageSize, Parsed, Scheduler,
+    TickPolicy, VmSettings, size,
+};
+
+use super::xml::{Reader, Xml};
+use super::{QEMU_NAMESPACE, ROOT_SERIAL};
+
+/// Why a text is no domain of libvirt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotLibvirt {
+    /// It is not XML.
+    #[error("Not XML: {0}")]
+    Xml(String),
+    /// It is XML of something else.
+    #[error("No <domain> in it: its first element is <{0}>")]
+    NoDomain(String),
+}
+
+/// The VM of a domain's XML; of a fragment of one too, as people quote them.
+///
+/// # Errors
+/// [`NotLibvirt`] if it isn't XML or holds no domain.
+pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
+    let whole = Document::parse(text);
+    if let Ok(document) = &whole
+        && let Some(domain) = document
+            .descendants()
+            .find(|node| node.is_element() && node.tag_name().name() == "domain")
+    {
+        return Ok(read(document, domain));
+    }
+    // Several elements without one around them, on the same lines.
+    let wrapped = format!("<domain xmlns:qemu='{QEMU_NAMESPACE}'>{text}</domain>");
+    let fragment = Document::parse(&wrapped).ok().filter(|document| {
+        let mut children = document.root_element().children().filter(|node| node.is_element());
+        children.any(|child| PARTS.contains(&child.tag_name().name()))
+    });
+    match (fragment, whole) {
+        (Some(document), _) => Ok(read(&document, document.root_element())),
+        (None, Err(error)) => Err(NotLibvirt::Xml(error.to_string())),
+        (None, Ok(document)) => {
+            Err(NotLibvirt::NoDomain(document.root_element().tag_name().name().to_owned()))
+        }
+    }
+}
+
+/// Elements that only a domain has at its top.
+const PARTS: &[&str] = &[
+    "vcpu",
+    "cputune",
+    "numatune",
+    "memoryBacking",
+    "memory",
+    "cpu",
+    "clock",
+    "features",
+    "devices",
+    "iothreads",
+    "commandline",
+    "os",
+];
+
+fn read<'a>(document: &'a Document<'a>, domain: Xml<'a>) -> Parsed {
+    // What libvirt does where nobody says anything.
+    let settings = VmSettings {
+        machine: "pc".to_owned(),
+        cpu_model: "qemu64".to_owned(),
+        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+    };
+    let mut parser = Parser { xml: Reader::new(document), settings, kept: Vec::new() };
+    parser.domain(domain);
+    let Parser { xml, settings, mut kept } = parser;
+    let (lines, rest) = xml.rest(domain);
+    kept.extend(rest);
+    Parsed { settings, kept, lines }.finish()
+}
+
+struct Parser<'a> {
+    xml: Reader<'a>,
+    settings: VmSettings,
+    kept: Vec<Kept>,
+}
+
+impl<'a> Parser<'a> {
+    fn domain(&mut self, domain: Xml<'a>) {
+        if let Some(accel) = self.xml.attr_if(domain, "type", |text| match text {
+            "kvm" => Some(Accel::Kvm),
+            "qemu" => Some(Accel::Tcg),
+            _ => None,
+        }) {
+            self.settings.accel = accel;
+            self.xml.at("accel", domain);
+        }
+        if let Some(element) = self.xml.child(domain, "name")
+            && let Some(name) = self.xml.text_if(element, |text| Some(text.to_owned()))
+        {
+            self.settings.name = name;
+            self.xml.at("name", element);
+        }
+        self.os(domain);
+        self.memory(domain);
+        let vcpus = self.vcpu(domain);
+        self.iothreads(domain);
+        self.cpu(domain, vcpus);
+        self.cputune(domain);
+        self.numatune(domain);
+        self.features(domain);
+        self.clock(domain);
+        if let Some(devices) = self.xml.child(domain, "devices") {
+            self.devices(devices);
+        }
+        for commandline in self.xml.children(domain, "commandline") {
+            self.commandline(commandline);
+        }
+    }
+
+    fn os(&mut self, domain: Xml<'a>) {
+        let Some(os) = self.xml.child(domain, "os") else { return };
+        if let Some(kind) = self.xml.child(os, "type") {
+            self.xml.text_if(kind, |text| (text == "hvm").then_some(()));
+            if let Some(arch) = self.xml.attr_if(kind, "arch", Arch::from_name) {
+                self.settings.arch = arch;
+                self.settings.machine = crate::defaults::machine(arch).to_owned();
+                self.xml.at("arch", kind);
+            }
+            if let Some(machine) = self.xml.attr(kind, "machine") {
+                self.settings.machine = machine.to_owned();
+                self.xml.at("machine", kind);
+            }
+        }
+        let text = |name: &str| {
+            let element = self.xml.child(os, name)?;
+            self.xml.text_if(element, |text| (!text.is_empty()).then(|| text.to_owned()))
+        };
+        let (kernel, initrd) = (text("kernel"), text("initrd"));
+        if let Some(kernel) = kernel {
+            self.settings.boot =
+                Boot::Kernel { kernel: kernel.into(), initrd: initrd.map(Into::into) };
+            self.xml.at("boot", os);
+        }
+        if let Some(parameters) = text("cmdline") {
+            let words = parameters.split_ascii_whitespace().map(str::to_owned);
+            self.settings.kernel_cmdline = words.collect();
+        }
+    }
+
+    fn size_mib(&self, element: Xml<'a>, text: &str) -> Option<u64> {
+        let unit = self.xml.attr(element, "unit").unwrap_or("KiB");
+        let number: u64 = text.trim().parse().ok()?;
+        // libvirt's KB, MB... are powers of 1000.
+        let scale: u64 = match unit {
+            "b" | "bytes" => 1,
+            "KB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "TB" => 1_000_000_000_000,
+            unit => size::bytes(&format!("1{unit}"), 1)?,
+        };
+        Some(number.checked_mul(scale)?.div_ceil(1 << 20))
+    }
+
+    fn memory(&mut self, domain: Xml<'a>) {
+        if let Some(element) = self.xml.child(domain, "memory")
+            && let Some(mib) = self.xml.text_if(element, |text| self.size_mib(element, text))
+        {
+            self.settings.memory_mib = mib;
+            self.xml.at("memory_mib", element);
+        }
+        // The same again while nothing is plugged in or ballooned away.
+        if let Some(element) = self.xml.child(domain, "currentMemory") {
+            let mib = self.xml.text_if(element, |text| self.size_mib(element, text));
+            if mib != Some(self.settings.memory_mib) {
+                self.xml.reject(element);
+            }
+        }
+        let Some(backing) = self.xml.child(domain, "memoryBacking") else { return };
+        self.xml.at("memory", backing);
+        if let Some(pages) = self.xml.child(backing, "hugepages") {
+            self.xml.at("memory.huge_pages", pages);
+            let all: Vec<Xml<'a>> =
+                pages.children().filter(|node| node.tag_name().name() == "page").collect();
+            // Cells with pages of their own are not understood.
+            let page = all.iter().find(|page| !page.has_attribute("nodeset")).or(all.first());
+            let mut size = PageSize::M2;
+            if let Some(&page) = page {
+                self.xml.take(page);
+                let kib = self.xml.attr_if(page, "size", |text| {
+                    let unit = page.attribute("unit").unwrap_or("KiB");
+                    let bytes = size::bytes(&format!("{}{unit}", text.trim()), 1024)?;
+                    PageSize::from_kib(bytes / 1024)
+                });
+                self.xml.attr(page, "unit");
+                size = kib.unwrap_or(size);
+            }
+            self.settings.memory.huge_pages = Some(size);
+            self.settings.memory.source = Some(MemorySource::File);
+        }
+        let memory = &mut self.settings.memory;
+        memory.nosharepages = self.xml.child(backing, "nosharepages").map(|_| true);
+        memory.locked = self.xml.child(backing, "locked").map(|_| true);
+        if let Some(source) = self.xml.child(backing, "source") {
+            let huge = memory.huge_pages.is_some();
+            let kind = self.xml.attr_if(source, "type", |text| match text {
+                "memfd" => Some(Some(MemorySource::Memfd)),
+                "file" => Some(Some(MemorySource::File)),
+                "anonymous" => Some(huge.then_some(MemorySource::File)),
+                _ => None,
+            });
+            memory.source = kind.unwrap_or(memory.source);
+        }
+        if let Some(access) = self.xml.child(backing, "access") {
+            memory.shared = self.xml.attr_if(access, "mode", |text| match text {
+                "shared" => Some(true),
+                "private" => Some(false),
+                _ => None,
+            });
+            self.xml.at("memory.shared", access);
+        }
+        if let Some(allocation) = self.xml.child(backing, "allocation") {
+            memory.prealloc = self.xml.attr_if(allocation, "mode", |text| match text {
+                "immediate" => Some(true),
+                "ondemand" => Some(false),
+                _ => None,
+            });
+            memory.prealloc_threads = self.xml.number(allocation, "threads");
+            self.xml.at("memory.prealloc", allocation);
+        }
+    }
+
+    fn vcpu(&mut self, domain: Xml<'a>) -> u32 {
+        let Some(vcpu) = self.xml.child(domain, "vcpu") else { return 1 };
+        let count = self.xml.text_if(vcpu, |text| text.parse().ok()).unwrap_or(1);
+        self.xml.attr_if(vcpu, "placement", |text| (text == "static").then_some(()));
+        self.settings.present_vcpus = self.xml.number(vcpu, "current");
+        self.xml.at("vcpus", vcpu);
+        // The pCPUs of vCPUs that have no pin of their own.
+        let all = self.xml.attr_if(vcpu, "cpuset", pcpus);
+        if let Some(all) = all.filter(|all| !all.is_empty()) {
+            for number in 0..count.min(crate::spec::MAX_VCPUS) {
+                self.settings.pins.vcpus.0.insert(number, all.clone());
+            }
+            self.settings.pins.emulator = Some(all);
+            self.xml.at("pins", vcpu);
+        }
+        count
+    }
+
+    fn iothreads(&mut self, domain: Xml<'a>) {
+        if let Some(element) = self.xml.child(domain, "iothreads")
+            && let Some(count) = self.xml.text_if(element, |text| text.parse().ok())
+        {
+            self.settings.iothreads = count;
+            self.xml.at("iothreads", element);
+        }
+        // Understood while they only count from 1.
+        if let Some(ids) = self.xml.child(domain, "iothreadids") {
+            let all: Vec<Xml<'a>> = ids.children().filter(|node| node.is_element()).collect();
+            let plain = all.iter().zip(1..).all(|(one, number)| {
+                one.attribute("id").and_then(|id| id.parse::<u32>().ok()) == Some(number)
+                    && one.attributes().len() == 1
+                    && !one.has_children()
+            });
+            if !plain {
+                self.xml.reject(ids);
+                return;
+            }
+            for one in all {
+                self.xml.take(one);
+                self.xml.attr(one, "id");
+            }
+        }
+    }
+
+    fn cpu(&mut self, domain: Xml<'a>, vcpus: u32) {
+        // libvirt's own choice is a socket for each.
+        let plain = GuestTopology { sockets: vcpus, cores: 1, ..GuestTopology::of_cores(1) };
+        self.settings.topology = plain;
+        let Some(cpu) = self.xml.child(domain, "cpu") else { return };
+        self.xml.at("cpu_model", cpu);
+        let mode = self.xml.attr_if(cpu, "mode", |text| {
+            let known = ["host-passthrough", "host-model", "maximum", "custom"];
+            known.contains(&text).then_some(text)
+        });
+        let own_check = match mode {
+            Some("host-model") => "partial",
+            _ => "none",
+        };
+        self.xml.attr_if(cpu, "check", |text| (text == own_check).then_some(()));
+        let model = self.xml.child(cpu, "model");
+        let mut text = match (mode, model) {
+            (Some("host-passthrough"), _) => "host".to_owned(),
+            (Some("maximum"), _) => "max".to_owned(),
+            (Some("host-model"), _) => "host-model".to_owned(),
+            (_, Some(model)) => self
+                .xml
+                .text_if(model, |text| (!text.is_empty()).then(|| text.to_owned()))
+                .unwrap_or_else(|| self.settings.cpu_model.clone()),
+            (_, None) => self.settings.cpu_model.clone(),
+        };
+        if let Some(model) = model {
+            self.xml.attr_if(model, "fallback", |text| (text == "forbid").then_some(()));
+            self.xml.attr_if(cpu, "match", |text| (text == "exact").then_some(()));
+        }
+        if let Some(on) = self.xml.attr_if(cpu, "migratable", switch) {
+            text.push_str(if on { ",+migratable" } else { ",-migratable" });
+        }
+        for feature in self.xml.children(cpu, "feature") {
+            let policy = self.xml.attr_if(feature, "policy", |text| match text {
+                "require" | "force" => Some("+"),
+                "disable" | "forbid" => Some("-"),
+                _ => None,
+            });
+            // The policy that isn't written is `require`.
+            let sign = match (policy, feature.has_attribute("policy")) {
+                (Some(sign), _) => sign,
+                (None, false) => "+",
+                (None, true) => {
+                    self.xml.reject(feature);
+                    continue;
+                }
+            };
+            if let Some(name) = self.xml.attr(feature, "name") {
+                text.push_str(&format!(",{sign}{name}"));
+            }
+        }
+        self.settings.cpu_model = text;
+        if let Some(cache) = self.xml.child(cpu, "cache") {
+            let level = self.xml.attr(cache, "level");
+            self.settings.cpu_cache = self.xml.attr_if(cache, "mode", |text| match (text, level) {
+                ("passthrough", _) => Some(CpuCache::Passthrough),
+                ("emulate", Some("3") | None) => Some(CpuCache::Emulate),
+                ("disable", _) => Some(CpuCache::Off),
+                _ => None,
+            });
+        }
+        if let Some(levels) = self.xml.child(cpu, "topology") {
+            let level = |name: &str| self.xml.number(levels, name).unwrap_or(1);
+            self.settings.topology = GuestTopology {
+                sockets: level("sockets"),
+                dies: level("dies"),
+                clusters: level("clusters"),
+                cores: level("cores"),
+                threads: level("threads"),
+            };
+            self.xml.at("topology", levels);
+            if self.settings.topology.vcpus() != vcpus {
+                let text = format!("{vcpus} vCPUs are not topology {}", self.settings.topology);
+                let line = self.xml.line(levels);
+                self.kept.push(Kept { line, path: "/domain/cpu/topology".to_owned(), text });
+            }
+        }
+        if let Some(numa) = self.xml.child(cpu, "numa") {
+            self.cells(numa);
+        }
+    }
+
+    fn cells(&mut self, numa: Xml<'a>) {
+        for (place, cell) in self.xml.children(numa, "cell").into_iter().enumerate() {
+            self.xml.attr_if(cell, "id", |text| (text.parse() == Ok(place)).then_some(()));
+            let vcpus = self.xml.attr_if(cell, "cpus", pcpus).unwrap_or_default();
+            let memory = self.xml.attr_if(cell, "memory", |text| self.size_mib(cell, text));
+            let mut node =
+                GuestNode { vcpus, memory_mib: memory.unwrap_or(0), ..GuestNode::default() };
+            if let Some(distances) = self.xml.child(cell, "distances") {
+                for sibling in self.xml.children(distances, "sibling") {
+                    let id = self.xml.number(sibling, "id");
+                    let value = self.xml.number(sibling, "value");
+                    if let (Some(id), Some(value)) = (id, value) {
+                        node.distances.insert(id, value);
+                    }
+                }
+            }
+            self.xml.at(&format!("numa.{place}"), cell);
+            self.settings.numa.push(node);
+        }
+    }
+
+    fn cputune(&mut self, domain: Xml<'a>) {
+        let Some(tune) = self.xml.child(domain, "cputune") else { return };
+        for pin in self.xml.children(tune, "vcpupin") {
+            let vcpu: Option<u32> = self.xml.number(pin, "vcpu");
+            let set = self.xml.attr_if(pin, "cpuset", pcpus);
+            if let (Some(vcpu), Some(set)) = (vcpu, set) {
+                self.settings.pins.vcpus.0.insert(vcpu, set);
+                self.xml.at(&format!("pins.vcpus.{vcpu}"), pin);
+            }
+        }
+        if let Some(pin) = self.xml.child(tune, "emulatorpin")
+            && let Some(set) = self.xml.attr_if(pin, "cpuset", pcpus)
+        {
+            self.settings.pins.emulator = Some(set);
+            self.xml.at("pins.emulator", pin);
+        }
+        for pin in self.xml.children(tune, "iothreadpin") {
+            let number: Option<u32> = self.xml.number(pin, "iothread");
+            let set = self.xml.attr_if(pin, "cpuset", pcpus);
+            if let (Some(number), Some(set)) = (number, set) {
+                self.settings.pins.iothreads.0.insert(number, set);
+                self.xml.at(&format!("pins.iothreads.{number}"), pin);
+            }
+        }
+        let scheduler = |element: Xml<'a>| -> Option<Scheduler> {
+            let priority = self.xml.attr(element, "priority");
+            self.xml.attr_if(element, "scheduler", |name| match priority {
+                Some(priority) => format!("{name}:{priority}").parse().ok(),
+                None => name.parse().ok(),
+            })
+        };
+        let threads = |name: &str, attribute: &str| {
+            let mut all = BTreeMap::new();
+            for element in self.xml.children(tune, name) {
+                let set = self.xml.attr_if(element, attribute, pcpus).unwrap_or_default();
+                if let Some(scheduler) = scheduler(element) {
+                    all.extend(set.iter().map(|thread| (thread, scheduler)));
+                    self.xml.at("scheduler", element);
+                }
+            }
+            all
+        };
+        let vcpus = threads("vcpusched", "vcpus");
+        let iothreads = threads("iothreadsched", "iothreads");
+        let emulator = self.xml.child(tune, "emulatorsched").and_then(scheduler);
+        let schedulers = &mut self.settings.scheduler;
+        (schedulers.vcpus, schedulers.iothreads) = (vcpus, iothreads);
+        schedulers.emulator = emulator;
+    }
+
+    fn numatune(&mut self, domain: Xml<'a>) {
+        let Some(tune) = self.xml.child(domain, "numatune") else { return };
+        let place = |element: Xml<'a>| -> Option<(NumberSet, MemoryPolicy)> {
+            let nodes = self.xml.attr_if(element, "nodeset", pcpus)?;
+            let policy = match element.attribute("mode") {
+                None => MemoryPolicy::Bind,
+                Some(_) => self.xml.attr_if(element, "mode", |text| {
+                    MemoryPolicy::NAMES.iter().find(|row| row.2 == text).map(|row| row.0)
+                })?,
+            };
+            Some((nodes, policy))
+        };
+        let mut said = Vec::new();
+        for element in self.xml.children(tune, "memnode") {
+            let cell = self.xml.attr_if(element, "cellid", |text| {
+                text.parse::<usize>().ok().filter(|cell| *cell < self.settings.numa.len())
+            });
+            match (cell, place(element)) {
+                (Some(cell), Some((nodes, policy))) => {
+                    self.settings.numa[cell].host_nodes = Some(nodes.clone());
+                    self.settings.numa[cell].policy = Some(policy);
+                    self.xml.at(&format!("numa.{cell}.host_nodes"), element);
+                    said.push((nodes, policy));
+                }
+                _ => self.xml.reject(element),
+            }
+        }
+        let Some(element) = self.xml.child(tune, "memory") else { return };
+        let Some((nodes, policy)) = place(element) else {
+            self.xml.reject(element);
+            return;
+        };
+        if self.settings.numa.is_empty() {
+            self.settings.memory.host_nodes = Some(nodes);
+            self.settings.memory.policy = Some(policy);
+            self.xml.at("memory.host_nodes", element);
+        } else {
+            // It holds for the cells that say nothing themselves.
+            for node in self.settings.numa.iter_mut().filter(|node| node.host_nodes.is_none()) {
+                (node.host_nodes, node.policy) = (Some(nodes.clone()), Some(policy));
+            }
+            let all = said.iter().fold(NumberSet::default(), |all, one| all.union(&one.0));
+            if said.len() == self.settings.numa.len() && all != nodes {
+                self.xml.reject(element);
+            }
+        }
+    }
+
+    fn features(&mut self, domain: Xml<'a>) {
+        let Some(features) = self.xml.child(domain, "features") else { return };
+        self.xml.at("hints", features);
+        self.xml.child(features, "acpi");
+        let state = |parent: Xml<'a>, name: &str| -> Option<bool> {
+            let element = self.xml.child(parent, name)?;
+            match element.has_attribute("state") {
+                true => self.xml.attr_if(element, "state", switch),
+                false => Some(true),
+            }
+        };
+        let hints = &mut self.settings.hints;
+        if let Some(apic) = self.xml.child(features, "apic") {
+            hints.pv_eoi = self.xml.attr_if(apic, "eoi", switch);
+        }
+        hints.pv_spinlocks = state(features, "pvspinlock");
+        hints.pmu = state(features, "pmu");
+        if let Some(kvm) = self.xml.child(features, "kvm") {
+            hints.kvm_hidden = state(kvm, "hidden");
+            hints.kvm_hint_dedicated = state(kvm, "hint-dedicated");
+            hints.poll_control = state(kvm, "poll-control");
+            hints.pv_ipi = state(kvm, "pv-ipi");
+        }
+        if let Some(ioapic) = self.xml.child(features, "ioapic") {
+            hints.irqchip = self.xml.attr_if(ioapic, "driver", |text| match text {
+                "kvm" => Some(Irqchip::Kernel),
+                "qemu" => Some(Irqchip::Split),
+                _ => None,
+            });
+        }
+        if let Some(hyperv) = self.xml.child(features, "hyperv") {
+            self.xml.attr_if(hyperv, "mode", |text| (text == "custom").then_some(()));
+            for row in Enlightenment::NAMES {
+                if state(hyperv, row.2) == Some(true) {
+                    hints.hyperv.get_or_insert_default().insert(row.0);
+                }
+            }
+            if let Some(spinlocks) = self.xml.child(hyperv, "spinlocks")
+                && self.xml.attr_if(spinlocks, "state", switch) != Some(false)
+            {
+                hints.hyperv_spinlocks = self.xml.number(spinlocks, "retries");
+            }
+        }
+    }
+
+    fn clock(&mut self, domain: Xml<'a>) {
+        let Some(clock) = self.xml.child(domain, "clock") else { return };
+        self.xml.at("clock", clock);
+        let given = &mut self.settings.clock;
+        given.base = self.xml.attr_if(clock, "offset", |text| match text {
+            "utc" => Some(ClockBase::Utc),
+            "localtime" => Some(ClockBase::Localtime),
+            _ => None,
+        });
+        for timer in self.xml.children(clock, "timer") {
+            let present = || self.xml.attr_if(timer, "present", switch);
+            let policy = || self.xml.attr_if(timer, "tickpolicy", TickPolicy::from_name);
+            match self.xml.attr(timer, "name") {
+                Some("kvmclock") => given.kvmclock = present(),
+                Some("hypervclock") => given.hypervclock = present(),
+                Some("hpet") => given.hpet = present(),
+                Some("tsc") => given.tsc_frequency_hz = self.xml.number(timer, "frequency"),
+                Some("pit") => given.pit = policy(),
+                Some("rtc") => given.rtc = policy(),
+                _ => self.xml.reject(timer),
+            }
+        }
+    }
+
+    fn devices(&mut self, devices: Xml<'a>) {
+        // Of each SCSI controller: who serves it, and its queues.
+        let mut controllers: BTreeMap<u32, (Option<u32>, Option<u32>)> = BTreeMap::new();
+        for element in devices.children().filter(|node| node.is_element()) {
+            let is = |name: &str, value: &str| element.attribute(name) == Some(value);
+            match element.tag_name().name() {
+                "controller" if is("type", "usb") && is("model", "none") => self.plain(element),
+                "memballoon" if is("model", "none") => self.plain(element),
+                "serial" if is("type", "pty") => self.plain(element),
+                "controller" if is("type", "scsi") && is("model", "virtio-scsi") => {
+                    let Some(index) = element.attribute("index").and_then(|n| n.parse().ok())
+                    else {
+                        continue;
+                    };
+                    self.xml.take(element);
+                    for name in ["type", "model", "index"] {
+                        self.xml.attr(element, name);
+                    }
+                    let driver = self.xml.child(element, "driver");
+                    let number = |name: &str| self.xml.number(driver?, name);
+                    controllers.insert(index, (number("iothread"), number("queues")));
+                }
+                _ => {}
+            }
+        }
+        for element in devices.children().filter(|node| node.is_element()) {
+            self.xml.take(element);
+            let known = match element.tag_name().name() {
+                "disk" => self.disk(element, &controllers),
+                "hostdev" => self.vhost_scsi(element),
+                "interface" => self.interface(element),
+                "controller" | "memballoon" | "serial" => {
+                    // Taken above, or unknown.
+                    element.attributes().next().is_some() && self.is_plain(element, &controllers)
+                }
+                _ => false,
+            };
+            if !known {
+                self.xml.reject(element);
+            }
+        }
+    }
+
+    fn is_plain(
+        &self,
+        element: Xml<'a>,
+        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
+    ) -> bool {
+        let is = |name: &str, value: &str| element.attribute(name) == Some(value);
+        match element.tag_name().name() {
+            "controller" if is("type", "usb") => is("model", "none"),
+            "controller" => {
+                let index = element.attribute("index").and_then(|text| text.parse().ok());
+                is("model", "virtio-scsi")
+                    && index.is_some_and(|index: u32| controllers.contains_key(&index))
+            }
+            "memballoon" => is("model", "none"),
+            _ => is("type", "pty"),
+        }
+    }
+
+    /// An element that only keeps libvirt from adding something.
+    fn plain(&self, element: Xml<'a>) {
+        self.xml.take(element);
+        for name in ["type", "model"] {
+            self.xml.attr(element, name);
+        }
+    }
+
+    fn disk(
+        &mut self,
+        element: Xml<'a>,
+        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
+    ) -> bool {
+        if element.attribute("device").is_some_and(|device| device != "disk") {
+            return false;
+        }
+        let child = |name: &str| element.children().find(|node| node.tag_name().name() == name);
+        let path = |name: &str| child("source")?.attribute(name);
+        let (source, attribute) = match (element.attribute("type"), path("file"), path("dev")) {
+            (Some("file"), Some(path), _) => (DiskSource::File(path.into()), "file"),
+            (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
+            _ => return false,
+        };
+        let bus = match child("target").and_then(|target| target.attribute("bus")) {
+            Some("virtio") => DiskBus::VirtioBlk,
+            Some("sata") => DiskBus::Sata,
+            Some("scsi") => DiskBus::VirtioScsi,
+            _ => return false,
+        };
+        let mut disk = Disk::new(source);
+        disk.bus = bus;
+        if let Some(address) = child("address")
+            && bus == DiskBus::VirtioScsi
+            && let Some(index) = address.attribute("controller").and_then(|n| n.parse().ok())
+            && let Some((iothread, queues)) = controllers.get(&index)
+        {
+            (disk.iothread, disk.queues) = (*iothread, *queues);
+            self.xml.take(address);
+            for name in ["type", "controller"] {
+                self.xml.attr(address, name);
+            }
+            for name in ["bus", "unit", "target"] {
+                self.xml.attr_if(address, name, |text| (text == "0").then_some(()));
+            }
+        }
+        self.xml.attr(element, "type");
+        self.xml.attr(element, "device");
+        for (child, attribute) in [("source", attribute), ("target", "dev"), ("target", "bus")] {
+            if let Some(child) = self.xml.child(element, child) {
+                self.xml.attr(child, attribute);
+            }
+        }
+        if let Some(driver) = self.xml.child(element, "driver") {
+            self.xml.attr_if(driver, "name", |text| (text == "qemu").then_some(()));
+            disk.format = self
+                .xml
+                .attr_if(driver, "type", |text| match text {
+                    "raw" => Some(DiskFormat::Raw),
+                    "qcow2" => Some(DiskFormat::Qcow2),
+                    _ => None,
+                })
+                .unwrap_or_default();
+            let cache =
+                |text: &str| if text == "default" { None } else { CacheMode::from_name(text) };
+            disk.cache = self.xml.attr_if(driver, "cache", cache);
+            disk.io = self.xml.attr_if(driver, "io", DiskIo::from_name);
+            if bus != DiskBus::VirtioScsi {
+                disk.iothread = self.xml.number(driver, "iothread");
+                disk.queues = self.xml.number(driver, "queues");
+            }
+        }
+        disk.readonly = self.xml.child(element, "readonly").is_some();
+        disk.transient = self.xml.child(element, "transient").is_some();
+        if let Some(serial) = self.xml.child(element, "serial") {
+            disk.serial = self.xml.text_if(serial, |text| Some(text.to_owned()));
+        }
+        if let Some(boot) = self.xml.child(element, "boot") {
+            disk.boot_order = self.xml.number(boot, "order");
+        }
+        if !self.boots_from(&disk) {
+            let number = self.settings.disks.len();
+            self.xml.at(&format!("disks.{number}"), element);
+            self.settings.disks.push(disk);
+        }
+        true
+    }
+
+    /// Whether this is the disk that a VM of vmlab boots from.
+    fn boots_from(&mut self, disk: &Disk) -> bool {
+        let DiskSource::File(path) = &disk.source else { return false };
+        let own_kernel = disk.serial.as_deref() == Some(ROOT_SERIAL) && disk.readonly;
+        let own_image = disk.transient
+            && disk.cache == Some(CacheMode::Unsafe)
+            && disk.boot_order == Some(1)
+            && self.settings.disks.is_empty();
+        self.settings.boot = match &self.settings.boot {
+            Boot::Kernel { kernel, initrd } if own_kernel => Boot::Direct {
+                kernel: kernel.clone(),
+                initrd: initrd.clone().unwrap_or_default(),
+                root_image: path.clone(),
+                cmdline: Vec::new(),
+            },
+            Boot::Firmware if own_image => Boot::Disk { image: path.clone(), format: disk.format },
+            _ => return false,
+        };
+        true
+    }
+
+    fn vhost_scsi(&mut self, element: Xml<'a>) -> bool {
+        if element.attribute("type") != Some("scsi_host") {
+            return false;
+        }
+        let Some(source) = self.xml.child(element, "source") else { return false };
+        let Some(target) = source.attribute("wwpn") else { return false };
+        for name in ["mode", "type"] {
+            self.xml.attr(element, name);
+        }
+        for name in ["protocol", "wwpn"] {
+            self.xml.attr(source, name);
+        }
+        let mut disk = Disk::new(DiskSource::VhostScsi(target.to_owned()));
+        if let Some(boot) = self.xml.child(element, "boot") {
+            disk.boot_order = self.xml.number(boot, "order");
+        }
+        let number = self.settings.disks.len();
+        self.xml.at(&format!("disks.{number}"), element);
+        self.settings.disks.push(disk);
+        true
+    }
+
+    fn interface(&mut self, element: Xml<'a>) -> bool {
+        let source = self.xml.child(element, "source");
+        let name = |attribute: &str| Some(self.xml.attr(source?, attribute)?.to_owned());
+        let backend = match element.attribute("type") {
+            Some("user") => Some(NicBackend::User),
+            Some("bridge") => name("bridge").map(|name| NicBackend::Bridge { name }),
+            Some("network") => name("network").map(|network| NicBackend::Libvirt { network }),
+            Some("direct") => name("dev").map(|device| {
+                let mode = source.and_then(|source| {
+                    self.xml.attr_if(source, "mode", |text| {
+                        MacvtapMode::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
+                    })
+                });
+                // The mode that isn't written is libvirt's `vepa`.
+                NicBackend::Macvtap { device, mode: mode.unwrap_or(MacvtapMode::Vepa) }
+            }),
+            Some("ethernet") => self.xml.child(element, "target").and_then(|target| {
+                self.xml.attr_if(target, "managed", |text| (text == "no").then_some(()));
+                let ifname = self.xml.attr(target, "dev")?.to_owned();
+                Some(NicBackend::Tap { ifname })
+            }),
+            Some("vhostuser") => name("path").map(|path| {
+                name("type");
+                let server = name("mode").as_deref() == Some("server");
+                NicBackend::VhostUser { socket: path.into(), server }
+            }),
+            _ => None,
+        };
+        let Some(backend) = backend else { return false };
+        let mut nic = Nic::new(backend);
+        if let Some(model) = self.xml.child(element, "model") {
+            let known = self.xml.attr_if(model, "type", |text| {
+                NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
+            });
+            let Some(known) = known else { return false };
+            nic.model = known;
+        } else {
+            nic.model = NicModel::Rtl8139;
+        }
+        self.xml.attr(element, "type");
+        if let Some(mac) = self.xml.child(element, "mac") {
+            nic.mac = self.xml.attr(mac, "address").map(str::to_owned);
+        }
+        if let Some(driver) = self.xml.child(element, "driver") {
+            nic.vhost = self.xml.attr_if(driver, "name", |text| match text {
+                "vhost" => Some(true),
+                "qemu" => Some(false),
+                _ => None,
+            });
+            nic.queues = self.xml.number(driver, "queues");
+        }
+        let number = self.settings.nics.len();
+        self.xml.at(&format!("nics.{number}"), element);
+        self.settings.nics.push(nic);
+        true
+    }
+
+    /// What libvirt can't say, said to QEMU.
+    fn commandline(&mut self, commandline: Xml<'a>) {
+        let mut arguments: Vec<(Xml<'a>, &'a str)> = Vec::new();
+        for argument in self.xml.children(commandline, "arg") {
+            if let Some(value) = self.xml.attr(argument, "value") {
+                arguments.push((argument, value));
+            }
+        }
+        let mut rest = arguments.into_iter().peekable();
+        while let Some((element, option)) = rest.next() {
+            let value = rest.next_if(|(_, next)| !next.starts_with('-')).map(|(_, value)| value);
+            let name = if option.starts_with("--") { &option[1..] } else { option };
+            match (name, value) {
+                ("-overcommit", Some("cpu-pm=on")) => {
+                    self.settings.hints.cpu_pm = Some(true);
+                    self.xml.at("hints.cpu_pm", element);
+                    continue;
+                }
+                ("-overcommit", Some("mem-lock=on")) => {
+                    self.settings.memory.locked = Some(true);
+                    continue;
+                }
+                ("-machine", Some(properties)) if properties.contains('=') => {
+                    self.settings.machine.push_str(&format!(",{properties}"));
+                    continue;
+                }
+                ("-global", Some(value)) => {
+                    let property = ["x86_64-cpu.", "arm-cpu."]
+                        .iter()
+                        .find_map(|class| value.strip_prefix(class))
+                        .and_then(|property| property.split_once('='));
+                    if let Some((name, value)) = property {
+                        let property =
+                            CpuProperty { name: name.to_owned(), value: value.to_owned() };
+                        self.settings.cpu_model.push_str(&format!(",{}", property.text()));
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            let text = [Some(option), value].into_iter().flatten().collect::<Vec<_>>().join(" ");
+            let path = "/domain/qemu:commandline".to_owned();
+            self.kept.push(Kept { line: self.xml.line(element), path, text });
+            if !RESERVED.iter().any(|(reserved, _)| *reserved == name) {
+                self.settings.extra_args.push(option.to_owned());
+                self.settings.extra_args.extend(value.map(str::to_owned));
+            }
+        }
+    }
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "yes" => Some(true),
+        "off" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// A list of numbers, which libvirt lets exclude some: `0-7,^3`.
+fn pcpus(text: &str) -> Option<NumberSet> {
+    let (mut with, mut without) = (NumberSet::default(), NumberSet::default());
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        match part.strip_prefix('^') {
+            Some(part) => without = without.union(&part.parse().ok()?),
+            None => with = with.union(&part.parse().ok()?),
+        }
+    }
+    let set = with.difference(&without);
+    (!set.is_empty()).then_some(set)
+}
