@@ -153,7 +153,11 @@ fn why_not_floating(layout: &Layout, free: &Free, wish: &Wish, ratio: f64) -> St
 
 fn why_memory(layout: &Layout, free: &Free, wish: &Wish) -> Option<String> {
     let unit = wish.unit();
-    let total: u64 = free.memories.iter().map(|memory| memory.units(unit)).sum();
+    // Memory of nodes without pCPUs is not for VMs.
+    let mut used: Vec<usize> = layout.nodes.iter().map(|node| node.memory).collect();
+    used.sort_unstable();
+    used.dedup();
+    let total: u64 = used.iter().map(|at| free.memories[*at].units(unit)).sum();
     let of_nodes: Vec<String> = layout
         .nodes
         .iter()
