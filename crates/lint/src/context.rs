@@ -73,11 +73,8 @@ pub(crate) struct Machine {
 impl Machine {
     fn new(host: Host) -> Self {
         let nesting = host.nesting();
-        let cores: Vec<PcpuSet> = nesting
-            .iter()
-            .flat_map(|group| group.cores())
-            .map(|core| core.pcpus.clone())
-            .collect();
+        let cores: Vec<PcpuSet> =
+            nesting.iter().flat_map(|group| group.cores()).map(|core| core.pcpus.clone()).collect();
         let core_of = cores
             .iter()
             .enumerate()
@@ -123,10 +120,7 @@ impl Machine {
 
     /// The first pCPUs of the last-level caches that these pCPUs touch.
     pub(crate) fn caches_of(&self, pcpus: &PcpuSet) -> PcpuSet {
-        pcpus
-            .iter()
-            .filter_map(|pcpu| self.host.last_level_cache(pcpu)?.pcpus.first())
-            .collect()
+        pcpus.iter().filter_map(|pcpu| self.host.last_level_cache(pcpu)?.pcpus.first()).collect()
     }
 
     /// The most pCPUs under one last-level cache.

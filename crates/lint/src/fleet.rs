@@ -24,9 +24,9 @@ pub struct FleetVm {
 impl FleetVm {
     pub(crate) fn new(vm: &Vm, file: &str, source: &Source<'_>, allowed: &Allowed) -> Self {
         let silenced = |place: &Place| {
-            crate::RULES.iter().any(|rule| {
-                rule.is_about_fleets() && allowed.covers(rule.id, place.line)
-            })
+            crate::RULES
+                .iter()
+                .any(|rule| rule.is_about_fleets() && allowed.covers(rule.id, place.line))
         };
         let vcpus_place = source.place(vm.vcpus.span);
         let mut pins = Vec::new();
@@ -118,10 +118,7 @@ impl Allowed {
 
     pub(crate) fn covers(&self, rule: &str, line: usize) -> bool {
         self.everywhere.iter().any(|id| id == rule)
-            || self
-                .lines
-                .iter()
-                .any(|(at, id)| id == rule && (*at == line || *at + 1 == line))
+            || self.lines.iter().any(|(at, id)| id == rule && (*at == line || *at + 1 == line))
     }
 
     /// Ids in comments that no rule has, with their lines.

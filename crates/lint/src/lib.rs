@@ -16,6 +16,7 @@
 mod context;
 mod finding;
 mod fleet;
+mod forecast;
 mod mend;
 pub mod output;
 mod read;
@@ -112,7 +113,7 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
         let place = source.place(Span { start, end: start + source.line(line - 1).len() });
         findings.push(unknown_allow(file, place, id));
     }
-    findings.sort_by(|a, b| (a.place.line, a.place.column).cmp(&(b.place.line, b.place.column)));
+    findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
     let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed)).collect();
     Ok(Checked { format, findings, vms })
 }

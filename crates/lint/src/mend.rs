@@ -10,9 +10,11 @@ pub fn apply(text: &str, findings: &[Finding]) -> (String, usize) {
     let mut mended = 0;
     for finding in findings {
         let Some(fix) = finding.fix.as_ref().filter(|fix| fix.certain) else { continue };
+        // Two insertions at one place would depend on their order.
         let free = |edit: &Edit| {
-            taken.iter().all(|other| edit.end <= other.start && edit.start != other.start
-                || other.end <= edit.start && edit.start != other.start)
+            taken.iter().all(|other| {
+                edit.start != other.start && (edit.end <= other.start || other.end <= edit.start)
+            })
         };
         if fix.edits.iter().all(free) {
             taken.extend(&fix.edits);

@@ -78,8 +78,8 @@ impl Affected {
         Self { product: Product::Kubevirt, since, until }
     }
 
-    pub(crate) const fn kubernetes(until: &'static str) -> Self {
-        Self { product: Product::Kubernetes, since: None, until: Some(until) }
+    pub(crate) const fn kubernetes(until: Option<&'static str>) -> Self {
+        Self { product: Product::Kubernetes, since: None, until }
     }
 
     pub(crate) fn holds(&self, context: &Context) -> bool {

@@ -53,7 +53,9 @@ pub(crate) struct Source<'a> {
 impl<'a> Source<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0)
-            .chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1))
+            .chain(
+                text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1),
+            )
             .collect();
         Self { text, starts }
     }
@@ -82,7 +84,12 @@ impl<'a> Source<'a> {
         let rest = &text[before..];
         let end = self.on_boundary(span.end.max(start)) - start;
         let length = rest[..end.min(rest.len())].trim_end().chars().count().max(1);
-        Place { line: line + 1, column: text[..before].chars().count() + 1, length, text: text.to_owned() }
+        Place {
+            line: line + 1,
+            column: text[..before].chars().count() + 1,
+            length,
+            text: text.to_owned(),
+        }
     }
 
     fn on_boundary(&self, byte: usize) -> usize {

@@ -4,11 +4,15 @@
 //! This is not `VmSpec`: a `VmSpec` can't hold a pin of a vCPU that does not
 //! exist, and that is just what has to be found and pointed at.
 
+use std::cell::OnceCell;
+
 use topology::PcpuSet;
 
+use crate::context::Context;
+use crate::forecast::{Forecast, forecast};
+use crate::read::yaml::Node;
 use crate::rule::Format;
 use crate::source::{At, Span};
-use crate::read::yaml::Node;
 
 /// One VM as written.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ pub(crate) struct Vm {
     /// What says that this VM is to migrate.
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
+    /// Computed once, since several rules ask for it.
+    forecast: OnceCell<Option<Forecast>>,
 }
 
 impl Vm {
@@ -96,6 +102,7 @@ impl Vm {
             passthrough: None,
             migrates: None,
             kubevirt: None,
+            forecast: OnceCell::new(),
         }
     }
 
@@ -151,6 +158,11 @@ impl Vm {
     /// A value below the VMI's `spec`.
     pub(crate) fn kube(&self, path: &str) -> Option<&Node> {
         self.kubevirt.as_ref()?.spec.get(path)
+    }
+
+    /// Where the kubelet and KubeVirt will put it. All rules see one context.
+    pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
+        self.forecast.get_or_init(|| forecast(self, context)).as_ref()
     }
 
     pub(crate) fn is_arm(&self) -> bool {

@@ -143,11 +143,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     } else if args.sarif {
         terminal::print(&output::sarif(&left, env!("CARGO_PKG_VERSION")))?;
     } else if !args.dry_run {
-        let mut text = String::new();
-        for finding in &left {
-            text.push_str(&output::text(finding, true));
-            text.push('\n');
-        }
+        let mut text = output::text(&left, terminal::width(), true);
         text.push_str(&output::summary(&left, files));
         terminal::print(&text)?;
     }

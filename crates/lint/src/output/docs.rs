@@ -35,7 +35,11 @@ pub fn explain(rule: &Rule) -> String {
         .sources
         .iter()
         .map(|source| {
-            if source.starts_with("https://") { format!("<{source}>") } else { (*source).to_owned() }
+            if source.starts_with("https://") {
+                format!("<{source}>")
+            } else {
+                (*source).to_owned()
+            }
         })
         .collect();
     let _ = write!(text, "\nSource: {}.\n", sources.join("; "));
@@ -64,9 +68,7 @@ fn show(text: &mut String, what: &str, example: &Example) {
 
 fn capital(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The text of `docs/lints.md`.

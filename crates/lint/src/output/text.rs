@@ -1,7 +1,9 @@
 //! For people: what, where, why, what to do.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::RULES;
 use crate::finding::{Finding, Severity};
 use crate::output::count;
 
@@ -10,9 +12,22 @@ const BOLD: &str = "\x1b[1m";
 const BLUE: &str = "\x1b[1;34m";
 const GREEN: &str = "\x1b[32m";
 
-/// One finding: the line with the place marked, notes, and what to do.
+/// The findings, an empty line behind each. The first one of a rule says why
+/// that matters; texts are wrapped at `width` columns.
 #[must_use]
-pub fn text(finding: &Finding, colour: bool) -> String {
+pub fn text(findings: &[Finding], width: usize, colour: bool) -> String {
+    let mut told = BTreeSet::new();
+    let mut text = String::new();
+    for finding in findings {
+        let why = RULES.iter().find(|rule| rule.id == finding.rule && told.insert(rule.id));
+        text.push_str(&one(finding, why.map(|rule| rule.why), width, colour));
+        text.push('\n');
+    }
+    text
+}
+
+/// One finding: the line with the place marked, why, notes, and what to do.
+fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> String {
     let paint = |code: &'static str| if colour { code } else { "" };
     let (bold, blue, green, reset) = (paint(BOLD), paint(BLUE), paint(GREEN), paint(RESET));
     let strong = paint(match finding.severity {
@@ -44,10 +59,22 @@ pub fn text(finding: &Finding, colour: bool) -> String {
         "\n{gutter} {blue}|{reset}\n{blue}{number} |{reset} {line}\n{gutter} {blue}|{reset} \
          {before}{strong}{carets}{reset}\n"
     );
+    let mut say = |label: &str, words: &str| {
+        let indent = " ".repeat(gutter.len() + label.len() + 5);
+        let lines = wrap(words, width.saturating_sub(indent.len()).max(40));
+        let _ = writeln!(
+            text,
+            "{gutter} {blue}={reset} {bold}{label}{reset}: {}",
+            lines.join(&format!("\n{indent}"))
+        );
+    };
     for note in &finding.notes {
-        let _ = writeln!(text, "{gutter} {blue}={reset} {bold}note{reset}: {note}");
+        say("note", note);
     }
-    let _ = writeln!(text, "{gutter} {blue}={reset} {bold}help{reset}: {}", finding.help);
+    if let Some(why) = why {
+        say("why", why);
+    }
+    say("help", &finding.help);
     if let Some(fix) = &finding.fix {
         for (number, line) in &fix.lines {
             let number = format!("{number:>width$}", width = gutter.len());
@@ -59,6 +86,24 @@ pub fn text(finding: &Finding, colour: bool) -> String {
         }
     }
     text
+}
+
+/// Lines of at most `width` characters; a longer word has a line of its own.
+fn wrap(words: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split_whitespace() {
+        let last = lines.len() - 1;
+        let line = &mut lines[last];
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// Digits of the highest line number shown.

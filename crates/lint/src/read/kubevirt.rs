@@ -2,8 +2,8 @@
 //!
 //! Source: KubeVirt API reference, `v1.VirtualMachineInstanceSpec`.
 
-use crate::read::yaml::{self, Node};
 use crate::read::Broken;
+use crate::read::yaml::{self, Node};
 use crate::rule::Format;
 use crate::source::{At, Span};
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
@@ -35,9 +35,9 @@ fn object(object: &Node, vms: &mut Vec<Vm>) {
     let Some(template) = template else { return };
     let Some((spec_key, spec)) = template.entry("spec") else { return };
     let name = object.get("metadata.name").and_then(Node::text).unwrap_or("unnamed");
-    let annotations = [template, object].into_iter().flat_map(|node| {
-        node.get("metadata.annotations").map(Node::entries).unwrap_or_default()
-    });
+    let annotations = [template, object]
+        .into_iter()
+        .flat_map(|node| node.get("metadata.annotations").map(Node::entries).unwrap_or_default());
     let mut vm = Vm::new(Format::Kubevirt, key.span);
     vm.name = name.to_owned();
     vm.kubevirt = Some(Kubevirt {
@@ -64,7 +64,8 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
         arch
     });
     if let Some(cpu) = spec.get("domain.cpu") {
-        let level = |name: &str| cpu.get(name).and_then(|node| Some(At::new(node.number()?, node.span)));
+        let level =
+            |name: &str| cpu.get(name).and_then(|node| Some(At::new(node.number()?, node.span)));
         let of = |name: &str| level(name).map_or(1, |at| at.value);
         if ["sockets", "cores", "threads"].iter().any(|name| level(name).is_some()) {
             let topology = Topology {
@@ -109,7 +110,8 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
         vm.huge_pages = Some(At::new(size.and_then(Node::bytes), span));
     }
     for name in ["hpet", "kvm", "hyperv", "pit", "rtc"] {
-        if let Some((key, timer)) = spec.get("domain.clock.timer").and_then(|node| node.entry(name)) {
+        if let Some((key, timer)) = spec.get("domain.clock.timer").and_then(|node| node.entry(name))
+        {
             let present = timer.get("present").map(|node| At::new(node.is_true(), node.span));
             let name = if name == "kvm" { "kvmclock" } else { name };
             vm.timers.push(At::new(Timer { name: name.to_owned(), present }, key.span));
@@ -143,8 +145,8 @@ fn devices(spec: &Node, vm: &mut Vm) {
     let items = |path: &str| spec.get(path).map(Node::items).unwrap_or_default();
     let at = |node: &Node| Some(At::new(node.text()?.to_owned(), node.span));
     let multiqueue = |path: &str| spec.get(path).filter(|node| node.is_true());
-    let block_queues = multiqueue("domain.devices.blockMultiQueue")
-        .map(|node| At::new(vm.vcpus.value, node.span));
+    let block_queues =
+        multiqueue("domain.devices.blockMultiQueue").map(|node| At::new(vm.vcpus.value, node.span));
     let pod_block = |name: &str| {
         // Only a claim can be a block device; a DataVolume may be either.
         items("volumes").iter().any(|volume| {

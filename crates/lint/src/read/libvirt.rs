@@ -40,7 +40,8 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     let blank = text.len() - text.trim_start_matches('\u{feff}').len();
     let Some(first) = text.find(END) else { return vec![(blank, &text[blank..])] };
     let behind = &text[first + END.len()..];
-    if !behind.contains(END) || behind.contains("</domains>") || behind.contains("</domainstatus>") {
+    if !behind.contains(END) || behind.contains("</domains>") || behind.contains("</domainstatus>")
+    {
         return vec![(blank, &text[blank..])];
     }
     let mut parts = Vec::new();
@@ -162,7 +163,9 @@ impl Reader<'_> {
                 "memoryBacking" => self.backing(node, &mut vm),
                 "cpu" => self.cpu(node, &mut vm),
                 "features" => {
-                    for node in children(node, "kvm").flat_map(|kvm| children(kvm, "hint-dedicated")) {
+                    for node in
+                        children(node, "kvm").flat_map(|kvm| children(kvm, "hint-dedicated"))
+                    {
                         vm.hint_dedicated = self.switch(node, "state");
                     }
                 }
@@ -190,9 +193,10 @@ impl Reader<'_> {
 
     /// What needs the whole domain, whatever the order of its elements.
     fn finish(&self, domain: Node<'_, '_>, vm: &mut Vm) {
-        let frequency = children(domain, "clock")
-            .flat_map(|clock| children(clock, "timer"))
-            .any(|timer| timer.attribute("name") == Some("tsc") && timer.has_attribute("frequency"));
+        let frequency =
+            children(domain, "clock").flat_map(|clock| children(clock, "timer")).any(|timer| {
+                timer.attribute("name") == Some("tsc") && timer.has_attribute("frequency")
+            });
         if let Some(cpu) = &mut vm.cpu {
             cpu.value.tsc_frequency = frequency;
         }
@@ -318,7 +322,8 @@ impl Reader<'_> {
             };
             vm.topology = Some(At::new(topology, self.whole(node)));
         }
-        for (index, cell) in children(node, "numa").flat_map(|numa| children(numa, "cell")).enumerate()
+        for (index, cell) in
+            children(node, "numa").flat_map(|numa| children(numa, "cell")).enumerate()
         {
             let id = self.number(cell, "id").map_or(index as u32, |id| id.value);
             let unit = cell.attribute("unit").unwrap_or("KiB");
@@ -422,7 +427,8 @@ impl Reader<'_> {
             let span = pair[1].span;
             match pair[0].value.as_str() {
                 "-overcommit" => {
-                    vm.cpu_pm = qemu::switch_in(&pair[1].value, "cpu-pm").map(|on| At::new(on, span));
+                    vm.cpu_pm =
+                        qemu::switch_in(&pair[1].value, "cpu-pm").map(|on| At::new(on, span));
                 }
                 "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
                     vm.hint_dedicated = Some(At::new(true, span));

@@ -81,7 +81,9 @@ impl Options {
                         Some(key) => (key, "off"),
                         None => (part, "on"),
                     };
-                    options.keys.push((key.to_owned(), At::new(on.to_owned(), word.part(from, end))));
+                    options
+                        .keys
+                        .push((key.to_owned(), At::new(on.to_owned(), word.part(from, end))));
                 }
                 None => {}
             }
@@ -96,7 +98,8 @@ impl Options {
         let text = match value {
             Value::Object(members) => {
                 for (name, member) in members {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    let path =
+                        if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                     self.flatten(&path, member);
                 }
                 return;
@@ -240,7 +243,8 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                 vm.merge = Some(merge);
             }
             if let Some(hpet) = options.switch("hpet") {
-                let timer = crate::vm::Timer { name: "hpet".to_owned(), present: Some(hpet.clone()) };
+                let timer =
+                    crate::vm::Timer { name: "hpet".to_owned(), present: Some(hpet.clone()) };
                 vm.timers.push(At::new(timer, hpet.span));
             }
         }
@@ -290,7 +294,8 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let own = options.get("if").map_or("ide", |at| at.value.as_str());
             if name == "drive" && own != "none" {
                 let media = options.get("media").is_some_and(|at| at.value == "cdrom");
-                let bus = At::new(own.to_owned(), options.get("if").map_or(options.span, |at| at.span));
+                let bus =
+                    At::new(own.to_owned(), options.get("if").map_or(options.span, |at| at.span));
                 let mut disk = disk(&options, None);
                 disk.bus = Some(bus);
                 disk.hard = !media && matches!(own, "ide" | "scsi" | "virtio" | "sd");
@@ -311,7 +316,8 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let model = options.get("model").cloned();
             let mut nic = nic(&options);
             nic.model = model.or(Some(At::new("e1000".to_owned(), options.span)));
-            if nic.backend != Backend::Other || options.head.as_ref().is_some_and(|at| at.value != "none")
+            if nic.backend != Backend::Other
+                || options.head.as_ref().is_some_and(|at| at.value != "none")
             {
                 vm.nics.push(nic);
             }
@@ -373,8 +379,11 @@ fn numa(options: Options, vm: &mut Vm, parts: &Parts) {
         return;
     }
     let id = options.number("nodeid").map_or(vm.cells.len() as u32, |at| at.value);
-    let vcpus: PcpuSet =
-        options.all("cpus").filter_map(|at| list::parse(&at.value)).flat_map(|set| set.iter().collect::<Vec<_>>()).collect();
+    let vcpus: PcpuSet = options
+        .all("cpus")
+        .filter_map(|at| list::parse(&at.value))
+        .flat_map(|set| set.iter().collect::<Vec<_>>())
+        .collect();
     let backend = options
         .get("memdev")
         .and_then(|memdev| parts.backends.iter().find(|(id, _)| *id == memdev.value));
@@ -394,7 +403,8 @@ fn numa(options: Options, vm: &mut Vm, parts: &Parts) {
 }
 
 fn host_nodes(backend: &Options) -> Option<At<PcpuSet>> {
-    let mut sets = backend.all("host-nodes").filter_map(|at| Some((list::parse(&at.value)?, at.span)));
+    let mut sets =
+        backend.all("host-nodes").filter_map(|at| Some((list::parse(&at.value)?, at.span)));
     let (first, span) = sets.next()?;
     Some(At::new(sets.fold(first, |all, (set, _)| all.union(&set)), span))
 }
@@ -478,9 +488,12 @@ fn is_nic(name: &str) -> bool {
 
 fn disk(drive: &Options, device: Option<&Options>) -> Disk {
     let either = |key: &str| device.and_then(|device| device.get(key)).or_else(|| drive.get(key));
-    let file = drive.get("file").or_else(|| drive.get("filename")).or_else(|| drive.get("file.filename"));
+    let file =
+        drive.get("file").or_else(|| drive.get("filename")).or_else(|| drive.get("file.filename"));
     let block = file.is_some_and(|file| file.value.starts_with("/dev/"))
-        || drive.get("driver").is_some_and(|at| matches!(at.value.as_str(), "host_device" | "nvme"));
+        || drive
+            .get("driver")
+            .is_some_and(|at| matches!(at.value.as_str(), "host_device" | "nvme"));
     let id = either("id").or_else(|| drive.get("node-name")).map(|id| id.value.clone());
     // -blockdev says what cache=none says with two switches.
     let direct = drive.get("cache.direct").map(|at| {

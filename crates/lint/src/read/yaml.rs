@@ -213,8 +213,7 @@ struct Offsets {
 
 impl Offsets {
     fn new(text: &str) -> Self {
-        let bytes =
-            (!text.is_ascii()).then(|| text.char_indices().map(|(byte, _)| byte).collect());
+        let bytes = (!text.is_ascii()).then(|| text.char_indices().map(|(byte, _)| byte).collect());
         Self { bytes, len: text.len() }
     }
 

@@ -57,7 +57,10 @@ pub(crate) const CPU_PM_UNPINNED: Rule = Rule {
     ],
     quiet: &[
         xml(ANY, CPU_PM_PINNED),
-        qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on"),
+        qemu(
+            ANY,
+            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
+        ),
     ],
 };
 
@@ -79,7 +82,9 @@ pub(crate) const CPU_PM_SHARED: Rule = Rule {
     sources: &["\"Dedicated vCPU guest, overcommit cpu-pm feature test results\"", OVERCOMMIT],
     affected: &[],
     check: Check::Vm(cpu_pm_shared),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 <name>example</name>
 <vcpu>2</vcpu>
@@ -92,7 +97,8 @@ pub(crate) const CPU_PM_SHARED: Rule = Rule {
   <qemu:arg value='cpu-pm=on'/>
 </qemu:commandline>
 </domain>
-")],
+",
+    )],
     quiet: &[xml(ANY, CPU_PM_PINNED)],
 };
 
@@ -134,14 +140,18 @@ pub(crate) const CPU_PM_IGNORED: Rule = Rule {
     ],
     quiet: &[
         xml(TWO_SOCKETS, CPU_PM_PINNED),
-        qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on"),
+        qemu(
+            ANY,
+            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
+        ),
     ],
 };
 
 fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(span) = cpu_pm(vm) else { return };
     let machine = context.machine.as_ref();
-    let old = machine.and_then(|machine| machine.kernel()).filter(|kernel| *kernel < Version(4, 17, 0));
+    let old =
+        machine.and_then(|machine| machine.kernel()).filter(|kernel| *kernel < Version(4, 17, 0));
     let mitigated = machine
         .and_then(|machine| machine.kvm_parameter("mitigate_smt_rsb"))
         .is_some_and(|value| value == "Y");
@@ -168,7 +178,9 @@ pub(crate) const CPU_PM_MIGRATION: Rule = Rule {
     affected: &[],
     check: Check::Vm(cpu_pm_migration),
     fires: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 <name>example</name>
 <vcpu>1</vcpu>
@@ -179,8 +191,12 @@ pub(crate) const CPU_PM_MIGRATION: Rule = Rule {
   <qemu:arg value='cpu-pm=on'/>
 </qemu:commandline>
 </domain>
-"),
-        qemu(ANY, "taskset -c 2 qemu-system-x86_64 -accel kvm -cpu EPYC -overcommit cpu-pm=on -incoming tcp:0:4444"),
+",
+        ),
+        qemu(
+            ANY,
+            "taskset -c 2 qemu-system-x86_64 -accel kvm -cpu EPYC -overcommit cpu-pm=on -incoming tcp:0:4444",
+        ),
     ],
     quiet: &[
         xml(ANY, CPU_PM_PINNED),
@@ -209,15 +225,24 @@ pub(crate) const IDLE_POLL_UNPINNED: Rule = Rule {
     check: Check::Vm(idle_poll_unpinned),
     fires: &[
         xml(ANY, "<vcpu>1</vcpu>\n<os><cmdline>console=ttyS0 idle=poll</cmdline></os>\n"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0 idle=poll'"),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0 idle=poll'",
+        ),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>1</vcpu>
 <os><cmdline>console=ttyS0 idle=poll</cmdline></os>
 <cputune><vcpupin vcpu='0' cpuset='2'/></cputune>
-"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0'"),
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0'",
+        ),
     ],
 };
 
@@ -246,12 +271,18 @@ pub(crate) const HINT_DEDICATED_UNPINNED: Rule = Rule {
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2"),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>1</vcpu>
 <features><kvm><hint-dedicated state='on'/></kvm></features>
 <cputune><vcpupin vcpu='0' cpuset='2'/></cputune>
-"),
-        qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2"),
+",
+        ),
+        qemu(
+            ANY,
+            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2",
+        ),
     ],
 };
 
@@ -278,12 +309,18 @@ pub(crate) const HPET_ON: Rule = Rule {
     fires: &[
         xml(ANY, "<clock offset='utc'><timer name='hpet' present='yes'/></clock>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -machine q35,hpet=on"),
-        yaml(ANY, "domain:\n  clock:\n    timer:\n      hpet:\n        present: true\n  devices: {}\n"),
+        yaml(
+            ANY,
+            "domain:\n  clock:\n    timer:\n      hpet:\n        present: true\n  devices: {}\n",
+        ),
     ],
     quiet: &[
         xml(ANY, "<clock offset='utc'><timer name='hpet' present='no'/></clock>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -machine q35,hpet=off"),
-        yaml(ANY, "domain:\n  clock:\n    timer:\n      hpet:\n        present: false\n  devices: {}\n"),
+        yaml(
+            ANY,
+            "domain:\n  clock:\n    timer:\n      hpet:\n        present: false\n  devices: {}\n",
+        ),
     ],
 };
 
@@ -316,15 +353,23 @@ pub(crate) const KVMCLOCK_OFF: Rule = Rule {
     fires: &[
         xml(ANY, "<clock offset='utc'><timer name='kvmclock' present='no'/></clock>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvmclock=off"),
-        yaml(ANY, "domain:\n  clock:\n    timer:\n      kvm:\n        present: false\n  devices: {}\n"),
+        yaml(
+            ANY,
+            "domain:\n  clock:\n    timer:\n      kvm:\n        present: false\n  devices: {}\n",
+        ),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <cpu mode='host-passthrough'><feature policy='require' name='invtsc'/></cpu>
 <clock offset='utc'><timer name='kvmclock' present='no'/></clock>
-"),
+",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvmclock=off,+invtsc"),
-        yaml(ANY, "\
+        yaml(
+            ANY,
+            "\
 domain:
   cpu:
     features:
@@ -334,7 +379,8 @@ domain:
       kvm:
         present: false
   devices: {}
-"),
+",
+        ),
     ],
 };
 

@@ -22,7 +22,8 @@ const LARGE_BYTES: u64 = 4 << 30;
 /// Nodes of the pCPUs that the vCPUs are pinned to.
 fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
     let pinned = vm.pinned();
-    let set = if pinned.is_empty() { vm.affinity.as_ref().map(|set| &set.value) } else { Some(&pinned) };
+    let set =
+        if pinned.is_empty() { vm.affinity.as_ref().map(|set| &set.value) } else { Some(&pinned) };
     set.map_or_else(PcpuSet::new, |set| machine.nodes_of(set))
 }
 
@@ -37,20 +38,32 @@ pub(crate) const MEMORY_ELSEWHERE: Rule = Rule {
     affected: &[],
     check: Check::Vm(memory_elsewhere),
     fires: &[
-        xml(TWO_SOCKETS, "\
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>1</vcpu>
 <numatune><memory mode='strict' nodeset='1'/></numatune>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-"),
-        qemu(TWO_SOCKETS, "numactl --physcpubind=1-2 --membind=1 qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
+",
+        ),
+        qemu(
+            TWO_SOCKETS,
+            "numactl --physcpubind=1-2 --membind=1 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
+        ),
     ],
     quiet: &[
-        xml(TWO_SOCKETS, "\
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>1</vcpu>
 <numatune><memory mode='strict' nodeset='0'/></numatune>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-"),
-        qemu(TWO_SOCKETS, "numactl --physcpubind=1-2 --membind=0 qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
+",
+        ),
+        qemu(
+            TWO_SOCKETS,
+            "numactl --physcpubind=1-2 --membind=0 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
+        ),
     ],
 };
 
@@ -61,10 +74,8 @@ fn memory_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
         return;
     }
     if memory.value.is_disjoint(&nodes) {
-        let draft = out.at(
-            memory.span,
-            format!("Memory on node {}, vCPUs on node {nodes}", memory.value),
-        );
+        let draft =
+            out.at(memory.span, format!("Memory on node {}, vCPUs on node {nodes}", memory.value));
         if vm.format == crate::Format::Libvirt {
             draft.suggest(memory.span, nodes.to_string());
         }
@@ -81,12 +92,18 @@ pub(crate) const MEMORY_UNBOUND: Rule = Rule {
     sources: &[NUMATUNE, BIG_VMS],
     affected: &[],
     check: Check::Vm(memory_unbound),
-    fires: &[xml(TWO_SOCKETS, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
-    quiet: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n",
+    )],
+    quiet: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>1</vcpu>
 <numatune><memory mode='strict' nodeset='0'/></numatune>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-")],
+",
+    )],
 };
 
 fn memory_unbound(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -98,8 +115,11 @@ fn memory_unbound(vm: &Vm, context: &Context, out: &mut Drafts) {
         && vm.memory_nodes.is_none()
         && vm.cell_nodes.is_empty()
     {
-        out.at(vm.pins_span(), format!("All vCPUs are on node {nodes}; the memory may be anywhere"))
-            .help(format!("Add <numatune><memory mode='strict' nodeset='{nodes}'/></numatune>"));
+        out.at(
+            vm.pins_span(),
+            format!("All vCPUs are on node {nodes}; the memory may be anywhere"),
+        )
+        .help(format!("Add <numatune><memory mode='strict' nodeset='{nodes}'/></numatune>"));
     }
 }
 
@@ -113,7 +133,9 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
     sources: &[NUMATUNE, BIG_VMS],
     affected: &[],
     check: Check::Vm(cell_elsewhere),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
 <numatune>
@@ -124,8 +146,11 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
-    quiet: &[xml(TWO_SOCKETS, "\
+",
+    )],
+    quiet: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
 <numatune>
@@ -136,7 +161,8 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
+",
+    )],
 };
 
 /// The host nodes on which a cell's vCPUs are pinned.
@@ -175,7 +201,9 @@ pub(crate) const CELL_SPANS_NODES: Rule = Rule {
     sources: &[NUMATUNE, BIG_VMS],
     affected: &[],
     check: Check::Vm(cell_spans_nodes),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -187,8 +215,11 @@ pub(crate) const CELL_SPANS_NODES: Rule = Rule {
   <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
   <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
-    quiet: &[xml(TWO_SOCKETS, "\
+",
+    )],
+    quiet: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -200,7 +231,8 @@ pub(crate) const CELL_SPANS_NODES: Rule = Rule {
   <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
   <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
+",
+    )],
 };
 
 fn cell_spans_nodes(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -226,19 +258,77 @@ pub(crate) const MEMNODE_WITHOUT_CELL: Rule = Rule {
     sources: &[NUMATUNE],
     affected: &[],
     check: Check::Vm(memnode_without_cell),
-    fires: &[xml(ANY, "<vcpu>1</vcpu>\n<numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>\n")],
-    quiet: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "<vcpu>1</vcpu>\n<numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>\n",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <memory unit='GiB'>1</memory>
 <numatune><memnode cellid='0' mode='strict' nodeset='0'/></numatune>
 <cpu mode='host-model'><numa><cell id='0' cpus='0' memory='1' unit='GiB'/></numa></cpu>
-")],
+",
+    )],
 };
 
 fn memnode_without_cell(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (id, _) in &vm.cell_nodes {
         if !vm.cells.iter().any(|cell| cell.id == id.value) {
             out.at(id.span, format!("There is no cell {}", id.value));
+        }
+    }
+}
+
+pub(crate) const NODE_MISSING: Rule = Rule {
+    id: "node-missing",
+    severity: Severity::Error,
+    summary: "memory is bound to a node that the host does not have",
+    why: "The VM does not start. Numbers of nodes need not be contiguous: a host may have the nodes \
+          0 and 8, and a node may be without memory.",
+    mend: "Use the nodes that `vmlab host` shows",
+    sources: &[NUMATUNE, "https://github.com/autotest/tp-qemu/pull/561"],
+    affected: &[],
+    check: Check::Vm(node_missing),
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "<vcpu>1</vcpu>\n<numatune><memory mode='strict' nodeset='2'/></numatune>\n",
+        ),
+        qemu(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G \\
+  -object memory-backend-ram,id=m,size=1G,host-nodes=4,policy=bind -numa node,cpus=0,memdev=m",
+        ),
+    ],
+    quiet: &[
+        xml(
+            TWO_SOCKETS,
+            "<vcpu>1</vcpu>\n<numatune><memory mode='strict' nodeset='1'/></numatune>\n",
+        ),
+        qemu(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G \\
+  -object memory-backend-ram,id=m,size=1G,host-nodes=1,policy=bind -numa node,cpus=0,memdev=m",
+        ),
+    ],
+};
+
+fn node_missing(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = context.machine.as_ref().filter(|machine| !machine.host.nodes.is_empty())
+    else {
+        return;
+    };
+    let known: PcpuSet = machine.host.nodes.iter().map(|node| node.id).collect();
+    let cells = vm.cell_nodes.iter().map(|(_, nodes)| nodes);
+    let backends = vm.cells.iter().filter_map(|cell| cell.nodes.as_ref());
+    for nodes in vm.memory_nodes.iter().chain(cells).chain(backends) {
+        let missing = nodes.value.difference(&known);
+        if !missing.is_empty() {
+            out.at(nodes.span, format!("The host has the nodes {known}, not {missing}"));
         }
     }
 }
@@ -254,11 +344,17 @@ pub(crate) const NODE_TOO_FULL: Rule = Rule {
     affected: &[],
     check: Check::Vm(node_too_full),
     fires: &[
-        xml(TWO_SOCKETS, "<memory unit='GiB'>24</memory>\n<numatune><memory mode='strict' nodeset='0'/></numatune>\n"),
+        xml(
+            TWO_SOCKETS,
+            "<memory unit='GiB'>24</memory>\n<numatune><memory mode='strict' nodeset='0'/></numatune>\n",
+        ),
         qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 24G"),
     ],
     quiet: &[
-        xml(TWO_SOCKETS, "<memory unit='GiB'>24</memory>\n<numatune><memory mode='preferred' nodeset='0'/></numatune>\n"),
+        xml(
+            TWO_SOCKETS,
+            "<memory unit='GiB'>24</memory>\n<numatune><memory mode='preferred' nodeset='0'/></numatune>\n",
+        ),
         qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 4G"),
     ],
 };
@@ -272,12 +368,16 @@ fn node_too_full(vm: &Vm, context: &Context, out: &mut Drafts) {
     if vm.memory_mode.as_deref().is_some_and(|mode| mode != "strict") {
         return;
     }
-    let there: Option<u64> =
-        nodes.value.iter().map(|id| machine.host.node(id)?.memory_bytes).sum();
+    let there: Option<u64> = nodes.value.iter().map(|id| machine.host.node(id)?.memory_bytes).sum();
     if let Some(there) = there.filter(|there| *there > 0 && memory.value > *there) {
         out.at(
             nodes.span,
-            format!("{} of memory on node {}, which has {}", size(memory.value), nodes.value, size(there)),
+            format!(
+                "{} of memory on node {}, which has {}",
+                size(memory.value),
+                nodes.value,
+                size(there)
+            ),
         );
     }
 }
@@ -295,40 +395,58 @@ pub(crate) const HUGE_PAGES_NOT_RESERVED: Rule = Rule {
     affected: &[],
     check: Check::Vm(huge_pages_not_reserved),
     fires: &[
-        xml(HUGE_ON_NODE_1, "\
+        xml(
+            HUGE_ON_NODE_1,
+            "\
 <memory unit='GiB'>2</memory>
 <memoryBacking><hugepages><page size='2048' unit='KiB'/></hugepages></memoryBacking>
 <numatune><memory mode='strict' nodeset='0'/></numatune>
-"),
-        qemu(HUGE_ON_NODE_1, "\
+",
+        ),
+        qemu(
+            HUGE_ON_NODE_1,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
-  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=0,policy=bind"),
-        yaml(HUGE_ON_NODE_1, "\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=0,policy=bind",
+        ),
+        yaml(
+            HUGE_ON_NODE_1,
+            "\
 domain:
   memory:
     guest: 16Gi
     hugepages:
       pageSize: 2Mi
   devices: {}
-"),
+",
+        ),
     ],
     quiet: &[
-        xml(HUGE_ON_NODE_1, "\
+        xml(
+            HUGE_ON_NODE_1,
+            "\
 <memory unit='GiB'>2</memory>
 <memoryBacking><hugepages><page size='2048' unit='KiB'/></hugepages></memoryBacking>
 <numatune><memory mode='strict' nodeset='1'/></numatune>
-"),
-        qemu(HUGE_ON_NODE_1, "\
+",
+        ),
+        qemu(
+            HUGE_ON_NODE_1,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
-  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=1,policy=bind"),
-        yaml(HUGE_ON_NODE_1, "\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=2M,host-nodes=1,policy=bind",
+        ),
+        yaml(
+            HUGE_ON_NODE_1,
+            "\
 domain:
   memory:
     guest: 2Gi
     hugepages:
       pageSize: 2Mi
   devices: {}
-"),
+",
+        ),
     ],
 };
 
@@ -382,38 +500,56 @@ pub(crate) const MEMORY_NOT_WHOLE_PAGES: Rule = Rule {
     affected: &[],
     check: Check::Vm(memory_not_whole_pages),
     fires: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <memory unit='MiB'>1500</memory>
 <memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>
-"),
-        qemu(ANY, "\
+",
+        ),
+        qemu(
+            ANY,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -m 1500M \\
-  -object memory-backend-memfd,id=m,size=1500M,hugetlb=on,hugetlbsize=1G"),
-        yaml(ANY, "\
+  -object memory-backend-memfd,id=m,size=1500M,hugetlb=on,hugetlbsize=1G",
+        ),
+        yaml(
+            ANY,
+            "\
 domain:
   memory:
     guest: 1500Mi
     hugepages:
       pageSize: 1Gi
   devices: {}
-"),
+",
+        ),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <memory unit='GiB'>2</memory>
 <memoryBacking><hugepages><page size='1' unit='GiB'/></hugepages></memoryBacking>
-"),
-        qemu(ANY, "\
+",
+        ),
+        qemu(
+            ANY,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -m 2G \\
-  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=1G"),
-        yaml(ANY, "\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on,hugetlbsize=1G",
+        ),
+        yaml(
+            ANY,
+            "\
 domain:
   memory:
     guest: 2Gi
     hugepages:
       pageSize: 1Gi
   devices: {}
-"),
+",
+        ),
     ],
 };
 
@@ -422,10 +558,7 @@ fn memory_not_whole_pages(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let Some(page) = huge.value.filter(|page| *page > 0)
         && memory.value % page != 0
     {
-        out.at(
-            memory.span,
-            format!("{} is not a multiple of {}", size(memory.value), size(page)),
-        );
+        out.at(memory.span, format!("{} is not a multiple of {}", size(memory.value), size(page)));
     }
 }
 
@@ -447,9 +580,15 @@ pub(crate) const THP_OFF: Rule = Rule {
         yaml(THP_NEVER, "domain:\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
     ],
     quiet: &[
-        xml(THP_NEVER, "<memory unit='GiB'>8</memory>\n<memoryBacking><hugepages/></memoryBacking>\n"),
+        xml(
+            THP_NEVER,
+            "<memory unit='GiB'>8</memory>\n<memoryBacking><hugepages/></memoryBacking>\n",
+        ),
         qemu(THP_NEVER, "qemu-system-x86_64 -accel kvm -cpu host -m 1G"),
-        yaml(THP_NEVER, "domain:\n  memory:\n    guest: 8Gi\n    hugepages:\n      pageSize: 2Mi\n  devices: {}\n"),
+        yaml(
+            THP_NEVER,
+            "domain:\n  memory:\n    guest: 8Gi\n    hugepages:\n      pageSize: 2Mi\n  devices: {}\n",
+        ),
     ],
 };
 
@@ -473,18 +612,30 @@ pub(crate) const KSM_SPLITS: Rule = Rule {
     affected: &[],
     check: Check::Vm(ksm_splits),
     fires: &[
-        xml(KSM, "<vcpu>1</vcpu>\n<memory unit='GiB'>8</memory>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        xml(
+            KSM,
+            "<vcpu>1</vcpu>\n<memory unit='GiB'>8</memory>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n",
+        ),
         qemu(KSM, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G"),
-        yaml(KSM, "domain:\n  cpu:\n    cores: 2\n    dedicatedCpuPlacement: true\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+        yaml(
+            KSM,
+            "domain:\n  cpu:\n    cores: 2\n    dedicatedCpuPlacement: true\n  memory:\n    guest: 8Gi\n  devices: {}\n",
+        ),
     ],
     quiet: &[
-        xml(KSM, "\
+        xml(
+            KSM,
+            "\
 <vcpu>1</vcpu>
 <memory unit='GiB'>8</memory>
 <memoryBacking><nosharepages/></memoryBacking>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-"),
-        qemu(KSM, "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G -machine q35,mem-merge=off"),
+",
+        ),
+        qemu(
+            KSM,
+            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G -machine q35,mem-merge=off",
+        ),
         yaml(KSM, "domain:\n  cpu:\n    cores: 2\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
     ],
 };
@@ -510,12 +661,18 @@ pub(crate) const KSM_WITH_HUGETLB: Rule = Rule {
     sources: &[KSM_DOC, BACKING],
     affected: &[],
     check: Check::Vm(ksm_with_hugetlb),
-    fires: &[qemu(ANY, "\
+    fires: &[qemu(
+        ANY,
+        "\
 qemu-system-x86_64 -accel kvm -cpu host -m 2G -machine q35,mem-merge=on \\
-  -object memory-backend-memfd,id=m,size=2G,hugetlb=on")],
-    quiet: &[qemu(ANY, "\
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on",
+    )],
+    quiet: &[qemu(
+        ANY,
+        "\
 qemu-system-x86_64 -accel kvm -cpu host -m 2G -machine q35,mem-merge=off \\
-  -object memory-backend-memfd,id=m,size=2G,hugetlb=on")],
+  -object memory-backend-memfd,id=m,size=2G,hugetlb=on",
+    )],
 };
 
 fn ksm_with_hugetlb(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -536,11 +693,14 @@ pub(crate) const BALANCING_PINNED: Rule = Rule {
     sources: &["https://docs.kernel.org/admin-guide/sysctl/kernel.html"],
     affected: &[],
     check: Check::Vm(balancing_pinned),
-    fires: &[xml(BALANCING, "\
+    fires: &[xml(
+        BALANCING,
+        "\
 <vcpu>1</vcpu>
 <numatune><memory mode='strict' nodeset='0'/></numatune>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-")],
+",
+    )],
     quiet: &[xml(BALANCING, "<vcpu>1</vcpu>\n")],
 };
 

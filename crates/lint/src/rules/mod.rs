@@ -2,15 +2,20 @@
 //! here.
 
 pub(crate) mod comments;
-mod devices;
+mod disks;
+mod forecast;
 mod idle;
+mod kubelet;
+mod kubevirt;
 mod memory;
 mod neighbours;
+mod nics;
 mod pins;
 mod shape;
 mod threads;
+mod webhook;
 mod words;
-mod worlds;
+pub(crate) mod worlds;
 
 use crate::rule::Rule;
 
@@ -22,6 +27,7 @@ pub static RULES: &[Rule] = &[
     pins::PINS_CROSS_NODE,
     pins::PIN_IS_OFFLINE,
     pins::PIN_IS_RESERVED,
+    pins::PIN_ON_FIRST,
     pins::PIN_NOT_ISOLATED,
     pins::SET_OVER_ISOLATED,
     pins::VCPUS_SHARE_PCPU,
@@ -63,6 +69,7 @@ pub static RULES: &[Rule] = &[
     memory::CELL_ELSEWHERE,
     memory::CELL_SPANS_NODES,
     memory::MEMNODE_WITHOUT_CELL,
+    memory::NODE_MISSING,
     memory::NODE_TOO_FULL,
     memory::HUGE_PAGES_NOT_RESERVED,
     memory::MEMORY_NOT_WHOLE_PAGES,
@@ -70,25 +77,56 @@ pub static RULES: &[Rule] = &[
     memory::KSM_SPLITS,
     memory::KSM_WITH_HUGETLB,
     memory::BALANCING_PINNED,
-    devices::IO_NATIVE_CACHED,
-    devices::IOTHREAD_MISSING,
-    devices::IOTHREAD_UNKNOWN,
-    devices::IOTHREADS_UNUSED,
-    devices::IOTHREAD_BUS,
-    devices::DISK_EMULATED,
-    devices::CACHE_UNSAFE,
-    devices::NIC_EMULATED,
-    devices::NIC_USER,
-    devices::VHOST_OFF,
-    devices::VHOST_MODULE_MISSING,
-    devices::VHOST_USER_NOT_SHARED,
-    devices::QUEUES_EXCEED_VCPUS,
-    devices::QUEUES_ONE,
-    devices::QUEUES_NOT_OFFERED,
+    disks::IO_NATIVE_CACHED,
+    disks::IOTHREAD_MISSING,
+    disks::IOTHREAD_UNKNOWN,
+    disks::IOTHREADS_UNUSED,
+    disks::IOTHREAD_BUS,
+    disks::DISK_EMULATED,
+    disks::CACHE_UNSAFE,
+    nics::NIC_EMULATED,
+    nics::NIC_USER,
+    nics::VHOST_OFF,
+    nics::VHOST_MODULE_MISSING,
+    nics::VHOST_USER_NOT_SHARED,
+    nics::QUEUES_EXCEED_VCPUS,
+    nics::QUEUES_ONE,
+    nics::QUEUES_NOT_OFFERED,
     neighbours::VMS_SHARE_PCPU,
     neighbours::VMS_SHARE_CORE,
     neighbours::HOST_OVERCOMMITTED,
     neighbours::PLE_BIG_VM,
+    kubevirt::OLD_PINNING,
+    kubevirt::CORES_ARE_THREADS,
+    kubevirt::IOTHREADS_CRASH,
+    kubevirt::IOTHREADS_HEADROOM,
+    kubevirt::POOL_OUTSIDE_POD,
+    kubevirt::SIBLING_RANGES,
+    kubevirt::ARM_MAX_SOCKETS,
+    kubevirt::NUMA_HOTPLUG,
+    kubevirt::SOCKETS_VS_NODES,
+    kubevirt::NO_CACHE_INFO,
+    kubevirt::MULTIQUEUE_MEMORY,
+    kubevirt::MULTIFD,
+    kubelet::ODD_PCPUS,
+    kubelet::DEDICATED_THROTTLED,
+    kubelet::MEMORY_LIMIT_TIGHT,
+    kubelet::DEVICE_NODE,
+    kubelet::DISTRIBUTE_WRONG,
+    webhook::ISOLATE_NEEDS_DEDICATED,
+    webhook::NUMA_NEEDS,
+    webhook::REALTIME_NEEDS,
+    webhook::THREADS,
+    webhook::IOTHREADS_POLICY,
+    webhook::DEDICATED_RESOURCES,
+    webhook::MEMORY_LIMIT_LOW,
+    webhook::MAX_SOCKETS,
+    webhook::UNKNOWN_FIELD,
+    forecast::REJECTED,
+    forecast::SIBLINGS,
+    forecast::NODES_HIDDEN,
+    forecast::MEMORY_UNEVEN,
+    forecast::IOTHREADS,
     comments::UNKNOWN_ALLOW,
 ];
 

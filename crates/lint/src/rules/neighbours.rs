@@ -62,7 +62,10 @@ fn vms_share_pcpu(vms: &[FleetVm], _: &Context, out: &mut FleetDrafts<'_>) {
         if let Some((pcpu, pin, owner)) = taken {
             let (vcpu, _, place) = &vm.pins[pin];
             let other = &vms[owner];
-            let message = format!("vCPU {vcpu} of {} is on pCPU {pcpu}, as one of {} is", vm.name, other.name);
+            let message = format!(
+                "vCPU {vcpu} of {} is on pCPU {pcpu}, as one of {} is",
+                vm.name, other.name
+            );
             out.at(vm, place, message, vec![format!("{} is in {}", other.name, other.file)]);
         }
         for (pcpu, _) in sole_pins(vm) {
@@ -134,33 +137,44 @@ pub(crate) const HOST_OVERCOMMITTED: Rule = Rule {
     affected: &[],
     check: Check::Fleet(host_overcommitted),
     fires: &[
-        xml(FOUR_CORES, "\
+        xml(
+            FOUR_CORES,
+            "\
 <domains>
 <domain type='kvm'><name>one</name><vcpu>4</vcpu></domain>
 <domain type='kvm'><name>two</name><vcpu>4</vcpu></domain>
 </domains>
-"),
-        qemu(FOUR_CORES, "\
+",
+        ),
+        qemu(
+            FOUR_CORES,
+            "\
 qemu-system-x86_64 -name one -accel kvm -cpu host -smp 4
-qemu-system-x86_64 -name two -accel kvm -cpu host -smp 4"),
+qemu-system-x86_64 -name two -accel kvm -cpu host -smp 4",
+        ),
     ],
     quiet: &[
-        xml(FOUR_CORES, "\
+        xml(
+            FOUR_CORES,
+            "\
 <domains>
 <domain type='kvm'><name>one</name><vcpu>2</vcpu></domain>
 <domain type='kvm'><name>two</name><vcpu>2</vcpu></domain>
 </domains>
-"),
-        qemu(FOUR_CORES, "\
+",
+        ),
+        qemu(
+            FOUR_CORES,
+            "\
 qemu-system-x86_64 -name one -accel kvm -cpu host -smp 2
-qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2"),
+qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2",
+        ),
     ],
 };
 
 /// vCPUs of all VMs, each counted once by its name.
 fn all_vcpus(vms: &[FleetVm]) -> u64 {
-    let by_name: BTreeMap<&str, u32> =
-        vms.iter().map(|vm| (vm.name.as_str(), vm.vcpus)).collect();
+    let by_name: BTreeMap<&str, u32> = vms.iter().map(|vm| (vm.name.as_str(), vm.vcpus)).collect();
     by_name.values().map(|vcpus| u64::from(*vcpus)).sum()
 }
 
@@ -190,13 +204,18 @@ pub(crate) const PLE_BIG_VM: Rule = Rule {
     affected: &[],
     check: Check::Fleet(ple_big_vm),
     fires: &[
-        xml(PLE, "\
+        xml(
+            PLE,
+            "\
 <domains>
 <domain type='kvm'><name>one</name><vcpu>20</vcpu></domain>
 <domain type='kvm'><name>two</name><vcpu>20</vcpu></domain>
 </domains>
-"),
-        yaml(PLE, "\
+",
+        ),
+        yaml(
+            PLE,
+            "\
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata:
@@ -216,7 +235,8 @@ spec:
     cpu:
       cores: 20
     devices: {}
-"),
+",
+        ),
     ],
     quiet: &[
         xml(PLE, "<vcpu>20</vcpu>\n"),

@@ -37,7 +37,9 @@ pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
     sources: &[TUNED, "https://github.com/kubevirt/kubevirt/issues/4687"],
     affected: &[],
     check: Check::Vm(siblings_split),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -46,14 +48,15 @@ pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
   <vcpupin vcpu='3' cpuset='18'/>
 </cputune>
 <cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
-")],
+",
+    )],
     quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
 fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
     let (Some(machine), Some(pinned)) = (&context.machine, vm.one_to_one()) else { return };
     let threads = vm.threads() as usize;
-    if threads < 2 || machine.threads_per_core < 2 || pinned.len() % threads != 0 {
+    if threads < 2 || machine.threads_per_core < 2 || !pinned.len().is_multiple_of(threads) {
         return;
     }
     let split = |group: &[u32]| machine.cores_of(&group.iter().copied().collect()).len() > 1;
@@ -112,7 +115,9 @@ pub(crate) const CORES_SHARE_CORE: Rule = Rule {
     sources: &[TUNED],
     affected: &[],
     check: Check::Vm(cores_share_core),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -121,7 +126,8 @@ pub(crate) const CORES_SHARE_CORE: Rule = Rule {
   <vcpupin vcpu='3' cpuset='18'/>
 </cputune>
 <cpu mode='host-passthrough'><topology sockets='1' cores='4' threads='1'/></cpu>
-")],
+",
+    )],
     quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
@@ -150,7 +156,7 @@ fn cores_share_core(vm: &Vm, context: &Context, out: &mut Drafts) {
     let count = (0..pinned.len()).filter(shared).count();
     draft.note(format!("{count} host cores hold more than one vCPU of this VM"));
     let threads = machine.threads_per_core;
-    let whole = pinned.len() % threads == 0
+    let whole = pinned.len().is_multiple_of(threads)
         && pinned.chunks(threads).all(|group| {
             machine.cores_of(&group.iter().copied().collect()).len() == 1
                 && group.iter().collect::<std::collections::BTreeSet<_>>().len() == threads
@@ -161,7 +167,7 @@ fn cores_share_core(vm: &Vm, context: &Context, out: &mut Drafts) {
     if let Some(topology) = &vm.topology
         && let (Some(cores_at), Some(threads_at)) =
             (topology.value.cores_at, topology.value.threads_at)
-        && topology.value.cores as usize % threads == 0
+        && (topology.value.cores as usize).is_multiple_of(threads)
     {
         let cores = topology.value.cores as usize / threads;
         draft.suggest(cores_at, cores.to_string()).suggest(threads_at, threads.to_string());
@@ -186,14 +192,20 @@ pub(crate) const PINS_CROSS_CACHE: Rule = Rule {
     sources: &["https://docs.kernel.org/scheduler/sched-domains.html"],
     affected: &[],
     check: Check::Vm(pins_cross_cache),
-    fires: &[xml(TWO_CACHES, "\
+    fires: &[xml(
+        TWO_CACHES,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='5'/></cputune>
-")],
-    quiet: &[xml(TWO_CACHES, "\
+",
+    )],
+    quiet: &[xml(
+        TWO_CACHES,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
-")],
+",
+    )],
 };
 
 fn pins_cross_cache(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -230,10 +242,13 @@ pub(crate) const PINS_CROSS_NODE: Rule = Rule {
     ],
     affected: &[],
     check: Check::Vm(pins_cross_node),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
-")],
+",
+    )],
     quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
@@ -280,7 +295,8 @@ pub(crate) const PIN_IS_OFFLINE: Rule = Rule {
 };
 
 fn pin_offline(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let Some(machine) = context.machine.as_ref().filter(|machine| !machine.online.is_empty()) else {
+    let Some(machine) = context.machine.as_ref().filter(|machine| !machine.online.is_empty())
+    else {
         return;
     };
     for (who, set) in everything_pinned(vm) {
@@ -297,7 +313,8 @@ fn pin_offline(vm: &Vm, context: &Context, out: &mut Drafts) {
 
 /// Every affinity of a VM with whose it is.
 fn everything_pinned(vm: &Vm) -> Vec<(String, &crate::source::At<PcpuSet>)> {
-    let vcpus = vm.live_pins().into_iter().map(|pin| (format!("vCPU {}", pin.id.value), &pin.pcpus));
+    let vcpus =
+        vm.live_pins().into_iter().map(|pin| (format!("vCPU {}", pin.id.value), &pin.pcpus));
     let iothreads =
         vm.iothread_pins.iter().map(|pin| (format!("iothread {}", pin.id.value), &pin.pcpus));
     let emulator = vm.emulator.iter().map(|set| ("the emulator thread".to_owned(), set));
@@ -325,9 +342,44 @@ fn pin_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
         if !taken.is_empty() {
             out.at(
                 pin.pcpus.span,
-                format!("vCPU {} is pinned to {}, reserved for the host", pin.id.value, pcpus(&taken)),
+                format!(
+                    "vCPU {} is pinned to {}, reserved for the host",
+                    pin.id.value,
+                    pcpus(&taken)
+                ),
             );
         }
+    }
+}
+
+pub(crate) const PIN_ON_FIRST: Rule = Rule {
+    id: "pin-on-pcpu-0",
+    severity: Severity::Hint,
+    summary: "a vCPU is pinned to pCPU 0, where the host does most of its own work",
+    why: "The boot processor keeps time, takes interrupts that nobody moved elsewhere and runs work \
+          that is bound to it; it can't be isolated from all of that.",
+    mend: "Leave pCPU 0, and its siblings, to the host and the emulator threads",
+    sources: &[
+        "https://docs.kernel.org/timers/no_hz.html",
+        "https://docs.kernel.org/core-api/irq/irq-affinity.html",
+    ],
+    affected: &[],
+    check: Check::Vm(pin_on_first),
+    fires: &[xml(ANY, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='0'/></cputune>\n")],
+    quiet: &[xml(ANY, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+};
+
+fn pin_on_first(vm: &Vm, context: &Context, out: &mut Drafts) {
+    // A VM that fills the host has no choice.
+    let fills = context
+        .machine
+        .as_ref()
+        .is_some_and(|machine| vm.vcpus.value as usize >= machine.online.len());
+    let first = vm.live_pins().into_iter().find(|pin| {
+        pin.pcpus.value.len() == 1 && pin.pcpus.value.contains(0) && !context.reserved.contains(0)
+    });
+    if let Some(pin) = first.filter(|_| !fills) {
+        out.at(pin.pcpus.span, format!("vCPU {} is on pCPU 0", pin.id.value));
     }
 }
 
@@ -351,11 +403,8 @@ fn isolated(context: &Context) -> Option<&PcpuSet> {
 
 fn pin_not_isolated(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(isolated) = isolated(context) else { return };
-    let outside: Vec<&Pin> = vm
-        .live_pins()
-        .into_iter()
-        .filter(|pin| !pin.pcpus.value.is_subset(isolated))
-        .collect();
+    let outside: Vec<&Pin> =
+        vm.live_pins().into_iter().filter(|pin| !pin.pcpus.value.is_subset(isolated)).collect();
     if let Some(first) = outside.first() {
         let message = if outside.len() == 1 {
             format!("vCPU {} is pinned outside of the isolated pCPUs", first.id.value)
@@ -414,14 +463,20 @@ pub(crate) const VCPUS_SHARE_PCPU: Rule = Rule {
     sources: &[CPUTUNE, "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012"],
     affected: &[],
     check: Check::Vm(vcpus_share_pcpu),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='1'/></cputune>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
-")],
+",
+    )],
 };
 
 fn vcpus_share_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -481,14 +536,17 @@ pub(crate) const VCPUPIN_WITHOUT_VCPU: Rule = Rule {
     sources: &[CPUTUNE],
     affected: &[],
     check: Check::Vm(vcpupin_without_vcpu),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
   <vcpupin vcpu='1' cpuset='2'/>
   <vcpupin vcpu='2' cpuset='3'/>
 </cputune>
-")],
+",
+    )],
     quiet: &[xml(ANY, VTUNE)],
 };
 

@@ -25,11 +25,17 @@ pub(crate) const TOPOLOGY_PRODUCT: Rule = Rule {
     affected: &[],
     check: Check::Vm(topology_product),
     fires: &[
-        xml(ANY, "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='2'/></cpu>\n"),
+        xml(
+            ANY,
+            "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='2'/></cpu>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=4,threads=2"),
     ],
     quiet: &[
-        xml(ANY, "<vcpu current='4'>8</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='2'/></cpu>\n"),
+        xml(
+            ANY,
+            "<vcpu current='4'>8</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='2'/></cpu>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=2,threads=2"),
     ],
 };
@@ -67,16 +73,22 @@ pub(crate) const TOPOLOGY_MISSING: Rule = Rule {
     sources: &["D. Faggioli et al., \"The cost of containerizing VMs\", KVM Forum 2021"],
     affected: &[],
     check: Check::Vm(topology_missing),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='17'/></cputune>
 <cpu mode='host-passthrough'/>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='17'/></cputune>
 <cpu mode='host-passthrough'><topology sockets='1' cores='1' threads='2'/></cpu>
-")],
+",
+    )],
 };
 
 fn topology_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -99,13 +111,22 @@ pub(crate) const THREADS_EXCEED_HOST: Rule = Rule {
     affected: &[],
     check: Check::Vm(threads_exceed_host),
     fires: &[
-        xml(NO_SMT, "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='2' threads='2'/></cpu>\n"),
+        xml(
+            NO_SMT,
+            "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='2' threads='2'/></cpu>\n",
+        ),
         qemu(NO_SMT, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=2,threads=2"),
         yaml(NO_SMT, "domain:\n  cpu:\n    cores: 2\n    threads: 2\n  devices: {}\n"),
     ],
     quiet: &[
-        xml(NO_SMT, "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='1'/></cpu>\n"),
-        qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=2,threads=2"),
+        xml(
+            NO_SMT,
+            "<vcpu>4</vcpu>\n<cpu mode='host-model'><topology sockets='1' cores='4' threads='1'/></cpu>\n",
+        ),
+        qemu(
+            TWO_SOCKETS,
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=2,threads=2",
+        ),
         yaml(NO_SMT, "domain:\n  cpu:\n    cores: 4\n    threads: 1\n  devices: {}\n"),
     ],
 };
@@ -141,20 +162,34 @@ pub(crate) const AMD_THREADS_HIDDEN: Rule = Rule {
     affected: &[],
     check: Check::Vm(amd_threads_hidden),
     fires: &[
-        xml(AMD, "<vcpu>4</vcpu>\n<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>\n"),
+        xml(
+            AMD,
+            "<vcpu>4</vcpu>\n<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>\n",
+        ),
         qemu(AMD, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,sockets=1,cores=2,threads=2"),
-        yaml(AMD, "domain:\n  cpu:\n    cores: 2\n    threads: 2\n    model: host-passthrough\n  devices: {}\n"),
+        yaml(
+            AMD,
+            "domain:\n  cpu:\n    cores: 2\n    threads: 2\n    model: host-passthrough\n  devices: {}\n",
+        ),
     ],
     quiet: &[
-        xml(AMD, "\
+        xml(
+            AMD,
+            "\
 <vcpu>4</vcpu>
 <cpu mode='host-passthrough'>
   <topology sockets='1' cores='2' threads='2'/>
   <feature policy='require' name='topoext'/>
 </cpu>
-"),
-        qemu(AMD, "qemu-system-x86_64 -accel kvm -cpu host,topoext=on -smp 4,sockets=1,cores=2,threads=2"),
-        yaml(AMD, "\
+",
+        ),
+        qemu(
+            AMD,
+            "qemu-system-x86_64 -accel kvm -cpu host,topoext=on -smp 4,sockets=1,cores=2,threads=2",
+        ),
+        yaml(
+            AMD,
+            "\
 domain:
   cpu:
     cores: 2
@@ -163,7 +198,8 @@ domain:
     features:
     - name: topoext
   devices: {}
-"),
+",
+        ),
     ],
 };
 
@@ -175,8 +211,10 @@ fn amd_threads_hidden(vm: &Vm, context: &Context, out: &mut Drafts) {
     let (Some(machine), Some(cpu)) = (&context.machine, &vm.cpu) else { return };
     if machine.is_amd() && vm.threads() > 1 && is_host(&cpu.value) && !cpu.value.has("topoext") {
         let at = vm.topology.as_ref().and_then(|topology| topology.value.threads_at);
-        let draft =
-            out.at(at.unwrap_or(cpu.span), format!("The guest will see cores instead of threads with {}", cpu.value.model));
+        let draft = out.at(
+            at.unwrap_or(cpu.span),
+            format!("The guest will see cores instead of threads with {}", cpu.value.model),
+        );
         if vm.format == crate::Format::Qemu {
             let end = crate::Span { start: cpu.span.end, end: cpu.span.end };
             draft.suggest(end, ",topoext=on");
@@ -198,12 +236,18 @@ pub(crate) const MODEL_GENERIC: Rule = Rule {
     affected: &[],
     check: Check::Vm(model_generic),
     fires: &[
-        xml(ANY, "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='custom'><model>qemu64</model></cpu>\n"),
+        xml(
+            ANY,
+            "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='custom'><model>qemu64</model></cpu>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -smp 2"),
         yaml(ANY, "domain:\n  cpu:\n    model: kvm64\n  devices: {}\n"),
     ],
     quiet: &[
-        xml(ANY, "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='host-model'/>\n"),
+        xml(
+            ANY,
+            "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='host-model'/>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
         yaml(ANY, "domain:\n  cpu:\n    model: host-model\n  devices: {}\n"),
     ],
@@ -214,7 +258,9 @@ fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
         return;
     }
     match &vm.cpu {
-        Some(cpu) if matches!(cpu.value.model.as_str(), "qemu64" | "kvm64" | "qemu32" | "kvm32") => {
+        Some(cpu)
+            if matches!(cpu.value.model.as_str(), "qemu64" | "kvm64" | "qemu32" | "kvm32") =>
+        {
             out.at(cpu.span, format!("The processor model is {}", cpu.value.model));
         }
         // On other architectures the default is another one.
@@ -241,12 +287,18 @@ pub(crate) const PASSTHROUGH_MIGRATION: Rule = Rule {
     fires: &[
         xml(ANY, "<vcpu>1</vcpu>\n<cpu mode='host-passthrough' migratable='on'/>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -incoming tcp:0:4444"),
-        yaml(ANY, "evictionStrategy: LiveMigrate\ndomain:\n  cpu:\n    model: host-passthrough\n  devices: {}\n"),
+        yaml(
+            ANY,
+            "evictionStrategy: LiveMigrate\ndomain:\n  cpu:\n    model: host-passthrough\n  devices: {}\n",
+        ),
     ],
     quiet: &[
         xml(ANY, "<vcpu>1</vcpu>\n<cpu mode='host-passthrough'/>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu EPYC-Rome -incoming tcp:0:4444"),
-        yaml(ANY, "evictionStrategy: None\ndomain:\n  cpu:\n    model: host-passthrough\n  devices: {}\n"),
+        yaml(
+            ANY,
+            "evictionStrategy: None\ndomain:\n  cpu:\n    model: host-passthrough\n  devices: {}\n",
+        ),
     ],
 };
 
@@ -254,7 +306,10 @@ fn passthrough_migration(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let (Some(cpu), Some(_)) = (&vm.cpu, vm.migrates)
         && is_host(&cpu.value)
     {
-        out.at(cpu.span, format!("The VM is to migrate, with the processor model {}", cpu.value.model));
+        out.at(
+            cpu.span,
+            format!("The VM is to migrate, with the processor model {}", cpu.value.model),
+        );
     }
 }
 
@@ -269,16 +324,25 @@ pub(crate) const INVTSC_MIGRATION: Rule = Rule {
     affected: &[],
     check: Check::Vm(invtsc_migration),
     fires: &[
-        xml(ANY, "<vcpu>1</vcpu>\n<cpu mode='host-passthrough' migratable='on'><feature policy='require' name='invtsc'/></cpu>\n"),
+        xml(
+            ANY,
+            "<vcpu>1</vcpu>\n<cpu mode='host-passthrough' migratable='on'><feature policy='require' name='invtsc'/></cpu>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu EPYC,+invtsc -incoming tcp:0:4444"),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>1</vcpu>
 <cpu mode='host-model' migratable='on'><feature policy='require' name='invtsc'/></cpu>
 <clock offset='utc'><timer name='tsc' frequency='2100000000'/></clock>
-"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu EPYC,+invtsc,tsc-frequency=2100000000 -incoming tcp:0:4444"),
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu EPYC,+invtsc,tsc-frequency=2100000000 -incoming tcp:0:4444",
+        ),
     ],
 };
 
@@ -303,24 +367,36 @@ pub(crate) const CELLS_COVER: Rule = Rule {
     affected: &[],
     check: Check::Vm(cells_cover),
     fires: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>4</vcpu>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
   <cell id='1' cpus='1-2' memory='1' unit='GiB'/>
 </numa></cpu>
-"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2"),
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2",
+        ),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>4</vcpu>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
   <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
 </numa></cpu>
-"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2-3"),
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2-3",
+        ),
     ],
 };
 
@@ -361,30 +437,42 @@ pub(crate) const CELLS_MEMORY: Rule = Rule {
     affected: &[],
     check: Check::Vm(cells_memory),
     fires: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <memory unit='GiB'>4</memory>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
-"),
-        qemu(ANY, "\
+",
+        ),
+        qemu(
+            ANY,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 4G \\
-  -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0-1,memdev=m0"),
+  -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0-1,memdev=m0",
+        ),
     ],
     quiet: &[
-        xml(ANY, "\
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <memory unit='GiB'>2</memory>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
-"),
-        qemu(ANY, "\
+",
+        ),
+        qemu(
+            ANY,
+            "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 4G \\
-  -object memory-backend-ram,id=m0,size=4G -numa node,cpus=0-1,memdev=m0"),
+  -object memory-backend-ram,id=m0,size=4G -numa node,cpus=0-1,memdev=m0",
+        ),
     ],
 };
 
@@ -396,7 +484,12 @@ fn cells_memory(vm: &Vm, _: &Context, out: &mut Drafts) {
     if sum != memory.value {
         out.at(
             memory.span,
-            format!("The VM has {}, its {} cells together {}", size(memory.value), parts.len(), size(sum)),
+            format!(
+                "The VM has {}, its {} cells together {}",
+                size(memory.value),
+                parts.len(),
+                size(sum)
+            ),
         );
     }
 }
@@ -419,16 +512,21 @@ pub(crate) const ONE_GUEST_NODE: Rule = Rule {
         yaml(TWO_SOCKETS, "domain:\n  cpu:\n    cores: 24\n  devices: {}\n"),
     ],
     quiet: &[
-        xml(TWO_SOCKETS, "\
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>24</vcpu>
 <memory unit='GiB'>8</memory>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0-11' memory='4' unit='GiB'/>
   <cell id='1' cpus='12-23' memory='4' unit='GiB'/>
 </numa></cpu>
-"),
+",
+        ),
         qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel kvm -cpu host -smp 16"),
-        yaml(TWO_SOCKETS, "\
+        yaml(
+            TWO_SOCKETS,
+            "\
 domain:
   cpu:
     cores: 24
@@ -440,7 +538,8 @@ domain:
     hugepages:
       pageSize: 2Mi
   devices: {}
-"),
+",
+        ),
     ],
 };
 
@@ -475,21 +574,27 @@ pub(crate) const CELL_DISTANCES: Rule = Rule {
     sources: &[CPU],
     affected: &[],
     check: Check::Vm(cell_distances),
-    fires: &[xml(FAR_NODES, "\
+    fires: &[xml(
+        FAR_NODES,
+        "\
 <vcpu>3</vcpu>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
   <cell id='2' cpus='2' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
-    quiet: &[xml(FAR_NODES, "\
+",
+    )],
+    quiet: &[xml(
+        FAR_NODES,
+        "\
 <vcpu>2</vcpu>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
-")],
+",
+    )],
 };
 
 fn cell_distances(vm: &Vm, context: &Context, out: &mut Drafts) {

@@ -22,22 +22,28 @@ pub(crate) const EMULATOR_ON_VCPU: Rule = Rule {
     sources: &[CPUTUNE],
     affected: &[],
     check: Check::Vm(emulator_on_vcpu),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
   <vcpupin vcpu='1' cpuset='2'/>
   <emulatorpin cpuset='1'/>
 </cputune>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
   <vcpupin vcpu='1' cpuset='2'/>
   <emulatorpin cpuset='0'/>
 </cputune>
-")],
+",
+    )],
 };
 
 fn emulator_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -67,11 +73,17 @@ pub(crate) const EMULATOR_UNPINNED: Rule = Rule {
     sources: &[CPUTUNE],
     affected: &[],
     check: Check::Vm(emulator_unpinned),
-    fires: &[xml(TWO_SOCKETS, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
-    quiet: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n",
+    )],
+    quiet: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>1</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/></cputune>
-")],
+",
+    )],
 };
 
 fn emulator_unpinned(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -103,14 +115,20 @@ pub(crate) const EMULATOR_ON_SIBLING: Rule = Rule {
     sources: &["https://docs.kernel.org/scheduler/sched-domains.html", CPUTUNE],
     affected: &[],
     check: Check::Vm(emulator_on_sibling),
-    fires: &[xml(TWO_SOCKETS, "\
+    fires: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>1</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='17'/></cputune>
-")],
-    quiet: &[xml(TWO_SOCKETS, "\
+",
+    )],
+    quiet: &[xml(
+        TWO_SOCKETS,
+        "\
 <vcpu>1</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/></cputune>
-")],
+",
+    )],
 };
 
 fn emulator_on_sibling(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -125,7 +143,10 @@ fn emulator_on_sibling(vm: &Vm, context: &Context, out: &mut Drafts) {
     if vm.one_to_one().is_some() && !beside.is_empty() && beside.len() == emulator.value.len() {
         out.at(
             emulator.span,
-            format!("The emulator thread runs on {}, beside a vCPU on the same core", pcpus(&beside)),
+            format!(
+                "The emulator thread runs on {}, beside a vCPU on the same core",
+                pcpus(&beside)
+            ),
         );
     }
 }
@@ -137,13 +158,12 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
     why: "The kernel threads that move a virtio NIC's packets run where the emulator thread may: \
           under network load they take turns with the vCPUs that wait for those packets.",
     mend: "Pin the emulator thread, and with it vhost, to pCPUs that no vCPU has",
-    sources: &[
-        CPUTUNE,
-        "https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html",
-    ],
+    sources: &[CPUTUNE, "https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html"],
     affected: &[],
     check: Check::Vm(vhost_on_vcpu),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -151,8 +171,11 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
   <emulatorpin cpuset='1-2'/>
 </cputune>
 <devices><interface type='bridge'><model type='virtio'/></interface></devices>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -160,7 +183,8 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
   <emulatorpin cpuset='0'/>
 </cputune>
 <devices><interface type='bridge'><model type='virtio'/></interface></devices>
-")],
+",
+    )],
 };
 
 fn vhost_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -176,7 +200,10 @@ fn vhost_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
     {
         out.at(
             nic.span,
-            format!("vhost's threads run on {}, as the emulator thread does", pcpus(&emulator.value)),
+            format!(
+                "vhost's threads run on {}, as the emulator thread does",
+                pcpus(&emulator.value)
+            ),
         )
         .note("vCPUs are pinned to each of these");
     }
@@ -192,16 +219,22 @@ pub(crate) const IOTHREAD_ON_VCPU: Rule = Rule {
     sources: &[IOTHREADS],
     affected: &[],
     check: Check::Vm(iothread_on_vcpu),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='1'/></cputune>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
-")],
+",
+    )],
 };
 
 fn iothread_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -211,7 +244,11 @@ fn iothread_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
         if !both.is_empty() && both.len() == pin.pcpus.value.len() {
             out.at(
                 pin.pcpus.span,
-                format!("iothread {} runs on {}, where vCPUs are pinned", pin.id.value, pcpus(&both)),
+                format!(
+                    "iothread {} runs on {}, where vCPUs are pinned",
+                    pin.id.value,
+                    pcpus(&both)
+                ),
             );
         }
     }
@@ -227,16 +264,22 @@ pub(crate) const IOTHREAD_UNPINNED: Rule = Rule {
     sources: &[IOTHREADS],
     affected: &[],
     check: Check::Vm(iothread_unpinned),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>2</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
-")],
+",
+    )],
 };
 
 fn iothread_unpinned(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -258,16 +301,22 @@ pub(crate) const IOTHREADPIN_WITHOUT_IOTHREAD: Rule = Rule {
     sources: &[IOTHREADS],
     affected: &[],
     check: Check::Vm(iothreadpin_without_iothread),
-    fires: &[xml(ANY, "\
+    fires: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><iothreadpin iothread='2' cpuset='2'/></cputune>
-")],
-    quiet: &[xml(ANY, "\
+",
+    )],
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>2</iothreads>
 <cputune><iothreadpin iothread='2' cpuset='2'/></cputune>
-")],
+",
+    )],
 };
 
 fn iothreadpin_without_iothread(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -341,7 +390,9 @@ pub(crate) const CPU_LIMIT_THROTTLES: Rule = Rule {
     check: Check::Vm(cpu_limit_throttles),
     fires: &[
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><global_quota>150000</global_quota></cputune>\n"),
-        yaml(ANY, "\
+        yaml(
+            ANY,
+            "\
 domain:
   cpu:
     cores: 2
@@ -349,11 +400,14 @@ domain:
     limits:
       cpu: 2
   devices: {}
-"),
+",
+        ),
     ],
     quiet: &[
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><shares>2048</shares></cputune>\n"),
-        yaml(ANY, "\
+        yaml(
+            ANY,
+            "\
 domain:
   cpu:
     cores: 2
@@ -361,7 +415,8 @@ domain:
     requests:
       cpu: 2
   devices: {}
-"),
+",
+        ),
     ],
 };
 
@@ -374,7 +429,8 @@ fn cpu_limit_throttles(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let Some(limit) = vm.kube("domain.resources.limits.cpu")
         && !vm.is_dedicated()
     {
-        let threads = if vm.kube("domain.ioThreadsPolicy").is_some() { " and iothreads" } else { "" };
+        let threads =
+            if vm.kube("domain.ioThreadsPolicy").is_some() { " and iothreads" } else { "" };
         let vcpus = vm.vcpus.value;
         out.at(
             limit.span,

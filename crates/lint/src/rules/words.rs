@@ -24,7 +24,7 @@ pub(crate) fn pcpus(set: &PcpuSet) -> String {
 pub(crate) fn size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let unit_bytes = 1_u64 << shift;
-        if bytes >= unit_bytes && bytes % unit_bytes == 0 {
+        if bytes >= unit_bytes && bytes.is_multiple_of(unit_bytes) {
             return format!("{} {unit}", bytes >> shift);
         }
         if bytes >= unit_bytes {

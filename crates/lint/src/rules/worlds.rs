@@ -1,8 +1,6 @@
 //! The hosts and versions that examples are for.
 
-use topology::{
-    Cache, CacheKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings,
-};
+use topology::{Cache, CacheKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings};
 
 use crate::context::{Context, World};
 use crate::version::Version;
@@ -178,6 +176,16 @@ worlds! {
     FULL_PCPUS = "with --kubelet full-pcpus-only", {
         let mut context = Context::default();
         context.kubelet.options.full_pcpus_only = true;
+        context
+    };
+    FULL_PCPUS_HERE = "on 2 sockets of 8 cores of 2 threads, with --kubelet full-pcpus-only", {
+        let mut context = on(source_host());
+        context.kubelet.options.full_pcpus_only = true;
+        context
+    };
+    KUBEVIRT_0_44_HERE = "on 2 sockets of 8 cores of 2 threads, for KubeVirt 0.44.0", {
+        let mut context = on(source_host());
+        context.kubevirt = Version(0, 44, 0);
         context
     };
     KUBEVIRT_0_44 = "for KubeVirt 0.44.0", kubevirt(Version(0, 44, 0));

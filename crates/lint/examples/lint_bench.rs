@@ -1,0 +1,97 @@
+//! How fast domain XML is checked: `cargo run --release -p lint --example
+//! lint_bench [FILES]`. Prints files a second and the peak of memory; asserts
+//! nothing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Instant;
+
+use lint::{Context, check_fleet, check_text};
+use topology::Host;
+
+/// A domain of usual size; each is another one, and some are wrong.
+fn domain(number: usize) -> String {
+    let vcpus = [2, 4, 8, 16][number % 4];
+    let mut text = format!(
+        "<domain type='kvm'>\n  <name>vm-{number}</name>\n  <memory unit='GiB'>8</memory>\n  \
+         <vcpu placement='static'>{vcpus}</vcpu>\n  <iothreads>1</iothreads>\n  <cputune>\n"
+    );
+    for vcpu in 0..vcpus {
+        let pcpu = (number * 7 + vcpu) % 128;
+        let _ = writeln!(text, "    <vcpupin vcpu='{vcpu}' cpuset='{pcpu}'/>");
+    }
+    let _ = write!(
+        text,
+        "    <emulatorpin cpuset='0'/>\n  </cputune>\n  <os><type arch='x86_64' \
+         machine='q35'>hvm</type></os>\n  <cpu mode='host-passthrough'><topology sockets='1' \
+         cores='{}' threads='2'/></cpu>\n  <clock offset='utc'><timer name='hpet' \
+         present='no'/></clock>\n  <devices>\n",
+        vcpus / 2
+    );
+    for disk in 0..4 {
+        let _ = write!(
+            text,
+            "    <disk type='block' device='disk'>\n      <driver name='qemu' type='raw' \
+             cache='none' io='native' iothread='1'/>\n      <source dev='/dev/vg/vm-{number}-{disk}'/>\n      \
+             <target dev='vd{}' bus='virtio'/>\n    </disk>\n    <interface type='bridge'>\n      \
+             <source bridge='br{disk}'/>\n      <model type='virtio'/>\n    </interface>\n",
+            char::from(b'a' + disk)
+        );
+    }
+    text.push_str("  </devices>\n</domain>\n");
+    text
+}
+
+/// 2 sockets of 32 cores of 2 threads.
+fn host() -> Host {
+    let pcpus = (0..128_u32).map(|id| topology::Pcpu {
+        id,
+        online: true,
+        socket: Some(id % 64 / 32),
+        core: Some(id % 32),
+        thread: Some(id / 64),
+        node: Some(id % 64 / 32),
+        ..topology::Pcpu::default()
+    });
+    Host { pcpus: pcpus.collect(), ..Host::default() }
+}
+
+fn main() {
+    let files = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    let texts: Vec<String> = (0..files).map(domain).collect();
+    let bytes: usize = texts.iter().map(String::len).sum();
+    for (what, context) in
+        [("alone", Context::default()), ("on a host", Context::default().on(host()))]
+    {
+        let start = Instant::now();
+        let mut vms = Vec::new();
+        let mut findings = 0;
+        for (number, text) in texts.iter().enumerate() {
+            match check_text(&format!("vm-{number}.xml"), text, &context) {
+                Ok(checked) => {
+                    findings += checked.findings.len();
+                    vms.extend(checked.vms);
+                }
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        findings += check_fleet(&vms, &context).len();
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "{what}: {files} files, {:.1} MB, {findings} findings in {seconds:.2} s: {:.0} files/s, \
+             one thread",
+            bytes as f64 / 1e6,
+            files as f64 / seconds
+        );
+    }
+    if let Some(peak) = peak_kib() {
+        println!("peak memory {:.0} MiB, the texts among it", peak / 1024.0);
+    }
+}
+
+/// The peak of resident memory, as the kernel counts it.
+fn peak_kib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").trim().parse().ok()
+}

@@ -1,0 +1,101 @@
+//! Where the kubelet and KubeVirt will put a VM, from `placement`'s predictor.
+
+use std::fmt;
+
+use placement::predict::kubelet::{StaticPolicy, TopologyOptions};
+use placement::predict::kubevirt::{Pins, Vmi};
+use placement::predict::{KubevirtVersion, Machine, Outcome, predict};
+use serde_json::{Map, Value, json};
+use topology::PcpuSet;
+
+use crate::context::Context;
+use crate::read::yaml::{Kind, Node};
+use crate::vm::Vm;
+
+/// What will become of a VM on the context's host.
+#[derive(Debug)]
+pub(crate) enum Forecast {
+    /// It does not start, and why.
+    Refused(String),
+    Pinned(Box<Pinned>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pub(crate) machine: Machine,
+    pub(crate) vmi: Vmi,
+    pub(crate) cpuset: PcpuSet,
+    pub(crate) pins: Pins,
+}
+
+impl fmt::Display for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pins: Vec<String> = self.pins.vcpus.iter().map(u32::to_string).collect();
+        write!(f, "pCPUs {}", pins.join(","))
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(why) => write!(f, "nothing: {why}"),
+            Self::Pinned(pinned) => pinned.fmt(f),
+        }
+    }
+}
+
+/// `None` where nothing can be said: no host, no dedicated pCPUs, or values
+/// that other rules complain about.
+pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
+    let host = &context.machine.as_ref()?.host;
+    if !vm.is_dedicated() {
+        return None;
+    }
+    let kubevirt = vm.kubevirt.as_ref()?;
+    let annotations: Map<String, Value> =
+        kubevirt.annotations.iter().map(|name| (name.clone(), json!(""))).collect();
+    let value = json!({
+        "kind": "VirtualMachineInstance",
+        "metadata": { "annotations": annotations },
+        "spec": value(&kubevirt.spec),
+    });
+    let vmi = Vmi::from_value(&value).ok()?;
+    let machine = Machine::from_host(host).ok()?;
+    let version = KubevirtVersion {
+        major: context.kubevirt.0,
+        minor: context.kubevirt.1,
+        patch: context.kubevirt.2,
+    };
+    let outcome = {
+        let reserved = context.reserved.intersection(&machine.pcpus());
+        let policy = StaticPolicy::new(&machine, context.kubelet.options, reserved)
+            .and_then(|policy| {
+                policy.with_topology_manager(context.kubelet.topology, TopologyOptions::default())
+            })
+            .ok()?;
+        predict(&machine, &policy, &PcpuSet::new(), &vmi, version)?.outcome
+    };
+    Some(match outcome {
+        Outcome::Rejected(rejection) => Forecast::Refused(rejection.to_string()),
+        Outcome::NotPinned { error, .. } => Forecast::Refused(error.to_string()),
+        Outcome::Pinned { cpuset, pins } => {
+            Forecast::Pinned(Box::new(Pinned { machine, vmi, cpuset, pins }))
+        }
+    })
+}
+
+/// The tree without its places.
+fn value(node: &Node) -> Value {
+    match &node.kind {
+        Kind::List(items) => items.iter().map(value).collect(),
+        Kind::Map(entries) => {
+            entries.iter().map(|(key, entry)| (key.value.clone(), value(entry))).collect()
+        }
+        Kind::Scalar(text) => match text.as_str() {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            "" | "~" | "null" => Value::Null,
+            _ => text.parse::<i64>().map_or_else(|_| Value::String(text.clone()), Value::from),
+        },
+    }
+}
