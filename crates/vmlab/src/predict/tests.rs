@@ -1,3 +1,5 @@
+//! The command line of `vmlab predict`, and what it prints.
+
 use std::fmt::Write as _;
 
 use clap::Parser;

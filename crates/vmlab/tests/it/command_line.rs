@@ -9,8 +9,20 @@ use crate::lab::{Machine, Said, said, vmlab};
 
 #[test]
 fn every_help_has_examples() {
-    let names =
-        ["host", "audit", "check", "run", "report", "image", "workloads", "clean", "completions"];
+    let names = [
+        "host",
+        "audit",
+        "check",
+        "run",
+        "report",
+        "plan",
+        "predict",
+        "lint",
+        "image",
+        "workloads",
+        "clean",
+        "completions",
+    ];
     for name in names {
         let said = said(&mut vmlab([name, "--help"]));
         said.has_code(0);
