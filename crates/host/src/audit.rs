@@ -270,9 +270,9 @@ fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32]) {
     vm.vcpus_known_by = tell_vcpus(&mut seen, vm, known);
     if vm.vcpus_known_by == KnownBy::Nothing {
         let why = if vm.asked.thread_names { "none is there" } else { "its threads have no names" };
+        let name = vm.asked.name.as_deref().unwrap_or("NAME");
         vm.notes.push(format!(
-            "No vCPU's thread is known: {why}. Start the VM with -name {},debug-threads=on",
-            vm.label()
+            "No vCPU's thread is known: {why}. Start the VM with -name {name},debug-threads=on"
         ));
     } else if vm.vcpus_known_by == KnownBy::GuestTime {
         vm.notes.push(
