@@ -115,11 +115,26 @@ impl Draft {
         if self.edits.is_empty() {
             return None;
         }
-        let mut edits = self.edits.clone();
+        let mut edits: Vec<Edit> =
+            self.edits.iter().map(|edit| with_its_line(source.text, edit.clone())).collect();
         edits.sort_by_key(|edit| edit.start);
         let lines = changed_lines(source, &edits);
         Some(Fix { certain: self.certain, edits, lines })
     }
+}
+
+/// What is taken out alone on its line goes with the line.
+fn with_its_line(text: &str, mut edit: Edit) -> Edit {
+    let begin = text[..edit.start].rfind('\n').map_or(0, |found| found + 1);
+    let end = text[edit.end..].find('\n').map(|found| edit.end + found + 1);
+    if let Some(end) = end.filter(|_| edit.text.is_empty())
+        && text[begin..edit.start].trim().is_empty()
+        && text[edit.end..end].trim().is_empty()
+    {
+        edit.start = begin;
+        edit.end = end;
+    }
+    edit
 }
 
 /// Collects what one rule finds in one VM.
@@ -156,6 +171,9 @@ fn changed_lines(source: &Source<'_>, edits: &[Edit]) -> Vec<(usize, String)> {
         }
         let begin = source.text[..group[0].start].rfind('\n').map_or(0, |found| found + 1);
         let last = group[group.len() - 1].end;
+        if source.text[..last].ends_with('\n') && group.iter().all(|edit| edit.text.is_empty()) {
+            continue;
+        }
         let end = source.text[last..].find('\n').map_or(source.text.len(), |found| last + found);
         let mut text = String::new();
         let mut from = begin;

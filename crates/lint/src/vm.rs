@@ -247,8 +247,6 @@ pub(crate) struct Disk {
     pub(crate) queues: Option<At<u32>>,
     /// A block device of the host.
     pub(crate) block: bool,
-    /// Where an option of the driver can be added.
-    pub(crate) options: Option<Span>,
 }
 
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! `vmlab lint`: what is wrong with configurations of VMs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal, Read as _};
 use std::path::{Path, PathBuf};
@@ -279,9 +280,12 @@ fn mend(
 ) -> anyhow::Result<Vec<Finding>> {
     let mut changes = String::new();
     let mut left = Vec::new();
+    let mut by_file: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    for finding in findings {
+        by_file.entry(finding.file.clone()).or_default().push(finding);
+    }
     for input in inputs {
-        let of_file: Vec<Finding> =
-            findings.iter().filter(|finding| finding.file == input.name).cloned().collect();
+        let Some(of_file) = by_file.remove(&input.name) else { continue };
         let Some(path) = &input.path else {
             anyhow::bail!("Standard input can't be mended; name a file");
         };

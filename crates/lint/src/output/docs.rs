@@ -20,7 +20,7 @@ pub fn list() -> String {
 #[must_use]
 pub fn explain(rule: &Rule) -> String {
     let mut text = format!(
-        "## {}\n\n{}: {}.\n\n{}\n\nWhat to do: {}\n",
+        "## {}\n\n{}: {}.\n\n{}\n\nWhat to do: {}.\n",
         rule.id,
         capital(rule.severity.name()),
         rule.summary,

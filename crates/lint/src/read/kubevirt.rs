@@ -167,7 +167,6 @@ fn devices(spec: &Node, vm: &mut Vm) {
             iothread: disk.get("dedicatedIOThread").filter(|node| node.is_true()).and_then(at),
             queues: block_queues.clone(),
             block: pod_block(&name),
-            options: None,
             name,
         });
     }

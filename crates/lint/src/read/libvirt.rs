@@ -385,10 +385,6 @@ impl Reader<'_> {
             queues: driver.and_then(|driver| self.number(driver, "queues")),
             block: matches!(node.attribute("type"), Some("block" | "nvme"))
                 || source.is_some_and(|source| source.has_attribute("dev")),
-            options: driver.map(|driver| {
-                let start = driver.range().start + "<driver".len();
-                self.span(start..start)
-            }),
         }
     }
 

@@ -291,7 +291,8 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let key = if name == "drive" { "id" } else { "node-name" };
             let id = options.get(key).map(|id| id.value.clone()).unwrap_or_default();
             // A -drive with a bus of its own is a device, too.
-            let own = options.get("if").map_or("ide", |at| at.value.as_str());
+            let usual = if vm.is_arm() { "virtio" } else { "ide" };
+            let own = options.get("if").map_or(usual, |at| at.value.as_str());
             if name == "drive" && own != "none" {
                 let media = options.get("media").is_some_and(|at| at.value == "cdrom");
                 let bus =
@@ -315,7 +316,8 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
         "nic" => {
             let model = options.get("model").cloned();
             let mut nic = nic(&options);
-            nic.model = model.or(Some(At::new("e1000".to_owned(), options.span)));
+            let usual = if vm.is_arm() { "virtio" } else { "e1000" };
+            nic.model = model.or(Some(At::new(usual.to_owned(), options.span)));
             if nic.backend != Backend::Other
                 || options.head.as_ref().is_some_and(|at| at.value != "none")
             {
@@ -510,7 +512,6 @@ fn disk(drive: &Options, device: Option<&Options>) -> Disk {
         iothread: device.and_then(|device| device.get("iothread")).cloned(),
         queues: device.and_then(|device| device.number("num-queues")),
         block,
-        options: Some(Span { start: drive.span.end, end: drive.span.end }),
     }
 }
 

@@ -111,14 +111,16 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                     io.span,
                     format!("Disk {}: io=native, and cache is the default, writeback", disk.name),
                 );
-                match (vm.format, disk.options) {
-                    (Format::Libvirt, Some(span)) => {
-                        draft.fix(span, " cache='none'");
+                match vm.format {
+                    // Behind the attribute's closing quote.
+                    Format::Libvirt => {
+                        let behind = io.span.end + 1;
+                        draft.fix(Span { start: behind, end: behind }, " cache='none'");
                     }
-                    (Format::Qemu, _) => {
+                    Format::Qemu => {
                         draft.fix(Span { start: io.span.end, end: io.span.end }, ",cache=none");
                     }
-                    _ => {}
+                    Format::Kubevirt => {}
                 }
             }
         }

@@ -87,7 +87,8 @@ pub(crate) const OLD_PINNING: Rule = Rule {
 };
 
 fn old_pinning(vm: &Vm, context: &Context, out: &mut Drafts) {
-    if vm.is_dedicated() && vm.threads() > 1 {
+    // On a known host the pins themselves are predicted.
+    if vm.is_dedicated() && vm.threads() > 1 && context.machine.is_none() {
         let topology = vm.topology.as_ref().and_then(|topology| topology.value.threads_at);
         out.at(
             topology.unwrap_or(vm.head),

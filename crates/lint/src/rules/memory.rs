@@ -462,29 +462,40 @@ fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
         return;
     }
     let page = huge.value.unwrap_or(2 << 20);
-    let free = |pools: &[topology::HugePagePool]| {
-        pools.iter().filter(|pool| pool.page_bytes == page).map(|pool| pool.free).sum::<u64>()
+    // Free ones and used ones.
+    let count = |pools: &[topology::HugePagePool]| {
+        let pools = pools.iter().filter(|pool| pool.page_bytes == page);
+        pools.fold((0, 0), |(free, used), pool| {
+            (free + pool.free, used + pool.total.saturating_sub(pool.free))
+        })
     };
+    let sum = |(a, b): (u64, u64), (c, d): (u64, u64)| (a + c, b + d);
     let bound = vm.memory_nodes.as_ref().filter(|_| vm.cells.len() < 2);
-    let (there, where_) = match bound {
+    let ((there, used), place) = match bound {
         Some(nodes) => {
             let there = nodes.value.iter().filter_map(|id| host.node(id));
-            (there.map(|node| free(&node.huge_pages)).sum(), format!("on node {}", nodes.value))
+            let counts = there.map(|node| count(&node.huge_pages)).fold((0, 0), sum);
+            (counts, format!("on node {}", nodes.value))
         }
         None if host.huge_pages.is_empty() => {
-            (host.nodes.iter().map(|node| free(&node.huge_pages)).sum(), "on the host".to_owned())
+            let counts = host.nodes.iter().map(|node| count(&node.huge_pages)).fold((0, 0), sum);
+            (counts, "on the host".to_owned())
         }
-        None => (free(&host.huge_pages), "on the host".to_owned()),
+        None => (count(&host.huge_pages), "on the host".to_owned()),
     };
     let needed = memory.value.div_ceil(page.max(1));
-    if there < needed {
+    // What is used may be this VM's own, if it runs already.
+    if there < needed && used < needed {
         let draft = out.at(
             huge.span,
-            format!("{needed} pages of {} are needed {where_}, {there} are free", size(page)),
+            format!("{needed} pages of {} are needed {place}, {there} are free", size(page)),
         );
         if bound.is_some() {
-            for node in host.nodes.iter().filter(|node| free(&node.huge_pages) >= needed) {
-                draft.note(format!("node {} has {}", node.id, free(&node.huge_pages)));
+            for node in &host.nodes {
+                let (free, _) = count(&node.huge_pages);
+                if free >= needed {
+                    draft.note(format!("node {} has {free}", node.id));
+                }
             }
         }
     }
