@@ -198,6 +198,9 @@ impl Disk {
                 return Some("has queues, which only virtio disks have".to_owned());
             }
         }
+        if self.readonly && self.bus == DiskBus::Sata {
+            return Some("is readonly on SATA, which QEMU and libvirt refuse".to_owned());
+        }
         if self.boot_order == Some(0) {
             return Some("has boot_order 0: they count from 1".to_owned());
         }

@@ -12,6 +12,7 @@
 //! What is not here: starting QEMU (`guest`), setting pins on its threads
 //! (`runner`).
 
+pub mod builtin;
 mod clock;
 mod cpu;
 pub mod defaults;
@@ -19,6 +20,8 @@ mod disk;
 mod fits;
 mod formats;
 mod hints;
+pub mod json;
+pub mod kubevirt;
 pub mod libvirt;
 mod memory;
 mod nic;

@@ -12,6 +12,7 @@ mod words;
 
 use std::path::{Path, PathBuf};
 
+pub use devices::{iothread_id, memory_backend_id};
 pub use capabilities::{Capabilities, UnusableVersion, Version};
 pub use parse::{NotQemu, parse, parse_args};
 

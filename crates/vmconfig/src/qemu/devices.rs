@@ -9,6 +9,22 @@ use super::{Capabilities, Emitted, escape, escape_path};
 
 /// Name of the backend that holds all memory of a VM without guest nodes.
 const WHOLE: &str = "mem";
+
+/// The id of the memory backend of guest node `node`, or of all memory where
+/// the guest has no nodes.
+#[must_use]
+pub fn memory_backend_id(node: Option<usize>) -> String {
+    match node {
+        Some(node) => format!("{WHOLE}{node}"),
+        None => WHOLE.to_owned(),
+    }
+}
+
+/// The id of iothread `number`, from 1.
+#[must_use]
+pub fn iothread_id(number: u32) -> String {
+    format!("iothread{number}")
+}
 /// Where QEMU finds the program that makes tap devices in a bridge.
 const BRIDGE_HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
 
@@ -64,7 +80,7 @@ pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
     memory(spec, emitted);
     clock(spec, emitted);
     for number in 1..=spec.iothreads {
-        emitted.option("-object", format!("iothread,id=iothread{number}"));
+        emitted.option("-object", format!("iothread,id={}", iothread_id(number)));
     }
 }
 
@@ -75,7 +91,7 @@ fn memory(spec: &VmSpec, emitted: &mut Emitted) {
         emitted.option("-object", backend(&spec.memory, WHOLE, spec.memory_mib, &place));
     }
     for (number, node) in spec.numa.iter().enumerate() {
-        let id = format!("{WHOLE}{number}");
+        let id = memory_backend_id(Some(number));
         let place = place(node.host_nodes.as_ref(), node.policy);
         emitted.option("-object", backend(&spec.memory, &id, node.memory_mib, &place));
         let vcpus = repeated("cpus", &node.vcpus);
@@ -189,7 +205,7 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
         drive.extend(value.map(|value| format!(",{key}={value}")));
     }
     emitted.option("-drive", drive);
-    let iothread = disk.iothread.map(|n| format!(",iothread=iothread{n}")).unwrap_or_default();
+    let iothread = disk.iothread.map(|n| format!(",iothread={}", iothread_id(n))).unwrap_or_default();
     let serial =
         disk.serial.as_ref().map(|text| format!(",serial={}", escape(text))).unwrap_or_default();
     match disk.bus {

@@ -24,27 +24,29 @@ fn policy() -> impl Strategy<Value = MemoryPolicy> {
     select(vec![MemoryPolicy::Bind, MemoryPolicy::Preferred, MemoryPolicy::Interleave])
 }
 
-fn memory() -> impl Strategy<Value = Memory> {
+fn memory() -> BoxedStrategy<Memory> {
     let kinds = (
         maybe(select(vec![PageSize::M2, PageSize::G1])),
         maybe(select(vec![MemorySource::Memfd, MemorySource::File])),
         maybe((numbers(4), maybe(policy()))),
     );
     let flags = (any::<[Option<bool>; 4]>(), maybe(1..9_u32));
-    (kinds, flags).prop_map(|((huge_pages, source, place), (flags, threads))| Memory {
-        huge_pages,
-        source,
-        shared: flags[0],
-        prealloc: flags[1],
-        prealloc_threads: threads.filter(|_| flags[1] == Some(true)),
-        locked: flags[2],
-        nosharepages: flags[3],
-        host_nodes: place.as_ref().map(|place| place.0.clone()),
-        policy: place.and_then(|place| place.1),
-    })
+    (kinds, flags)
+        .prop_map(|((huge_pages, source, place), (flags, threads))| Memory {
+            huge_pages,
+            source,
+            shared: flags[0],
+            prealloc: flags[1],
+            prealloc_threads: threads.filter(|_| flags[1] == Some(true)),
+            locked: flags[2],
+            nosharepages: flags[3],
+            host_nodes: place.as_ref().map(|place| place.0.clone()),
+            policy: place.and_then(|place| place.1),
+        })
+        .boxed()
 }
 
-fn disk(iothreads: u32) -> impl Strategy<Value = Disk> {
+fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
     let source = prop_oneof![
         texts(&["/img/a, b.raw", "/img/it's.img", "/d/x&y<z>.raw"])
             .prop_map(|path| DiskSource::File(path.into())),
@@ -61,38 +63,40 @@ fn disk(iothreads: u32) -> impl Strategy<Value = Disk> {
         maybe(select(DiskIo::NAMES.map(|row| row.0).to_vec())),
     );
     let numbers = (maybe(1..=iothreads.max(1)), maybe(1..9_u32), any::<(bool, bool)>());
-    (kinds, numbers, maybe(texts(&["S1", "a,b c"]))).prop_map(
-        move |(
-            (source, format, bus, cache, io),
-            (iothread, queues, (readonly, transient)),
-            serial,
-        )| {
-            if matches!(source, DiskSource::VhostScsi(_)) {
-                return Disk { queues, ..Disk::new(source) };
-            }
-            let virtio = bus != DiskBus::Sata;
-            let cache = match io {
-                Some(DiskIo::Native) => Some(CacheMode::None),
-                _ => cache,
-            };
-            Disk {
-                source,
-                format,
-                bus,
-                cache,
-                io,
-                iothread: iothread.filter(|_| virtio && iothreads > 0),
-                queues: queues.filter(|_| virtio),
-                readonly,
-                transient: transient && !readonly,
+    (kinds, numbers, maybe(texts(&["S1", "a,b c"])))
+        .prop_map(
+            move |(
+                (source, format, bus, cache, io),
+                (iothread, queues, (readonly, transient)),
                 serial,
-                boot_order: None,
-            }
-        },
-    )
+            )| {
+                if matches!(source, DiskSource::VhostScsi(_)) {
+                    return Disk { queues, ..Disk::new(source) };
+                }
+                let virtio = bus != DiskBus::Sata;
+                let cache = match io {
+                    Some(DiskIo::Native) => Some(CacheMode::None),
+                    _ => cache,
+                };
+                Disk {
+                    source,
+                    format,
+                    bus,
+                    cache,
+                    io,
+                    iothread: iothread.filter(|_| virtio && iothreads > 0),
+                    queues: queues.filter(|_| virtio),
+                    readonly: readonly && virtio,
+                    transient: transient && !readonly,
+                    serial,
+                    boot_order: None,
+                }
+            },
+        )
+        .boxed()
 }
 
-fn nic() -> impl Strategy<Value = Nic> {
+fn nic() -> BoxedStrategy<Nic> {
     let binding = || select(vec![Binding::Masquerade, Binding::Bridge]);
     let backend = prop_oneof![
         Just(NicBackend::User),
@@ -108,8 +112,8 @@ fn nic() -> impl Strategy<Value = Nic> {
     ];
     let model = select(NicModel::NAMES.map(|row| row.0).to_vec());
     let mac = maybe(texts(&["52:54:00:12:34:56", "52:54:00:ab:cd:ef"]));
-    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), mac).prop_map(
-        |(backend, model, vhost, queues, mac)| {
+    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), mac)
+        .prop_map(|(backend, model, vhost, queues, mac)| {
             let user = matches!(backend, NicBackend::User);
             let vhost_user = matches!(backend, NicBackend::VhostUser { .. });
             let model = if vhost_user { NicModel::Virtio } else { model };
@@ -121,11 +125,11 @@ fn nic() -> impl Strategy<Value = Nic> {
                 queues: queues.filter(|_| virtio && !user),
                 mac,
             }
-        },
-    )
+        })
+        .boxed()
 }
 
-fn hints() -> impl Strategy<Value = Hints> {
+fn hints() -> BoxedStrategy<Hints> {
     let hyperv = subsequence(
         vec![
             Enlightenment::Relaxed,
@@ -138,8 +142,8 @@ fn hints() -> impl Strategy<Value = Hints> {
         0..6,
     );
     let irqchip = maybe(select(vec![Irqchip::Kernel, Irqchip::Split]));
-    (any::<[Option<bool>; 8]>(), irqchip, maybe(hyperv), maybe(4095..9000_u32)).prop_map(
-        |(flags, irqchip, hyperv, hyperv_spinlocks)| Hints {
+    (any::<[Option<bool>; 8]>(), irqchip, maybe(hyperv), maybe(4095..9000_u32))
+        .prop_map(|(flags, irqchip, hyperv, hyperv_spinlocks)| Hints {
             cpu_pm: flags[0],
             kvm_hint_dedicated: flags[1],
             poll_control: flags[2],
@@ -151,16 +155,16 @@ fn hints() -> impl Strategy<Value = Hints> {
             irqchip,
             hyperv: hyperv.map(BTreeSet::from_iter),
             hyperv_spinlocks,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn clock() -> impl Strategy<Value = Clock> {
+fn clock() -> BoxedStrategy<Clock> {
     let pit = maybe(select(vec![TickPolicy::Delay, TickPolicy::Discard]));
     let rtc = maybe(select(vec![TickPolicy::Delay, TickPolicy::Catchup]));
     let base = maybe(select(vec![ClockBase::Utc, ClockBase::Localtime]));
-    (any::<[Option<bool>; 3]>(), maybe(1_000_000..5_000_000_000_u64), pit, rtc, base).prop_map(
-        |(flags, tsc_frequency_hz, pit, rtc, base)| Clock {
+    (any::<[Option<bool>; 3]>(), maybe(1_000_000..5_000_000_000_u64), pit, rtc, base)
+        .prop_map(|(flags, tsc_frequency_hz, pit, rtc, base)| Clock {
             kvmclock: flags[0],
             hypervclock: flags[1],
             hpet: flags[2],
@@ -168,36 +172,44 @@ fn clock() -> impl Strategy<Value = Clock> {
             pit,
             rtc,
             base,
-        },
-    )
+        })
+        .boxed()
 }
 
-fn wishes() -> impl Strategy<Value = (HostWishes, Delegated)> {
+fn wishes() -> BoxedStrategy<(HostWishes, Delegated)> {
     let thp = maybe(select(vec![Thp::Always, Thp::Madvise, Thp::Never]));
-    (any::<[Option<bool>; 5]>(), maybe(0..9_u64), thp).prop_map(|(flags, number, thp)| {
-        let host = HostWishes {
-            halt_poll_ns: number,
-            thp,
-            ksm: flags[0],
-            ple_window: number,
-            numa_balancing: flags[1],
-        };
-        let delegated = Delegated {
-            dedicated_vcpus: flags[2],
-            dedicated_emulator: flags[3],
-            mirror_numa: flags[4],
-        };
-        (host, delegated)
-    })
+    (any::<[Option<bool>; 5]>(), maybe(0..9_u64), thp)
+        .prop_map(|(flags, number, thp)| {
+            let host = HostWishes {
+                halt_poll_ns: number,
+                thp,
+                ksm: flags[0],
+                ple_window: number,
+                numa_balancing: flags[1],
+            };
+            let delegated = Delegated {
+                dedicated_vcpus: flags[2],
+                dedicated_emulator: flags[3],
+                mirror_numa: flags[4],
+            };
+            (host, delegated)
+        })
+        .boxed()
 }
 
-fn topology() -> impl Strategy<Value = GuestTopology> {
-    (1..3_u32, 1..3_u32, 1..4_u32, 1..3_u32).prop_map(|(sockets, dies, cores, threads)| {
-        GuestTopology { sockets, dies, clusters: 1, cores, threads }
-    })
+fn topology() -> BoxedStrategy<GuestTopology> {
+    (1..3_u32, 1..3_u32, 1..4_u32, 1..3_u32)
+        .prop_map(|(sockets, dies, cores, threads)| GuestTopology {
+            sockets,
+            dies,
+            clusters: 1,
+            cores,
+            threads,
+        })
+        .boxed()
 }
 
-fn boot() -> impl Strategy<Value = Boot> {
+fn boot() -> BoxedStrategy<Boot> {
     let path = || texts(&["/img/a", "/img/b, c"]);
     prop_oneof![
         path().prop_map(|path| Boot::Direct {
@@ -214,9 +226,10 @@ fn boot() -> impl Strategy<Value = Boot> {
         }),
         Just(Boot::Firmware),
     ]
+    .boxed()
 }
 
-fn scheduler(vcpus: u32, iothreads: u32) -> impl Strategy<Value = Schedulers> {
+fn scheduler(vcpus: u32, iothreads: u32) -> BoxedStrategy<Schedulers> {
     let one = || {
         select(vec![Scheduler::Fifo(1), Scheduler::Fifo(50), Scheduler::Rr(2), Scheduler::Batch])
     };
@@ -227,15 +240,13 @@ fn scheduler(vcpus: u32, iothreads: u32) -> impl Strategy<Value = Schedulers> {
     ];
     let io =
         prop::collection::btree_map(1..iothreads + 1, one(), 0..usize::from(iothreads > 0) + 1);
-    (all, maybe(one()), io).prop_map(|(vcpus, emulator, iothreads)| Schedulers {
-        vcpus,
-        emulator,
-        iothreads,
-    })
+    (all, maybe(one()), io)
+        .prop_map(|(vcpus, emulator, iothreads)| Schedulers { vcpus, emulator, iothreads })
+        .boxed()
 }
 
 /// Every kind of VM, those that a study runs and those from elsewhere.
-pub(crate) fn any_spec() -> impl Strategy<Value = VmSpec> {
+pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
     let size = (topology(), 0..3_u32, prop::collection::vec(any::<u8>(), 3));
     size.prop_flat_map(|(topology, iothreads, bytes)| {
         let max = topology.vcpus();
@@ -351,6 +362,7 @@ pub(crate) fn any_spec() -> impl Strategy<Value = VmSpec> {
             },
         )
     })
+    .boxed()
 }
 
 /// The settings as a tree without the lost fields. Which kernel parameters are

@@ -1,0 +1,450 @@
+//! KubeVirt's YAML, read: as people wrote it.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Accel, Arch, Binding, Boot, CacheMode, Disk, DiskBus, DiskIo, DiskSource, Enlightenment,
+    GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler, TickPolicy,
+    VmSettings, size,
+};
+
+use super::tree::{self, Node};
+use super::{MAX_NIC_QUEUES, assign_iothreads};
+
+/// Why a text holds no VM of KubeVirt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotKubevirt {
+    /// It is not YAML.
+    #[error("Not YAML: {0}")]
+    Yaml(String),
+    /// It is YAML of something else.
+    #[error("No VirtualMachineInstance or VirtualMachine in it")]
+    NoVm,
+}
+
+/// The VMs of a text, which may have several documents and lists of objects;
+/// objects of other kinds are left out.
+///
+/// # Errors
+/// [`NotKubevirt`] if it isn't YAML or holds no VM.
+pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
+    let documents = tree::read(text).map_err(NotKubevirt::Yaml)?;
+    let mut all = Vec::new();
+    for document in &documents {
+        match document.peek("kind").and_then(Node::text) {
+            Some("List") => all.extend(document.items("items").into_iter().filter_map(object)),
+            _ => all.extend(object(document)),
+        }
+    }
+    if all.is_empty() { Err(NotKubevirt::NoVm) } else { Ok(all) }
+}
+
+fn object(document: &Node) -> Option<Parsed> {
+    let kind = document.peek("kind").and_then(Node::text);
+    let is_kubevirt = |text: &str| text.starts_with("kubevirt.io/").then_some(());
+    let spec = document.peek("spec")?;
+    // People quote the part that matters: a spec with a domain is a VM too.
+    let instance = match kind {
+        Some("VirtualMachineInstance" | "VirtualMachineInstanceReplicaSet") | None
+            if spec.peek("domain").is_some() =>
+        {
+            document.get("spec")?
+        }
+        Some("VirtualMachine" | "VirtualMachineInstanceReplicaSet") => {
+            let spec = document.get("spec")?;
+            spec.read("runStrategy", |text| (text == "Halted").then_some(()));
+            spec.get("template")?.get("spec")?
+        }
+        _ => return None,
+    };
+    document.read("apiVersion", is_kubevirt);
+    document.read("kind", |_| Some(()));
+    // What KubeVirt does where nobody says anything.
+    let settings = VmSettings {
+        machine: "q35".to_owned(),
+        cpu_model: "host-model".to_owned(),
+        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+    };
+    let mut parser = Parser { settings, lines: BTreeMap::new() };
+    if let Some(metadata) = document.get("metadata")
+        && let Some(name) = metadata.read("name", |text| Some(text.to_owned()))
+    {
+        parser.settings.name = name;
+    }
+    parser.instance(instance);
+    let mut rest = Vec::new();
+    document.rest("", &mut rest);
+    let kept = rest.into_iter().map(|(line, path, text)| Kept { line, path, text }).collect();
+    Some(Parsed { settings: parser.settings, kept, lines: parser.lines }.finish())
+}
+
+struct Parser {
+    settings: VmSettings,
+    lines: BTreeMap<String, u32>,
+}
+
+impl Parser {
+    fn at(&mut self, field: &str, node: &Node) {
+        self.lines.insert(field.to_owned(), node.line);
+    }
+
+    fn instance(&mut self, instance: &Node) {
+        if let Some(arch) = instance.read("architecture", |text| match text {
+            "amd64" => Some(Arch::X86_64),
+            "arm64" => Some(Arch::Aarch64),
+            _ => None,
+        }) {
+            self.settings.arch = arch;
+            if arch == Arch::Aarch64 {
+                "virt".clone_into(&mut self.settings.machine);
+            }
+        }
+        let Some(domain) = instance.get("domain") else { return };
+        if let Some(machine) = domain.get("machine")
+            && let Some(name) =
+                machine.read("type", |text| (!text.is_empty()).then(|| text.to_owned()))
+        {
+            self.settings.machine = name;
+            self.at("machine", machine);
+        }
+        self.memory(domain);
+        self.cpu(domain);
+        self.clock(domain);
+        self.features(domain);
+        if let Some(devices) = domain.get("devices") {
+            for key in ["autoattachGraphicsDevice", "autoattachMemBalloon"] {
+                devices.read(key, |text| (text == "false").then_some(()));
+            }
+            self.disks(domain, devices, instance);
+            self.nics(devices, instance);
+        }
+    }
+
+    fn memory(&mut self, domain: &Node) {
+        let mib = |text: &str| quantity_mib(text);
+        let memory = domain.get("memory");
+        if let Some(memory) = memory {
+            self.at("memory", memory);
+            if let Some(pages) = memory.get("hugepages") {
+                self.at("memory.huge_pages", pages);
+                self.settings.memory.huge_pages = pages.read("pageSize", |text| text.parse().ok());
+            }
+            if let Some(guest) = memory.read("guest", mib) {
+                self.settings.memory_mib = guest;
+                self.at("memory_mib", memory);
+                // The pod asks for the same.
+                let asked = domain.peek("resources").and_then(|node| node.peek("requests"));
+                let asked = asked.and_then(|node| node.peek("memory")).and_then(Node::text);
+                if asked.and_then(quantity_mib) == Some(guest)
+                    && let Some(resources) = domain.get("resources")
+                {
+                    resources.used_path("requests", "memory");
+                }
+                return;
+            }
+        }
+        // The guest has what the pod asks for.
+        let resources = domain.peek("resources");
+        let wanted = ["requests", "limits"].into_iter().find_map(|key| {
+            let list = resources?.peek(key)?;
+            let mib = list.peek("memory").and_then(Node::text).and_then(mib)?;
+            resources?.used_path(key, "memory");
+            domain.get("resources");
+            Some((mib, list.line))
+        });
+        if let Some((mib, line)) = wanted {
+            self.settings.memory_mib = mib;
+            self.lines.insert("memory_mib".to_owned(), line);
+        }
+    }
+
+    fn cpu(&mut self, domain: &Node) {
+        let cpu = domain.get("cpu");
+        let level = |name: &str| cpu?.read(name, |text| text.parse::<u32>().ok());
+        let (sockets, cores, threads) = (level("sockets"), level("cores"), level("threads"));
+        if (sockets, cores, threads) == (None, None, None) {
+            let count = ["limits", "requests"].into_iter().find_map(|key| {
+                let resources = domain.peek("resources")?;
+                let text = resources.peek(key)?.peek("cpu")?.text()?;
+                let count = quantity_cpus(text)?;
+                resources.used_path(key, "cpu");
+                domain.get("resources");
+                Some(count)
+            });
+            let sockets = count.unwrap_or(1);
+            self.settings.topology = GuestTopology { sockets, ..GuestTopology::of_cores(1) };
+        } else {
+            self.settings.topology = GuestTopology {
+                sockets: sockets.unwrap_or(1),
+                cores: cores.unwrap_or(1),
+                threads: threads.unwrap_or(1),
+                ..GuestTopology::of_cores(1)
+            };
+        }
+        let Some(cpu) = cpu else { return };
+        self.at("topology", cpu);
+        self.at("cpu_model", cpu);
+        let topology = self.settings.topology;
+        if let Some(most) = cpu.read("maxSockets", |text| text.parse::<u32>().ok())
+            && most > topology.sockets
+        {
+            self.settings.present_vcpus = Some(topology.vcpus());
+            self.settings.topology.sockets = most;
+        }
+        if let Some(model) = cpu.read("model", |text| (!text.is_empty()).then(|| text.to_owned())) {
+            self.settings.cpu_model = match model.as_str() {
+                "host-passthrough" => "host".to_owned(),
+                _ => model,
+            };
+        }
+        for feature in cpu.items("features") {
+            let sign = match feature.peek("policy").and_then(Node::text) {
+                None | Some("require" | "force" | "") => "+",
+                Some("disable" | "forbid") => "-",
+                Some(_) => {
+                    feature.reject();
+                    continue;
+                }
+            };
+            feature.get("policy");
+            if let Some(name) = feature.read("name", |text| Some(text.to_owned())) {
+                self.settings.cpu_model.push_str(&format!(",{sign}{name}"));
+            }
+        }
+        let delegated = &mut self.settings.delegated;
+        delegated.dedicated_vcpus = cpu.flag("dedicatedCpuPlacement");
+        delegated.dedicated_emulator = cpu.flag("isolateEmulatorThread");
+        if let Some(numa) = cpu.get("numa") {
+            delegated.mirror_numa = numa.get("guestMappingPassthrough").map(|_| true);
+        }
+        for (key, field) in [
+            ("dedicatedCpuPlacement", "delegated.dedicated_vcpus"),
+            ("isolateEmulatorThread", "delegated.dedicated_emulator"),
+            ("numa", "delegated.mirror_numa"),
+        ] {
+            if let Some(node) = cpu.peek(key) {
+                self.at(field, node);
+            }
+        }
+        if let Some(realtime) = cpu.get("realtime") {
+            let most = self.settings.max_vcpus().min(crate::spec::MAX_VCPUS);
+            let mask: Option<NumberSet> = realtime.read("mask", |text| text.parse().ok());
+            let vcpus = mask.unwrap_or_else(|| (0..most).collect());
+            self.settings.scheduler.vcpus =
+                vcpus.iter().map(|vcpu| (vcpu, Scheduler::Fifo(1))).collect();
+            self.at("scheduler", realtime);
+        }
+    }
+
+    fn clock(&mut self, domain: &Node) {
+        let Some(clock) = domain.get("clock") else { return };
+        self.at("clock", clock);
+        clock.get("utc");
+        let Some(timer) = clock.get("timer") else { return };
+        // A timer that is named is present.
+        let present = |name: &str| {
+            let node = timer.get(name)?;
+            Some(node.flag("present").unwrap_or(true))
+        };
+        let tick = |name: &str| timer.get(name)?.read("tickPolicy", TickPolicy::from_name);
+        let given = &mut self.settings.clock;
+        given.hpet = present("hpet");
+        given.kvmclock = present("kvm");
+        given.hypervclock = present("hyperv");
+        given.pit = tick("pit");
+        given.rtc = tick("rtc");
+    }
+
+    fn features(&mut self, domain: &Node) {
+        let Some(features) = domain.get("features") else { return };
+        self.at("hints", features);
+        // A feature that is named is on.
+        let state = |parent: &Node, name: &str| {
+            let node = parent.get(name)?;
+            Some(node.flag("enabled").unwrap_or(true))
+        };
+        state(features, "acpi");
+        let hints = &mut self.settings.hints;
+        if let Some(apic) = features.get("apic") {
+            hints.pv_eoi = apic.flag("endOfInterrupt");
+            apic.read("enabled", |text| (text == "true").then_some(()));
+        }
+        hints.pv_spinlocks = state(features, "pvspinlock");
+        if let Some(kvm) = features.get("kvm") {
+            hints.kvm_hidden = kvm.flag("hidden");
+        }
+        let Some(hyperv) = features.get("hyperv") else { return };
+        for row in Enlightenment::NAMES {
+            if let Some(name) = row.3
+                && state(hyperv, name) == Some(true)
+            {
+                hints.hyperv.get_or_insert_default().insert(row.0);
+            }
+        }
+        if let Some(spinlocks) = hyperv.get("spinlocks")
+            && spinlocks.flag("enabled") != Some(false)
+        {
+            let attempts = spinlocks.read("spinlocks", |text| text.parse().ok());
+            hints.hyperv_spinlocks = Some(attempts.unwrap_or(4096));
+        }
+    }
+
+    fn disks(&mut self, domain: &Node, devices: &Node, instance: &Node) {
+        let volumes = instance.items("volumes");
+        let mut used_volumes = vec![false; volumes.len()];
+        let mut dedicated = Vec::new();
+        for disk in devices.items("disks") {
+            let name = disk.peek("name").and_then(Node::text);
+            let place = volumes.iter().position(|volume| {
+                name.is_some() && volume.peek("name").and_then(Node::text) == name
+            });
+            let source = place.and_then(|place| source(volumes[place]));
+            let target = disk.peek("disk");
+            let bus = match target.map(|target| target.peek("bus").and_then(Node::text)) {
+                Some(Some("virtio")) => Some(DiskBus::VirtioBlk),
+                Some(Some("scsi")) => Some(DiskBus::VirtioScsi),
+                // KubeVirt's own choice.
+                Some(Some("sata") | None) => Some(DiskBus::Sata),
+                _ => None,
+            };
+            let (Some(place), Some(source), Some(bus)) = (place, source, bus) else {
+                disk.reject();
+                continue;
+            };
+            used_volumes[place] = true;
+            disk.get("name");
+            let mut found = Disk { bus, ..Disk::new(source) };
+            if let Some(target) = disk.get("disk") {
+                target.get("bus");
+                found.readonly = target.flag("readonly").unwrap_or(false);
+            }
+            found.cache = disk.read("cache", CacheMode::from_name);
+            found.io = disk.read("io", DiskIo::from_name);
+            found.serial = disk.read("serial", |text| Some(text.to_owned()));
+            found.boot_order = disk.read("bootOrder", |text| text.parse().ok());
+            let own = disk.flag("dedicatedIOThread").unwrap_or(false);
+            dedicated.push((bus != DiskBus::Sata).then_some(own));
+            let number = self.settings.disks.len();
+            self.at(&format!("disks.{number}"), disk);
+            self.settings.disks.push(found);
+        }
+        for (volume, used) in volumes.iter().zip(used_volumes) {
+            if !used {
+                volume.reject();
+            }
+        }
+        if devices.flag("blockMultiQueue") == Some(true) {
+            let vcpus = self.settings.vcpus();
+            for disk in self.settings.disks.iter_mut().filter(|disk| disk.bus != DiskBus::Sata) {
+                disk.queues = Some(vcpus);
+            }
+        }
+        let shared = domain.read("ioThreadsPolicy", |text| (text == "shared").then_some(()));
+        let (count, threads) = assign_iothreads(shared.is_some(), &dedicated);
+        self.settings.iothreads = count;
+        for (disk, thread) in self.settings.disks.iter_mut().zip(threads) {
+            disk.iothread = thread;
+        }
+    }
+
+    fn nics(&mut self, devices: &Node, instance: &Node) {
+        let networks = instance.items("networks");
+        let mut used = vec![false; networks.len()];
+        for interface in devices.items("interfaces") {
+            let name = interface.peek("name").and_then(Node::text);
+            let place = networks.iter().position(|network| {
+                name.is_some() && network.peek("name").and_then(Node::text) == name
+            });
+            let keys = interface.keys();
+            let binding = if keys.contains(&"masquerade") {
+                Some((Binding::Masquerade, "masquerade"))
+            } else {
+                keys.contains(&"bridge").then_some((Binding::Bridge, "bridge"))
+            };
+            let (Some(place), Some((binding, key))) = (place, binding) else {
+                interface.reject();
+                continue;
+            };
+            let network = networks[place];
+            let backend = if network.get("pod").is_some() {
+                NicBackend::Pod { binding }
+            } else if let Some(name) = network
+                .get("multus")
+                .and_then(|multus| multus.read("networkName", |text| Some(text.to_owned())))
+            {
+                NicBackend::Multus { network: name, binding }
+            } else {
+                interface.reject();
+                continue;
+            };
+            used[place] = true;
+            network.get("name");
+            interface.get("name");
+            interface.get(key);
+            let mut nic = Nic::new(backend);
+            nic.model = interface
+                .read("model", |text| {
+                    NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
+                })
+                .unwrap_or_default();
+            nic.mac = interface.read("macAddress", |text| Some(text.replace('-', ":")));
+            let number = self.settings.nics.len();
+            self.at(&format!("nics.{number}"), interface);
+            self.settings.nics.push(nic);
+        }
+        for (network, used) in networks.iter().zip(used) {
+            if !used {
+                network.reject();
+            }
+        }
+        if self.settings.nics.is_empty() {
+            devices.read("autoattachPodInterface", |text| (text == "false").then_some(()));
+        }
+        if devices.flag("networkInterfaceMultiqueue") == Some(true) {
+            let queues = self.settings.vcpus().min(MAX_NIC_QUEUES);
+            for nic in self.settings.nics.iter_mut().filter(|nic| nic.model == NicModel::Virtio) {
+                nic.queues = Some(queues);
+            }
+        }
+    }
+}
+
+/// Where a volume's sectors are, if it is of a kind that is known.
+fn source(volume: &Node) -> Option<DiskSource> {
+    let text = |inner: &Node, key: &str| inner.read(key, |text| Some(text.to_owned()));
+    let found = if let Some(inner) = volume.get("persistentVolumeClaim") {
+        DiskSource::Claim(text(inner, "claimName")?)
+    } else if let Some(inner) = volume.get("containerDisk") {
+        DiskSource::Container(text(inner, "image")?)
+    } else if let Some(inner) = volume.get("hostDisk") {
+        inner.read("type", |text| ["Disk", "DiskOrCreate"].contains(&text).then_some(()));
+        DiskSource::File(text(inner, "path")?.into())
+    } else {
+        return None;
+    };
+    volume.get("name");
+    Some(found)
+}
+
+/// Whole MiB of a quantity of Kubernetes, whose units without `i` are powers of
+/// 1000.
+fn quantity_mib(text: &str) -> Option<u64> {
+    let last = text.chars().last()?;
+    let decimal = match last {
+        'k' => 1_000,
+        'M' => 1_000_000,
+        'G' => 1_000_000_000,
+        'T' => 1_000_000_000_000,
+        _ => return size::mib(text, 1),
+    };
+    let number: u64 = text[..text.len() - 1].parse().ok()?;
+    Some(number.checked_mul(decimal)?.div_ceil(1 << 20))
+}
+
+/// vCPUs of a quantity of Kubernetes: `4`, `3500m` (rounded up).
+fn quantity_cpus(text: &str) -> Option<u32> {
+    match text.strip_suffix('m') {
+        Some(thousandths) => thousandths.parse::<u32>().ok().map(|count| count.div_ceil(1000)),
+        None => text.parse().ok(),
+    }
+}
