@@ -94,6 +94,11 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                     continue;
                 }
                 let fix = draft.fix_in(&source);
+                let mut notes = draft.notes;
+                if !rule.affected.is_empty() {
+                    let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
+                    notes.push(format!("concerns {}", versions.join("; ")));
+                }
                 findings.push(Finding {
                     rule: rule.id,
                     severity: rule.severity,
@@ -101,7 +106,7 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                     vm: vm.name.clone(),
                     place,
                     message: draft.message,
-                    notes: draft.notes,
+                    notes,
                     help: draft.help.unwrap_or_else(|| rule.mend.to_owned()),
                     fix,
                 });

@@ -135,7 +135,11 @@ pub(crate) const IOTHREAD_MISSING: Rule = Rule {
           monitor, timers and slow devices; that thread is the limit long before the disk is.",
     mend: "Give the disk an iothread (<iothreads>, driver iothread='1'; -object iothread; \
            dedicatedIOThread: true), pinned beside the vCPUs",
-    sources: &[IOTHREADS, "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012"],
+    sources: &[
+        "https://github.com/kubevirt/kubevirt/issues/4182",
+        IOTHREADS,
+        "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012",
+    ],
     affected: &[],
     check: Check::Vm(iothread_missing),
     fires: &[

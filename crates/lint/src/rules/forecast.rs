@@ -4,7 +4,7 @@ use placement::predict::{FindingKind, findings};
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::forecast::Forecast;
+use crate::forecast::{Forecast, Pinned};
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::{FULL_PCPUS_HERE, KUBEVIRT_0_44_HERE, TWO_SOCKETS};
 use crate::vm::Vm;
@@ -13,6 +13,9 @@ const PINNING: &str = "https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-l
                        converter/vcpu/vcpu.go";
 const POLICIES: &str =
     "https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/";
+
+/// More vCPUs than this are no table for a message.
+const SHOWN_VCPUS: usize = 8;
 
 const TUNED: &str = "\
 domain:
@@ -189,6 +192,31 @@ fn iothreads(vm: &Vm, context: &Context, out: &mut Drafts) {
     predicted(vm, context, &[FindingKind::IothreadOnVcpu, FindingKind::IothreadOutside], out);
 }
 
+/// Each vCPU with its pCPU and where that is; of big VMs the first ones.
+fn table(pinned: &Pinned, context: &Context) -> String {
+    let place = |pcpu: u32| {
+        let found = context.machine.as_ref().and_then(|machine| machine.host.pcpu(pcpu));
+        let of = |what: &str, number: Option<u32>| {
+            number.map(|number| format!("{what} {number}")).into_iter()
+        };
+        found.map_or_else(String::new, |seat| {
+            let parts = of("core", seat.core).chain(of("socket", seat.socket));
+            parts.chain(of("node", seat.node)).collect::<Vec<_>>().join(", ")
+        })
+    };
+    let vcpus = &pinned.pins.vcpus;
+    let mut rows: Vec<String> = vcpus
+        .iter()
+        .enumerate()
+        .take(SHOWN_VCPUS)
+        .map(|(vcpu, pcpu)| format!("vCPU {vcpu} to pCPU {pcpu} ({})", place(*pcpu)))
+        .collect();
+    if vcpus.len() > SHOWN_VCPUS {
+        rows.push(format!("and {} more (`vmlab predict` shows them)", vcpus.len() - SHOWN_VCPUS));
+    }
+    rows.join("; ")
+}
+
 /// What the predicted pins mean for the guest, as far as it is one of these.
 fn predicted(vm: &Vm, context: &Context, kinds: &[FindingKind], out: &mut Drafts) {
     let Some(Forecast::Pinned(pinned)) = vm.forecast(context) else { return };
@@ -199,6 +227,6 @@ fn predicted(vm: &Vm, context: &Context, kinds: &[FindingKind], out: &mut Drafts
         for other in found {
             draft.note(other.text.clone());
         }
-        draft.note(format!("KubeVirt {} will pin the vCPUs to {pinned}", context.kubevirt));
+        draft.note(format!("KubeVirt {} will pin {}", context.kubevirt, table(pinned, context)));
     }
 }

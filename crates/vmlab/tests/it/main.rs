@@ -6,6 +6,7 @@ mod console_blocks;
 mod failures;
 mod interrupted;
 mod lab;
+mod lint;
 mod repository;
 mod running;
 mod trials;
