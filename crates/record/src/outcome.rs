@@ -50,6 +50,8 @@ impl fmt::Display for Failure {
 pub enum FailureKind {
     /// QEMU did not start: refused arguments, missing file, no memory.
     VmRefused,
+    /// Pins or memory of the running VM are not what its variant says.
+    NotAsClaimed,
     /// The guest agent never answered within the boot's time limit.
     GuestNeverAnswered,
     /// The guest's kernel panicked.
@@ -80,6 +82,7 @@ impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::VmRefused => "QEMU refused the VM",
+            Self::NotAsClaimed => "VM is not what it claims",
             Self::GuestNeverAnswered => "guest never answered",
             Self::GuestPanicked => "guest panicked",
             Self::GuestShutdown => "guest shut down",

@@ -12,6 +12,7 @@ use workload::GuestFacts;
 
 use crate::plan::{ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanVariant, PlanWorkload, QemuFacts};
 use crate::study::{LONGEST_LIMIT_S, Load, Placement, Problem, Stress, Study, StudyWorkload};
+use crate::summary;
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -197,6 +198,7 @@ impl Freezer<'_> {
         }
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         findings.extend(qemu::check(&spec, &self.machine.capabilities));
+        findings.extend(not_in_a_run(&spec, &self.machine.capabilities));
         for Finding { severity, field, message } in findings {
             let problem = Problem { line: line(&field), message: format!("{written}: {message}") };
             match severity {
@@ -304,6 +306,23 @@ fn memory_problem(
             load.name
         )
     })
+}
+
+/// What the VM asks for beside its command line that a run does not see to:
+/// better refused than silently left out.
+fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding> {
+    let channels = summary::placeholder_channels();
+    let losses = qemu::emit(spec, &channels, capabilities).losses;
+    let seen_to = |field: &String| field.starts_with("pins.");
+    losses
+        .into_iter()
+        .filter(|loss| !loss.fields.iter().all(seen_to))
+        .map(|loss| Finding {
+            severity: Severity::Error,
+            field: loss.fields.first().and_then(|f| f.split('.').next()).unwrap_or("").to_owned(),
+            message: format!("a run can't have {}: {}", loss.what, loss.why),
+        })
+        .collect()
 }
 
 /// The pCPUs that no vCPU of any of `specs` is pinned to.

@@ -1,6 +1,7 @@
 //! Trials in real VMs on this machine.
 
 mod others;
+mod placement;
 mod trial;
 
 use std::path::PathBuf;

@@ -153,12 +153,7 @@ fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
 /// The sockets of a running VM have other paths.
 #[must_use]
 pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
-    let channels = qemu::Channels {
-        qmp_socket: "qmp.sock".into(),
-        agent_socket: "agent.sock".into(),
-        done_socket: "done.sock".into(),
-        console_log: "console.log".into(),
-    };
+    let channels = placeholder_channels();
     let capabilities = match plan.qemu.capabilities() {
         Ok(capabilities) => capabilities,
         Err(error) => return (vec![error.to_string()], Vec::new()),
@@ -168,6 +163,16 @@ pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     lines.extend(emitted.option_lines());
     let losses = emitted.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why));
     (lines, losses.collect())
+}
+
+/// Channels for a command line that is shown, not started.
+pub(crate) fn placeholder_channels() -> qemu::Channels {
+    qemu::Channels {
+        qmp_socket: "qmp.sock".into(),
+        agent_socket: "agent.sock".into(),
+        done_socket: "done.sock".into(),
+        console_log: "console.log".into(),
+    }
 }
 
 fn workloads(plan: &Plan) -> Vec<Named> {

@@ -5,14 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use guest::{Cancel, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
-use host::affinity::{set_thread_affinity, thread_affinity};
 use host::counters::{self, VmThreads};
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Failure, FailureKind, Outcome};
 use vmconfig::{VmSpec, qemu};
 use workload::{Entry, GuestFacts, Output, Params};
 
-use super::{LocalLab, load_failure};
+use super::{LocalLab, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::unix_s;
@@ -80,10 +79,11 @@ fn measure(
     let cancel = lab.cancel.clone();
     let (mut vm, args) = start(lab, &variant.spec, "trial", console_log)?;
     record.result.qemu_args = args;
-    record.result.vcpu_affinity = pin(&vm, &variant.spec)?;
+    placement::pin(&vm, &variant.spec)?;
     let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
     let boot = vm.wait_ready(boot_limit, &cancel).map_err(failure)?;
     record.result.boot_s = Some(boot.as_secs_f64());
+    record.result.vcpu_affinity = placement::check(&vm, &variant.spec)?;
     observe(Progress::Booted(boot.as_secs_f64()));
     let facts = GuestFacts {
         vcpus: variant.spec.vcpus(),
@@ -119,40 +119,6 @@ pub(super) fn start(
     };
     let vm = Vm::start(&launch, &lab.cancel).map_err(failure)?;
     Ok((vm, emitted.args))
-}
-
-/// Pins the VM's threads as `spec` says, and reads back from the kernel where
-/// each vCPU may run.
-fn pin(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
-    let refused = |error: &dyn std::error::Error| Failure {
-        kind: FailureKind::VmRefused,
-        detail: load_failure(error).detail,
-    };
-    if let Some(pcpus) = &spec.pins.emulator {
-        for tid in other_threads(vm) {
-            set_thread_affinity(tid, pcpus).map_err(|error| refused(&error))?;
-        }
-    }
-    for (vcpu, pcpus) in spec.pins.vcpus.iter() {
-        let Some(tid) = vm.vcpu_tids().get(*vcpu as usize) else { continue };
-        set_thread_affinity(*tid, pcpus).map_err(|error| refused(&error))?;
-    }
-    vm.vcpu_tids()
-        .iter()
-        .map(|tid| thread_affinity(*tid).map(|pcpus| pcpus.to_string()))
-        .collect::<Result<_, _>>()
-        .map_err(|error| refused(&error))
-}
-
-/// QEMU's threads that are no vCPUs.
-fn other_threads(vm: &Vm) -> Vec<u32> {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{}/task", vm.pid())) else {
-        return Vec::new();
-    };
-    tasks
-        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|tid| !vm.vcpu_tids().contains(tid))
-        .collect()
 }
 
 /// A benchmark in a booted guest.
