@@ -9,6 +9,7 @@ mod audit;
 mod check;
 mod clean;
 mod completions;
+mod convert;
 mod host;
 mod host_file;
 mod image;
@@ -71,6 +72,10 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Find what is wrong with configurations of VMs.
     Lint(lint::LintArgs),
+    /// Say a VM in another format: QEMU, libvirt, KubeVirt, JSON.
+    Convert(convert::ConvertArgs),
+    /// Say a VM of a few words in full, for QEMU, libvirt or KubeVirt.
+    Emit(convert::EmitArgs),
     /// Run a study in real VMs.
     Run(run::RunArgs),
     /// Show the results of a study again.
@@ -95,6 +100,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Lint(args) => lint::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Emit(args) => convert::run_emit(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Image(args) => image::run(&args),

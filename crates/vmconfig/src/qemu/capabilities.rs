@@ -48,6 +48,16 @@ pub enum UnusableVersion {
 }
 
 impl Capabilities {
+    /// Those of a current QEMU, for a command line that some other host runs.
+    #[must_use]
+    pub fn current() -> Self {
+        Self {
+            version: Version { major: 10, minor: 0, micro: 0 },
+            query_stats: true,
+            tcg_x2apic: true,
+        }
+    }
+
     /// From what `qemu-system-* --version` prints.
     ///
     /// # Errors

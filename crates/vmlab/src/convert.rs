@@ -1,0 +1,272 @@
+//! `vmlab convert` and `vmlab emit`: a VM in another format, and what that
+//! can't say.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use vmconfig::qemu::Capabilities;
+use vmconfig::{
+    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Image, Kept, Loss, Parsed, Resolve, VmPatch,
+    VmSpec, builtin, json, kubevirt, libvirt, qemu,
+};
+
+use crate::{FINDINGS, host_file, terminal};
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  vmlab convert db.xml --to kubevirt      a domain of libvirt as KubeVirt's YAML
+  vmlab convert vm.yaml --to libvirt      and back
+  vmlab convert start-vm.sh --to libvirt  a script that starts QEMU
+  virsh dumpxml db | vmlab convert - --to qemu
+
+What was not understood and what the format can't say is printed on standard
+error. Exit codes: 0 all was said, 1 something was left out, 2 error.";
+
+const EMIT_EXAMPLES: &str = "\
+Examples:
+  vmlab emit --to libvirt                        the default VM
+  vmlab emit --use vtune --vcpus 4 --to libvirt  pinned and mirrored on this host
+  vmlab emit vm.toml --use huge-1g --use cpu-pm --host server.json --to qemu
+  vmlab emit --list                              the variants that --use takes";
+
+/// The formats of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// QEMU's command line.
+    Qemu,
+    /// libvirt's domain XML.
+    Libvirt,
+    /// KubeVirt's VirtualMachineInstance.
+    Kubevirt,
+    /// KubeVirt's VirtualMachine.
+    KubevirtVm,
+    /// vmlab's own fields.
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CONVERT_EXAMPLES)]
+pub(crate) struct ConvertArgs {
+    /// Domain XML, KubeVirt's YAML, a QEMU command line, JSON; '-' is standard
+    /// input.
+    file: PathBuf,
+    /// The format to write.
+    #[arg(long, value_enum)]
+    to: Format,
+    /// The format that the file has; found out if not given.
+    #[arg(long, value_enum)]
+    from: Option<Format>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = EMIT_EXAMPLES)]
+pub(crate) struct EmitArgs {
+    /// The VM's fields in TOML, as in a study's [vm].
+    file: Option<PathBuf>,
+    /// The format to write.
+    #[arg(long, value_enum, required_unless_present = "list")]
+    to: Option<Format>,
+    /// A variant by name, laid over the file; may be given again.
+    #[arg(long = "use", value_name = "VARIANT")]
+    variants: Vec<String>,
+    /// Number of vCPUs.
+    #[arg(long)]
+    vcpus: Option<u32>,
+    /// The host that variants are made for; this one if not given.
+    #[arg(long, value_name = "FILE")]
+    host: Option<PathBuf>,
+    /// The VM's name.
+    #[arg(long, default_value = "vm")]
+    name: String,
+    /// List the variants.
+    #[arg(long)]
+    list: bool,
+}
+
+pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
+    let text = read(&args.file)?;
+    let from = args.from.unwrap_or_else(|| guess(&text));
+    let all = parse(&text, from)
+        .with_context(|| format!("Cannot read {} as {from:?}", args.file.display()))?;
+    let many = all.len() > 1;
+    let mut complete = true;
+    for (place, parsed) in all.iter().enumerate() {
+        let spec = parsed.spec().with_context(|| {
+            let name = &parsed.settings.name;
+            format!("{}: VM {name:?} can't be", args.file.display())
+        })?;
+        let emitted = emit(&spec, args.to);
+        if many && place > 0 {
+            terminal::print(if is_yaml(args.to) { "---\n" } else { "\n" })?;
+        }
+        terminal::print(&emitted.text)?;
+        complete &= report(&args.file, &parsed.kept, &emitted.losses);
+    }
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
+    let to = match (args.list, args.to) {
+        (false, Some(to)) => to,
+        _ => {
+            terminal::print(&list())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let mut patch = match &args.file {
+        Some(file) => toml::from_str(&read(file)?)
+            .with_context(|| format!("Cannot read {}", file.display()))?,
+        None => VmPatch::default(),
+    };
+    if args.vcpus.is_some() {
+        let vcpus = VmPatch { vcpus: args.vcpus, ..VmPatch::default() };
+        patch = patch.overlay(&vcpus);
+    }
+    if !args.variants.is_empty() {
+        let host = match &args.host {
+            Some(path) => host_file::load_host(path)?,
+            None => host::snapshot::live(Path::new("/")),
+        };
+        let vcpus = patch.topology()?.vcpus();
+        for name in &args.variants {
+            patch = patch.overlay(&builtin::variant(name, &host, vcpus)?);
+        }
+    }
+    let boot = match patch.image() {
+        Image::File(image) => {
+            let qcow2 = image.extension().is_some_and(|end| end == "qcow2");
+            let format = if qcow2 { DiskFormat::Qcow2 } else { DiskFormat::Raw };
+            Boot::Disk { image, format }
+        }
+        Image::Builtin(_) => Boot::Firmware,
+    };
+    let own_image = boot == Boot::Firmware;
+    if own_image {
+        patch.kernel_cmdline = None;
+    }
+    let auto_accel = match patch.accel {
+        Some(AccelChoice::Tcg) => vmconfig::Accel::Tcg,
+        _ => vmconfig::Accel::Kvm,
+    };
+    let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
+    let with = Resolve { name: &args.name, arch, auto_accel, boot };
+    let emitted = emit(&patch.resolve(&with)?, to);
+    terminal::print(&emitted.text)?;
+    if own_image {
+        terminal::note("vmlab's own image is left out: add a disk to boot from");
+    }
+    report(Path::new(&args.name), &[], &emitted.losses);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list() -> String {
+    let widest = builtin::VARIANTS.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let line = |one: &builtin::Builtin| format!("{:widest$}  {}\n", one.name, one.help);
+    builtin::VARIANTS.iter().map(line).collect()
+}
+
+/// More than any VM's description.
+const MAX_BYTES: u64 = 16 << 20;
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let cannot = || format!("Cannot read {}", file.display());
+    if file == Path::new("-") {
+        std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(file).with_context(cannot)?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    }
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{} is bigger than {MAX_BYTES} bytes", file.display());
+    }
+    String::from_utf8(bytes).with_context(cannot)
+}
+
+/// What a text looks like.
+fn guess(text: &str) -> Format {
+    let start = text.trim_start();
+    if start.starts_with('<') {
+        Format::Libvirt
+    } else if start.starts_with('{') && text.contains("\"topology\"") {
+        Format::Json
+    } else if text.contains("kind:") || text.contains("\"kind\"") {
+        Format::Kubevirt
+    } else {
+        Format::Qemu
+    }
+}
+
+fn parse(text: &str, format: Format) -> anyhow::Result<Vec<Parsed>> {
+    Ok(match format {
+        Format::Qemu => vec![qemu::parse(text)?],
+        Format::Libvirt => vec![libvirt::parse(text)?],
+        Format::Kubevirt | Format::KubevirtVm => kubevirt::parse(text)?,
+        Format::Json => vec![json::parse(text)?],
+    })
+}
+
+fn is_yaml(format: Format) -> bool {
+    matches!(format, Format::Kubevirt | Format::KubevirtVm)
+}
+
+fn emit(spec: &VmSpec, format: Format) -> EmittedText {
+    match format {
+        Format::Qemu => {
+            let emitted = qemu::emit_plain(spec, &Capabilities::current());
+            let program = format!("qemu-system-{}", spec.arch);
+            let lines = [vec![program], emitted.option_lines()].concat();
+            EmittedText { text: lines.join(" \\\n  ") + "\n", losses: emitted.losses }
+        }
+        Format::Libvirt => libvirt::emit(spec),
+        Format::Kubevirt => kubevirt::emit(spec, kubevirt::Kind::Instance),
+        Format::KubevirtVm => kubevirt::emit(spec, kubevirt::Kind::Machine),
+        Format::Json => json::emit(spec),
+    }
+}
+
+/// Says what was left out; true if nothing was.
+fn report(file: &Path, kept: &[Kept], losses: &[Loss]) -> bool {
+    for Kept { line, path, text } in kept {
+        let first = text.lines().next().unwrap_or_default();
+        let more = if text.lines().nth(1).is_some() { " ..." } else { "" };
+        let file = file.display();
+        terminal::note(&format!("{file}:{line}: not understood: {path}: {first}{more}"));
+    }
+    for Loss { what, why, .. } in losses {
+        terminal::note(&format!("left out: {what}: {why}"));
+    }
+    kept.is_empty() && losses.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_known_by_their_looks() {
+        let check = |text: &str, expected: Format| assert_eq!(guess(text), expected, "{text}");
+        check("\n<domain/>", Format::Libvirt);
+        check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", Format::Kubevirt);
+        check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", Format::Qemu);
+        check("{\"name\": \"vm\", \"topology\": {}}", Format::Json);
+    }
+
+    #[test]
+    fn a_vm_goes_round_the_formats() {
+        let text = "qemu-system-x86_64 -name db -accel kvm -machine q35 -cpu host -smp 4,cores=2,threads=2 -m 4G";
+        let spec = parse(text, guess(text)).unwrap().remove(0).spec().unwrap();
+        let mut now = spec.clone();
+        for format in
+            [Format::Libvirt, Format::Json, Format::Kubevirt, Format::KubevirtVm, Format::Qemu]
+        {
+            let EmittedText { text, losses } = emit(&now, format);
+            assert_eq!(losses, [], "{text}");
+            now = parse(&text, guess(&text)).unwrap().remove(0).spec().unwrap();
+        }
+        assert_eq!(now, spec);
+    }
+}
