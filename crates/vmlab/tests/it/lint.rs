@@ -48,7 +48,7 @@ fn findings_decide_the_exit_code() {
     let bad = lint(&["bad.xml"]);
     bad.has_code(1);
     for part in
-        ["error[io-native-cached]", "bad.xml:6:44 (web)", "cache='none'", "1 error in 1 file"]
+        ["error[io-native-cached]", "bad.xml:6:45 (web)", "cache='none'", "1 error in 1 file"]
     {
         assert!(bad.stdout.contains(part), "{part}: {bad:#?}");
     }
@@ -83,7 +83,7 @@ fn folders_are_searched_and_standard_input_is_read() {
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(CACHED.as_bytes()).unwrap();
     let piped = Said::of(child.wait_with_output().unwrap());
-    assert!(piped.has_code(1).stdout.contains("-:6:44 (web)"), "{piped:#?}");
+    assert!(piped.has_code(1).stdout.contains("-:6:45 (web)"), "{piped:#?}");
 }
 
 #[test]
