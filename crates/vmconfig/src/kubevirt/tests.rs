@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use crate::tests::{any_spec, check_round_trip};
 use crate::*;
 
+use super::tree::{self, Node};
 use super::{Kind, emit, parse};
 
 proptest! {
@@ -72,4 +73,139 @@ fn what_is_no_vm_is_refused() {
     assert_eq!(parse("kind: Pod\nspec: {}").unwrap_err(), super::NotKubevirt::NoVm);
     assert!(parse("a: [").unwrap_err().to_string().starts_with("Not YAML: "));
     assert!(parse(&"[".repeat(100_000)).is_err());
+}
+
+/// The object's schema of a CRD.
+fn schema(text: &str) -> Node {
+    let crd = tree::read(text).unwrap().remove(0);
+    let spec = crd.peek("spec").unwrap();
+    let version = spec.items("versions")[0];
+    version.peek("schema").unwrap().peek("openAPIV3Schema").unwrap().clone()
+}
+
+/// What the schema has against a value; a field that it does not know too, as
+/// `fieldValidation=Strict` of a Kubernetes API server.
+fn complaints(value: &Node, schema: &Node, path: &str, all: &mut Vec<String>) {
+    let flag = |key: &str| schema.flag(key).unwrap_or(false);
+    if flag("x-kubernetes-preserve-unknown-fields") || flag("x-kubernetes-int-or-string") {
+        return;
+    }
+    let texts = |key: &str| -> Vec<&str> {
+        schema.items(key).into_iter().filter_map(Node::text).collect()
+    };
+    for required in texts("required") {
+        if value.peek(required).is_none() {
+            all.push(format!("{path}.{required}: required value"));
+        }
+    }
+    let allowed = texts("enum");
+    if let Some(text) = value.text()
+        && !allowed.is_empty()
+        && !allowed.contains(&text)
+    {
+        all.push(format!("{path}: {text:?} is none of {allowed:?}"));
+    }
+    let kind = schema.peek("type").and_then(Node::text).unwrap_or_default();
+    let right = match (kind, value.text()) {
+        ("integer", Some(text)) => text.parse::<i64>().is_ok(),
+        ("boolean", Some(text)) => text.parse::<bool>().is_ok(),
+        ("string" | "", Some(_)) => true,
+        ("object", None) => !value.is_list(),
+        ("array", None) => value.is_list(),
+        _ => kind.is_empty(),
+    };
+    if !right {
+        all.push(format!("{path}: must be of type {kind}"));
+        return;
+    }
+    if let Some(items) = schema.peek("items") {
+        for (number, item) in value.list().iter().enumerate() {
+            complaints(item, items, &format!("{path}[{number}]"), all);
+        }
+    }
+    let (known, any) = (schema.peek("properties"), schema.peek("additionalProperties"));
+    for key in value.keys() {
+        let inner = value.peek(key).unwrap();
+        match known.and_then(|known| known.peek(key)).or(any) {
+            Some(schema) => complaints(inner, schema, &format!("{path}.{key}"), all),
+            // What every object has stands in no CRD.
+            None if path == ".metadata" => {}
+            None => all.push(format!("{path}.{key}: unknown field")),
+        }
+    }
+}
+
+/// The rules of the admission webhook that no schema carries, of those fields
+/// that are emitted.
+///
+/// Source: KubeVirt 1.9.0, `vmi-create-admitter.go`.
+fn webhook(instance: &Node) -> Vec<&'static str> {
+    let domain = instance.peek("domain").unwrap();
+    let (cpu, devices) = (domain.peek("cpu").unwrap(), domain.peek("devices").unwrap());
+    let number = |node: &Node, key: &str| node.read(key, |text| text.parse::<u64>().ok());
+    let dedicated = cpu.flag("dedicatedCpuPlacement") == Some(true);
+    let (numa, realtime) = (cpu.peek("numa").is_some(), cpu.peek("realtime").is_some());
+    let page = domain.peek("memory").and_then(|memory| memory.peek("hugepages"));
+    let guest = domain.peek("memory").and_then(|memory| memory.read("guest", crate_mib)).unwrap();
+    let page_mib = page.and_then(|page| page.read("pageSize", crate_mib));
+    let names = |parent: &Node, key: &str| -> Vec<String> {
+        let name = |node: &Node| node.peek("name").and_then(Node::text).unwrap().to_owned();
+        parent.items(key).into_iter().map(name).collect()
+    };
+    let policy = domain.peek("ioThreadsPolicy").and_then(Node::text);
+    let rules = [
+        ("isolateEmulatorThread needs dedicated", cpu.flag("isolateEmulatorThread") == Some(true) && !dedicated),
+        ("numa needs dedicated and huge pages", numa && (!dedicated || page.is_none())),
+        ("realtime needs dedicated and numa", realtime && (!dedicated || !numa)),
+        ("two threads at most", dedicated && number(cpu, "threads").unwrap() > 2),
+        ("maxSockets", number(cpu, "maxSockets").unwrap() < number(cpu, "sockets").unwrap()),
+        ("memory is asked for", dedicated && domain.peek("resources").is_none()),
+        ("whole huge pages", page_mib.is_some_and(|page| guest % page != 0)),
+        ("ioThreadsPolicy", !matches!(policy, None | Some("shared" | "auto"))),
+        ("every disk has a volume", names(devices, "disks") != names(instance, "volumes")),
+        ("every interface has a network", names(devices, "interfaces") != names(instance, "networks")),
+    ];
+    rules.into_iter().filter(|rule| rule.1).map(|rule| rule.0).collect()
+}
+
+fn crate_mib(text: &str) -> Option<u64> {
+    crate::size::mib(text, 1)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_schemas_and_the_webhook_take_every_vm(spec in any_spec()) {
+        for (kind, text) in [
+            (Kind::Instance, include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml")),
+            (Kind::Machine, include_str!("../../testdata/kubevirt-crds/virtualmachines.kubevirt.io.yaml")),
+        ] {
+            let emitted = emit(&spec, kind).text;
+            let object = tree::read(&emitted).unwrap().remove(0);
+            let mut all = Vec::new();
+            complaints(&object, &schema(text), "", &mut all);
+            prop_assert!(all.is_empty(), "{all:#?}\n{emitted}");
+            let instance = object.peek("spec").unwrap();
+            let instance = match kind {
+                Kind::Instance => instance,
+                Kind::Machine => instance.peek("template").unwrap().peek("spec").unwrap(),
+            };
+            prop_assert_eq!(webhook(instance), Vec::<&str>::new(), "{}", emitted);
+        }
+    }
+}
+
+#[test]
+fn the_schema_sees_what_is_wrong() {
+    let text = include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml");
+    let object = "spec: {domain: {cpu: {cores: two, dedicatedCPUPlacement: true}}}";
+    let mut all = Vec::new();
+    complaints(&tree::read(object).unwrap()[0], &schema(text), "", &mut all);
+    let expected = [
+        ".spec.domain.devices: required value",
+        ".spec.domain.cpu.cores: must be of type integer",
+        ".spec.domain.cpu.dedicatedCPUPlacement: unknown field",
+    ];
+    assert_eq!(all, expected);
 }

@@ -170,6 +170,20 @@ impl Node {
         }
     }
 
+    /// The values of a list, without understanding them.
+    #[cfg(test)]
+    pub(super) fn list(&self) -> &[Node] {
+        match &self.value {
+            Value::List(list) => list,
+            _ => &[],
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.value, Value::List(_))
+    }
+
     /// The value is not understood after all.
     pub(super) fn reject(&self) {
         self.used.set(false);

@@ -2,7 +2,7 @@
 
 use crate::{
     ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource, Nic,
-    NicBackend, NumberSet, TickPolicy, VmSpec, cpu, split_cpu_model,
+    NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
 use super::{Capabilities, Emitted, escape, escape_path};
@@ -119,8 +119,11 @@ fn backend(memory: &Memory, id: &str, size_mib: u64, place: &str) -> String {
     let mut text = format!("memory-backend-{kind},id={id},size={size_mib}M");
     match (memory.source, memory.huge_pages) {
         (Some(MemorySource::File), Some(size)) => {
-            // Where distributions mount hugetlbfs, one folder a page size.
-            text.push_str(&format!(",mem-path=/dev/hugepages-{size}"));
+            // Where systemd mounts hugetlbfs, and the custom for other sizes.
+            text.push_str(",mem-path=/dev/hugepages");
+            if size != PageSize::M2 {
+                text.push_str(&format!("-{size}"));
+            }
         }
         (Some(MemorySource::File), None) => text.push_str(",mem-path=/var/tmp"),
         (_, Some(size)) => text.push_str(&format!(",hugetlb=on,hugetlbsize={size}")),

@@ -51,8 +51,10 @@ pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
         reader.settings.arch = Arch::Aarch64;
         reader.settings.machine = "virt".to_owned();
     }
-    for word in before.iter().filter(|word| !is_program(&word.text)) {
-        reader.keep(word.line, "before QEMU", word.text.clone());
+    let others: Vec<&str> =
+        before.iter().map(|word| word.text.as_str()).filter(|word| !is_program(word)).collect();
+    if let (Some(first), false) = (before.first(), others.is_empty()) {
+        reader.keep(first.line, "before QEMU", others.join(" "));
     }
     reader.read(options(&words));
     Ok(reader.parsed())

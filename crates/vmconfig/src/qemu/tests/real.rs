@@ -144,6 +144,8 @@ fn check_real(text: &str, capabilities: &Capabilities) {
             cmdline: vec!["root=/dev/vda".to_owned()],
         }
     };
+    let disk = file("disk.img", &[0; 1 << 20]);
+    let text = &text.replace("DISK", disk.to_str().unwrap());
     let spec = patch(text).resolve(&with(boot)).unwrap();
     let findings = super::check(&spec, capabilities);
     let started = Stopped::start(&spec, folder.path(), capabilities);
@@ -162,7 +164,7 @@ fn check_real(text: &str, capabilities: &Capabilities) {
     // A machine without hotplug has no slots; its vCPUs know their place too.
     let slots = qemu.try_ask("query-hotpluggable-cpus").unwrap_or(threads);
     let slots = slots.as_array().unwrap();
-    assert_eq!(slots.len(), spec.vcpus() as usize, "{text}");
+    assert_eq!(slots.len(), spec.max_vcpus() as usize, "{text}");
     for (level, key) in [
         ("sockets", "socket-id"),
         ("dies", "die-id"),
@@ -194,6 +196,20 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
         "kernel_cmdline = 'idle=poll, dyndbg=\"file\"'\nextra_args = ['-device', 'virtio-rng-pci']",
         "image = 'own.raw'",
         "image = 'own.raw'\nmachine = 'pc'",
+        "vcpus = 2\nmax_vcpus = 4",
+        "vcpus = 4\nnuma = [ {}, { distances = { 0 = 21 } } ]",
+        "vcpus = 2\nmemory = { source = 'memfd', shared = true, prealloc = true,
+         prealloc_threads = 2, nosharepages = true, host_nodes = '0' }",
+        "hints = { cpu_pm = true, kvm_hint_dedicated = true, poll_control = true, pv_eoi = true,
+         pv_spinlocks = true, pv_ipi = false, pmu = false, hyperv = ['relaxed', 'vpindex'],
+         hyperv_spinlocks = 8191 }\ncpu_cache = 'passthrough'
+         clock = { kvmclock = false, hpet = false, rtc = 'catchup', base = 'localtime' }",
+        "iothreads = 2\ndisks = [ { source = { file = 'DISK' }, cache = 'none', io = 'native',
+         iothread = 1, queues = 2, serial = 'a,b' }, { source = { file = 'DISK' },
+         bus = 'virtio-scsi', iothread = 2, queues = 2, io = 'threads', transient = true },
+         { source = { file = 'DISK' }, bus = 'sata', transient = true } ]
+         nics = [ { backend = 'user', mac = '52:54:00:12:34:56' },
+         { backend = 'user', model = 'e1000e' } ]",
         "topology = { clusters = 2 }",
         "topology = { dies = 2 }\nmachine = 'microvm,pcie=on'",
         "machine = 'microvm'",
