@@ -7,7 +7,9 @@ use std::time::Duration;
 use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
-use vmconfig::{Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, qemu};
+use vmconfig::{
+    Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
+};
 use workload::GuestFacts;
 
 use crate::plan::{ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanVariant, PlanWorkload, QemuFacts};
@@ -154,11 +156,15 @@ impl Freezer<'_> {
     fn variant(&mut self, variant: &crate::study::Variant) -> Option<PlanVariant> {
         // The A/A arm stands in the file under the name of its original.
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
-        let spec = self.spec(&variant.name, written, &variant.vm)?;
+        let changes = self.changes(written, variant)?;
+        let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
-            summary: summary(&variant.changes),
+            summary: match &variant.builtin {
+                Some(name) => format!("{name}: {}", summary(&changes)),
+                None => summary(&changes),
+            },
             aa_of: variant.aa_of.clone(),
             environment: match spec.accel {
                 Accel::Kvm => Environment::Kvm,
@@ -167,6 +173,25 @@ impl Freezer<'_> {
             image: variant.vm.image().to_string(),
             spec,
         })
+    }
+
+    /// What the variant changes of the base VM, on this host.
+    fn changes(&mut self, written: &str, variant: &crate::study::Variant) -> Option<VmPatch> {
+        let Some(name) = &variant.builtin else { return Some(variant.changes.clone()) };
+        let built = match variant.vm.topology() {
+            Ok(topology) => builtin::variant(name, &self.machine.host, topology.vcpus())
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match built {
+            Ok(built) => Some(built.overlay(&variant.changes)),
+            Err(error) => {
+                let line = self.study.line_of_variant(written);
+                let message = format!("{written}: use = {name:?}: {error}");
+                self.problems.push(Problem { line, message });
+                None
+            }
+        }
     }
 
     /// The VM, checked against QEMU and the host.
@@ -317,10 +342,15 @@ fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding
     losses
         .into_iter()
         .filter(|loss| !loss.fields.iter().all(seen_to))
-        .map(|loss| Finding {
-            severity: Severity::Error,
-            field: loss.fields.first().and_then(|f| f.split('.').next()).unwrap_or("").to_owned(),
-            message: format!("a run can't have {}: {}", loss.what, loss.why),
+        .map(|loss| {
+            let field = loss.fields.first().and_then(|f| f.split('.').next()).unwrap_or_default();
+            // QEMU gets the nearest model that it knows: worth a word, no more.
+            let severity = if field == "cpu_model" { Severity::Warning } else { Severity::Error };
+            Finding {
+                severity,
+                field: field.to_owned(),
+                message: format!("a run can't have {}: {}", loss.what, loss.why),
+            }
         })
         .collect()
 }

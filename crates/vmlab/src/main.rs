@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod study_file;
 mod terminal;
+mod variants;
 mod workloads;
 
 use std::process::ExitCode;
@@ -84,6 +85,8 @@ enum Command {
     Image(image::ImageArgs),
     /// List the benchmarks, or explain one.
     Workloads(workloads::WorkloadsArgs),
+    /// List the configurations that a study names in one word.
+    Variants(variants::VariantsArgs),
     /// End what dead runs left behind.
     Clean(clean::CleanArgs),
     /// Print a completion script for a shell.
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),
+        Command::Variants(args) => variants::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -47,6 +47,19 @@ fn what_the_machine_cannot_do_is_said_with_line_and_value() {
 }
 
 #[test]
+fn built_in_variants_follow_the_host() {
+    let text = STUDY
+        .replace("name = \"b\"\nvm.vcpus = 2", "name = \"b\"\nuse = 'pin'\nvm.vcpus = 4")
+        .replace("name = \"c\"", "use = 'def'");
+    let plan = crate::testing::plan_of(&text);
+    let pins = &plan.variants[1].spec.pins.vcpus;
+    assert_eq!(pins.len(), 4, "{pins:?}");
+    assert!(plan.variants[1].summary.starts_with("pin: "), "{}", plan.variants[1].summary);
+    let problems = problems("name = \"b\"\nvm.vcpus = 2", "use = 'pin'\nvm.vcpus = 8");
+    assert!(problems[0].contains("the host has 4"), "{problems:?}");
+}
+
+#[test]
 fn the_plan_survives_its_own_format() {
     let plan = crate::testing::plan();
     let again = Plan::from_json(plan.to_json().as_bytes()).unwrap();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use host::settings::Change;
 use topology::PcpuSet;
+use vmconfig::builtin::VARIANTS;
 use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
 use workload::ParamValue;
 
@@ -111,6 +112,7 @@ impl Checker<'_> {
             baseline,
             budget,
             host_settings: parsed.host,
+            base: parsed.vm,
             variants,
             loads,
             workloads,
@@ -162,23 +164,39 @@ impl Checker<'_> {
         }
         let mut variants: Vec<Variant> = Vec::new();
         for (index, table) in parsed.variant.iter().enumerate() {
-            let path = [Key("variant"), Index(index), Key("name")];
-            let taken = variants.iter().any(|variant| variant.name == table.name);
-            self.name(&path, "variant", &table.name, taken);
+            let at = |key| [Key("variant"), Index(index), Key(key)];
+            let name = match (&table.name, &table.builtin) {
+                (Some(name), _) | (None, Some(name)) => name.clone(),
+                (None, None) => {
+                    self.problem(&at("name")[..2], "A variant needs a name, or use = \"...\"");
+                    continue;
+                }
+            };
+            let key = if table.name.is_some() { "name" } else { "use" };
+            let taken = variants.iter().any(|variant| variant.name == name);
+            self.name(&at(key), "variant", &name, taken);
+            if let Some(builtin) = &table.builtin
+                && VARIANTS.iter().all(|known| known.name != builtin)
+            {
+                let names = VARIANTS.iter().map(|known| known.name);
+                let message = unknown("use", "built-in variant", builtin, names);
+                self.problem(&at("use"), message);
+            }
             let vm = parsed.vm.overlay(&table.vm);
-            if let Err(error) = check_vm(&table.name, &vm) {
+            if let Err(error) = check_vm(&name, &vm) {
                 // The wrong value stands in the variant or in the base VM.
                 let field = Key(error.field());
                 if check_vm("base", &parsed.vm).is_ok() {
                     let path = [Key("variant"), Index(index), Key("vm"), field];
-                    self.problem(&path, format!("Variant {:?}: {error}", table.name));
+                    self.problem(&path, format!("Variant {name:?}: {error}"));
                 } else if index == 0 {
                     self.problem(&[Key("vm"), field], error.to_string());
                 }
             }
             variants.push(Variant {
-                name: table.name.clone(),
+                name,
                 about: table.about.clone(),
+                builtin: table.builtin.clone(),
                 vm,
                 changes: table.vm.clone(),
                 aa_of: None,

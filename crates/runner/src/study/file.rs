@@ -46,7 +46,9 @@ pub(super) struct BudgetTable {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VariantTable {
-    pub(super) name: String,
+    pub(super) name: Option<String>,
+    #[serde(rename = "use")]
+    pub(super) builtin: Option<String>,
     #[serde(default)]
     pub(super) about: String,
     #[serde(default)]

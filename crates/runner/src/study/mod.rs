@@ -58,6 +58,8 @@ pub struct Study {
     pub budget: Budget,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
+    /// The base VM.
+    pub base: VmPatch,
     /// The variants, baseline included, in the file's order.
     pub variants: Vec<Variant>,
     /// The host-load levels.
@@ -90,7 +92,11 @@ pub struct Variant {
     pub name: String,
     /// What it is for, one line; may be empty.
     pub about: String,
-    /// The whole configuration: the study's base VM with the variant's changes.
+    /// The built-in variant that it begins with; what that changes depends on
+    /// the host.
+    pub builtin: Option<String>,
+    /// The study's base VM with the variant's changes, without those of the
+    /// built-in variant.
     pub vm: VmPatch,
     /// The variant's changes alone.
     pub changes: VmPatch,
@@ -273,6 +279,14 @@ impl Study {
             .or_else(|| lines.exactly(&[Key("vm"), Key(field)]))
             .or_else(|| own.map(|path| lines.of(&path)))
             .unwrap_or(1)
+    }
+
+    /// Where the variant stands in the file.
+    #[must_use]
+    pub fn line_of_variant(&self, variant: &str) -> usize {
+        use lines::Step::{Index, Key};
+        let index = self.variants.iter().position(|known| known.name == variant).unwrap_or(0);
+        lines::Lines::new(&self.text).of(&[Key("variant"), Index(index)])
     }
 
     /// Where the load level stands in the file.

@@ -74,6 +74,17 @@ fn a_good_study_is_read_whole() {
 }
 
 #[test]
+fn a_built_in_variant_is_named_in_one_word() {
+    let text = "vmlab = 1\ntitle = 't'\n[vm]\nvcpus = 4\n[[variant]]\nuse = 'def'\n[[variant]]\nuse = 'vtune'\n[[workload]]\nrun = 'hackbench'\n";
+    let study = Study::parse("x.toml", text).unwrap();
+    assert_eq!(study.variants[1].name, "vtune");
+    let error = Study::parse("x.toml", &text.replace("vtune", "vtun")).unwrap_err().to_string();
+    assert!(error.contains("x.toml:8: ") && error.contains("did you mean \"vtune\""), "{error}");
+    let error = Study::parse("x.toml", &text.replace("use = 'vtune'", "")).unwrap_err().to_string();
+    assert!(error.contains("x.toml:7: ") && error.contains("needs a name"), "{error}");
+}
+
+#[test]
 fn what_is_not_written_has_a_default() {
     let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'hackbench'\n";
     let study = Study::parse("x.toml", text).unwrap();
