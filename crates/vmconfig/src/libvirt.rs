@@ -8,6 +8,7 @@
 
 mod emit;
 mod parse;
+mod parse_devices;
 mod xml;
 
 pub use emit::emit;

@@ -1,0 +1,262 @@
+//! Reading the devices of libvirt's domain XML.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, MacvtapMode, Nic, NicBackend,
+    NicModel,
+};
+
+use super::ROOT_SERIAL;
+use super::parse::Parser;
+use super::xml::Xml;
+
+impl<'a> Parser<'a> {
+    pub(super) fn devices(&mut self, devices: Xml<'a>) {
+        // Of each SCSI controller: who serves it, and its queues.
+        let mut controllers: BTreeMap<u32, (Option<u32>, Option<u32>)> = BTreeMap::new();
+        for element in devices.children().filter(|node| node.is_element()) {
+            let is = |name: &str, value: &str| element.attribute(name) == Some(value);
+            match element.tag_name().name() {
+                "controller" if is("type", "usb") && is("model", "none") => self.plain(element),
+                "memballoon" if is("model", "none") => self.plain(element),
+                "serial" if is("type", "pty") => self.plain(element),
+                "controller" if is("type", "scsi") && is("model", "virtio-scsi") => {
+                    let Some(index) = element.attribute("index").and_then(|n| n.parse().ok())
+                    else {
+                        continue;
+                    };
+                    self.xml.take(element);
+                    for name in ["type", "model", "index"] {
+                        self.xml.attr(element, name);
+                    }
+                    let driver = self.xml.child(element, "driver");
+                    let number = |name: &str| self.xml.number(driver?, name);
+                    controllers.insert(index, (number("iothread"), number("queues")));
+                }
+                _ => {}
+            }
+        }
+        for element in devices.children().filter(|node| node.is_element()) {
+            self.xml.take(element);
+            let known = match element.tag_name().name() {
+                "disk" => self.disk(element, &controllers),
+                "hostdev" => self.vhost_scsi(element),
+                "interface" => self.interface(element),
+                "controller" | "memballoon" | "serial" => {
+                    // Taken above, or unknown.
+                    element.attributes().next().is_some() && self.is_plain(element, &controllers)
+                }
+                _ => false,
+            };
+            if !known {
+                self.xml.reject(element);
+            }
+        }
+    }
+
+    fn is_plain(
+        &self,
+        element: Xml<'a>,
+        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
+    ) -> bool {
+        let is = |name: &str, value: &str| element.attribute(name) == Some(value);
+        match element.tag_name().name() {
+            "controller" if is("type", "usb") => is("model", "none"),
+            "controller" => {
+                let index = element.attribute("index").and_then(|text| text.parse().ok());
+                is("model", "virtio-scsi")
+                    && index.is_some_and(|index: u32| controllers.contains_key(&index))
+            }
+            "memballoon" => is("model", "none"),
+            _ => is("type", "pty"),
+        }
+    }
+
+    /// An element that only keeps libvirt from adding something.
+    fn plain(&self, element: Xml<'a>) {
+        self.xml.take(element);
+        for name in ["type", "model"] {
+            self.xml.attr(element, name);
+        }
+    }
+
+    fn disk(
+        &mut self,
+        element: Xml<'a>,
+        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
+    ) -> bool {
+        if element.attribute("device").is_some_and(|device| device != "disk") {
+            return false;
+        }
+        let child = |name: &str| element.children().find(|node| node.tag_name().name() == name);
+        let path = |name: &str| child("source")?.attribute(name);
+        let (source, attribute) = match (element.attribute("type"), path("file"), path("dev")) {
+            (Some("file"), Some(path), _) => (DiskSource::File(path.into()), "file"),
+            (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
+            _ => return false,
+        };
+        let bus = match child("target").and_then(|target| target.attribute("bus")) {
+            Some("virtio") => DiskBus::VirtioBlk,
+            Some("sata") => DiskBus::Sata,
+            Some("scsi") => DiskBus::VirtioScsi,
+            _ => return false,
+        };
+        let mut disk = Disk::new(source);
+        disk.bus = bus;
+        if let Some(address) = child("address")
+            && bus == DiskBus::VirtioScsi
+            && let Some(index) = address.attribute("controller").and_then(|n| n.parse().ok())
+            && let Some((iothread, queues)) = controllers.get(&index)
+        {
+            (disk.iothread, disk.queues) = (*iothread, *queues);
+            self.xml.take(address);
+            for name in ["type", "controller"] {
+                self.xml.attr(address, name);
+            }
+            for name in ["bus", "unit", "target"] {
+                self.xml.attr_if(address, name, |text| (text == "0").then_some(()));
+            }
+        }
+        self.xml.attr(element, "type");
+        self.xml.attr(element, "device");
+        for (child, attribute) in [("source", attribute), ("target", "dev"), ("target", "bus")] {
+            if let Some(child) = self.xml.child(element, child) {
+                self.xml.attr(child, attribute);
+            }
+        }
+        if let Some(driver) = self.xml.child(element, "driver") {
+            self.xml.attr_if(driver, "name", |text| (text == "qemu").then_some(()));
+            disk.format = self
+                .xml
+                .attr_if(driver, "type", |text| match text {
+                    "raw" => Some(DiskFormat::Raw),
+                    "qcow2" => Some(DiskFormat::Qcow2),
+                    _ => None,
+                })
+                .unwrap_or_default();
+            let cache =
+                |text: &str| if text == "default" { None } else { CacheMode::from_name(text) };
+            disk.cache = self.xml.attr_if(driver, "cache", cache);
+            disk.io = self.xml.attr_if(driver, "io", DiskIo::from_name);
+            if bus != DiskBus::VirtioScsi {
+                disk.iothread = self.xml.number(driver, "iothread");
+                disk.queues = self.xml.number(driver, "queues");
+            }
+        }
+        disk.readonly = self.xml.child(element, "readonly").is_some();
+        disk.transient = self.xml.child(element, "transient").is_some();
+        if let Some(serial) = self.xml.child(element, "serial") {
+            disk.serial = self.xml.text_if(serial, |text| Some(text.to_owned()));
+        }
+        if let Some(boot) = self.xml.child(element, "boot") {
+            disk.boot_order = self.xml.number(boot, "order");
+        }
+        if !self.boots_from(&disk) {
+            let number = self.settings.disks.len();
+            self.xml.at(&format!("disks.{number}"), element);
+            self.settings.disks.push(disk);
+        }
+        true
+    }
+
+    /// Whether this is the disk that a VM of vmlab boots from.
+    fn boots_from(&mut self, disk: &Disk) -> bool {
+        let DiskSource::File(path) = &disk.source else { return false };
+        let own_kernel = disk.serial.as_deref() == Some(ROOT_SERIAL) && disk.readonly;
+        let own_image = disk.transient
+            && disk.cache == Some(CacheMode::Unsafe)
+            && disk.boot_order == Some(1)
+            && self.settings.disks.is_empty();
+        self.settings.boot = match &self.settings.boot {
+            Boot::Kernel { kernel, initrd } if own_kernel => Boot::Direct {
+                kernel: kernel.clone(),
+                initrd: initrd.clone().unwrap_or_default(),
+                root_image: path.clone(),
+                cmdline: Vec::new(),
+            },
+            Boot::Firmware if own_image => Boot::Disk { image: path.clone(), format: disk.format },
+            _ => return false,
+        };
+        true
+    }
+
+    fn vhost_scsi(&mut self, element: Xml<'a>) -> bool {
+        if element.attribute("type") != Some("scsi_host") {
+            return false;
+        }
+        let Some(source) = self.xml.child(element, "source") else { return false };
+        let Some(target) = source.attribute("wwpn") else { return false };
+        for name in ["mode", "type"] {
+            self.xml.attr(element, name);
+        }
+        for name in ["protocol", "wwpn"] {
+            self.xml.attr(source, name);
+        }
+        let mut disk = Disk::new(DiskSource::VhostScsi(target.to_owned()));
+        if let Some(boot) = self.xml.child(element, "boot") {
+            disk.boot_order = self.xml.number(boot, "order");
+        }
+        let number = self.settings.disks.len();
+        self.xml.at(&format!("disks.{number}"), element);
+        self.settings.disks.push(disk);
+        true
+    }
+
+    fn interface(&mut self, element: Xml<'a>) -> bool {
+        let source = self.xml.child(element, "source");
+        let name = |attribute: &str| Some(self.xml.attr(source?, attribute)?.to_owned());
+        let backend = match element.attribute("type") {
+            Some("user") => Some(NicBackend::User),
+            Some("bridge") => name("bridge").map(|name| NicBackend::Bridge { name }),
+            Some("network") => name("network").map(|network| NicBackend::Libvirt { network }),
+            Some("direct") => name("dev").map(|device| {
+                let mode = source.and_then(|source| {
+                    self.xml.attr_if(source, "mode", |text| {
+                        MacvtapMode::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
+                    })
+                });
+                // The mode that isn't written is libvirt's `vepa`.
+                NicBackend::Macvtap { device, mode: mode.unwrap_or(MacvtapMode::Vepa) }
+            }),
+            Some("ethernet") => self.xml.child(element, "target").and_then(|target| {
+                self.xml.attr_if(target, "managed", |text| (text == "no").then_some(()));
+                let ifname = self.xml.attr(target, "dev")?.to_owned();
+                Some(NicBackend::Tap { ifname })
+            }),
+            Some("vhostuser") => name("path").map(|path| {
+                name("type");
+                let server = name("mode").as_deref() == Some("server");
+                NicBackend::VhostUser { socket: path.into(), server }
+            }),
+            _ => None,
+        };
+        let Some(backend) = backend else { return false };
+        let mut nic = Nic::new(backend);
+        if let Some(model) = self.xml.child(element, "model") {
+            let known = self.xml.attr_if(model, "type", |text| {
+                NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
+            });
+            let Some(known) = known else { return false };
+            nic.model = known;
+        } else {
+            nic.model = NicModel::Rtl8139;
+        }
+        self.xml.attr(element, "type");
+        if let Some(mac) = self.xml.child(element, "mac") {
+            nic.mac = self.xml.attr(mac, "address").map(str::to_owned);
+        }
+        if let Some(driver) = self.xml.child(element, "driver") {
+            nic.vhost = self.xml.attr_if(driver, "name", |text| match text {
+                "vhost" => Some(true),
+                "qemu" => Some(false),
+                _ => None,
+            });
+            nic.queues = self.xml.number(driver, "queues");
+        }
+        let number = self.settings.nics.len();
+        self.xml.at(&format!("nics.{number}"), element);
+        self.settings.nics.push(nic);
+        true
+    }
+}
