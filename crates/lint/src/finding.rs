@@ -117,6 +117,14 @@ impl Draft {
         }
         let mut edits: Vec<Edit> =
             self.edits.iter().map(|edit| with_its_line(source.text, edit.clone())).collect();
+        // An option in JSON is not mended as if it were written with commas.
+        let json = |edit: &Edit| {
+            source.text[edit.start..edit.end].starts_with('{')
+                || edit.start == edit.end && source.text[..edit.start].ends_with('}')
+        };
+        if edits.iter().any(json) {
+            return None;
+        }
         edits.sort_by_key(|edit| edit.start);
         let lines = changed_lines(source, &edits);
         Some(Fix { certain: self.certain, edits, lines })

@@ -181,9 +181,10 @@ fn a_finding_shows_place_reason_and_fix() {
 
     "#]]
     .assert_eq(&text);
-    expect![[r"
+    expect![[r#"
         1 warning in 1 file; `--fix` mends 1
-    "]]
+        `vmlab lint --explain ID` shows a rule with an example put right
+    "#]]
     .assert_eq(&output::summary(&found, 1));
     let (mended, number) = apply(SPLIT, &found);
     assert_eq!(number, 1);
@@ -246,6 +247,30 @@ fn several_documents_are_all_read() {
     assert_eq!(count("qemu-system-x86_64 -m 1G &\nqemu-system-aarch64 -m 1G\n"), 2);
     let json = r#"qemu-system-x86_64 -blockdev '{"driver":"raw","node-name":"d","cache":{"direct":true}}'"#;
     assert_eq!(count(json), 1);
+}
+
+/// As libvirt starts QEMU: options in JSON, a disk as two nodes.
+#[test]
+fn options_in_json_are_read() {
+    let command = |direct: bool, queues: u32| {
+        format!(
+            r#"qemu-system-x86_64 -accel kvm -cpu host -m 4096 -smp 4,sockets=1,cores=2,threads=2 \
+  -object '{{"qom-type":"iothread","id":"io1"}}' \
+  -blockdev '{{"driver":"host_device","filename":"/dev/nvme0n1","aio":"native","node-name":"s","cache":{{"direct":{direct}}}}}' \
+  -blockdev '{{"node-name":"f","cache":{{"direct":{direct}}},"driver":"raw","file":"s"}}' \
+  -device '{{"driver":"virtio-blk-pci","iothread":"io1","num-queues":{queues},"drive":"f","id":"d"}}'
+"#
+        )
+    };
+    let rules = |text: &str| -> Vec<(&'static str, usize)> {
+        let found = findings(text, &Context::default());
+        found.iter().map(|finding| (finding.rule, finding.place.line)).collect()
+    };
+    assert_eq!(rules(&command(true, 4)), []);
+    assert_eq!(rules(&command(false, 4)), [("io-native-cached", 3)]);
+    assert_eq!(rules(&command(true, 8)), [("queues-exceed-vcpus", 5)]);
+    let found = findings(&command(true, 8), &Context::default());
+    assert_eq!(apply(&command(true, 8), &found), (command(true, 4), 1));
 }
 
 #[test]

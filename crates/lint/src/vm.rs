@@ -245,6 +245,8 @@ pub(crate) struct Disk {
     pub(crate) io: Option<At<String>>,
     pub(crate) iothread: Option<At<String>>,
     pub(crate) queues: Option<At<u32>>,
+    /// Written as a node of QEMU's block layer.
+    pub(crate) node: bool,
     /// A block device of the host.
     pub(crate) block: bool,
 }

@@ -137,6 +137,7 @@ pub fn summary(findings: &[Finding], files: usize) -> String {
             let _ = write!(text, "; `--fix` mends {number}");
         }
     }
+    text.push_str("\n`vmlab lint --explain ID` shows a rule with an example put right");
     text.push('\n');
     text
 }

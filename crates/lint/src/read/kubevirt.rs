@@ -166,6 +166,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             io: disk.get("io").and_then(at),
             iothread: disk.get("dedicatedIOThread").filter(|node| node.is_true()).and_then(at),
             queues: block_queues.clone(),
+            node: false,
             block: pod_block(&name),
             name,
         });

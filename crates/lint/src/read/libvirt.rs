@@ -383,6 +383,7 @@ impl Reader<'_> {
             io: option("io"),
             iothread: option("iothread"),
             queues: driver.and_then(|driver| self.number(driver, "queues")),
+            node: false,
             block: matches!(node.attribute("type"), Some("block" | "nvme"))
                 || source.is_some_and(|source| source.has_attribute("dev")),
         }

@@ -50,7 +50,7 @@ impl Options {
         if text.starts_with('{')
             && let Ok(object) = serde_json::from_str::<Value>(text)
         {
-            options.flatten("", &object);
+            options.flatten("", &object, word);
             return options;
         }
         let mut from = 0;
@@ -94,19 +94,19 @@ impl Options {
 
     /// The JSON form of an option, which libvirt prefers: `{"cache":{"direct":true}}`
     /// is `cache.direct=on`.
-    fn flatten(&mut self, path: &str, value: &Value) {
+    fn flatten(&mut self, path: &str, value: &Value, word: &Word) {
         let text = match value {
             Value::Object(members) => {
                 for (name, member) in members {
                     let path =
                         if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    self.flatten(&path, member);
+                    self.flatten(&path, member, word);
                 }
                 return;
             }
             Value::Array(items) => {
                 for item in items {
-                    self.flatten(path, item);
+                    self.flatten(path, item, word);
                 }
                 return;
             }
@@ -115,7 +115,8 @@ impl Options {
             Value::Number(number) => number.to_string(),
             Value::Null => return,
         };
-        self.keys.push((path.to_owned(), At::new(text, self.span)));
+        let span = located(path, value, word).unwrap_or(self.span);
+        self.keys.push((path.to_owned(), At::new(text, span)));
     }
 
     fn get(&self, key: &str) -> Option<&At<String>> {
@@ -140,6 +141,24 @@ impl Options {
     fn first(&self, key: &str) -> Option<&At<String>> {
         self.head.as_ref().or_else(|| self.get(key))
     }
+}
+
+/// Where a value stands in a JSON word, if its key is there once.
+fn located(path: &str, value: &Value, word: &Word) -> Option<Span> {
+    let key = format!("\"{}\"", path.rsplit('.').next()?);
+    let mut found = word.text.match_indices(&key);
+    let (at, _) = found.next()?;
+    if found.next().is_some() {
+        return None;
+    }
+    let behind = at + key.len();
+    let rest = word.text[behind..].trim_start().strip_prefix(':')?.trim_start();
+    let (rest, text) = match value {
+        Value::String(text) => (rest.strip_prefix('"')?, text.clone()),
+        other => (rest, other.to_string()),
+    };
+    let from = word.text.len() - rest.len();
+    rest.starts_with(&text).then(|| word.part(from, from + text.len()))
 }
 
 /// What refers to each other across options.
@@ -297,7 +316,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                 let media = options.get("media").is_some_and(|at| at.value == "cdrom");
                 let bus =
                     At::new(own.to_owned(), options.get("if").map_or(options.span, |at| at.span));
-                let mut disk = disk(&options, None);
+                let mut disk = disk(&options, None, None);
                 disk.bus = Some(bus);
                 disk.hard = !media && matches!(own, "ide" | "scsi" | "virtio" | "sd");
                 vm.disks.push(disk);
@@ -305,7 +324,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             parts.drives.push((id, options));
         }
         "hda" | "hdb" | "hdc" | "hdd" => {
-            let mut disk = disk(&options, None);
+            let mut disk = disk(&options, None, None);
             disk.bus = Some(At::new("ide".to_owned(), word.span()));
             vm.disks.push(disk);
         }
@@ -478,7 +497,12 @@ fn device(device: &Options, parts: &Parts, vm: &mut Vm) {
         }
         _ => return,
     };
-    let mut disk = disk(drive.unwrap_or(device), Some(device));
+    // A format's node stands on a protocol's, which has the file.
+    let below = drive.and_then(|drive| {
+        let name = drive.get("file")?;
+        parts.drives.iter().find(|(id, _)| *id == name.value).map(|(_, options)| options)
+    });
+    let mut disk = disk(drive.unwrap_or(device), below, Some(device));
     disk.bus = Some(At::new(bus.to_owned(), driver.span));
     disk.hard = hard;
     vm.disks.push(disk);
@@ -488,17 +512,14 @@ fn is_nic(name: &str) -> bool {
     name.starts_with("e1000") || matches!(name, "rtl8139" | "ne2k_pci" | "pcnet" | "vmxnet3")
 }
 
-fn disk(drive: &Options, device: Option<&Options>) -> Disk {
+fn disk(drive: &Options, below: Option<&Options>, device: Option<&Options>) -> Disk {
     let either = |key: &str| device.and_then(|device| device.get(key)).or_else(|| drive.get(key));
-    let file =
-        drive.get("file").or_else(|| drive.get("filename")).or_else(|| drive.get("file.filename"));
-    let block = file.is_some_and(|file| file.value.starts_with("/dev/"))
-        || drive
-            .get("driver")
-            .is_some_and(|at| matches!(at.value.as_str(), "host_device" | "nvme"));
+    let below = below.unwrap_or(drive);
+    let file = ["file", "filename", "file.filename"].iter().find_map(|key| below.get(key));
+    let driver = below.get("driver").map(|at| at.value.as_str());
     let id = either("id").or_else(|| drive.get("node-name")).map(|id| id.value.clone());
     // -blockdev says what cache=none says with two switches.
-    let direct = drive.get("cache.direct").map(|at| {
+    let direct = below.get("cache.direct").or_else(|| drive.get("cache.direct")).map(|at| {
         let mode = if at.value == "on" { "none" } else { "writeback" };
         At::new(mode.to_owned(), at.span)
     });
@@ -508,10 +529,12 @@ fn disk(drive: &Options, device: Option<&Options>) -> Disk {
         hard: true,
         bus: None,
         cache: drive.get("cache").cloned().or(direct),
-        io: drive.get("aio").or_else(|| drive.get("file.aio")).cloned(),
+        io: below.get("aio").or_else(|| below.get("file.aio")).cloned(),
         iothread: device.and_then(|device| device.get("iothread")).cloned(),
         queues: device.and_then(|device| device.number("num-queues")),
-        block,
+        block: file.is_some_and(|file| file.value.starts_with("/dev/"))
+            || matches!(driver, Some("host_device" | "nvme")),
+        node: drive.get("node-name").is_some(),
     }
 }
 

@@ -118,7 +118,8 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                         draft.fix(Span { start: behind, end: behind }, " cache='none'");
                     }
                     Format::Qemu => {
-                        draft.fix(Span { start: io.span.end, end: io.span.end }, ",cache=none");
+                        let text = if disk.node { ",cache.direct=on" } else { ",cache=none" };
+                        draft.fix(Span { start: io.span.end, end: io.span.end }, text);
                     }
                     Format::Kubevirt => {}
                 }

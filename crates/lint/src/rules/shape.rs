@@ -146,7 +146,7 @@ fn threads_exceed_host(vm: &Vm, context: &Context, out: &mut Drafts) {
         && machine.threads_per_core == 1
     {
         draft.suggest(span, "1");
-        draft.suggest(cores_at, (topology.value.cores * threads).to_string());
+        draft.suggest(cores_at, topology.value.cores.saturating_mul(threads).to_string());
     }
 }
 
