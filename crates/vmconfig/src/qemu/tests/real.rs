@@ -144,8 +144,10 @@ fn check_real(text: &str, capabilities: &Capabilities) {
             cmdline: vec!["root=/dev/vda".to_owned()],
         }
     };
-    let disk = file("disk.img", &[0; 1 << 20]);
-    let text = &text.replace("DISK", disk.to_str().unwrap());
+    for name in ["a.img", "b.img", "c.img"] {
+        file(name, &[0; 1 << 20]);
+    }
+    let text = &text.replace("FOLDER", folder.path().to_str().unwrap());
     let spec = patch(text).resolve(&with(boot)).unwrap();
     let findings = super::check(&spec, capabilities);
     let started = Stopped::start(&spec, folder.path(), capabilities);
@@ -201,13 +203,13 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
         "vcpus = 2\nmemory = { source = 'memfd', shared = true, prealloc = true,
          prealloc_threads = 2, nosharepages = true, host_nodes = '0' }",
         "hints = { cpu_pm = true, kvm_hint_dedicated = true, poll_control = true, pv_eoi = true,
-         pv_spinlocks = true, pv_ipi = false, pmu = false, hyperv = ['relaxed', 'vpindex'],
+         pv_spinlocks = true, pv_ipi = false, pmu = false, hyperv = ['relaxed'],
          hyperv_spinlocks = 8191 }\ncpu_cache = 'passthrough'
          clock = { kvmclock = false, hpet = false, rtc = 'catchup', base = 'localtime' }",
-        "iothreads = 2\ndisks = [ { source = { file = 'DISK' }, cache = 'none', io = 'native',
-         iothread = 1, queues = 2, serial = 'a,b' }, { source = { file = 'DISK' },
+        "iothreads = 2\ndisks = [ { source = { file = 'FOLDER/a.img' }, cache = 'none', io = 'native',
+         iothread = 1, queues = 2, serial = 'a,b' }, { source = { file = 'FOLDER/b.img' },
          bus = 'virtio-scsi', iothread = 2, queues = 2, io = 'threads', transient = true },
-         { source = { file = 'DISK' }, bus = 'sata', transient = true } ]
+         { source = { file = 'FOLDER/c.img' }, bus = 'sata', transient = true } ]
          nics = [ { backend = 'user', mac = '52:54:00:12:34:56' },
          { backend = 'user', model = 'e1000e' } ]",
         "topology = { clusters = 2 }",
