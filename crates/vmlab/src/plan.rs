@@ -254,7 +254,8 @@ struct FleetJson<'a> {
 
 fn print_json(plan: &impl Serialize) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(plan).context("Cannot write the plan as JSON")?;
-    Ok(terminal::print(&(json + "\n"))?)
+    terminal::print(&(json + "\n"))?;
+    Ok(())
 }
 
 #[derive(Serialize)]
@@ -275,7 +276,8 @@ fn print_toml(placed: &[&Placement], refused: &[Refusal]) -> anyhow::Result<()> 
     }
     let vm = StudyVm { vm: placement.patch() };
     text.push_str(&toml::to_string(&vm).context("Cannot write the VM as TOML")?);
-    Ok(terminal::print(&text)?)
+    terminal::print(&text)?;
+    Ok(())
 }
 
 fn plan_text(plan: &Plan, map: &HostMap, width: usize) -> String {
