@@ -12,8 +12,8 @@ mod words;
 
 use std::path::{Path, PathBuf};
 
-pub use devices::{iothread_id, memory_backend_id};
 pub use capabilities::{Capabilities, UnusableVersion, Version};
+pub use devices::{iothread_id, memory_backend_id};
 pub use parse::{NotQemu, parse, parse_args};
 
 use crate::{Boot, Finding, GuestTopology, VmSpec};

@@ -6,6 +6,7 @@ use topology::{Host, Pcpu, PcpuSet};
 use crate::*;
 
 mod any;
+mod words;
 pub(crate) use any::{any_spec, check_round_trip};
 
 pub(crate) fn direct() -> Boot {

@@ -90,9 +90,8 @@ fn complaints(value: &Node, schema: &Node, path: &str, all: &mut Vec<String>) {
     if flag("x-kubernetes-preserve-unknown-fields") || flag("x-kubernetes-int-or-string") {
         return;
     }
-    let texts = |key: &str| -> Vec<&str> {
-        schema.items(key).into_iter().filter_map(Node::text).collect()
-    };
+    let texts =
+        |key: &str| -> Vec<&str> { schema.items(key).into_iter().filter_map(Node::text).collect() };
     for required in texts("required") {
         if value.peek(required).is_none() {
             all.push(format!("{path}.{required}: required value"));
@@ -154,7 +153,10 @@ fn webhook(instance: &Node) -> Vec<&'static str> {
     };
     let policy = domain.peek("ioThreadsPolicy").and_then(Node::text);
     let rules = [
-        ("isolateEmulatorThread needs dedicated", cpu.flag("isolateEmulatorThread") == Some(true) && !dedicated),
+        (
+            "isolateEmulatorThread needs dedicated",
+            cpu.flag("isolateEmulatorThread") == Some(true) && !dedicated,
+        ),
         ("numa needs dedicated and huge pages", numa && (!dedicated || page.is_none())),
         ("realtime needs dedicated and numa", realtime && (!dedicated || !numa)),
         ("two threads at most", dedicated && number(cpu, "threads").unwrap() > 2),
@@ -163,7 +165,10 @@ fn webhook(instance: &Node) -> Vec<&'static str> {
         ("whole huge pages", page_mib.is_some_and(|page| guest % page != 0)),
         ("ioThreadsPolicy", !matches!(policy, None | Some("shared" | "auto"))),
         ("every disk has a volume", names(devices, "disks") != names(instance, "volumes")),
-        ("every interface has a network", names(devices, "interfaces") != names(instance, "networks")),
+        (
+            "every interface has a network",
+            names(devices, "interfaces") != names(instance, "networks"),
+        ),
     ];
     rules.into_iter().filter(|rule| rule.1).map(|rule| rule.0).collect()
 }
@@ -198,7 +203,8 @@ proptest! {
 
 #[test]
 fn the_schema_sees_what_is_wrong() {
-    let text = include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml");
+    let text =
+        include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml");
     let object = "spec: {domain: {cpu: {cores: two, dedicatedCPUPlacement: true}}}";
     let mut all = Vec::new();
     complaints(&tree::read(object).unwrap()[0], &schema(text), "", &mut all);

@@ -208,7 +208,8 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
         drive.extend(value.map(|value| format!(",{key}={value}")));
     }
     emitted.option("-drive", drive);
-    let iothread = disk.iothread.map(|n| format!(",iothread={}", iothread_id(n))).unwrap_or_default();
+    let iothread =
+        disk.iothread.map(|n| format!(",iothread={}", iothread_id(n))).unwrap_or_default();
     let serial =
         disk.serial.as_ref().map(|text| format!(",serial={}", escape(text))).unwrap_or_default();
     match disk.bus {

@@ -1,0 +1,130 @@
+//! The words for memory, nodes, threads, devices, clocks and hints.
+
+use crate::*;
+
+use super::{direct, patch, with};
+
+fn resolve(text: &str) -> Result<VmSpec, ResolveError> {
+    patch(text).resolve(&with(direct()))
+}
+
+const EVERY_WORD: &str = "
+vcpus = 2
+max_vcpus = 4
+iothread_pins = { 1 = '3' }
+scheduler = { vcpus = 'fifo:1', emulator = 'batch', iothreads = 'rr:2' }
+memory_mib = 4096
+memory = { huge_pages = '1G', shared = true, prealloc = true, prealloc_threads = 2, locked = true, \
+nosharepages = true }
+numa = [ { host_nodes = '0' }, { host_nodes = '1', policy = 'preferred', distances = { 0 = 21 } } ]
+cpu_features = ['+x2apic', '-hypervisor']
+cpu_cache = 'emulate'
+iothreads = 1
+clock = { hpet = false, tsc_frequency_hz = 2000000000, rtc = 'catchup' }
+hints = { cpu_pm = true, pv_eoi = false, irqchip = 'split', hyperv = ['relaxed'] }
+host = { halt_poll_ns = 0, thp = 'never', ksm = false, ple_window = 4096 }
+delegated = { dedicated_vcpus = true }
+[[disks]]
+source = { file = '/a.raw' }
+cache = 'none'
+io = 'native'
+iothread = 1
+[[disks]]
+source = { vhost-scsi = 'naa.5001405bd4f1a2c3' }
+bus = 'virtio-scsi'
+[[nics]]
+backend = { vhost-user = { socket = '/run/s' } }
+queues = 2
+[[nics]]
+backend = 'user'
+";
+
+#[test]
+fn every_word_is_understood_and_survives_toml() {
+    let written = patch(EVERY_WORD);
+    let text = toml::to_string(&written).unwrap();
+    assert_eq!(toml::from_str::<VmPatch>(&text).unwrap(), written, "{text}");
+    assert_eq!(VmPatch::default().overlay(&written), written);
+    let spec = resolve(EVERY_WORD).unwrap();
+    assert_eq!((spec.vcpus(), spec.max_vcpus()), (2, 4));
+    assert_eq!(spec.cpu_model, "max,+x2apic,-hypervisor");
+    assert_eq!(spec.memory.source, Some(MemorySource::Memfd), "huge pages need a file");
+    let nodes: Vec<_> =
+        spec.numa.iter().map(|node| (node.vcpus.to_string(), node.memory_mib)).collect();
+    assert_eq!(nodes, [("0-1".to_owned(), 2048), ("2-3".to_owned(), 2048)]);
+    assert_eq!(spec.scheduler.vcpus[&3], Scheduler::Fifo(1));
+}
+
+#[test]
+fn tables_are_laid_over_key_by_key() {
+    let base = patch("hints = { pv_eoi = true, pmu = false }\ncpu_features = ['+x2apic']");
+    let over = base.overlay(&patch("hints = { pv_eoi = false }\ncpu_features = ['-x2apic']"));
+    assert_eq!((over.hints.pv_eoi, over.hints.pmu), (Some(false), Some(false)));
+    assert_eq!(over.resolve(&with(direct())).unwrap().cpu_model, "max,-x2apic");
+}
+
+#[test]
+fn what_has_a_field_stands_there() {
+    let spec = resolve(
+        "cpu_model = 'max,kvm-hint-dedicated=on,hv-relaxed,+sse4.2'\nmachine = 'q35,hpet=off'",
+    )
+    .unwrap();
+    assert_eq!((spec.cpu_model.as_str(), spec.machine.as_str()), ("max,+sse4.2", "q35"));
+    assert_eq!((spec.hints.kvm_hint_dedicated, spec.clock.hpet), (Some(true), Some(false)));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let check = |text: &str, expected: &str| {
+        let error = resolve(text).unwrap_err();
+        assert_eq!(error.to_string(), expected, "{text}");
+        assert!(expected.starts_with(error.field()), "{text}");
+    };
+    check("vcpus = 4\nmax_vcpus = 2", "max_vcpus is 2, fewer than the 4 vCPUs at the start");
+    check(
+        "memory = { huge_pages = '1G' }\nmemory_mib = 1000",
+        "memory has huge_pages \"1G\", but memory_mib 1000 is not made of whole ones",
+    );
+    check("memory = { policy = 'bind' }", "memory has a policy without host_nodes to apply it to");
+    check(
+        "vcpus = 2\nnuma = [ { vcpus = '0', memory_mib = 1024 } ]",
+        "numa leaves vCPU 1 out: every vCPU is in one node",
+    );
+    check(
+        "vcpus = 2\nnuma = [ { vcpus = '0-1' }, { vcpus = '1' } ]",
+        "numa has vCPU 1 in node 0 and in node 1",
+    );
+    check(
+        "numa = [ { vcpus = '0', memory_mib = 512 } ]",
+        "numa has 512 MiB in all, but memory_mib is 1024",
+    );
+    check(
+        "iothread_pins = { 1 = '0' }",
+        "iothread_pins names iothread 1, but the VM has 0 (from 1)",
+    );
+    check(
+        "disks = [ { source = { file = '/a' }, io = 'native' } ]",
+        "disks number 0 has io native with cache writeback (QEMU's own choice), which QEMU \
+         refuses: write cache = \"none\" or \"directsync\"",
+    );
+    check(
+        "disks = [ { source = { file = '/a' }, iothread = 2 } ]\niothreads = 1",
+        "disks number 0 wants iothread 2, but the VM has 1",
+    );
+    check(
+        "nics = [ { backend = { vhost-user = { socket = '/s' } } } ]",
+        "nics number 0 is vhost-user, whose switch must map the guest's memory: write \
+         memory.shared = true",
+    );
+    check(
+        "nics = [ { backend = 'user', mac = 'x' } ]",
+        "nics number 0 has mac \"x\": write six pairs like \"52:54:00:12:34:56\"",
+    );
+    check("hints = { hyperv = ['synic'] }", "hints has hyperv synic, which needs vpindex");
+    check(
+        "clock = { pit = 'catchup' }",
+        "clock has pit \"catchup\", which KVM can't: \"delay\" or \"discard\"",
+    );
+    let unknown = toml::from_str::<VmPatch>("hints = { cpu-pm = true }").unwrap_err();
+    assert!(unknown.message().contains("unknown field `cpu-pm`"), "{unknown}");
+}
