@@ -162,7 +162,7 @@ fn webhook(instance: &Node) -> Vec<&'static str> {
         ("two threads at most", dedicated && number(cpu, "threads").unwrap() > 2),
         ("maxSockets", number(cpu, "maxSockets").unwrap() < number(cpu, "sockets").unwrap()),
         ("memory is asked for", dedicated && domain.peek("resources").is_none()),
-        ("whole huge pages", page_mib.is_some_and(|page| guest % page != 0)),
+        ("whole huge pages", page_mib.is_some_and(|page| !guest.is_multiple_of(page))),
         ("ioThreadsPolicy", !matches!(policy, None | Some("shared" | "auto"))),
         ("every disk has a volume", names(devices, "disks") != names(instance, "volumes")),
         (
