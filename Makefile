@@ -16,8 +16,7 @@ quickstart: ## Install what is missing, build, run the first study
 
 test: ## All tests: fast ones, goldens and real VMs
 	@scripts/install-deps test
-	@$(MAKE) --no-print-directory build
-	@$(VMLAB) image build
+	$(CARGO) run --quiet --package vmlab -- image build
 	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
 
 fast: ## The tests that need no VM

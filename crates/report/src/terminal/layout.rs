@@ -72,6 +72,9 @@ const GAP: usize = 2;
 /// A wrapped column is never narrower.
 const MIN_WRAPPED: usize = 14;
 
+/// Words up to this long are not broken to make a table fit.
+const MAX_WHOLE_WORD: usize = 28;
+
 impl Table {
     pub(crate) fn new(heads: &[(&str, Align)]) -> Self {
         let heads = heads.iter().map(|(head, align)| (one_line(head), *align)).collect();
@@ -98,9 +101,13 @@ impl Table {
             cells.chain([self.heads[i].0.width()]).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..columns).map(natural).collect();
+        let longest_word = |i: usize| {
+            let words = self.rows.iter().flat_map(|row| row[i].split(' '));
+            words.map(UnicodeWidthStr::width).max().unwrap_or(0).min(MAX_WHOLE_WORD)
+        };
         let least: Vec<usize> = [0, columns - 1]
             .into_iter()
-            .map(|i| MIN_WRAPPED.max(self.heads[i].0.width()).min(widths[i]))
+            .map(|i| MIN_WRAPPED.max(self.heads[i].0.width()).max(longest_word(i)).min(widths[i]))
             .collect();
         let room = width.checked_sub(GAP * columns)?;
         while widths.iter().sum::<usize>() > room {
