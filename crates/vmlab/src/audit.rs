@@ -58,6 +58,13 @@ pub(crate) struct AuditArgs {
     no_qmp: bool,
 }
 
+impl AuditArgs {
+    /// Of all VMs that can be seen, for `vmlab lint --running`.
+    pub(crate) fn of_all(json: bool, map: bool) -> Self {
+        Self { pids: Vec::new(), json, map, pages: false, no_qmp: false }
+    }
+}
+
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Audit<'a> {

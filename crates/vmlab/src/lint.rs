@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use lint::{Checked, Context, Finding, Severity, Version, output};
 use topology::PcpuSet;
 
+use crate::audit::AuditArgs;
 use crate::{ERROR, FINDINGS, host_file, terminal};
 
 const EXAMPLES: &str = "\
@@ -38,8 +39,16 @@ const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines; folders; `-` for standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running"])]
     files: Vec<PathBuf>,
+    /// The VMs that run on this machine instead of files: what is, not what was
+    /// asked for (as `vmlab audit`).
+    #[arg(long, conflicts_with_all = ["files", "host", "fix", "sarif"])]
+    running: bool,
+    /// With --running: draw the host's pCPUs with the threads that may run on
+    /// them.
+    #[arg(long, requires = "running", conflicts_with = "json")]
+    map: bool,
     /// The host that the VMs run on: a saved host file, or a folder with sys and proc (`/`: here).
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
@@ -124,6 +133,9 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if let Some(id) = &args.explain {
         terminal::print(&output::explain(lint::find(id)?))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.running {
+        return crate::audit::run(&AuditArgs::of_all(args.json, args.map));
     }
     if args.list || args.markdown {
         terminal::print(&if args.list { output::list() } else { output::markdown() })?;
