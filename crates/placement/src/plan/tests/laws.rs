@@ -26,7 +26,8 @@ fn shape() -> impl Strategy<Value = Shape> {
 fn host() -> impl Strategy<Value = Host> {
     (shape(), proptest::collection::vec(0u32..60, 0..4), 0u64..6).prop_map(|(shape, off, pool)| {
         let mut host = shape.host();
-        add_pool(&mut host, 0, 1 << 30, pool);
+        // A pool is part of its node's memory.
+        add_pool(&mut host, 0, 1 << 30, pool.min(shape.node_gib));
         // The last stays, as on real machines.
         let last = host.pcpus.len() as u32 - 1;
         let off: PcpuSet = off.into_iter().filter(|pcpu| *pcpu < last).collect();
