@@ -64,6 +64,22 @@ fn vm(name: &str, text: &str) -> VmSpec {
     patch(text).resolve(&with).unwrap()
 }
 
+/// virsh below a shell that is process 1 of its own namespace, where that can be
+/// had: libvirt waits for each QEMU that it probed to be gone, and not every
+/// machine's process 1 collects orphans.
+fn virsh(uri: &str) -> Command {
+    let namespace = ["--pid", "--fork", "--mount-proc"];
+    let tried = Command::new("unshare").args(namespace).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        let mut command = Command::new("virsh");
+        command.args(["-q", "-c", uri]);
+        return command;
+    }
+    let mut command = Command::new("unshare");
+    command.args(namespace).args(["sh", "-c", "virsh -q -c \"$1\"; exit $?", "sh", uri]);
+    command
+}
+
 #[test]
 fn it_defines_the_vm_and_says_the_same_to_qemu() {
     if !wanted("virsh") {
@@ -101,8 +117,7 @@ fn it_defines_the_vm_and_says_the_same_to_qemu() {
         ));
     }
     let uri = format!("qemu:///embed?root={}", folder.path().join("root").display());
-    let mut virsh = Command::new("virsh")
-        .args(["-q", "-c", &uri])
+    let mut virsh = virsh(&uri)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
