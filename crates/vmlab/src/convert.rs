@@ -64,7 +64,7 @@ pub(crate) struct ConvertArgs {
 #[derive(Debug, Args)]
 #[command(after_help = EMIT_EXAMPLES)]
 pub(crate) struct EmitArgs {
-    /// The VM's fields in TOML, as in a study's [vm].
+    /// The VM's fields in TOML, as in a study's `[vm]`.
     file: Option<PathBuf>,
     /// The format to write.
     #[arg(long, value_enum, required_unless_present = "list")]

@@ -104,7 +104,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, conflicts_with = "toml")]
     json: bool,
 
-    /// Print a study's [vm] table; needs exactly one VM
+    /// Print a study's `[vm]` table; needs exactly one VM
     #[arg(long)]
     toml: bool,
 
