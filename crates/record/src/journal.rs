@@ -20,7 +20,7 @@ pub enum Event {
         vmlab_version: String,
         /// Hash of the frozen plan that this journal belongs to.
         plan_hash: String,
-        /// Where the trials of this session run.
+        /// Where the trials that follow run.
         environment: Environment,
         /// Seconds since the Unix epoch.
         unix_s: f64,

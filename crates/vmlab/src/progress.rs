@@ -41,7 +41,7 @@ pub(crate) struct StudyProgress {
     verbose: bool,
     total_trials: Option<u64>,
     trials_done: u64,
-    /// Trials and seconds of this session, for the time left.
+    /// Trials and seconds since the start, for the time left.
     measured: u64,
     started: Instant,
     guess_s: f64,
