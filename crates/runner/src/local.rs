@@ -30,6 +30,8 @@ pub struct LocalLab<'a> {
     cancel: Cancel,
     load: Option<RunningLoad>,
     others: Vec<others::OtherVm>,
+    /// Why an earlier block's load could not be ended.
+    lingering: Option<Failure>,
 }
 
 /// Error type for [`LocalLab::new`].
@@ -56,8 +58,8 @@ impl<'a> LocalLab<'a> {
     ) -> Result<Self, LabError> {
         let runtime = owner::runtime_dir(&owner)?;
         let capabilities = plan.qemu.capabilities()?;
-        let (load, others) = (None, Vec::new());
-        Ok(Self { plan, host, capabilities, owner, runtime, cancel, load, others })
+        let (load, others, lingering) = (None, Vec::new(), None);
+        Ok(Self { plan, host, capabilities, owner, runtime, cancel, load, others, lingering })
     }
 
     fn qemu(&self) -> PathBuf {
@@ -87,6 +89,10 @@ fn load_failure(error: &dyn std::error::Error) -> Failure {
 
 impl Lab for LocalLab<'_> {
     fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+        if let Some(failure) = &self.lingering {
+            let detail = format!("An earlier block's load could not be ended: {}", failure.detail);
+            return Err(Failure { kind: FailureKind::HostLoadFailed, detail });
+        }
         if let Some(stress) = load.stress {
             self.load = Some(self.stress(stress)?);
         }
@@ -112,11 +118,10 @@ impl Lab for LocalLab<'_> {
     fn end_block(&mut self) {
         self.others.clear();
         if let Some(load) = self.load.take()
-            // A load that will not stop is ended with its process group when
-            // the handle is dropped; the next block would notice one that runs.
             && let Err(error) = load.stop()
         {
-            drop(error);
+            // It may still run: no later block may be measured beside it.
+            self.lingering = Some(load_failure(&error));
         }
     }
 }
