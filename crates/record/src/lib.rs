@@ -12,6 +12,7 @@
 
 mod counters;
 mod environment;
+mod imported;
 pub mod journal;
 mod metric;
 mod outcome;
@@ -19,6 +20,7 @@ mod row;
 
 pub use counters::{COUNTERS, Counter, CounterSet, counter};
 pub use environment::Environment;
+pub use imported::Imported;
 pub use metric::{Better, Metric, MetricKind, Unit};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use row::{Record, RecordSource, Sample};
