@@ -150,10 +150,10 @@ fn anon_huge_kib(rollup: &str) -> Option<f64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-fn read_host_in(proc_root: &Path) -> CounterSet {
+pub(crate) fn read_host_in(proc_root: &Path) -> CounterSet {
     let mut counters = CounterSet::default();
     let stat = fs::read_to_string(proc_root.join("stat")).ok();
-    if let Some(times) = stat.as_deref().and_then(parse_times) {
+    if let Some(times) = stat.as_deref().and_then(|stat| parse_times(stat, "cpu")) {
         counters.set("host.steal_s", times.steal_ticks / ticks_per_second());
         counters.set("host.busy_s", times.busy_ticks / ticks_per_second());
     }
@@ -166,15 +166,16 @@ fn read_host_in(proc_root: &Path) -> CounterSet {
     counters
 }
 
-/// The first line of `/proc/stat`, in clock ticks over all processors.
-struct Times {
-    busy_ticks: f64,
+/// A line of `/proc/stat`, in clock ticks.
+pub(crate) struct Times {
+    pub(crate) busy_ticks: f64,
     idle_ticks: f64,
-    steal_ticks: f64,
+    pub(crate) steal_ticks: f64,
 }
 
-fn parse_times(stat: &str) -> Option<Times> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+/// The line called `name`: `cpu` is all pCPUs together, `cpu0` the first.
+pub(crate) fn parse_times(stat: &str, name: &str) -> Option<Times> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     let mut fields = line.split_ascii_whitespace().map_while(|field| field.parse::<f64>().ok());
     let mut next = || fields.next();
     // user and nice already hold the time of guests.

@@ -12,5 +12,6 @@ pub mod load;
 pub mod owner;
 pub mod settings;
 pub mod snapshot;
+pub mod watch;
 
 mod proc;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterSet, Environment, Outcome, Sample};
+use crate::{CounterSet, Environment, HostWatch, Outcome, Sample};
 
 /// Everything that happens in a study, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,6 +106,9 @@ pub struct TrialResult {
     pub console: Option<String>,
     /// The last lines of the console, for trials that failed.
     pub console_tail: Option<String>,
+    /// What the host did meanwhile, where it was watched.
+    #[serde(default)]
+    pub watch: Option<HostWatch>,
     /// Things that a reader of the numbers should know.
     #[serde(default)]
     pub warnings: Vec<String>,

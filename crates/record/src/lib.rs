@@ -17,6 +17,7 @@ pub mod journal;
 mod metric;
 mod outcome;
 mod row;
+mod watch;
 
 pub use counters::{COUNTERS, Counter, CounterSet, counter};
 pub use environment::Environment;
@@ -24,6 +25,7 @@ pub use imported::Imported;
 pub use metric::{Better, Metric, MetricKind, Unit};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use row::{Record, RecordSource, Sample};
+pub use watch::HostWatch;
 
 /// Version of the record format: the rows of `samples.csv` and
 /// `samples.json`, and the journal's events.

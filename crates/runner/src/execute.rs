@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use guest::Cancel;
+use host::watch::Moment;
 use record::journal::{Event, TrialKey, TrialResult};
 use record::{Failure, FailureKind, Outcome};
 use stats::Engine;
@@ -41,6 +42,10 @@ pub trait Lab {
         workload: &PlanWorkload,
         observe: &mut dyn FnMut(Progress<'_>),
     ) -> TrialRecord;
+
+    /// Looks at the host just before a trial of `variant`; what is returned
+    /// tells after the trial what the host did meanwhile.
+    fn watch(&mut self, variant: &PlanVariant) -> Option<Moment>;
 
     /// Takes the host load away.
     fn end_block(&mut self);
@@ -278,7 +283,11 @@ fn run_trials(
         observe(Progress::TrialStarted(&key));
         let record = match &ready {
             Ok(()) => {
-                lab.trial(&key, &plan.variants[*variant], &plan.workloads[*workload], observe)
+                let variant = &plan.variants[*variant];
+                let before = lab.watch(variant);
+                let mut record = lab.trial(&key, variant, &plan.workloads[*workload], observe);
+                record.result.watch = before.map(|moment| moment.watched_until_now());
+                record
             }
             Err(failure) => TrialRecord::failed(key, failure.clone()),
         };
@@ -326,6 +335,7 @@ impl TrialRecord {
                 vcpu_affinity: Vec::new(),
                 console: None,
                 console_tail: None,
+                watch: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use guest::Cancel;
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
+use host::watch::Moment;
 use record::journal::TrialKey;
 use record::{Failure, FailureKind};
-use topology::Host;
+use topology::{Host, PcpuSet};
 use vmconfig::qemu::{Capabilities, UnusableVersion};
 
 use crate::execute::{Lab, Progress, TrialRecord};
@@ -113,6 +114,13 @@ impl Lab for LocalLab<'_> {
         observe: &mut dyn FnMut(Progress<'_>),
     ) -> TrialRecord {
         trial::run(self, key, variant, workload, observe)
+    }
+
+    fn watch(&mut self, variant: &PlanVariant) -> Option<Moment> {
+        let pins = &variant.spec.pins.vcpus;
+        let pinned = pins.len() == variant.spec.vcpus() as usize;
+        let all = || pins.values().fold(PcpuSet::default(), |all, pcpus| all.union(pcpus));
+        Some(Moment::before(&if pinned { all() } else { self.host.online() }))
     }
 
     fn end_block(&mut self) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use guest::Cancel;
+use host::watch::Moment;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Environment, Failure, FailureKind, Outcome, Sample};
 use topology::{Host, Pcpu};
@@ -154,11 +155,16 @@ impl Lab for FakeLab {
                 vcpu_affinity: Vec::new(),
                 console: None,
                 console_tail: None,
+                watch: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },
             console: b"Linux version 6.1\n".to_vec(),
         }
+    }
+
+    fn watch(&mut self, _variant: &PlanVariant) -> Option<Moment> {
+        None
     }
 
     fn end_block(&mut self) {

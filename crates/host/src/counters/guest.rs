@@ -18,7 +18,7 @@ const GUEST_TICKS_PER_SECOND: f64 = 100.0;
 #[must_use]
 pub fn parse_guest(stat: &str, interrupts: &str, vcpus: u32) -> CounterSet {
     let mut counters = CounterSet::default();
-    if let Some(times) = parse_times(stat) {
+    if let Some(times) = parse_times(stat, "cpu") {
         counters.set("guest.steal_s", times.steal_ticks / GUEST_TICKS_PER_SECOND);
         counters.set("guest.idle_s", times.idle_ticks / GUEST_TICKS_PER_SECOND);
     }

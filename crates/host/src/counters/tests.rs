@@ -98,8 +98,8 @@ fn odd_texts_are_absent() {
     assert_eq!(pressure_us("some avg10=0.00 total=17\nfull total=1\n"), Some(17.0));
     assert_eq!(pressure_us("full avg10=0.00 total=17\n"), None);
     // Kernels before 2.6.11 have no steal column.
-    assert!(parse_times("cpu  1 2 3 4 5 6 7\n").is_none());
-    assert!(parse_times("cpu0 1 2 3 4 5 6 7 8 9 10\n").is_none());
+    assert!(parse_times("cpu  1 2 3 4 5 6 7\n", "cpu").is_none());
+    assert!(parse_times("cpu0 1 2 3 4 5 6 7 8 9 10\n", "cpu").is_none());
 }
 
 #[test]

@@ -233,6 +233,7 @@ fn made_up(plan: &Plan) -> Vec<Event> {
                 vcpu_affinity: Vec::new(),
                 console: None,
                 console_tail: None,
+                watch: None,
                 warnings: Vec::new(),
                 unix_s,
             })));

@@ -1,0 +1,50 @@
+//! What the host did beside a trial, from which it is told whether the host
+//! was steady.
+
+use serde::{Deserialize, Serialize};
+
+/// The host during one trial, from before QEMU's start to after its end.
+///
+/// What could not be read is absent. "Its pCPUs" are those that the VM's vCPUs
+/// may run on: where they are pinned, else all that are online.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostWatch {
+    /// Number of the VM's pCPUs.
+    pub pcpus: u32,
+    /// How long was watched, s.
+    pub wall_s: f64,
+    /// Time of a fixed piece of computing on its pCPUs before the trial, s.
+    pub canary_before_s: Option<f64>,
+    /// The same after the trial, s.
+    pub canary_after_s: Option<f64>,
+    /// pCPU time on its pCPUs that neither vmlab nor the VM used, s: at least
+    /// so much, as all of theirs is taken to have been used there.
+    pub foreign_s: Option<f64>,
+    /// Time that the host's own hypervisor took from its pCPUs, s.
+    pub steal_s: Option<f64>,
+    /// Time in which some task of the host waited for memory, s.
+    pub pressure_memory_s: Option<f64>,
+    /// Time in which some task of the host waited for I/O, s.
+    pub pressure_io_s: Option<f64>,
+    /// Thermal throttling events of its pCPUs.
+    pub throttles: Option<f64>,
+    /// Mean clock of its pCPUs before the trial, Hz.
+    pub clock_before_hz: Option<f64>,
+    /// The same after the trial, Hz.
+    pub clock_after_hz: Option<f64>,
+}
+
+impl HostWatch {
+    /// The mean of the two canaries, s.
+    #[must_use]
+    pub fn canary_s(&self) -> Option<f64> {
+        Some((self.canary_before_s? + self.canary_after_s?) / 2.0)
+    }
+
+    /// The part of its pCPUs' time that `seconds` are, 0 to 1.
+    #[must_use]
+    pub fn part_of_pcpus(&self, seconds: f64) -> f64 {
+        let all_s = self.wall_s * f64::from(self.pcpus);
+        if all_s > 0.0 { (seconds / all_s).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
