@@ -251,7 +251,7 @@ fn cmdline(text: &str) -> Option<String> {
 }
 
 switches! {
-    "unpinned", "No thread is pinned", { pins: Some(VcpuPins::default()), emulator_pin: Some(PcpuSet::new()), iothread_pins: Some(VcpuPins::default()) };
+    "unpinned", "No thread is pinned", { pins: Some(VcpuPins::default()), emulator_pin: Some(PcpuSet::new()), iothread_pins: Some(VcpuPins::default()), vhost_pin: Some(PcpuSet::new()) };
     "vcpu-fifo", "vCPUs are real-time threads of priority 1", { scheduler: SchedulerPatch { vcpus: Some(Scheduler::Fifo(1)), ..SchedulerPatch::default() } };
     "host-passthrough", "The CPU model is all that the accelerator gives", { cpu_model: passthrough() };
     "host-model", "The CPU model is libvirt's named likeness of the host", { cpu_model: cmdline("host-model") };

@@ -72,16 +72,21 @@ pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
 
 fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
     let vcpus = spec.pins.vcpus.iter().map(|(vcpu, pcpus)| ("pins", format!("vCPU {vcpu}"), pcpus));
-    let emulator = spec
-        .pins
-        .emulator
-        .iter()
-        .map(|pcpus| ("emulator_pin", "the emulator thread".to_owned(), pcpus));
+    let iothreads = spec.pins.iothreads.iter();
+    let iothreads =
+        iothreads.map(|(number, pcpus)| ("iothread_pins", format!("iothread {number}"), pcpus));
+    let others = [
+        ("emulator_pin", "the emulator thread", &spec.pins.emulator),
+        ("vhost_pin", "the vhost threads", &spec.pins.vhost),
+    ];
+    let others = others
+        .into_iter()
+        .filter_map(|(field, thread, pcpus)| Some((field, thread.to_owned(), pcpus.as_ref()?)));
     if host.pcpus.is_empty() {
         return;
     }
     let online = host.online();
-    for (field, thread, pcpus) in vcpus.chain(emulator) {
+    for (field, thread, pcpus) in vcpus.chain(iothreads).chain(others) {
         for pcpu in pcpus {
             let wrong = match host.pcpu(pcpu) {
                 None => format!("which this host does not have (online: {online})"),

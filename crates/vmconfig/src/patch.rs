@@ -40,6 +40,9 @@ pub struct VmPatch {
     /// Where iothreads run, `{ 1 = "2" }`; replaces the base's as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothread_pins: Option<VcpuPins>,
+    /// Where the kernel's vhost threads run; `""` takes the base's pin away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost_pin: Option<PcpuSet>,
     /// How the host schedules QEMU's threads.
     #[serde(skip_serializing_if = "is_default")]
     pub scheduler: SchedulerPatch,
@@ -212,6 +215,7 @@ impl VmPatch {
         "pins",
         "emulator_pin",
         "iothread_pins",
+        "vhost_pin",
         "scheduler",
         "memory_mib",
         "memory",
@@ -254,6 +258,7 @@ impl VmPatch {
             pins: over.pins.or(base.pins),
             emulator_pin: over.emulator_pin.or(base.emulator_pin),
             iothread_pins: over.iothread_pins.or(base.iothread_pins),
+            vhost_pin: over.vhost_pin.or(base.vhost_pin),
             scheduler: base.scheduler.overlay(over.scheduler),
             memory_mib: over.memory_mib.or(base.memory_mib),
             memory: base.memory.overlay(over.memory),
@@ -372,6 +377,7 @@ impl VmPatch {
                 vcpus: self.pins.clone().unwrap_or_default(),
                 emulator: self.emulator_pin.clone().filter(|pcpus| !pcpus.is_empty()),
                 iothreads: self.iothread_pins.clone().unwrap_or_default(),
+                vhost: self.vhost_pin.clone().filter(|pcpus| !pcpus.is_empty()),
             },
             scheduler: self.scheduler.clone().resolve(topology.vcpus().min(MAX_VCPUS), iothreads),
             iothreads,

@@ -21,13 +21,21 @@ pub struct Pins {
     /// By the iothread's number, from 1.
     #[serde(default, skip_serializing_if = "VcpuPins::is_empty")]
     pub iothreads: VcpuPins,
+    /// The kernel's threads that move packets and blocks for the VM: one for
+    /// each vhost device, a network interface's pairs of queues apart. Without
+    /// this they run where QEMU's thread that made them may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<PcpuSet>,
 }
 
 impl Pins {
     /// True if no thread is pinned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.vcpus.is_empty() && self.emulator.is_none() && self.iothreads.is_empty()
+        self.vcpus.is_empty()
+            && self.emulator.is_none()
+            && self.iothreads.is_empty()
+            && self.vhost.is_none()
     }
 }
 

@@ -394,7 +394,7 @@ pub enum InvalidVm {
     /// A pin to no pCPU at all.
     #[error("{field} gives {thread} no pCPU: leave it out to let it run anywhere")]
     EmptyPin {
-        /// `pins` or `emulator_pin`.
+        /// `pins`, `emulator_pin`, `iothread_pins` or `vhost_pin`.
         field: &'static str,
         /// Which thread.
         thread: String,
@@ -492,9 +492,13 @@ impl VmSpec {
         if let Some((vcpu, _)) = pins.vcpus.iter().find(|(_, pcpus)| pcpus.is_empty()) {
             return Err(InvalidVm::EmptyPin { field: "pins", thread: format!("vCPU {vcpu}") });
         }
-        if pins.emulator.as_ref().is_some_and(topology::PcpuSet::is_empty) {
-            let thread = "the emulator thread".to_owned();
-            return Err(InvalidVm::EmptyPin { field: "emulator_pin", thread });
+        for (field, thread, pcpus) in [
+            ("emulator_pin", "the emulator thread", &pins.emulator),
+            ("vhost_pin", "the vhost threads", &pins.vhost),
+        ] {
+            if pcpus.as_ref().is_some_and(topology::PcpuSet::is_empty) {
+                return Err(InvalidVm::EmptyPin { field, thread: thread.to_owned() });
+            }
         }
         if let Some(present) = settings.present_vcpus
             && (present == 0 || present > vcpus)

@@ -255,6 +255,22 @@ fn the_host_is_asked() {
         ],
     );
     check(
+        "iothreads = 1\niothread_pins = { 1 = '9' }\nvhost_pin = '2'",
+        &[
+            (
+                Error,
+                "iothread_pins",
+                "iothread_pins \"9\" puts iothread 1 on pCPU 9, which this host does not have \
+                 (online: 0-1,3)",
+            ),
+            (
+                Error,
+                "vhost_pin",
+                "vhost_pin \"2\" puts the vhost threads on pCPU 2, which is offline",
+            ),
+        ],
+    );
+    check(
         "topology = { threads = 2 }\naccel = 'tcg'",
         &[(
             Warning,

@@ -94,8 +94,8 @@ impl Placement {
         self.cells.iter().map(|cell| cell.host_node)
     }
 
-    /// What a study writes to get this VM. Its words lack vhost threads: those
-    /// inherit the emulator's pin.
+    /// What a study writes to get this VM. It has one word for all vhost
+    /// threads, since nothing tells which of them serves which queue.
     #[must_use]
     pub fn patch(&self) -> VmPatch {
         let topology = self.topology;
@@ -115,6 +115,12 @@ impl Placement {
             // iothreads count from 1.
             iothread_pins: (!self.iothreads.is_empty() && !self.iothreads[0].is_empty())
                 .then(|| VcpuPins((1..).zip(self.iothreads.iter().cloned()).collect())),
+            vhost_pin: self
+                .vhost
+                .iter()
+                .cloned()
+                .reduce(|all, pcpus| all.union(&pcpus))
+                .filter(|pcpus| !pcpus.is_empty()),
             memory_mib: Some(self.memory.in_mib()),
             memory: Memory {
                 huge_pages: self

@@ -251,6 +251,9 @@ fn emulator(spec: &VmSpec, dedicated: bool, cpu: &mut Yaml, losses: &mut Vec<Los
     if !spec.pins.iothreads.0.is_empty() {
         losses.push(Loss::new("pins.iothreads", "pins of iothreads", why));
     }
+    if spec.pins.vhost.is_some() {
+        losses.push(Loss::new("pins.vhost", "pin of vhost threads", why));
+    }
 }
 
 /// The vCPUs that KubeVirt schedules as real-time, if that is all there is.

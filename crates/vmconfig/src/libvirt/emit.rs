@@ -42,6 +42,10 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
         domain.push(Element::new("iothreads").text(spec.iothreads));
     }
     domain.push_some(cputune(spec));
+    if let Some(pcpus) = &spec.pins.vhost {
+        let why = "libvirt has no word for it: they run where emulatorpin says";
+        losses.push(Loss::new("pins.vhost", format!("vhost threads on pCPU {pcpus}"), why));
+    }
     domain.push_some(numatune(spec));
     domain.push(os(spec));
     domain.push_some(features(spec));

@@ -289,6 +289,9 @@ pub(super) fn losses(spec: &VmSpec) -> Vec<Loss> {
         let what = format!("iothread {number} on pCPU {pcpus}");
         losses.push(Loss::new(&format!("pins.iothreads.{number}"), what, why));
     }
+    if let Some(pcpus) = &spec.pins.vhost {
+        losses.push(Loss::new("pins.vhost", format!("vhost threads on pCPU {pcpus}"), why));
+    }
     if !spec.scheduler.is_empty() {
         let why = "QEMU's command line can't set scheduling policies; use chrt";
         losses.push(Loss::new("scheduler", "scheduler of QEMU's threads", why));

@@ -266,7 +266,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
         );
         let pins = (
             prop::collection::btree_map(0..max, numbers(9), 0..4),
-            maybe(numbers(9)),
+            (maybe(numbers(9)), maybe(numbers(9))),
             prop::collection::btree_map(
                 1..iothreads + 1,
                 numbers(9),
@@ -291,7 +291,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
         (texts, pins, nodes, memory(), devices, rest, lists).prop_map(
             move |(
                 (name, machine, cpu_model),
-                (vcpu_pins, emulator, io_pins),
+                (vcpu_pins, (emulator, vhost), io_pins),
                 (node_count, node_places),
                 mut memory,
                 (disks, nics),
@@ -340,6 +340,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                         vcpus: VcpuPins(vcpu_pins),
                         emulator,
                         iothreads: VcpuPins(io_pins),
+                        vhost,
                     },
                     scheduler,
                     iothreads,

@@ -12,6 +12,7 @@ const EVERY_WORD: &str = "
 vcpus = 2
 max_vcpus = 4
 iothread_pins = { 1 = '3' }
+vhost_pin = '2'
 scheduler = { vcpus = 'fifo:1', emulator = 'batch', iothreads = 'rr:2' }
 memory_mib = 4096
 memory = { huge_pages = '1G', shared = true, prealloc = true, prealloc_threads = 2, locked = true, \

@@ -450,6 +450,9 @@ fn other_threads_have_cores_if_asked() {
         placement.vhost.iter().map(ToString::to_string).collect::<Vec<_>>(),
     );
     expect![[r#"1 17 2 18 | 3 | ["19", "3"] | ["19"]"#]].assert_eq(&shown);
+    assert_eq!(placement.patch().vhost_pin, Some("19".parse().expect("a list")));
+    let none = plan_host(&TWO_BY_EIGHT.host(), &[wish(4, 4)], &Rules::default());
+    assert_eq!(none.placements[0].patch().vhost_pin, None);
 }
 
 #[test]
