@@ -18,6 +18,7 @@ mod cyclictest;
 mod docs;
 mod entry;
 mod hackbench;
+pub mod logs;
 mod params;
 mod parse;
 mod perf_messaging;

@@ -1,0 +1,275 @@
+//! Readers of the logs of benchmark tools: any version's output, wherever it
+//! was kept, whatever surrounds it.
+//!
+//! [`read`] finds which tools wrote a log, splits it into their runs and reads
+//! each. Of every value it gives the metric, the base unit, the better
+//! direction, labels and the line; of what it could not read, the line and the
+//! reason. A reader is liberal in what surrounds an output and strict about
+//! values: no value is better than a wrong one.
+//!
+//! # To add a tool
+//!
+//! One file, `logs/<tool>.rs`, with
+//!
+//! ```ignore
+//! pub(super) const TOOL: Tool = Tool {
+//!     name: "hackbench",
+//!     about: "rt-tests' hackbench and its ancestors",
+//!     signs: &[opens("Running in "), opens("Running with "), hint("Time:")],
+//!     read,
+//! };
+//!
+//! pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+//!     for line in text.lines() {
+//!         let Some(time) = line.after("Time:") else { continue };
+//!         match time.decimals(time.text, 3) {
+//!             Some(seconds) => drop(log.time("time", seconds, line)),
+//!             None => log.unread(line, "no time in seconds"),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! and one row of [`TOOLS`]. Signs stand in the order in which they are
+//! printed: `opens` what is printed once a run (a second one begins a new
+//! [`Log`]), `part` what only this tool prints, any number of times, `hint`
+//! what others print as well, `json` a key that marks a JSON document. Each
+//! can be narrowed: `.within()` a line, `.when(|line| ...)` of a shape.
+//! `read` gets one run: from its first sign up to the next sign of another
+//! tool, so foreign lines can follow and must be passed over. A row of a table
+//! that was begun and makes no sense is [`Log::unread`].
+//!
+//! Outputs of the real tool go to `testdata/<tool>-<version>/NAME.log`; the
+//! tests read every such file, compare with `NAME.records` (`UPDATE_EXPECT=1`
+//! writes it), cut it off and mutilate it.
+//!
+//! The last line of a log without a newline may be cut inside a number:
+//! [`Line::number`] refuses the number at its end, [`Line::decimals`] takes it
+//! if all its decimals are there.
+
+mod json;
+mod number;
+mod sections;
+mod text;
+
+pub(crate) mod hackbench;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use record::{Better, Imported, MetricKind, Unit};
+
+use sections::Sign;
+pub(crate) use text::{Line, Text};
+
+/// A tool whose output can be read.
+pub struct Tool {
+    /// Name, as `--as` takes it.
+    pub name: &'static str,
+    /// Which program and which of its forms.
+    pub about: &'static str,
+    signs: &'static [Sign],
+    read: fn(Text<'_>, &mut Log),
+}
+
+/// Every tool, in the order of the documentation.
+pub static TOOLS: &[Tool] = &[hackbench::TOOL];
+
+/// What one run of a tool printed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Log {
+    /// The tool's name, one of [`TOOLS`].
+    pub tool: &'static str,
+    /// Its version, if it says so.
+    pub version: Option<String>,
+    /// What could be read.
+    pub values: Vec<Imported>,
+    /// What looked like a result and could not be read.
+    pub unread: Vec<Unread>,
+    /// Labels that all further values get.
+    labels: BTreeMap<String, String>,
+}
+
+/// A line that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Its number, from 1.
+    pub line: usize,
+    /// Its beginning, at most 200 characters.
+    pub text: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// Logs that are this odd are told of no further.
+const MAX_UNREAD: usize = 1000;
+
+impl Log {
+    /// A log of a tool, nothing read yet.
+    pub(crate) fn new(tool: &'static str) -> Self {
+        Self {
+            tool,
+            version: None,
+            values: Vec::new(),
+            unread: Vec::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    /// Gives all further values a label; an empty value takes it away.
+    pub(crate) fn label(&mut self, key: &str, value: impl Into<String>) {
+        let value = value.into();
+        if value.is_empty() {
+            self.labels.remove(key);
+        } else {
+            self.labels.insert(key.to_owned(), value);
+        }
+    }
+
+    /// Further values have no labels.
+    pub(crate) fn clear_labels(&mut self) {
+        self.labels.clear();
+    }
+
+    /// A duration or a mean latency in seconds, lower is better.
+    pub(crate) fn time(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+        self.push(metric, value, "s", Some(Better::Lower), MetricKind::Time, at)
+    }
+
+    /// Work by time in `unit` (`1/s`, `B/s`), higher is better.
+    pub(crate) fn rate(&mut self, metric: &str, value: f64, unit: &str, at: impl At) -> Value<'_> {
+        self.push(metric, value, unit, Some(Better::Higher), MetricKind::Rate, at)
+    }
+
+    /// A quantile or an extreme of latencies in seconds, lower is better.
+    pub(crate) fn quantile(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+        self.push(metric, value, "s", Some(Better::Lower), MetricKind::Quantile, at)
+    }
+
+    /// How many, of which neither more nor fewer are better.
+    pub(crate) fn count(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+        self.push(metric, value, "count", None, MetricKind::Count, at)
+    }
+
+    /// Any value, in a base unit. One that isn't finite is none.
+    pub(crate) fn push(
+        &mut self,
+        metric: &str,
+        value: f64,
+        unit: &str,
+        better: Option<Better>,
+        kind: MetricKind,
+        at: impl At,
+    ) -> Value<'_> {
+        if !value.is_finite() {
+            return Value(None);
+        }
+        self.values.push(Imported {
+            metric: metric.to_owned(),
+            value,
+            unit: Unit::from(unit),
+            better,
+            kind,
+            labels: self.labels.clone(),
+            line: at.line_number(),
+        });
+        Value(self.values.last_mut())
+    }
+
+    /// Notes a line that could not be read.
+    pub(crate) fn unread(&mut self, line: Line<'_>, why: impl Into<String>) {
+        self.unread_at(line.number, line.text, why);
+    }
+
+    /// As [`Log::unread`], of a line's number and text.
+    pub(crate) fn unread_at(&mut self, line: usize, text: &str, why: impl Into<String>) {
+        if self.unread.len() < MAX_UNREAD {
+            let text = text.chars().take(200).collect();
+            self.unread.push(Unread { line, text, why: why.into() });
+        }
+    }
+}
+
+/// A value that was just noted, to be described further.
+pub(crate) struct Value<'a>(Option<&'a mut Imported>);
+
+impl Value<'_> {
+    /// Adds a label.
+    pub(crate) fn label(self, key: &str, value: impl Into<String>) -> Self {
+        Self(self.0.map(|imported| {
+            imported.labels.insert(key.to_owned(), value.into());
+            imported
+        }))
+    }
+
+    /// Says which direction is better.
+    pub(crate) fn better(self, better: Option<Better>) -> Self {
+        Self(self.0.map(|imported| {
+            imported.better = better;
+            imported
+        }))
+    }
+}
+
+/// Where a value stands.
+pub(crate) trait At {
+    /// The line's number.
+    fn line_number(&self) -> usize;
+}
+
+impl At for Line<'_> {
+    fn line_number(&self) -> usize {
+        self.number
+    }
+}
+
+impl At for usize {
+    fn line_number(&self) -> usize {
+        *self
+    }
+}
+
+/// The tool called `name`.
+#[must_use]
+pub fn tool(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// The tools that wrote `text`, the likeliest first, with scores: 10 for each
+/// sign that the tool alone prints, 1 for one that others print too.
+#[must_use]
+pub fn recognise(text: &str) -> Vec<(&'static Tool, u32)> {
+    let text = text::as_shown(text);
+    let mut scores: Vec<(&'static Tool, u32)> = Vec::new();
+    for section in sections::split(&text, None) {
+        match scores.iter_mut().find(|(tool, _)| tool.name == section.tool.name) {
+            Some((_, score)) => *score = score.saturating_add(section.score),
+            None => scores.push((section.tool, section.score)),
+        }
+    }
+    scores.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
+    scores
+}
+
+/// Reads all runs of all tools that `text` holds, or of the one that wrote it
+/// if that is known. Empty if no tool is recognised.
+///
+/// Every value's `line` counts from 1 in `text`.
+#[must_use]
+pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
+    let text = text::as_shown(text);
+    sections::split(&text, tool)
+        .into_iter()
+        .map(|section| {
+            let mut log = Log::new(section.tool.name);
+            (section.tool.read)(section.text, &mut log);
+            (log, section.score)
+        })
+        // Without a sign of its own, only what was read proves the tool.
+        .filter(|(log, score)| *score >= sections::STRONG || !log.values.is_empty())
+        .filter(|(log, _)| !(log.values.is_empty() && log.unread.is_empty()))
+        .map(|(log, _)| log)
+        .collect()
+}

@@ -1,0 +1,265 @@
+//! Numbers and units as tools print them. A text that could mean two numbers
+//! means none.
+
+/// The number that `word` says, in every spelling of which there is only one
+/// reading: `1234.5`, `1e-3`, `1,234.5`, `1.234,5`, `1,234,567`, `0,25`,
+/// `1'234`. `1,234` alone is refused: a thousand or a bit more than one?
+pub(crate) fn parse(word: &str) -> Option<f64> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return plain(word);
+    }
+    if let Some(value) = exponent(word) {
+        return Some(value);
+    }
+    let value = separated(digits)?;
+    Some(if digits.len() == word.len() { value } else { -value })
+}
+
+/// A number of a tool that groups digits and prints no decimals: `1,234` is
+/// a thousand.
+pub(crate) fn grouped(word: &str) -> Option<f64> {
+    let (groups, separator) = split_groups(word)?;
+    let all = separator.is_none() || are_groups(&groups);
+    all.then(|| plain(&groups.concat())).flatten()
+}
+
+/// A number of a tool that always prints decimals and groups nothing: `1,234`
+/// is a bit more than one.
+pub(crate) fn with_decimals(word: &str) -> Option<f64> {
+    match word.split_once(',') {
+        Some((whole, fraction)) if !fraction.contains([',', '.']) && !whole.contains('.') => {
+            plain(&format!("{whole}.{fraction}"))
+        }
+        Some(_) => None,
+        None => plain(word),
+    }
+}
+
+/// Digits, at most one point, with a digit on both of its sides or at least
+/// behind it.
+fn plain(word: &str) -> Option<f64> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let begins = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    let ends = digits.ends_with(|last: char| last.is_ascii_digit());
+    if let (true, true, Ok(value)) = (begins, ends, word.parse::<f64>()) {
+        return value.is_finite().then_some(value);
+    }
+    // 1.234.567: points that group.
+    let (groups, _) = split_groups(digits)?;
+    (groups.len() > 2 && are_groups(&groups) && digits.len() == word.len())
+        .then(|| groups.concat().parse().ok())
+        .flatten()
+}
+
+fn exponent(word: &str) -> Option<f64> {
+    let (mantissa, exponent) = word.split_once(['e', 'E'])?;
+    let power = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    if power.is_empty() || power.len() > 3 || !power.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    plain(mantissa)?;
+    word.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// A number with commas, apostrophes or thin spaces in it, without a sign.
+fn separated(digits: &str) -> Option<f64> {
+    if let (Some(comma), Some(point)) = (digits.rfind(','), digits.rfind('.')) {
+        let (whole, fraction) = digits.split_at(comma.max(point));
+        return decimal(whole, &fraction[1..]);
+    }
+    if let Some((whole, fraction)) = digits.rsplit_once(',') {
+        let groups: Vec<&str> = digits.split(',').collect();
+        if groups.len() > 2 {
+            return are_groups(&groups).then(|| plain(&groups.concat())).flatten();
+        }
+        let may_group = fraction.len() == 3 && (1..=3).contains(&whole.len()) && whole != "0";
+        return if may_group { None } else { decimal(whole, fraction) };
+    }
+    if let Some((whole, fraction)) = digits.split_once('.') {
+        return decimal(whole, fraction);
+    }
+    grouped(digits)
+}
+
+fn decimal(whole: &str, fraction: &str) -> Option<f64> {
+    let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (groups, separator) = split_groups(whole)?;
+    if !all_digits(fraction) || (separator.is_some() && !are_groups(&groups)) {
+        return None;
+    }
+    plain(&format!("{}.{fraction}", groups.concat()))
+}
+
+/// The groups of digits and what separates them; none if anything else is in
+/// `digits`, or two sorts of separators.
+fn split_groups(digits: &str) -> Option<(Vec<&str>, Option<char>)> {
+    let separator = digits.chars().find(|char| !char.is_ascii_digit());
+    let groups: Vec<&str> = match separator {
+        Some(char @ (',' | '.' | '\'' | '’' | '\u{a0}' | '\u{202f}' | '\u{2009}')) => {
+            digits.split(char).collect()
+        }
+        Some(_) => return None,
+        None => vec![digits],
+    };
+    groups
+        .iter()
+        .all(|group| !group.is_empty() && group.bytes().all(|byte| byte.is_ascii_digit()))
+        .then_some((groups, separator))
+}
+
+/// The first has one to three digits and isn't 0, the others have three.
+fn are_groups(groups: &[&str]) -> bool {
+    let (first, rest) = (groups[0], &groups[1..]);
+    (1..=3).contains(&first.len())
+        && !first.starts_with('0')
+        && rest.iter().all(|group| group.len() == 3)
+}
+
+/// How many seconds a unit of time has.
+pub(crate) fn seconds(unit: &str) -> Option<f64> {
+    Some(match unit.trim_matches(['(', ')', '[', ']', ',', '.', ':']) {
+        "s" | "sec" | "secs" | "second" | "seconds" | "Sec" | "Seconds" => 1.0,
+        "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => 1e-3,
+        "us" | "usec" | "usecs" | "µs" | "μs" | "microsecond" | "microseconds" | "microsecs" => {
+            1e-6
+        }
+        "ns" | "nsec" | "nsecs" | "nanosecond" | "nanoseconds" => 1e-9,
+        "min" | "mins" | "minutes" => 60.0,
+        _ => return None,
+    })
+}
+
+/// What a prefix of a unit multiplies with: `K` and `Ki` to `T` and `Ti`. The
+/// prefixes without an `i` are powers of `thousand`, which the tool's sources
+/// decide: 1000 or 1024.
+pub(crate) fn prefix(prefix: &str, thousand: f64) -> Option<f64> {
+    let (letter, base) = match prefix.strip_suffix('i') {
+        Some(letter) => (letter, 1024.0_f64),
+        None => (prefix, thousand),
+    };
+    let power = match letter {
+        "" if prefix.is_empty() => 0,
+        "K" | "k" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    Some(base.powi(power))
+}
+
+/// How many bytes a unit has: `B`, `KB`, `MiB`, `Gbit`, `Mbits`.
+pub(crate) fn bytes(unit: &str, thousand: f64) -> Option<f64> {
+    for (name, bytes) in [
+        ("bytes", 1.0),
+        ("Bytes", 1.0),
+        ("byte", 1.0),
+        ("bits", 0.125),
+        ("bit", 0.125),
+        ("B", 1.0),
+        ("b", 0.125),
+    ] {
+        if let Some(factor) = unit.strip_suffix(name) {
+            // Bits come in thousands everywhere.
+            let thousand = if bytes < 1.0 { 1000.0 } else { thousand };
+            return Some(prefix(factor, thousand)? * bytes);
+        }
+    }
+    None
+}
+
+/// As [`bytes`], of a rate: `MB/s`, `Mbits/sec`, `KiB/sec`, `MBps`.
+pub(crate) fn bytes_per_s(unit: &str, thousand: f64) -> Option<f64> {
+    let unit = unit.trim_matches(['(', ')', '[', ']', ',']);
+    let size = ["/sec", "/second", "/s", "ps"].iter().find_map(|per| unit.strip_suffix(per))?;
+    bytes(size, thousand)
+}
+
+/// Splits `12.5MB/s` where the letters begin.
+pub(crate) fn split_unit(word: &str) -> (&str, &str) {
+    let at = word
+        .char_indices()
+        .find(|(at, char)| {
+            let exponent = (*char == 'e' || *char == 'E')
+                && word[at + 1..]
+                    .starts_with(|next: char| next.is_ascii_digit() || "+-".contains(next));
+            (char.is_alphabetic() || matches!(char, '%' | '[' | '(' | '/')) && !exponent
+        })
+        .map_or(word.len(), |(at, _)| at);
+    word.split_at(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_one_reading_are_read() {
+        for (word, expected) in [
+            ("0", Some(0.0)),
+            ("1234.5", Some(1234.5)),
+            ("-3", Some(-3.0)),
+            (".5", Some(0.5)),
+            ("1e-3", Some(0.001)),
+            ("1.5e+06", Some(1.5e6)),
+            ("1,234.5", Some(1234.5)),
+            ("1.234,5", Some(1234.5)),
+            ("1,234,567", Some(1_234_567.0)),
+            ("1.234.567", Some(1_234_567.0)),
+            ("-1,234,567.25", Some(-1_234_567.25)),
+            ("0,25", Some(0.25)),
+            ("0,123", Some(0.123)),
+            ("1234,567", Some(1234.567)),
+            ("12,3456", Some(12.3456)),
+            ("1'234'567", Some(1_234_567.0)),
+            ("1\u{202f}234,5", Some(1234.5)),
+            ("1,234", None),
+            ("12,34,567", None),
+            ("1.2.3", None),
+            ("1,2,3", None),
+            ("5.", None),
+            (".", None),
+            ("", None),
+            ("-", None),
+            ("nan", None),
+            ("inf", None),
+            ("-inf", None),
+            ("1e999", None),
+            ("1e", None),
+            ("0x10", None),
+            ("+1", None),
+            ("1 2", None),
+            ("12a", None),
+            ("٣", None),
+        ] {
+            assert_eq!(parse(word), expected, "{word:?}");
+        }
+        assert_eq!(grouped("1,234"), Some(1234.0));
+        assert_eq!(grouped("1.234"), Some(1234.0));
+        assert_eq!(grouped("12345"), Some(12345.0));
+        assert_eq!(grouped("12,34"), None);
+        assert_eq!(grouped(""), None);
+        assert_eq!(with_decimals("1,234"), Some(1.234));
+        assert_eq!(with_decimals("1.234"), Some(1.234));
+        assert_eq!(with_decimals("1,234.5"), None);
+    }
+
+    #[test]
+    fn units_have_one_size() {
+        assert_eq!(seconds("usec"), Some(1e-6));
+        assert_eq!(seconds("(ms)"), Some(1e-3));
+        assert_eq!(seconds("furlong"), None);
+        assert_eq!(bytes("KiB", 1000.0), Some(1024.0));
+        assert_eq!(bytes("KB", 1000.0), Some(1000.0));
+        assert_eq!(bytes("KB", 1024.0), Some(1024.0));
+        assert_eq!(bytes("Mbits", 1024.0), Some(125_000.0));
+        assert_eq!(bytes("iB", 1000.0), None);
+        assert_eq!(bytes_per_s("Gbits/sec", 1000.0), Some(1.25e8));
+        assert_eq!(bytes_per_s("MiB/s", 1000.0), Some(1_048_576.0));
+        assert_eq!(bytes_per_s("MB", 1000.0), None);
+        assert_eq!(split_unit("12.5MB/s"), ("12.5", "MB/s"));
+        assert_eq!(split_unit("1e-3s"), ("1e-3", "s"));
+        assert_eq!(split_unit("12"), ("12", ""));
+    }
+}

@@ -1,0 +1,262 @@
+//! What holds for every reader, on outputs of the real tools.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use expect_test::expect_file;
+use proptest::prelude::*;
+use record::Imported;
+
+use super::{Log, TOOLS, read, recognise, tool};
+
+/// Every kept output, `testdata/<tool>-<version>/NAME.log`.
+static GOLDENS: LazyLock<Vec<(PathBuf, String)>> = LazyLock::new(|| {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let mut goldens = Vec::new();
+    for folder in std::fs::read_dir(testdata).unwrap().map(|entry| entry.unwrap().path()) {
+        if !folder.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|extension| extension == "log") {
+                let text = std::fs::read_to_string(&file).unwrap();
+                goldens.push((file, text));
+            }
+        }
+    }
+    goldens.sort();
+    goldens
+});
+
+fn show(logs: &[Log]) -> String {
+    let mut text = String::new();
+    for log in logs {
+        let _ = writeln!(text, "{} {}", log.tool, log.version.as_deref().unwrap_or("-"));
+        for value in &log.values {
+            let _ = writeln!(text, "{}", show_value(value));
+        }
+        for unread in &log.unread {
+            let _ = writeln!(text, "  {}: unread, {}: {}", unread.line, unread.why, unread.text);
+        }
+    }
+    text
+}
+
+fn show_value(value: &Imported) -> String {
+    let mut text = format!("  {}: {} = {:?} {}", value.line, value.metric, value.value, value.unit);
+    if let Some(better) = value.better {
+        let _ = write!(text, ", {better}");
+    }
+    let _ = write!(text, ", {:?}", value.kind);
+    for (key, label) in &value.labels {
+        let _ = write!(text, " {key}={label}");
+    }
+    text
+}
+
+fn values(text: &str) -> Vec<Imported> {
+    read(text, None).into_iter().flat_map(|log| log.values).collect()
+}
+
+// ---- The table ----
+
+#[test]
+fn names_are_unique_and_found() {
+    let names: BTreeSet<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    assert_eq!(names.len(), TOOLS.len());
+    for name in names {
+        assert_eq!(tool(name).unwrap().name, name);
+    }
+    assert!(tool("nonsense").is_none());
+}
+
+// ---- Outputs of the real tools ----
+
+#[test]
+fn outputs_are_read_right() {
+    for (path, text) in GOLDENS.iter() {
+        let logs = read(text, None);
+        expect_file![path.with_extension("records")].assert_eq(&show(&logs));
+        for value in logs.iter().flat_map(|log| &log.values) {
+            check_value(value, text, path);
+        }
+    }
+}
+
+/// What holds for every value: a base unit, and a number of its line.
+fn check_value(value: &Imported, text: &str, path: &Path) {
+    let shown = || format!("{}: {}", path.display(), show_value(value));
+    assert!(value.value.is_finite(), "{}", shown());
+    let units = ["s", "B", "1/s", "B/s", "count", "%", "1", "Hz", "W", "J", "K", "flop/s"];
+    assert!(units.contains(&value.unit.0.as_str()), "{}", shown());
+    assert!(is_name(&value.metric), "{}", shown());
+    assert!(value.labels.keys().all(|key| is_name(key)), "{}", shown());
+    assert!(value.labels.values().all(|label| !label.trim().is_empty()), "{}", shown());
+    assert!((1..=text.lines().count()).contains(&value.line), "{}", shown());
+    let line = text.lines().nth(value.line - 1).unwrap();
+    assert!(says(line, value.value), "{} is not in its line {line:?}", shown());
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.chars().all(|char| {
+            char.is_ascii_lowercase() || char.is_ascii_digit() || "-._/%+".contains(char)
+        })
+}
+
+/// Whether a number of `line`, in some unit, is `value`.
+fn says(line: &str, value: f64) -> bool {
+    let powers = [1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9, 1024.0, 1_048_576.0, 1_073_741_824.0];
+    let mut numbers: Vec<f64> = line
+        .split(|char: char| !(char.is_ascii_digit() || ".,eE+-'".contains(char)))
+        .flat_map(|word| [word, word.trim_matches(['.', ',', '-', '+', '\'', 'e', 'E'])])
+        .chain(line.split(|char: char| !(char.is_ascii_digit() || char == '.')))
+        .chain(line.split(|char: char| !char.is_ascii_digit()))
+        .flat_map(|word| [super::number::parse(word), super::number::grouped(word)])
+        .flatten()
+        .collect();
+    // Minutes and seconds: 1:02.5, 1m2.5s.
+    let clock: Vec<f64> = numbers.clone();
+    for (index, big) in clock.iter().enumerate() {
+        numbers.extend(clock[index + 1..].iter().map(|small| big * 60.0 + small));
+    }
+    let scales = powers.iter().flat_map(|power| [*power, power / 8.0, power * 128.0]);
+    let close = |found: f64| (found - value).abs() <= 1e-9 * value.abs().max(1e-300);
+    let mut all = scales.flat_map(|scale| numbers.iter().map(move |number| number * scale));
+    value == 0.0 && numbers.contains(&0.0) || all.any(close)
+}
+
+#[test]
+fn what_surrounds_an_output_changes_no_value() {
+    let strip = |text: &str| {
+        let mut values = values(text);
+        values.iter_mut().for_each(|value| value.line = 0);
+        values.iter().map(show_value).collect::<Vec<_>>()
+    };
+    for (path, text) in GOLDENS.iter() {
+        let whole = strip(text);
+        let with = |prefix: &str, end: &str| -> String {
+            text.lines().map(|line| format!("{prefix}{line}{end}\n")).collect()
+        };
+        for (name, surrounded) in [
+            ("CRLF", with("", "\r\n").replace("\n\n", "\n")),
+            ("mail", with("> ", "")),
+            ("two mails", with("> > ", "")),
+            ("Markdown", format!("# Results\n\n```\n{text}```\n")),
+            ("indent", with("    ", "")),
+            ("colour", with("\u{1b}[0m", "\u{1b}[0m")),
+            ("kernel", with("[   12.345678] ", "")),
+            ("syslog", with("Jan  2 12:34:56 host tool[12]: ", "")),
+            ("time stamps", with("2024-01-02T12:34:56.789Z ", "")),
+            ("prompt", format!("root@vm:~# ./run\n{text}root@vm:~# exit\n")),
+        ] {
+            assert_eq!(strip(&surrounded), whole, "{} in {name}", path.display());
+        }
+    }
+}
+
+#[test]
+fn an_output_that_is_cut_off_gives_a_subset() {
+    for (path, text) in GOLDENS.iter() {
+        let whole: BTreeSet<String> = values(text).iter().map(show_value).collect();
+        // Long outputs at every line and at some bytes, short ones anywhere.
+        let step = text.len() / 400 + 1;
+        for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            if at % step != 0 {
+                continue;
+            }
+            for value in values(&text[..at]) {
+                let shown = show_value(&value);
+                assert!(whole.contains(&shown), "{} at byte {at}: {shown}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_in_one_file_are_told_apart() {
+    for (path, text) in GOLDENS.iter() {
+        let once = values(text);
+        let twice = values(&format!("{text}\n{text}"));
+        assert_eq!(twice.len(), 2 * once.len(), "{} twice", path.display());
+    }
+}
+
+#[test]
+fn a_text_of_no_tool_is_no_log() {
+    for text in ["", "\n", "Dear all,\nTime: soon\n", "a b c\n1 2 3\n", "{\"a\": 1}\n"] {
+        assert!(read(text, None).is_empty(), "{text:?}");
+        assert!(recognise(text).is_empty(), "{text:?}");
+    }
+}
+
+#[test]
+fn tools_are_recognised() {
+    for (path, text) in GOLDENS.iter() {
+        let found = recognise(text);
+        assert!(!found.is_empty(), "{}", path.display());
+    }
+}
+
+// ---- Mutilated outputs ----
+
+/// Every number of `text`, in all units.
+fn stands_in(text: &str, value: &Imported) -> bool {
+    text.lines().nth(value.line - 1).is_some_and(|line| says(line, value.value))
+}
+
+proptest! {
+    // One seed, so that a failure is the same everywhere.
+    #![proptest_config(ProptestConfig {
+        cases: 600,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_text_makes_a_reader_panic(text in "(?s).{0,300}") {
+        for tool in TOOLS {
+            let _ = read(&text, Some(tool));
+        }
+        let _ = read(&text, None);
+    }
+
+    #[test]
+    fn a_mutilated_output_gives_only_numbers_that_it_holds(
+        golden in any::<proptest::sample::Index>(),
+        from in any::<proptest::sample::Index>(),
+        length in 0_usize..60,
+        insert in "[0-9.,{}\\[\\]\":%/\n\t a-z-]{0,12}|99999999999999999999|nan|1e999|\r\n",
+    ) {
+        let (path, text) = golden.get(&GOLDENS);
+        let chars: Vec<char> = text.chars().collect();
+        let from = from.index(chars.len().max(1));
+        let to = (from + length).min(chars.len());
+        let mutilated: String =
+            chars[..from].iter().copied().chain(insert.chars()).chain(chars[to..].iter().copied())
+                .collect();
+        for value in values(&mutilated) {
+            prop_assert!(value.value.is_finite());
+            prop_assert!(stands_in(&mutilated, &value), "{}: {}", path.display(), show_value(&value));
+        }
+    }
+
+    #[test]
+    fn lines_that_are_lost_or_doubled_make_no_reader_panic(
+        golden in any::<proptest::sample::Index>(),
+        keep in proptest::collection::vec(0_u8..8, 1..64),
+    ) {
+        let (path, text) = golden.get(&GOLDENS);
+        let mutilated: String = text
+            .lines()
+            .zip(keep.iter().cycle())
+            .flat_map(|(line, keep)| std::iter::repeat_n(format!("{line}\n"), match keep { 0 => 0, 1 => 2, _ => 1 }))
+            .collect();
+        for value in values(&mutilated) {
+            prop_assert!(stands_in(&mutilated, &value), "{}: {}", path.display(), show_value(&value));
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Lines of a log, freed of what surrounds them.
+//!
+//! A log reaches us through terminals, mail, Markdown, syslog and pagers. What
+//! they add is taken off here, line by line and without copies, so that a
+//! tool's reader sees what the tool printed, with the line's number.
+
+use std::borrow::Cow;
+
+use super::number;
+
+/// A stretch of a log: the output of one run of one tool, and whatever stands
+/// behind it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text<'a> {
+    text: &'a str,
+    first_line: usize,
+}
+
+impl<'a> Text<'a> {
+    /// All of a log.
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, first_line: 1 }
+    }
+
+    /// A stretch whose first line has a number.
+    pub(crate) fn at(text: &'a str, first_line: usize) -> Self {
+        Self { text, first_line }
+    }
+
+    /// The lines as they stand, without what surrounds them.
+    pub(crate) fn lines(self) -> Lines<'a> {
+        Lines { rest: self.text, number: self.first_line }
+    }
+
+    /// The bytes as they stand.
+    pub(crate) fn raw(self) -> &'a str {
+        self.text
+    }
+
+    /// The number of the first line.
+    pub(crate) fn first_line(self) -> usize {
+        self.first_line
+    }
+}
+
+/// The lines of a [`Text`]; a copy looks ahead.
+#[derive(Debug, Clone)]
+pub(crate) struct Lines<'a> {
+    rest: &'a str,
+    number: usize,
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    fn next(&mut self) -> Option<Line<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (raw, rest, terminated) = match memchr::memchr(b'\n', self.rest.as_bytes()) {
+            Some(end) => (&self.rest[..end], &self.rest[end + 1..], true),
+            None => (self.rest, "", false),
+        };
+        let line = Line::new(raw, self.number, terminated);
+        self.rest = rest;
+        self.number += 1;
+        Some(line)
+    }
+}
+
+/// One line, or a part of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line<'a> {
+    /// What the tool printed, without spaces at both ends.
+    pub(crate) text: &'a str,
+    /// From 1.
+    pub(crate) number: usize,
+    /// Columns of space before the text.
+    pub(crate) indent: usize,
+    /// Whether a newline follows. Without one the text may have been cut off.
+    terminated: bool,
+}
+
+impl<'a> Line<'a> {
+    fn new(raw: &'a str, number: usize, terminated: bool) -> Self {
+        let body = without_prefix(raw);
+        let text = body.trim_start_matches([' ', '\t']);
+        let indent = body.len() - text.len();
+        Self { text: text.trim_end(), number, indent, terminated }
+    }
+
+    /// A line that holds only `text`, which is a part of this one.
+    pub(crate) fn part(&self, text: &'a str) -> Self {
+        let text = text.trim();
+        Self { text, terminated: self.terminated || !self.ends_with_it(text), ..*self }
+    }
+
+    /// What stands behind `prefix`, if the line begins with it.
+    pub(crate) fn after(&self, prefix: &str) -> Option<Self> {
+        self.text.strip_prefix(prefix).map(|rest| self.part(rest))
+    }
+
+    /// What stands behind the first `mark`, wherever it is.
+    pub(crate) fn behind(&self, mark: &str) -> Option<Self> {
+        self.text.split_once(mark).map(|(_, rest)| self.part(rest))
+    }
+
+    /// The two sides of the first `mark`.
+    pub(crate) fn split(&self, mark: &str) -> Option<(&'a str, Self)> {
+        self.text.split_once(mark).map(|(left, right)| (left.trim(), self.part(right)))
+    }
+
+    /// The words. Spaces of other scripts are part of a word: some locales
+    /// group digits with them.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &'a str> + Clone {
+        self.text.split_ascii_whitespace()
+    }
+
+    /// The word with an index.
+    pub(crate) fn word(&self, index: usize) -> Option<&'a str> {
+        self.words().nth(index)
+    }
+
+    /// The number that `word`, a part of this line, says: all of it, or none
+    /// if it may be cut off.
+    pub(crate) fn number(&self, word: &str) -> Option<f64> {
+        if self.may_be_cut(word) { None } else { number::parse(word) }
+    }
+
+    /// As [`Line::number`], of a number that always has so many decimals: it is
+    /// whole if it has them all, newline or not.
+    pub(crate) fn decimals(&self, word: &str, decimals: usize) -> Option<f64> {
+        let found = word.rsplit_once(['.', ',']).map_or(0, |(_, fraction)| fraction.len());
+        if self.may_be_cut(word) && (decimals == 0 || found != decimals) {
+            return None;
+        }
+        number::parse(word)
+    }
+
+    /// The first word's number.
+    pub(crate) fn first_number(&self) -> Option<f64> {
+        self.number(self.word(0)?)
+    }
+
+    /// Whether a log that was cut off may have lost the end of `word`.
+    pub(crate) fn may_be_cut(&self, word: &str) -> bool {
+        !self.terminated && self.ends_with_it(word)
+    }
+
+    /// Whether the line may have lost its end.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.terminated
+    }
+
+    fn ends_with_it(&self, part: &str) -> bool {
+        part.as_bytes().as_ptr_range().end >= self.text.as_bytes().as_ptr_range().end
+    }
+}
+
+/// The log as a terminal would show it: without colours, backspaces, and what
+/// a carriage return overwrote. Lines keep their numbers.
+pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let bytes = text.as_bytes();
+    let overwrites = |at: usize| {
+        bytes[at..].iter().find(|byte| **byte != b'\r').is_some_and(|byte| *byte != b'\n')
+    };
+    let special = memchr::memchr2(0x1b, 0x08, bytes).is_some()
+        || memchr::memchr_iter(b'\r', bytes).any(overwrites);
+    if !special {
+        return Cow::Borrowed(text);
+    }
+    if memchr::memchr(b'\n', bytes).is_none() && !bytes.contains(&0x1b) {
+        return Cow::Owned(text.replace('\r', "\n"));
+    }
+    let mut shown = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        let start = shown.len();
+        show_line(body.trim_end_matches('\r'), &mut shown, start);
+        shown.push_str(end);
+    }
+    Cow::Owned(shown)
+}
+
+fn show_line(body: &str, shown: &mut String, start: usize) {
+    let mut chars = body.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\r' => shown.truncate(start),
+            '\u{8}' => {
+                if shown.len() > start {
+                    shown.pop();
+                }
+            }
+            '\u{1b}' => skip_escape(&mut chars),
+            '\u{7}' => {}
+            char => shown.push(char),
+        }
+    }
+}
+
+/// Skips a control sequence (ECMA-48: `ESC [ ... letter`), an operating system
+/// command (`ESC ] ... BEL`), or a two-character escape.
+fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.next() {
+        Some('[') => while chars.next().is_some_and(|char| !('@'..='~').contains(&char)) {},
+        Some(']') => while chars.next().is_some_and(|char| char != '\u{7}' && char != '\u{1b}') {},
+        Some('(' | ')') => drop(chars.next()),
+        _ => {}
+    }
+}
+
+/// The line without marks of quoting, stamps of time and names of loggers.
+pub(super) fn without_prefix(line: &str) -> &str {
+    let mut rest = line;
+    loop {
+        let trimmed = rest.trim_start_matches([' ', '\t']);
+        let next = match trimmed.as_bytes().first() {
+            Some(b'>') => after_quote(trimmed),
+            Some(b'[') => after_brackets(trimmed),
+            Some(b'0'..=b'9') => after_date(trimmed),
+            Some(b'A'..=b'S') => after_syslog(trimmed),
+            _ => None,
+        };
+        match next {
+            Some(next) => rest = next,
+            None => return rest,
+        }
+    }
+}
+
+fn after_quote(line: &str) -> Option<&str> {
+    let rest = &line[1..];
+    (rest.is_empty() || rest.starts_with(['>', ' ', '\t'])).then_some(rest)
+}
+
+/// `[  247.919034] `, `[12:34:56] `, `[2024-01-02 12:34:56] `, `[stdout] `,
+/// and Open MPI's `[1,0]<stdout>:`.
+fn after_brackets(line: &str) -> Option<&str> {
+    let end = line.as_bytes().iter().take(42).position(|byte| *byte == b']')?;
+    let (inner, rest) = (&line[1..end], &line[end + 1..]);
+    if let Some(rest) = rest.strip_prefix("<stdout>:").or_else(|| rest.strip_prefix("<stderr>:")) {
+        return Some(rest);
+    }
+    if inner == "stdout" || inner == "stderr" {
+        return rest.strip_prefix(' ');
+    }
+    let bytes = inner.as_bytes();
+    let of_time = bytes.iter().all(|byte| b" 0123456789:.,-+TZ/".contains(byte));
+    let colons = bytes.iter().filter(|byte| **byte == b':').count();
+    let of_kernel = inner.split_once('.').is_some_and(|(seconds, micros)| {
+        micros.len() >= 6
+            && micros.bytes().all(|byte| byte.is_ascii_digit())
+            && seconds.trim().bytes().all(|byte| byte.is_ascii_digit())
+            && !seconds.trim().is_empty()
+    });
+    (of_time && (colons >= 2 || of_kernel)).then_some(rest)
+}
+
+/// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.
+fn after_date(line: &str) -> Option<&str> {
+    let bytes = line.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let is = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
+    let date = (0..4).all(digit)
+        && is(4, b"-/")
+        && digit(5)
+        && digit(6)
+        && is(7, b"-/")
+        && digit(8)
+        && digit(9)
+        && is(10, b"T ")
+        && digit(11)
+        && digit(12)
+        && is(13, b":")
+        && digit(14)
+        && digit(15)
+        && is(16, b":");
+    if !date {
+        return None;
+    }
+    let rest = line[17..]
+        .trim_start_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | ',' | 'Z'));
+    let zone = rest
+        .strip_prefix(['+', '-'])
+        .map(|zone| zone.trim_start_matches(|char: char| char.is_ascii_digit() || char == ':'));
+    let rest = zone.unwrap_or(rest);
+    let rest = rest.strip_prefix(':').unwrap_or(rest);
+    if !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
+        return None;
+    }
+    Some(after_level(rest).or_else(|| after_tag(rest)).unwrap_or(rest))
+}
+
+/// Avocado's `utils   L0123 INFO | `.
+fn after_level(rest: &str) -> Option<&str> {
+    ["DEBUG| ", "INFO | ", "WARNI| ", "ERROR| "].iter().find_map(|level| {
+        let at = memchr::memmem::find(&rest.as_bytes()[..rest.len().min(64)], level.as_bytes())?;
+        Some(&rest[at + level.len()..])
+    })
+}
+
+/// `Jan  2 12:34:56 host tag[123]: `.
+fn after_syslog(line: &str) -> Option<&str> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let bytes = line.as_bytes();
+    let time = bytes.len() > 16
+        && bytes[3] == b' '
+        && (bytes[4] == b' ' || bytes[4].is_ascii_digit())
+        && bytes[5].is_ascii_digit()
+        && bytes[6] == b' '
+        && bytes[9] == b':'
+        && bytes[12] == b':'
+        && bytes[15] == b' ';
+    if !time || !MONTHS.iter().any(|month| line.starts_with(month)) {
+        return None;
+    }
+    after_tag(&line[15..])
+}
+
+/// ` host tag[123]: `, as syslog and journalctl write it.
+fn after_tag(rest: &str) -> Option<&str> {
+    let rest = rest.strip_prefix(' ')?;
+    let (_host, rest) = rest.split_once(' ')?;
+    let (tag, rest) = rest.split_once(": ")?;
+    let (name, pid) = tag.split_once('[').map_or((tag, ""), |(name, pid)| (name, pid));
+    let whole = pid.is_empty() || pid.ends_with(']');
+    (whole && !name.is_empty() && !name.contains([' ', '\t'])).then_some(rest)
+}
