@@ -58,6 +58,8 @@ impl Moment {
     pub fn watched_until_now(&self) -> HostWatch {
         let now = Self::read(&self.pcpus);
         let canary_after_s = canary(&self.pcpus);
+        // Idle pCPUs clock down: both clocks are read just after a canary.
+        let clock_after_hz = clock_hz(Path::new("/"), &self.pcpus);
         let since = |before: Option<f64>, now: Option<f64>| Some((now? - before?).max(0.0));
         let busy = |moment: &Self| moment.busy_steal_s.map(|(busy, _)| busy);
         let steal = |moment: &Self| moment.busy_steal_s.map(|(_, steal)| steal);
@@ -74,7 +76,7 @@ impl Moment {
             pressure_io_s: since(self.pressure_io_s, now.pressure_io_s),
             throttles: since(self.throttles, now.throttles),
             clock_before_hz: self.clock_hz,
-            clock_after_hz: now.clock_hz,
+            clock_after_hz,
         }
     }
 

@@ -51,6 +51,21 @@ pub enum Event {
         block: u32,
         /// The attempt that ended.
         attempt: u32,
+        /// What was unsteady and is counted all the same, a short text each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unsteady: Vec<String>,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
+    /// A block ended with all its trials done, but does not count: the host was
+    /// not steady.
+    BlockRejected {
+        /// Number of the block.
+        block: u32,
+        /// The attempt that ended.
+        attempt: u32,
+        /// What was unsteady, a short text each.
+        reasons: Vec<String>,
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },

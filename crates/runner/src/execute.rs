@@ -17,6 +17,7 @@ use stats::Engine;
 
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
 use crate::results;
+use crate::stability;
 use crate::store::{Store, StoreError};
 use crate::study::Load;
 use crate::unix_s;
@@ -82,6 +83,8 @@ pub enum Progress<'a> {
     RunStarted(u32, u32),
     /// A trial ended.
     TrialEnded(&'a TrialResult),
+    /// A block does not count, as the host was not steady.
+    BlockRejected(&'a [String]),
     /// A block is complete.
     BlockEnded {
         /// Blocks that are complete now.
@@ -107,7 +110,12 @@ pub struct State {
     pub complete: BTreeMap<u32, u32>,
     /// Attempts that were begun, by block.
     pub begun: BTreeMap<u32, u32>,
-    /// Wall time of the complete blocks, s.
+    /// Blocks that were done but don't count: block, attempt, and what was
+    /// unsteady.
+    pub rejected: Vec<(u32, u32, Vec<String>)>,
+    /// What was unsteady in blocks that count all the same.
+    pub unsteady: Vec<(u32, Vec<String>)>,
+    /// Wall time of all finished blocks, s.
     pub blocks_wall_s: f64,
     /// True once the study's end is recorded.
     pub ended: bool,
@@ -133,11 +141,15 @@ impl State {
                     block_started_s = *unix_s;
                 }
                 Event::TrialEnded(result) => pending.push(result),
-                Event::BlockEnded { block, attempt, unix_s } => {
+                Event::BlockEnded { block, attempt, unsteady, unix_s } => {
                     for result in pending.drain(..) {
                         state.count(result);
                     }
-                    state.complete(*block, *attempt, unix_s - block_started_s);
+                    state.complete(*block, *attempt, unsteady, unix_s - block_started_s);
+                }
+                Event::BlockRejected { block, attempt, reasons, unix_s } => {
+                    pending.clear();
+                    state.reject(*block, *attempt, reasons.clone(), unix_s - block_started_s);
                 }
                 Event::StudyEnded { .. } => state.ended = true,
                 Event::SessionStarted { .. } => state.ended = false,
@@ -147,9 +159,37 @@ impl State {
         state
     }
 
-    fn complete(&mut self, block: u32, attempt: u32, wall_s: f64) {
+    fn complete(&mut self, block: u32, attempt: u32, unsteady: &[String], wall_s: f64) {
         self.complete.insert(block, attempt);
+        if !unsteady.is_empty() {
+            self.unsteady.push((block, unsteady.to_vec()));
+        }
         self.blocks_wall_s += wall_s.max(0.0);
+    }
+
+    fn reject(&mut self, block: u32, attempt: u32, reasons: Vec<String>, wall_s: f64) {
+        self.rejected.push((block, attempt, reasons));
+        self.blocks_wall_s += wall_s.max(0.0);
+    }
+
+    /// Blocks that were run to their end, counted or not.
+    #[must_use]
+    pub fn finished(&self) -> u32 {
+        u32::try_from(self.complete.len() + self.rejected.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What a block takes, s.
+    fn block_s(&self) -> f64 {
+        self.blocks_wall_s / f64::from(self.finished().max(1))
+    }
+
+    /// True if so many blocks were unsteady that another try is no use, and
+    /// that nothing may be claimed.
+    #[must_use]
+    pub fn is_host_unsteady(&self, plan: &Plan) -> bool {
+        let unsteady = self.rejected.len() + self.unsteady.len();
+        let unsteady = u32::try_from(unsteady).unwrap_or(u32::MAX);
+        stability::is_host_unsteady(&plan.stability, unsteady, self.finished())
     }
 
     fn count(&mut self, result: &TrialResult) {
@@ -210,12 +250,33 @@ pub fn execute(
             BlockEnd::Complete(results, attempt) => (results, attempt),
             BlockEnd::Cancelled => return Ok(Ended::Cancelled),
         };
+        let reasons = stability::of_block(plan, &block, &results, &events);
+        let wall_s = started.elapsed().as_secs_f64();
+        state.begun.insert(block.number, attempt);
+        let may_repeat = plan.stability.repeat && !state.is_host_unsteady(plan);
+        if may_repeat && !reasons.is_empty() {
+            events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
+            observe(Progress::BlockRejected(&reasons));
+            store.append(&Event::BlockRejected {
+                block: block.number,
+                attempt,
+                reasons: reasons.clone(),
+                unix_s: unix_s(),
+            })?;
+            state.reject(block.number, attempt, reasons, wall_s);
+            continue;
+        }
+        store.append(&Event::BlockEnded {
+            block: block.number,
+            attempt,
+            unsteady: reasons.clone(),
+            unix_s: unix_s(),
+        })?;
         for result in results {
             state.count(&result);
             events.push(Event::TrialEnded(Box::new(result)));
         }
-        state.begun.insert(block.number, attempt);
-        state.complete(block.number, attempt, started.elapsed().as_secs_f64());
+        state.complete(block.number, attempt, &reasons, wall_s);
         let remaining_s = remaining_s(plan, &state);
         let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
         observe(Progress::BlockEnded { done, remaining_s });
@@ -253,7 +314,6 @@ fn run_block(
     // The host load ends before anything else can go wrong.
     lab.end_block();
     let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
-    store.append(&Event::BlockEnded { block: block.number, attempt, unix_s: unix_s() })?;
     Ok(BlockEnd::Complete(results, attempt))
 }
 
@@ -360,8 +420,7 @@ fn end_reason(plan: &Plan, state: &State, events: &[Event]) -> Option<String> {
         }
     }
     if let Some(minutes) = plan.budget.minutes {
-        let round_s =
-            if done == 0 { 0.0 } else { state.blocks_wall_s / f64::from(done) * f64::from(levels) };
+        let round_s = if done == 0 { 0.0 } else { state.block_s() * f64::from(levels) };
         if done.is_multiple_of(levels) && state.blocks_wall_s + round_s > minutes * 60.0 {
             return Some(format!("the next round would not fit into {minutes} minutes"));
         }
@@ -393,8 +452,7 @@ fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
 /// Seconds that the study probably still needs.
 fn remaining_s(plan: &Plan, state: &State) -> Option<f64> {
     let done = state.complete.len() as f64;
-    let per_block_s = state.blocks_wall_s / done.max(1.0);
-    let by_blocks = plan.total_blocks().map(|total| (f64::from(total) - done) * per_block_s);
+    let by_blocks = plan.total_blocks().map(|total| (f64::from(total) - done) * state.block_s());
     let by_minutes = plan.budget.minutes.map(|minutes| minutes * 60.0 - state.blocks_wall_s);
     match (by_blocks, by_minutes) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -12,6 +12,7 @@ pub mod local;
 pub mod machine;
 pub mod plan;
 pub mod results;
+pub mod stability;
 pub mod store;
 pub mod study;
 pub mod summary;

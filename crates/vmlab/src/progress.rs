@@ -116,6 +116,10 @@ impl StudyProgress {
                 }
                 self.show_time_left();
             }
+            Progress::BlockRejected(reasons) => {
+                let first = reasons.first().map_or("", String::as_str);
+                self.say(&format!("  the host was not steady ({first}): the block is done again"));
+            }
             Progress::BlockEnded { .. } => {}
         }
     }

@@ -238,7 +238,7 @@ fn made_up(plan: &Plan) -> Vec<Event> {
                 unix_s,
             })));
         }
-        events.push(Event::BlockEnded { block: number, attempt: 0, unix_s });
+        events.push(Event::BlockEnded { block: number, attempt: 0, unsteady: Vec::new(), unix_s });
     }
     events.push(Event::StudyEnded { reason: format!("all {blocks} blocks are done"), unix_s });
     events
