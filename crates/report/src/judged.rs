@@ -11,6 +11,18 @@ impl From<&stats::Judgement> for Judgement {
         let (verdict, mut notes) = match &judged.verdict {
             stats::Verdict::BBetter => (Verdict::Better, Vec::new()),
             stats::Verdict::BWorse => (Verdict::Worse, Vec::new()),
+            stats::Verdict::BelowMargin { b_better } => {
+                let verdict = if *b_better { Verdict::Better } else { Verdict::Worse };
+                let percent = judged.margin * 100.0;
+                (
+                    verdict,
+                    vec![format!("The difference is smaller than the margin of {percent:.1} %.")],
+                )
+            }
+            stats::Verdict::Equivalent => {
+                let percent = judged.margin * 100.0;
+                (Verdict::NotDecided, vec![format!("No difference larger than {percent:.1} %.")])
+            }
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
                 (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
             }

@@ -3,27 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::signed_rank::hodges_lehmann;
-use crate::{Better, BootStatistic, HodgesLehmann, Interval, Judgement, Verdict, Warning, t_test};
+use crate::conclude::{ROUNDING, Rule, conclude};
+use crate::student::{student_critical, student_p};
+use crate::{Better, BootStatistic, Judgement};
 
 /// Within-block log ratios `ln(B / A)`, one a block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairedBlocks {
     /// One for each block in which both were measured.
     pub log_ratios: Vec<f64>,
-}
-
-/// A log ratio nearer to 0 than this is rounding, not a difference: equal
-/// measurements must not become a significant 1e-16.
-const ROUNDING: f64 = 1e-12;
-
-/// The logarithm of a ratio that is still a finite number, either way round.
-const GREATEST_LOG: f64 = 700.0;
-
-/// The ratio of a log ratio, finite and not 0 even at the ends of an interval
-/// that says nothing.
-fn ratio_of(log: f64) -> f64 {
-    log.clamp(-GREATEST_LOG, GREATEST_LOG).exp()
 }
 
 impl PairedBlocks {
@@ -132,79 +120,20 @@ impl Engine for FixedBlocks {
     }
 
     fn judge(&self, comparison: &Comparison) -> Judgement {
-        let Comparison { blocks, better, margin, aa } = comparison;
-        let invalid = |reason: String| Judgement::invalid(reason, *better, *margin, *aa);
-        let log_ratios = &blocks.log_ratios;
-        if !(*margin > 0.0 && margin.is_finite()) {
-            return invalid(format!("Margin {margin} is not a positive number"));
-        }
-        let usable = |ratio: &f64| ratio.abs() <= GREATEST_LOG;
-        if let Some(block) = log_ratios.iter().position(|ratio| !usable(ratio)) {
-            let value = log_ratios[block];
-            return invalid(format!("Block {block} gives no ratio (its logarithm is {value})"));
-        }
-        let level = 1.0 - self.alpha;
-        let Some(test) = t_test(log_ratios, level) else {
-            let reason = match log_ratios.len() {
-                0 => "No block in which both were measured".to_owned(),
-                _ => "Only 1 block in which both were measured, an interval needs 2".to_owned(),
-            };
-            return Judgement {
-                ratio: log_ratios.first().map(|log| ratio_of(*log)),
-                blocks_used: log_ratios.len() as u32,
-                ..invalid(reason)
-            };
-        };
-        let verdict = verdict(&test.interval, log_ratios.len(), *better, *margin);
-        let robust = hodges_lehmann(log_ratios, level);
-        let decided = !test.interval.contains(0.0);
-        let mut warnings = Vec::new();
-        if let Some((_, Some(ranks))) = robust
-            && ranks.contains(0.0) == decided
-        {
-            warnings.push(Warning::OutlierDriven);
-        }
-        if test.sd < ROUNDING {
-            warnings.push(Warning::NoVariance);
-        }
-        if log_ratios.len() < 5 {
-            warnings.push(Warning::FewBlocks);
-        }
-        if *aa && decided {
-            warnings.push(Warning::AaAlarm);
-        }
-        Judgement {
-            verdict,
-            ratio: Some(ratio_of(test.mean)),
-            interval: Some(test.interval.map(ratio_of)),
-            p: Some(test.p),
-            blocks_used: log_ratios.len() as u32,
-            better: *better,
-            margin: *margin,
-            hodges_lehmann: robust.map(|(centre, interval)| HodgesLehmann {
-                ratio: ratio_of(centre),
-                interval: interval.map(|interval| interval.map(ratio_of)),
-            }),
-            aa: *aa,
-            warnings,
-        }
+        conclude(self, comparison)
     }
 }
 
-/// The verdict of an interval of log ratios from `n` blocks.
-fn verdict(interval: &Interval, n: usize, better: Better, margin: f64) -> Verdict {
-    if interval.contains(0.0) {
-        let half_width = (interval.hi - interval.lo) / 2.0;
-        let needed = n as f64 * (half_width / margin.ln_1p()).powi(2);
-        return Verdict::NotDecided {
-            at_most: (ratio_of(interval.hi) - 1.0).max(1.0 - ratio_of(interval.lo)),
-            half_width,
-            // The cast saturates, which is what a hopeless comparison needs.
-            more_blocks: (needed.ceil() - n as f64).max(0.0) as u32,
-        };
+impl Rule for FixedBlocks {
+    fn alpha(&self) -> f64 {
+        self.alpha
     }
-    match (better, interval.hi < 0.0) {
-        (Better::Lower, true) | (Better::Higher, false) => Verdict::BBetter,
-        (Better::Lower, false) | (Better::Higher, true) => Verdict::BWorse,
+
+    fn critical(&self, n: u32, alpha: f64) -> f64 {
+        student_critical(n, alpha)
+    }
+
+    fn p(&self, t: f64, n: u32) -> f64 {
+        student_p(t, n)
     }
 }

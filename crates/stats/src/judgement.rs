@@ -24,15 +24,25 @@ pub enum Verdict {
     BBetter,
     /// B is worse: the interval lies wholly on the worse side of 1.
     BWorse,
-    /// The interval holds 1.
+    /// No difference larger than the margin: the interval at twice the rate of
+    /// false claims lies inside the margin, either way round (two one-sided
+    /// tests), and the interval itself holds 1.
+    Equivalent,
+    /// There is a difference, but it is smaller than the margin: both tests
+    /// succeed.
+    BelowMargin {
+        /// True if B is better.
+        b_better: bool,
+    },
+    /// Neither a difference nor its absence is shown.
     NotDecided {
         /// The relative difference that is not excluded: 0.08 says that B
         /// differs from A by at most 8 %, as sure as the interval is.
         at_most: f64,
         /// Half the interval's width, on the log scale.
         half_width: f64,
-        /// About how many more blocks make the interval as narrow as the
-        /// margin: `n (half_width / ln(1 + margin))^2 - n`.
+        /// About how many more blocks decide if mean and deviation stay as
+        /// they are; possibly more than the plan has.
         more_blocks: u32,
     },
     /// Nothing may be said.
@@ -40,6 +50,21 @@ pub enum Verdict {
         /// Why not, a short sentence without the final stop.
         reason: String,
     },
+}
+
+impl Verdict {
+    /// True if B is said to differ from A, however little.
+    #[must_use]
+    pub fn is_difference(&self) -> bool {
+        matches!(self, Self::BBetter | Self::BWorse | Self::BelowMargin { .. })
+    }
+
+    /// True if the question is answered: a difference, or that there is none
+    /// that matters.
+    #[must_use]
+    pub fn is_decided(&self) -> bool {
+        self.is_difference() || *self == Self::Equivalent
+    }
 }
 
 /// Something that whoever reads a judgement should know.
@@ -56,6 +81,10 @@ pub enum Warning {
     /// A variant differs from itself: the host is not as quiet as the
     /// intervals assume, or this is the one false alarm in twenty.
     AaAlarm,
+    /// More blocks than the plan had: its error was spent before. The interval
+    /// is then one that may be looked at for ever, but verdicts that come now
+    /// have a second chance to be wrong.
+    BeyondPlan,
 }
 
 impl fmt::Display for Warning {
@@ -72,6 +101,10 @@ impl fmt::Display for Warning {
             Self::AaAlarm => {
                 "A/A alarm: the same configuration differs from itself; quieten the host, or \
                  distrust differences of this size"
+            }
+            Self::BeyondPlan => {
+                "beyond the plan: blocks were added after the last planned look; plan without a \
+                 last block to add some whenever you like"
             }
         })
     }
@@ -98,8 +131,13 @@ pub struct Judgement {
     pub ratio: Option<f64>,
     /// Interval of the ratio; absent with fewer than two blocks.
     pub interval: Option<Interval>,
-    /// Two-sided p value of "there is no difference".
+    /// Two-sided p value of "there is no difference": the smallest rate of
+    /// false claims at which the rule in use would claim one.
     pub p: Option<f64>,
+    /// Evidence against "there is no difference" as an e-value (see
+    /// [`crate::e_value`]); for findings over many open-ended studies.
+    #[serde(default)]
+    pub e_value: Option<f64>,
     /// Blocks that were used.
     pub blocks_used: u32,
     /// The metric's better direction.
@@ -123,6 +161,7 @@ impl Judgement {
             ratio: None,
             interval: None,
             p: None,
+            e_value: None,
             blocks_used: 0,
             better,
             margin,

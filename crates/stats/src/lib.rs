@@ -5,8 +5,11 @@
 //! number ([`boot_statistic`]); everything above is compared inside a block,
 //! where every variant was booted once in random order ([`PairedBlocks`]).
 //! Whether another block is needed and what the blocks say is an [`Engine`]'s
-//! business; [`FixedBlocks`] is the plain one: a number of blocks fixed in
-//! advance and Student's t on the within-block log ratios.
+//! business: [`Sequential`] looks after every block and stops when the question
+//! is answered; [`FixedBlocks`] is the plain one, with a number of blocks fixed
+//! in advance. Both use Student's t on the within-block log ratios, and can say
+//! "no difference larger than the margin". Samples without blocks are for
+//! [`mann_whitney`] and [`welch`].
 //!
 //! All of it is pure and knows no unit: multiplying every value by a constant
 //! changes nothing but the centres of [`describe`].
@@ -19,18 +22,27 @@
 //! Repeatable Experiments in Highly Variable Cloud Computing Environments",
 //! ICPE 2017 (randomised interleaved trials).
 
+mod anytime;
 mod boot;
+mod boundary;
+mod conclude;
 mod describe;
 mod engine;
 mod judgement;
+mod sequential;
 mod signed_rank;
 mod student;
+mod unpaired;
 
+pub use anytime::e_value;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
+pub use boundary::{Boundary, Looks, MOST_LOOKS};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
+pub use sequential::{FIRST_LOOK, Sequential};
 pub use student::{Interval, TTest, t_test};
+pub use unpaired::{CannotCompare, Welch, mann_whitney, median_interval, welch};
 
 #[cfg(test)]
 mod tests;

@@ -41,6 +41,30 @@ pub struct TTest {
     pub p: f64,
 }
 
+/// The critical value of |t| for the mean of `n` values, two-sided; infinite
+/// for fewer than two.
+pub(crate) fn student_critical(n: u32, alpha: f64) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, f64::from(n) - 1.0);
+    student.map_or(f64::INFINITY, |student| student.inverse_cdf(1.0 - alpha / 2.0))
+}
+
+/// Two-sided p value of `t` for the mean of `n` values; 1 for fewer than two.
+pub(crate) fn student_p(t: f64, n: u32) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, f64::from(n) - 1.0);
+    student.map_or(1.0, |student| (2.0 * student.cdf(-t.abs())).min(1.0))
+}
+
+/// Mean and standard deviation of at least two values. Their order does not
+/// matter, to the last bit.
+pub(crate) fn moments(values: &[f64]) -> (f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b)));
+    let n = sorted.len() as f64;
+    let mean = sorted.iter().sum::<f64>() / n;
+    let variance = sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, variance.sqrt())
+}
+
 /// One-sample, two-sided t test of mean 0 with its interval at `level`.
 ///
 /// None for fewer than two values, for values that are not finite and for a
@@ -52,13 +76,8 @@ pub fn t_test(values: &[f64], level: f64) -> Option<TTest> {
     if values.len() < 2 || !finite || !(level > 0.0 && level < 1.0) {
         return None;
     }
-    // Sorted, so that the order of the values can't change the last bit.
-    let mut sorted = values.to_vec();
-    sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()).then(a.total_cmp(b)));
-    let n = sorted.len() as f64;
-    let mean = sorted.iter().sum::<f64>() / n;
-    let variance = sorted.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let sd = variance.sqrt();
+    let n = values.len() as f64;
+    let (mean, sd) = moments(values);
     let standard_error = sd / n.sqrt();
     let t = StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
     let half_width = t.inverse_cdf(f64::midpoint(1.0, level)) * standard_error;
