@@ -300,28 +300,9 @@ switches! {
 
 #[cfg(test)]
 mod tests {
-    use topology::Pcpu;
-
     use super::*;
-    use crate::tests::{direct, with};
+    use crate::tests::{direct, with, xeon_4208};
     use crate::{Accel, Resolve};
-
-    /// Two sockets of eight cores of two threads, numbered as Intel does.
-    fn xeon_4208() -> Host {
-        let pcpu = |id: u32| {
-            let (core, thread) = (id % 16, id / 16);
-            Pcpu {
-                id,
-                online: true,
-                socket: Some(core / 8),
-                core: Some(core % 8),
-                thread: Some(thread),
-                node: Some(core / 8),
-                ..Pcpu::default()
-            }
-        };
-        Host { pcpus: (0..32).map(pcpu).collect(), ..Host::default() }
-    }
 
     fn check(name: &str, vcpus: u32, pins: &[u32], topology: [u32; 5], cpu_model: &str) {
         let kvm = Resolve { auto_accel: Accel::Kvm, ..with(direct()) };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Clock, Enlightenment, Hints};
+use crate::{Arch, Clock, Enlightenment, Hints};
 
 /// What the guest is told about caches. QEMU `-cpu host-cache-info=`,
 /// `l3-cache=`; libvirt `<cpu><cache mode=>`.
@@ -64,6 +64,17 @@ pub fn split_cpu_model(text: &str) -> (&str, Vec<CpuProperty>) {
     let mut parts = text.split(',');
     let model = parts.next().unwrap_or_default();
     (model, parts.filter(|part| !part.is_empty()).map(CpuProperty::read).collect())
+}
+
+/// QEMU's classes of all CPU models of an architecture, with a dot.
+pub(crate) const CLASSES: [(Arch, &str); 2] =
+    [(Arch::X86_64, "x86_64-cpu."), (Arch::Aarch64, "arm-cpu.")];
+
+/// The property that `-global` sets for all CPU models, if it is one's:
+/// `x86_64-cpu.host-cache-info=on`.
+pub(crate) fn of_global(value: &str) -> Option<CpuProperty> {
+    let property = CLASSES.iter().find_map(|(_, class)| value.strip_prefix(class))?;
+    property.contains('=').then(|| CpuProperty::read(property))
 }
 
 /// `features` laid over a model string: each replaces what the string says

@@ -252,6 +252,15 @@ pub(crate) fn check(disks: &[Disk], iothreads: u32) -> Result<(), InvalidVm> {
         if disks[..number].iter().any(same) {
             return refuse(number, "has the boot_order of another".to_owned());
         }
+        let same = |other: &Disk| {
+            matches!(disk.source, DiskSource::VhostScsi(_)) && other.source == disk.source
+        };
+        if disks[..number].iter().any(same) {
+            return refuse(
+                number,
+                "is the vhost-scsi target of another, which has one user".into(),
+            );
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::*;
 
 mod any;
 mod words;
-pub(crate) use any::{any_spec, check_round_trip};
+pub(crate) use any::{any_spec, check_round_trip, differences};
 
 pub(crate) fn direct() -> Boot {
     Boot::Direct {
@@ -24,6 +24,23 @@ pub(crate) fn with(boot: Boot) -> Resolve<'static> {
 
 pub(crate) fn patch(text: &str) -> VmPatch {
     toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Two sockets of eight cores of two threads, numbered as Intel does.
+pub(crate) fn xeon_4208() -> Host {
+    let pcpu = |id: u32| {
+        let (core, thread) = (id % 16, id / 16);
+        Pcpu {
+            id,
+            online: true,
+            socket: Some(core / 8),
+            core: Some(core % 8),
+            thread: Some(thread),
+            node: Some(core / 8),
+            ..Pcpu::default()
+        }
+    };
+    Host { pcpus: (0..32).map(pcpu).collect(), ..Host::default() }
 }
 
 fn resolve(text: &str) -> Result<VmSpec, ResolveError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
     Enlightenment, Irqchip, Loss, Memory, MemorySource, Nic, NicBackend, NumberSet, PcpuSet,
-    Scheduler, VmSpec, split_cpu_model,
+    Scheduler, VmSpec, cpu, split_cpu_model,
 };
 
 use super::xml::Element;
@@ -16,7 +16,7 @@ use super::{QEMU_NAMESPACE, ROOT_SERIAL, is_qemus_own};
 pub fn emit(spec: &VmSpec) -> EmittedText {
     let mut losses = Vec::new();
     let mut arguments: Vec<String> = Vec::new();
-    let cpu = cpu(spec, &mut arguments, &mut losses);
+    let processor = processor(spec, &mut arguments, &mut losses);
     if let Some((_, properties)) = spec.machine.split_once(',') {
         arguments.extend(["-machine".to_owned(), properties.to_owned()]);
     }
@@ -49,7 +49,7 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
     domain.push_some(numatune(spec));
     domain.push(os(spec));
     domain.push_some(features(spec));
-    domain.push(cpu);
+    domain.push(processor);
     domain.push(clock(spec));
     domain.push(devices(spec, &mut losses));
     if !arguments.is_empty() {
@@ -92,8 +92,11 @@ fn memory_backing(memory: &Memory) -> Element {
         };
         backing.push(Element::new("source").attr("type", kind));
     }
-    if memory.shared == Some(true) {
-        backing.push(Element::new("access").attr("mode", "shared"));
+    // libvirt shares such memory unless told otherwise.
+    let kept = memory.source == Some(MemorySource::Memfd);
+    if memory.shared == Some(true) || kept {
+        let mode = if memory.shared == Some(true) { "shared" } else { "private" };
+        backing.push(Element::new("access").attr("mode", mode));
     }
     if memory.prealloc == Some(true) {
         let allocation = Element::new("allocation").attr("mode", "immediate");
@@ -229,7 +232,7 @@ fn features(spec: &VmSpec) -> Element {
 }
 
 /// `<cpu>`; what libvirt has no word for becomes arguments.
-fn cpu(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> Element {
+fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> Element {
     let (model, properties) = split_cpu_model(&spec.cpu_model);
     let mode = match model {
         "host" => "host-passthrough",
@@ -263,6 +266,13 @@ fn cpu(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> El
     }
     cpu.push(levels.attr("cores", topology.cores).attr("threads", topology.threads));
     match spec.cpu_cache {
+        // libvirt takes it for models without a name only.
+        Some(CpuCache::Passthrough) if !["host-passthrough", "maximum"].contains(&mode) => {
+            for switch in ["host-cache-info=on", "l3-cache=off"] {
+                arguments
+                    .extend(["-global".to_owned(), format!("{}{switch}", cpu_class(spec.arch))]);
+            }
+        }
         Some(CpuCache::Passthrough) => cpu.push(Element::new("cache").attr("mode", "passthrough")),
         Some(CpuCache::Emulate) => {
             cpu.push(Element::new("cache").attr("level", 3).attr("mode", "emulate"));
@@ -283,12 +293,9 @@ fn cpu(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> El
         }
     }
     for property in others {
-        let class = match spec.arch {
-            Arch::X86_64 => "x86_64-cpu",
-            Arch::Aarch64 => "arm-cpu",
-        };
+        let class = cpu_class(spec.arch);
         let CpuProperty { name, value } = property;
-        arguments.extend(["-global".to_owned(), format!("{class}.{name}={value}")]);
+        arguments.extend(["-global".to_owned(), format!("{class}{name}={value}")]);
         again.push(property.text());
     }
     if again.join(",") != spec.cpu_model {
@@ -301,6 +308,11 @@ fn cpu(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> El
         cpu.push(numa(spec));
     }
     cpu
+}
+
+/// What `-global` calls all CPU models.
+fn cpu_class(arch: Arch) -> &'static str {
+    cpu::CLASSES.iter().find(|row| row.0 == arch).map_or("", |row| row.1)
 }
 
 fn numa(spec: &VmSpec) -> Element {
@@ -432,6 +444,12 @@ fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
                     let why = "libvirt takes letters, digits, blanks and _.+- in it";
                     losses.push(Loss::new(&format!("disks.{number}.serial"), what, why));
                 }
+                if disk.transient && !is_transient(disk) {
+                    let what = format!("transient of disk {number}, whose writes stay");
+                    let why = "libvirt forgets writes to image files only: put a qcow2 overlay on \
+                               the device";
+                    losses.push(Loss::new(&format!("disks.{number}.transient"), what, why));
+                }
                 if disk.bus == DiskBus::VirtioScsi {
                     let driver = Element::new("driver")
                         .maybe_attr("queues", disk.queues)
@@ -461,6 +479,11 @@ fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
 /// The letters that libvirt's schema takes in a disk's serial number.
 fn takes_serial(serial: &str) -> bool {
     serial.chars().all(|c| c.is_ascii_alphanumeric() || "_.+- ".contains(c))
+}
+
+/// Whether libvirt can forget what the guest writes.
+fn is_transient(disk: &Disk) -> bool {
+    disk.transient && matches!(disk.source, DiskSource::File(_))
 }
 
 fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
@@ -493,7 +516,7 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
     if disk.readonly {
         element.push(Element::new("readonly"));
     }
-    if disk.transient {
+    if is_transient(disk) {
         element.push(Element::new("transient"));
     }
     if let Some(serial) = disk.serial.as_ref().filter(|serial| takes_serial(serial)) {

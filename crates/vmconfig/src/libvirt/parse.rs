@@ -8,7 +8,7 @@ use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Enlightenment, GuestNode, GuestTopology,
     Irqchip, Kept, MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, Scheduler, TickPolicy,
-    VmSettings, size,
+    VmSettings, cpu, size,
 };
 
 use super::QEMU_NAMESPACE;
@@ -578,13 +578,7 @@ impl<'a> Parser<'a> {
                     continue;
                 }
                 ("-global", Some(value)) => {
-                    let property = ["x86_64-cpu.", "arm-cpu."]
-                        .iter()
-                        .find_map(|class| value.strip_prefix(class))
-                        .and_then(|property| property.split_once('='));
-                    if let Some((name, value)) = property {
-                        let property =
-                            CpuProperty { name: name.to_owned(), value: value.to_owned() };
+                    if let Some(property) = cpu::of_global(value) {
                         self.settings.cpu_model.push_str(&format!(",{}", property.text()));
                         continue;
                     }

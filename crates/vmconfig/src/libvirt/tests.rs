@@ -7,7 +7,8 @@ use crate::*;
 
 use super::{emit, parse};
 
-mod real;
+mod daemon;
+mod schema;
 
 proptest! {
     #[test]

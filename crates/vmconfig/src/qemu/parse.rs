@@ -6,7 +6,7 @@ use crate::memory::MAX_NODES;
 use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Kept, Memory, MemoryPolicy,
-    MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, VmSettings, size,
+    MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, VmSettings, cpu, size,
 };
 
 use super::attached::Attached;
@@ -136,6 +136,8 @@ pub(super) struct Reader {
     kernel: Option<String>,
     initrd: Option<String>,
     pub(super) iothreads: Vec<String>,
+    /// Properties that hold for every CPU model.
+    cpu_globals: Vec<String>,
 }
 
 impl Reader {
@@ -160,6 +162,7 @@ impl Reader {
             kernel: None,
             initrd: None,
             iothreads: Vec::new(),
+            cpu_globals: Vec::new(),
         }
     }
 
@@ -196,6 +199,9 @@ impl Reader {
             if !self.general(&option) && !attached.collect(&option, self) {
                 attached.later(option);
             }
+        }
+        for property in std::mem::take(&mut self.cpu_globals) {
+            self.settings.cpu_model.push_str(&format!(",{property}"));
         }
         self.topology();
         attached.attach(self);
@@ -305,6 +311,9 @@ impl Reader {
             ("-global", "kvm-pit.lost_tick_policy=discard") => {
                 self.settings.clock.pit = Some(TickPolicy::Discard);
                 self.at("clock.pit", line);
+            }
+            ("-global", text) if let Some(property) = cpu::of_global(text) => {
+                self.cpu_globals.push(property.text());
             }
             ("-numa", text) => {
                 let properties = Properties::read(text, "type");

@@ -1,0 +1,50 @@
+//! libvirt's own schema, where `RUN_SLOW_TESTS=1` asks for it.
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRng, TestRunner};
+
+use super::*;
+
+/// True if the test can be made.
+pub(super) fn wanted(program: &str) -> bool {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
+        return false;
+    }
+    let found = Command::new(program).arg("--version").output();
+    if let Err(error) = &found {
+        eprintln!("SKIP: {program}: {error}");
+    }
+    found.is_ok()
+}
+
+/// What a program says against an input file, if anything.
+fn complaint(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
+    let output = Command::new(program).args(arguments).arg(file).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success()).then_some(text)
+}
+
+#[test]
+fn its_schema_takes_every_vm() {
+    if !wanted("virt-xml-validate") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("domain.xml");
+    let config = Config::default();
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    for _ in 0..60 {
+        let spec = any_spec().new_tree(&mut runner).unwrap().current();
+        // A device that its own bus refuses is not for the schema to know.
+        let text = emit(&spec).text;
+        std::fs::write(&file, &text).unwrap();
+        if let Some(said) = complaint("virt-xml-validate", &[], &file) {
+            panic!("{said}\n{text}");
+        }
+    }
+}
