@@ -9,6 +9,7 @@ pub mod affinity;
 pub mod audit;
 pub mod counters;
 pub mod load;
+pub mod network;
 pub mod owner;
 pub mod settings;
 pub mod snapshot;

@@ -12,14 +12,22 @@ use vmconfig::{
 };
 use workload::GuestFacts;
 
-use crate::plan::{ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanVariant, PlanWorkload, QemuFacts};
-use crate::study::{LONGEST_LIMIT_S, Load, Placement, Problem, Stress, Study, StudyWorkload};
+use crate::plan::{
+    ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
+};
+use crate::study::{
+    LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Stress, Study,
+    StudyWorkload,
+};
 use crate::summary;
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
 /// ... and never less than this, s.
 const LIMIT_MIN_S: f64 = 60.0;
+
+/// The first QEMU with `-netdev stream`.
+const STREAM_SINCE: (u32, u32) = (7, 2);
 
 /// Host load ends by itself after this time, should everything else fail.
 const LOAD_LIMIT: Duration = Duration::from_secs(6 * 3600);
@@ -66,10 +74,16 @@ pub struct Frozen {
 pub fn images(study: &Study) -> Vec<Image> {
     let variants = study.variants.iter().map(|variant| variant.vm.image());
     let others = study.loads.iter().filter_map(|load| load.vms.as_ref());
-    let mut images: Vec<_> = variants.chain(others.map(|vms| vms.vm.image())).collect();
+    let peer = has_peer(study).then(|| study.peer.image());
+    let mut images: Vec<_> = variants.chain(others.map(|vms| vms.vm.image())).chain(peer).collect();
     images.sort();
     images.dedup();
     images
+}
+
+/// True if a workload has two roles and a VM for each.
+fn has_peer(study: &Study) -> bool {
+    study.workloads.iter().any(|workload| workload.under_test.other().is_some())
 }
 
 /// Freezes `study` on `machine`; `seed` orders the trials, `now_unix_s` is when.
@@ -86,6 +100,7 @@ pub fn freeze(
     let variants: Vec<_> =
         study.variants.iter().filter_map(|variant| freezer.variant(variant)).collect();
     let other_vms = freezer.other_vms();
+    let peer = freezer.peer();
     freezer.loads(&variants, &other_vms);
     let Freezer { mut problems, mut warnings, .. } = freezer;
     for list in [&mut problems, &mut warnings] {
@@ -97,7 +112,7 @@ pub fn freeze(
     }
     let emulated = variants.iter().any(|variant| variant.environment.is_emulated_time());
     let vcpus = variants.iter().map(|variant| variant.spec.vcpus()).min().unwrap_or(1);
-    let facts = GuestFacts { vcpus, emulated };
+    let facts = GuestFacts::alone(vcpus, emulated);
     let plan = Plan {
         version: PLAN_FORMAT_VERSION,
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,10 +132,12 @@ pub fn freeze(
             .collect(),
         baseline: study.baseline.clone(),
         budget: study.budget,
+        stability: study.stability,
         host_settings: study.host_settings.clone(),
         variants,
         loads: study.loads.clone(),
         other_vms,
+        peer,
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
         published: study.published.clone(),
@@ -142,6 +159,8 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
         metrics: workload.metrics(),
         margin_percent: workload.margin_percent.clone(),
         typical_s,
+        under_test: workload.under_test,
+        background: workload.background.clone(),
     }
 }
 
@@ -162,8 +181,8 @@ impl Freezer<'_> {
             name: variant.name.clone(),
             about: variant.about.clone(),
             summary: match &variant.builtin {
-                Some(name) => format!("{name}: {}", summary(&changes)),
-                None => summary(&changes),
+                Some(name) => format!("{name}: {}", summary(&changes, &variant.network)),
+                None => summary(&changes, &variant.network),
             },
             aa_of: variant.aa_of.clone(),
             environment: match spec.accel {
@@ -171,6 +190,7 @@ impl Freezer<'_> {
                 Accel::Tcg => Environment::Tcg,
             },
             image: variant.vm.image().to_string(),
+            network: self.network(written, &variant.network),
             spec,
         })
     }
@@ -244,6 +264,39 @@ impl Freezer<'_> {
                 Some((load, self.spec(&name, "", &vms.vm)?))
             })
             .collect()
+    }
+
+    /// The VM that plays the other role, if a workload has one.
+    fn peer(&mut self) -> Option<PlanPeer> {
+        if !has_peer(self.study) {
+            return None;
+        }
+        let network = self.study.network.resolve().ok()?;
+        let spec = self.spec("peer", "", &self.study.peer)?;
+        Some(PlanPeer { image: self.study.peer.image().to_string(), spec, network })
+    }
+
+    /// How a variant is connected with the other VM, if this host can do that.
+    fn network(&mut self, written: &str, changes: &NetworkPatch) -> Option<Network> {
+        if !has_peer(self.study) {
+            return None;
+        }
+        let network = self.study.network.overlay(changes).resolve().ok()?;
+        let version = self.machine.capabilities.version;
+        let obstacle = match network.kind {
+            NetworkKind::User if (version.major, version.minor) < STREAM_SINCE => {
+                Some(format!("network.kind = \"user\" needs QEMU 7.2 or newer, this is {version}"))
+            }
+            NetworkKind::User => None,
+            NetworkKind::Bridge | NetworkKind::Macvtap => {
+                host::network::check(network.vhost).err().map(|error| error.to_string())
+            }
+        };
+        if let Some(obstacle) = obstacle {
+            let line = self.study.line_of_variant(written);
+            self.problems.push(Problem { line, message: format!("{written}: {obstacle}") });
+        }
+        Some(network)
     }
 
     /// Whether the host has room for the loads.
@@ -362,16 +415,20 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
         .fold(host.online(), |left, taken| left.difference(taken))
 }
 
-/// What a patch says, as `key = value` pairs on one line.
-fn summary(changes: &VmPatch) -> String {
-    let Ok(toml::Value::Table(table)) = toml::Value::try_from(changes) else {
-        return "as the base VM".to_owned();
+/// What the patches say, as `key = value` pairs on one line.
+fn summary(changes: &VmPatch, network: &NetworkPatch) -> String {
+    let pairs = |prefix: &str, table: Result<toml::Value, _>| match table {
+        Ok(toml::Value::Table(table)) => {
+            table.iter().map(|(key, value)| format!("{prefix}{key} = {value}")).collect()
+        }
+        Ok(_) | Err(_) => Vec::new(),
     };
-    if table.is_empty() {
-        return "as the base VM".to_owned();
-    }
-    let pairs: Vec<_> = table.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-    pairs.join(", ")
+    let all = [
+        pairs("", toml::Value::try_from(changes)),
+        pairs("network.", toml::Value::try_from(network)),
+    ]
+    .concat();
+    if all.is_empty() { "as the base VM".to_owned() } else { all.join(", ") }
 }
 
 #[cfg(test)]

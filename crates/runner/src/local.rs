@@ -1,7 +1,9 @@
 //! Trials in real VMs on this machine.
 
+mod cast;
 mod others;
 mod placement;
+mod player;
 mod trial;
 
 use std::path::PathBuf;

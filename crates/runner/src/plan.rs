@@ -16,9 +16,10 @@ use record::journal::TrialKey;
 use record::{Environment, Metric};
 use serde::{Deserialize, Serialize};
 use vmconfig::{VmSpec, qemu};
-use workload::{Entry, ParamValue, Params};
+use workload::{Entry, ParamValue, Params, UnderTest};
 
-use crate::study::{Budget, Load, Published};
+use crate::stability::Rules;
+use crate::study::{Background, Budget, Load, Network, Published};
 
 /// Version of `plan.json`.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
@@ -54,6 +55,9 @@ pub struct Plan {
     pub baseline: String,
     /// What the study may cost.
     pub budget: Budget,
+    /// When the host counts as steady.
+    #[serde(default)]
+    pub stability: Rules,
     /// Host settings for the time of the study.
     pub host_settings: BTreeMap<String, String>,
     /// The variants, in the study's order.
@@ -62,6 +66,9 @@ pub struct Plan {
     pub loads: Vec<Load>,
     /// The other VMs' configuration by load name.
     pub other_vms: BTreeMap<String, VmSpec>,
+    /// The VM that plays the other role, if a workload has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<PlanPeer>,
     /// The workloads.
     pub workloads: Vec<PlanWorkload>,
     /// Workloads that are named but not run, with the reason.
@@ -115,6 +122,20 @@ pub struct PlanVariant {
     pub image: String,
     /// The whole configuration.
     pub spec: VmSpec,
+    /// How it is connected with the other VM, if a workload has two roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+}
+
+/// The VM that plays the other role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanPeer {
+    /// Image's name, as the study says it.
+    pub image: String,
+    /// The whole configuration.
+    pub spec: VmSpec,
+    /// Its network interface, except for the kind, which is the variant's.
+    pub network: Network,
 }
 
 /// A workload, resolved.
@@ -136,6 +157,17 @@ pub struct PlanWorkload {
     pub margin_percent: BTreeMap<String, f64>,
     /// Rough duration of one invocation here, s.
     pub typical_s: f64,
+    /// The role of the VM under test.
+    #[serde(default = "both_roles")]
+    pub under_test: UnderTest,
+    /// What runs beside each invocation in the guest that measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
+}
+
+/// Plans that do not say it have workloads of one role only.
+fn both_roles() -> UnderTest {
+    UnderTest::Both
 }
 
 impl PlanWorkload {
@@ -201,6 +233,12 @@ impl Plan {
         self.hash()
     }
 
+    /// Number of host-load levels, at least 1.
+    #[must_use]
+    pub fn levels(&self) -> u32 {
+        u32::try_from(self.loads.len()).unwrap_or(u32::MAX).max(1)
+    }
+
     /// Trials in one block.
     #[must_use]
     pub fn trials_per_block(&self) -> u32 {
@@ -212,6 +250,14 @@ impl Plan {
     pub fn total_blocks(&self) -> Option<u32> {
         let loads = u32::try_from(self.loads.len()).unwrap_or(u32::MAX);
         self.budget.blocks.map(|blocks| blocks.saturating_mul(loads))
+    }
+
+    /// The variants that are compared with the baseline, the A/A arm left out,
+    /// with their places among the plan's variants.
+    pub fn comparisons(&self) -> impl Iterator<Item = (usize, &PlanVariant)> {
+        let compared =
+            |variant: &PlanVariant| variant.name != self.baseline && variant.aa_of.is_none();
+        self.variants.iter().enumerate().filter(move |(_, variant)| compared(variant))
     }
 
     /// The environment that the whole study may claim: the least real one of

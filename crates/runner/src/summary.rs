@@ -127,6 +127,9 @@ fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
     (done < planned as usize)
         .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
+    if Agenda::of(plan, state, events).is_done() {
+        return None;
+    }
 
 fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
     let (qemu_lines, losses) = command_line(plan, &variant.spec);
@@ -181,7 +184,7 @@ fn workloads(plan: &Plan) -> Vec<Named> {
         let emulated = plan.environment().is_emulated_time();
         let summary = match workload.resolve() {
             Ok((entry, params)) => {
-                let facts = workload::GuestFacts { vcpus, emulated };
+                let facts = workload::GuestFacts::alone(vcpus, emulated);
                 format!("{}: {}", entry.summary, entry.command(&params, &facts).join(" "))
             }
             Err(error) => error.to_string(),

@@ -86,7 +86,7 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
 
 fn workload_command(plan: &Plan, workload: &runner::plan::PlanWorkload) -> String {
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
-    let facts = workload::GuestFacts { vcpus, emulated: plan.environment().is_emulated_time() };
+    let facts = workload::GuestFacts::alone(vcpus, plan.environment().is_emulated_time());
     match workload.resolve() {
         Ok((entry, params)) => format!("`{}`", entry.command(&params, &facts).join(" ")),
         Err(error) => error.to_string(),

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
+use crate::roles::Beside;
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cyclictest",
@@ -25,6 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
             of deep idle states (`/dev/cpu_dma_latency`).",
     measures: "How late a timer wakes a thread, as quantiles, mean and maximum.",
     needs: &["cyclictest"],
+    beside: Beside::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run merges the wake-ups of all its threads into one histogram, from which come \
@@ -99,6 +101,7 @@ const fn latency(
         primary: false,
         scope: Scope::Total,
         optional,
+        only_with: None,
         help,
     }
 }

@@ -2,9 +2,14 @@
 //! help of one benchmark.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 use crate::entry::{Entry, GuestFacts, Scope};
+use crate::roles::{SCRATCH, Step, UnderTest};
 use crate::{CATALOGUE, Params};
+
+/// Address of the other guest in examples.
+const EXAMPLE_PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
 /// The whole catalogue as Markdown: the text of `docs/workloads.md`.
 #[must_use]
@@ -18,7 +23,8 @@ pub fn markdown() -> String {
          | workload | what it is | in the guest |\n|---|---|---|\n",
     );
     for entry in CATALOGUE {
-        let needs = code_list(entry.needs.iter().copied());
+        let server = entry.beside.server.iter().flat_map(|server| server.needs);
+        let needs = code_list(entry.needs.iter().chain(server).copied());
         row(&mut text, &[&format!("[{0}](#{0})", entry.name), entry.summary, &needs]);
     }
     for entry in CATALOGUE {
@@ -61,15 +67,15 @@ impl Entry {
 
 fn section(text: &mut String, entry: &Entry) {
     let params = entry.example_params();
-    let facts = GuestFacts { vcpus: 2, emulated: false };
+    let facts = GuestFacts { peer: EXAMPLE_PEER, ..GuestFacts::alone(2, false) };
     let _ = write!(
         text,
-        "## {}\n\n{}.\n\n{}\n\nMeasures: {}\n\nNeeds in the guest: {}.\n\nRepeats: {}\n",
+        "## {}\n\n{}.\n\n{}\n\nMeasures: {}\n\n{}\n\nRepeats: {}\n",
         entry.name,
         entry.summary,
         entry.about,
         entry.measures,
-        code_list(entry.needs.iter().copied()),
+        needs(entry),
         entry.repeats,
     );
     text.push_str("\n| parameter | default | allowed | unit | meaning |\n|---|---|---|---|---|\n");
@@ -104,7 +110,11 @@ fn section(text: &mut String, entry: &Entry) {
             record::Better::Lower => "lower",
             record::Better::Higher => "higher",
         };
-        row(text, &[&name, metric.unit, better, scope, metric.help]);
+        let help = match metric.only_with {
+            Some((param, word)) => format!("{}; only with `{param} = \"{word}\"`", metric.help),
+            None => metric.help.to_owned(),
+        };
+        row(text, &[&name, metric.unit, better, scope, &help]);
     }
     let _ = write!(
         text,
@@ -115,6 +125,54 @@ fn section(text: &mut String, entry: &Entry) {
         seconds(entry.duration_s(&params, &GuestFacts { emulated: true, ..facts })),
         entry.command(&params, &facts).join(" "),
     );
+    let both = entry.beside.server.is_some();
+    preparation(text, "Before that, in the server's guest:", &entry.server_setup(&params, &facts));
+    let title = if both { "And in the client's guest:" } else { "Before that, in the guest:" };
+    preparation(text, title, &entry.setup(&params, &facts));
+    let scratch_mib = entry.scratch_mib(&params, &facts);
+    if scratch_mib > 0 {
+        let _ = write!(
+            text,
+            "\nIt wants an empty disk of {scratch_mib} MiB, which every boot finds at `{SCRATCH}`; \
+             how that is attached is the study's `[disk]`.\n"
+        );
+    }
+}
+
+/// Who takes part, and what must be there.
+fn needs(entry: &Entry) -> String {
+    let client = code_list(entry.needs.iter().copied());
+    let Some(server) = &entry.beside.server else {
+        return format!("Needs in the guest: {client}.");
+    };
+    let server_needs = code_list(server.needs.iter().copied());
+    format!(
+        "Roles: the *client* runs the command and needs {client}; the *server* needs \
+         {server_needs}. The VM under test is the {}, unless a study says `under_test = \
+         \"server\"`, `\"client\"` or `\"both\"` (one guest, over its loopback).",
+        match server.under_test {
+            UnderTest::Both => "one guest that plays both",
+            other => other.name(),
+        },
+    )
+}
+
+/// What is done before the first invocation, in one guest after the other.
+fn preparation(text: &mut String, title: &str, steps: &[Step]) {
+    if steps.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{title}\n\n```text");
+    for step in steps {
+        let _ = match step {
+            Step::Write { path, .. } => writeln!(text, "write {path}"),
+            Step::Run(argv) => writeln!(text, "{}", argv.join(" ")),
+            Step::Start(daemon) => {
+                writeln!(text, "{} &  # must {}", daemon.argv.join(" "), daemon.ready)
+            }
+        };
+    }
+    text.push_str("```\n");
 }
 
 fn row(text: &mut String, cells: &[&str]) {

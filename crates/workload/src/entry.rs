@@ -1,7 +1,10 @@
 //! The shape of a row of the catalogue.
 
+use std::net::Ipv4Addr;
+
 use record::{Better, Metric, MetricKind, Unit};
 
+use crate::roles::{Beside, Step, UnderTest};
 use crate::{Output, Params, ParseError, Parsed};
 
 /// One benchmark: its texts, its parameters, its metrics, how it is started
@@ -16,8 +19,10 @@ pub struct Entry {
     pub about: &'static str,
     /// What its numbers say about a VM, one sentence.
     pub measures: &'static str,
-    /// Programs that must be in the guest.
+    /// Programs that must be in the guest that runs the command.
     pub needs: &'static [&'static str],
+    /// What stands beside the command.
+    pub beside: Beside,
     /// What a study can set.
     pub params: &'static [Param],
     /// What it yields.
@@ -38,6 +43,9 @@ pub struct GuestFacts {
     pub vcpus: u32,
     /// True if the guest's instructions are emulated (TCG), so all takes longer.
     pub emulated: bool,
+    /// Address of the guest that plays the other role; the loopback's where
+    /// one guest plays both.
+    pub peer: Ipv4Addr,
 }
 
 /// A parameter that a study can set.
@@ -103,6 +111,8 @@ pub struct MetricDef {
     pub scope: Scope,
     /// True if a run may end well without a sample of it; the help says when.
     pub optional: bool,
+    /// The parameter and its word with which alone the metric exists.
+    pub only_with: Option<(&'static str, &'static str)>,
     /// What it measures, one sentence without a full stop.
     pub help: &'static str,
 }
@@ -144,6 +154,32 @@ impl Entry {
         (self.parse)(output, params, facts)
     }
 
+    /// What is done in the client's guest (the only one of most benchmarks)
+    /// before the first invocation.
+    #[must_use]
+    pub fn setup(&self, params: &Params, facts: &GuestFacts) -> Vec<Step> {
+        (self.beside.setup)(params, facts)
+    }
+
+    /// What is done in the server's guest before that; nothing where there is
+    /// no such role.
+    #[must_use]
+    pub fn server_setup(&self, params: &Params, facts: &GuestFacts) -> Vec<Step> {
+        self.beside.server.as_ref().map_or_else(Vec::new, |server| (server.setup)(params, facts))
+    }
+
+    /// Size of the empty disk that the benchmark wants, MiB; 0 for none.
+    #[must_use]
+    pub fn scratch_mib(&self, params: &Params, facts: &GuestFacts) -> u64 {
+        (self.beside.scratch_mib)(params, facts)
+    }
+
+    /// The role of the VM under test where a study names none.
+    #[must_use]
+    pub fn under_test(&self) -> UnderTest {
+        self.beside.server.as_ref().map_or(UnderTest::Both, |server| server.under_test)
+    }
+
     /// Rough duration of one run in seconds, for plans and time limits; above 0.
     #[must_use]
     pub fn duration_s(&self, params: &Params, facts: &GuestFacts) -> f64 {
@@ -156,6 +192,13 @@ impl Entry {
         self.metrics.iter().find(|metric| metric.primary).expect("the table's tests ask for one")
     }
 
+    /// The metrics that exist with these parameters.
+    pub fn metrics(&self, params: &Params) -> impl Iterator<Item = &'static MetricDef> {
+        self.metrics.iter().filter(|metric| {
+            metric.only_with.is_none_or(|(param, word)| params.text_if_given(param) == Some(word))
+        })
+    }
+
     /// The metric called `name`.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<&'static MetricDef> {
@@ -163,7 +206,79 @@ impl Entry {
     }
 }
 
+impl Param {
+    /// A whole number from `min` to `max`.
+    pub(crate) const fn int(
+        name: &'static str,
+        (min, max): (i64, i64),
+        default: i64,
+        help: &'static str,
+    ) -> Self {
+        let default = DefaultValue::Int(default);
+        Self { name, kind: ParamKind::Int(min, max), default, unit: None, help }
+    }
+
+    /// As many as the guest has vCPUs, unless a study says how many.
+    pub(crate) const fn per_vcpu(name: &'static str, max: i64, help: &'static str) -> Self {
+        let default = DefaultValue::PerVcpu;
+        Self { name, kind: ParamKind::Int(1, max), default, unit: None, help }
+    }
+
+    /// True or false.
+    pub(crate) const fn bool(name: &'static str, default: bool, help: &'static str) -> Self {
+        let default = DefaultValue::Bool(default);
+        Self { name, kind: ParamKind::Bool, default, unit: None, help }
+    }
+
+    /// One of `words`.
+    pub(crate) const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        let default = DefaultValue::Text(default);
+        Self { name, kind: ParamKind::Choice(words), default, unit: None, help }
+    }
+
+    /// Its value has this unit.
+    pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+}
+
 impl MetricDef {
+    /// One sample a run, not the primary metric, never absent.
+    pub(crate) const fn new(
+        name: &'static str,
+        unit: &'static str,
+        better: Better,
+        kind: MetricKind,
+        help: &'static str,
+    ) -> Self {
+        let (primary, scope, optional, only_with) = (false, Scope::Total, false, None);
+        Self { name, unit, better, kind, primary, scope, optional, only_with, help }
+    }
+
+    /// The metric that a study compares by default.
+    pub(crate) const fn primary(mut self) -> Self {
+        self.primary = true;
+        self
+    }
+
+    /// It exists only where `param` is `word`.
+    pub(crate) const fn only_with(mut self, param: &'static str, word: &'static str) -> Self {
+        self.only_with = Some((param, word));
+        self
+    }
+
+    /// A run may end well without it.
+    pub(crate) const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
     /// As records hold it.
     #[must_use]
     pub fn to_metric(&self) -> Metric {
@@ -181,6 +296,12 @@ impl MetricDef {
 pub(crate) const EMULATION_FACTOR: f64 = 15.0;
 
 impl GuestFacts {
+    /// A guest that talks to nobody but itself.
+    #[must_use]
+    pub const fn alone(vcpus: u32, emulated: bool) -> Self {
+        Self { vcpus, emulated, peer: Ipv4Addr::LOCALHOST }
+    }
+
     /// Seconds that `native_s` seconds of computing take in this guest, rough.
     pub(crate) fn computing_s(&self, native_s: f64) -> f64 {
         if self.emulated { native_s * EMULATION_FACTOR } else { native_s }

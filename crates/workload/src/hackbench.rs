@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::Beside;
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "hackbench",
@@ -17,6 +18,7 @@ pub(crate) static ENTRY: Entry = Entry {
             clock has steps of 1 ms: a run that ends in less than that is refused.",
     measures: "Time to pass all messages: scheduling, wake-ups and IPIs between vCPUs.",
     needs: &["hackbench"],
+    beside: Beside::NOTHING,
     params: PARAMS,
     metrics: &[MetricDef {
         name: "time",
@@ -26,6 +28,7 @@ pub(crate) static ENTRY: Entry = Entry {
         primary: true,
         scope: Scope::Total,
         optional: false,
+        only_with: None,
         help: "Time from the start signal until the last task has ended",
     }],
     repeats: "One run prints one time, which is the sample; repeat it by the study's `invocations`.",

@@ -18,10 +18,12 @@ mod cyclictest;
 mod docs;
 mod entry;
 mod hackbench;
+mod iperf3;
 pub mod logs;
 mod params;
 mod parse;
 mod perf_messaging;
+mod roles;
 mod stress_ng;
 mod sysbench_cpu;
 
@@ -32,6 +34,7 @@ pub use docs::markdown;
 pub use entry::{DefaultValue, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
 pub use params::{ParamError, ParamValue, Params};
 pub use parse::{Output, ParseError, Parsed, Stream};
+pub use roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
 
 /// Every benchmark, in the order of the documentation.
 pub static CATALOGUE: &[&Entry] = &[
@@ -40,6 +43,7 @@ pub static CATALOGUE: &[&Entry] = &[
     &sysbench_cpu::ENTRY,
     &cyclictest::ENTRY,
     &stress_ng::ENTRY,
+    &iperf3::ENTRY,
 ];
 
 /// Error type for [`find`].

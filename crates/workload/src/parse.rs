@@ -108,6 +108,17 @@ impl<'a> Output<'a> {
         self.stdout_lines().next().unwrap_or(none)
     }
 
+    /// The one JSON value that standard output is.
+    pub(crate) fn json<T: serde::de::DeserializeOwned>(self, what: &str) -> Result<T, ParseError> {
+        if self.stdout.trim().is_empty() {
+            return Err(self.ended(what));
+        }
+        serde_json::from_str(self.stdout).map_err(|error| {
+            let line = self.stdout_lines().nth(error.line().max(1) - 1);
+            line.unwrap_or_else(|| self.first_line()).expected(format!("{what} ({error})"))
+        })
+    }
+
     /// The error for a line of standard output that is no result. A tool that
     /// prints its usage there says on standard error what was wrong.
     pub(crate) fn stderr_or(self, line: &Line<'_>, expected: &str) -> ParseError {

@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::hackbench::{messaging_s, parse_messaging};
 use crate::params::Params;
+use crate::roles::Beside;
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "perf-messaging",
@@ -17,6 +18,7 @@ pub(crate) static ENTRY: Entry = Entry {
             run that ends in less than that is refused.",
     measures: "Time to pass all messages: scheduling, wake-ups and IPIs between vCPUs.",
     needs: &["perf"],
+    beside: Beside::NOTHING,
     params: PARAMS,
     metrics: &[MetricDef {
         name: "time",
@@ -26,6 +28,7 @@ pub(crate) static ENTRY: Entry = Entry {
         primary: true,
         scope: Scope::Total,
         optional: false,
+        only_with: None,
         help: "Time from the start signal until the last task has ended",
     }],
     repeats: "One run prints one time, which is the sample; repeat it by the study's number of \

@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
+use crate::roles::Beside;
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "stress-ng",
@@ -18,6 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
             give it a `method`. Random numbers start from the same seed in every run.",
     measures: "Bogo operations per second: whatever the stressor hammers.",
     needs: &["stress-ng"],
+    beside: Beside::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run prints one rate over all instances, which is the sample; repeat it by the \
@@ -72,6 +74,7 @@ const METRICS: &[MetricDef] = &[
         primary: true,
         scope: Scope::Total,
         optional: false,
+        only_with: None,
         help: "Bogo operations of all instances by time on the clock",
     },
     MetricDef {
@@ -82,6 +85,7 @@ const METRICS: &[MetricDef] = &[
         primary: false,
         scope: Scope::Total,
         optional: true,
+        only_with: None,
         help: "Bogo operations of all instances by the user and system time that they used; \
                absent if they used none that could be measured",
     },

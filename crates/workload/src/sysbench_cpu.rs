@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{Line, Output, ParseError, Parsed};
+use crate::roles::Beside;
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "sysbench-cpu",
@@ -18,6 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
             from a histogram with steps of a few percent.",
     measures: "Events per second: how much computing time the vCPUs get.",
     needs: &["sysbench"],
+    beside: Beside::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run prints one rate and one set of latencies over all its threads, which are \
@@ -69,6 +71,7 @@ const METRICS: &[MetricDef] = &[
         primary: true,
         scope: Scope::Total,
         optional: false,
+        only_with: None,
         help: "Events per second of all threads together",
     },
     MetricDef {
@@ -79,6 +82,7 @@ const METRICS: &[MetricDef] = &[
         primary: false,
         scope: Scope::Total,
         optional: true,
+        only_with: None,
         help: "Mean time of one event; absent below 5 us",
     },
     MetricDef {
@@ -89,6 +93,7 @@ const METRICS: &[MetricDef] = &[
         primary: false,
         scope: Scope::Total,
         optional: true,
+        only_with: None,
         help: "Time within which 95 % of the events ended; absent below 5 us",
     },
     MetricDef {
@@ -99,6 +104,7 @@ const METRICS: &[MetricDef] = &[
         primary: false,
         scope: Scope::Total,
         optional: true,
+        only_with: None,
         help: "Time of the longest event; absent below 5 us",
     },
 ];

@@ -11,9 +11,10 @@ use proptest::prelude::*;
 use crate::entry::{DefaultValue, Entry, GuestFacts, ParamKind};
 use crate::params::{ParamError, ParamValue, Params};
 use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::{Ready, Step};
 use crate::{CATALOGUE, find, markdown};
 
-const FACTS: GuestFacts = GuestFacts { vcpus: 2, emulated: false };
+const FACTS: GuestFacts = GuestFacts::alone(2, false);
 
 fn given(params: &[(&str, DefaultValue)]) -> BTreeMap<String, ParamValue> {
     params.iter().filter_map(|(name, value)| Some(((*name).to_owned(), value.value()?))).collect()
@@ -59,6 +60,7 @@ fn every_row_says_all_that_the_documentation_needs() {
             assert!(!help.contains("  "), "{name}: {help}");
         }
         assert!(!entry.needs.is_empty(), "{name}");
+        assert!(entry.beside.server.as_ref().is_none_or(|server| !server.needs.is_empty()));
     }
 }
 
@@ -101,7 +103,12 @@ fn defaults_and_limits_of_every_parameter_are_accepted() {
             for value in values {
                 let given = BTreeMap::from([(param.name.to_owned(), value)]);
                 let params = entry.resolve(&given).unwrap();
-                for facts in [FACTS, GuestFacts { vcpus: 1, emulated: true }] {
+                for facts in [FACTS, GuestFacts::alone(1, true)] {
+                    for step in
+                        [entry.server_setup(&params, &facts), entry.setup(&params, &facts)].concat()
+                    {
+                        check_step(entry, &step);
+                    }
                     let argv = entry.command(&params, &facts);
                     assert!(entry.needs.contains(&argv[0].as_str()), "{}", entry.name);
                     assert!(argv.iter().all(|argument| !argument.is_empty()), "{argv:?}");
@@ -111,6 +118,34 @@ fn defaults_and_limits_of_every_parameter_are_accepted() {
             }
         }
     }
+}
+
+fn check_step(entry: &Entry, step: &Step) {
+    match step {
+        Step::Write { path, .. } => assert!(path.starts_with('/'), "{}: {path}", entry.name),
+        Step::Run(argv) => assert!(!argv.is_empty(), "{}", entry.name),
+        Step::Start(daemon) => {
+            let server = entry.beside.server.iter().flat_map(|server| server.needs);
+            let program = daemon.argv[0].rsplit('/').next().unwrap();
+            assert!(entry.needs.iter().chain(server).any(|need| *need == program), "{program}");
+            assert!(!daemon.ready.script().is_empty());
+        }
+    }
+}
+
+#[test]
+fn ports_are_found_in_the_kernels_tables() {
+    let holds = |ready: &Ready| {
+        let status = Command::new("sh").args(["-c", &ready.script()]).status().unwrap();
+        status.success()
+    };
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (tcp_port, udp_port) = (tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port());
+    assert!(holds(&Ready::Tcp(tcp_port)) && holds(&Ready::Udp(udp_port)));
+    drop((tcp, udp));
+    assert!(!holds(&Ready::Tcp(tcp_port)) && !holds(&Ready::Udp(udp_port)));
+    assert!(holds(&Ready::Succeeds("true")) && !holds(&Ready::Succeeds("false")));
 }
 
 #[test]
@@ -132,7 +167,7 @@ fn wrong_names_and_values_are_refused_with_a_near_match() {
     assert_eq!(
         message("?"),
         "Unknown workload \"?\"; known are hackbench, perf-messaging, sysbench-cpu, cyclictest, \
-         stress-ng"
+         stress-ng, iperf3"
     );
 
     let check = |workload: &str, key: &str, value: ParamValue, expected: &str| {
@@ -339,6 +374,19 @@ const GOLDENS: &[Golden] = &[
     ),
     other("stress-ng-0.15.06/interrupted", "stress-ng", &[("time_s", int(1))]),
     other("stress-ng-0.15.06/killed", "stress-ng", &[("time_s", int(1))]),
+    ours("iperf3-3.12/tcp", "iperf3", &[("streams", int(2)), ("time_s", int(1))]),
+    ours(
+        "iperf3-3.12/tcp-reverse",
+        "iperf3",
+        &[("reverse", DefaultValue::Bool(true)), ("time_s", int(1))],
+    ),
+    ours(
+        "iperf3-3.12/udp",
+        "iperf3",
+        &[("protocol", text("udp")), ("udp_mbit_s", int(50)), ("time_s", int(1))],
+    ),
+    other("iperf3-3.12/refused", "iperf3", &[]),
+    other("iperf3-3.12/interrupted", "iperf3", &[]),
 ];
 
 fn testdata() -> PathBuf {
@@ -384,18 +432,20 @@ fn outputs_of_the_real_tools_are_read_right() {
         }
         if let Ok(parsed) = result {
             assert_eq!(golden.read("status").trim(), "0", "{}: failed, but read", golden.path);
-            check_against_table(entry, &parsed);
+            check_against_table(entry, &resolve(entry, golden.params), &parsed);
         }
     }
 }
 
-/// Every metric that isn't optional is there, and nothing else.
-fn check_against_table(entry: &Entry, parsed: &Parsed) {
+/// Every metric of these parameters that isn't optional is there, and nothing
+/// else.
+fn check_against_table(entry: &Entry, params: &Params, parsed: &Parsed) {
     for sample in &parsed.samples {
-        assert!(entry.metric(&sample.metric).is_some(), "{}: {}", entry.name, sample.metric);
+        let known = entry.metrics(params).any(|metric| metric.name == sample.metric);
+        assert!(known, "{}: {}", entry.name, sample.metric);
         assert!(sample.value.is_finite() && sample.value >= 0.0);
     }
-    for metric in entry.metrics.iter().filter(|metric| !metric.optional) {
+    for metric in entry.metrics(params).filter(|metric| !metric.optional) {
         let found = parsed.samples.iter().any(|sample| sample.metric == metric.name);
         assert!(found, "{}: no {}", entry.name, metric.name);
     }
@@ -538,7 +588,8 @@ proptest! {
                 _ => golden.parse(&stdout, &mutilated),
             };
             if let Ok(parsed) = result {
-                check_against_table(find(golden.workload).unwrap(), &parsed);
+                let entry = find(golden.workload).unwrap();
+                check_against_table(entry, &resolve(entry, golden.params), &parsed);
             }
         }
     }
@@ -579,6 +630,6 @@ fn installed_tools_take_the_command_lines_and_are_read() {
         let parsed = entry.parse(output, &params, &FACTS).unwrap_or_else(|error| {
             panic!("{argv:?}: {error}\n{stdout}\n{stderr}");
         });
-        check_against_table(entry, &parsed);
+        check_against_table(entry, &params, &parsed);
     }
 }

@@ -73,3 +73,29 @@ golden $stress unknown-method stress-ng --cpu 2 --cpu-method nonsense --timeout 
 golden $stress skipped-stressor stress-ng --apparmor 2 --timeout 1s $yaml
 golden $stress interrupted timeout -s INT 0.3 stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s $yaml
 golden $stress killed timeout -s KILL 0.3 stress-ng --cpu 2 --cpu-method matrixprod --timeout 1s $yaml
+
+# serving COMMAND...: a server until `served`.
+serving() {
+    "$@" >/dev/null 2>&1 &
+    server=$!
+}
+served() {
+    kill "$server"
+    wait "$server" || :
+}
+# listening PORT: waits until somebody does.
+listening() {
+    port=$(printf ':%04X ' "$1")
+    until cat /proc/net/tcp /proc/net/tcp6 | grep -q "$port.* 0A "; do sleep 0.1; done
+}
+
+iperf=iperf3-3.12
+serving iperf3 --server --port 5201
+listening 5201
+client='iperf3 --json --client 127.0.0.1 --port 5201 --time 1'
+golden $iperf tcp $client --parallel 2
+golden $iperf tcp-reverse $client --parallel 1 --reverse
+golden $iperf udp $client --parallel 1 --udp --bitrate 50M
+golden $iperf interrupted timeout -s INT 0.3 $client --parallel 1
+served
+golden $iperf refused $client --parallel 1

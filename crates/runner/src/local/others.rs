@@ -3,21 +3,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use guest::{Cancel, GuestCommand, Vm};
+use guest::Cancel;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
-use super::{LocalLab, trial};
+use super::player::{Guest, failure};
+use super::{LocalLab, cast};
 use crate::study::{LONGEST_LIMIT_S, Load, OtherVms};
-
-/// Repeats a command until the VM ends, without holding on to anything that
-/// its caller waits for.
-const FOREVER: &str = "(while :; do \"$@\"; done) </dev/null >/dev/null 2>&1 9>&- &";
 
 /// A VM that repeats a workload; ended on drop.
 #[derive(Debug)]
 pub(super) struct OtherVm {
-    vm: Vm,
+    guest: Guest,
     name: String,
     console_log: PathBuf,
 }
@@ -46,35 +43,31 @@ impl OtherVm {
             .ok_or_else(|| missing(format!("The plan has no VM for load {}", load.name)))?;
         let entry = workload::find(&vms.workload).map_err(|error| missing(error.to_string()))?;
         let params = entry.resolve(&vms.params).map_err(|error| missing(error.to_string()))?;
-        let facts =
-            GuestFacts { vcpus: spec.vcpus(), emulated: lab.plan.environment().is_emulated_time() };
+        let emulated = lab.plan.environment().is_emulated_time();
+        let facts = GuestFacts::alone(spec.vcpus(), emulated);
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let (mut vm, _) = trial::start(lab, spec, &name, &console_log).map_err(failed)?;
+        let vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
+        let mut guest = Guest { vm, facts, role: None };
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        let guest = |error| failed(trial::failure(error));
-        vm.wait_ready(boot_limit, &lab.cancel).map_err(guest)?;
+        let booted = guest.vm.wait_ready(boot_limit, &lab.cancel);
+        booted.map_err(|error| failed(failure(error)))?;
 
-        let argv = entry.command(&params, &facts);
+        // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
         let limit = Duration::from_secs_f64(limit_s);
-        let once = vm.exec(&GuestCommand::new(argv.clone(), limit), &lab.cancel).map_err(guest)?;
-        if !once.success() {
-            let text = once.stderr_text();
-            return Err(failed(Failure {
-                kind: FailureKind::WorkloadFailed,
-                detail: format!("{}: {}", entry.name, trial::last_words(&text)),
-            }));
-        }
-        let shell = ["sh", "-c", FOREVER, "sh"].map(str::to_owned);
-        let forever = GuestCommand::new(shell.into_iter().chain(argv), Duration::from_secs(30));
-        vm.exec(&forever, &lab.cancel).map_err(guest)?;
-        Ok(Self { vm, name, console_log })
+        let mut steps = entry.server_setup(&params, &facts);
+        steps.extend(entry.setup(&params, &facts));
+        guest.prepare(&steps, limit, &lab.cancel).map_err(failed)?;
+        let argv = entry.command(&params, &facts);
+        guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;
+        guest.repeat(argv, &lab.cancel).map_err(failed)?;
+        Ok(Self { guest, name, console_log })
     }
 
     /// Whether the VM still runs.
     pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
-        match self.vm.query_stats(cancel) {
+        match self.guest.vm.query_stats(cancel) {
             Ok(_) => Ok(()),
             Err(error) => Err(Failure {
                 kind: FailureKind::HostLoadFailed,

@@ -9,12 +9,14 @@ use vmconfig::builtin::VARIANTS;
 use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
 use workload::ParamValue;
 
+use crate::stability::Rules;
+
 use super::file::{self, StudyFile};
 use super::lines::{Lines, Step};
 use super::{
-    AA_SUFFIX, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
+    AA_SUFFIX, Background, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
     LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Problem, Published, Stress, Study,
-    StudyWorkload, Variant,
+    StudyWorkload, Until, Variant,
 };
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Study, ParseStudyError> {
@@ -81,6 +83,7 @@ impl Checker<'_> {
             );
         }
         let budget = self.budget(&parsed.budget);
+        self.stability(&parsed.stability);
         let mut variants = self.variants(&parsed);
         let baseline = self.baseline(&parsed, &variants);
         if budget.aa_arm
@@ -100,6 +103,7 @@ impl Checker<'_> {
             }
         }
         let published = self.published(&parsed, &variants, &loads, &workloads, &later);
+        self.network(&parsed);
         Study {
             file: file.to_owned(),
             name: Path::new(file)
@@ -111,7 +115,10 @@ impl Checker<'_> {
             seed: parsed.seed,
             baseline,
             budget,
+            stability: parsed.stability,
             host_settings: parsed.host,
+            peer: unpinned(&parsed.vm).overlay(&parsed.peer),
+            network: parsed.network,
             base: parsed.vm,
             variants,
             loads,
@@ -142,15 +149,26 @@ impl Checker<'_> {
                 );
             }
         }
-        let blocks = match (table.blocks, table.minutes) {
-            (None, None) => Some(DEFAULT_BLOCKS),
-            (blocks, _) => blocks,
+        let blocks = match (table.blocks, table.minutes, table.until) {
+            (None, None, None | Some(Until::Budget)) => Some(DEFAULT_BLOCKS),
+            (blocks, _, _) => blocks,
         };
         Budget {
             blocks,
             minutes: table.minutes,
+            until: table.until.unwrap_or_default(),
+            race: table.race,
             aa_arm: table.aa_arm,
             boot_limit_s: table.boot_limit_s.unwrap_or(DEFAULT_BOOT_LIMIT_S),
+        }
+    }
+
+    fn stability(&mut self, rules: &Rules) {
+        for (key, percent) in rules.limits() {
+            if !(percent.is_finite() && percent >= 0.0) {
+                let message = format!("{key} = {percent}: must be a number of at least 0");
+                self.problem(&[Step::Key("stability"), Step::Key(key)], message);
+            }
         }
     }
 
@@ -199,6 +217,7 @@ impl Checker<'_> {
                 builtin: table.builtin.clone(),
                 vm,
                 changes: table.vm.clone(),
+                network: table.network.clone(),
                 aa_of: None,
             });
         }
@@ -262,13 +281,7 @@ impl Checker<'_> {
         if table.count == 0 || table.count > 1000 {
             self.problem(&at("count"), format!("count = {}: must be 1 to 1000", table.count));
         }
-        // Pins of the VM under test are not the other VMs' pins.
-        let unpinned = VmPatch {
-            pins: Some(VcpuPins::default()),
-            emulator_pin: Some(PcpuSet::new()),
-            ..VmPatch::default()
-        };
-        let vm = parsed.vm.overlay(&unpinned).overlay(&table.vm);
+        let vm = unpinned(&parsed.vm).overlay(&table.vm);
         if let Err(error) = check_vm("other", &vm) {
             let path = [Key("load"), Index(index), Key("vms"), Key("vm"), Key(error.field())];
             self.problem(&path, error.to_string());
@@ -283,6 +296,26 @@ impl Checker<'_> {
         let params = self.params(&at("params"), entry, &table.params)?;
         let workload = table.workload.clone();
         Some(OtherVms { count: table.count, workload, params, vm })
+    }
+
+    /// The network of each variant, and the VM at its other end.
+    fn network(&mut self, parsed: &StudyFile) {
+        use Step::{Index, Key};
+        if let Err((key, message)) = parsed.network.resolve() {
+            self.problem(&[Key("network"), Key(key)], message);
+            return;
+        }
+        for (index, table) in parsed.variant.iter().enumerate() {
+            if let Err((key, message)) = parsed.network.overlay(&table.network).resolve() {
+                let at = [Key("variant"), Index(index), Key("network"), Key(key)];
+                self.problem(&at, message);
+            }
+        }
+        if let Err(error) = check_vm("peer", &unpinned(&parsed.vm).overlay(&parsed.peer))
+            && check_vm("base", &parsed.vm).is_ok()
+        {
+            self.problem(&[Key("peer"), Key(error.field())], error.to_string());
+        }
     }
 
     fn workloads(&mut self, parsed: &StudyFile) -> (Vec<StudyWorkload>, Vec<(String, String)>) {
@@ -324,6 +357,13 @@ impl Checker<'_> {
                 );
             }
             let margin_percent = self.margins(index, table, entry);
+            if table.under_test.is_some() && entry.beside.server.is_none() {
+                self.problem(
+                    &at("under_test"),
+                    format!("under_test: {} has only one role; leave it out", entry.name),
+                );
+            }
+            let background = self.background(index, table.background.as_ref());
             if let Some(params) = self.params(&at("params"), entry, &table.params) {
                 workloads.push(StudyWorkload {
                     label,
@@ -332,6 +372,8 @@ impl Checker<'_> {
                     invocations,
                     margin_percent,
                     limit_s: table.limit_s,
+                    under_test: table.under_test.unwrap_or(entry.under_test()),
+                    background,
                 });
             }
         }
@@ -342,6 +384,29 @@ impl Checker<'_> {
             );
         }
         (workloads, later)
+    }
+
+    fn background(
+        &mut self,
+        index: usize,
+        table: Option<&file::BackgroundTable>,
+    ) -> Option<Background> {
+        use Step::{Index, Key};
+        let table = table?;
+        let at = |key| [Key("workload"), Index(index), Key("background"), Key(key)];
+        let entry = match workload::find(&table.run) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.problem(&at("run"), error.to_string());
+                return None;
+            }
+        };
+        if entry.beside.server.is_some() {
+            let message = format!("{} has two roles and can't be a background", entry.name);
+            self.problem(&at("run"), message);
+        }
+        let params = self.params(&at("params"), entry, &table.params)?;
+        Some(Background { workload: table.run.clone(), params })
     }
 
     fn margins(
@@ -504,6 +569,15 @@ impl Checker<'_> {
             self.problem(path, format!("{what} name {name:?} is used twice: give each its own"));
         }
     }
+}
+
+/// A VM beside the one under test, whose pins are not its own.
+fn unpinned(vm: &VmPatch) -> VmPatch {
+    vm.overlay(&VmPatch {
+        pins: Some(VcpuPins::default()),
+        emulator_pin: Some(PcpuSet::new()),
+        ..VmPatch::default()
+    })
 }
 
 /// Whether `vm` can be, whatever the machine: with any image, and with KVM if

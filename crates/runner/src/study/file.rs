@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use vmconfig::VmPatch;
+use workload::UnderTest;
+
+use super::NetworkPatch;
 
 /// Version of the study format that this vmlab reads.
 pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
@@ -20,9 +23,15 @@ pub(super) struct StudyFile {
     #[serde(default)]
     pub(super) budget: BudgetTable,
     #[serde(default)]
+    pub(super) stability: crate::stability::Rules,
+    #[serde(default)]
     pub(super) host: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) network: NetworkPatch,
+    #[serde(default)]
+    pub(super) peer: VmPatch,
     #[serde(default)]
     pub(super) variant: Vec<VariantTable>,
     #[serde(default)]
@@ -38,6 +47,9 @@ pub(super) struct StudyFile {
 pub(super) struct BudgetTable {
     pub(super) blocks: Option<u32>,
     pub(super) minutes: Option<f64>,
+    pub(super) until: Option<super::Until>,
+    #[serde(default)]
+    pub(super) race: bool,
     #[serde(default)]
     pub(super) aa_arm: bool,
     pub(super) boot_limit_s: Option<f64>,
@@ -53,6 +65,8 @@ pub(super) struct VariantTable {
     pub(super) about: String,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) network: NetworkPatch,
 }
 
 #[derive(Debug, Deserialize)]
@@ -94,7 +108,17 @@ pub(super) struct WorkloadTable {
     #[serde(default)]
     pub(super) margins_percent: BTreeMap<String, f64>,
     pub(super) limit_s: Option<f64>,
+    pub(super) under_test: Option<UnderTest>,
+    pub(super) background: Option<BackgroundTable>,
     pub(super) later: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BackgroundTable {
+    pub(super) run: String,
+    #[serde(default)]
+    pub(super) params: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Debug, Deserialize)]

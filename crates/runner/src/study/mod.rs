@@ -8,6 +8,7 @@
 mod check;
 mod file;
 mod lines;
+mod network;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +16,15 @@ use std::fmt;
 use record::Metric;
 use serde::{Deserialize, Serialize};
 use vmconfig::VmPatch;
-use workload::{Entry, ParamValue};
+use workload::{Entry, ParamValue, UnderTest};
 
-/// Blocks run when a study names no budget.
-///
-/// Five is the smallest number whose Student t interval is of practical width
-/// (the critical value falls from 12.7 at two blocks to 2.8 at five).
-pub const DEFAULT_BLOCKS: u32 = 5;
+pub use network::{Network, NetworkKind, NetworkPatch};
+
+use crate::stability::Rules;
+
+/// Blocks run at most when a study names no budget. A clear difference is
+/// decided after five of them; twenty see half of what five see.
+pub const DEFAULT_BLOCKS: u32 = 20;
 
 /// The smallest relative difference that matters when a workload names no
 /// margin, percent.
@@ -56,10 +59,17 @@ pub struct Study {
     pub baseline: String,
     /// What it may cost.
     pub budget: Budget,
+    /// When the host counts as steady.
+    pub stability: Rules,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
     /// The base VM.
     pub base: VmPatch,
+    /// The VM that plays the other role of workloads that have two: the base
+    /// VM without its pins, with the changes of `[peer]`.
+    pub peer: VmPatch,
+    /// How it and the VM under test are connected.
+    pub network: NetworkPatch,
     /// The variants, baseline included, in the file's order.
     pub variants: Vec<Variant>,
     /// The host-load levels.
@@ -72,13 +82,31 @@ pub struct Study {
     pub published: Vec<Published>,
 }
 
-/// What a study may cost. Both limits hold where both are given.
+/// When a study ends.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Until {
+    /// As soon as every comparison is decided, at the latest when the budget is
+    /// used up: the bounds account for looking after each block.
+    #[default]
+    Decided,
+    /// When the budget is used up, whatever is seen before.
+    Budget,
+}
+
+/// What a study may cost. Both limits hold where both are given; without any
+/// it goes on until all is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// Blocks for each host-load level.
     pub blocks: Option<u32>,
     /// Wall-clock minutes for the whole study.
     pub minutes: Option<f64>,
+    /// When it ends.
+    pub until: Until,
+    /// Whether variants that are clearly worse than another candidate are left
+    /// out of later blocks, though their difference from the baseline is open.
+    pub race: bool,
     /// Whether the baseline runs a second time in each block, as a check.
     pub aa_arm: bool,
     /// Time limit of a boot, s.
@@ -100,6 +128,8 @@ pub struct Variant {
     pub vm: VmPatch,
     /// The variant's changes alone.
     pub changes: VmPatch,
+    /// What it changes of the study's network.
+    pub network: NetworkPatch,
     /// The variant that this one repeats, for the A/A arm.
     pub aa_of: Option<String>,
 }
@@ -120,6 +150,12 @@ impl Load {
     #[must_use]
     pub fn idle() -> Self {
         Self { name: "idle".to_owned(), stress: None, vms: None }
+    }
+
+    /// True if the host does nothing else.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.stress.is_none() && self.vms.is_none()
     }
 
     /// What the level is, in words.
@@ -196,13 +232,29 @@ pub struct StudyWorkload {
     pub margin_percent: BTreeMap<String, f64>,
     /// Time limit of one invocation, s; from the rough duration if not given.
     pub limit_s: Option<f64>,
+    /// The role of the VM under test.
+    pub under_test: UnderTest,
+    /// What runs beside each invocation in the guest that measures.
+    pub background: Option<Background>,
+}
+
+/// A workload that is repeated in a guest while another one is measured there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Background {
+    /// Its name in the catalogue.
+    pub workload: String,
+    /// Its parameters, as the study gives them.
+    pub params: BTreeMap<String, ParamValue>,
 }
 
 impl StudyWorkload {
     /// The metrics of the workload, the primary one first.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let mut metrics: Vec<_> = self.entry.metrics.iter().collect();
+        let mut metrics: Vec<_> = match self.entry.resolve(&self.params) {
+            Ok(params) => self.entry.metrics(&params).collect(),
+            Err(_) => self.entry.metrics.iter().collect(),
+        };
         metrics.sort_by_key(|metric| !metric.primary);
         metrics.into_iter().map(workload::MetricDef::to_metric).collect()
     }

@@ -1,0 +1,318 @@
+//! The guests of a trial: the VM under test and, for benchmarks with two
+//! roles, the other VM; started, connected and prepared.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guest::{Cancel, Launch, Vm};
+use host::network::{Port, Switch};
+use record::{CounterSet, Failure, FailureKind};
+use vmconfig::{NicModel, VmSpec, qemu};
+use workload::{Entry, GuestFacts, Params, UnderTest};
+
+use super::player::{Guest, failure, named};
+use super::{LocalLab, load_failure, placement};
+use crate::plan::{PlanVariant, PlanWorkload};
+use crate::study::{Network, NetworkKind};
+
+/// Addresses of the interfaces: of the VM under test, and of the other one.
+const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
+
+/// Addresses of the guests, in the same order: a network that is for
+/// documentation only (RFC 5737), so that it collides with none in use.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+
+/// Places in [`MACS`] and [`ADDRESSES`].
+const UNDER_TEST: usize = 0;
+const OTHER: usize = 1;
+
+/// Counters of the other VM begin with this.
+const PEER_COUNTERS: &str = "peer.";
+
+/// The guests of one trial, from first to last. QEMUs end before the network.
+#[derive(Debug)]
+pub(super) struct Cast {
+    /// The VM under test.
+    pub(super) under_test: Guest,
+    /// The VM that plays the other role.
+    pub(super) other: Option<Guest>,
+    /// Arguments of that one's QEMU, one a line.
+    pub(super) other_args: String,
+    roles: UnderTest,
+    _network: Option<host::network::Network>,
+}
+
+/// What a trial is made of.
+pub(super) struct Trial<'a> {
+    pub(super) variant: &'a PlanVariant,
+    pub(super) workload: &'a PlanWorkload,
+    pub(super) entry: &'static Entry,
+    pub(super) params: &'a Params,
+}
+
+impl Trial<'_> {
+    /// Time limit of each step before the benchmark.
+    fn step_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.workload.limit_s)
+    }
+}
+
+/// How a VM is plugged in.
+struct Plug {
+    /// What starts QEMU where its network is.
+    enter: Vec<String>,
+    /// QEMU's arguments for it.
+    args: Vec<String>,
+}
+
+impl Cast {
+    /// Starts the VMs; the guests begin to boot. `started` is told QEMU's
+    /// arguments of the VM under test.
+    pub(super) fn start(
+        lab: &LocalLab<'_>,
+        trial: &Trial<'_>,
+        consoles: &[PathBuf; 2],
+        qemu_args: &mut Vec<String>,
+    ) -> Result<Self, Failure> {
+        let roles = trial.workload.under_test;
+        let Some(other_role) = roles.other() else {
+            let spec = &trial.variant.spec;
+            let (vm, args) = start(lab, spec, "trial", &consoles[UNDER_TEST], None)?;
+            *qemu_args = args;
+            placement::pin(&vm, spec)?;
+            let facts =
+                GuestFacts::alone(spec.vcpus(), trial.variant.environment.is_emulated_time());
+            let under_test = Guest { vm, facts, role: None };
+            return Ok(Self {
+                under_test,
+                other: None,
+                other_args: String::new(),
+                roles,
+                _network: None,
+            });
+        };
+        let missing = |what: &str| Failure {
+            kind: FailureKind::VmRefused,
+            detail: format!("The plan has no {what} for a workload with two roles"),
+        };
+        let peer = lab.plan.peer.as_ref().ok_or_else(|| missing("other VM"))?;
+        let mine = trial.variant.network.ok_or_else(|| missing("network"))?;
+        let theirs = Network { kind: mine.kind, ..peer.network };
+        let (network, plugs) = plug_in(lab, [mine, theirs])?;
+        let emulated = trial.variant.environment.is_emulated_time();
+        let mut guests = Vec::new();
+        let mut all_args = Vec::new();
+        let places = [
+            (roles, &trial.variant.spec, "trial", ADDRESSES[OTHER]),
+            (other_role, &peer.spec, "peer", ADDRESSES[UNDER_TEST]),
+        ];
+        for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
+            let fail = |failure| named(Some(role), failure);
+            let (vm, args) =
+                start(lab, spec, name, &consoles[number], Some(&plugs[number])).map_err(fail)?;
+            placement::pin(&vm, spec).map_err(fail)?;
+            all_args.push(args);
+            let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
+            guests.push(Guest { vm, facts, role: Some(role) });
+        }
+        let (Some(other), Some(under_test)) = (guests.pop(), guests.pop()) else {
+            return Err(missing("second guest"));
+        };
+        *qemu_args = all_args.swap_remove(UNDER_TEST);
+        Ok(Self {
+            under_test,
+            other: Some(other),
+            other_args: all_args.concat().join("\n") + "\n",
+            roles,
+            _network: network,
+        })
+    }
+
+    /// Waits until all guests are up; the boot of the VM under test, s.
+    pub(super) fn wait_ready(&mut self, limit: Duration, cancel: &Cancel) -> Result<f64, Failure> {
+        let boot = self.under_test.vm.wait_ready(limit, cancel);
+        let boot = boot.map_err(|error| self.under_test.name(failure(error)))?;
+        if let Some(other) = &mut self.other {
+            other.vm.wait_ready(limit, cancel).map_err(|error| other.name(failure(error)))?;
+        }
+        Ok(boot.as_secs_f64())
+    }
+
+    /// Connects the guests and does what is to be done before the benchmark.
+    pub(super) fn prepare(&mut self, trial: &Trial<'_>, cancel: &Cancel) -> Result<(), Failure> {
+        let limit = trial.step_limit();
+        if let Some(other) = &mut self.other {
+            let (mine, theirs) = (ADDRESSES[UNDER_TEST].to_string(), ADDRESSES[OTHER].to_string());
+            other.connect(MACS[OTHER], &theirs, None, limit, cancel)?;
+            let wait_for = Some(theirs.as_str());
+            self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
+        }
+        let Trial { entry, params, .. } = trial;
+        if let Some(server) = &entry.beside.server {
+            let guest = self.server();
+            guest.require(server.needs, cancel)?;
+            let steps = entry.server_setup(params, &guest.facts);
+            guest.prepare(&steps, limit, cancel)?;
+        }
+        let client = self.client();
+        let steps = entry.setup(params, &client.facts);
+        client.prepare(&steps, limit, cancel)
+    }
+
+    /// The guest that is spoken to.
+    fn server(&mut self) -> &mut Guest {
+        match &mut self.other {
+            Some(other) if !self.roles.serves() => other,
+            _ => &mut self.under_test,
+        }
+    }
+
+    /// The guest that runs the benchmark's command.
+    pub(super) fn client(&mut self) -> &mut Guest {
+        match &mut self.other {
+            Some(other) if !self.roles.measures() => other,
+            _ => &mut self.under_test,
+        }
+    }
+
+    /// The counters of all guests; the other VM's begin with `peer.`.
+    pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
+        let mut all = self.under_test.counters(cancel)?;
+        if let Some(other) = &mut self.other {
+            let theirs = other.counters(cancel)?.0;
+            let named: BTreeMap<_, _> = theirs
+                .into_iter()
+                .map(|(name, value)| (format!("{PEER_COUNTERS}{name}"), value))
+                .collect();
+            all.merge(CounterSet(named));
+        }
+        Ok(all)
+    }
+
+    /// Whether the VM that does not run the command still answers: a benchmark
+    /// that fails is often but the other side's end.
+    pub(super) fn check_other(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        let measures = self.roles.measures();
+        let Some(other) = &mut self.other else { return Ok(()) };
+        let silent = if measures { other } else { &mut self.under_test };
+        silent.vm.query_stats(cancel).map_err(|error| silent.name(failure(error))).map(drop)
+    }
+
+    /// Ends all VMs.
+    pub(super) fn shutdown(self) {
+        self.under_test.vm.shutdown();
+        if let Some(other) = self.other {
+            other.vm.shutdown();
+        }
+    }
+}
+
+/// The network between two VMs and how each is plugged in, the VM under test
+/// first.
+fn plug_in(
+    lab: &LocalLab<'_>,
+    interfaces: [Network; 2],
+) -> Result<(Option<host::network::Network>, Vec<Plug>), Failure> {
+    let folder = lab.runtime.path();
+    let switch = match interfaces[UNDER_TEST].kind {
+        NetworkKind::User => None,
+        NetworkKind::Bridge => Some(Switch::Bridge),
+        NetworkKind::Macvtap => Some(Switch::Macvtap),
+    };
+    let network = match switch {
+        None => None,
+        Some(switch) => {
+            let port = |number: usize| Port {
+                mac: MACS[number].to_owned(),
+                queues: interfaces[number].queues,
+            };
+            let ports = [port(UNDER_TEST), port(OTHER)];
+            let made = host::network::Network::new(switch, &ports, folder, &lab.owner);
+            Some(made.map_err(|error| Failure {
+                kind: FailureKind::VmRefused,
+                detail: load_failure(&error).detail,
+            })?)
+        }
+    };
+    let socket = folder.join("net");
+    // Left by a trial whose QEMU was killed.
+    drop(std::fs::remove_file(&socket));
+    let plugs = interfaces.iter().enumerate().map(|(number, interface)| {
+        let netdev = match &network {
+            Some(network) => network.netdev(number, interface.vhost),
+            // The VM under test is started first and listens.
+            None => format!(
+                "stream,server={},addr.type=unix,addr.path={}",
+                if number == UNDER_TEST { "on" } else { "off" },
+                socket.display()
+            ),
+        };
+        let enter = network.as_ref().map_or_else(Vec::new, |network| network.enter(number));
+        Plug { enter, args: interface_args(*interface, number, &netdev) }
+    });
+    let plugs = plugs.collect();
+    Ok((network, plugs))
+}
+
+/// QEMU's arguments for an interface.
+///
+/// Source: QEMU's manual page, `-netdev`, `-device`.
+fn interface_args(interface: Network, number: usize, netdev: &str) -> Vec<String> {
+    let (backend, rest) = netdev.split_once(',').unwrap_or((netdev, ""));
+    let model = match interface.model {
+        NicModel::Virtio => "virtio-net-pci",
+        NicModel::E1000e => "e1000e",
+        NicModel::E1000 => "e1000",
+        NicModel::Rtl8139 => "rtl8139",
+    };
+    let mut device = format!("{model},netdev=between,mac={}", MACS[number]);
+    if interface.queues > 1 {
+        // One interrupt a queue and direction, one for changes of configuration
+        // and one for control.
+        device.push_str(&format!(",mq=on,vectors={}", 2 * interface.queues + 2));
+    }
+    let netdev = format!("{backend},id=between,{rest}");
+    ["-netdev", &netdev, "-device", &device].map(str::to_owned).into()
+}
+
+/// Starts the VM of `spec`; `name` tells its sockets apart.
+fn start(
+    lab: &LocalLab<'_>,
+    spec: &VmSpec,
+    name: &str,
+    console_log: &Path,
+    plug: Option<&Plug>,
+) -> Result<(Vm, Vec<String>), Failure> {
+    let folder = lab.runtime.path();
+    let channels = qemu::Channels {
+        qmp_socket: folder.join(format!("{name}.qmp")),
+        agent_socket: folder.join(format!("{name}.agent")),
+        done_socket: folder.join(format!("{name}.done")),
+        console_log: console_log.to_owned(),
+    };
+    let mut args = qemu::emit(spec, &channels, &lab.capabilities).args;
+    args.extend(plug.into_iter().flat_map(|plug| plug.args.clone()));
+    let mut words: Vec<String> = plug.map_or_else(Vec::new, |plug| plug.enter.clone());
+    words.push(lab.qemu().display().to_string());
+    words.extend(args.iter().cloned());
+    let launch = Launch {
+        qemu: PathBuf::from(words.remove(0)),
+        args: words,
+        channels,
+        env: lab.owner.env().to_vec(),
+    };
+    let vm = Vm::start(&launch, &lab.cancel).map_err(failure)?;
+    Ok((vm, args))
+}
+
+/// Starts a VM that is alone.
+pub(super) fn start_alone(
+    lab: &LocalLab<'_>,
+    spec: &VmSpec,
+    name: &str,
+    console_log: &Path,
+) -> Result<Vm, Failure> {
+    start(lab, spec, name, console_log, None).map(|(vm, _)| vm)
+}

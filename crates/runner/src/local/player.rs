@@ -1,0 +1,245 @@
+//! One guest of a trial: preparing it, and what runs in it beside the
+//! benchmark's command.
+
+use std::time::Duration;
+
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
+use host::counters::{self, VmThreads};
+use record::{CounterSet, Failure, FailureKind};
+use workload::{GuestFacts, Step, UnderTest};
+
+/// Lines of a failed program's output that its failure shows.
+const LAST_WORDS_LINES: usize = 5;
+
+/// Time limit for what takes a moment in a guest that works.
+const MOMENT: Duration = Duration::from_secs(30);
+
+/// Starts a program that goes on: `$1` is its log, `$2` the condition under
+/// which it is ready, the rest is the program. Prints its process.
+const START: &str = "log=$1 ready=$2\n\
+    shift 2\n\
+    setsid \"$@\" </dev/null >\"$log\" 2>&1 9>&- &\n\
+    pid=$!\n\
+    until sh -c \"$ready\" >/dev/null 2>&1; do\n\
+    if ! [ -d /proc/$pid ] || grep -q '^State:.Z' /proc/$pid/status; then\n\
+    tail -n 5 \"$log\" >&2; exit 1\nfi\n\
+    sleep 0.1\n\
+    done\n\
+    echo $pid";
+
+/// Repeats a program until it fails or is ended: `$1` is the log of its
+/// present turn. Prints the process that repeats it.
+const REPEAT: &str = "setsid sh -c 'log=$1; shift; while \"$@\" >\"$log\" 2>&1; do :; done' sh \"$@\" \
+    </dev/null >/dev/null 2>&1 9>&- &\n\
+    echo $!";
+
+/// Ends the group of process `$1`; fails with its log, `$2`, if it had ended.
+const END: &str = "if ! [ -d /proc/$1 ] || grep -q '^State:.Z' /proc/$1/status; then\n\
+    tail -n 5 \"$2\" >&2; exit 1\nfi\n\
+    kill -KILL -- \"-$1\"";
+
+/// Log of what runs beside the command.
+const BACKGROUND_LOG: &str = "/tmp/vmlab-background.log";
+
+/// A guest that plays its part in a trial.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) vm: Vm,
+    /// What it is and whom it talks to.
+    pub(super) facts: GuestFacts,
+    /// Its role, where there is another guest.
+    pub(super) role: Option<UnderTest>,
+}
+
+impl Guest {
+    /// `failure` with the role of this guest, where there is another one.
+    pub(super) fn name(&self, failure: Failure) -> Failure {
+        named(self.role, failure)
+    }
+
+    /// Runs `argv` to its end.
+    pub(super) fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, GuestFailure> {
+        self.vm.exec(command, cancel)
+    }
+
+    /// Runs `argv`, which must end with status 0.
+    pub(super) fn must<T: Into<String>>(
+        &mut self,
+        what: &str,
+        argv: impl IntoIterator<Item = T>,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<String, Failure> {
+        self.must_with(what, GuestCommand::new(argv, limit), cancel)
+    }
+
+    fn must_with(
+        &mut self,
+        what: &str,
+        command: GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<String, Failure> {
+        let output = self.exec(&command, cancel).map_err(|error| {
+            let Failure { kind, detail } = failure(error);
+            self.name(Failure { kind, detail: format!("{what}: {detail}") })
+        })?;
+        let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
+        if output.success() {
+            return Ok(stdout);
+        }
+        let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
+        let detail = format!("{what} {}: {}", how(output.status), last_words(said));
+        Err(self.name(Failure { kind: FailureKind::WorkloadFailed, detail }))
+    }
+
+    /// Refuses a guest without the programs that a role needs.
+    pub(super) fn require(&mut self, programs: &[&str], cancel: &Cancel) -> Result<(), Failure> {
+        let script = "for p do command -v \"$p\" >/dev/null || echo \"$p\"; done";
+        let argv = ["sh", "-c", script, "sh"].into_iter().chain(programs.iter().copied());
+        let missing = self.must("looking for programs", argv, MOMENT, cancel)?;
+        if missing.trim().is_empty() {
+            return Ok(());
+        }
+        let detail = format!("{} is not in the guest", missing.trim().replace('\n', ", "));
+        Err(self.name(Failure { kind: FailureKind::WorkloadMissing, detail }))
+    }
+
+    /// Does `steps` in their order, each in at most `limit`.
+    pub(super) fn prepare(
+        &mut self,
+        steps: &[Step],
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), Failure> {
+        for (number, step) in steps.iter().enumerate() {
+            match step {
+                Step::Write { path, text } => {
+                    let script = "mkdir -p \"${1%/*}\" && cat >\"$1\"";
+                    let mut command = GuestCommand::new(["sh", "-c", script, "sh", path], limit);
+                    command.stdin = Some(text.clone().into_bytes());
+                    self.must_with(&format!("writing {path}"), command, cancel)?;
+                }
+                Step::Run(argv) => {
+                    let program = argv.first().cloned().unwrap_or_default();
+                    self.must(&format!("preparing with {program}"), argv, limit, cancel)?;
+                }
+                Step::Start(daemon) => {
+                    let program = daemon.argv.first().cloned().unwrap_or_default();
+                    let (log, ready) = (format!("/tmp/vmlab-{number}.log"), daemon.ready.script());
+                    let words = ["sh", "-c", START, "sh", &log, &ready].map(str::to_owned);
+                    let argv = words.into_iter().chain(daemon.argv.iter().cloned());
+                    let what = format!("{program}, which did not {},", daemon.ready);
+                    self.must(&what, argv, limit, cancel)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the interface with address `mac` its address, and returns once
+    /// `wait_for` answers, if there is somebody to wait for.
+    pub(super) fn connect(
+        &mut self,
+        mac: &str,
+        address: &str,
+        wait_for: Option<&str>,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), Failure> {
+        // No udev runs in the builtin images: the driver is asked for.
+        let script = "for module in virtio_net e1000e e1000 8139cp; do\n\
+            modprobe $module 2>/dev/null || :\ndone\n\
+            found=\n\
+            until [ -n \"$found\" ]; do\n\
+            for device in /sys/class/net/*; do\n\
+            read -r mac <$device/address && [ \"$mac\" = \"$1\" ] && found=${device##*/}\n\
+            done\n\
+            [ -n \"$found\" ] || sleep 0.1\n\
+            done\n\
+            ip link set \"$found\" up && ip address add \"$2/24\" dev \"$found\" || exit\n\
+            [ -z \"$3\" ] || until ping -c 1 -W 1 \"$3\" >/dev/null; do sleep 0.1; done";
+        let argv = ["sh", "-c", script, "sh", mac, address, wait_for.unwrap_or("")];
+        self.must("its network", argv, limit, cancel).map(drop)
+    }
+
+    /// Lets `argv` repeat beside what follows, until [`Self::end`].
+    pub(super) fn repeat(&mut self, argv: Vec<String>, cancel: &Cancel) -> Result<String, Failure> {
+        let words = ["sh", "-c", REPEAT, "sh", BACKGROUND_LOG].map(str::to_owned);
+        let pid =
+            self.must("starting the background", words.into_iter().chain(argv), MOMENT, cancel)?;
+        Ok(pid.trim().to_owned())
+    }
+
+    /// Ends what [`Self::repeat`] began; a failure if it had ended by itself.
+    pub(super) fn end(&mut self, pid: &str, what: &str, cancel: &Cancel) -> Result<(), Failure> {
+        let what = format!("the background {what} failed before the benchmark ended; ending it");
+        self.must(&what, ["sh", "-c", END, "sh", pid, BACKGROUND_LOG], MOMENT, cancel).map(drop)
+    }
+
+    /// The counters of this guest and its QEMU.
+    pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
+        let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
+        let text = self.exec(&command, cancel);
+        let text = text.map_err(|error| self.name(failure(error)))?.stdout_text();
+        // The table of interrupts begins with the row of vCPU names.
+        let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
+        let (stat, interrupts) = text.split_at(split);
+        let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
+        let threads = VmThreads { pid: self.vm.pid(), vcpu_tids: self.vm.vcpu_tids().to_vec() };
+        all.merge(counters::read_vm(&threads));
+        let kvm = self.vm.query_stats(cancel).map_err(|error| self.name(failure(error)))?;
+        all.merge(CounterSet(kvm));
+        Ok(all)
+    }
+}
+
+/// `failure` with the role of the guest in which it happened.
+pub(super) fn named(role: Option<UnderTest>, failure: Failure) -> Failure {
+    match role {
+        Some(role) if failure.kind != FailureKind::Aborted => {
+            Failure { kind: failure.kind, detail: format!("{role}: {}", failure.detail) }
+        }
+        _ => failure,
+    }
+}
+
+/// The end of what a program said; its last line alone is often but a hint to
+/// look at its help.
+pub(super) fn last_words(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return "no output".to_owned();
+    }
+    lines[lines.len().saturating_sub(LAST_WORDS_LINES)..].join("\n")
+}
+
+pub(super) fn how(status: ExecStatusCode) -> String {
+    match status {
+        ExecStatusCode::Exited(status) => format!("ended with status {status}"),
+        ExecStatusCode::Signalled(signal) => format!("was ended by signal {signal}"),
+    }
+}
+
+/// A guest's failure as records hold it.
+pub(super) fn failure(error: GuestFailure) -> Failure {
+    let kind = match &error {
+        GuestFailure::Refused { .. } => FailureKind::VmRefused,
+        GuestFailure::NeverAnswered { .. } => FailureKind::GuestNeverAnswered,
+        GuestFailure::Panicked { .. } => FailureKind::GuestPanicked,
+        GuestFailure::Shutdown { .. } => FailureKind::GuestShutdown,
+        GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
+        GuestFailure::Died { .. } => FailureKind::VmDied,
+        GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
+        GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,
+        GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
+        GuestFailure::Cancelled(_) => FailureKind::Aborted,
+    };
+    let detail = error.to_string();
+    // Shown behind its kind, which is not said twice.
+    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
+    Failure { kind, detail }
+}

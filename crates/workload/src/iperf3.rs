@@ -1,0 +1,161 @@
+//! iperf3: how fast bytes get from one guest to another.
+//!
+//! Source: iperf3's manual page and `src/iperf_api.c` (the JSON of `-J`).
+
+use record::{Better, MetricKind};
+use serde::Deserialize;
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+
+const PORT: u16 = 5201;
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "iperf3",
+    summary: "Network throughput between two guests: TCP or UDP streams (iperf3)",
+    about: "One or more streams from the client to the server, or back (`reverse`). Throughput is \
+            what the receiver got. With UDP the sender keeps to `udp_mbit_s` whatever arrives, so \
+            losses and jitter show too.",
+    measures: "Bulk throughput of the virtual network: virtio, vhost, offloads, and the switch \
+               between the VMs.",
+    needs: &["iperf3"],
+    beside: Beside {
+        server: Some(Server {
+            needs: &["iperf3"],
+            setup: |_, _| {
+                let argv = ["iperf3", "--server", "--port", &PORT.to_string()];
+                let argv = argv.map(str::to_owned).into();
+                vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+            },
+            under_test: UnderTest::Server,
+        }),
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::choice("protocol", &["tcp", "udp"], "tcp", "What carries the bytes"),
+        Param::int("streams", (1, 128), 1, "Streams at once"),
+        Param::bool("reverse", false, "The server sends and the client receives"),
+        Param::int("time_s", (1, 86_400), 10, "How long").unit("s"),
+        Param::int("udp_mbit_s", (1, 1_000_000), 1000, "What each UDP stream sends, 10^6 bits/s"),
+    ],
+    metrics: &[
+        MetricDef::new(
+            "throughput",
+            "B/s",
+            Better::Higher,
+            MetricKind::Rate,
+            "What all streams together brought to the receiver",
+        )
+        .primary(),
+        MetricDef::new(
+            "retransmits",
+            "count",
+            Better::Lower,
+            MetricKind::Count,
+            "TCP segments sent again; absent where the sender can't count them",
+        )
+        .optional()
+        .only_with("protocol", "tcp"),
+        MetricDef::new(
+            "jitter",
+            "s",
+            Better::Lower,
+            MetricKind::Time,
+            "Mean deviation of the datagrams' transit times (RFC 1889)",
+        )
+        .only_with("protocol", "udp"),
+        MetricDef::new(
+            "lost",
+            "count",
+            Better::Lower,
+            MetricKind::Count,
+            "Datagrams that did not arrive",
+        )
+        .only_with("protocol", "udp"),
+    ],
+    repeats: "One run lasts `time_s` and brings one sample of every metric.",
+    example: &[("streams", DefaultValue::Int(4)), ("reverse", DefaultValue::Bool(true))],
+    command,
+    parse,
+    duration_s: |params, _| params.int("time_s") as f64 + 1.0,
+};
+
+fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
+    let mut argv: Vec<String> = ["iperf3", "--json", "--client"].map(str::to_owned).into();
+    argv.push(facts.peer.to_string());
+    for (option, value) in [
+        ("--port", i64::from(PORT)),
+        ("--time", params.int("time_s")),
+        ("--parallel", params.int("streams")),
+    ] {
+        argv.extend([option.to_owned(), value.to_string()]);
+    }
+    if params.bool("reverse") {
+        argv.push("--reverse".to_owned());
+    }
+    if params.text("protocol") == "udp" {
+        let bitrate = format!("{}M", params.int("udp_mbit_s"));
+        argv.extend(["--udp".to_owned(), "--bitrate".to_owned(), bitrate]);
+    }
+    argv
+}
+
+#[derive(Deserialize)]
+struct Json {
+    start: Start,
+    end: End,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct End {
+    /// Datagrams: what both sides together know.
+    sum: Option<Sum>,
+    sum_sent: Option<Sum>,
+    sum_received: Option<Sum>,
+}
+
+#[derive(Deserialize)]
+struct Sum {
+    bits_per_second: f64,
+    retransmits: Option<f64>,
+    jitter_ms: Option<f64>,
+    lost_packets: Option<f64>,
+}
+
+fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let json: Json = output.json("iperf3's JSON")?;
+    if let Some(error) = json.error {
+        return Err(output.ended(format!("a result (iperf3 says: {error})")));
+    }
+    let received = json.end.sum_received.ok_or_else(|| output.ended("end.sum_received"))?;
+    if received.bits_per_second <= 0.0 {
+        return Err(output.ended("a byte that arrived (end.sum_received.bits_per_second is 0)"));
+    }
+    let mut parsed = Parsed {
+        tool_version: json.start.version.strip_prefix("iperf ").map(str::to_owned),
+        ..Parsed::default()
+    };
+    parsed.push("throughput", received.bits_per_second / 8.0);
+    if params.text("protocol") == "tcp" {
+        // Only the sending side counts them, and only on Linux.
+        if let Some(retransmits) = json.end.sum_sent.and_then(|sent| sent.retransmits) {
+            parsed.push("retransmits", retransmits);
+        }
+        return Ok(parsed);
+    }
+    let sum = json.end.sum.ok_or_else(|| output.ended("end.sum"))?;
+    let (Some(jitter_ms), Some(lost)) = (sum.jitter_ms, sum.lost_packets) else {
+        return Err(output.ended("end.sum.jitter_ms and lost_packets"));
+    };
+    parsed.push("jitter", jitter_ms / 1000.0);
+    parsed.push("lost", lost);
+    Ok(parsed)
+}
