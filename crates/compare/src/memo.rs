@@ -1,0 +1,126 @@
+//! Answers of [`stats`] that many cells ask for again: a hundred thousand cells
+//! of ten values have a few hundred different answers.
+
+use std::collections::HashMap;
+
+use crate::words::MixedMap;
+
+/// More answers than this are not kept: data full of ties hardly repeat.
+const MOST_KEPT: usize = 1 << 18;
+
+/// p values of the Mann-Whitney test and orders of the median's interval.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    ranks: MixedMap<u64, Result<f64, stats::CannotCompare>>,
+    orders: HashMap<(usize, u64), Orders>,
+}
+
+/// Which order statistics bound the median, from 0; none is outside.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Orders {
+    pub(crate) lo: Option<usize>,
+    pub(crate) hi: Option<usize>,
+}
+
+impl Memo {
+    /// [`stats::mann_whitney`] of two sorted samples.
+    ///
+    /// The answer depends on nothing but which values of the merged samples
+    /// belong to which and which are equal, and so few different ones are
+    /// asked for that looking them up is most of the work.
+    pub(crate) fn mann_whitney(
+        &mut self,
+        a: &[f64],
+        b: &[f64],
+    ) -> Result<f64, stats::CannotCompare> {
+        let Some(key) = Self::shape(a, b) else { return stats::mann_whitney(a, b) };
+        if let Some(known) = self.ranks.get(&key) {
+            return *known;
+        }
+        let answer = stats::mann_whitney(a, b);
+        if self.ranks.len() < MOST_KEPT {
+            self.ranks.insert(key, answer);
+        }
+        answer
+    }
+
+    /// A number for what the answer depends on: both sizes, U, and the sizes
+    /// of the groups of equal values. None where it does not fit 64 bits.
+    fn shape(a: &[f64], b: &[f64]) -> Option<u64> {
+        let (n, m) = (a.len(), b.len());
+        if n == 0 || m == 0 || n + m > 40 || !(a[0].is_finite() && b[0].is_finite()) {
+            return None;
+        }
+        if !(a[n - 1].is_finite() && b[m - 1].is_finite()) {
+            return None;
+        }
+        // Bit k: the value at place k + 1 equals the one before it.
+        let (mut i, mut j, mut place) = (0, 0, 0);
+        let (mut equal, mut twice_u) = (0_u64, 0_usize);
+        while i < n || j < m {
+            let value = match (a.get(i), b.get(j)) {
+                (Some(x), Some(y)) => x.min(*y),
+                (Some(x), None) => *x,
+                (None, y) => *y?,
+            };
+            let (begin_i, begin_j) = (i, j);
+            while i < n && a[i] == value {
+                i += 1;
+            }
+            while j < m && b[j] == value {
+                j += 1;
+            }
+            let (of_a, of_b) = (i - begin_i, j - begin_j);
+            twice_u += of_a * (2 * begin_j + of_b);
+            let size = of_a + of_b;
+            // The first of a group has no bit, the others follow it.
+            equal |= ((1_u64 << (size - 1)) - 1) << place;
+            place += size;
+        }
+        // At most 39 places have a bit, sizes below 64 take 6 bits each, and
+        // twice the smaller U is at most 400.
+        let smaller = twice_u.min(2 * n * m - twice_u) as u64;
+        Some(equal | (n as u64) << 40 | (m as u64) << 46 | smaller << 52)
+    }
+
+    /// Which order statistics bound the median of `n` values.
+    pub(crate) fn orders(&mut self, n: usize, level: f64) -> Orders {
+        *self.orders.entry((n, level.to_bits())).or_insert_with(|| {
+            // The interval of the sample 0, 1, 2, ... names its own places.
+            let places: Vec<f64> = (0..n).map(|place| place as f64).collect();
+            let place = |end: f64| end.is_finite().then_some(end as usize);
+            match stats::median_interval(&places, level) {
+                Some((_, interval)) => Orders { lo: place(interval.lo), hi: place(interval.hi) },
+                None => Orders { lo: None, hi: None },
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_remembered_answer_is_the_answer(
+            samples in prop::collection::vec(
+                (prop::collection::vec(0_u8..9, 1..9), prop::collection::vec(0_u8..9, 1..9)),
+                1..40,
+            ),
+        ) {
+            let mut memo = Memo::default();
+            for (a, b) in samples {
+                let sorted = |values: Vec<u8>| {
+                    let mut values: Vec<f64> = values.into_iter().map(f64::from).collect();
+                    values.sort_by(f64::total_cmp);
+                    values
+                };
+                let (a, b) = (sorted(a), sorted(b));
+                prop_assert_eq!(memo.mann_whitney(&a, &b), stats::mann_whitney(&a, &b));
+                prop_assert_eq!(memo.mann_whitney(&b, &a), stats::mann_whitney(&b, &a));
+            }
+        }
+    }
+}
