@@ -69,6 +69,13 @@ pub enum Event {
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
+    /// More blocks were asked for than the plan has.
+    Extended {
+        /// Blocks for each load level that the study may have now.
+        blocks: u32,
+        /// Seconds since the Unix epoch.
+        unix_s: f64,
+    },
     /// The study reached its end.
     StudyEnded {
         /// Why no further block follows.

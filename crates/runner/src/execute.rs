@@ -13,13 +13,12 @@ use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{Event, TrialKey, TrialResult};
 use record::{Failure, FailureKind, Outcome};
-use stats::Engine;
 
+use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
-use crate::results;
 use crate::stability;
 use crate::store::{Store, StoreError};
-use crate::study::Load;
+use crate::study::{Load, Until};
 use crate::unix_s;
 
 /// Failures of one cell, without a success, after which it is left out.
@@ -85,12 +84,14 @@ pub enum Progress<'a> {
     TrialEnded(&'a TrialResult),
     /// A block does not count, as the host was not steady.
     BlockRejected(&'a [String]),
-    /// A block is complete.
-    BlockEnded {
+    /// Another block follows.
+    Standing {
         /// Blocks that are complete now.
         done: u32,
-        /// Seconds that the study probably still needs, if its end is known.
+        /// Seconds that the study probably still needs, if that can be said.
         remaining_s: Option<f64>,
+        /// What is not decided yet.
+        agenda: &'a Agenda,
     },
 }
 
@@ -110,6 +111,8 @@ pub struct State {
     pub complete: BTreeMap<u32, u32>,
     /// Attempts that were begun, by block.
     pub begun: BTreeMap<u32, u32>,
+    /// Blocks for each load level that the study was extended to.
+    pub extended_to: Option<u32>,
     /// Blocks that were done but don't count: block, attempt, and what was
     /// unsteady.
     pub rejected: Vec<(u32, u32, Vec<String>)>,
@@ -150,6 +153,10 @@ impl State {
                 Event::BlockRejected { block, attempt, reasons, unix_s } => {
                     pending.clear();
                     state.reject(*block, *attempt, reasons.clone(), unix_s - block_started_s);
+                }
+                Event::Extended { blocks, .. } => {
+                    state.extended_to = Some(*blocks);
+                    state.ended = false;
                 }
                 Event::StudyEnded { .. } => state.ended = true,
                 Event::SessionStarted { .. } => state.ended = false,
@@ -239,11 +246,15 @@ pub fn execute(
         unix_s: unix_s(),
     })?;
     loop {
-        if let Some(reason) = end_reason(plan, &state, &events) {
+        let agenda = Agenda::of(plan, &state, &events);
+        if let Some(reason) = end_reason(plan, &state, &agenda) {
             store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
             return Ok(Ended::Complete);
         }
-        let block = plan.block(state.next_block());
+        let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
+        let remaining_s = remaining_s(plan, &state, &agenda);
+        observe(Progress::Standing { done, remaining_s, agenda: &agenda });
+        let block = agenda.block(plan, &state, state.next_block());
         let started = Instant::now();
         let (results, attempt) = match run_block(plan, &state, &block, store, lab, cancel, observe)?
         {
@@ -277,9 +288,6 @@ pub fn execute(
             events.push(Event::TrialEnded(Box::new(result)));
         }
         state.complete(block.number, attempt, &reasons, wall_s);
-        let remaining_s = remaining_s(plan, &state);
-        let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
-        observe(Progress::BlockEnded { done, remaining_s });
     }
 }
 
@@ -309,7 +317,8 @@ fn run_block(
         unix_s: unix_s(),
     })?;
     observe(Progress::BlockStarted { block, load, attempt });
-    let ready = lab.begin_block(load);
+    // A load level at which all is decided has nothing to disturb.
+    let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
     let results = run_trials(plan, state, block, attempt, ready, store, lab, cancel, observe);
     // The host load ends before anything else can go wrong.
     lab.end_block();
@@ -336,9 +345,6 @@ fn run_trials(
             return Ok(None);
         }
         let key = plan.trial_key(block, attempt, position);
-        if state.is_hopeless(&key.load, &key.workload, &key.variant) {
-            continue;
-        }
         store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
         observe(Progress::TrialStarted(&key));
         let record = match &ready {
@@ -346,7 +352,9 @@ fn run_trials(
                 let variant = &plan.variants[*variant];
                 let before = lab.watch(variant);
                 let mut record = lab.trial(&key, variant, &plan.workloads[*workload], observe);
-                record.result.watch = before.map(|moment| moment.watched_until_now());
+                if let Some(before) = before {
+                    record.result.watch = Some(before.watched_until_now());
+                }
                 record
             }
             Err(failure) => TrialRecord::failed(key, failure.clone()),
@@ -406,22 +414,24 @@ impl TrialRecord {
 }
 
 /// Why no further block follows, or none if one does.
-fn end_reason(plan: &Plan, state: &State, events: &[Event]) -> Option<String> {
+fn end_reason(plan: &Plan, state: &State, agenda: &Agenda) -> Option<String> {
+    if agenda.is_done() {
+        return nothing_left(plan, state)
+            .or_else(|| Some("every comparison is decided".to_owned()));
+    }
     let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
     // Whole rounds only, so that all load levels get the same blocks.
-    let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
+    let levels = plan.levels();
     if done.is_multiple_of(levels) {
-        let trials = results::trials(events, state);
-        let comparisons = results::comparisons(plan, &results::groups(plan, &trials));
         let blocks_done = done / levels;
-        let progress = stats::Progress { blocks_done, comparisons: &comparisons };
-        if results::engine(plan).next(&progress) == stats::Next::Stop {
+        let most = state.extended_to.or(plan.budget.blocks);
+        if most.is_some_and(|most| blocks_done >= most) {
             return Some(format!("all {blocks_done} planned blocks are done"));
         }
-    }
-    if let Some(minutes) = plan.budget.minutes {
         let round_s = if done == 0 { 0.0 } else { state.block_s() * f64::from(levels) };
-        if done.is_multiple_of(levels) && state.blocks_wall_s + round_s > minutes * 60.0 {
+        if let Some(minutes) = plan.budget.minutes.filter(|_| state.extended_to.is_none())
+            && state.blocks_wall_s + round_s > minutes * 60.0
+        {
             return Some(format!("the next round would not fit into {minutes} minutes"));
         }
     }
@@ -449,16 +459,21 @@ fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
     })
 }
 
-/// Seconds that the study probably still needs.
-fn remaining_s(plan: &Plan, state: &State) -> Option<f64> {
-    let done = state.complete.len() as f64;
-    let by_blocks = plan.total_blocks().map(|total| (f64::from(total) - done) * state.block_s());
-    let by_minutes = plan.budget.minutes.map(|minutes| minutes * 60.0 - state.blocks_wall_s);
-    match (by_blocks, by_minutes) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
+/// Seconds that the study probably still needs, if that can be said.
+fn remaining_s(plan: &Plan, state: &State, agenda: &Agenda) -> Option<f64> {
+    if state.finished() == 0 {
+        return None;
     }
-    .map(|seconds| seconds.max(0.0))
+    let levels = f64::from(plan.levels());
+    let round_s = state.block_s() * levels;
+    let rounds_done = state.complete.len() as f64 / levels;
+    let most = state.extended_to.or(plan.budget.blocks).map(f64::from);
+    let by_blocks = most.map(|most| (most - rounds_done) * round_s);
+    let by_minutes = plan.budget.minutes.map(|minutes| minutes * 60.0 - state.blocks_wall_s);
+    let until_decided = (plan.budget.until == Until::Decided).then(|| agenda.more_blocks());
+    let by_verdicts = until_decided.flatten().map(|blocks| f64::from(blocks) * round_s);
+    let all = [by_blocks, by_minutes, by_verdicts];
+    all.into_iter().flatten().reduce(f64::min).map(|seconds| seconds.max(0.0))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! host is read and loaded (`host`), what numbers mean (`stats`), how results
 //! look (`report`), and everything that is printed (`vmlab`).
 
+pub mod agenda;
 pub mod execute;
 pub mod freeze;
 pub mod local;

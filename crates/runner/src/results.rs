@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use record::journal::{Event, TrialResult};
 use record::{Better, Metric, MetricKind, Record, RecordSource};
-use stats::{BootStatistic, Comparison, FixedBlocks, Kind, PairedBlocks, boot_statistic};
+use stats::{
+    BootStatistic, Comparison, Engine, FixedBlocks, Kind, PairedBlocks, Sequential, boot_statistic,
+};
 
 use crate::execute::State;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{DEFAULT_MARGIN_PERCENT, Load};
+use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
 
 /// The rate of false claims that verdicts are made at.
 pub const ALPHA: f64 = 0.05;
@@ -136,6 +138,12 @@ fn samples<'a>(result: &'a TrialResult, metric: &'a str) -> impl Iterator<Item =
 }
 
 impl Group<'_> {
+    /// True for the metric that decides whether its workload goes on.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        self.workload.metrics.first() == Some(self.metric)
+    }
+
     /// The comparison of variant number `variant` with the baseline.
     #[must_use]
     pub fn comparison(&self, plan: &Plan, baseline: usize, variant: usize) -> Comparison {
@@ -160,31 +168,29 @@ fn pairs<T>(a: &[Boot], b: &[Boot], value: impl Fn(&Boot) -> T) -> Vec<(T, T)> {
         .collect()
 }
 
-/// All comparisons of the study, for the engine to decide whether to go on.
-#[must_use]
-pub fn comparisons(plan: &Plan, groups: &[Group<'_>]) -> Vec<Comparison> {
-    let Some(baseline) = baseline_index(plan) else { return Vec::new() };
-    let others = |group: &Group<'_>| {
-        (0..plan.variants.len())
-            .filter(|variant| *variant != baseline)
-            .map(|variant| group.comparison(plan, baseline, variant))
-            .collect::<Vec<_>>()
-    };
-    groups.iter().flat_map(others).collect()
-}
-
 /// The baseline's place among the plan's variants.
 #[must_use]
 pub fn baseline_index(plan: &Plan) -> Option<usize> {
     plan.variants.iter().position(|variant| variant.name == plan.baseline)
 }
 
-/// The engine that the plan asks for: a fixed number of blocks, or as many as
-/// fit into its minutes.
+/// The engine that the plan asks for.
+///
+/// A study that was extended beyond its plan is judged by the bounds that hold
+/// for any number of blocks, whatever the plan had.
 #[must_use]
-pub fn engine(plan: &Plan) -> FixedBlocks {
-    let blocks = plan.budget.blocks.unwrap_or(u32::MAX).max(1);
-    FixedBlocks::new(blocks, ALPHA).expect("at least one block, and 0.05 is a probability")
+pub fn engine(plan: &Plan, state: &State) -> Box<dyn Engine> {
+    const SOUND: &str = "at least one block, and 0.05 is a probability";
+    let blocks = plan.budget.blocks.map(|blocks| blocks.max(1));
+    match (blocks, plan.budget.until, state.extended_to) {
+        (Some(blocks), Until::Decided, _) | (Some(blocks), Until::Budget, Some(_)) => {
+            Box::new(Sequential::within(blocks, ALPHA).expect(SOUND))
+        }
+        (None, Until::Decided, _) => Box::new(Sequential::open_ended(ALPHA).expect(SOUND)),
+        (blocks, Until::Budget, _) => {
+            Box::new(FixedBlocks::new(blocks.unwrap_or(u32::MAX), ALPHA).expect(SOUND))
+        }
+    }
 }
 
 /// Every sample with its settings: the rows of the exports.

@@ -13,6 +13,7 @@ use stats::{Engine, Interval};
 use topology::Host;
 use vmconfig::{VmSpec, qemu};
 
+use crate::agenda::Agenda;
 use crate::execute::State;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
@@ -36,7 +37,11 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     let groups = results::groups(plan, &trials);
     let mut warnings: Vec<String> = torn.iter().cloned().collect();
     warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
-    let mut shown: Vec<_> = groups.iter().map(|group| show_group(plan, group, &trials)).collect();
+    let unsteady = unsteady_host(plan, &state);
+    let mut shown: Vec<_> = groups
+        .iter()
+        .map(|group| show_group(plan, &state, group, &trials, unsteady.as_deref()))
+        .collect();
     shown.extend(later_groups(plan));
     Report {
         version: report::REPORT_VERSION,
@@ -122,14 +127,14 @@ fn end_reason(events: &[Event], state: &State) -> Option<String> {
 /// A word about a study that ended before its planned number of blocks.
 fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
     let reason = end_reason(events, state)?;
+    if Agenda::of(plan, state, events).is_done() {
+        return None;
+    }
     let planned = plan.total_blocks()?;
     let done = state.complete.len();
     (done < planned as usize)
         .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
-    if Agenda::of(plan, state, events).is_done() {
-        return None;
-    }
 
 fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
     let (qemu_lines, losses) = command_line(plan, &variant.spec);
@@ -195,8 +200,26 @@ fn workloads(plan: &Plan) -> Vec<Named> {
     run.chain(later).collect()
 }
 
-fn show_group(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> report::Group {
-    let engine = results::engine(plan);
+/// Why nothing may be claimed, if the host was unsteady in too many blocks.
+fn unsteady_host(plan: &Plan, state: &State) -> Option<String> {
+    let unsteady = state.rejected.len() + state.unsteady.len();
+    state.is_host_unsteady(plan).then(|| {
+        format!(
+            "Unstable host: {unsteady} of {} blocks were unsteady (limit {} %)",
+            state.finished(),
+            plan.stability.unsteady_blocks_percent
+        )
+    })
+}
+
+fn show_group(
+    plan: &Plan,
+    state: &State,
+    group: &Group<'_>,
+    trials: &[Trial<'_>],
+    unsteady: Option<&str>,
+) -> report::Group {
+    let engine = results::engine(plan, state);
     let baseline = results::baseline_index(plan);
     let kind = results::kind(group.metric.kind);
     let cell = |(index, variant): (usize, &PlanVariant)| {
@@ -208,7 +231,11 @@ fn show_group(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> report::G
             interval: estimate.interval.map(span),
         });
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
-            Judgement::from(&engine.judge(&group.comparison(plan, baseline, index)))
+            let mut judged = engine.judge(&group.comparison(plan, baseline, index));
+            if let Some(reason) = unsteady {
+                judged.verdict = stats::Verdict::Invalid { reason: reason.to_owned() };
+            }
+            Judgement::from(&judged)
         });
         Cell {
             variant: variant.name.clone(),
@@ -217,7 +244,7 @@ fn show_group(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> report::G
             judgement,
         }
     };
-    let primary = group.workload.metrics.first() == Some(group.metric);
+    let primary = group.is_primary();
     let margin = group.workload.margin_percent.get(&group.metric.name);
     report::Group {
         load: group.load.name.clone(),
@@ -427,11 +454,18 @@ fn run_warnings(
             list.join(", ")
         ));
     }
-    let redone = state.complete.values().filter(|attempt| **attempt > 0).count();
+    let again: u32 = state.complete.values().sum();
+    let redone = (again as usize).saturating_sub(state.rejected.len());
     if redone > 0 {
         warnings.push(format!(
-            "{redone} block(s) were interrupted and done again; the earlier attempts are kept and not counted."
+            "{redone} attempt(s) at a block were interrupted; they are kept and not counted."
         ));
+    }
+    for (block, _, reasons) in &state.rejected {
+        warnings.push(format!("Block {block} was done again: {}.", reasons.join("; ")));
+    }
+    for (block, reasons) in &state.unsteady {
+        warnings.push(format!("Block {block} counts although {}.", reasons.join("; ")));
     }
     for load in &plan.loads {
         for workload in &plan.workloads {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, Outcome, Sample};
+use record::{CounterSet, Environment, Failure, FailureKind, HostWatch, Outcome, Sample};
 use topology::{Host, Pcpu};
 use vmconfig::{Accel, Arch, Boot, Image};
 
@@ -84,10 +84,13 @@ pub(crate) fn plan() -> Plan {
 }
 
 /// A laboratory whose benchmark takes 10 s in `a`, 5 s in all others, with a
-/// little noise that depends on the block alone.
+/// little noise that depends on the block alone; `noisy` is as fast as `a` give
+/// or take a fifth.
 pub(crate) struct FakeLab {
     /// Variants that always fail.
     pub(crate) broken: Vec<&'static str>,
+    /// Attempts at blocks beside which others used all pCPUs: block, attempt.
+    pub(crate) disturbed: Vec<(u32, u32)>,
     /// Raise the flag when that many trials are done.
     pub(crate) cancel_after: Option<(usize, Cancel)>,
     /// Loads and trials, in order.
@@ -97,7 +100,13 @@ pub(crate) struct FakeLab {
 
 impl FakeLab {
     pub(crate) fn new() -> Self {
-        Self { broken: Vec::new(), cancel_after: None, log: Vec::new(), trials: 0 }
+        Self {
+            broken: Vec::new(),
+            disturbed: Vec::new(),
+            cancel_after: None,
+            log: Vec::new(),
+            trials: 0,
+        }
     }
 }
 
@@ -127,9 +136,14 @@ impl Lab for FakeLab {
             let kind = FailureKind::GuestPanicked;
             return TrialRecord::failed(key.clone(), Failure { kind, detail: "no init".into() });
         }
-        let seconds = if variant.name == "a" { 10.0 } else { 5.0 };
+        let seconds = match variant.name.as_str() {
+            "a" => 10.0,
+            "noisy" => 10.0 + 2.0 * f64::from(key.block * 7 % 11).sin(),
+            _ => 5.0,
+        };
         let noise = 1.0 + f64::from(key.block % 3) * 1e-3 * f64::from(variant.name.len() as u32);
         let skew = if variant.name == "b" { 1.0 + f64::from(key.block) * 1e-4 } else { 1.0 };
+        let disturbed = self.disturbed.contains(&(key.block, key.attempt));
         let run = |run| RunResult {
             run,
             outcome: Outcome::Completed,
@@ -155,7 +169,12 @@ impl Lab for FakeLab {
                 vcpu_affinity: Vec::new(),
                 console: None,
                 console_tail: None,
-                watch: None,
+                watch: Some(HostWatch {
+                    pcpus: 4,
+                    wall_s: seconds,
+                    foreign_s: Some(if disturbed { 4.0 * seconds } else { 0.0 }),
+                    ..HostWatch::default()
+                }),
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },

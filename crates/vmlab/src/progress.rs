@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Outcome;
+use runner::agenda::{Agenda, Open};
 use runner::execute::Progress;
 use runner::plan::Plan;
 
@@ -45,6 +46,9 @@ pub(crate) struct StudyProgress {
     measured: u64,
     started: Instant,
     guess_s: f64,
+    /// What is said to be left, and since when.
+    left: Option<(f64, Instant)>,
+    open: String,
     trial: String,
 }
 
@@ -76,6 +80,8 @@ impl StudyProgress {
             measured: 0,
             started: Instant::now(),
             guess_s: plan_text::block_s(plan) / trials_per_block,
+            left: None,
+            open: String::new(),
             trial: String::new(),
         };
         progress.show_time_left();
@@ -120,11 +126,25 @@ impl StudyProgress {
                 let first = reasons.first().map_or("", String::as_str);
                 self.say(&format!("  the host was not steady ({first}): the block is done again"));
             }
-            Progress::BlockEnded { .. } => {}
+            Progress::Standing { remaining_s, agenda, done } => {
+                self.left = remaining_s.map(|seconds| (seconds, Instant::now()));
+                self.open = still_open(agenda);
+                if *done > 0 && !self.open.is_empty() {
+                    self.line(&format!("  {}", self.open));
+                }
+                self.show_time_left();
+            }
         }
     }
 
     fn show_time_left(&self) {
+        let left = self.left.map(|(seconds, since)| seconds - since.elapsed().as_secs_f64());
+        if let Some(left_s) = left.filter(|seconds| *seconds > 0.0) {
+            let left = plan_text::duration(left_s);
+            let open = if self.open.is_empty() { "" } else { "; " };
+            self.bar.set_prefix(format!("about {left} left{open}{}", self.open));
+            return;
+        }
         let Some(total) = self.total_trials else { return };
         let per_trial_s = if self.measured == 0 {
             self.guess_s
@@ -145,6 +165,18 @@ impl StudyProgress {
     fn say(&self, text: &str) {
         self.bar.suspend(|| terminal::note(text));
     }
+}
+
+/// `2 open: b at stream (up to 8.1 %)`: the comparison that needs most, of those
+/// that are not decided.
+fn still_open(agenda: &Agenda) -> String {
+    let needs = |open: &&Open| open.more_blocks.unwrap_or(u32::MAX);
+    let Some(worst) = agenda.open.iter().max_by_key(needs) else { return String::new() };
+    let at_most = worst.at_most.filter(|part| *part < 1.0);
+    let at_most = at_most.map(|part| format!(" (up to {:.1} %)", part * 100.0)).unwrap_or_default();
+    let blocks = worst.more_blocks.map(|n| format!(", about {n} more blocks")).unwrap_or_default();
+    let open = agenda.open.len();
+    format!("{open} open: {} at {}{at_most}{blocks}", worst.variant, worst.workload)
 }
 
 impl Drop for StudyProgress {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::store;
+use crate::{results, store};
 use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
 
 fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (Ended, store::Contents) {
@@ -166,12 +166,87 @@ fn verdicts_are_recomputed_from_the_folder_alone() {
 fn a_budget_of_minutes_ends_with_a_whole_round() {
     let plan = plan_of(&STUDY.replace("blocks = 3", "minutes = 1"));
     let mut state = State::default();
-    assert_eq!(end_reason(&plan, &state, &[]), None);
-    state.complete(0, 0, 14.0);
-    assert_eq!(end_reason(&plan, &state, &[]), None, "in the middle of a round");
-    state.complete(1, 0, 14.0);
-    assert_eq!(end_reason(&plan, &state, &[]), None, "another 28 s fit into the minute");
-    state.complete(2, 0, 14.0);
-    state.complete(3, 0, 14.0);
-    assert!(end_reason(&plan, &state, &[]).unwrap().contains("1 minute"));
+    let end = |state: &State| end_reason(&plan, state, &Agenda::of(&plan, state, &[]));
+    assert_eq!(end(&state), None);
+    state.complete(0, 0, &[], 14.0);
+    assert_eq!(end(&state), None, "in the middle of a round");
+    state.complete(1, 0, &[], 14.0);
+    assert_eq!(end(&state), None, "another 28 s fit into the minute");
+    state.complete(2, 0, &[], 14.0);
+    state.complete(3, 0, &[], 14.0);
+    assert!(end(&state).unwrap().contains("1 minute"));
+}
+
+/// [`STUDY`] under one load level.
+fn idle_study() -> String {
+    STUDY.replace("[[load]]\nname = \"busy\"\nstress.percent = 50\n", "")
+}
+
+/// Boots of each variant under load `idle`.
+fn boots(contents: &store::Contents) -> BTreeMap<String, usize> {
+    let state = State::from_events(&contents.events);
+    let mut boots = BTreeMap::new();
+    for trial in results::trials(&contents.events, &state) {
+        if trial.counted && trial.result.trial.load == "idle" {
+            *boots.entry(trial.result.trial.variant.clone()).or_default() += 1;
+        }
+    }
+    boots
+}
+
+#[test]
+fn what_is_decided_is_not_measured_any_more() {
+    let check = |budget: &str, expected: [usize; 3], ended: &str| {
+        let study = idle_study()
+            .replace("blocks = 3", budget)
+            .replace("name = \"c\"", "name = \"noisy\"");
+        let dir = tempfile::tempdir().unwrap();
+        let (_, contents) = run(&plan_of(&study), dir.path(), &mut FakeLab::new());
+        let [a, b, noisy] = expected;
+        let expected = [("a", a), ("b", b), ("noisy", noisy)].map(|(name, n)| (name.into(), n));
+        assert_eq!(boots(&contents), BTreeMap::from(expected), "{budget}");
+        let Some(Event::StudyEnded { reason, .. }) = contents.events.last() else {
+            panic!("{budget}: no end");
+        };
+        assert!(reason.contains(ended), "{budget}: {reason}");
+    };
+    // The first look comes after five blocks.
+    check("blocks = 12", [12, 5, 12], "all 12 planned");
+    check("blocks = 12\nuntil = \"budget\"", [12, 12, 12], "all 12 planned");
+    // Whoever is clearly worse than the best is out of the race.
+    check("blocks = 12\nrace = true", [5, 5, 5], "every comparison is decided");
+}
+
+#[test]
+fn blocks_in_which_the_host_was_not_steady_are_done_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    lab.disturbed = vec![(0, 0), (1, 0), (1, 1)];
+    let (_, contents) = run(&plan_of(&idle_study()), dir.path(), &mut lab);
+    let state = State::from_events(&contents.events);
+    let rejected = state.rejected.iter().map(|(block, attempt, _)| (*block, *attempt));
+    assert_eq!(rejected.collect::<Vec<_>>(), lab.disturbed);
+    assert_eq!(state.complete, BTreeMap::from([(0, 1), (1, 2), (2, 0)]));
+    assert_eq!(boots(&contents)["a"], 3, "bad blocks are kept, and do not count");
+    assert_eq!(results::trials(&contents.events, &state).len(), 6 * 3);
+
+    // Three of six are too many to claim anything.
+    let report = crate::summary::report(dir.path(), &contents);
+    let judgement = report.groups[0].cell("b").unwrap().judgement.clone().unwrap();
+    assert_eq!(judgement.verdict, report::Verdict::Invalid);
+    assert!(judgement.notes[0].contains("Unstable host"), "{judgement:?}");
+    assert!(report.warnings.iter().any(|warning| warning.contains("others used 100 %")));
+}
+
+#[test]
+fn a_host_that_is_never_steady_ends_the_repeating() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    let attempts = |block| (0..50).map(move |attempt| (block, attempt));
+    lab.disturbed = (0..50).flat_map(attempts).collect();
+    let (ended, contents) = run(&plan_of(&idle_study()), dir.path(), &mut lab);
+    assert_eq!(ended, Ended::Complete);
+    let state = State::from_events(&contents.events);
+    assert_eq!((state.rejected.len(), state.unsteady.len()), (3, 3));
+    assert_eq!(boots(&contents)["a"], 3);
 }

@@ -1,0 +1,149 @@
+//! What still has to be measured, as far as the journal says.
+//!
+//! A cell whose comparison is decided needs no more boots: it is left out of
+//! the blocks to come, and so is the baseline where nobody is compared with it
+//! any more. Bounds that account for a look after each block make that honest.
+
+use std::collections::BTreeMap;
+
+use record::journal::Event;
+use stats::{Engine, Verdict};
+
+use crate::execute::State;
+use crate::plan::{Block, Plan, PlanVariant};
+use crate::results::{self, Group};
+use crate::study::Until;
+
+/// A comparison that is not decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    /// The host-load level.
+    pub load: String,
+    /// The workload's label.
+    pub workload: String,
+    /// The variant that is compared with the baseline.
+    pub variant: String,
+    /// The relative difference that is not excluded yet, e.g. 0.08.
+    pub at_most: Option<f64>,
+    /// About how many more blocks decide it, where that can be said.
+    pub more_blocks: Option<u32>,
+}
+
+/// What still has to be measured.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Agenda {
+    /// The comparisons that are open, in the plan's order.
+    pub open: Vec<Open>,
+    /// Whether cells that are not among `open` are measured all the same.
+    everything: bool,
+}
+
+impl Agenda {
+    /// The agenda after what `events` tell.
+    #[must_use]
+    pub fn of(plan: &Plan, state: &State, events: &[Event]) -> Self {
+        let trials = results::trials(events, state);
+        let groups = results::groups(plan, &trials);
+        let engine = results::engine(plan, state);
+        let primary = groups.iter().filter(|group| group.is_primary());
+        let open = primary.flat_map(|group| open_in(plan, state, engine.as_ref(), group)).collect();
+        // A variant alone has nothing to decide, and a budget that is to be
+        // used up is used up.
+        let everything = plan.budget.until == Until::Budget || plan.comparisons().next().is_none();
+        Self { open, everything }
+    }
+
+    /// True if every question is answered.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        !self.everything && self.open.is_empty()
+    }
+
+    /// Block `number` of `plan`, without the trials that nobody needs: what is
+    /// decided, and what only ever failed.
+    #[must_use]
+    pub fn block(&self, plan: &Plan, state: &State, number: u32) -> Block {
+        let mut block = plan.block(number);
+        let load = &plan.loads[block.load].name;
+        block.trials.retain(|(workload, variant)| {
+            let (workload, variant) = (&plan.workloads[*workload].label, &plan.variants[*variant]);
+            self.wants(plan, load, workload, variant)
+                && !state.is_hopeless(load, workload, &variant.name)
+        });
+        block
+    }
+
+    /// Whether the next block boots `variant` for this load and workload.
+    #[must_use]
+    pub fn wants(&self, plan: &Plan, load: &str, workload: &str, variant: &PlanVariant) -> bool {
+        let mut here =
+            self.open.iter().filter(|open| open.load == load && open.workload == workload);
+        // The baseline and its copy are what the others are compared with.
+        let shared = variant.name == plan.baseline || variant.aa_of.is_some();
+        self.everything || here.any(|open| shared || open.variant == variant.name)
+    }
+
+    /// About how many more blocks decide all that is open; none if that can't
+    /// be said of one of them.
+    #[must_use]
+    pub fn more_blocks(&self) -> Option<u32> {
+        let blocks: Option<Vec<u32>> = self.open.iter().map(|open| open.more_blocks).collect();
+        blocks?.into_iter().max()
+    }
+}
+
+/// The comparisons of `group` that are not decided.
+fn open_in(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>) -> Vec<Open> {
+    let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
+    let (load, workload) = (&group.load.name, &group.workload.label);
+    let alive = |variant: &str| !state.is_hopeless(load, workload, variant);
+    if !alive(&plan.baseline) {
+        return Vec::new();
+    }
+    let best = plan.budget.race.then(|| best(plan, group)).flatten();
+    let mut open = Vec::new();
+    for (index, variant) in plan.comparisons() {
+        if !alive(&variant.name) {
+            continue;
+        }
+        let judged = engine.judge(&group.comparison(plan, baseline, index));
+        let outrun = |best: usize| {
+            best != index
+                && engine.judge(&group.comparison(plan, best, index)).verdict == Verdict::BWorse
+        };
+        if judged.verdict.is_decided() || best.is_some_and(outrun) {
+            continue;
+        }
+        let (at_most, more_blocks) = match judged.verdict {
+            Verdict::NotDecided { at_most, more_blocks, .. } => {
+                (Some(at_most).filter(|part| part.is_finite()), Some(more_blocks))
+            }
+            _ => (None, None),
+        };
+        open.push(Open {
+            load: load.clone(),
+            workload: workload.clone(),
+            variant: variant.name.clone(),
+            at_most,
+            more_blocks,
+        });
+    }
+    open
+}
+
+/// The candidate with the best mean log ratio to the baseline.
+fn best(plan: &Plan, group: &Group<'_>) -> Option<usize> {
+    let baseline = results::baseline_index(plan)?;
+    let sign = match group.metric.better {
+        record::Better::Lower => 1.0,
+        record::Better::Higher => -1.0,
+    };
+    let mut means: BTreeMap<usize, f64> = BTreeMap::new();
+    for (index, _) in plan.comparisons() {
+        let ratios = group.comparison(plan, baseline, index).blocks.log_ratios;
+        if !ratios.is_empty() {
+            means.insert(index, sign * ratios.iter().sum::<f64>() / ratios.len() as f64);
+        }
+    }
+    means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+}
