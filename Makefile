@@ -3,7 +3,7 @@
 CARGO ?= cargo
 VMLAB = target/release/vmlab
 
-.PHONY: help quickstart test fast slow lint doc build static bench clean
+.PHONY: help quickstart test fast slow lint doc build static probe bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -27,10 +27,13 @@ lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-build: ## The release binary, target/release/vmlab
+build: probe ## The release binary, target/release/vmlab, and the guests' program
 	$(CARGO) build --release --package vmlab
 
-static: ## A static binary to copy to a hypervisor
+probe: ## The guests' static program, target/probe/<arch>/vmlab-probe
+	@scripts/build-probe
+
+static: probe ## A static binary to copy to a hypervisor
 	$(CARGO) build --release --package vmlab --target $$(uname -m)-unknown-linux-musl
 
 bench: ## Time vmlab against its peers; prints ratios, asserts nothing

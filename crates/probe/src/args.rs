@@ -1,0 +1,209 @@
+//! Options as they were given, held to a probe's table.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::spec::{Default, Kind, Opt, Probe};
+use crate::vcpus;
+
+/// An option's value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A word, a text, or a list of vCPUs in the kernel's format.
+    Text(String),
+}
+
+/// Every option of a probe with its value, given or default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Args(BTreeMap<&'static str, Value>);
+
+/// Error type for [`Args::parse`].
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArgsError {
+    /// There is no such option.
+    #[error("Unknown option --{name}{}", hint(near))]
+    Unknown {
+        /// As it was given.
+        name: String,
+        /// The nearest option.
+        near: Option<&'static str>,
+    },
+    /// A word that is neither an option nor its value.
+    #[error("Expected --option, not {0:?}")]
+    NotAnOption(String),
+    /// An option without its value.
+    #[error("Option --{0} needs a value")]
+    NoValue(&'static str),
+    /// A value that the option does not allow.
+    #[error("--{name} {value}: expected {expected}")]
+    Value {
+        /// The option.
+        name: &'static str,
+        /// As it was given.
+        value: String,
+        /// What is allowed.
+        expected: String,
+    },
+}
+
+fn hint(near: &Option<&'static str>) -> String {
+    near.map_or(String::new(), |near| format!(" (did you mean --{near}?)"))
+}
+
+impl Args {
+    /// Reads `--name value` and `--name=value`; `_` in a name is read as `-`.
+    ///
+    /// # Errors
+    /// [`ArgsError`] names the option and what it allows.
+    pub fn parse(probe: &Probe, words: &[String]) -> Result<Self, ArgsError> {
+        let mut values: BTreeMap<&'static str, Value> =
+            probe.options.iter().map(|opt| (opt.name, opt.default_value())).collect();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let given =
+                word.strip_prefix("--").ok_or_else(|| ArgsError::NotAnOption(word.clone()))?;
+            let (name, inline) = match given.split_once('=') {
+                Some((name, value)) => (name.replace('_', "-"), Some(value.to_owned())),
+                None => (given.replace('_', "-"), None),
+            };
+            let opt = probe.options.iter().find(|opt| opt.name == name).ok_or_else(|| {
+                let names = probe.options.iter().map(|opt| opt.name);
+                ArgsError::Unknown { near: nearest(&name, names), name: name.clone() }
+            })?;
+            let value = match inline {
+                Some(value) => value,
+                None => words.next().ok_or(ArgsError::NoValue(opt.name))?.clone(),
+            };
+            values.insert(opt.name, opt.read(&value)?);
+        }
+        Ok(Self(values))
+    }
+
+    /// The values by name, for the document.
+    #[must_use]
+    pub fn values(&self) -> BTreeMap<String, Value> {
+        self.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    }
+
+    fn value(&self, name: &str) -> &Value {
+        self.0.get(name).expect("a probe asks for the options of its own table")
+    }
+
+    pub(crate) fn int(&self, name: &str) -> i64 {
+        match self.value(name) {
+            Value::Int(number) => *number,
+            other => unreachable!("--{name} is a whole number, not {other:?}"),
+        }
+    }
+
+    /// An option that its table allows from 0 up.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        u64::try_from(self.int(name)).expect("the table allows no negative number")
+    }
+
+    /// As [`Args::count`], for sizes in memory.
+    pub(crate) fn size(&self, name: &str) -> usize {
+        usize::try_from(self.int(name)).expect("the table allows no negative number")
+    }
+
+    pub(crate) fn float(&self, name: &str) -> f64 {
+        match self.value(name) {
+            Value::Float(number) => *number,
+            other => unreachable!("--{name} is a number, not {other:?}"),
+        }
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            Value::Text(text) => text,
+            other => unreachable!("--{name} is a text, not {other:?}"),
+        }
+    }
+
+    /// The vCPUs to pin to; empty for threads that are free.
+    pub(crate) fn vcpus(&self, name: &str) -> Vec<usize> {
+        vcpus::parse_list(self.text(name)).expect("lists were read when they were given")
+    }
+}
+
+/// The name most like `given`, if one is.
+pub(crate) fn nearest(
+    given: &str,
+    names: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .filter(|(distance, name)| *distance <= name.len() / 3 + 1)
+        .min()
+        .map(|(_, name)| name)
+}
+
+impl Opt {
+    fn default_value(&self) -> Value {
+        match self.default {
+            Default::Int(number) => Value::Int(number),
+            Default::Float(number) => Value::Float(number),
+            Default::Text(text) => Value::Text(text.to_owned()),
+            Default::PerVcpu => Value::Int(vcpus::allowed().len().max(1) as i64),
+        }
+    }
+
+    /// Reads a value of this option.
+    ///
+    /// # Errors
+    /// [`ArgsError::Value`] says what is allowed.
+    pub(crate) fn read(&self, text: &str) -> Result<Value, ArgsError> {
+        let refused = || ArgsError::Value {
+            name: self.name,
+            value: text.to_owned(),
+            expected: self.kind.to_string(),
+        };
+        match self.kind {
+            Kind::Int(low, high) => {
+                let number = text.parse().map_err(|_| refused())?;
+                if (low..=high).contains(&number) { Ok(Value::Int(number)) } else { Err(refused()) }
+            }
+            Kind::Float(low, high) => {
+                let number: f64 = text.parse().map_err(|_| refused())?;
+                if (low..=high).contains(&number) {
+                    Ok(Value::Float(number))
+                } else {
+                    Err(refused())
+                }
+            }
+            Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
+            Kind::Vcpus if vcpus::parse_list(text).is_some() => Ok(Value::Text(text.to_owned())),
+            Kind::Text => Ok(Value::Text(text.to_owned())),
+            Kind::Choice(_) | Kind::Vcpus => Err(refused()),
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Int(low, high) => write!(f, "a whole number from {low} to {high}"),
+            Self::Float(low, high) => write!(f, "a number from {low} to {high}"),
+            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Vcpus => write!(f, "a list of vCPUs such as 0,2-3"),
+            Self::Text => write!(f, "text"),
+        }
+    }
+}
+
+impl std::fmt::Display for Default {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Float(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text}"),
+            Self::PerVcpu => write!(f, "one a vCPU"),
+        }
+    }
+}
