@@ -5,8 +5,8 @@
 //! `/sys/fs/cgroup`, and QMP sockets that nobody uses ([`guest_view`]). What
 //! may not be read is absent, and [`RunningVm::notes`] says so.
 //!
-//! What is wrong with what was found is told by [`findings`]; whether it is
-//! what somebody asked for, by [`in_force`].
+//! Whether it is what somebody asked for is told by [`in_force`]; what is wrong
+//! with it, by the rules of the crate `lint`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,6 @@ use crate::proc;
 
 pub mod argv;
 pub mod cgroup;
-pub mod findings;
 pub mod guest_view;
 pub mod in_force;
 pub mod memory;

@@ -70,9 +70,21 @@ pub struct Finding {
     pub notes: Vec<String>,
     /// What to do.
     pub help: String,
+    /// Of a VM that runs: what was asked for and what is.
+    #[serde(flatten)]
+    pub live: Option<AskedAndIs>,
     /// The change that does it, where it can be computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
+}
+
+/// What a VM that runs was asked to be, and what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AskedAndIs {
+    /// What was asked for.
+    pub asked: String,
+    /// What is.
+    pub is: String,
 }
 
 /// A finding before its place is looked up.

@@ -2,8 +2,9 @@
 
 use topology::PcpuSet;
 
-use crate::finding::{Finding, Severity};
+use crate::finding::{AskedAndIs, Finding};
 use crate::rule::Rule;
+use crate::said::said;
 use crate::source::{Place, Source};
 use crate::vm::Vm;
 
@@ -15,7 +16,11 @@ pub struct FleetVm {
     pub(crate) vcpus: u32,
     pub(crate) vcpus_place: Place,
     /// Each pin with its place.
-    pub(crate) pins: Vec<(u32, PcpuSet, Place)>,
+    pub(crate) pins: Vec<FleetPin>,
+    /// What is and was asked of all its vCPUs, if it runs.
+    pub(crate) live: Option<AskedAndIs>,
+    /// Whether some of its vCPUs may run anywhere.
+    pub(crate) floats: bool,
     pub(crate) kvm: bool,
     /// Rules that comments silence here.
     pub(crate) allowed: Vec<String>,
@@ -33,7 +38,12 @@ impl FleetVm {
         for pin in vm.live_pins() {
             let place = source.place(pin.pcpus.span);
             if !silenced(&place) {
-                pins.push((pin.id.value, pin.pcpus.value.clone(), place));
+                pins.push(FleetPin {
+                    vcpu: pin.id.value,
+                    pcpus: pin.pcpus.value.clone(),
+                    place,
+                    live: said(vm, source, pin.span),
+                });
             }
         }
         let allowed = allowed.everywhere.clone();
@@ -43,10 +53,23 @@ impl FleetVm {
             vcpus: vm.vcpus.value,
             vcpus_place,
             pins,
+            live: said(vm, source, vm.vcpus.span),
+            floats: vm.live_pins().len() < vm.vcpus.value as usize
+                && vm.affinity.is_none()
+                && vm.kubevirt.is_none(),
             kvm: vm.accel.value == "kvm",
             allowed,
         }
     }
+}
+
+/// Where one vCPU is pinned.
+#[derive(Debug)]
+pub(crate) struct FleetPin {
+    pub(crate) vcpu: u32,
+    pub(crate) pcpus: PcpuSet,
+    pub(crate) place: Place,
+    pub(crate) live: Option<AskedAndIs>,
 }
 
 /// Collects what one rule finds among all VMs.
@@ -56,20 +79,43 @@ pub(crate) struct FleetDrafts<'a> {
 }
 
 impl FleetDrafts<'_> {
-    pub(crate) fn at(&mut self, vm: &FleetVm, place: &Place, message: String, notes: Vec<String>) {
+    /// About a VM as a whole.
+    pub(crate) fn at(&mut self, vm: &FleetVm, message: String, notes: Vec<String>) {
+        self.push(vm, &vm.vcpus_place, vm.live.clone(), message, notes);
+    }
+
+    /// About one of its pins.
+    pub(crate) fn at_pin(
+        &mut self,
+        vm: &FleetVm,
+        pin: &FleetPin,
+        message: String,
+        notes: Vec<String>,
+    ) {
+        self.push(vm, &pin.place, pin.live.clone(), message, notes);
+    }
+
+    fn push(
+        &mut self,
+        vm: &FleetVm,
+        place: &Place,
+        live: Option<AskedAndIs>,
+        message: String,
+        notes: Vec<String>,
+    ) {
         if vm.allowed.iter().any(|id| id == self.rule.id) {
             return;
         }
-        let severity: Severity = self.rule.severity;
         self.findings.push(Finding {
             rule: self.rule.id,
-            severity,
+            severity: self.rule.severity,
             file: vm.file.clone(),
             vm: vm.name.clone(),
             place: place.clone(),
             message,
             notes,
             help: self.rule.mend.to_owned(),
+            live,
             fix: None,
         });
     }

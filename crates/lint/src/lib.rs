@@ -1,5 +1,5 @@
 //! Finds what is wrong with a VM's configuration: libvirt domain XML, KubeVirt
-//! objects and QEMU command lines, alone or against a host, a KubeVirt version
+//! objects and QEMU command lines, and VMs that run ([`Running`]); alone or against a host, a KubeVirt version
 //! and the kubelet's options.
 //!
 //! [`RULES`] is the table: each rule has its texts, its source and examples
@@ -22,17 +22,20 @@ pub mod output;
 mod read;
 mod rule;
 mod rules;
+mod running;
+mod said;
 mod source;
 mod version;
 mod vm;
 
 pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World};
-pub use finding::{Edit, Finding, Fix, Severity};
+pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
 pub use fleet::FleetVm;
 pub use mend::{apply, difference};
 pub use read::ReadError;
 pub use rule::{Affected, Example, Format, Product, Rule};
 pub use rules::{RULES, UnknownRule, find};
+pub use running::{Fact, Is, Memory, ParseFactError, Running, Thread, Who};
 pub use source::{Place, Span};
 pub use version::{ParseVersionError, Version};
 
@@ -93,7 +96,9 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                 if allowed.covers(rule.id, place.line) {
                     continue;
                 }
-                let fix = draft.fix_in(&source);
+                let live = said::said(vm, &source, draft.span);
+                // A command line that was followed long ago is not mended.
+                let fix = draft.fix_in(&source).filter(|_| live.is_none());
                 let mut notes = draft.notes;
                 if !rule.affected.is_empty() {
                     let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
@@ -108,6 +113,7 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                     message: draft.message,
                     notes,
                     help: draft.help.unwrap_or_else(|| rule.mend.to_owned()),
+                    live,
                     fix,
                 });
             }
@@ -121,6 +127,25 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
     findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
     let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed)).collect();
     Ok(Checked { format, findings, vms })
+}
+
+/// The pins that a domain asks for: those of vCPUs, of the emulator thread and of
+/// iothreads by QEMU's names for them. Empty where the text holds no domain.
+///
+/// Beside a domain's own XML, libvirt's status files hold one
+/// (`/run/libvirt/qemu/NAME.xml`).
+#[must_use]
+pub fn asked_pins(xml: &str) -> Vec<(Who, topology::PcpuSet)> {
+    let Ok(vms) = read::libvirt::read(xml) else { return Vec::new() };
+    let Some(vm) = vms.first() else { return Vec::new() };
+    let vcpus = vm.pins.iter().map(|pin| (Who::Vcpu(Some(pin.id.value)), &pin.pcpus));
+    let iothreads = vm.iothread_pins.iter().map(|pin| {
+        let id = format!("iothread{}", pin.id.value);
+        (Who::Iothread(id), &pin.pcpus)
+    });
+    let emulator = vm.emulator.iter().map(|set| (Who::Emulator, set));
+    let all = vcpus.chain(emulator).chain(iothreads);
+    all.map(|(who, set)| (who, set.value.clone())).collect()
 }
 
 /// Applies the rules that look at several VMs together.
@@ -149,6 +174,7 @@ fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
         message: format!("No rule has the id {id:?}"),
         notes: Vec::new(),
         help: near.map_or_else(|| rule.mend.to_owned(), |near| format!("Did you mean {near}?")),
+        live: None,
         fix: None,
     }
 }

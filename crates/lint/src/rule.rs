@@ -18,6 +18,8 @@ pub enum Format {
     Qemu,
     /// KubeVirt's VirtualMachineInstance, VirtualMachine and what holds them.
     Kubevirt,
+    /// VMs that run: see [`Running`](crate::Running).
+    Running,
 }
 
 impl Format {
@@ -28,6 +30,7 @@ impl Format {
             Self::Libvirt => "libvirt domain XML",
             Self::Qemu => "QEMU command line",
             Self::Kubevirt => "KubeVirt YAML",
+            Self::Running => "running VM",
         }
     }
 
@@ -36,7 +39,7 @@ impl Format {
     pub fn language(self) -> &'static str {
         match self {
             Self::Libvirt => "xml",
-            Self::Qemu => "sh",
+            Self::Qemu | Self::Running => "sh",
             Self::Kubevirt => "yaml",
         }
     }
@@ -136,6 +139,8 @@ impl Example {
                 format!("<domain type='kvm'>\n<name>example</name>\n{text}</domain>\n")
             }
             Format::Qemu => text.to_owned(),
+            Format::Running if text.starts_with('#') => text.to_owned(),
+            Format::Running => format!("# vmlab: running 4711\n{text}"),
             Format::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
             Format::Kubevirt => {
                 let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
@@ -206,4 +211,8 @@ pub(crate) const fn qemu(world: World, text: &'static str) -> Example {
 
 pub(crate) const fn yaml(world: World, text: &'static str) -> Example {
     Example { format: Format::Kubevirt, world, text }
+}
+
+pub(crate) const fn running(world: World, text: &'static str) -> Example {
+    Example { format: Format::Running, world, text }
 }

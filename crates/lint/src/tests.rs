@@ -185,7 +185,7 @@ fn a_finding_shows_place_reason_and_fix() {
         1 warning in 1 file; `--fix` mends 1
         `vmlab lint --explain ID` shows a rule with an example put right
     "#]]
-    .assert_eq(&output::summary(&found, 1));
+    .assert_eq(&output::summary(&found, 1, "file"));
     let (mended, number) = apply(SPLIT, &found);
     assert_eq!(number, 1);
     expect![[r"
@@ -271,6 +271,55 @@ fn options_in_json_are_read() {
     assert_eq!(rules(&command(true, 8)), [("queues-exceed-vcpus", 5)]);
     let found = findings(&command(true, 8), &Context::default());
     assert_eq!(apply(&command(true, 8), &found), (command(true, 4), 1));
+}
+
+/// libvirt's status file holds the domain, and what it runs beside it.
+#[test]
+fn pins_are_read_from_a_status_file() {
+    let status = "\
+<domstatus state='running' reason='booted' pid='4711'>
+  <monitor path='/var/lib/libvirt/qemu/domain-1-web/monitor.sock' type='unix'/>
+  <domain type='kvm' id='1'>
+    <name>web</name>
+    <vcpu>2</vcpu>
+    <iothreads>1</iothreads>
+    <cputune>
+      <vcpupin vcpu='1' cpuset='3'/>
+      <emulatorpin cpuset='0-1'/>
+      <iothreadpin iothread='1' cpuset='4'/>
+    </cputune>
+  </domain>
+</domstatus>
+";
+    let said = |(who, set): (crate::Who, topology::PcpuSet)| format!("{who}: {set}");
+    let found: Vec<String> = crate::asked_pins(status).into_iter().map(said).collect();
+    assert_eq!(found, ["vCPU 1: 3", "emulator: 0-1", "iothread iothread1: 4"]);
+    assert_eq!(crate::asked_pins("<domstatus/>"), []);
+    assert_eq!(crate::asked_pins("x"), []);
+}
+
+#[test]
+fn what_is_stands_against_what_was_asked_for() {
+    let text = "\
+# vmlab: running 4711
+qemu-system-x86_64 -accel kvm -cpu host -name web -smp 2 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# asked: vCPU 0: pCPUs 3
+# is: vCPU 1: pCPU 1
+";
+    let found = findings(text, &TWO_SOCKETS.context());
+    let live = |rule: &str| {
+        let finding = found.iter().find(|finding| finding.rule == rule);
+        let live = finding.and_then(|finding| finding.live.clone());
+        live.map(|live| (live.asked, live.is)).unwrap_or_else(|| panic!("{rule}: {found:#?}"))
+    };
+    let (asked, is) = live("cpu-pm-shared");
+    assert!(asked.ends_with("-overcommit cpu-pm=on"), "{asked}");
+    assert_eq!(is, "vCPUs 0-1: pCPU 1");
+    assert_eq!(live("vcpus-share-pcpu"), ("nothing".to_owned(), "vCPU 1: pCPU 1".to_owned()));
+    let json: Value = serde_json::from_str(&output::json(&found, 1)).unwrap();
+    let first = &json["findings"][0];
+    assert!(first["asked"].is_string() && first["is"].is_string(), "{json:#}");
 }
 
 #[test]

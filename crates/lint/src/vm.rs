@@ -10,6 +10,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::forecast::{Forecast, forecast};
+use crate::read::running::Live;
 use crate::read::yaml::Node;
 use crate::rule::Format;
 use crate::source::{At, Span};
@@ -36,7 +37,9 @@ pub(crate) struct Vm {
     pub(crate) emulator: Option<At<PcpuSet>>,
     pub(crate) iothreads: Vec<String>,
     pub(crate) iothreads_at: Option<Span>,
-    pub(crate) iothread_pins: Vec<Pin>,
+    pub(crate) iothread_pins: Vec<Pin<String>>,
+    /// Where vhost's threads run; known of running VMs only.
+    pub(crate) vhost: Option<At<PcpuSet>>,
     /// vCPUs that run under a real-time scheduler.
     pub(crate) fifo: Option<At<PcpuSet>>,
     pub(crate) quota: Option<At<i64>>,
@@ -61,6 +64,9 @@ pub(crate) struct Vm {
     /// What says that this VM is to migrate.
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
+    /// What is, of a VM that runs. The fields above hold that then, wherever it
+    /// is known.
+    pub(crate) live: Option<Live>,
     /// Computed once, since several rules ask for it.
     forecast: OnceCell<Option<Forecast>>,
 }
@@ -82,6 +88,7 @@ impl Vm {
             iothreads: Vec::new(),
             iothreads_at: None,
             iothread_pins: Vec::new(),
+            vhost: None,
             fifo: None,
             quota: None,
             cells: Vec::new(),
@@ -102,6 +109,7 @@ impl Vm {
             passthrough: None,
             migrates: None,
             kubevirt: None,
+            live: None,
             forecast: OnceCell::new(),
         }
     }
@@ -191,10 +199,10 @@ impl Topology {
     }
 }
 
-/// Where one thread may run.
+/// Where one thread may run: a vCPU by its number, an iothread by its name.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    pub(crate) id: At<u32>,
+pub(crate) struct Pin<Id = u32> {
+    pub(crate) id: At<Id>,
     pub(crate) pcpus: At<PcpuSet>,
     pub(crate) span: Span,
 }
@@ -207,6 +215,8 @@ pub(crate) struct Cell {
     pub(crate) memory_bytes: Option<u64>,
     /// Nodes of the host that its memory is bound to.
     pub(crate) nodes: Option<At<PcpuSet>>,
+    /// QEMU's memory backend.
+    pub(crate) memdev: Option<String>,
     pub(crate) distances: bool,
     pub(crate) span: Span,
 }

@@ -1,16 +1,19 @@
 //! `vmlab audit`: the VMs that run on this machine, as they are.
 
-mod map;
+mod facts;
+mod judge;
+pub(crate) mod map;
 mod text;
 
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use host::audit::findings::{self, Finding, Severity};
 use host::audit::{self, Look, RunningVm};
+use lint::{Context, Finding, Severity, output};
 use runner::machine;
 use serde::Serialize;
+use topology::Host;
 
 use crate::{FINDINGS, terminal};
 
@@ -20,6 +23,8 @@ Examples:
   vmlab audit 4711 --pages  one VM, every page of its memory looked at
   vmlab audit --map         which threads may run on which pCPU
   vmlab audit --json        all that was found, for programs
+  vmlab audit --transcript > vms.txt
+                            what the rules look at, for `vmlab lint --host`
 
 Run as root (or as the user who runs the VMs) to see everything; what may not
 be seen is said. Nothing is changed. QEMU is asked only through a QMP socket
@@ -48,6 +53,11 @@ pub(crate) struct AuditArgs {
     #[arg(long, conflicts_with = "json")]
     map: bool,
 
+    /// Print each VM's command line and what is known of it, a text that
+    /// `vmlab lint` reads here and elsewhere
+    #[arg(long, conflicts_with_all = ["json", "map"])]
+    transcript: bool,
+
     /// Look at every page of guest memory: its size and its node (root only;
     /// takes about a second for 16 GiB)
     #[arg(long)]
@@ -58,11 +68,25 @@ pub(crate) struct AuditArgs {
     no_qmp: bool,
 }
 
-impl AuditArgs {
-    /// Of all VMs that can be seen, for `vmlab lint --running`.
-    pub(crate) fn of_all(json: bool, map: bool) -> Self {
-        Self { pids: Vec::new(), json, map, pages: false, no_qmp: false }
-    }
+/// All VMs that run here and can be seen, and what the rules say of them.
+pub(crate) struct Looked {
+    /// The VMs.
+    pub(crate) vms: Vec<RunningVm>,
+    /// As the rules look at them, in the same order.
+    pub(crate) transcripts: Vec<lint::Running>,
+    /// What is wrong.
+    pub(crate) findings: Vec<Finding>,
+    /// VMs that could not be read or judged.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Looks at all VMs of `here`, this machine, and judges them in a context.
+pub(crate) fn look(look: &Look, here: &Host, context: &Context) -> Looked {
+    let (vms, mut problems) = audit::running(look);
+    let transcripts = judge::transcripts(&vms, here);
+    let (findings, more) = judge::findings(&transcripts, context);
+    problems.extend(more);
+    Looked { vms, transcripts, findings, problems }
 }
 
 /// What `--json` prints.
@@ -81,45 +105,52 @@ struct Audit<'a> {
 /// # Errors
 /// A process that is no QEMU, or may not be read.
 pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let look = Look { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
-    let (all, problems) = audit::running(&look);
+    let wanted = Look { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
     let host = machine::this_host();
     // Also those that nobody asked about stand in the way of those in question.
-    let mut found = findings::find(&all, &host);
-    let mut vms = all;
+    let mut looked = look(&wanted, &host, &Context::default().on(host.clone()));
     if !args.pids.is_empty() {
         for pid in &args.pids {
-            if vms.iter().all(|vm| vm.pid != *pid) {
-                match audit::read(*pid, &look) {
+            if looked.vms.iter().all(|vm| vm.pid != *pid) {
+                match audit::read(*pid, &wanted) {
                     Err(error) => return Err(error.into()),
                     Ok(_) => bail!("Process {pid} began while the others were read: try again"),
                 }
             }
         }
-        vms.retain(|vm| args.pids.contains(&vm.pid));
-        found.retain(|finding| args.pids.contains(&finding.pid));
+        looked.vms.retain(|vm| args.pids.contains(&vm.pid));
+        looked.transcripts.retain(|vm| args.pids.contains(&vm.pid));
+        let files: Vec<String> = args.pids.iter().map(|pid| judge::file_of(*pid)).collect();
+        looked.findings.retain(|finding| files.contains(&finding.file));
+    }
+    let Looked { vms, transcripts, findings, problems } = looked;
+    if args.transcript {
+        let texts: Vec<String> = transcripts.iter().map(ToString::to_string).collect();
+        terminal::print(&texts.concat())?;
+        return Ok(ExitCode::SUCCESS);
     }
     if args.json {
         let audit = Audit {
             format: "vmlab-audit",
-            version: 1,
+            version: 2,
             vms: &vms,
-            findings: &found,
+            findings: &findings,
             problems: &problems,
         };
         terminal::print(&format!("{}\n", serde_json::to_string_pretty(&audit)?))?;
     } else {
-        let mut output = if args.map {
+        let mut text = if args.map {
             map::draw(&vms, &host, terminal::width())
         } else {
             text::vms(&vms, &host)
         };
-        output += &text::findings(&found);
+        text += "\n";
+        text += &output::text(&findings, terminal::width(), true);
         for problem in &problems {
-            output += &format!("not read: {problem}\n");
+            text += &format!("not read: {problem}\n");
         }
-        terminal::print(&output)?;
+        terminal::print(&text)?;
     }
-    let wrong = found.iter().any(|finding| finding.severity == Severity::Warning);
+    let wrong = findings.iter().any(|finding| finding.severity >= Severity::Warning);
     Ok(if wrong { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }

@@ -11,10 +11,12 @@ use std::thread;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use host::audit::Look;
 use lint::{Checked, Context, Finding, Severity, Version, output};
+use runner::machine;
 use topology::PcpuSet;
 
-use crate::audit::AuditArgs;
+use crate::audit::{self, Looked};
 use crate::{ERROR, FINDINGS, host_file, terminal};
 
 const EXAMPLES: &str = "\
@@ -24,6 +26,7 @@ Examples:
   virsh dumpxml web | vmlab lint -           standard input
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
   vmlab lint --fix --dry-run vm.xml          what --fix would write
+  vmlab lint --running                       the VMs that run on this machine
   vmlab lint --sarif vms/ > lint.sarif       for continuous integration
   vmlab lint --explain siblings-split        all about one rule
 
@@ -41,13 +44,13 @@ pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines; folders; `-` for standard input.
     #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running"])]
     files: Vec<PathBuf>,
-    /// The VMs that run on this machine instead of files: what is, not what was
-    /// asked for (as `vmlab audit`).
-    #[arg(long, conflicts_with_all = ["files", "host", "fix", "sarif"])]
+    /// The VMs that run on this machine instead of files: what is, against what
+    /// was asked for (`vmlab audit` shows all that is known of them).
+    #[arg(long, conflicts_with_all = ["files", "fix"])]
     running: bool,
     /// With --running: draw the host's pCPUs with the threads that may run on
     /// them.
-    #[arg(long, requires = "running", conflicts_with = "json")]
+    #[arg(long, requires = "running", conflicts_with_all = ["json", "sarif"])]
     map: bool,
     /// The host that the VMs run on: a saved host file, or a folder with sys and proc (`/`: here).
     #[arg(long, value_name = "FILE")]
@@ -134,12 +137,12 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&output::explain(lint::find(id)?))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.running {
-        return crate::audit::run(&AuditArgs::of_all(args.json, args.map));
-    }
     if args.list || args.markdown {
         terminal::print(&if args.list { output::list() } else { output::markdown() })?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.running {
+        return running(args);
     }
     let context = context(args)?;
     let mut inputs = Vec::new();
@@ -147,28 +150,58 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         collect(path, true, &mut inputs)?;
     }
     let (findings, files, failed) = check_all(&inputs, &context);
-    let wanted = Severity::from(args.level);
-    let shown: Vec<Finding> =
-        findings.into_iter().filter(|finding| finding.severity >= wanted).collect();
+    let shown = of_level(args, findings);
     let left = if args.fix { mend(args, &inputs, shown, &context)? } else { shown };
-    if args.json {
-        terminal::print(&output::json(&left, files))?;
-    } else if args.sarif {
-        terminal::print(&output::sarif(&left, env!("CARGO_PKG_VERSION")))?;
-    } else if !args.dry_run {
-        let mut text = output::text(&left, terminal::width(), true);
-        text.push_str(&output::summary(&left, files));
-        terminal::print(&text)?;
+    if !args.dry_run {
+        terminal::print(&said(args, &left, files, "file"))?;
     }
     for message in &failed {
         terminal::note(&format!("vmlab: {message}"));
     }
-    let bad = left.iter().any(|finding| finding.severity >= Severity::from(args.fail_on));
-    Ok(match (failed.is_empty(), bad) {
-        (false, _) => ExitCode::from(ERROR),
-        (true, true) => ExitCode::from(FINDINGS),
-        (true, false) => ExitCode::SUCCESS,
-    })
+    Ok(if failed.is_empty() { verdict(args, &left) } else { ExitCode::from(ERROR) })
+}
+
+/// The VMs that run here.
+fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
+    let here = machine::this_host();
+    let mut context = context(args)?;
+    if args.host.is_none() {
+        context = context.on(here.clone());
+    }
+    let look = Look { qmp: true, ..Look::default() };
+    let Looked { vms, findings, problems, .. } = audit::look(&look, &here, &context);
+    let shown = of_level(args, findings);
+    if args.map {
+        terminal::print(&audit::map::draw(&vms, &here, terminal::width()))?;
+    }
+    terminal::print(&said(args, &shown, vms.len(), "running VM"))?;
+    for problem in &problems {
+        terminal::note(&format!("vmlab: {problem}"));
+    }
+    Ok(verdict(args, &shown))
+}
+
+fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {
+    let wanted = Severity::from(args.level);
+    findings.into_iter().filter(|finding| finding.severity >= wanted).collect()
+}
+
+/// The findings in the form that was asked for; they were looked for in so many
+/// of these.
+fn said(args: &LintArgs, findings: &[Finding], number: usize, what: &str) -> String {
+    if args.json {
+        output::json(findings, number)
+    } else if args.sarif {
+        output::sarif(findings, env!("CARGO_PKG_VERSION"))
+    } else {
+        let text = output::text(findings, terminal::width(), true);
+        text + &output::summary(findings, number, what)
+    }
+}
+
+fn verdict(args: &LintArgs, findings: &[Finding]) -> ExitCode {
+    let bad = findings.iter().any(|finding| finding.severity >= Severity::from(args.fail_on));
+    if bad { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS }
 }
 
 fn context(args: &LintArgs) -> anyhow::Result<Context> {

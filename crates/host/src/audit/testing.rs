@@ -1,6 +1,6 @@
 //! Made-up running VMs for the tests of what is judged about them.
 
-use topology::{Host, Node, Pcpu, PcpuSet};
+use topology::PcpuSet;
 
 use super::argv::Asked;
 use super::cgroup::Limits;
@@ -48,25 +48,5 @@ pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
         memory: Memory::default(),
         guest: None,
         notes: Vec::new(),
-    }
-}
-
-/// Two sockets and nodes, two cores each, two threads a core: core `c` has
-/// pCPUs `c` and `c + 4`; pCPUs 0, 1, 4 and 5 are of node 0.
-pub(crate) fn host() -> Host {
-    let pcpu = |id: u32| Pcpu {
-        id,
-        online: true,
-        socket: Some(id % 4 / 2),
-        core: Some(id % 4),
-        thread: Some(id / 4),
-        node: Some(id % 4 / 2),
-        ..Pcpu::default()
-    };
-    let node = |id: u32, pcpus: &str| Node { id, pcpus: set(pcpus), ..Node::default() };
-    Host {
-        pcpus: (0..8).map(pcpu).collect(),
-        nodes: vec![node(0, "0-1,4-5"), node(1, "2-3,6-7")],
-        ..Host::default()
     }
 }

@@ -58,7 +58,12 @@ fn without_null(mut value: Value) -> Value {
 fn result(finding: &Finding) -> Value {
     let place = &finding.place;
     let mut message = finding.message.clone();
-    for note in finding.notes.iter().chain([&finding.help]) {
+    let live = finding
+        .live
+        .iter()
+        .flat_map(|live| [format!("Asked: {}", live.asked), format!("Is: {}", live.is)]);
+    let notes = finding.notes.iter().chain([&finding.help]).cloned();
+    for note in live.chain(notes) {
         message.push_str(". ");
         message.push_str(note.trim_end_matches('.'));
     }
@@ -80,6 +85,9 @@ fn result(finding: &Finding) -> Value {
             },
         }],
     });
+    if let Some(live) = &finding.live {
+        result["properties"] = json!({ "asked": live.asked, "is": live.is });
+    }
     if let Some(fix) = &finding.fix {
         let replacements: Vec<Value> = fix
             .edits

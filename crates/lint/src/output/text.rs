@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::RULES;
-use crate::finding::{Finding, Severity};
+use crate::finding::{AskedAndIs, Finding, Severity};
 use crate::output::count;
 
 const RESET: &str = "\x1b[0m";
@@ -68,6 +68,10 @@ fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> Stri
             lines.join(&format!("\n{indent}"))
         );
     };
+    if let Some(AskedAndIs { asked, is }) = &finding.live {
+        say("asked", asked);
+        say("is", is);
+    }
     for note in &finding.notes {
         say("note", note);
     }
@@ -112,9 +116,10 @@ fn highest(finding: &Finding) -> usize {
     fixed.map(|(number, _)| number.to_string().len()).max().unwrap_or(0)
 }
 
-/// The last line: "2 errors, 1 warning, 1 hint in 3 files; 1 can be mended with --fix".
+/// The last lines: "2 errors, 1 warning, 1 hint in 3 files; `--fix` mends 1" and
+/// where more is to be read. `what` was looked through: "file".
 #[must_use]
-pub fn summary(findings: &[Finding], files: usize) -> String {
+pub fn summary(findings: &[Finding], number: usize, what: &str) -> String {
     let plural = |number: usize, word: &str| {
         format!("{number} {word}{}", if number == 1 { "" } else { "s" })
     };
@@ -124,13 +129,13 @@ pub fn summary(findings: &[Finding], files: usize) -> String {
         .filter(|(number, _)| *number > 0)
         .map(|(number, word)| plural(number, word))
         .collect();
-    let files = plural(files, "file");
+    let whole = plural(number, what);
     if counts.is_empty() {
-        return format!("Nothing found in {files}\n");
+        return format!("Nothing found in {whole}\n");
     }
     let certain =
         findings.iter().filter(|finding| finding.fix.as_ref().is_some_and(|fix| fix.certain));
-    let mut text = format!("{} in {files}", counts.join(", "));
+    let mut text = format!("{} in {whole}", counts.join(", "));
     match certain.count() {
         0 => {}
         number => {

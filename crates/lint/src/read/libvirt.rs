@@ -238,7 +238,7 @@ impl Reader<'_> {
                     }
                 }
                 "iothreadpin" => {
-                    if let (Some(id), Some(pcpus)) = (self.number(node, "iothread"), pcpus()) {
+                    if let (Some(id), Some(pcpus)) = (self.attribute(node, "iothread"), pcpus()) {
                         vm.iothread_pins.push(Pin { id, pcpus, span: self.whole(node) });
                     }
                 }
@@ -333,6 +333,7 @@ impl Reader<'_> {
                 vcpus: self.list(cell, "cpus").map_or_else(PcpuSet::new, |at| at.value),
                 memory_bytes: memory.and_then(|memory| memory.checked_mul(unit_bytes(unit)?)),
                 nodes: None,
+                memdev: None,
                 distances: children(cell, "distances").next().is_some(),
                 span: self.tag(cell),
             });

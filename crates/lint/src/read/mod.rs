@@ -4,6 +4,7 @@ pub(crate) mod kubevirt;
 pub(crate) mod libvirt;
 pub(crate) mod list;
 pub(crate) mod qemu;
+pub(crate) mod running;
 pub(crate) mod shell;
 pub(crate) mod yaml;
 
@@ -44,6 +45,9 @@ pub(crate) struct Broken {
 /// The format of a text, from what it holds.
 pub(crate) fn format_of(text: &str) -> Option<Format> {
     let start = text.trim_start_matches('\u{feff}').trim_start();
+    if running::holds_running(start) {
+        return qemu::holds_command(text).then_some(Format::Running);
+    }
     if start.starts_with('<') {
         return (text.contains("<domain")).then_some(Format::Libvirt);
     }
@@ -58,5 +62,6 @@ pub(crate) fn read(format: Format, text: &str) -> Result<Vec<Vm>, Broken> {
         Format::Libvirt => libvirt::read(text),
         Format::Kubevirt => kubevirt::read(text),
         Format::Qemu => Ok(qemu::read(text)),
+        Format::Running => Ok(running::read(text)),
     }
 }

@@ -193,6 +193,7 @@ fn command(words: &[Word]) -> Option<Vm> {
         match option {
             "enable-kvm" => vm.accel = At::new("kvm".to_owned(), word.span()),
             "mem-prealloc" | "nographic" | "S" | "snapshot" | "daemonize" | "nodefaults"
+            | "no-user-config" | "no-fd-bootchk" | "s" | "preconfig" | "full-screen"
             | "no-reboot" | "no-shutdown" | "no-acpi" | "no-hpet" | "usb" | "only-migratable" => {
                 if option == "only-migratable" {
                     vm.migrates = Some(word.span());
@@ -418,6 +419,7 @@ fn numa(options: Options, vm: &mut Vm, parts: &Parts) {
         vcpus,
         memory_bytes: memory.map(|at| at.value),
         nodes,
+        memdev: options.get("memdev").map(|memdev| memdev.value.clone()),
         distances: false,
         span: options.span,
     });

@@ -117,7 +117,7 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                         let behind = io.span.end + 1;
                         draft.fix(Span { start: behind, end: behind }, " cache='none'");
                     }
-                    Format::Qemu => {
+                    Format::Qemu | Format::Running => {
                         let text = if disk.node { ",cache.direct=on" } else { ",cache=none" };
                         draft.fix(Span { start: io.span.end, end: io.span.end }, text);
                     }

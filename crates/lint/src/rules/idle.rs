@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::worlds::{ANY, HPET_HOST, OLD_KERNEL, TWO_SOCKETS};
 use crate::version::Version;
 use crate::vm::Vm;
@@ -54,12 +54,28 @@ pub(crate) const CPU_PM_UNPINNED: Rule = Rule {
     fires: &[
         xml(ANY, CPU_PM_FLOATS),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on"),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
+# is: vCPU 0: any pCPU (0-31)
+# is: vCPU 1: any pCPU (0-31)
+",
+        ),
     ],
     quiet: &[
         xml(ANY, CPU_PM_PINNED),
         qemu(
             ANY,
             "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
         ),
     ],
 };
@@ -82,9 +98,10 @@ pub(crate) const CPU_PM_SHARED: Rule = Rule {
     sources: &["\"Dedicated vCPU guest, overcommit cpu-pm feature test results\"", OVERCOMMIT],
     affected: &[],
     check: Check::Vm(cpu_pm_shared),
-    fires: &[xml(
-        ANY,
-        "\
+    fires: &[
+        xml(
+            ANY,
+            "\
 <domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 <name>example</name>
 <vcpu>2</vcpu>
@@ -98,8 +115,29 @@ pub(crate) const CPU_PM_SHARED: Rule = Rule {
 </qemu:commandline>
 </domain>
 ",
-    )],
-    quiet: &[xml(ANY, CPU_PM_PINNED)],
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: emulator: any pCPU (0-31)
+",
+        ),
+    ],
+    quiet: &[
+        xml(ANY, CPU_PM_PINNED),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: emulator: pCPU 0
+",
+        ),
+    ],
 };
 
 fn cpu_pm_shared(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -269,6 +307,13 @@ pub(crate) const HINT_DEDICATED_UNPINNED: Rule = Rule {
     fires: &[
         xml(ANY, "<vcpu>2</vcpu>\n<features><kvm><hint-dedicated state='on'/></kvm></features>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2"),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 1
+# is: vCPU 0: any pCPU (0-31)
+",
+        ),
     ],
     quiet: &[
         xml(
@@ -282,6 +327,13 @@ pub(crate) const HINT_DEDICATED_UNPINNED: Rule = Rule {
         qemu(
             ANY,
             "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2",
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 1
+# is: vCPU 0: pCPU 1
+",
         ),
     ],
 };
@@ -329,7 +381,7 @@ fn hpet_on(vm: &Vm, _: &Context, out: &mut Drafts) {
         if let Some(present) = timer.value.present.as_ref().filter(|present| present.value) {
             let off = match vm.format {
                 crate::Format::Libvirt => "no",
-                crate::Format::Qemu => "off",
+                crate::Format::Qemu | crate::Format::Running => "off",
                 crate::Format::Kubevirt => "false",
             };
             out.at(present.span, "The guest gets an emulated HPET").suggest(present.span, off);

@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::{Context, Machine};
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::words::size;
 use crate::rules::worlds::{ANY, BALANCING, HUGE_ON_NODE_1, KSM, THP_NEVER, TWO_SOCKETS};
 use crate::vm::Vm;
@@ -50,6 +50,14 @@ pub(crate) const MEMORY_ELSEWHERE: Rule = Rule {
             TWO_SOCKETS,
             "numactl --physcpubind=1-2 --membind=1 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
         ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
+# is: vCPU 0: pCPU 1
+# is: memory: 1 GiB on node 0, 7 GiB on node 1; pages of 4 KiB
+",
+        ),
     ],
     quiet: &[
         xml(
@@ -64,16 +72,32 @@ pub(crate) const MEMORY_ELSEWHERE: Rule = Rule {
             TWO_SOCKETS,
             "numactl --physcpubind=1-2 --membind=0 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
         ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
+# is: vCPU 0: pCPU 1
+# is: memory: 8 GiB on node 0; pages of 4 KiB
+",
+        ),
     ],
 };
+
+/// Whether memory of these nodes is far from vCPUs of those. A configuration
+/// may name more nodes than will be used; what is there is there.
+fn is_elsewhere(vm: &Vm, memory: &PcpuSet, vcpus: &PcpuSet) -> bool {
+    if vm.live.is_some() { !memory.is_subset(vcpus) } else { memory.is_disjoint(vcpus) }
+}
 
 fn memory_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
     let (Some(machine), Some(memory)) = (&context.machine, &vm.memory_nodes) else { return };
     let nodes = vcpu_nodes(vm, machine);
-    if nodes.is_empty() || vm.cells.len() > 1 {
+    // By guest node, where it is known which memory is whose.
+    let by_cell = vm.cells.len() > 1 && (vm.live.is_none() || !vm.cell_nodes.is_empty());
+    if nodes.is_empty() || by_cell {
         return;
     }
-    if memory.value.is_disjoint(&nodes) {
+    if is_elsewhere(vm, &memory.value, &nodes) {
         let draft =
             out.at(memory.span, format!("Memory on node {}, vCPUs on node {nodes}", memory.value));
         if vm.format == crate::Format::Libvirt {
@@ -113,6 +137,7 @@ fn memory_unbound(vm: &Vm, context: &Context, out: &mut Drafts) {
         && nodes.len() == 1
         && machine.nodes().len() > 1
         && vm.memory_nodes.is_none()
+        && vm.live.is_none()
         && vm.cell_nodes.is_empty()
     {
         out.at(
@@ -133,9 +158,10 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
     sources: &[NUMATUNE, BIG_VMS],
     affected: &[],
     check: Check::Vm(cell_elsewhere),
-    fires: &[xml(
-        TWO_SOCKETS,
-        "\
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
 <numatune>
@@ -147,10 +173,24 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
 ",
-    )],
-    quiet: &[xml(
-        TWO_SOCKETS,
-        "\
+        ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
+  -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0,memdev=m0 \\
+  -object memory-backend-ram,id=m1,size=1G -numa node,cpus=1,memdev=m1
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 8
+# is: memory m0: 1 GiB on node 1; pages of 4 KiB
+# is: memory m1: 1 GiB on node 0; pages of 4 KiB
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
 <numatune>
@@ -162,7 +202,20 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
 ",
-    )],
+        ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
+  -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0,memdev=m0 \\
+  -object memory-backend-ram,id=m1,size=1G -numa node,cpus=1,memdev=m1
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 8
+# is: memory m0: 1 GiB on node 0; pages of 4 KiB
+# is: memory m1: 1 GiB on node 1; pages of 4 KiB
+",
+        ),
+    ],
 };
 
 /// The host nodes on which a cell's vCPUs are pinned.
@@ -176,7 +229,7 @@ fn cell_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
     for (id, nodes) in &vm.cell_nodes {
         let Some(cell) = vm.cells.iter().find(|cell| cell.id == id.value) else { continue };
         let there = cell_vcpu_nodes(vm, &cell.vcpus, machine);
-        if !there.is_empty() && there.is_disjoint(&nodes.value) {
+        if !there.is_empty() && is_elsewhere(vm, &nodes.value, &there) {
             let draft = out.at(
                 nodes.span,
                 format!(
@@ -365,7 +418,9 @@ fn node_too_full(vm: &Vm, context: &Context, out: &mut Drafts) {
     else {
         return;
     };
-    if vm.memory_mode.as_deref().is_some_and(|mode| mode != "strict") {
+    let strict = vm.memory_mode.as_deref().is_none_or(|mode| mode == "strict");
+    // What runs has its memory.
+    if !strict || vm.live.is_some() {
         return;
     }
     let there: Option<u64> = nodes.value.iter().map(|id| machine.host.node(id)?.memory_bytes).sum();
@@ -457,8 +512,11 @@ fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
         return;
     };
     let host = &machine.host;
-    // A host description without pools does not say that there are none.
-    if host.huge_pages.is_empty() && host.nodes.iter().all(|node| node.huge_pages.is_empty()) {
+    // A host description without pools does not say that there are none; and
+    // what runs has its pages.
+    let unknown =
+        host.huge_pages.is_empty() && host.nodes.iter().all(|node| node.huge_pages.is_empty());
+    if unknown || vm.live.is_some() {
         return;
     }
     let page = huge.value.unwrap_or(2 << 20);
@@ -589,6 +647,13 @@ pub(crate) const THP_OFF: Rule = Rule {
         xml(THP_NEVER, "<memory unit='GiB'>8</memory>\n"),
         qemu(THP_NEVER, "qemu-system-x86_64 -accel kvm -cpu host -m 8G"),
         yaml(THP_NEVER, "domain:\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+        running(
+            THP_NEVER,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -m 8G
+# is: memory: 8 GiB on node 0; pages of 4 KiB
+",
+        ),
     ],
     quiet: &[
         xml(
@@ -599,6 +664,13 @@ pub(crate) const THP_OFF: Rule = Rule {
         yaml(
             THP_NEVER,
             "domain:\n  memory:\n    guest: 8Gi\n    hugepages:\n      pageSize: 2Mi\n  devices: {}\n",
+        ),
+        running(
+            THP_NEVER,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -m 8G
+# is: memory: 8 GiB on node 0; pages of 2 MiB
+",
         ),
     ],
 };
@@ -632,6 +704,14 @@ pub(crate) const KSM_SPLITS: Rule = Rule {
             KSM,
             "domain:\n  cpu:\n    cores: 2\n    dedicatedCpuPlacement: true\n  memory:\n    guest: 8Gi\n  devices: {}\n",
         ),
+        running(
+            KSM,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
+# is: vCPU 0: pCPU 1
+# is: memory: 8 GiB on node 0; pages of 4 KiB; 6 GiB in transparent huge pages; mergeable
+",
+        ),
     ],
     quiet: &[
         xml(
@@ -648,6 +728,14 @@ pub(crate) const KSM_SPLITS: Rule = Rule {
             "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 8G -machine q35,mem-merge=off",
         ),
         yaml(KSM, "domain:\n  cpu:\n    cores: 2\n  memory:\n    guest: 8Gi\n  devices: {}\n"),
+        running(
+            KSM,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
+# is: vCPU 0: pCPU 1
+# is: memory: 8 GiB on node 0; pages of 4 KiB; 6 GiB in transparent huge pages
+",
+        ),
     ],
 };
 
@@ -718,7 +806,14 @@ pub(crate) const BALANCING_PINNED: Rule = Rule {
 fn balancing_pinned(vm: &Vm, context: &Context, out: &mut Drafts) {
     let (Some(machine), Some(nodes)) = (&context.machine, &vm.memory_nodes) else { return };
     let on = machine.host.settings.numa_balancing.is_some_and(|mode| mode & 1 == 1);
-    if on && machine.nodes().len() > 1 && vm.one_to_one().is_some() && vm.huge_pages.is_none() {
+    let bound =
+        vm.live.as_ref().is_none_or(|live| live.memory().all(|(_, memory, _)| memory.bound));
+    if on
+        && bound
+        && machine.nodes().len() > 1
+        && vm.one_to_one().is_some()
+        && vm.huge_pages.is_none()
+    {
         out.at(nodes.span, "vCPUs and memory are bound, and the host's NUMA balancing is on");
     }
 }

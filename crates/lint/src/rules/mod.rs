@@ -11,6 +11,7 @@ mod memory;
 mod neighbours;
 mod nics;
 mod pins;
+mod running;
 mod shape;
 mod threads;
 mod webhook;
@@ -22,6 +23,7 @@ use crate::rule::Rule;
 /// All rules, by family.
 pub static RULES: &[Rule] = &[
     pins::SIBLINGS_SPLIT,
+    pins::SIBLINGS_LOOSE,
     pins::CORES_SHARE_CORE,
     pins::PINS_CROSS_CACHE,
     pins::PINS_CROSS_NODE,
@@ -77,6 +79,11 @@ pub static RULES: &[Rule] = &[
     memory::KSM_SPLITS,
     memory::KSM_WITH_HUGETLB,
     memory::BALANCING_PINNED,
+    running::AFFINITY_NOT_CPUSET,
+    running::MEMORY_NOT_LOCKED,
+    running::MEMORY_SWAPPED,
+    running::HUGE_PAGES_NOT_USED,
+    running::THP_NOT_USED,
     disks::IO_NATIVE_CACHED,
     disks::IOTHREAD_MISSING,
     disks::IOTHREAD_UNKNOWN,
@@ -94,6 +101,7 @@ pub static RULES: &[Rule] = &[
     nics::QUEUES_NOT_OFFERED,
     neighbours::VMS_SHARE_PCPU,
     neighbours::VMS_SHARE_CORE,
+    neighbours::NEIGHBOUR_LOOSE,
     neighbours::HOST_OVERCOMMITTED,
     neighbours::PLE_BIG_VM,
     kubevirt::OLD_PINNING,

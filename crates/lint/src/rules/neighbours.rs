@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::context::Context;
 use crate::finding::Severity;
 use crate::fleet::{FleetDrafts, FleetVm};
-use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::worlds::{ANY, FOUR_CORES, PLE, TWO_SOCKETS};
 
 const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
@@ -29,13 +29,31 @@ pub(crate) const VMS_SHARE_PCPU: Rule = Rule {
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 </domains>
-")],
+"),
+        running(ANY, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: pCPU 2
+"),
+    ],
     quiet: &[xml(ANY, "\
 <domains>
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='3'/></cputune></domain>
 </domains>
-")],
+"),
+        running(ANY, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: pCPU 3
+"),
+    ],
 };
 
 /// pCPU that a VM has pinned a vCPU to alone, and by which pin.
@@ -43,13 +61,14 @@ fn sole_pins(vm: &FleetVm) -> impl Iterator<Item = (u32, usize)> {
     vm.pins
         .iter()
         .enumerate()
-        .filter(|(_, (_, set, _))| set.len() == 1)
-        .filter_map(|(index, (_, set, _))| Some((set.first()?, index)))
+        .filter(|(_, pin)| pin.pcpus.len() == 1)
+        .filter_map(|(index, pin)| Some((pin.pcpus.first()?, index)))
 }
 
-/// Files may hold the same VM twice: a copy is no neighbour.
+/// Files may hold the same VM twice: a copy is no neighbour. Processes are
+/// different, whatever their names.
 fn are_different(one: &FleetVm, two: &FleetVm) -> bool {
-    one.name != two.name
+    one.name != two.name || (one.live.is_some() && one.file != two.file)
 }
 
 fn vms_share_pcpu(vms: &[FleetVm], _: &Context, out: &mut FleetDrafts<'_>) {
@@ -60,13 +79,13 @@ fn vms_share_pcpu(vms: &[FleetVm], _: &Context, out: &mut FleetDrafts<'_>) {
             Some((pcpu, pin, *owner))
         });
         if let Some((pcpu, pin, owner)) = taken {
-            let (vcpu, _, place) = &vm.pins[pin];
-            let other = &vms[owner];
+            let (pin, other) = (&vm.pins[pin], &vms[owner]);
+            let vcpu = pin.vcpu;
             let message = format!(
                 "vCPU {vcpu} of {} is on pCPU {pcpu}, as one of {} is",
                 vm.name, other.name
             );
-            out.at(vm, place, message, vec![format!("{} is in {}", other.name, other.file)]);
+            out.at_pin(vm, pin, message, vec![format!("{} is in {}", other.name, other.file)]);
         }
         for (pcpu, _) in sole_pins(vm) {
             owners.entry(pcpu).or_insert(at);
@@ -89,13 +108,31 @@ pub(crate) const VMS_SHARE_CORE: Rule = Rule {
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='18'/></cputune></domain>
 </domains>
-")],
+"),
+        running(TWO_SOCKETS, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: pCPU 18
+"),
+    ],
     quiet: &[xml(TWO_SOCKETS, "\
 <domains>
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='3'/></cputune></domain>
 </domains>
-")],
+"),
+        running(TWO_SOCKETS, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: pCPU 3
+"),
+    ],
 };
 
 fn vms_share_core(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
@@ -113,16 +150,88 @@ fn vms_share_core(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>)
                 continue;
             }
             told = true;
-            let (vcpu, _, place) = &vm.pins[pin];
+            let pin = &vm.pins[pin];
+            let vcpu = pin.vcpu;
             let message = format!(
                 "vCPU {vcpu} of {} is on pCPU {pcpu}, a sibling of pCPU {theirs} of {}",
                 vm.name, other.name
             );
-            out.at(vm, place, message, vec![format!("{} is in {}", other.name, other.file)]);
+            out.at_pin(vm, pin, message, vec![format!("{} is in {}", other.name, other.file)]);
         }
         for (core, pcpu) in mine {
             owners.entry(core).or_insert((at, pcpu));
         }
+    }
+}
+
+pub(crate) const NEIGHBOUR_LOOSE: Rule = Rule {
+    id: "neighbour-unpinned",
+    severity: Severity::Warning,
+    summary: "nothing keeps an unpinned VM away from the pCPUs of a pinned one",
+    why: "A pin keeps a vCPU on its pCPU; it keeps nobody else off. The host's scheduler puts vCPUs \
+          that may run anywhere there as well, and the pinned one can't move away.",
+    mend: "Keep VMs without pins to other pCPUs (a cpuset for them all, <vcpu cpuset='...'>), or \
+           isolate the pinned ones' (isolcpus=, an isolated cpuset)",
+    sources: &[CPUTUNE, "https://docs.kernel.org/admin-guide/cgroup-v2.html"],
+    affected: &[],
+    check: Check::Fleet(neighbour_loose),
+    fires: &[
+        xml(TWO_SOCKETS, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu>1</vcpu></domain>
+</domains>
+"),
+        running(TWO_SOCKETS, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: any pCPU (0-31)
+"),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, "\
+<domains>
+<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
+<domain type='kvm'><name>two</name><vcpu cpuset='8-15'>1</vcpu></domain>
+</domains>
+"),
+        running(TWO_SOCKETS, "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -name one
+# is: vCPU 0: pCPU 2
+# vmlab: running 2
+qemu-system-x86_64 -accel kvm -cpu host -name two
+# is: vCPU 0: pCPUs 8-15
+"),
+    ],
+};
+
+fn neighbour_loose(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+    let Some(machine) = &context.machine else { return };
+    let isolated = machine.host.isolated.clone().unwrap_or_default();
+    let loose: Vec<&FleetVm> = vms.iter().filter(|vm| vm.floats).collect();
+    for vm in vms.iter().filter(|vm| !vm.floats) {
+        let sole = sole_pins(vm).find(|(pcpu, _)| !isolated.contains(*pcpu));
+        let Some((_, pin)) = sole else { continue };
+        let mut others = loose.iter().filter(|other| are_different(other, vm));
+        let Some(first) = others.next() else { continue };
+        let more = match others.count() {
+            0 => String::new(),
+            more => format!(" and of {more} more"),
+        };
+        let message = format!(
+            "{} is pinned, and the vCPUs of {}{more} may run there too",
+            vm.name, first.name
+        );
+        out.at_pin(
+            vm,
+            &vm.pins[pin],
+            message,
+            vec![format!("{} is in {}", first.name, first.file)],
+        );
     }
 }
 
@@ -174,7 +283,8 @@ qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2",
 
 /// vCPUs of all VMs, each counted once by its name.
 fn all_vcpus(vms: &[FleetVm]) -> u64 {
-    let by_name: BTreeMap<&str, u32> = vms.iter().map(|vm| (vm.name.as_str(), vm.vcpus)).collect();
+    let key = |vm: &FleetVm| (vm.name.clone(), vm.live.as_ref().map(|_| vm.file.clone()));
+    let by_name: BTreeMap<_, u32> = vms.iter().map(|vm| (key(vm), vm.vcpus)).collect();
     by_name.values().map(|vcpus| u64::from(*vcpus)).sum()
 }
 
@@ -186,7 +296,7 @@ fn host_overcommitted(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<
         && vcpus > online as u64
     {
         let message = format!("{} VMs have {vcpus} vCPUs on {online} pCPUs", vms.len());
-        out.at(last, &last.vcpus_place, message, Vec::new());
+        out.at(last, message, Vec::new());
     }
 }
 
@@ -259,6 +369,6 @@ fn ple_big_vm(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
             all_vcpus(vms),
             machine.online.len()
         );
-        out.at(big, &big.vcpus_place, message, Vec::new());
+        out.at(big, message, Vec::new());
     }
 }

@@ -4,13 +4,15 @@ use topology::PcpuSet;
 
 use crate::context::{Context, Machine};
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, FOUR_CORES, ISOLATED, OFFLINE, RESERVED, TWO_CACHES, TWO_SOCKETS};
 use crate::vm::{Pin, Vm};
 
 const TUNED: &str = "D. Faggioli et al., \"The cost of containerizing VMs\", KVM Forum 2021";
 const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
+/// pCPUs that are told one by one.
+const NAMED_PCPUS: usize = 4;
 const ISOLCPUS: &str = "https://docs.kernel.org/admin-guide/kernel-parameters.html";
 
 const VTUNE: &str = "\
@@ -37,9 +39,10 @@ pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
     sources: &[TUNED, "https://github.com/kubevirt/kubevirt/issues/4687"],
     affected: &[],
     check: Check::Vm(siblings_split),
-    fires: &[xml(
-        TWO_SOCKETS,
-        "\
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -49,34 +52,52 @@ pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
 </cputune>
 <cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
 ",
-    )],
-    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+        ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, VTUNE),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 17
+",
+        ),
+    ],
 };
 
 fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let (Some(machine), Some(pinned)) = (&context.machine, vm.one_to_one()) else { return };
-    let threads = vm.threads() as usize;
-    if threads < 2 || machine.threads_per_core < 2 || !pinned.len().is_multiple_of(threads) {
-        return;
-    }
-    let split = |group: &[u32]| machine.cores_of(&group.iter().copied().collect()).len() > 1;
-    let Some(first) = pinned.chunks(threads).position(split) else { return };
-    let wrong = pinned.chunks(threads).filter(|group| split(group)).count();
-    let vcpus: Vec<u32> = (0..threads).map(|thread| (first * threads + thread) as u32).collect();
-    let group: PcpuSet = pinned[first * threads..][..threads].iter().copied().collect();
-    let pins = vm.live_pins();
+    let Some(machine) = &context.machine else { return };
+    let Some(cores) = guest_cores(vm, machine) else { return };
+    let (threads, pins) = (vm.threads() as usize, vm.live_pins());
+    let split = |core: &[PcpuSet]| core.iter().any(|on| *on != core[0]);
+    let Some(first) = cores.chunks(threads).position(split) else { return };
+    let wrong = cores.chunks(threads).filter(|core| split(core)).count();
+    let group = &pins[first * threads..][..threads];
+    let vcpus: Vec<u32> = group.iter().map(|pin| pin.id.value).collect();
+    let on: PcpuSet = group.iter().flat_map(|pin| pin.pcpus.value.iter()).collect();
     let draft = out.at(
-        pins[first * threads].span,
+        group[0].span,
         format!(
             "vCPUs {} are threads of one guest core, but {} are on different host cores",
             numbers(vcpus),
-            pcpus(&group)
+            pcpus(&on)
         ),
     );
-    draft.note(format!("{wrong} of {} guest cores are split", pinned.len() / threads));
-    for pcpu in &group {
+    draft.note(format!("{wrong} of {} guest cores are split", cores.len() / threads));
+    for pcpu in on.iter().take(NAMED_PCPUS) {
         draft.note(format!("pCPU {pcpu} is a thread of the core {}", machine.siblings(pcpu)));
     }
+    let Some(pinned) = vm.one_to_one() else { return };
     if let Some(order) = regroup(&pinned, threads, machine) {
         for ((pin, before), after) in pins.iter().zip(&pinned).zip(&order) {
             if before != after {
@@ -85,6 +106,16 @@ fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
         draft.help("Give each guest core a host core; the same pCPUs suffice in another order");
     }
+}
+
+/// The host cores of each vCPU in turn, if every one is pinned, guest cores
+/// have several threads and so have the host's.
+fn guest_cores(vm: &Vm, machine: &Machine) -> Option<Vec<PcpuSet>> {
+    let (threads, pins) = (vm.threads() as usize, vm.live_pins());
+    let whole = pins.len() == vm.vcpus.value as usize && pins.len().is_multiple_of(threads.max(1));
+    let in_turn = pins.iter().enumerate().all(|(at, pin)| pin.id.value as usize == at);
+    (threads > 1 && machine.threads_per_core > 1 && whole && in_turn)
+        .then(|| pins.iter().map(|pin| machine.cores_of(&pin.pcpus.value)).collect())
 }
 
 /// The same pCPUs core by core, if they are whole cores of as many threads.
@@ -103,6 +134,76 @@ fn regroup(pinned: &[u32], threads: usize, machine: &Machine) -> Option<Vec<u32>
     (order.len() == pinned.len()).then_some(order)
 }
 
+pub(crate) const SIBLINGS_LOOSE: Rule = Rule {
+    id: "siblings-loose",
+    severity: Severity::Hint,
+    summary: "nothing keeps the threads of a guest core on one host core",
+    why: "The guest is told which vCPUs share a core, and schedules by it; the host moves them from \
+          core to core. Most of the time the guest's picture is wrong: tasks that it keeps apart \
+          share a core, and others that could do not.",
+    mend: "Pin the vCPUs so that the picture holds, or give the guest cores of one thread",
+    sources: &[TUNED, "https://github.com/kubevirt/kubevirt/issues/11749"],
+    affected: &[],
+    check: Check::Vm(siblings_loose),
+    fires: &[
+        xml(TWO_SOCKETS, FLOATING_THREADS),
+        qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,cores=2,threads=2"),
+        yaml(TWO_SOCKETS, "domain:\n  cpu:\n    cores: 2\n    threads: 2\n  devices: {}\n"),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
+# is: vCPU 0: pCPUs 1-2
+# is: vCPU 1: pCPUs 1-2
+",
+        ),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, VTUNE),
+        qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel kvm -cpu host -smp 4,cores=4,threads=1"),
+        yaml(TWO_SOCKETS, "domain:\n  cpu:\n    cores: 2\n  devices: {}\n"),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
+# is: vCPU 0: pCPUs 1,17
+# is: vCPU 1: pCPUs 1,17
+",
+        ),
+    ],
+};
+
+const FLOATING_THREADS: &str = "\
+<vcpu>4</vcpu>
+<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
+";
+
+fn siblings_loose(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    if vm.threads() < 2 || machine.threads_per_core < 2 || vm.is_dedicated() {
+        return;
+    }
+    let loose = match guest_cores(vm, machine) {
+        Some(cores) => {
+            let threads = vm.threads() as usize;
+            cores
+                .chunks(threads)
+                .any(|core| core[0].len() > 1 && core.iter().all(|on| *on == core[0]))
+        }
+        None => vm.live_pins().len() < vm.vcpus.value as usize,
+    };
+    if loose {
+        let at = vm.topology.as_ref().and_then(|topology| topology.value.threads_at);
+        let threads = vm.threads();
+        out.at(
+            at.unwrap_or(vm.vcpus.span),
+            format!(
+                "The guest takes {threads} vCPUs at a time for threads of a core; the host does not"
+            ),
+        );
+    }
+}
+
 pub(crate) const CORES_SHARE_CORE: Rule = Rule {
     id: "cores-share-core",
     severity: Severity::Warning,
@@ -115,9 +216,10 @@ pub(crate) const CORES_SHARE_CORE: Rule = Rule {
     sources: &[TUNED],
     affected: &[],
     check: Check::Vm(cores_share_core),
-    fires: &[xml(
-        TWO_SOCKETS,
-        "\
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>4</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -127,8 +229,27 @@ pub(crate) const CORES_SHARE_CORE: Rule = Rule {
 </cputune>
 <cpu mode='host-passthrough'><topology sockets='1' cores='4' threads='1'/></cpu>
 ",
-    )],
-    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+        ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 17
+",
+        ),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, VTUNE),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn cores_share_core(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -242,14 +363,34 @@ pub(crate) const PINS_CROSS_NODE: Rule = Rule {
     ],
     affected: &[],
     check: Check::Vm(pins_cross_node),
-    fires: &[xml(
-        TWO_SOCKETS,
-        "\
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
 ",
-    )],
-    quiet: &[xml(TWO_SOCKETS, VTUNE)],
+        ),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 8
+",
+        ),
+    ],
+    quiet: &[
+        xml(TWO_SOCKETS, VTUNE),
+        running(
+            TWO_SOCKETS,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn pins_cross_node(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -332,8 +473,28 @@ pub(crate) const PIN_IS_RESERVED: Rule = Rule {
     sources: &["https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/"],
     affected: &[],
     check: Check::Vm(pin_reserved),
-    fires: &[xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
-    quiet: &[xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='2'/></cputune>\n")],
+    fires: &[
+        xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        running(
+            RESERVED,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
+    quiet: &[
+        xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='2'/></cputune>\n"),
+        running(
+            RESERVED,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 3
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn pin_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -393,8 +554,28 @@ pub(crate) const PIN_NOT_ISOLATED: Rule = Rule {
     sources: &[ISOLCPUS],
     affected: &[],
     check: Check::Vm(pin_not_isolated),
-    fires: &[xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='8'/></cputune>\n")],
-    quiet: &[xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
+    fires: &[
+        xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='8'/></cputune>\n"),
+        running(
+            ISOLATED,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 8
+",
+        ),
+    ],
+    quiet: &[
+        xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        running(
+            ISOLATED,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn isolated(context: &Context) -> Option<&PcpuSet> {
@@ -456,44 +637,65 @@ fn set_over_isolated(vm: &Vm, context: &Context, out: &mut Drafts) {
 pub(crate) const VCPUS_SHARE_PCPU: Rule = Rule {
     id: "vcpus-share-pcpu",
     severity: Severity::Warning,
-    summary: "two vCPUs of one VM are pinned to one pCPU",
+    summary: "vCPUs of one VM are pinned to fewer pCPUs than they are",
     why: "They take turns: when one holds a lock and the other spins for it, neither gets on until \
           the scheduler's slice ends.",
     mend: "Give each vCPU its own pCPU, or don't pin",
     sources: &[CPUTUNE, "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012"],
     affected: &[],
     check: Check::Vm(vcpus_share_pcpu),
-    fires: &[xml(
-        ANY,
-        "\
+    fires: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='1'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 1
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
 ",
-    )],
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn vcpus_share_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let mut seen = std::collections::BTreeMap::new();
+    let mut by_set: Vec<(&PcpuSet, Vec<&Pin>)> = Vec::new();
     for pin in vm.live_pins() {
-        let (1, Some(pcpu)) = (pin.pcpus.value.len(), pin.pcpus.value.first()) else { continue };
-        match seen.get(&pcpu) {
-            Some(other) if *other != pin.id.value => {
-                out.at(
-                    pin.pcpus.span,
-                    format!("vCPU {} is pinned to pCPU {pcpu}, as vCPU {other} is", pin.id.value),
-                );
+        match by_set.iter_mut().find(|(set, _)| **set == pin.pcpus.value) {
+            // A vCPU may be named twice.
+            Some((_, pins)) if pins.iter().all(|other| other.id.value != pin.id.value) => {
+                pins.push(pin);
             }
-            _ => {
-                seen.insert(pcpu, pin.id.value);
-            }
+            Some(_) => {}
+            None => by_set.push((&pin.pcpus.value, vec![pin])),
         }
+    }
+    for (set, pins) in by_set.into_iter().filter(|(set, pins)| pins.len() > set.len().max(1)) {
+        let vcpus: Vec<u32> = pins.iter().map(|pin| pin.id.value).collect();
+        let last = pins[pins.len() - 1];
+        out.at(last.pcpus.span, format!("vCPUs {} share {}", numbers(vcpus), pcpus(set)));
     }
 }
 
@@ -507,8 +709,28 @@ pub(crate) const PINS_PARTIAL: Rule = Rule {
     sources: &[CPUTUNE],
     affected: &[],
     check: Check::Vm(pins_partial),
-    fires: &[xml(ANY, "<vcpu>2</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
-    quiet: &[xml(ANY, VTUNE)],
+    fires: &[
+        xml(ANY, "<vcpu>2</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: any pCPU (0-31)
+",
+        ),
+    ],
+    quiet: &[
+        xml(ANY, VTUNE),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
 };
 
 fn pins_partial(vm: &Vm, _: &Context, out: &mut Drafts) {

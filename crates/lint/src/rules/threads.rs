@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, xml, yaml};
+use crate::rule::{Check, Rule, running, xml, yaml};
 use crate::rules::words::pcpus;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
 use crate::vm::{Backend, Vm};
@@ -22,9 +22,10 @@ pub(crate) const EMULATOR_ON_VCPU: Rule = Rule {
     sources: &[CPUTUNE],
     affected: &[],
     check: Check::Vm(emulator_on_vcpu),
-    fires: &[xml(
-        ANY,
-        "\
+    fires: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -32,10 +33,21 @@ pub(crate) const EMULATOR_ON_VCPU: Rule = Rule {
   <emulatorpin cpuset='1'/>
 </cputune>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: emulator: pCPUs 0-2
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -43,24 +55,41 @@ pub(crate) const EMULATOR_ON_VCPU: Rule = Rule {
   <emulatorpin cpuset='0'/>
 </cputune>
 ",
-    )],
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: emulator: pCPU 0
+",
+        ),
+    ],
 };
 
 fn emulator_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(emulator) = &vm.emulator else { return };
-    let both = emulator.value.intersection(&vm.pinned());
-    // A set with pCPUs to spare leaves the scheduler a way out.
-    if both.is_empty() || (both.len() < emulator.value.len() && vm.one_to_one().is_none()) {
-        return;
-    }
+    let Some((both, may)) = on_vcpus(vm, &emulator.value) else { return };
     let draft = out.at(
         emulator.span,
-        format!("The emulator thread may run on {}, where vCPUs are pinned", pcpus(&both)),
+        format!("The emulator thread {may} on {}, where vCPUs are pinned", pcpus(&both)),
     );
     let rest = emulator.value.difference(&both);
     if !rest.is_empty() {
         draft.fix(emulator.span, rest.to_string()).help(format!("Leave it {}", pcpus(&rest)));
     }
+}
+
+/// What a thread shares with the vCPUs, and whether it must be there.
+fn on_vcpus(vm: &Vm, thread: &PcpuSet) -> Option<(PcpuSet, &'static str)> {
+    let both = thread.intersection(&vm.pinned());
+    let nowhere_else = both.len() == thread.len();
+    // A set with pCPUs to spare leaves the scheduler a way out.
+    if both.is_empty() || (!nowhere_else && vm.one_to_one().is_none()) {
+        return None;
+    }
+    Some((both, if nowhere_else { "runs" } else { "may run" }))
 }
 
 pub(crate) const EMULATOR_UNPINNED: Rule = Rule {
@@ -161,9 +190,10 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
     sources: &[CPUTUNE, "https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html"],
     affected: &[],
     check: Check::Vm(vhost_on_vcpu),
-    fires: &[xml(
-        ANY,
-        "\
+    fires: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -172,10 +202,21 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
 </cputune>
 <devices><interface type='bridge'><model type='virtio'/></interface></devices>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: vhost: pCPU 2
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
 <vcpu>2</vcpu>
 <cputune>
   <vcpupin vcpu='0' cpuset='1'/>
@@ -184,10 +225,27 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
 </cputune>
 <devices><interface type='bridge'><model type='virtio'/></interface></devices>
 ",
-    )],
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: vhost: pCPU 0
+",
+        ),
+    ],
 };
 
 fn vhost_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    if let Some(vhost) = &vm.vhost {
+        if let Some((both, may)) = on_vcpus(vm, &vhost.value) {
+            let message = format!("vhost's threads {may} on {}", pcpus(&both));
+            out.at(vhost.span, message).note("vCPUs are pinned to each of these");
+        }
+        return;
+    }
     let Some(emulator) = &vm.emulator else { return };
     let pinned = vm.pinned();
     let vhost = vm.nics.iter().find(|nic| {
@@ -219,33 +277,53 @@ pub(crate) const IOTHREAD_ON_VCPU: Rule = Rule {
     sources: &[IOTHREADS],
     affected: &[],
     check: Check::Vm(iothread_on_vcpu),
-    fires: &[xml(
-        ANY,
-        "\
+    fires: &[
+        xml(
+            ANY,
+            "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='1'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -object iothread,id=io1
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: iothread io1: pCPU 2
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
 ",
-    )],
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2 -object iothread,id=io1
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+# is: iothread io1: pCPU 3
+",
+        ),
+    ],
 };
 
 fn iothread_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let pinned = vm.pinned();
     for pin in &vm.iothread_pins {
-        let both = pin.pcpus.value.intersection(&pinned);
-        if !both.is_empty() && both.len() == pin.pcpus.value.len() {
+        if let Some((both, may)) = on_vcpus(vm, &pin.pcpus.value) {
             out.at(
                 pin.pcpus.span,
                 format!(
-                    "iothread {} runs on {}, where vCPUs are pinned",
+                    "iothread {} {may} on {}, where vCPUs are pinned",
                     pin.id.value,
                     pcpus(&both)
                 ),
@@ -284,9 +362,9 @@ pub(crate) const IOTHREAD_UNPINNED: Rule = Rule {
 
 fn iothread_unpinned(vm: &Vm, _: &Context, out: &mut Drafts) {
     let (Some(span), Some(_)) = (vm.iothreads_at, vm.one_to_one()) else { return };
-    let pinned: Vec<String> = vm.iothread_pins.iter().map(|pin| pin.id.value.to_string()).collect();
+    let is_pinned = |id: &str| vm.iothread_pins.iter().any(|pin| pin.id.value == id);
     let free: Vec<&str> =
-        vm.iothreads.iter().filter(|id| !pinned.contains(id)).map(String::as_str).collect();
+        vm.iothreads.iter().map(String::as_str).filter(|id| !is_pinned(id)).collect();
     if !free.is_empty() {
         out.at(span, format!("Without a pin: iothread {}", free.join(", ")));
     }
@@ -321,7 +399,7 @@ pub(crate) const IOTHREADPIN_WITHOUT_IOTHREAD: Rule = Rule {
 
 fn iothreadpin_without_iothread(vm: &Vm, _: &Context, out: &mut Drafts) {
     for pin in &vm.iothread_pins {
-        if !vm.iothreads.contains(&pin.id.value.to_string()) {
+        if !vm.iothreads.contains(&pin.id.value) {
             let number = vm.iothreads.len();
             out.at(
                 pin.id.span,
@@ -344,7 +422,13 @@ pub(crate) const FIFO_SHARES_PCPU: Rule = Rule {
     fires: &[xml(ANY, "\
 <vcpu>1</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpusched vcpus='0' scheduler='fifo' priority='1'/></cputune>
-")],
+"),
+        running(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1
+# is: vCPU 0: pCPU 1; real-time
+# is: emulator: pCPU 1
+"),
+    ],
     quiet: &[xml(ANY, "\
 <vcpu>1</vcpu>
 <cputune>
@@ -352,7 +436,13 @@ pub(crate) const FIFO_SHARES_PCPU: Rule = Rule {
   <emulatorpin cpuset='0'/>
   <vcpusched vcpus='0' scheduler='fifo' priority='1'/>
 </cputune>
-")],
+"),
+        running(ANY, "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1
+# is: vCPU 0: pCPU 1; real-time
+# is: emulator: pCPU 0
+"),
+    ],
 };
 
 fn fifo_shares_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -402,6 +492,13 @@ domain:
   devices: {}
 ",
         ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1
+# is: vCPU 0: pCPU 1; quota 50000 of 100000 µs
+",
+        ),
     ],
     quiet: &[
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><shares>2048</shares></cputune>\n"),
@@ -417,6 +514,13 @@ domain:
   devices: {}
 ",
         ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 1
+# is: vCPU 0: pCPU 1
+",
+        ),
     ],
 };
 
@@ -424,7 +528,7 @@ fn cpu_limit_throttles(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let Some(quota) = &vm.quota
         && quota.value > 0
     {
-        out.at(quota.span, format!("All threads share {} µs of CPU time a period", quota.value));
+        out.at(quota.span, format!("Its threads share {} µs of CPU time a period", quota.value));
     }
     if let Some(limit) = vm.kube("domain.resources.limits.cpu")
         && !vm.is_dedicated()

@@ -10,7 +10,7 @@ use host::audit::thread::{Role, RunningThread};
 use topology::{Host, Pcpu, PcpuSet};
 
 /// Draws `vms` on `host`; lines are broken at `width`.
-pub(super) fn draw(vms: &[RunningVm], host: &Host, width: usize) -> String {
+pub(crate) fn draw(vms: &[RunningVm], host: &Host, width: usize) -> String {
     let online = host.online();
     let mut pcpus: Vec<&Pcpu> = host.pcpus.iter().filter(|pcpu| pcpu.online).collect();
     pcpus.sort_by_key(|pcpu| (pcpu.socket, pcpu.node, pcpu.die, pcpu.cluster, pcpu.core, pcpu.id));

@@ -1,8 +1,7 @@
-//! Running VMs in words: one block a VM, then what is wrong.
+//! Running VMs in words: one block a VM.
 
 use std::collections::BTreeMap;
 
-use host::audit::findings::{Finding, Severity};
 use host::audit::in_force::size;
 use host::audit::memory::{ByNode, Region};
 use host::audit::thread::{Policy, RunningThread};
@@ -215,20 +214,4 @@ fn by_node(by_node: &ByNode) -> String {
         _ => by_node.iter().map(|(node, bytes)| format!("node {node}: {}", size(*bytes))).collect(),
     };
     nodes.join(", ")
-}
-
-/// What is wrong, a paragraph each.
-pub(super) fn findings(found: &[Finding]) -> String {
-    use anstyle::{AnsiColor, Reset};
-    let mut text = String::new();
-    for finding in found {
-        let (word, style) = match finding.severity {
-            Severity::Warning => ("warning", AnsiColor::Yellow.on_default().bold()),
-            Severity::Hint => ("hint", AnsiColor::Cyan.on_default().bold()),
-        };
-        let Finding { id, vm, pid, message, fix, .. } = finding;
-        text +=
-            &format!("\n{style}{word}{Reset}[{id}] {vm} (pid {pid}): {message}\n  fix: {fix}\n");
-    }
-    text
 }

@@ -14,7 +14,7 @@ use host::affinity::set_thread_affinity;
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
 use host::audit::{self, KnownBy, Look, RunningVm};
 use serde_json::Value;
-use topology::PcpuSet;
+use topology::{Host, Node, Pcpu, PcpuSet, Settings};
 
 use crate::lab::{Said, said, slow, until, vmlab};
 
@@ -94,10 +94,22 @@ fn audited(args: &[&str], pids: &[&Qemu]) -> (Said, Value) {
     (said, json)
 }
 
-/// The messages of one kind of finding.
+/// `vmlab lint --running` on a machine that is described by a file, of these.
+fn linted(host: &Path, pids: &[&Qemu]) -> Value {
+    let host = host.to_str().expect("a plain path");
+    let said = said(&mut vmlab(["lint", "--running", "--json", "--host", host]));
+    let mut json: Value =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:#?}"));
+    let files: Vec<String> = pids.iter().map(|qemu| format!("/proc/{}", qemu.pid())).collect();
+    let findings = json["findings"].as_array_mut().expect("a list");
+    findings.retain(|finding| files.iter().any(|file| finding["file"] == file.as_str()));
+    json
+}
+
+/// The messages of one rule.
 fn messages(json: &Value, id: &str) -> Vec<String> {
     let findings = json["findings"].as_array().expect("a list");
-    let of_id = findings.iter().filter(|finding| finding["id"] == id);
+    let of_id = findings.iter().filter(|finding| finding["rule"] == id);
     of_id.map(|finding| finding["message"].as_str().expect("a text").to_owned()).collect()
 }
 
@@ -119,23 +131,21 @@ fn wrong_pins_are_found_and_right_ones_are_not() {
     let web = Qemu::start(&line("web", ""));
     db.ready(2);
     web.ready(2);
-    // Unpinned: nothing to warn of, and a word on the guest's siblings.
+    // Unpinned: nothing to warn of.
     let (_, json) = audited(&[], &[&db, &web]);
-    assert_eq!(messages(&json, "guest-siblings-loose").len(), 1, "{json:#}");
     assert_eq!(messages(&json, "emulator-on-vcpu"), [""; 0]);
 
-    // Siblings on different cores.
+    // On a pCPU each, and the other VM anywhere.
     db.pin(0, first);
     db.pin(1, second);
     let (said, json) = audited(&[], &[&db]);
     said.has_code(1);
-    let apart = messages(&json, "guest-siblings-apart");
-    let places = format!("vCPU 0 on pCPU {first}, vCPU 1 on pCPU {second}");
-    assert!(apart.len() == 1 && apart[0].ends_with(&places), "{apart:?}");
-    let away = messages(&json, "vms-share-pcpus");
-    assert!(away.iter().any(|text| text.contains("nothing keeps the vCPUs of web")), "{away:?}");
+    let away = messages(&json, "neighbour-unpinned");
+    assert!(away.iter().any(|text| text.starts_with("db is pinned")), "{away:?}");
     let emulator = messages(&json, "emulator-on-vcpu");
-    assert!(emulator.len() == 1 && emulator[0].contains("of vCPUs 0-1"), "{emulator:?}");
+    assert!(emulator.len() == 1 && emulator[0].contains("where vCPUs are pinned"), "{emulator:?}");
+    let exceed = messages(&json, "threads-exceed-host");
+    assert_eq!(exceed.is_empty(), has_smt(), "{exceed:?}");
 
     // Both of one VM on one pCPU, which the other VM has too.
     db.pin(1, first);
@@ -143,22 +153,143 @@ fn wrong_pins_are_found_and_right_ones_are_not() {
     web.pin(1, second);
     db.pin_others(second);
     let (_, json) = audited(&[], &[&db, &web]);
-    assert_eq!(messages(&json, "vcpus-exceed-pcpus"), [format!("vCPUs 0-1 share pCPU {first}")]);
-    let shared = messages(&json, "vms-share-pcpus");
-    assert!(shared.iter().any(|text| text.ends_with(&format!("share pCPU {first}"))), "{shared:?}");
+    assert_eq!(messages(&json, "vcpus-share-pcpu"), [format!("vCPUs 0 and 1 share pCPU {first}")]);
+    let shared = messages(&json, "vms-share-pcpu");
+    assert!(shared.iter().any(|text| text.contains(&format!("on pCPU {first}, as"))), "{shared:?}");
     let findings = json["findings"].as_array().expect("a list").iter();
-    let of_db = findings.filter(|f| f["vm"] == "db" && f["id"] == "emulator-on-vcpu");
+    let of_db = findings.filter(|f| f["vm"] == "db" && f["rule"] == "emulator-on-vcpu");
     assert_eq!(of_db.count(), 0, "the emulator of db was moved away: {json:#}");
 
     // As it should be, as far as two pCPUs go: one VM, one core, nobody else.
     drop(web);
     let (_, json) = audited(&[], &[&db]);
-    for id in ["guest-siblings-apart", "emulator-on-vcpu", "iothread-on-vcpu"] {
+    for id in ["siblings-split", "emulator-on-vcpu", "iothread-on-vcpu"] {
         assert_eq!(messages(&json, id), [""; 0], "{id}");
     }
     let map = crate::lab::said(&mut vmlab(["audit", "--map", &db.pid().to_string()]));
     let row = map.stdout.lines().find(|line| line.contains(&format!("pCPU {first} ")));
     assert!(row.is_some_and(|row| row.contains("db: vCPUs 0-1")), "{map:#?}");
+}
+
+fn has_smt() -> bool {
+    let host = host::snapshot::live(Path::new("/"));
+    host.pcpus.iter().any(|pcpu| pcpu.online && pcpu.thread.is_some_and(|thread| thread > 0))
+}
+
+/// A machine of two cores of two threads, each core a node: `first` and
+/// `second` are of different cores.
+fn two_nodes(first: u32, second: u32) -> Host {
+    let pcpu = |id: u32, core: u32, thread: u32| Pcpu {
+        id,
+        online: true,
+        socket: Some(core),
+        core: Some(0),
+        thread: Some(thread),
+        node: Some(core),
+        ..Pcpu::default()
+    };
+    let beyond = first.max(second) + 1;
+    let node =
+        |id: u32, pcpus: [u32; 2]| Node { id, pcpus: PcpuSet::from_iter(pcpus), ..Node::default() };
+    let mut pcpus =
+        vec![pcpu(first, 0, 0), pcpu(second, 1, 0), pcpu(beyond, 0, 1), pcpu(beyond + 1, 1, 1)];
+    pcpus.sort_by_key(|pcpu| pcpu.id);
+    Host {
+        pcpus,
+        nodes: vec![node(0, [first, beyond]), node(1, [second, beyond + 1])],
+        settings: Settings {
+            thp_enabled: Some("always".to_owned()),
+            ksm_run: Some(1),
+            ..Settings::default()
+        },
+        ..Host::default()
+    }
+}
+
+#[test]
+fn the_rules_hold_for_vms_that_run() {
+    let Some(_one) = slow("the_rules_hold_for_vms_that_run") else { return };
+    let Some((first, second)) = two_cores() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = folder.path().join("host.json");
+    fs::write(&host, two_nodes(first, second).to_json()).expect("written");
+    // Siblings that the guest sees, memory of a node that has none here, and
+    // vCPUs that don't give their pCPUs back.
+    let db = Qemu::start(
+        "q35,memory-backend=ram0 -accel tcg,thread=multi -smp 2,threads=2 -m 128 \
+         -name db,debug-threads=on -overcommit cpu-pm=on -object iothread,id=io1 \
+         -object memory-backend-ram,id=ram0,size=128M,prealloc=on,host-nodes=0,policy=bind",
+    );
+    let web = Qemu::start("q35 -accel tcg,thread=multi -smp 1 -m 64 -name web,debug-threads=on");
+    db.ready(2);
+    web.ready(1);
+    let json = linted(&host, &[&db, &web]);
+    for id in ["cpu-pm-unpinned", "siblings-loose"] {
+        assert_eq!(messages(&json, id).len(), 1, "{id}: {json:#}");
+    }
+    let finding = |json: &Value, id: &str| {
+        let mut all = json["findings"].as_array().expect("a list").iter();
+        all.find(|finding| finding["rule"] == id)
+            .unwrap_or_else(|| panic!("{id}: {json:#}"))
+            .clone()
+    };
+    let loose = finding(&json, "cpu-pm-unpinned");
+    assert_eq!(loose["asked"], "-overcommit cpu-pm=on");
+    assert!(loose["is"].as_str().expect("a text").starts_with("vCPUs 0-1: any pCPU ("), "{loose}");
+
+    db.pin(0, first);
+    db.pin(1, second);
+    web.pin(0, second);
+    let json = linted(&host, &[&db, &web]);
+    for id in [
+        "siblings-split",
+        "vms-share-pcpu",
+        "emulator-on-vcpu",
+        "iothread-on-vcpu",
+        "cpu-pm-shared",
+        "ksm-splits-huge-pages",
+    ] {
+        assert!(!messages(&json, id).is_empty(), "{id}: {json:#}");
+    }
+    let split = finding(&json, "siblings-split");
+    assert_eq!(split["is"], format!("vCPU 0: pCPU {first}"));
+    assert_eq!(split["vm"], "db");
+    for id in ["cpu-pm-unpinned", "siblings-loose", "neighbour-unpinned"] {
+        assert_eq!(messages(&json, id), [""; 0], "{id}");
+    }
+
+    // Memory on the one node, its only vCPU on the other.
+    let app = Qemu::start(
+        "q35,memory-backend=m -accel tcg,thread=multi -smp 1 -m 64 -name app,debug-threads=on \
+         -object memory-backend-ram,id=m,size=64M,prealloc=on,host-nodes=0,policy=bind",
+    );
+    app.ready(1);
+    app.pin(0, second);
+    let json = linted(&host, &[&app]);
+    let away = finding(&json, "memory-elsewhere");
+    assert_eq!(away["asked"], "64 MiB on node 0 (bind)");
+    assert!(
+        away["is"].as_str().expect("a text").starts_with("memory m: 64 MiB on node 0"),
+        "{away}"
+    );
+    app.pin(0, first);
+    assert_eq!(messages(&linted(&host, &[&app]), "memory-elsewhere"), [""; 0]);
+
+    // The same in the other forms, from here and from what was kept.
+    let path = host.to_str().expect("a plain path");
+    let lint = |args: &[&str]| said(vmlab(["lint", "--host", path]).args(args));
+    let sarif = lint(&["--running", "--sarif"]);
+    let sarif: Value = serde_json::from_str(&sarif.has_code(1).stdout).expect("JSON");
+    let results = sarif["runs"][0]["results"].as_array().expect("a list");
+    assert!(results.iter().any(|result| result["ruleId"] == "siblings-split"
+        && result["properties"]["is"] == format!("vCPU 0: pCPU {first}").as_str()));
+    let kept = folder.path().join("vms.txt");
+    let pid = db.pid().to_string();
+    let transcript = said(&mut vmlab(["audit", "--transcript", &pid]));
+    fs::write(&kept, &transcript.has_code(0).stdout).expect("written");
+    let again = lint(&[kept.to_str().expect("a plain path")]);
+    assert!(again.has_code(1).stdout.contains("warning[siblings-split]"), "{again:#?}");
+    assert!(again.stdout.contains("= asked: nothing"), "{again:#?}");
 }
 
 #[test]
@@ -250,7 +381,7 @@ fn memory_is_found_by_node_and_page_size() {
     let (said, json) = audited(&["--pages"], &[&qemu]);
     said.has_code(1);
     let wrong = messages(&json, "huge-pages-not-used");
-    assert_eq!(wrong, ["huge pages were asked for; memory m1 has pages of 4 KiB"], "{json:#}");
+    assert_eq!(wrong, ["Memory m1 has pages of 4 KiB"], "{json:#}");
 }
 
 #[test]
@@ -371,8 +502,8 @@ fn groups_are_compared_with_threads() {
     qemu.pin(0, first);
     let (said, json) = audited(&[], &[&qemu]);
     said.has_code(1);
-    let quota = messages(&json, "quota-on-held");
-    assert!(quota.len() == 1 && quota[0].contains("50000 µs of every 100000 µs"), "{quota:?}");
+    let quota = messages(&json, "cpu-limit-throttles");
+    assert!(quota.len() == 1 && quota[0].contains("50000 µs"), "{quota:?}");
     // Where the group is the whole machine, it says nothing that could differ.
     if host.online().len() > 2 {
         assert_eq!(messages(&json, "affinity-not-cpuset").len(), 1, "{json:#}");

@@ -1,0 +1,204 @@
+//! VMs that run: the command line as the configuration, and in place of what
+//! it asks for, what is.
+
+use std::collections::BTreeMap;
+
+use topology::PcpuSet;
+
+use crate::read::qemu;
+use crate::running::{ASKED, Fact, IS, Is, MARK, Memory, Thread, Who};
+use crate::source::{At, Span};
+use crate::vm::{Pin, Topology, Vm};
+
+/// Part of the memory on a node that is not worth a word.
+const ELSEWHERE_SHARE: f64 = 0.05;
+/// The biggest base page there is (arm64, ppc64), bytes.
+const SMALL_PAGE_BYTES: u64 = 64 << 10;
+
+/// Whether a text holds VMs that run.
+pub(crate) fn holds_running(text: &str) -> bool {
+    text.trim_start().starts_with(MARK)
+}
+
+/// What is known of a VM that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// Facts with their places.
+    pub(crate) facts: Vec<At<Fact>>,
+}
+
+impl Live {
+    /// The threads of one kind, with their places.
+    pub(crate) fn threads(
+        &self,
+        wanted: impl Fn(&Who) -> bool,
+    ) -> impl Iterator<Item = (&Who, &Thread, Span)> {
+        self.facts.iter().filter_map(move |fact| match &fact.value.is {
+            Is::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
+            _ => None,
+        })
+    }
+
+    /// Backends' memory, or the guest's as a whole, with their places.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = (Option<&str>, &Memory, Span)> {
+        self.facts.iter().filter_map(|fact| match &fact.value.is {
+            Is::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
+            _ => None,
+        })
+    }
+
+    /// Where the memory of one guest node lies.
+    pub(crate) fn backend(&self, memdev: Option<&str>) -> Option<(&Memory, Span)> {
+        let found = self.memory().find(|(id, ..)| memdev.is_some() && *id == memdev)?;
+        Some((found.1, found.2))
+    }
+
+    /// All present memory by node; `None` where the kernel does not tell.
+    pub(crate) fn by_node(&self) -> Option<BTreeMap<u32, u64>> {
+        let mut sum = BTreeMap::new();
+        for (_, memory, _) in self.memory() {
+            for (node, bytes) in &memory.by_node {
+                let on: &mut u64 = sum.entry((*node)?).or_default();
+                *on = on.saturating_add(*bytes);
+            }
+        }
+        (!sum.is_empty()).then_some(sum)
+    }
+}
+
+/// The nodes on which more than a few of the pages lie.
+pub(crate) fn main_nodes(by_node: &BTreeMap<u32, u64>) -> PcpuSet {
+    let total = by_node.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    let much = |bytes: u64| bytes as f64 > total as f64 * ELSEWHERE_SHARE;
+    by_node.iter().filter(|(_, bytes)| much(**bytes)).map(|(node, _)| *node).collect()
+}
+
+pub(crate) fn read(text: &str) -> Vec<Vm> {
+    let mut vms = qemu::read(text);
+    let starts: Vec<usize> = vms.iter().map(|vm| vm.head.start).collect();
+    for (at, vm) in vms.iter_mut().enumerate() {
+        let end = starts.get(at + 1).copied().unwrap_or(text.len());
+        let live = facts(text, starts[at], end);
+        apply(&live, vm);
+        vm.live = Some(live);
+        if vm.name == program(text, vm.head)
+            && let Some(pid) = pid_before(text, vm.head.start)
+        {
+            vm.name = format!("pid {pid}");
+        }
+    }
+    vms
+}
+
+fn program(text: &str, head: Span) -> &str {
+    text.get(head.start..head.end).and_then(|path| path.rsplit('/').next()).unwrap_or_default()
+}
+
+fn pid_before(text: &str, start: usize) -> Option<u32> {
+    let mark = text.get(..start)?.rfind(MARK)? + MARK.len();
+    text[mark..start].lines().next()?.trim().parse().ok()
+}
+
+/// The facts between two places of a text.
+fn facts(text: &str, from: usize, to: usize) -> Live {
+    let mut live = Live::default();
+    let mut start = from;
+    for line in text.get(from..to).unwrap_or_default().split_inclusive('\n') {
+        let said = line.trim_end();
+        let span = Span { start, end: start + said.len() };
+        start += line.len();
+        if let Some(Ok(is)) = said.strip_prefix(IS).map(str::parse::<Is>) {
+            let span = Span { start: span.start + IS.len(), end: span.end };
+            live.facts.push(At::new(Fact { is, asked: None }, span));
+        } else if let Some((of, asked)) =
+            said.strip_prefix(ASKED).and_then(|said| said.split_once(": "))
+            && let Some(fact) = live.facts.iter_mut().find(|fact| fact.value.is.of() == of)
+        {
+            fact.value.asked = Some(asked.to_owned());
+        }
+    }
+    live
+}
+
+/// Puts what is in the place of what was asked for.
+fn apply(live: &Live, vm: &mut Vm) {
+    threads(live, vm);
+    memory(live, vm);
+    for fact in &live.facts {
+        match &fact.value.is {
+            Is::Topology([sockets, dies, clusters, cores, threads]) => {
+                let topology = Topology {
+                    sockets: *sockets,
+                    dies: *dies,
+                    clusters: *clusters,
+                    cores: *cores,
+                    threads: *threads,
+                    threads_at: Some(fact.span),
+                    cores_at: Some(fact.span),
+                };
+                vm.topology = Some(At::new(topology, fact.span));
+            }
+            Is::Accelerator(name) => vm.accel = At::new(name.clone(), fact.span),
+            _ => {}
+        }
+    }
+}
+
+fn threads(live: &Live, vm: &mut Vm) {
+    let mut real_time = PcpuSet::new();
+    let mut nameless: Option<At<PcpuSet>> = None;
+    for (who, thread, span) in live.threads(|_| true) {
+        let pcpus = At::new(thread.pcpus.clone(), span);
+        let joined = |before: Option<At<PcpuSet>>| match before {
+            Some(before) => At::new(before.value.union(&thread.pcpus), before.span),
+            None => pcpus.clone(),
+        };
+        match who {
+            Who::Vcpu(Some(vcpu)) => {
+                if thread.real_time {
+                    real_time = real_time.union(&PcpuSet::from_iter([*vcpu]));
+                    vm.fifo = Some(At::new(real_time.clone(), span));
+                }
+                // A vCPU that may run anywhere is not pinned.
+                if !thread.anywhere {
+                    vm.pins.push(Pin { id: At::new(*vcpu, span), pcpus: pcpus.clone(), span });
+                }
+            }
+            Who::Vcpu(None) if !thread.anywhere => nameless = Some(joined(nameless.take())),
+            Who::Vcpu(None) => {}
+            // Other threads are in the way wherever they may run.
+            Who::Emulator => vm.emulator = Some(joined(vm.emulator.take())),
+            Who::Iothread(id) => {
+                let id = At::new(id.clone(), span);
+                vm.iothread_pins.push(Pin { id, pcpus: pcpus.clone(), span });
+            }
+            Who::Vhost => vm.vhost = Some(joined(vm.vhost.take())),
+        }
+        if let Some((quota, _)) = thread.quota
+            && vm.quota.is_none()
+        {
+            vm.quota = Some(At::new(i64::try_from(quota).unwrap_or(i64::MAX), span));
+        }
+    }
+    vm.affinity = nameless;
+}
+
+fn memory(live: &Live, vm: &mut Vm) {
+    let Some((_, biggest, span)) = live.memory().max_by_key(|(_, memory, _)| memory.bytes()) else {
+        return;
+    };
+    vm.memory_nodes = live.by_node().map(|by_node| At::new(main_nodes(&by_node), span));
+    vm.huge_pages =
+        (biggest.page_bytes > SMALL_PAGE_BYTES).then(|| At::new(Some(biggest.page_bytes), span));
+    vm.merge = Some(At::new(live.memory().any(|(_, memory, _)| memory.mergeable), span));
+    for cell in &mut vm.cells {
+        let Some((memory, span)) = live.backend(cell.memdev.as_deref()) else { continue };
+        let by_node: Option<BTreeMap<u32, u64>> =
+            memory.by_node.iter().map(|(node, bytes)| Some(((*node)?, *bytes))).collect();
+        if let Some(by_node) = by_node.filter(|by_node| !by_node.is_empty()) {
+            let nodes = At::new(main_nodes(&by_node), span);
+            cell.nodes = Some(nodes.clone());
+            vm.cell_nodes.push((At::new(cell.id, span), nodes));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What only a VM that runs can get wrong: it is not what was asked for.
+
+use crate::context::Context;
+use crate::finding::{Drafts, Severity};
+use crate::read::running::Live;
+use crate::rule::{Check, Rule, running};
+use crate::rules::words::size;
+use crate::rules::worlds::{ANY, TWO_SOCKETS};
+use crate::running::{Is, Memory};
+use crate::source::Span;
+use crate::vm::Vm;
+
+const HUGETLB: &str = "https://docs.kernel.org/admin-guide/mm/hugetlbpage.html";
+const THP: &str = "https://docs.kernel.org/admin-guide/mm/transhuge.html";
+
+/// Memory below which page sizes are not worth a word, bytes.
+const MUCH_BYTES: u64 = 64 << 20;
+/// The part of it in transparent huge pages that is fine.
+const THP_SHARE: f64 = 0.5;
+/// The biggest base page there is (arm64, ppc64), bytes.
+const SMALL_PAGE_BYTES: u64 = 64 << 10;
+
+fn live(vm: &Vm) -> impl Iterator<Item = (&Is, Span)> {
+    let facts = vm.live.iter().flat_map(|live| &live.facts);
+    facts.map(|fact| (&fact.value.is, fact.span))
+}
+
+pub(crate) const AFFINITY_NOT_CPUSET: Rule = Rule {
+    id: "affinity-not-cpuset",
+    severity: Severity::Hint,
+    summary: "a thread may run on less than its cpuset says",
+    why: "Somebody pinned the thread behind the back of whoever manages its control group. When the \
+          cpuset is written again (libvirt, systemd, the kubelet do), the kernel forgets the \
+          thread's own affinity (before Linux 6.2), and the pin is gone without a word.",
+    mend: "Pin by one means: the cpuset of the thread's group, or affinities in a group of all pCPUs",
+    sources: &["https://docs.kernel.org/admin-guide/cgroup-v2.html"],
+    affected: &[],
+    check: Check::Vm(affinity_not_cpuset),
+    fires: &[running(
+        TWO_SOCKETS,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: vCPU 0: pCPU 1; cpuset 1-3
+",
+    )],
+    quiet: &[running(
+        TWO_SOCKETS,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: vCPU 0: pCPU 1; cpuset 1
+",
+    )],
+};
+
+fn affinity_not_cpuset(vm: &Vm, context: &Context, out: &mut Drafts) {
+    for (is, span) in live(vm) {
+        let Is::Thread(who, thread) = is else { continue };
+        let Some(cpuset) = &thread.cpuset else { continue };
+        let online = context.machine.as_ref().map(|machine| &machine.online);
+        let allowed = online.map_or_else(|| cpuset.clone(), |online| cpuset.intersection(online));
+        if thread.pcpus != allowed {
+            out.at(span, format!("{who} may run on {}, its cpuset is {cpuset}", thread.pcpus));
+        }
+    }
+}
+
+pub(crate) const MEMORY_NOT_LOCKED: Rule = Rule {
+    id: "memory-not-locked",
+    severity: Severity::Warning,
+    summary: "locked memory was asked for and is not locked",
+    why: "The host may swap the guest out under pressure, which locking was to prevent. QEMU goes \
+          on when the limit on locked memory stops it.",
+    mend: "Raise the limit on locked memory (ulimit -l; libvirt: <memtune><hard_limit>)",
+    sources: &["https://man7.org/linux/man-pages/man2/mlock.2.html"],
+    affected: &[],
+    check: Check::Vm(memory_not_locked),
+    fires: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
+# is: locked: 64 KiB of 128 MiB
+",
+    )],
+    quiet: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
+# is: locked: 140 MiB of 128 MiB
+",
+    )],
+};
+
+fn memory_not_locked(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for (is, span) in live(vm) {
+        if let Is::Locked(locked, all) = is
+            && locked < all
+        {
+            out.at(span, format!("{} of {} of guest memory are locked", size(*locked), size(*all)));
+        }
+    }
+}
+
+pub(crate) const MEMORY_SWAPPED: Rule = Rule {
+    id: "memory-swapped",
+    severity: Severity::Warning,
+    summary: "parts of the VM are swapped out",
+    why: "A vCPU that touches such a page stands still until the disk has brought it back, and the \
+          guest can't know why: milliseconds where it expects a tenth of a microsecond.",
+    mend: "Free memory on the host, or lock the guest's (-overcommit mem-lock=on, <locked/>)",
+    sources: &["https://docs.kernel.org/filesystems/proc.html"],
+    affected: &[],
+    check: Check::Vm(memory_swapped),
+    fires: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: swapped out: 8 MiB
+",
+    )],
+    quiet: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: swapped out: 0 B
+",
+    )],
+};
+
+fn memory_swapped(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for (is, span) in live(vm) {
+        if let Is::Swapped(bytes) = is
+            && *bytes > 0
+        {
+            out.at(span, format!("{} of the VM are swapped out", size(*bytes)));
+        }
+    }
+}
+
+pub(crate) const HUGE_PAGES_NOT_USED: Rule = Rule {
+    id: "huge-pages-not-used",
+    severity: Severity::Warning,
+    summary: "huge pages were asked for, and the memory has ordinary ones",
+    why: "A mem-path that is not on a hugetlbfs is an ordinary file: QEMU takes it with a warning at \
+          most, and every TLB miss of the guest walks two tables of 4 KiB pages.",
+    mend: "Check that the path lies on a mounted hugetlbfs, and that its pool has enough free pages",
+    sources: &[HUGETLB],
+    affected: &[],
+    check: Check::Vm(huge_pages_not_used),
+    fires: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /srv/hugepages
+# is: memory: 1 GiB on node 0; pages of 4 KiB; huge pages asked for
+",
+    )],
+    quiet: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /dev/hugepages
+# is: memory: 1 GiB on node 0; pages of 2 MiB; huge pages asked for
+",
+    )],
+};
+
+/// Memory facts with whose they are.
+fn memory(live: &Live) -> impl Iterator<Item = (String, &Memory, Span)> {
+    live.memory().map(|(backend, memory, span)| {
+        (backend.map_or("Guest memory".to_owned(), |id| format!("Memory {id}")), memory, span)
+    })
+}
+
+fn huge_pages_not_used(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for (what, memory, span) in vm.live.iter().flat_map(memory) {
+        if memory.wants_pool && memory.page_bytes <= SMALL_PAGE_BYTES {
+            out.at(span, format!("{what} has pages of {}", size(memory.page_bytes)));
+        }
+    }
+}
+
+pub(crate) const THP_NOT_USED: Rule = Rule {
+    id: "thp-not-used",
+    severity: Severity::Hint,
+    summary: "little of the guest's memory is in transparent huge pages",
+    why: "The host makes transparent huge pages, but had none when the guest touched its memory: \
+          free memory is in small pieces, KSM or a balloon split them, or khugepaged has not come \
+          by yet. The guest pays for each TLB miss as if they were off.",
+    mend: "Free memory in one piece (/proc/sys/vm/compact_memory) and let khugepaged work, or take \
+           huge pages from a pool",
+    sources: &[THP],
+    affected: &[],
+    check: Check::Vm(thp_not_used),
+    fires: &[running(
+        TWO_SOCKETS,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G
+# is: memory: 1 GiB on node 0; pages of 4 KiB; 4 MiB in transparent huge pages
+",
+    )],
+    quiet: &[running(
+        TWO_SOCKETS,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host -m 1G
+# is: memory: 1 GiB on node 0; pages of 4 KiB; 900 MiB in transparent huge pages
+",
+    )],
+};
+
+fn thp_not_used(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let never = context
+        .machine
+        .as_ref()
+        .is_some_and(|machine| machine.host.settings.thp_enabled.as_deref() == Some("never"));
+    // Then thp-never tells why.
+    if never {
+        return;
+    }
+    for (what, memory, span) in vm.live.iter().flat_map(memory) {
+        let Some(huge) = memory.thp_bytes.filter(|_| memory.bytes() >= MUCH_BYTES) else {
+            continue;
+        };
+        if (huge as f64) < memory.bytes() as f64 * THP_SHARE {
+            let of = size(memory.bytes());
+            out.at(span, format!("{what}: {} of {of} are in transparent huge pages", size(huge)));
+        }
+    }
+}

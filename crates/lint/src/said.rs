@@ -1,0 +1,79 @@
+//! What was asked of a VM that runs against what is, for one finding.
+
+use crate::finding::AskedAndIs;
+use crate::read::running::Live;
+use crate::running::{Is, Who};
+use crate::source::{Source, Span};
+use crate::vm::Vm;
+
+/// `None` of a VM that does not run.
+///
+/// A finding points at a fact, or at the option that asked for something; then
+/// the facts that this kind of option decides about are told.
+pub(crate) fn said(vm: &Vm, source: &Source<'_>, span: Span) -> Option<AskedAndIs> {
+    let live = vm.live.as_ref()?;
+    let fact = live.facts.iter().find(|fact| {
+        (fact.span.start..=fact.span.end).contains(&span.start) && span.end <= fact.span.end
+    });
+    if let Some(fact) = fact {
+        let asked = fact.value.asked.clone().unwrap_or_else(|| "nothing".to_owned());
+        return Some(AskedAndIs { asked, is: fact.value.is.to_string() });
+    }
+    let place = source.place(span);
+    let asked = place.text.trim().trim_end_matches('\\').trim().to_owned();
+    let about = about(asked.split_whitespace().next().unwrap_or_default(), &asked);
+    let facts: Vec<String> = match about {
+        Some(about) => facts(live, about),
+        None => Vec::new(),
+    };
+    let is = if facts.is_empty() { "as asked".to_owned() } else { facts.join("; ") };
+    Some(AskedAndIs { asked, is })
+}
+
+/// Whether a fact is one of those that an option decides about.
+type About = fn(&Is) -> bool;
+
+fn about(option: &str, text: &str) -> Option<About> {
+    let option = option.trim_start_matches('-');
+    match option {
+        "object" if text.contains("memory-backend") => Some(is_memory),
+        "object" => Some(|is| matches!(is, Is::Thread(Who::Iothread(_), _))),
+        "m" | "mem-path" | "numa" => Some(is_memory),
+        "machine" | "M" if text.contains("mem-merge") => Some(is_memory),
+        "netdev" => Some(|is| matches!(is, Is::Thread(Who::Vhost, _))),
+        "smp" | "cpu" | "overcommit" | "append" => Some(Is::is_of_vcpu),
+        _ if !text.starts_with('-') => Some(Is::is_of_vcpu),
+        _ => None,
+    }
+}
+
+fn is_memory(is: &Is) -> bool {
+    matches!(is, Is::Memory(..))
+}
+
+/// The facts in words, alike vCPUs as one.
+fn facts(live: &Live, about: About) -> Vec<String> {
+    let mut said: Vec<(Vec<u32>, String)> = Vec::new();
+    for fact in live.facts.iter().filter(|fact| about(&fact.value.is)) {
+        let is = &fact.value.is;
+        let Is::Thread(Who::Vcpu(Some(vcpu)), thread) = is else {
+            said.push((Vec::new(), is.to_string()));
+            continue;
+        };
+        let text = thread.to_string();
+        match said.iter_mut().find(|(vcpus, known)| !vcpus.is_empty() && *known == text) {
+            Some((vcpus, _)) => vcpus.push(*vcpu),
+            None => said.push((vec![*vcpu], text)),
+        }
+    }
+    said.into_iter()
+        .map(|(vcpus, text)| match vcpus.as_slice() {
+            [] => text,
+            [one] => format!("vCPU {one}: {text}"),
+            many => {
+                let vcpus: topology::PcpuSet = many.iter().copied().collect();
+                format!("vCPUs {vcpus}: {text}")
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,52 @@
+//! What the rules say of VMs that run.
+
+use std::fs;
+
+use host::audit::RunningVm;
+use lint::{Context, Finding, Running, Who};
+use topology::{Host, PcpuSet};
+
+use super::facts;
+
+/// Where libvirt keeps what it runs; root may read it.
+const LIBVIRT_STATUS: &str = "/run/libvirt/qemu";
+
+/// Each of `vms`, which run on `host`, as the rules look at it.
+pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<Running> {
+    let online = host.online();
+    vms.iter().map(|vm| facts::running(vm, host, &online, &asked_of(vm))).collect()
+}
+
+/// What is wrong with VMs that run, each named by its process; and what could
+/// not be judged.
+pub(crate) fn findings(running: &[Running], context: &Context) -> (Vec<Finding>, Vec<String>) {
+    let (mut findings, mut fleet, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for vm in running {
+        match lint::check_text(&file_of(vm.pid), &vm.to_string(), context) {
+            Ok(checked) => {
+                findings.extend(checked.findings);
+                fleet.extend(checked.vms);
+            }
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    findings.extend(lint::check_fleet(&fleet, context));
+    (findings, problems)
+}
+
+/// How findings name a VM that runs.
+pub(crate) fn file_of(pid: u32) -> String {
+    format!("/proc/{pid}")
+}
+
+/// The pins that libvirt was asked for, where it runs the VM and tells.
+fn asked_of(vm: &RunningVm) -> Vec<(Who, PcpuSet)> {
+    let Some(name) = vm.asked.name.as_ref().filter(|name| vm.asked.libvirt && !name.contains('/'))
+    else {
+        return Vec::new();
+    };
+    let status = fs::read_to_string(format!("{LIBVIRT_STATUS}/{name}.xml")).unwrap_or_default();
+    // A domain of that name may run again, or elsewhere.
+    let is_its = status.contains(&format!("pid='{}'", vm.pid));
+    if is_its { lint::asked_pins(&status) } else { Vec::new() }
+}
