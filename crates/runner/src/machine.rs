@@ -380,20 +380,3 @@ pub fn fresh_seed() -> u64 {
 pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
-
-/// Where journals of changed host settings lie, outside any results folder
-/// so that they are found after a crash.
-#[must_use]
-pub fn state_dir() -> PathBuf {
-    // One place for the whole machine: two vmlabs must see each other's.
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/var/lib/vmlab/settings");
-    }
-    let from = |variable: &str| {
-        std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
-    };
-    from("XDG_STATE_HOME")
-        .or_else(|| Some(from("HOME")?.join(".local/state")))
-        .unwrap_or_else(|| PathBuf::from("/var/tmp"))
-        .join("vmlab/settings")
-}

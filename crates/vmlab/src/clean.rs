@@ -1,14 +1,14 @@
 //! `vmlab clean`: end what dead runs left behind, and nothing else.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use host::owner::{self, Ended, Orphan};
-use host::settings::{self, RestoreOutcome, Restored};
-use runner::machine;
+use host::settings::{self, Mode, RestoreOutcome, Tree};
 
+use crate::settings::outcomes;
 use crate::{ERROR, terminal};
 
 /// Time between SIGTERM and SIGKILL.
@@ -18,11 +18,14 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab clean --dry-run   show what dead runs left
   vmlab clean             end it
+  vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
 generators, runtime folders and changed host settings. Every process that vmlab
 starts carries the identity of the vmlab that started it; only those whose vmlab
-is dead are ended. Results folders are never touched.";
+is dead are ended. A host setting that somebody else has changed since is left
+alone and said; after a reboot there is nothing to restore, because nothing that
+vmlab sets outlives one. Results folders are never touched.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -30,27 +33,37 @@ pub(crate) struct CleanArgs {
     /// Only show what would be ended.
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Restore host settings even if somebody else has changed them since, and
+    /// forget those that can't be restored.
+    #[arg(long)]
+    force: bool,
+    /// Restore the settings of the machine whose sys/ and proc/ lie in this
+    /// folder, and do nothing else.
+    #[arg(long, value_name = "DIR")]
+    sysfs_root: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let mut lines = Vec::new();
     let mut failed = false;
-    if args.dry_run {
+    if args.dry_run && args.sysfs_root.is_none() {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
-        let state_dir = machine::state_dir();
-        for stale in settings::stale(&state_dir)? {
-            lines.push(format!("would restore the host settings of {}", stale.display()));
-        }
-    } else {
+    } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
         failed |= bad;
-        let (restored, bad) = restore();
-        lines.extend(restored);
-        failed |= bad;
     }
+    let tree = args.sysfs_root.as_deref().map_or_else(Tree::live, Tree::at);
+    let mode = match (args.dry_run, args.force) {
+        (true, _) => Mode::Look,
+        (false, false) => Mode::Restore,
+        (false, true) => Mode::Force,
+    };
+    let (restored, bad) = restore(&tree, mode);
+    lines.extend(restored);
+    failed |= bad;
     if lines.is_empty() {
         lines.push("Nothing was left behind.".to_owned());
     }
@@ -66,12 +79,12 @@ pub(crate) fn end_leftovers_of(run_id: &str) -> Vec<String> {
 
 /// Puts back the host settings that dead runs left; says what it did.
 pub(crate) fn restore_leftovers() -> Vec<String> {
-    restore().0
+    restore(&Tree::live(), Mode::Restore).0
 }
 
 /// Puts back the host settings that dead runs left; true if one could not be.
-fn restore() -> (Vec<String>, bool) {
-    let stale = match settings::restore_stale(Path::new("/"), &machine::state_dir()) {
+fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
+    let stale = match settings::restore_stale(tree, mode) {
         Ok(stale) => stale,
         Err(error) => return (vec![error.to_string()], true),
     };
@@ -80,10 +93,9 @@ fn restore() -> (Vec<String>, bool) {
     for stale in stale {
         match stale.restored {
             Ok(restored) => {
-                for setting in &restored {
-                    failed |= matches!(setting.outcome, RestoreOutcome::Failed(_));
-                    lines.push(self::restored(setting));
-                }
+                let bad = |outcome: &RestoreOutcome| matches!(outcome, RestoreOutcome::Failed(_));
+                failed |= restored.iter().any(|one| bad(&one.outcome));
+                lines.extend(outcomes(&restored, mode));
             }
             Err(error) => {
                 failed = true;
@@ -134,18 +146,4 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
 fn show(orphan: &Orphan) -> String {
     let command: String = orphan.command_line.chars().take(60).collect();
     format!("process {} of run {}: {command}", orphan.pid, orphan.owner.run_id)
-}
-
-/// What became of a host setting, in words.
-pub(crate) fn restored(setting: &Restored) -> String {
-    let Restored { id, old, outcome } = setting;
-    match outcome {
-        RestoreOutcome::Restored => format!("{id} is {old} again"),
-        RestoreOutcome::AlreadyBack => format!("{id} was {old} already"),
-        RestoreOutcome::ChangedByOthers { present } => {
-            format!("{id} is {present}, which vmlab did not set: left alone (it was {old})")
-        }
-        RestoreOutcome::Rebooted => format!("{id}: the machine was rebooted since"),
-        RestoreOutcome::Failed(error) => format!("{id} could not be set back to {old}: {error}"),
-    }
 }

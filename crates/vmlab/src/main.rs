@@ -21,6 +21,7 @@ mod predict;
 mod progress;
 mod report;
 mod run;
+mod settings;
 mod study_file;
 mod terminal;
 mod variants;
@@ -87,6 +88,8 @@ enum Command {
     Workloads(workloads::WorkloadsArgs),
     /// List the configurations that a study names in one word.
     Variants(variants::VariantsArgs),
+    /// Show host settings, explain one, run a command under others.
+    Settings(settings::SettingsArgs),
     /// End what dead runs left behind.
     Clean(clean::CleanArgs),
     /// Print a completion script for a shell.
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Variants(args) => variants::run(&args),
+        Command::Settings(args) => settings::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
 use host::owner::Owner;
-use host::settings::{Change, RestoreOutcome, Settings};
+use host::settings::{Change, Mode, RestoreOutcome, Settings, Tree, Wish};
 use runner::execute::{Ended, State, execute};
 use runner::local::LocalLab;
 use runner::machine::{self, Need};
@@ -159,7 +159,11 @@ fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
     let changes: Result<Vec<_>, _> =
         plan.host_settings.iter().map(|(id, value)| Change::new(id, value)).collect();
     let owner = Owner::current(&plan.run_id())?;
-    let settings = Settings::apply(Path::new("/"), &changes?, &machine::state_dir(), &owner)?;
+    let wish = Wish { changes: changes?, reload: false };
+    let settings = Settings::apply(&Tree::live(), &wish, &owner)?;
+    for note in settings.notes() {
+        terminal::note(&format!("vmlab: host setting {note}"));
+    }
     Ok(Some(settings))
 }
 
@@ -172,9 +176,9 @@ fn restore_settings(settings: Option<Settings>) {
         }
         Some(Ok(restored)) => restored,
     };
-    for setting in restored {
-        if !matches!(setting.outcome, RestoreOutcome::Restored) {
-            terminal::note(&format!("vmlab: host setting {}", crate::clean::restored(&setting)));
-        }
+    let odd = |outcome: &RestoreOutcome| !matches!(outcome, RestoreOutcome::Restored);
+    let odd: Vec<_> = restored.into_iter().filter(|one| odd(&one.outcome)).collect();
+    for line in crate::settings::outcomes(&odd, Mode::Restore) {
+        terminal::note(&format!("vmlab: host setting {line}"));
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, Setting, setting};
+use super::apply::JournalError;
+use super::target::Target;
+use super::{Setting, setting};
 use crate::owner::Owner;
 
 /// How long another vmlab may be at changing settings.
@@ -21,6 +23,7 @@ const SUFFIX: &str = ".json";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) setting: &'static Setting,
+    pub(super) target: Target,
     pub(super) old: String,
     pub(super) new: String,
 }
@@ -38,18 +41,23 @@ pub(super) struct Journal {
 #[serde(deny_unknown_fields)]
 struct WrittenEntry {
     setting: String,
+    target: String,
     old: String,
     new: String,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// No value of the kernel's is longer.
+const LONGEST_VALUE: usize = 64 << 10;
 
 impl Journal {
     pub(super) fn new(owner: Owner, entries: Vec<Entry>) -> Self {
         let changes = entries
             .into_iter()
-            .map(|Entry { setting, old, new }| WrittenEntry {
+            .map(|Entry { setting, target, old, new }| WrittenEntry {
                 setting: setting.id.to_owned(),
+                target: target.to_string(),
                 old,
                 new,
             })
@@ -57,19 +65,25 @@ impl Journal {
         Self { version: VERSION, owner, changes }
     }
 
-    /// The changes, checked against the table: a journal names settings and
-    /// their values, so it can't be made to write elsewhere.
+    /// The changes, checked against the table: a journal names what belongs to
+    /// a setting, so it can't be made to write elsewhere.
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         if self.version != VERSION {
             return Err(invalid(format!("It has version {}, not {VERSION}", self.version)));
         }
+        let sane = |value: &str| value.len() <= LONGEST_VALUE && !value.contains(char::is_control);
         let entry = |written: &WrittenEntry| {
-            let WrittenEntry { setting: id, old, new } = written;
-            let setting = setting(id)
-                .filter(|setting| setting.values.contains(&old.as_str()))
-                .ok_or_else(|| invalid(format!("It knows a setting {id:?} with value {old:?}")))?;
-            Ok(Entry { setting, old: old.clone(), new: new.clone() })
+            let WrittenEntry { setting: id, target: text, old, new } = written;
+            let setting =
+                setting(id).ok_or_else(|| invalid(format!("It names a setting {id:?}")))?;
+            let target = Target::parse(text)
+                .filter(|target| setting.place.owns(target))
+                .ok_or_else(|| invalid(format!("It changes {text:?} for {id}")))?;
+            if !sane(old) || !sane(new) {
+                return Err(invalid(format!("It has odd values for {text:?}")));
+            }
+            Ok(Entry { setting, target, old: old.clone(), new: new.clone() })
         };
         self.changes.iter().map(entry).collect()
     }

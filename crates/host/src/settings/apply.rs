@@ -1,0 +1,410 @@
+//! Changes settings with a journal, and puts them back.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use super::journal::{Entry, Journal, JournalFile, Lock};
+use super::place::{self, Step};
+use super::refusal::Refusal;
+use super::target::Target;
+use super::tree::Tree;
+use super::{Change, SETTINGS, Setting, modules};
+use crate::owner::Owner;
+
+/// Settings that are to be changed together: all of them or none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The settings with their values.
+    pub changes: Vec<Change>,
+    /// Whether modules may be taken out and loaded again for parameters that
+    /// can't be changed otherwise.
+    pub reload: bool,
+}
+
+/// Error type for [`Settings::apply`]. Nothing is changed then, unless the
+/// message says so.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// A setting is listed twice.
+    #[error("Host setting {0} is to become two values at once")]
+    Twice(&'static str),
+    /// Two settings are two names for one thing.
+    #[error("Host settings {first} and {second} both change {target}: choose one")]
+    Same {
+        /// One setting.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// What both change.
+        target: String,
+    },
+    /// It can't be had on this machine.
+    #[error("Host setting {id} can't be {value:?} here")]
+    Refused {
+        /// The setting.
+        id: &'static str,
+        /// The value.
+        value: String,
+        /// Why, and what to do.
+        #[source]
+        source: Refusal,
+    },
+    /// Another vmlab holds it.
+    #[error("Host setting {id} is held by vmlab process {pid} (run {run_id})")]
+    InUse {
+        /// The setting.
+        id: String,
+        /// That process.
+        pid: u32,
+        /// Its run.
+        run_id: String,
+    },
+    /// A dead vmlab left it changed.
+    #[error("Host setting {id} was left changed by run {run_id}; restore it with `vmlab clean`")]
+    Stale {
+        /// The setting.
+        id: String,
+        /// The run that is dead.
+        run_id: String,
+    },
+    /// The journal can't be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The kernel refused the value, or took it and has another.
+    #[error("Cannot set {id} ({target}) to {value:?}; {}", undone_note(*.undone))]
+    Set {
+        /// The setting.
+        id: &'static str,
+        /// What was to be changed for it.
+        target: String,
+        /// The value.
+        value: String,
+        /// Whether what was changed before is as it was.
+        undone: bool,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn undone_note(undone: bool) -> &'static str {
+    match undone {
+        true => "all settings are as before",
+        false => "others could not be put back, try `vmlab clean`",
+    }
+}
+
+/// The journal of host settings can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("Cannot use the journal of host settings {}", .path.display())]
+pub struct JournalError {
+    /// File or folder.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// What became of a setting that was to be restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// The setting.
+    pub id: String,
+    /// What was changed for it: a file, a module, a cgroup.
+    pub target: String,
+    /// The value from before vmlab, to which it goes back.
+    pub old: String,
+    /// What became of it.
+    pub outcome: RestoreOutcome,
+}
+
+/// What became of a setting that was to be restored.
+#[derive(Debug)]
+pub enum RestoreOutcome {
+    /// It has its old value again.
+    Restored,
+    /// It had its old value already.
+    AlreadyBack,
+    /// It has neither its old value nor the one that vmlab set: somebody else
+    /// has changed it, and it stays so.
+    ChangedByOthers {
+        /// The value that it has.
+        present: String,
+    },
+    /// The machine was rebooted since, which undid the change: nothing that
+    /// vmlab sets outlives a boot.
+    Rebooted,
+    /// It could not be restored; its journal stays for another try.
+    Failed(io::Error),
+}
+
+/// How [`restore_stale`] treats what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Only tells what it would do.
+    Look,
+    /// Leaves alone what somebody else has changed since.
+    Restore,
+    /// Overwrites that, too, and gives up on what can't be restored.
+    Force,
+}
+
+/// Host settings that are changed; put back on drop at the latest.
+#[derive(Debug)]
+pub struct Settings {
+    tree: Tree,
+    /// None once restored, or when nothing was to be changed.
+    file: Option<JournalFile>,
+    in_force: BTreeMap<String, String>,
+    notes: Vec<String>,
+}
+
+/// What [`Settings::apply`] would change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The setting.
+    pub id: &'static str,
+    /// What is changed for it.
+    pub target: String,
+    /// The value now.
+    pub old: String,
+    /// The value then.
+    pub new: String,
+}
+
+/// What it takes to fulfil `wish`, checked; nothing is changed.
+///
+/// # Errors
+/// Those of [`Settings::apply`], as far as they can be known beforehand.
+pub fn plan(tree: &Tree, wish: &Wish) -> Result<Vec<Planned>, ApplyError> {
+    let planned = |(setting, step): (&'static Setting, Step)| Planned {
+        id: setting.id,
+        target: step.target.to_string(),
+        old: step.old,
+        new: step.new,
+    };
+    Ok(prepare(tree, wish)?.into_iter().map(planned).collect())
+}
+
+impl Settings {
+    /// Fulfils `wish` on the machine of `tree`, with a journal.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; the first that fails undoes those before it.
+    pub fn apply(tree: &Tree, wish: &Wish, owner: &Owner) -> Result<Self, ApplyError> {
+        let (in_force, notes) = (BTreeMap::new(), Vec::new());
+        let mut settings = Self { tree: tree.clone(), file: None, in_force, notes };
+        if wish.changes.is_empty() {
+            return Ok(settings);
+        }
+        let steps = prepare(tree, wish)?;
+        let lock = Lock::take(&tree.state_dir)?;
+        check_unclaimed(&lock, &steps)?;
+        let entry = |(setting, step): &(&'static Setting, Step)| Entry {
+            setting,
+            target: step.target.clone(),
+            old: step.old.clone(),
+            new: step.new.clone(),
+        };
+        let file = lock.write(Journal::new(owner.clone(), steps.iter().map(entry).collect()))?;
+        let made = settings.make(&steps);
+        if let Err((setting, step, source)) = made {
+            // The file's writer is not trusted to undo what it did not do.
+            let undone = undo(tree, &file, Mode::Restore).is_ok_and(|all| {
+                !all.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)))
+            });
+            let (target, value) = (step.target.to_string(), step.new.clone());
+            return Err(ApplyError::Set { id: setting.id, target, value, undone, source });
+        }
+        for change in &wish.changes {
+            // What was just written is read once more, as the setting says it.
+            if let Ok(present) = place::present(change.setting, tree) {
+                settings.in_force.insert(change.setting.id.to_owned(), present.value);
+            }
+        }
+        settings.file = Some(file);
+        Ok(settings)
+    }
+
+    fn make<'a>(
+        &mut self,
+        steps: &'a [(&'static Setting, Step)],
+    ) -> Result<(), (&'static Setting, &'a Step, io::Error)> {
+        let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
+        for (setting, step) in steps {
+            let Step { target, old, new, may_refuse } = step;
+            if old == new {
+                continue;
+            }
+            let Err(error) = target.set(&self.tree, &setting.values, new) else { continue };
+            let refused = refused.entry(setting.id).or_default();
+            *refused += 1;
+            let all = steps.iter().filter(|(other, _)| other == setting).count();
+            // Some of many may refuse; when all do, the setting is not made.
+            if !may_refuse || *refused == all {
+                return Err((setting, step, error));
+            }
+            self.notes.push(format!("{}: {target} stays {old}: {error}", setting.id));
+        }
+        Ok(())
+    }
+
+    /// The settings as they were read back after they were made, by id.
+    #[must_use]
+    pub fn in_force(&self) -> &BTreeMap<String, String> {
+        &self.in_force
+    }
+
+    /// What was refused in part, one line each: interrupts that stay.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Puts everything back and tells what became of each setting.
+    ///
+    /// # Errors
+    /// [`JournalError`] when the journal can't be locked or removed.
+    pub fn restore(mut self) -> Result<Vec<Restored>, JournalError> {
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> Result<Vec<Restored>, JournalError> {
+        let Some(file) = self.file.take() else { return Ok(Vec::new()) };
+        let _lock = Lock::take(&self.tree.state_dir)?;
+        undo(&self.tree, &file, Mode::Restore)
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        // What fails here keeps its journal and is found as stale later.
+        let _ = self.put_back();
+    }
+}
+
+/// A journal that a dead vmlab left, and what became of it.
+#[derive(Debug)]
+pub struct StaleSettings {
+    /// The journal's file.
+    pub path: PathBuf,
+    /// The run that is dead, when the journal can be read.
+    pub run_id: Option<String>,
+    /// The settings; an error when the journal can't be used.
+    pub restored: Result<Vec<Restored>, JournalError>,
+}
+
+/// Restores what dead vmlabs left changed on the machine of `tree`, by their
+/// journals. Those of living ones are left alone.
+///
+/// # Errors
+/// [`JournalError`] when the journals' folder can't be read or locked.
+pub fn restore_stale(tree: &Tree, mode: Mode) -> Result<Vec<StaleSettings>, JournalError> {
+    if !tree.state_dir.exists() {
+        return Ok(Vec::new());
+    }
+    let lock = Lock::take(&tree.state_dir)?;
+    let mut stale = Vec::new();
+    for path in lock.journals()? {
+        match JournalFile::read(path.clone()) {
+            Ok(file) if file.journal.owner.is_alive() => {}
+            Ok(file) => stale.push(StaleSettings {
+                path,
+                run_id: Some(file.journal.owner.run_id.clone()),
+                restored: undo(tree, &file, mode),
+            }),
+            Err(error) => stale.push(StaleSettings { path, run_id: None, restored: Err(error) }),
+        }
+    }
+    Ok(stale)
+}
+
+/// All that has to be changed, when all of it can be.
+fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, ApplyError> {
+    let mut changes: Vec<&Change> = wish.changes.iter().collect();
+    // In the table's order: some settings are refused before others are made.
+    changes.sort_by_key(|change| SETTINGS.iter().position(|row| row == change.setting));
+    if let Some(pair) = changes.windows(2).find(|pair| pair[0].setting == pair[1].setting) {
+        return Err(ApplyError::Twice(pair[0].setting.id));
+    }
+    let mut all: Vec<(&'static Setting, Step)> = Vec::new();
+    for Change { setting, value } in changes {
+        let refused = |source| ApplyError::Refused { id: setting.id, value: value.clone(), source };
+        for step in place::steps(setting, tree, value, wish.reload).map_err(refused)? {
+            let same = all.iter_mut().find(|(_, known)| known.target == step.target);
+            match same {
+                None => all.push((setting, step)),
+                // Two parameters of one module, which is loaded again once.
+                Some((_, known)) if matches!(step.target, Target::Module(_)) => {
+                    known.new = modules::merge(&known.new, &step.old, &step.new);
+                }
+                Some((first, _)) => {
+                    let (first, second) = (first.id, setting.id);
+                    let target = step.target.to_string();
+                    return Err(ApplyError::Same { first, second, target });
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Two runs that set the same thing would measure each other's settings.
+fn check_unclaimed(lock: &Lock, steps: &[(&'static Setting, Step)]) -> Result<(), ApplyError> {
+    for path in lock.journals()? {
+        let file = JournalFile::read(path)?;
+        let owner = &file.journal.owner;
+        let claims = |entry: &&Entry| steps.iter().any(|(_, step)| step.target == entry.target);
+        let Some(claimed) = file.changes().iter().find(claims) else { continue };
+        let (id, run_id) = (claimed.setting.id.to_owned(), owner.run_id.clone());
+        return Err(match owner.is_alive() {
+            true => ApplyError::InUse { id, pid: owner.pid, run_id },
+            false => ApplyError::Stale { id, run_id },
+        });
+    }
+    Ok(())
+}
+
+/// Restores what the journal says, last change first, and removes it when
+/// nothing failed. The caller holds the lock.
+fn undo(tree: &Tree, file: &JournalFile, mode: Mode) -> Result<Vec<Restored>, JournalError> {
+    let rebooted = file.journal.owner.is_of_earlier_boot();
+    let restore = |entry: &Entry| Restored {
+        id: entry.setting.id.to_owned(),
+        target: entry.target.to_string(),
+        old: entry.old.clone(),
+        outcome: match rebooted {
+            true => RestoreOutcome::Rebooted,
+            false => restore_one(tree, entry, mode),
+        },
+    };
+    let restored: Vec<Restored> = file.changes().iter().rev().map(restore).collect();
+    let failed = restored.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)));
+    if mode == Mode::Force || (mode == Mode::Restore && !failed) {
+        file.remove()?;
+    }
+    Ok(restored)
+}
+
+fn restore_one(tree: &Tree, entry: &Entry, mode: Mode) -> RestoreOutcome {
+    let Entry { setting, target, old, new } = entry;
+    let present = match target.read(tree, &setting.values) {
+        Ok(present) => present,
+        Err(error) => return RestoreOutcome::Failed(error),
+    };
+    if present == *old {
+        return RestoreOutcome::AlreadyBack;
+    }
+    let ours = target.agrees(&present, new) || target.is_halfway(&present, new);
+    if !ours && mode != Mode::Force {
+        return RestoreOutcome::ChangedByOthers { present };
+    }
+    if mode == Mode::Look {
+        return RestoreOutcome::Restored;
+    }
+    match target.set(tree, &setting.values, old) {
+        Ok(()) => RestoreOutcome::Restored,
+        Err(error) => RestoreOutcome::Failed(error),
+    }
+}

@@ -1,0 +1,263 @@
+//! Kernel modules and their parameters.
+//!
+//! A parameter that can't be written while its module is loaded is changed by
+//! taking the module out and loading it again: only where that was asked for
+//! and nobody uses it. Modules that hold it (kvm is held by kvm_intel) are
+//! taken out before and loaded after it. All parameters that can be read are
+//! remembered, so that each module comes back as it was.
+//!
+//! Source: `modprobe(8)`, Linux `Documentation/ABI/stable/sysfs-module`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use super::place::Step;
+use super::refusal::Refusal;
+use super::target::{ABSENT, Target};
+use super::tree::Tree;
+
+/// A module that is wanted, whatever its parameters.
+pub(super) const PRESENT: &str = "present";
+
+const MODPROBE: &str = "sbin/modprobe";
+const RMMOD: &str = "sbin/rmmod";
+
+pub(super) fn folder(module: &str) -> String {
+    format!("sys/module/{module}")
+}
+
+pub(super) fn parameter_file(module: &str, parameter: &str) -> String {
+    format!("sys/module/{module}/parameters/{parameter}")
+}
+
+/// The first of `choices` that is there.
+pub(super) fn find<'a>(
+    tree: &Tree,
+    choices: &[(&'a str, &'a str)],
+) -> Result<(&'a str, &'a str), Refusal> {
+    let mut all = choices.iter();
+    if let Some(found) = all.find(|(module, name)| tree.has(&parameter_file(module, name))) {
+        return Ok(*found);
+    }
+    if let Some((module, parameter)) = choices.iter().find(|(module, _)| tree.has(&folder(module)))
+    {
+        let hint = format!("this kernel's module {module} has no such parameter");
+        return Err(Refusal::Absent { path: parameter_file(module, parameter), hint });
+    }
+    let modules: Vec<&str> = choices.iter().map(|(module, _)| *module).collect();
+    Err(Refusal::NoModule { modules: modules.join(" or ") })
+}
+
+/// Whether the parameter's file can be written at all while the module is
+/// loaded.
+pub(super) fn is_written_live(tree: &Tree, path: &str) -> bool {
+    fs::metadata(tree.path(path)).is_ok_and(|about| about.permissions().mode() & 0o222 != 0)
+}
+
+/// The step that gives `parameter` its value by loading `module` again.
+pub(super) fn reload_step(
+    tree: &Tree,
+    module: &str,
+    parameter: &str,
+    wanted: &str,
+    reload: bool,
+) -> Result<Step, Refusal> {
+    if is_built_in(tree, module) {
+        let what = format!("{module}.{parameter}={wanted}");
+        return Err(Refusal::BuiltIn { module: module.to_owned(), what });
+    }
+    if !reload {
+        let (module, parameter) = (module.to_owned(), parameter.to_owned());
+        return Err(Refusal::NeedsReload { module, parameter });
+    }
+    check_removable(tree, module)?;
+    check_programs(tree)?;
+    let old = read(tree, module);
+    let new = with_parameter(&old, module, parameter, wanted);
+    Ok(Step::new(Target::Module(module.to_owned()), old, new))
+}
+
+/// `stack` with another value of one parameter.
+fn with_parameter(stack: &str, module: &str, parameter: &str, value: &str) -> String {
+    let mut all = parse(stack);
+    for (name, parameters) in &mut all {
+        if name == module {
+            parameters.insert(parameter.to_owned(), value.to_owned());
+        }
+    }
+    show(&all)
+}
+
+/// `known` with what differs between `old` and `new`.
+pub(super) fn merge(known: &str, old: &str, new: &str) -> String {
+    let mut all = parse(known);
+    for ((_, known), ((_, old), (_, new))) in
+        all.iter_mut().zip(parse(old).into_iter().zip(parse(new)))
+    {
+        known.extend(new.into_iter().filter(|(name, value)| old.get(name) != Some(value)));
+    }
+    show(&all)
+}
+
+/// The step after which `module` is present or absent.
+pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<Step, Refusal> {
+    let old = read(tree, module);
+    let is_there = old != ABSENT;
+    let new = match (wanted == PRESENT, is_there) {
+        (true, true) | (false, false) => old.clone(),
+        (true, false) => {
+            check_programs(tree)?;
+            let dry = tree.kernel.run(&tree.path(MODPROBE), &["-n", module]);
+            dry.map_err(|error| Refusal::NoModules { why: error.to_string() })?;
+            PRESENT.to_owned()
+        }
+        (false, true) if is_built_in(tree, module) => {
+            let what = "nothing that would take it out: it".to_owned();
+            return Err(Refusal::BuiltIn { module: module.to_owned(), what });
+        }
+        (false, true) => {
+            check_removable(tree, module)?;
+            check_programs(tree)?;
+            ABSENT.to_owned()
+        }
+    };
+    Ok(Step::new(Target::Module(module.to_owned()), old, new))
+}
+
+fn is_built_in(tree: &Tree, module: &str) -> bool {
+    // Only what was loaded has a state.
+    !tree.has(&format!("{}/initstate", folder(module)))
+}
+
+fn holders(tree: &Tree, module: &str) -> Vec<String> {
+    tree.list(&format!("{}/holders", folder(module)))
+}
+
+/// Each holder counts as a user of what it holds.
+fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
+    let holders = holders(tree, module);
+    let users = |name: &str| {
+        let text = tree.text(&format!("{}/refcnt", folder(name))).unwrap_or_default();
+        text.parse::<u64>().unwrap_or(0)
+    };
+    let others = users(module).saturating_sub(holders.len() as u64);
+    if others > 0 {
+        return Err(Refusal::ModuleInUse { module: module.to_owned(), users: others });
+    }
+    for holder in holders {
+        let users = users(&holder);
+        if users > 0 {
+            return Err(Refusal::ModuleInUse { module: holder, users });
+        }
+    }
+    Ok(())
+}
+
+fn check_programs(tree: &Tree) -> Result<(), Refusal> {
+    let refuse = |why: &str| Err(Refusal::NoModules { why: why.to_owned() });
+    if !tree.has(MODPROBE) || !tree.has(RMMOD) {
+        return refuse("modprobe and rmmod are missing: run `apt-get install kmod`");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return refuse("it takes root (sudo)");
+    }
+    if tree.text("proc/sys/kernel/modules_disabled").is_ok_and(|text| text == "1") {
+        return refuse("the kernel allows it no more until a reboot (kernel.modules_disabled)");
+    }
+    Ok(())
+}
+
+/// A module and those that hold it, each with its parameters.
+type Stack = Vec<(String, BTreeMap<String, String>)>;
+
+/// The module and its holders as they are: `kvm halt_poll_ns=200000; kvm_amd avic=N`.
+pub(super) fn read(tree: &Tree, module: &str) -> String {
+    if !tree.has(&folder(module)) {
+        return ABSENT.to_owned();
+    }
+    let names = std::iter::once(module.to_owned()).chain(holders(tree, module));
+    let with_parameters = |name: String| {
+        let parameters = parameters(tree, &name);
+        (name, parameters)
+    };
+    show(&names.map(with_parameters).collect())
+}
+
+/// The parameters that can be read and given back.
+fn parameters(tree: &Tree, module: &str) -> BTreeMap<String, String> {
+    let names = tree.list(&format!("{}/parameters", folder(module))).into_iter();
+    names
+        .filter_map(|name| {
+            let value = tree.text(&parameter_file(module, &name)).ok()?;
+            let plain = !value.is_empty() && value.chars().all(|c| c.is_ascii_graphic());
+            // Y and N are what switches say; what was asked for is 1 and 0.
+            let value = match value.as_str() {
+                "Y" => "1".to_owned(),
+                "N" => "0".to_owned(),
+                _ => value,
+            };
+            (plain && value != "(null)" && !value.contains(';')).then_some((name, value))
+        })
+        .collect()
+}
+
+fn show(stack: &Stack) -> String {
+    let one = |(name, parameters): &(String, BTreeMap<String, String>)| {
+        let parameters = parameters.iter().map(|(name, value)| format!(" {name}={value}"));
+        format!("{name}{}", parameters.collect::<String>())
+    };
+    stack.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn parse(text: &str) -> Stack {
+    let one = |part: &str| {
+        let mut words = part.split_ascii_whitespace();
+        let name = words.next()?.to_owned();
+        let pair = |word: &str| word.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()));
+        Some((name, words.filter_map(pair).collect()))
+    };
+    text.split(';').filter_map(one).collect()
+}
+
+/// Takes `module` and its holders out and loads what `wanted` says.
+pub(super) fn write(tree: &Tree, module: &str, wanted: &str) -> io::Result<()> {
+    let run = |program: &str, args: &[&str]| tree.kernel.run(&tree.path(program), args);
+    for holder in holders(tree, module) {
+        run(RMMOD, &[&holder])?;
+    }
+    if tree.has(&folder(module)) {
+        if wanted == ABSENT {
+            // With what it brought along, where nobody else needs that.
+            return run(MODPROBE, &["-r", module]);
+        }
+        run(RMMOD, &[module])?;
+    }
+    if wanted == ABSENT {
+        return Ok(());
+    }
+    if wanted == PRESENT {
+        return run(MODPROBE, &[module]);
+    }
+    for (name, asked) in parse(wanted) {
+        // Loading one may have loaded others already, with their own values.
+        if !tree.has(&folder(&name)) {
+            run(MODPROBE, &[&name])?;
+        }
+        let now = parameters(tree, &name);
+        let differ = asked.iter().filter(|(parameter, value)| now.get(*parameter) != Some(*value));
+        let args: Vec<String> = differ.map(|(name, value)| format!("{name}={value}")).collect();
+        if args.is_empty() {
+            continue;
+        }
+        for holder in holders(tree, &name) {
+            run(RMMOD, &[&holder])?;
+        }
+        run(RMMOD, &[&name])?;
+        let args: Vec<&str> =
+            std::iter::once(name.as_str()).chain(args.iter().map(String::as_str)).collect();
+        run(MODPROBE, &args)?;
+    }
+    Ok(())
+}
