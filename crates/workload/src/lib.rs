@@ -8,6 +8,25 @@
 //! add outputs of the real tool to `testdata`, and run the tests with
 //! `UPDATE_EXPECT=1`.
 //!
+//! Most benchmarks are a command and nothing else (`beside:
+//! Beside::NOTHING`). One that needs more says so in [`Beside`]:
+//!
+//! - `setup`: [`Step`]s in the guest that runs the command, once a boot: files
+//!   to write, commands that must succeed, daemons with the condition under
+//!   which they are ready. Nothing waits for a time.
+//! - `scratch_mib`: an empty disk, mounted at [`SCRATCH`], attached as the
+//!   study's `[disk]` and its variants say.
+//! - `server`: the second role, with its own `needs` and `setup`. The command
+//!   is the client's and finds the server at [`GuestFacts::peer`]. Which role
+//!   the VM under test plays is the study's choice (`under_test`); with
+//!   `both`, one guest plays both over its loopback.
+//! - A metric that exists only with some parameter says so
+//!   (`MetricDef::only_with`).
+//!
+//! `iperf3.rs` is an example with two roles. What runs *beside* a benchmark in
+//! its guest (hackbench beside cyclictest) is no affair of its row: a study
+//! says `background = { run = "hackbench" }`.
+//!
 //! This crate is pure: it builds argument vectors and reads text. Starting a
 //! benchmark, its time limit and its exit status are the runner's.
 //!

@@ -272,7 +272,7 @@ impl Vm {
 
     /// Kills a command that ran out of its time, and says how that went.
     fn stop(&mut self, pid: u64, command: &GuestCommand, cancel: &Cancel) -> GuestFailure {
-        let kill = ["-c", "kill -KILL -- \"-$1\"", "vmlab", &pid.to_string()].map(str::to_owned);
+        let kill = ["-c", "kill -KILL \"-$1\"", "vmlab", &pid.to_string()].map(str::to_owned);
         let environment = ENVIRONMENT.map(str::to_owned);
         if let Err(failure) = self.guest_exec(&kill, &environment, None, cancel) {
             return failure;

@@ -36,7 +36,7 @@ const REPEAT: &str = "setsid sh -c 'log=$1; shift; while \"$@\" >\"$log\" 2>&1; 
 /// Ends the group of process `$1`; fails with its log, `$2`, if it had ended.
 const END: &str = "if ! [ -d /proc/$1 ] || grep -q '^State:.Z' /proc/$1/status; then\n\
     tail -n 5 \"$2\" >&2; exit 1\nfi\n\
-    kill -KILL -- \"-$1\"";
+    kill -KILL \"-$1\"";
 
 /// Log of what runs beside the command.
 const BACKGROUND_LOG: &str = "/tmp/vmlab-background.log";

@@ -8,5 +8,6 @@ mod interrupted;
 mod lab;
 mod lint;
 mod repository;
+mod roles;
 mod running;
 mod trials;
