@@ -1,28 +1,48 @@
 //! From what the statistics say to what is shown.
 
+use stats::{Comparison, Engine, Interval};
+
 use crate::sentence::as_sentence;
-use crate::{Estimate, Judgement, Span, Verdict};
+use crate::{Estimate, Judgement, Look, Span, Verdict};
 
 /// A difference of more than a factor of 11 is not a bound.
 const HOPELESSLY_WIDE: f64 = 10.0;
+
+/// An interval that reaches below this ratio, or above its inverse, says
+/// nothing: before the first look there is no other.
+const NO_BOUND: f64 = 1e-9;
+
+impl Judgement {
+    /// What `engine` says of `comparison`, and what it knew after each block.
+    #[must_use]
+    pub fn of(engine: &dyn Engine, comparison: &Comparison) -> Self {
+        Self { looks: looks(engine, comparison), ..Self::from(&engine.judge(comparison)) }
+    }
+}
+
+/// The ratio after each block, from the first with an interval.
+fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<Look> {
+    let after = |blocks: usize| {
+        let mut so_far = comparison.clone();
+        so_far.blocks.log_ratios.truncate(blocks);
+        let judged = engine.judge(&so_far);
+        let says_something = |span: &Interval| span.lo > NO_BOUND && span.hi < 1.0 / NO_BOUND;
+        let interval = judged.interval.filter(says_something)?;
+        let interval = Some(Span { lo: interval.lo, hi: interval.hi });
+        let ratio = Estimate { centre: judged.ratio?, interval };
+        Some(Look { blocks: judged.blocks_used, ratio })
+    };
+    (2..=comparison.blocks.log_ratios.len()).filter_map(after).collect()
+}
 
 impl From<&stats::Judgement> for Judgement {
     fn from(judged: &stats::Judgement) -> Self {
         let (verdict, mut notes) = match &judged.verdict {
             stats::Verdict::BBetter => (Verdict::Better, Vec::new()),
             stats::Verdict::BWorse => (Verdict::Worse, Vec::new()),
-            stats::Verdict::BelowMargin { b_better } => {
-                let verdict = if *b_better { Verdict::Better } else { Verdict::Worse };
-                let percent = judged.margin * 100.0;
-                (
-                    verdict,
-                    vec![format!("The difference is smaller than the margin of {percent:.1} %.")],
-                )
-            }
-            stats::Verdict::Equivalent => {
-                let percent = judged.margin * 100.0;
-                (Verdict::NotDecided, vec![format!("No difference larger than {percent:.1} %.")])
-            }
+            stats::Verdict::BelowMargin { b_better: true } => (Verdict::SlightlyBetter, Vec::new()),
+            stats::Verdict::BelowMargin { b_better: false } => (Verdict::SlightlyWorse, Vec::new()),
+            stats::Verdict::Equivalent => (Verdict::Equivalent, Vec::new()),
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
                 (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
             }
@@ -34,6 +54,8 @@ impl From<&stats::Judgement> for Judgement {
             ratio: judged.ratio.map(|centre| Estimate { centre, interval }),
             blocks: judged.blocks_used,
             p: judged.p,
+            q: None,
+            looks: Vec::new(),
             verdict,
             notes,
         }
@@ -54,7 +76,7 @@ fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) ->
     if more_blocks > 0 {
         let s = if more_blocks == 1 { "" } else { "s" };
         notes.push(format!(
-            "About {more_blocks} more block{s} would make the interval as narrow as the margin of {:.1} %.",
+            "About {more_blocks} more block{s} would decide it, if all goes on as it was (margin {:.1} %).",
             judged.margin * 100.0
         ));
     }

@@ -20,7 +20,7 @@ mod terminal;
 pub use export::{csv, json};
 pub use html::html;
 pub use model::{
-    Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
+    Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Look, Method, Named, Published,
     REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};

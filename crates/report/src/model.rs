@@ -192,11 +192,27 @@ pub struct Judgement {
     pub blocks: u32,
     /// Two-sided p value of "no difference", where the test has one.
     pub p: Option<f64>,
+    /// The smallest rate of false findings at which this one, among all of the
+    /// study's primary metrics, is still a finding.
+    #[serde(default)]
+    pub q: Option<f64>,
+    /// The ratio and its interval after each block, as the engine saw it.
+    #[serde(default)]
+    pub looks: Vec<Look>,
     /// The verdict.
     pub verdict: Verdict,
     /// What else should be said: blocks still needed, outliers, the reason why
     /// it is not valid. One sentence each.
     pub notes: Vec<String>,
+}
+
+/// What a comparison said after some of its blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Blocks until then.
+    pub blocks: u32,
+    /// Variant by baseline.
+    pub ratio: Estimate,
 }
 
 /// What a comparison says.
@@ -207,7 +223,13 @@ pub enum Verdict {
     Better,
     /// The variant is worse; the interval excludes 1.
     Worse,
-    /// The interval includes 1, or there is none yet.
+    /// The variant is better, but by less than the margin.
+    SlightlyBetter,
+    /// The variant is worse, but by less than the margin.
+    SlightlyWorse,
+    /// There is no difference larger than the margin.
+    Equivalent,
+    /// None of these is shown, or there is no interval yet.
     NotDecided,
     /// Nothing can be compared: failed boots, too few blocks.
     Invalid,

@@ -72,9 +72,14 @@ pub(crate) struct Label {
 pub(crate) fn label(verdict: Verdict, role: Role, metric: &Metric) -> Label {
     let (word, sign, class) = match (verdict, role) {
         (Verdict::Invalid, _) => ("not valid", "!", "invalid"),
-        (Verdict::NotDecided, Role::AaArm) => ("A/A passed", "=", "undecided"),
+        (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
+            ("A/A passed", "=", "undecided")
+        }
         (_, Role::AaArm) => ("A/A failed", "!", "invalid"),
         (Verdict::NotDecided, _) => ("not decided", "?", "undecided"),
+        (Verdict::Equivalent, _) => ("no difference", "≈", "equal"),
+        (Verdict::SlightlyBetter, _) => (slightly(true, metric), "△", "equal"),
+        (Verdict::SlightlyWorse, _) => (slightly(false, metric), "▽", "equal"),
         (Verdict::Better, _) => (comparative(true, metric), "▲", "better"),
         (Verdict::Worse, _) => (comparative(false, metric), "▼", "worse"),
     };
@@ -88,6 +93,16 @@ fn comparative(better: bool, metric: &Metric) -> &'static str {
         (MetricKind::Time | MetricKind::Rate, false) => "slower",
         _ if better == (metric.better == Better::Lower) => "lower",
         _ => "higher",
+    }
+}
+
+/// The same for a difference that is smaller than the margin.
+fn slightly(better: bool, metric: &Metric) -> &'static str {
+    match comparative(better, metric) {
+        "faster" => "slightly faster",
+        "slower" => "slightly slower",
+        "lower" => "slightly lower",
+        _ => "slightly higher",
     }
 }
 
@@ -109,22 +124,31 @@ fn claim(group: &Group, baseline: &Variant, variant: &Variant, judgement: &Judge
     let (a, b) = (&baseline.name, &variant.name);
     let metric = &group.metric;
     let at = format!("at {} {}", group.workload, under_load(&group.load));
-    let word = comparative(judgement.verdict == Verdict::Better, metric);
-    match (judgement.verdict, variant.role) {
-        (Verdict::Better | Verdict::Worse, Role::AaArm) => {
-            format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
+    let is_better = matches!(judgement.verdict, Verdict::Better | Verdict::SlightlyBetter);
+    let word = comparative(is_better, metric);
+    let margin = group.margin.map(percent).unwrap_or_default();
+    let differs = match metric.kind {
+        MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),
+        MetricKind::Quantile | MetricKind::Count => {
+            format!("{b} has a {word} {} than {a} {at}", metric.name)
         }
-        (Verdict::NotDecided, Role::AaArm) => {
+    };
+    match (judgement.verdict, variant.role) {
+        (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
             format!("A/A check passed: {b}, the same as {a}, shows no difference {at}")
         }
-        (Verdict::Better | Verdict::Worse, _) => match metric.kind {
-            MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),
-            MetricKind::Quantile | MetricKind::Count => {
-                format!("{b} has a {word} {} than {a} {at}", metric.name)
-            }
-        },
-        (Verdict::NotDecided, _) => format!("Not decided whether {b} differs from {a} {at}"),
         (Verdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
+        (_, Role::AaArm) => {
+            format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
+        }
+        (Verdict::Better | Verdict::Worse, _) => differs,
+        (Verdict::SlightlyBetter | Verdict::SlightlyWorse, _) => {
+            format!("{differs}, but by less than {margin}")
+        }
+        (Verdict::Equivalent, _) => {
+            format!("{b} and {a} differ by no more than {margin} {at}")
+        }
+        (Verdict::NotDecided, _) => format!("Not decided whether {b} differs from {a} {at}"),
     }
 }
 

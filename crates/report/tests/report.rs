@@ -54,8 +54,7 @@ fn the_terminal_says_the_verdict_first() {
                        ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
         = A/A passed   A/A check passed: 1-vcpu-again, the same as 1-vcpu, shows no
                        difference at hackbench on an idle host: time ×0.99 [0.97, 1.02]
-                       (95 %, 5 blocks), emulated (TCG). No difference larger than 3.0
-                       %.
+                       (95 %, 5 blocks), emulated (TCG).
 
         hackbench, idle host: time (s, lower is better)
           variant       boots  time                  ratio               verdict

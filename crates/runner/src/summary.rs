@@ -9,7 +9,7 @@ use report::{
     Cell, CounterMove, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
     Variant,
 };
-use stats::{Engine, Interval};
+use stats::Interval;
 use topology::Host;
 use vmconfig::{VmSpec, qemu};
 
@@ -18,6 +18,7 @@ use crate::execute::State;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
 use crate::store::{Contents, blob_path};
+use crate::study::Until;
 
 /// Counters shown for each group: more would bury the ones that explain.
 const MOVERS_SHOWN: usize = 12;
@@ -107,11 +108,29 @@ fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
         seed: plan.seed,
         blocks_planned: plan.budget.blocks,
         blocks_done: done / levels,
-        test: "Student's t on the logarithms of the ratios inside the blocks, one number a boot."
-            .to_owned(),
+        test: test(plan, state).to_owned(),
         level: 1.0 - ALPHA,
         ended: end_reason(events, state),
         wall_s: (state.blocks_wall_s > 0.0).then_some(state.blocks_wall_s),
+    }
+}
+
+/// The test behind the verdicts, in plain words.
+fn test(plan: &Plan, state: &State) -> &'static str {
+    match (plan.budget.until, plan.budget.blocks, state.extended_to) {
+        (Until::Budget, _, None) => {
+            "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
+             after a number of blocks that was fixed before."
+        }
+        (_, Some(_), None) => {
+            "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
+             against a group-sequential boundary: the intervals hold although every block was \
+             looked at."
+        }
+        _ => {
+            "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
+             against an anytime-valid bound: the intervals hold whenever one stops."
+        }
     }
 }
 
@@ -231,11 +250,13 @@ fn show_group(
             interval: estimate.interval.map(span),
         });
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
-            let mut judged = engine.judge(&group.comparison(plan, baseline, index));
+            let comparison = group.comparison(plan, baseline, index);
+            let mut judged = Judgement::of(engine.as_ref(), &comparison);
             if let Some(reason) = unsteady {
-                judged.verdict = stats::Verdict::Invalid { reason: reason.to_owned() };
+                judged.verdict = report::Verdict::Invalid;
+                judged.notes = vec![reason.to_owned()];
             }
-            Judgement::from(&judged)
+            judged
         });
         Cell {
             variant: variant.name.clone(),
@@ -379,7 +400,8 @@ fn per_run(result: &TrialResult, name: &str) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// A counter that moved, with the size of its move; none if it did not.
+/// A counter that moved, with the evidence for its move (how many standard
+/// errors); none if it did not.
 fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, CounterMove)> {
     let unit = record::counter(name).map_or("count", |counter| counter.unit);
     // Zeros have no logarithm. A floor far below what matters keeps them
@@ -410,7 +432,9 @@ fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, Count
         baseline_value,
         variant_value,
     };
-    Some((size, mover))
+    // Equal differences in every block leave no noise: nothing is surer.
+    let evidence = noise.map_or(0.0, |test| test.mean.abs() / test.sd);
+    Some((if evidence.is_nan() { f64::INFINITY } else { evidence }, mover))
 }
 
 fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {

@@ -91,8 +91,10 @@ pub(crate) fn exit_code(report: &Report) -> ExitCode {
         let verdict = cell.judgement.as_ref().map(|judgement| judgement.verdict);
         match verdict {
             Some(Verdict::Invalid) => true,
-            Some(Verdict::Better | Verdict::Worse) => is_aa(&cell.variant),
-            Some(Verdict::NotDecided) | None => false,
+            Some(
+                Verdict::Better | Verdict::Worse | Verdict::SlightlyBetter | Verdict::SlightlyWorse,
+            ) => is_aa(&cell.variant),
+            Some(Verdict::Equivalent | Verdict::NotDecided) | None => false,
         }
     });
     if found || !report.failures.is_empty() { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS }

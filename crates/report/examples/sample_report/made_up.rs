@@ -7,7 +7,7 @@ use report::{
     Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
     REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
 };
-use stats::{Comparison, Engine, FixedBlocks, PairedBlocks};
+use stats::{Comparison, PairedBlocks, Sequential};
 
 const LEVEL: f64 = 0.95;
 
@@ -117,6 +117,8 @@ pub(crate) fn poor() -> Report {
         ratio: None,
         blocks: 0,
         p: None,
+        q: None,
+        looks: Vec::new(),
         verdict: Verdict::Invalid,
         notes: vec!["No boot of never-boots brought a value.".to_owned()],
     });
@@ -275,8 +277,8 @@ fn group(
             margin: 0.03,
             aa: variant.role == Role::AaArm,
         };
-        let engine = FixedBlocks::new(blocks, 1.0 - LEVEL).expect("there are blocks");
-        cell.judgement = Some(Judgement::from(&engine.judge(&comparison)));
+        let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
+        cell.judgement = Some(Judgement::of(&engine, &comparison));
     }
     Group { primary: true, margin: Some(0.03), cells, ..empty_group(load, workload, metric) }
 }

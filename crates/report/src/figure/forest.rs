@@ -6,7 +6,7 @@ use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
 use crate::quantity::{counted, percent, ratio, ratio_estimate};
 use crate::sentence::{directions, findings};
-use crate::{Estimate, Group, Report};
+use crate::{Estimate, Group, Report, Role};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -37,6 +37,15 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     if let Some(margin) = first.margin {
         let (lo, hi) = (x(&axis, 1.0 / (1.0 + margin)), x(&axis, 1.0 + margin));
         svg.rect("margin", (lo, TOP - 6.0), hi - lo, bottom - TOP + 6.0);
+    }
+    // The interval of the baseline against itself: the noise floor.
+    let aa = report.variants.iter().filter(|variant| variant.role == Role::AaArm);
+    for variant in aa {
+        let cells = groups.iter().filter_map(|group| group.cell(&variant.name)?.judgement.as_ref());
+        for span in cells.filter_map(|judgement| judgement.ratio?.interval) {
+            let (lo, hi) = (x(&axis, span.lo), x(&axis, span.hi));
+            svg.rect("floor", (lo, TOP - 6.0), hi - lo, bottom - TOP + 6.0);
+        }
     }
     for (tick, label) in axis.ticks.iter().zip(axis.ratio_labels()) {
         let x = x(&axis, *tick);

@@ -7,7 +7,9 @@
 
 pub(crate) mod axis;
 pub(crate) mod forest;
+pub(crate) mod looks;
 pub(crate) mod marker;
 pub(crate) mod order;
+pub(crate) mod paired;
 pub(crate) mod svg;
 pub(crate) mod values;

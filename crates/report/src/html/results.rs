@@ -2,7 +2,7 @@
 
 use crate::figure::forest::{self, published_ratio};
 use crate::figure::values::{index_of, no_value};
-use crate::figure::{marker, order, values};
+use crate::figure::{looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, ratio, ratio_centre, ratio_span};
@@ -70,10 +70,25 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
     } else {
         ""
     };
+    let has_aa = report.variants.iter().any(|variant| variant.role == Role::AaArm);
+    let floor = if has_aa { " Dotted: what the baseline differs from itself." } else { "" };
     figures.push((
         "Ratio to the baseline",
-        format!("From within the blocks, with the {level} interval.{margin}"),
+        format!("From within the blocks, with the {level} interval.{margin}{floor}"),
         forest::draw(report, groups, &format!("{id}r")),
+    ));
+    figures.push((
+        "Block by block",
+        "One line a block, from the baseline's boot to the variant's.".to_owned(),
+        paired::draw(report, groups, &format!("{id}p")),
+    ));
+    figures.push((
+        "Look by look",
+        format!(
+            "The ratio with its {level} interval after each block. The intervals hold for all \
+             looks together.{margin}"
+        ),
+        looks::draw(report, groups, &format!("{id}l")),
     ));
     figures.push((
         "In the order of the run",
