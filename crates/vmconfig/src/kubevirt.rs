@@ -30,19 +30,23 @@ pub enum Kind {
 /// Most queues that KubeVirt gives a network interface.
 const MAX_NIC_QUEUES: u32 = 256;
 
-/// Which iothread serves each disk under KubeVirt's policy `shared` or none:
-/// disks with a thread of their own come after the one that serves the rest.
+/// How many iothreads there are under KubeVirt's policy `shared` or none, and
+/// which of them serves each disk: one serves all that want none of their own,
+/// and is there too if several want one.
 ///
 /// `dedicated` has an entry for each disk: none for one that no iothread can
-/// serve.
+/// serve, which is any but virtio-blk.
 ///
 /// Source: KubeVirt `converter/iothreads`, `GetIOThreadsCountType`.
 fn assign_iothreads(shared: bool, dedicated: &[Option<bool>]) -> (u32, Vec<Option<u32>>) {
-    let any = shared || dedicated.contains(&Some(true));
-    if !any {
+    if !shared && !dedicated.contains(&Some(true)) {
         return (0, vec![None; dedicated.len()]);
     }
-    let rest = u32::from(shared || dedicated.contains(&Some(false)));
+    let rest = match dedicated {
+        [] => 0,
+        [only] => u32::from(*only != Some(true)),
+        _ => 1,
+    };
     let mut next = rest;
     let threads = dedicated
         .iter()

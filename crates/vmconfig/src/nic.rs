@@ -72,17 +72,14 @@ pub enum NicBackend {
         #[serde(default, skip_serializing_if = "crate::is_default")]
         binding: Binding,
     },
-    /// A NetworkAttachmentDefinition of Multus (KubeVirt).
+    /// A NetworkAttachmentDefinition of Multus (KubeVirt), over a bridge.
     Multus {
         /// Its name.
         network: String,
-        /// How the guest is attached to it.
-        #[serde(default, skip_serializing_if = "crate::is_default")]
-        binding: Binding,
     },
 }
 
-/// How KubeVirt attaches a guest to a pod's network device.
+/// How KubeVirt attaches a guest to the pod's network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
@@ -198,7 +195,7 @@ impl Nic {
             | NicBackend::Bridge { name }
             | NicBackend::Macvtap { device: name, .. }
             | NicBackend::Libvirt { network: name }
-            | NicBackend::Multus { network: name, .. } => name.clone(),
+            | NicBackend::Multus { network: name } => name.clone(),
             NicBackend::VhostUser { socket, .. } => socket.to_string_lossy().into_owned(),
         };
         let bad = name.is_empty() || name.chars().any(char::is_control);

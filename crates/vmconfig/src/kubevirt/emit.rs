@@ -114,7 +114,7 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
     if let Some(policy) = io_policy(spec, losses) {
         domain.put("ioThreadsPolicy", Yaml::text(policy));
     }
-    domain.put("machine", Yaml::map().with("type", Yaml::text(spec.machine_type())));
+    domain.put("machine", Yaml::map().with("type", Yaml::text(machine(spec))));
     domain.put("memory", memory(spec, losses));
     if dedicated {
         // The webhook wants it said with dedicated vCPUs.
@@ -147,6 +147,12 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
         let why = "KubeVirt has sockets, cores and threads only; dies become sockets";
         losses.push(Loss::new("topology", format!("topology {topology}"), why));
     }
+    let (mut cores, mut threads) = (topology.cores, topology.threads);
+    if spec.arch == Arch::Aarch64 && threads > 1 {
+        (cores, threads) = (cores.saturating_mul(threads), 1);
+        let why = "KubeVirt takes one thread a core on arm64; threads become cores";
+        losses.push(Loss::new("topology", format!("topology {topology}"), why));
+    }
     let mut max_sockets = None;
     if let Some(present) = spec.present_vcpus {
         if present.is_multiple_of(of_socket) {
@@ -159,13 +165,15 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
     }
     let mut cpu = Yaml::map()
         .with("sockets", Yaml::plain(sockets))
-        .with("cores", Yaml::plain(topology.cores))
-        .with("threads", Yaml::plain(topology.threads))
+        .with("cores", Yaml::plain(cores))
+        .with("threads", Yaml::plain(threads))
         // Said always: room for vCPUs that are plugged is added else.
         .with("maxSockets", Yaml::plain(max_sockets.unwrap_or(sockets)));
     let (model, properties) = split_cpu_model(&spec.cpu_model);
-    let mut again = vec![if model == "max" { "host" } else { model }.to_owned()];
-    let word = if ["host", "max"].contains(&model) { "host-passthrough" } else { model };
+    // The only one that KubeVirt takes on arm64.
+    let whole = ["host", "max"].contains(&model) || spec.arch == Arch::Aarch64;
+    let mut again = vec![if whole { "host" } else { model }.to_owned()];
+    let word = if whole { "host-passthrough" } else { model };
     cpu.put("model", Yaml::text(word));
     let mut features = Vec::new();
     for property in &properties {
@@ -183,7 +191,10 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
         cpu.put("features", Yaml::List(features));
     }
     if again.join(",") != spec.cpu_model {
-        let why = format!("KubeVirt takes switches of features only; it is {:?}", again.join(","));
+        let why = format!(
+            "KubeVirt takes no such model, or no such property; it is {:?}",
+            again.join(",")
+        );
         losses.push(Loss::new("cpu_model", format!("cpu_model {:?}", spec.cpu_model), why));
     }
     if dedicated {
@@ -423,6 +434,12 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
             target.put("readonly", Yaml::plain(true));
         }
         let own = dedicated[number] == Some(true);
+        let serial = disk.serial.as_ref().filter(|serial| takes_serial(serial));
+        if serial.is_none() && disk.serial.is_some() {
+            let why = "KubeVirt takes letters, digits and _.+- in it";
+            let path = format!("disks.{number}.serial");
+            losses.push(Loss::new(&path, format!("serial of disk {number}"), why));
+        }
         disks.push(
             Yaml::map()
                 .with("name", Yaml::text(&name))
@@ -430,7 +447,7 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
                 .maybe("cache", disk.cache.map(|cache| Yaml::text(cache.name())))
                 .maybe("io", disk.io.map(|io| Yaml::text(io.name())))
                 .maybe("dedicatedIOThread", own.then(|| Yaml::plain(true)))
-                .maybe("serial", disk.serial.as_ref().map(Yaml::text))
+                .maybe("serial", serial.map(Yaml::text))
                 .maybe("bootOrder", disk.boot_order.map(Yaml::plain)),
         );
         let volume = Yaml::map().with("name", Yaml::text(name));
@@ -469,6 +486,7 @@ fn lost_disks(spec: &VmSpec) -> Option<String> {
     let lost = |disk: &Disk| {
         matches!(disk.source, DiskSource::VhostScsi(_) | DiskSource::Block(_))
             || disk.io == Some(crate::DiskIo::IoUring)
+            || (spec.arch == Arch::Aarch64 && disk.bus == DiskBus::Sata)
             || matches!(disk.cache, Some(crate::CacheMode::Directsync | crate::CacheMode::Unsafe))
     };
     let all: Vec<String> = spec
@@ -490,7 +508,7 @@ fn io_shape(spec: &VmSpec) -> (bool, Vec<Option<bool>>) {
         .disks
         .iter()
         .map(|disk| {
-            let can = disk.bus != DiskBus::Sata;
+            let can = disk.bus == DiskBus::VirtioBlk;
             can.then(|| disk.iothread.is_some_and(|number| number > 1 && users(number) == 1))
         })
         .collect();
@@ -521,14 +539,27 @@ fn nics(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
     let (mut interfaces, mut networks) = (Vec::new(), Vec::new());
     let own = enabled_vcpus(spec).min(MAX_NIC_QUEUES);
     lost_queues("nics", own, nic_queues(spec), losses);
+    let is_pod = |nic: &Nic| matches!(nic.backend, NicBackend::Pod { .. });
+    // A pod has one network: the first that asks for it, else the first that
+    // Kubernetes doesn't know.
+    let of_pod = spec.nics.iter().position(is_pod).or_else(|| {
+        let is_known = |nic: &Nic| matches!(nic.backend, NicBackend::Multus { .. });
+        spec.nics.iter().position(|nic| !is_known(nic))
+    });
     for (number, nic) in spec.nics.iter().enumerate() {
         let name = format!("net{number}");
         let (network, binding) = match &nic.backend {
-            NicBackend::Pod { binding } => (Yaml::map().with("pod", Yaml::map()), *binding),
-            NicBackend::Multus { network, binding } => {
+            NicBackend::Multus { network } => {
                 let inner = Yaml::map().with("networkName", Yaml::text(network));
-                (Yaml::map().with("multus", inner), *binding)
+                (Yaml::map().with("multus", inner), Binding::Bridge)
             }
+            other if of_pod != Some(number) => {
+                let what = format!("nic {number}: {other:?}");
+                let why = "a pod has one network; make a NetworkAttachmentDefinition";
+                losses.push(Loss::new("nics", what, why));
+                continue;
+            }
+            NicBackend::Pod { binding } => (Yaml::map().with("pod", Yaml::map()), *binding),
             other => {
                 let why = "it is no network of Kubernetes; the VM has the pod's network";
                 let what = format!("nic {number}: {other:?}");
@@ -559,12 +590,31 @@ fn nics(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
     (Yaml::List(interfaces), Yaml::List(networks))
 }
 
+/// The machine's type, of those that KubeVirt takes unless the cluster says
+/// otherwise (`emulatedMachines`).
+fn machine(spec: &VmSpec) -> &str {
+    let asked = spec.machine_type();
+    let (own, versioned) = match spec.arch {
+        Arch::X86_64 => ("q35", "pc-q35"),
+        Arch::Aarch64 => ("virt", "virt-"),
+    };
+    if asked == own || asked.starts_with(versioned) { asked } else { own }
+}
+
+/// The letters that the webhook takes in a disk's serial number.
+fn takes_serial(serial: &str) -> bool {
+    serial.len() <= 256 && serial.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
+}
+
 fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
     if spec.accel == Accel::Tcg {
         let why = "whether VMs are emulated is a setting of the whole cluster";
         losses.push(Loss::new("accel", "accel tcg", why));
     }
-    if let Some((_, properties)) = spec.machine.split_once(',') {
+    if machine(spec) != spec.machine_type() {
+        let why = format!("KubeVirt takes {:?}", machine(spec));
+        losses.push(Loss::new("machine", format!("machine {:?}", spec.machine), why));
+    } else if let Some((_, properties)) = spec.machine.split_once(',') {
         let why = "KubeVirt takes the machine's type only";
         losses.push(Loss::new("machine", format!("machine properties {properties:?}"), why));
     }

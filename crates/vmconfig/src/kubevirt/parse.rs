@@ -322,8 +322,10 @@ impl Parser {
             found.io = disk.read("io", DiskIo::from_name);
             found.serial = disk.read("serial", |text| Some(text.to_owned()));
             found.boot_order = disk.read("bootOrder", |text| text.parse().ok());
-            let own = disk.flag("dedicatedIOThread").unwrap_or(false);
-            dedicated.push((bus != DiskBus::Sata).then_some(own));
+            dedicated.push(
+                (bus == DiskBus::VirtioBlk)
+                    .then(|| disk.flag("dedicatedIOThread").unwrap_or(false)),
+            );
             let number = self.settings.disks.len();
             self.at(&format!("disks.{number}"), disk);
             self.settings.disks.push(found);
@@ -368,11 +370,12 @@ impl Parser {
             let network = networks[place];
             let backend = if network.get("pod").is_some() {
                 NicBackend::Pod { binding }
-            } else if let Some(name) = network
-                .get("multus")
-                .and_then(|multus| multus.read("networkName", |text| Some(text.to_owned())))
+            } else if binding == Binding::Bridge
+                && let Some(network) = network
+                    .get("multus")
+                    .and_then(|multus| multus.read("networkName", |text| Some(text.to_owned())))
             {
-                NicBackend::Multus { network: name, binding }
+                NicBackend::Multus { network }
             } else {
                 interface.reject();
                 continue;

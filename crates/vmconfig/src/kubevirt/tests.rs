@@ -8,6 +8,8 @@ use crate::*;
 use super::tree::{self, Node};
 use super::{Kind, emit, parse};
 
+mod cluster;
+
 proptest! {
     #[test]
     fn what_is_emitted_is_read_as_the_same_vm(

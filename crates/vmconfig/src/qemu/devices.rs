@@ -323,7 +323,7 @@ pub(super) fn losses(spec: &VmSpec) -> Vec<Loss> {
             NicBackend::Macvtap { device, .. } => format!("macvtap on {device}"),
             NicBackend::Libvirt { network } => format!("libvirt's network {network}"),
             NicBackend::Pod { .. } => "the pod's network".to_owned(),
-            NicBackend::Multus { network, .. } => format!("Multus' network {network}"),
+            NicBackend::Multus { network } => format!("Multus' network {network}"),
         };
         let why = "whoever starts QEMU has to open it; the command line has a user network";
         losses.push(Loss::new(&format!("nics.{number}"), format!("nic {number}: {what}"), why));

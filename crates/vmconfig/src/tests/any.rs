@@ -97,7 +97,6 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
 }
 
 fn nic() -> BoxedStrategy<Nic> {
-    let binding = || select(vec![Binding::Masquerade, Binding::Bridge]);
     let backend = prop_oneof![
         Just(NicBackend::User),
         Just(NicBackend::Tap { ifname: "tap0".to_owned() }),
@@ -107,8 +106,9 @@ fn nic() -> BoxedStrategy<Nic> {
         select(MacvtapMode::NAMES.map(|row| row.0).to_vec())
             .prop_map(|mode| NicBackend::Macvtap { device: "eth0".to_owned(), mode }),
         Just(NicBackend::Libvirt { network: "default".to_owned() }),
-        binding().prop_map(|binding| NicBackend::Pod { binding }),
-        binding().prop_map(|binding| NicBackend::Multus { network: "ns/net".to_owned(), binding }),
+        select(vec![Binding::Masquerade, Binding::Bridge])
+            .prop_map(|binding| NicBackend::Pod { binding }),
+        Just(NicBackend::Multus { network: "ns/net".to_owned() }),
     ];
     let model = select(NicModel::NAMES.map(|row| row.0).to_vec());
     let mac = maybe(texts(&["52:54:00:12:34:56", "52:54:00:ab:cd:ef"]));

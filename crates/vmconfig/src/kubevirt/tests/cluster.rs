@@ -1,0 +1,74 @@
+//! A real Kubernetes API server with KubeVirt's webhooks, where
+//! `RUN_SLOW_TESTS=1` asks for it and `scripts/get-kube` has built it;
+//! `VMLAB_KUBE=1` has it built.
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRng, TestRunner};
+
+use crate::builtin::{VARIANTS, variant};
+use crate::tests::{direct, with, xeon_4208};
+
+use super::*;
+
+fn script(name: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name))
+}
+
+/// The server's answers to objects; `None` if it can't be had here.
+fn answers(objects: &[String]) -> Option<Vec<String>> {
+    let is_one = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
+    if !is_one("RUN_SLOW_TESTS") {
+        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
+        return None;
+    }
+    let built = script("get-kube").arg("--built").output().unwrap().status.success();
+    if !built && !is_one("VMLAB_KUBE") {
+        eprintln!("SKIP: no API server is built: set VMLAB_KUBE=1 (15 minutes, 6 GB)");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = |number: usize, end: &str| folder.path().join(format!("{number}.{end}"));
+    for (number, text) in objects.iter().enumerate() {
+        std::fs::write(file(number, "yaml"), text).unwrap();
+    }
+    let output = script("ask-kube").arg(folder.path()).output().unwrap();
+    if output.status.code() == Some(3) {
+        eprintln!("SKIP: no namespaces of one's own: run as root");
+        return None;
+    }
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let read = |number| std::fs::read_to_string(file(number, "answer")).unwrap();
+    Some((0..objects.len()).map(read).collect())
+}
+
+#[test]
+fn it_takes_every_vm() {
+    let host = xeon_4208();
+    let of_variant = |arch, name| {
+        let with = Resolve { arch, ..with(direct()) };
+        variant(name, &host, 4).unwrap().resolve(&with).unwrap()
+    };
+    let variants = [Arch::X86_64, Arch::Aarch64]
+        .into_iter()
+        .flat_map(|arch| VARIANTS.iter().map(move |one| of_variant(arch, one.name)));
+    let config = Config::default();
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let drawn = (0..100).map(|_| any_spec().new_tree(&mut runner).unwrap().current());
+    let objects: Vec<String> = variants
+        .chain(drawn)
+        .flat_map(|spec| [Kind::Instance, Kind::Machine].map(|kind| emit(&spec, kind).text))
+        .collect();
+    let Some(answers) = answers(&objects) else { return };
+    let refused: Vec<String> = objects
+        .iter()
+        .zip(&answers)
+        .filter(|(_, answer)| !answer.ends_with("\n201\n"))
+        .map(|(object, answer)| format!("{object}{answer}"))
+        .collect();
+    assert!(refused.is_empty(), "{} of {}:\n{}", refused.len(), objects.len(), refused.join("\n"));
+}
