@@ -179,6 +179,12 @@ impl State {
         self.blocks_wall_s += wall_s.max(0.0);
     }
 
+    /// Complete blocks for each load level.
+    #[must_use]
+    pub fn rounds(&self, plan: &Plan) -> u32 {
+        u32::try_from(self.complete.len()).unwrap_or(u32::MAX) / plan.levels()
+    }
+
     /// Blocks that were run to their end, counted or not.
     #[must_use]
     pub fn finished(&self) -> u32 {

@@ -186,8 +186,10 @@ pub fn engine(plan: &Plan, state: &State) -> Box<dyn Engine> {
         (Some(blocks), Until::Decided, _) | (Some(blocks), Until::Budget, Some(_)) => {
             Box::new(Sequential::within(blocks, ALPHA).expect(SOUND))
         }
-        (None, Until::Decided, _) => Box::new(Sequential::open_ended(ALPHA).expect(SOUND)),
-        (blocks, Until::Budget, _) => {
+        (None, Until::Decided, _) | (None, Until::Budget, Some(_)) => {
+            Box::new(Sequential::open_ended(ALPHA).expect(SOUND))
+        }
+        (blocks, Until::Budget, None) => {
             Box::new(FixedBlocks::new(blocks.unwrap_or(u32::MAX), ALPHA).expect(SOUND))
         }
     }

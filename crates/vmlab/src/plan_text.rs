@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use record::Environment;
 use runner::plan::Plan;
+use runner::study::Until;
 use runner::summary::command_line;
 
 /// Boots take about this long when nothing was measured yet, s.
@@ -135,6 +136,10 @@ pub(crate) fn block_s(plan: &Plan) -> f64 {
 
 fn expected_time(plan: &Plan) -> String {
     let block_s = block_s(plan);
+    let early = match plan.budget.until {
+        Until::Decided if plan.comparisons().next().is_some() => "; less if all is decided before",
+        Until::Decided | Until::Budget => "",
+    };
     match (plan.total_blocks(), plan.budget.minutes) {
         (Some(blocks), minutes) => {
             let whole_s = f64::from(blocks) * block_s;
@@ -145,12 +150,15 @@ fn expected_time(plan: &Plan) -> String {
                 _ => String::new(),
             };
             let trials = blocks.saturating_mul(plan.trials_per_block());
-            format!("about {} for {blocks} block(s), {trials} boots{cut}", duration(whole_s))
+            let whole = duration(whole_s);
+            format!("about {whole} for {blocks} block(s), {trials} boots{cut}{early}")
         }
         (None, Some(minutes)) => {
-            format!("{minutes} min, about {} a block", duration(block_s))
+            format!("{minutes} min, about {} a block{early}", duration(block_s))
         }
-        (None, None) => format!("about {} a block", duration(block_s)),
+        (None, None) => {
+            format!("about {} a block, as many as it takes to decide all", duration(block_s))
+        }
     }
 }
 

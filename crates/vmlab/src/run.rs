@@ -8,6 +8,7 @@ use clap::Args;
 use guest::Cancel;
 use host::owner::Owner;
 use host::settings::{Change, Mode, RestoreOutcome, Settings, Tree, Wish};
+use record::journal::Event;
 use runner::execute::{Ended, State, execute};
 use runner::local::LocalLab;
 use runner::machine::{self, Need};
@@ -26,6 +27,10 @@ Examples:
   vmlab run studies/smp.toml --blocks 10 --out results/smp
   vmlab run studies/smp.toml --dry-run
   vmlab run --resume results/smp      go on after an interruption or a crash
+  vmlab run --extend results/smp --blocks 10      ten more blocks
+
+A study ends as soon as all its comparisons are decided, at the latest when its
+budget is used up. --until budget uses all of it.
 
 Progress goes to standard error when it is a terminal, the verdict to standard
 output. Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error
@@ -35,11 +40,20 @@ or interrupted.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
     /// The study file.
-    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(required_unless_present_any = ["resume", "extend"], conflicts_with_all = ["resume", "extend"])]
     study: Option<PathBuf>,
     /// Go on with the study in this results folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "dry_run", "blocks", "minutes", "seed"])]
     resume: Option<PathBuf>,
+    /// Add as many blocks as --blocks says to the study in this results
+    /// folder, for each load level; what is decided stays as it is.
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "blocks",
+        conflicts_with_all = ["resume", "out", "dry_run", "minutes", "seed", "until"]
+    )]
+    extend: Option<PathBuf>,
     /// The results folder to make (default: results/STUDY-DATE-TIME).
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -58,10 +72,11 @@ pub(crate) struct RunArgs {
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
-    match (&args.resume, &args.study) {
-        (Some(dir), _) => resume(args, dir, &cancel),
-        (None, Some(study)) => start(args, study, &cancel),
-        (None, None) => bail!("Name a study file, or --resume a results folder"),
+    match (&args.resume, &args.extend, &args.study) {
+        (Some(dir), _, _) => resume(args, dir, None, &cancel),
+        (None, Some(dir), _) => resume(args, dir, args.budget.blocks(), &cancel),
+        (None, None, Some(study)) => start(args, study, &cancel),
+        (None, None, None) => bail!("Name a study file, or --resume a results folder"),
     }
 }
 
@@ -85,9 +100,16 @@ fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCo
     run_plan(args, &plan, &host, settings, store, &[], cancel)
 }
 
-fn resume(args: &RunArgs, dir: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
-    let (store, contents) = Store::resume(dir)?;
-    let Contents { plan, host, events, torn } = contents;
+/// Goes on with the study in `dir`, by `more` blocks for each load level beyond
+/// what it has where that is asked for.
+fn resume(
+    args: &RunArgs,
+    dir: &Path,
+    more: Option<u32>,
+    cancel: &Cancel,
+) -> anyhow::Result<ExitCode> {
+    let (mut store, contents) = Store::resume(dir)?;
+    let Contents { plan, host, mut events, torn } = contents;
     if let Some(torn) = torn {
         terminal::note(&format!("vmlab: {torn}"));
     }
@@ -95,6 +117,20 @@ fn resume(args: &RunArgs, dir: &Path, cancel: &Cancel) -> anyhow::Result<ExitCod
     // What the killed session left would disturb the blocks to come.
     for left in crate::clean::end_leftovers_of(&plan.run_id()) {
         terminal::note(&format!("vmlab: {left}"));
+    }
+    if let Some(more) = more {
+        let state = State::from_events(&events);
+        if !state.ended {
+            bail!(
+                "The study in {} has not ended: go on with `vmlab run --resume {}` first",
+                dir.display(),
+                dir.display()
+            );
+        }
+        let blocks = state.rounds(&plan).saturating_add(more);
+        let event = Event::Extended { blocks, unix_s: runner::unix_s() };
+        store.append(&event)?;
+        events.push(event);
     }
     let settings = apply_settings(&plan)?;
     run_plan(args, &plan, &host, settings, store, &events, cancel)
@@ -106,7 +142,7 @@ fn run_plan(
     host: &Host,
     settings: Option<Settings>,
     mut store: Store,
-    events: &[record::journal::Event],
+    events: &[Event],
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
     let dir = store.dir().to_owned();

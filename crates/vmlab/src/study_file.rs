@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use guest::Cancel;
 use runner::freeze::{Frozen, Machine, freeze};
 use runner::machine::{self, Need};
-use runner::study::{ParseStudyError, Problem, Study};
+use runner::study::{ParseStudyError, Problem, Study, Until};
 
 use crate::progress::Spinner;
 use crate::terminal;
@@ -20,9 +20,28 @@ pub(crate) struct BudgetArgs {
     /// Minutes for the whole study, instead of the study's.
     #[arg(long, value_name = "N", value_parser = minutes)]
     minutes: Option<f64>,
+    /// When to end: `decided`, as soon as every comparison is, or `budget`,
+    /// when it is used up.
+    #[arg(long, value_name = "WHEN", value_parser = until)]
+    until: Option<Until>,
     /// Order the trials by this seed, instead of the study's or a fresh one.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+}
+
+impl BudgetArgs {
+    /// The blocks that the command line names.
+    pub(crate) fn blocks(&self) -> Option<u32> {
+        self.blocks
+    }
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    match text {
+        "decided" => Ok(Until::Decided),
+        "budget" => Ok(Until::Budget),
+        _ => Err("must be decided or budget".to_owned()),
+    }
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -53,6 +72,9 @@ pub(crate) fn prepare(
     if budget.blocks.is_some() || budget.minutes.is_some() {
         study.budget.blocks = budget.blocks;
         study.budget.minutes = budget.minutes;
+    }
+    if let Some(until) = budget.until {
+        study.budget.until = until;
     }
     // Images are named from the study's folder, wherever vmlab is started.
     let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);

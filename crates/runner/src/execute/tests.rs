@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::{results, store};
 use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
+use crate::{results, store};
 
 fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (Ended, store::Contents) {
     let mut store = Store::create(dir, plan, &host()).unwrap();
@@ -197,9 +197,8 @@ fn boots(contents: &store::Contents) -> BTreeMap<String, usize> {
 #[test]
 fn what_is_decided_is_not_measured_any_more() {
     let check = |budget: &str, expected: [usize; 3], ended: &str| {
-        let study = idle_study()
-            .replace("blocks = 3", budget)
-            .replace("name = \"c\"", "name = \"noisy\"");
+        let study =
+            idle_study().replace("blocks = 3", budget).replace("name = \"c\"", "name = \"noisy\"");
         let dir = tempfile::tempdir().unwrap();
         let (_, contents) = run(&plan_of(&study), dir.path(), &mut FakeLab::new());
         let [a, b, noisy] = expected;
