@@ -16,11 +16,14 @@ pub mod cli;
 mod costs;
 mod docs;
 pub mod document;
+mod machine;
+mod memory;
 mod pace;
 pub mod probes;
 mod semaphore;
 pub mod spec;
 mod stat;
+mod team;
 mod vcpus;
 
 #[cfg(test)]
@@ -31,4 +34,12 @@ pub use docs::markdown;
 use spec::Probe;
 
 /// Every probe, in the order of the documentation.
-pub static PROBES: &[&Probe] = &[&probes::syscalls::PROBE, &probes::sem::PROBE];
+pub static PROBES: &[&Probe] = &[
+    &probes::syscalls::PROBE,
+    &probes::sem::PROBE,
+    &probes::stream::PROBE,
+    &probes::wakeup::PROBE,
+    &probes::ipi::PROBE,
+    &probes::lock::PROBE,
+    &probes::clock::PROBE,
+];

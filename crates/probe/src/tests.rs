@@ -121,3 +121,63 @@ fn sem_hands_over_every_item() {
         }
     }
 }
+
+#[test]
+fn stream_moves_what_it_says() {
+    let document = run("stream --array-mib 2 --repeat 4 --threads 2");
+    for (kernel, arrays) in [("copy", 2.0), ("scale", 2.0), ("add", 3.0), ("triad", 3.0)] {
+        let rates = values(&document, kernel);
+        assert_eq!(rates.len(), 3, "the first repeat is not counted");
+        let best = values(&document, &format!("{kernel}-best"))[0];
+        let time = |what: &str| values(&document, &format!("{kernel}-time-{what}"))[0];
+        assert_eq!(best, rates.iter().copied().fold(0.0, f64::max));
+        assert!((best * time("min") / (arrays * 2097152.0) - 1.0).abs() < 1e-9);
+        assert!(time("min") <= time("avg") && time("avg") <= time("max"));
+    }
+    run("stream --array-mib 1 --repeat 2 --threads 3 --touch first --pages 4k");
+    assert_eq!(cli::run(vec!["stream".into(), "--array-mib=16777216".into()]).code, 2);
+}
+
+#[test]
+fn wakeup_counts_every_wake() {
+    for line in [
+        "wakeup --seconds 0.02 --repeat 2 --warmup 0",
+        "wakeup --seconds 0.02 --repeat 2 --warmup 0 --cpus 0,0 --pause-us 0",
+    ] {
+        let document = run(line);
+        assert_eq!(values(&document, "round-trips-per-s").len(), 2);
+        let histogram = &document["histograms"][0];
+        let buckets = histogram["buckets"].as_array().unwrap();
+        let sum: u64 = buckets.iter().map(|bucket| bucket[1].as_u64().unwrap()).sum();
+        assert_eq!(histogram["count"], sum);
+        assert!(histogram["min"].as_f64() <= histogram["quantiles"]["p50"].as_f64());
+        assert!(values(&document, "wakeup-p50") <= values(&document, "wakeup-max"));
+    }
+}
+
+#[test]
+fn ipi_interrupts_running_threads() {
+    let document = run("ipi --seconds 0.05 --repeat 2 --warmup 0");
+    assert_eq!(values(&document, "ipi-mean").len(), 2);
+    assert_eq!(cli::run(vec!["ipi".into(), "--targets=1023".into()]).code, 2);
+}
+
+#[test]
+fn lock_excludes() {
+    for kind in ["spin", "ticket", "mutex"] {
+        let line = format!("lock --kind {kind} --threads 3 --seconds 0.02 --repeat 2 --warmup 0");
+        let document = run(&line);
+        let all = values(&document, "acquisitions-per-s");
+        let each = values(&document, "thread-acquisitions-per-s");
+        assert_eq!((all.len(), each.len()), (2, 6), "{kind}");
+        assert!((all[0] / each[..3].iter().sum::<f64>() - 1.0).abs() < 1e-9, "{kind}");
+    }
+}
+
+#[test]
+fn clock_reads_forwards_and_restores() {
+    let document = run("clock --seconds 0.005 --repeat 1 --warmup 0");
+    assert!(values(&document, "monotonic")[0] < 1e-3);
+    let ended = cli::run(["clock", "--source", "sundial"].map(str::to_owned).to_vec());
+    assert!(ended.code == 2 && ended.stderr.contains("no clock source sundial"));
+}

@@ -34,6 +34,25 @@ pub(crate) fn pin(vcpus: &[usize], thread: usize) -> Result<(), ProbeError> {
     pin_to(&vcpus[thread % vcpus.len()..=thread % vcpus.len()])
 }
 
+/// The calling thread is pinned until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned(Vec<usize>);
+
+/// Pins the calling thread as [`pin`] does, and frees it again in the end.
+pub(crate) fn pin_scoped(vcpus: &[usize], thread: usize) -> Result<Pinned, ProbeError> {
+    let before = if vcpus.is_empty() { Vec::new() } else { allowed() };
+    pin(vcpus, thread).map(|()| Pinned(before))
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            // Where the thread was allowed before, it is again.
+            let _ = pin_to(&self.0);
+        }
+    }
+}
+
 /// Lets the calling thread run on `vcpus` only.
 pub(crate) fn pin_to(vcpus: &[usize]) -> Result<(), ProbeError> {
     let mut set = CpuSet::new();

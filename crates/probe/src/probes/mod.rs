@@ -1,4 +1,9 @@
 //! The probes, one file or folder each.
 
+pub mod clock;
+pub mod ipi;
+pub mod lock;
 pub mod sem;
+pub mod stream;
 pub mod syscalls;
+pub mod wakeup;
