@@ -249,3 +249,25 @@ fn a_host_that_is_never_steady_ends_the_repeating() {
     assert_eq!((state.rejected.len(), state.unsteady.len()), (3, 3));
     assert_eq!(boots(&contents)["a"], 3);
 }
+
+#[test]
+fn an_extended_study_goes_on_by_the_bound_that_holds_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let study = idle_study().replace("name = \"c\"", "name = \"noisy\"");
+    let plan = plan_of(&study);
+    run(&plan, dir.path(), &mut FakeLab::new());
+    let (mut store, mut contents) = Store::resume(dir.path()).unwrap();
+    let event = Event::Extended { blocks: 8, unix_s: 2.0e9 };
+    store.append(&event).unwrap();
+    contents.events.push(event);
+    let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
+    execute(&plan, &contents.events, &mut store, &mut lab, &cancel, &mut |_| {}).unwrap();
+    drop(store);
+    let contents = store::read(dir.path()).unwrap();
+    // What three blocks had decided needed no more.
+    let boots = boots(&contents);
+    assert_eq!((boots["a"], boots["b"], boots["noisy"]), (8, 3, 8));
+    let report = crate::summary::report(dir.path(), &contents);
+    let notes = &report.groups[0].cell("noisy").unwrap().judgement.as_ref().unwrap().notes;
+    assert!(notes.iter().any(|note| note.starts_with("Beyond the plan")), "{notes:?}");
+}

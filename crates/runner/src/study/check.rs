@@ -85,6 +85,12 @@ impl Checker<'_> {
         let budget = self.budget(&parsed.budget);
         self.stability(&parsed.stability);
         let mut variants = self.variants(&parsed);
+        if budget.blocks.is_none() && budget.minutes.is_none() && variants.len() < 2 {
+            self.problem(
+                &[Key("budget"), Key("until")],
+                "until = \"decided\" needs something to decide: name a second [[variant]], or blocks or minutes",
+            );
+        }
         let baseline = self.baseline(&parsed, &variants);
         if budget.aa_arm
             && let Some(original) = variants.iter().find(|variant| variant.name == baseline)

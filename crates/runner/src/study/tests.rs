@@ -123,6 +123,12 @@ fn errors_name_file_line_value_and_what_was_meant() {
     check("name = \"smp\"", "name = \"s mp\"", 18, &["\"s mp\"", "letters"]);
     check("blocks = 3", "blocks = 0", 7, &["blocks = 0"]);
     check("blocks = 3", "minutes = -1.0", 7, &["minutes = -1"]);
+    check("blocks = 3", "until = \"never\"", 7, &["never", "decided"]);
+    let check_table = |line: &str, words: &[&str]| {
+        check("[budget]", &format!("[stability]\n{line}\n[budget]"), 7, words);
+    };
+    check_table("steal_percent = -1", &["steal_percent = -1"]);
+    check_table("steal = 3", &["unknown field `steal`"]);
     check("percent = 50", "percent = 0", 26, &["percent = 0"]);
     check("\"off-vm\"", "\"off-vms\"", 26, &["off-vms"]);
     check("run = \"hackbench\"", "run = \"hackbensh\"", 30, &["hackbensh", "hackbench"]);
