@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use super::journal::{Entry, Journal, JournalFile, Lock};
 use super::place::{self, Step};
 use super::refusal::Refusal;
-use super::target::Target;
 use super::tree::Tree;
 use super::{Change, SETTINGS, Setting, modules};
 use crate::owner::Owner;
@@ -210,10 +209,11 @@ impl Settings {
         let file = lock.write(Journal::new(owner.clone(), steps.iter().map(entry).collect()))?;
         let made = settings.make(&steps);
         if let Err((setting, step, source)) = made {
-            // The file's writer is not trusted to undo what it did not do.
-            let undone = undo(tree, &file, Mode::Restore).is_ok_and(|all| {
-                !all.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)))
-            });
+            // Whatever value is there now, it comes from this attempt.
+            let undone = !any_failed(&restore_all(tree, &file, Mode::Force));
+            if undone {
+                file.remove()?;
+            }
             let (target, value) = (step.target.to_string(), step.new.clone());
             return Err(ApplyError::Set { id: setting.id, target, value, undone, source });
         }
@@ -332,13 +332,18 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
     for Change { setting, value } in changes {
         let refused = |source| ApplyError::Refused { id: setting.id, value: value.clone(), source };
         for step in place::steps(setting, tree, value, wish.reload).map_err(refused)? {
-            let same = all.iter_mut().find(|(_, known)| known.target == step.target);
-            match same {
-                None => all.push((setting, step)),
-                // Two parameters of one module, which is loaded again once.
-                Some((_, known)) if matches!(step.target, Target::Module(_)) => {
-                    known.new = modules::merge(&known.new, &step.old, &step.new);
+            // Parameters of one module, which is loaded again once for all.
+            let loads_same = |known: &Step| modules::share(&known.target, &step.target);
+            if let Some((owner, known)) = all.iter_mut().find(|(_, known)| loads_same(known)) {
+                let merged = modules::merge(known, &step);
+                if merged.target == step.target {
+                    *owner = setting;
                 }
+                *known = merged;
+                continue;
+            }
+            match all.iter().find(|(_, known)| known.target == step.target) {
+                None => all.push((setting, step)),
                 Some((first, _)) => {
                     let (first, second) = (first.id, setting.id);
                     let target = step.target.to_string();
@@ -366,9 +371,18 @@ fn check_unclaimed(lock: &Lock, steps: &[(&'static Setting, Step)]) -> Result<()
     Ok(())
 }
 
-/// Restores what the journal says, last change first, and removes it when
-/// nothing failed. The caller holds the lock.
+/// Restores what the journal says and removes it when nothing failed. The
+/// caller holds the lock.
 fn undo(tree: &Tree, file: &JournalFile, mode: Mode) -> Result<Vec<Restored>, JournalError> {
+    let restored = restore_all(tree, file, mode);
+    if mode == Mode::Force || (mode == Mode::Restore && !any_failed(&restored)) {
+        file.remove()?;
+    }
+    Ok(restored)
+}
+
+/// Restores what the journal says, last change first.
+fn restore_all(tree: &Tree, file: &JournalFile, mode: Mode) -> Vec<Restored> {
     let rebooted = file.journal.owner.is_of_earlier_boot();
     let restore = |entry: &Entry| Restored {
         id: entry.setting.id.to_owned(),
@@ -379,12 +393,11 @@ fn undo(tree: &Tree, file: &JournalFile, mode: Mode) -> Result<Vec<Restored>, Jo
             false => restore_one(tree, entry, mode),
         },
     };
-    let restored: Vec<Restored> = file.changes().iter().rev().map(restore).collect();
-    let failed = restored.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)));
-    if mode == Mode::Force || (mode == Mode::Restore && !failed) {
-        file.remove()?;
-    }
-    Ok(restored)
+    file.changes().iter().rev().map(restore).collect()
+}
+
+fn any_failed(restored: &[Restored]) -> bool {
+    restored.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)))
 }
 
 fn restore_one(tree: &Tree, entry: &Entry, mode: Mode) -> RestoreOutcome {
@@ -396,7 +409,7 @@ fn restore_one(tree: &Tree, entry: &Entry, mode: Mode) -> RestoreOutcome {
     if present == *old {
         return RestoreOutcome::AlreadyBack;
     }
-    let ours = target.agrees(&present, new) || target.is_halfway(&present, new);
+    let ours = target.agrees(&present, new) || target.is_halfway(&present, old, new);
     if !ours && mode != Mode::Force {
         return RestoreOutcome::ChangedByOthers { present };
     }

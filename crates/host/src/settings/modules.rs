@@ -90,15 +90,33 @@ fn with_parameter(stack: &str, module: &str, parameter: &str, value: &str) -> St
     show(&all)
 }
 
-/// `known` with what differs between `old` and `new`.
-pub(super) fn merge(known: &str, old: &str, new: &str) -> String {
-    let mut all = parse(known);
-    for ((_, known), ((_, old), (_, new))) in
-        all.iter_mut().zip(parse(old).into_iter().zip(parse(new)))
-    {
-        known.extend(new.into_iter().filter(|(name, value)| old.get(name) != Some(value)));
+/// Whether two steps load one module again. KVM's modules come and go together
+/// with the one that they hold, so they count as one.
+pub(super) fn share(one: &Target, other: &Target) -> bool {
+    let family = |target: &Target| match target {
+        Target::Module(name) if name.starts_with("kvm") => Some("kvm".to_owned()),
+        Target::Module(name) => Some(name.clone()),
+        _ => None,
+    };
+    family(one).is_some_and(|name| family(other) == Some(name))
+}
+
+/// Both steps in one: that of the module that is held by others, if one is, has
+/// the other's parameters as well.
+pub(super) fn merge(known: &Step, step: &Step) -> Step {
+    let (bigger, smaller) = match parse(&known.old).len() >= parse(&step.old).len() {
+        true => (known, step),
+        false => (step, known),
+    };
+    let mut all = parse(&bigger.new);
+    for ((name, old), (_, new)) in parse(&smaller.old).into_iter().zip(parse(&smaller.new)) {
+        let changed = new.into_iter().filter(|(name, value)| old.get(name) != Some(value));
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, parameters)) => parameters.extend(changed),
+            None => all.push((name, old.clone().into_iter().chain(changed).collect())),
+        }
     }
-    show(&all)
+    Step { new: show(&all), ..bigger.clone() }
 }
 
 /// The step after which `module` is present or absent.

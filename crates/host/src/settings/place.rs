@@ -437,6 +437,8 @@ fn irq_steps(tree: &Tree, off: &PcpuSet) -> Result<Vec<Step>, Refusal> {
         files.push((DEFAULT_IRQS.to_owned(), value::pcpus(&value).unwrap_or_default()));
     }
     let mut steps = Vec::new();
+    let mut movable = 0;
+    let mut forbidden = None;
     for (file, old) in files {
         let left = old.difference(off);
         let new = if left.is_empty() { elsewhere.clone() } else { left };
@@ -444,14 +446,18 @@ fn irq_steps(tree: &Tree, off: &PcpuSet) -> Result<Vec<Step>, Refusal> {
             continue;
         }
         match check_writable(&tree.path(&file), &file) {
-            // An interrupt of the kernel's own, for one pCPU each.
-            Err(Refusal::Forbidden { .. }) if rustix::process::geteuid().is_root() => continue,
-            other => other?,
+            Ok(()) => movable += 1,
+            // One of the kernel's own: told when it refuses.
+            Err(refusal @ Refusal::Forbidden { .. }) => forbidden = Some(refusal),
+            Err(refusal) => return Err(refusal),
         }
         let step = Step::new(Target::File(file), old.to_string(), new.to_string());
         steps.push(Step { may_refuse: true, ..step });
     }
-    Ok(steps)
+    match forbidden {
+        Some(refusal) if movable == 0 => Err(refusal),
+        _ => Ok(steps),
+    }
 }
 
 fn online(tree: &Tree) -> Result<PcpuSet, Refusal> {

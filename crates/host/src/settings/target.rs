@@ -79,10 +79,16 @@ impl Target {
         }
     }
 
-    /// Whether `found` is a state on the way to `new`, in which a change can
-    /// have been cut off.
-    pub(super) fn is_halfway(&self, found: &str, new: &str) -> bool {
+    /// Whether `found` is a state on the way from `old` to `new`, in which a
+    /// change can have been cut off.
+    pub(super) fn is_halfway(&self, found: &str, old: &str, new: &str) -> bool {
         match self {
+            // The kernel gave some of the pages.
+            Self::File(path) if is_pool(path) => {
+                let pages = |text: &str| text.parse::<u64>().ok();
+                let (found, old, new) = (pages(found), pages(old), pages(new));
+                old.min(new) <= found && found <= old.max(new)
+            }
             Self::File(_) | Self::Controller(_) => false,
             Self::Module(_) => found == ABSENT || new.starts_with(found),
             // Its folder has a name that only vmlab gives.
@@ -93,7 +99,7 @@ impl Target {
     fn pages_given(&self, found: &str, wanted: &str) -> Option<String> {
         let Self::File(path) = self else { return None };
         let (given, wanted): (u64, u64) = (found.parse().ok()?, wanted.parse().ok()?);
-        if !path.ends_with("/nr_hugepages") {
+        if !is_pool(path) {
             return None;
         }
         Some(match given < wanted {
@@ -143,6 +149,10 @@ impl Target {
             cpuset::is_our_folder(path).then(|| Self::Partition { kind, folder: path.to_owned() })
         })
     }
+}
+
+fn is_pool(path: &str) -> bool {
+    path.ends_with("/nr_hugepages")
 }
 
 /// Files that say pCPUs as a mask, not as a list.
