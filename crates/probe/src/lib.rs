@@ -12,6 +12,7 @@
 //! apart), and needs no library: system calls go through `rustix`.
 
 pub mod args;
+mod chase;
 pub mod cli;
 mod costs;
 mod docs;
@@ -42,4 +43,8 @@ pub static PROBES: &[&Probe] = &[
     &probes::ipi::PROBE,
     &probes::lock::PROBE,
     &probes::clock::PROBE,
+    &probes::malloc::PROBE,
+    &probes::tlb::PROBE,
+    &probes::pagecache::PROBE,
+    &probes::numa::PROBE,
 ];

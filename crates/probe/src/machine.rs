@@ -21,12 +21,6 @@ fn field_kib(text: &str, field: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// A counter of `/proc/vmstat`.
-pub(crate) fn vmstat(name: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/vmstat").ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
-
 /// Bytes of all last-level caches together, as the guest sees them.
 pub(crate) fn last_level_cache_bytes() -> Option<u64> {
     let mut caches: BTreeMap<(u32, String), u64> = BTreeMap::new();

@@ -75,7 +75,7 @@ pub enum Default {
 pub struct MetricDef {
     /// Name, unique inside the probe: lower case, digits, `-`.
     pub name: &'static str,
-    /// Base unit: `s`, `B`, `1/s`, `B/s`, `count`.
+    /// Base unit: `s`, `B`, `1/s`, `B/s`, `count`, `ratio`.
     pub unit: &'static str,
     /// Which direction is better: `lower` or `higher`.
     pub better: &'static str,
@@ -106,6 +106,11 @@ impl MetricDef {
     /// A number of events, the fewer the better.
     pub(crate) const fn count(name: &'static str, help: &'static str) -> Self {
         Self { name, unit: "count", better: "lower", kind: "count", per: "total", help }
+    }
+
+    /// A part of a whole, the more the better.
+    pub(crate) const fn ratio(name: &'static str, help: &'static str) -> Self {
+        Self { name, unit: "ratio", better: "higher", kind: "count", per: "total", help }
     }
 
     /// The same metric with one value a thread.

@@ -47,7 +47,7 @@ fn the_table_keeps_its_rules() {
         let mut metrics = BTreeSet::new();
         for metric in probe.metrics {
             assert!(metrics.insert(metric.name), "{}: {} twice", probe.name, metric.name);
-            assert!(["s", "B", "1/s", "B/s", "count"].contains(&metric.unit));
+            assert!(["s", "B", "1/s", "B/s", "count", "ratio"].contains(&metric.unit));
             assert!(["lower", "higher"].contains(&metric.better));
             assert!(["time", "rate", "quantile", "count"].contains(&metric.kind));
             assert!(["total", "thread"].contains(&metric.per));
@@ -180,4 +180,45 @@ fn clock_reads_forwards_and_restores() {
     assert!(values(&document, "monotonic")[0] < 1e-3);
     let ended = cli::run(["clock", "--source", "sundial"].map(str::to_owned).to_vec());
     assert!(ended.code == 2 && ended.stderr.contains("no clock source sundial"));
+}
+
+#[test]
+fn malloc_faults_every_page() {
+    let document = run("malloc --mib 4 --repeat 2 --threads 2");
+    assert_eq!(values(&document, "write-fault").len(), 2);
+    let (each, rate) = (values(&document, "write-fault"), values(&document, "write-fault-rate"));
+    let page = rustix::param::page_size() as f64;
+    assert!((each[0] * rate[0] / page - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn tlb_follows_every_chain() {
+    let document = run("tlb --pages 300 --seconds 0.001 --repeat 2");
+    assert_eq!(values(&document, "touch-4k").len(), 2);
+    assert_eq!(document["metrics"][0]["labels"]["pages"], "300");
+}
+
+#[test]
+fn pagecache_reads_what_it_wrote_and_cleans_up() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = dir.path().display();
+    let document =
+        run(&format!("pagecache --dir {path} --size-mib 4 --block-kib 64 --drop files --repeat 2"));
+    assert_eq!(values(&document, "scan-warm").len(), 2);
+    for hits in values(&document, "hits-warm") {
+        assert!((0.0..=1.0).contains(&hits));
+    }
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "the files are gone");
+    let nowhere = ["pagecache", "--dir", "/nonexistent"].map(str::to_owned).to_vec();
+    assert_eq!(cli::run(nowhere).code, 2);
+}
+
+#[test]
+fn numa_reads_each_nodes_memory() {
+    let document = run("numa --mib 2 --seconds 0.002 --repeat 2");
+    assert!(values(&document, "local-latency").len() >= 2);
+    assert_eq!(
+        values(&document, "local-latency").len(),
+        values(&document, "local-bandwidth").len()
+    );
 }

@@ -3,7 +3,11 @@
 pub mod clock;
 pub mod ipi;
 pub mod lock;
+pub mod malloc;
+pub mod numa;
+pub mod pagecache;
 pub mod sem;
 pub mod stream;
 pub mod syscalls;
+pub mod tlb;
 pub mod wakeup;
