@@ -129,6 +129,8 @@ pub static RULES: &[Rule] = &[
     webhook::DEDICATED_RESOURCES,
     webhook::MEMORY_LIMIT_LOW,
     webhook::MAX_SOCKETS,
+    webhook::PAGE_SIZE,
+    webhook::FEATURE_POLICY,
     webhook::UNKNOWN_FIELD,
     forecast::REJECTED,
     forecast::SIBLINGS,

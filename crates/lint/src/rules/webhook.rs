@@ -247,8 +247,6 @@ fn dedicated_resources(vm: &Vm, _: &Context, out: &mut Drafts) {
         {
             out.at(node.span, format!("{pcpus} CPUs, and the topology has {vcpus} vCPUs"));
         }
-    } else if requests.is_none() && limits.is_none() {
-        out.at(vm.head, "Dedicated pCPUs without a topology, requests or limits: how many?");
     }
     let (requests, limits) = (amount("requests", "memory"), amount("limits", "memory"));
     match (requests, limits) {
@@ -256,7 +254,10 @@ fn dedicated_resources(vm: &Vm, _: &Context, out: &mut Drafts) {
             out.at(node.span, "Memory's request and limit must be equal with dedicated pCPUs");
         }
         // KubeVirt computes the request from what the guest gets.
-        (None, None) if vm.memory_bytes.is_none() => {
+        (None, None)
+            if vm.kube("domain.memory.hugepages").is_none()
+                && vm.memory_bytes.as_ref().is_none_or(|memory| memory.value == 0) =>
+        {
             out.at(vm.head, "Dedicated pCPUs without memory: say memory.guest");
         }
         _ => {}
@@ -318,6 +319,83 @@ fn max_sockets(vm: &Vm, _: &Context, out: &mut Drafts) {
     let sockets = vm.topology.as_ref().map_or(1, |topology| topology.value.sockets);
     if node.number().is_some_and(|most| most > 0 && most < sockets) {
         out.at(node.span, format!("{sockets} sockets are more than maxSockets"));
+    }
+}
+
+pub(crate) const PAGE_SIZE: Rule = Rule {
+    id: "kubevirt-page-size",
+    severity: Severity::Error,
+    summary: "a huge page size that is no size, or that the memory request is not made of",
+    why: "The admission webhook holds the memory request against the page size, before what the \
+          guest is given; the schema takes any text.",
+    mend: "Write pageSize 2Mi or 1Gi, and leave requests.memory out",
+    sources: &[ADMITTER, "https://kubevirt.io/user-guide/compute/hugepages/"],
+    affected: &[],
+    check: Check::Vm(page_size),
+    fires: &[
+        yaml(
+            ANY,
+            "domain:\n  memory:\n    guest: 1Gi\n    hugepages:\n      pageSize: 2MB\n  devices: {}\n",
+        ),
+        yaml(
+            ANY,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+    hugepages:
+      pageSize: 1Gi
+  resources:
+    requests:
+      memory: 512Mi
+  devices: {}
+",
+        ),
+    ],
+    quiet: &[yaml(ANY, GOOD)],
+};
+
+fn page_size(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let Some(size) = vm.kube("domain.memory.hugepages.pageSize") else { return };
+    let Some(page) = size.bytes().filter(|page| *page > 0) else {
+        out.at(size.span, format!("{:?} is no size", size.text().unwrap_or_default()));
+        return;
+    };
+    if let Some(node) = vm.kube("domain.resources.requests.memory")
+        && node.bytes().is_some_and(|bytes| bytes % page != 0)
+    {
+        let (asked, size) = (node.text().unwrap_or_default(), size.text().unwrap_or_default());
+        out.at(node.span, format!("{asked} is not made of pages of {size}"));
+    }
+}
+
+pub(crate) const FEATURE_POLICY: Rule = Rule {
+    id: "kubevirt-feature-policy",
+    severity: Severity::Error,
+    summary: "a policy for a CPU feature that does not exist",
+    why: REFUSED,
+    mend: "Write force, require, optional, disable or forbid",
+    sources: &[ADMITTER, "https://kubevirt.io/user-guide/compute/virtual_hardware/"],
+    affected: &[],
+    check: Check::Vm(feature_policy),
+    fires: &[yaml(
+        ANY,
+        "domain:\n  cpu:\n    features:\n    - name: x2apic\n      policy: on\n  devices: {}\n",
+    )],
+    quiet: &[yaml(
+        ANY,
+        "domain:\n  cpu:\n    features:\n    - name: x2apic\n      policy: require\n  devices: {}\n",
+    )],
+};
+
+fn feature_policy(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let features = vm.kube("domain.cpu.features").map(Node::items).unwrap_or_default();
+    for policy in features.iter().filter_map(|feature| feature.get("policy")) {
+        let known = ["force", "require", "optional", "disable", "forbid", ""];
+        let text = policy.text().unwrap_or_default();
+        if !known.contains(&text) {
+            out.at(policy.span, format!("There is no policy {text:?}"));
+        }
     }
 }
 
