@@ -6,9 +6,9 @@ use roxmltree::Document;
 
 use crate::spec::RESERVED;
 use crate::{
-    Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Enlightenment, GuestNode, GuestTopology,
-    Irqchip, Kept, MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, Scheduler, TickPolicy,
-    VmSettings, cpu, size,
+    Accel, Arch, Boot, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip, Kept,
+    MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, Scheduler, TickPolicy, VmSettings,
+    cpu, size,
 };
 
 use super::QEMU_NAMESPACE;
