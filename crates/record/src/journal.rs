@@ -124,6 +124,13 @@ pub struct TrialResult {
     /// Where each vCPU thread was allowed to run, read back from the kernel
     /// (CPU list format), by vCPU index.
     pub vcpu_affinity: Vec<String>,
+    /// How each vCPU thread was scheduled (`fifo:1`, `other`), read back from
+    /// the kernel, by vCPU index; empty where the variant asks for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vcpu_scheduler: Vec<String>,
+    /// The host settings that were made for it, as they were read back, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_settings: BTreeMap<String, String>,
     /// Hash of the console's text, if there was any.
     pub console: Option<String>,
     /// The last lines of the console, for trials that failed.

@@ -72,6 +72,8 @@ pub enum FailureKind {
     OutputTooLarge,
     /// The benchmark ended well, but its output was not understood.
     OutputNotUnderstood,
+    /// A host setting that the trial needs could not be had.
+    HostSettingRefused,
     /// The host load did not start or died during the trial.
     HostLoadFailed,
     /// The run was interrupted (Ctrl-C, kill) during this trial.
@@ -93,6 +95,7 @@ impl fmt::Display for FailureKind {
             Self::WorkloadFailed => "workload failed",
             Self::OutputTooLarge => "output too large",
             Self::OutputNotUnderstood => "output not understood",
+            Self::HostSettingRefused => "host setting refused",
             Self::HostLoadFailed => "host load failed",
             Self::Aborted => "aborted",
         })

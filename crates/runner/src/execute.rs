@@ -407,6 +407,8 @@ impl TrialRecord {
                 runs: Vec::new(),
                 qemu_args: Vec::new(),
                 vcpu_affinity: Vec::new(),
+                vcpu_scheduler: Vec::new(),
+                host_settings: BTreeMap::new(),
                 console: None,
                 console_tail: None,
                 watch: None,

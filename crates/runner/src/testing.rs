@@ -167,6 +167,8 @@ impl Lab for FakeLab {
                 runs,
                 qemu_args: Vec::new(),
                 vcpu_affinity: Vec::new(),
+                vcpu_scheduler: Vec::new(),
+                host_settings: BTreeMap::new(),
                 console: None,
                 console_tail: None,
                 watch: Some(HostWatch {

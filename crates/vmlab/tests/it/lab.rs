@@ -231,6 +231,8 @@ fn made_up(plan: &Plan) -> Vec<Event> {
                 runs: vec![run],
                 qemu_args: Vec::new(),
                 vcpu_affinity: Vec::new(),
+                vcpu_scheduler: Vec::new(),
+                host_settings: Default::default(),
                 console: None,
                 console_tail: None,
                 watch: None,
