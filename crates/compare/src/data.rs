@@ -11,11 +11,11 @@ use record::{Better, MetricKind};
 use crate::words::{MixedMap, Words};
 
 /// The label that holds the input's name.
-pub const FILE: &str = "file";
+pub(crate) const FILE: &str = "file";
 /// The label that holds a benchmark's name without its settings.
-pub const NAME: &str = "name";
+pub(crate) const NAME: &str = "name";
 /// The label of benchfmt's suffix `-8`.
-pub const GOMAXPROCS: &str = "gomaxprocs";
+pub(crate) const GOMAXPROCS: &str = "gomaxprocs";
 
 /// What a value measures.
 #[derive(Debug, Clone, PartialEq)]

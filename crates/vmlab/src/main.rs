@@ -8,6 +8,7 @@
 mod audit;
 mod check;
 mod clean;
+mod compare;
 mod completions;
 mod convert;
 mod host;
@@ -46,6 +47,7 @@ Examples:
   vmlab run studies/quickstart.toml   boot the VMs, measure, judge
   vmlab run --resume DIR              go on with a study that was interrupted
   vmlab report DIR                    the verdicts again, from the results folder
+  vmlab compare old.txt new.txt       what differs, by how much, how sure is that?
 
 Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error.";
 
@@ -82,6 +84,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show the results of a study again.
     Report(report::ReportArgs),
+    /// Compare numbers of any origin: studies, benchmarks' output, CSV, JSON.
+    Compare(compare::CompareArgs),
     /// Build, list or remove guest images.
     Image(image::ImageArgs),
     /// List the benchmarks, or explain one.
@@ -110,6 +114,7 @@ fn main() -> ExitCode {
         Command::Emit(args) => convert::run_emit(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Variants(args) => variants::run(&args),

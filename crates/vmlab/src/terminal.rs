@@ -54,6 +54,11 @@ pub(crate) fn width() -> usize {
         .map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0).clamp(40, MAX_WIDTH))
 }
 
+/// True if standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// True if somebody watches standard error.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()

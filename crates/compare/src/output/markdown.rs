@@ -1,0 +1,102 @@
+//! The comparison as Markdown, for issues and pull requests.
+
+use super::words::{Scale, against, change, headline, percent, title, words};
+use crate::analyse::Comparison;
+
+/// The comparison as Markdown.
+#[must_use]
+pub fn markdown(comparison: &Comparison) -> String {
+    let mut out = format!("# {}\n\n{}\n", plain(&against(comparison)), headline(comparison));
+    for line in &comparison.method {
+        out.push_str(&format!("\n{}\n", plain(line)));
+    }
+    if !comparison.common.is_empty() {
+        let labels: Vec<String> =
+            comparison.common.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        out.push_str(&format!("\nEverywhere: {}\n", plain(&labels.join(", "))));
+    }
+    for warning in &comparison.warnings {
+        out.push_str(&format!("\n> **Note:** {}\n", plain(&warning.text)));
+    }
+    for (metric, info) in comparison.metrics.iter().enumerate() {
+        let mut rows = comparison.rows.iter().filter(|row| row.metric == metric as u32).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        out.push_str(&format!("\n## {}\n\n", plain(&title(info))));
+        out.push_str("|   |");
+        for (variant, name) in comparison.variants.iter().enumerate() {
+            out.push_str(&format!(" {} |", plain(name)));
+            if variant > 0 {
+                out.push_str(" change | verdict |");
+            }
+        }
+        out.push_str("\n|---|");
+        for variant in 0..comparison.variants.len() {
+            out.push_str(if variant > 0 { "---:|---:|---|" } else { "---:|" });
+        }
+        out.push('\n');
+        for row in rows {
+            let scale = Scale::of(row, info);
+            out.push_str(&format!("| {} |", plain(&row.name)));
+            for (variant, cell) in row.cells.iter().enumerate() {
+                out.push_str(&format!(
+                    " {} |",
+                    cell.as_ref().map_or("-".to_owned(), |cell| scale.show(cell))
+                ));
+                if variant == 0 {
+                    continue;
+                }
+                match &row.judged[variant - 1] {
+                    Some(judged) => {
+                        let words = words(judged, info);
+                        out.push_str(&format!(
+                            " {} | {} {} |",
+                            change(judged),
+                            words.sign,
+                            plain(&words.sentence())
+                        ));
+                    }
+                    None => out.push_str(" | not compared |"),
+                }
+            }
+            out.push('\n');
+        }
+        for suite in comparison.suites.iter().filter(|suite| suite.metric == metric as u32) {
+            let change = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
+            let interval = suite
+                .interval
+                .map(|interval| format!(" [{}, {}]", change(interval.lo), change(interval.hi)));
+            out.push_str(&format!(
+                "\nGeometric mean of {} rows, {}: {}{}\n",
+                suite.rows,
+                plain(&comparison.variants[suite.variant as usize]),
+                change(suite.ratio),
+                interval.unwrap_or_default()
+            ));
+        }
+    }
+    if !comparison.gate.passed {
+        out.push_str(&format!("\nWorse by more than {} %:\n\n", percent(comparison.margin)));
+        for failure in &comparison.gate.failures {
+            out.push_str(&format!("- {}\n", plain(failure)));
+        }
+    }
+    out
+}
+
+/// Foreign text that can't end a cell or begin markup.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '|' | '*' | '_' | '`' | '<' | '[' | '\\' | '#' => {
+                plain.push('\\');
+                plain.push(character);
+            }
+            character if character.is_control() => plain.push(' '),
+            character => plain.push(character),
+        }
+    }
+    plain
+}

@@ -1,0 +1,1 @@
+//! Goldens of the outputs.

@@ -1,0 +1,244 @@
+//! Verdicts and numbers in words.
+
+use record::{Better, MetricKind, Unit};
+use stats::{Interval, Verdict};
+
+use crate::analyse::{Cell, Comparison, Judged, MetricInfo, Row};
+
+/// A verdict in short: a sign that needs no colour, a word, the rest, and the
+/// style-sheet class of its colour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Words {
+    pub(super) sign: &'static str,
+    pub(super) word: String,
+    pub(super) detail: String,
+    pub(super) class: &'static str,
+}
+
+impl Words {
+    /// Word and detail.
+    pub(super) fn sentence(&self) -> String {
+        match self.detail.is_empty() {
+            true => self.word.clone(),
+            false => format!("{}{}", self.word, self.detail),
+        }
+    }
+}
+
+/// `3`, `2.5`: a fraction as a percentage.
+pub(super) fn percent(fraction: f64) -> String {
+    let size = (fraction * 100.0).abs();
+    let digits = match size {
+        s if s >= 100.0 => 0,
+        s if s >= 1.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{:.digits$}", fraction * 100.0);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
+    let margin = judged.judgement.margin;
+    let of = |sign, word: &str, class| Words {
+        sign,
+        word: word.to_owned(),
+        detail: String::new(),
+        class,
+    };
+    let judgement = &judged.judgement;
+    let differs = |b_better: bool| {
+        let up = judgement.ratio.is_some_and(|ratio| ratio > 1.0);
+        let word = match (metric.better, metric.kind) {
+            (Some(_), MetricKind::Time | MetricKind::Rate) if is_speed(metric) => {
+                if b_better {
+                    "faster"
+                } else {
+                    "slower"
+                }
+            }
+            _ if up => "higher",
+            _ => "lower",
+        };
+        match (metric.better, b_better) {
+            (None, _) => of("◆", word, "undecided"),
+            (Some(_), true) => of("▲", word, "better"),
+            (Some(_), false) => of("▼", word, "worse"),
+        }
+    };
+    let mut words = match &judgement.verdict {
+        Verdict::BBetter => differs(true),
+        Verdict::BWorse => differs(false),
+        Verdict::BelowMargin { b_better } => {
+            let words = differs(*b_better);
+            Words { detail: format!(", below {} %", percent(margin)), class: "undecided", ..words }
+        }
+        Verdict::Equivalent if metric.exact => of("=", "equal", "undecided"),
+        Verdict::Equivalent => {
+            let words = of("=", "no difference", "undecided");
+            Words { detail: format!(" larger than {} %", percent(margin)), ..words }
+        }
+        Verdict::NotDecided { at_most, more_blocks, .. } => {
+            let mut words = of("?", "not decided", "undecided");
+            // So wide an interval excludes nothing that is worth naming.
+            if *at_most <= 10.0 {
+                words.detail = format!(": at most {} %", percent(*at_most));
+            }
+            if (1..10_000).contains(more_blocks) {
+                let noun = if judgement.blocks_used > 0 { "block" } else { "boot" };
+                let s = if *more_blocks == 1 { "" } else { "s" };
+                words.detail.push_str(&format!(", about {more_blocks} more {noun}{s} needed"));
+            }
+            words
+        }
+        Verdict::Invalid { reason } => {
+            Words { detail: format!(": {reason}"), ..of("!", "not valid", "invalid") }
+        }
+    };
+    if judgement.aa {
+        return match judgement.verdict.is_difference() {
+            true => of("!", "A/A failed: it differs from itself", "invalid"),
+            false if matches!(judgement.verdict, Verdict::Invalid { .. }) => words,
+            false => of("=", "A/A passed", "undecided"),
+        };
+    }
+    if judgement.verdict.is_difference() && !judged.finding {
+        words.detail.push_str(", may be chance among so many");
+    }
+    if judged.gated {
+        words.detail.push_str(&format!(", worse by more than {} %", percent(margin)));
+    }
+    words
+}
+
+fn is_speed(metric: &MetricInfo) -> bool {
+    matches!(metric.unit.as_str(), "s" | "1/s" | "B/s" | "bit/s")
+}
+
+/// `lower is better`.
+pub(super) fn direction(metric: &MetricInfo) -> &'static str {
+    match metric.better {
+        Some(Better::Lower) => "lower is better",
+        Some(Better::Higher) => "higher is better",
+        None => "better direction unknown",
+    }
+}
+
+/// `-17.2 % [-18.0, -16.4]`: what the variant is more or less by.
+pub(super) fn change(judged: &Judged) -> String {
+    let Some(ratio) = judged.judgement.ratio else { return String::new() };
+    let interval = judged.judgement.interval;
+    let width = interval.map_or(0.1, |interval| interval.hi - interval.lo);
+    let digits = if width < 0.01 || (ratio - 1.0).abs() < 0.01 { 2 } else { 1 };
+    let part = |ratio: f64| {
+        let change = (ratio - 1.0) * 100.0;
+        if change.abs() >= 10_000.0 {
+            format!("{change:+.1e}")
+        } else {
+            // No minus zero.
+            let text = format!("{change:+.digits$}");
+            if text.trim_start_matches(['+', '-', '0', '.']).is_empty() {
+                format!("{:.digits$}", 0.0)
+            } else {
+                text
+            }
+        }
+    };
+    match interval {
+        Some(Interval { lo, hi, .. }) => format!("{} % [{}, {}]", part(ratio), part(lo), part(hi)),
+        None => format!("{} %", part(ratio)),
+    }
+}
+
+/// One prefix for all values of a row.
+pub(super) struct Scale {
+    unit: Unit,
+    common: Option<(f64, String)>,
+}
+
+impl Scale {
+    pub(super) fn of(row: &Row, metric: &MetricInfo) -> Self {
+        let unit = Unit(metric.unit.clone());
+        let sizes = row.cells.iter().flatten().map(|cell| cell.centre.abs());
+        let (mut least, mut most) = (f64::MAX, 0.0_f64);
+        for size in sizes.filter(|size| *size > 0.0 && size.is_finite()) {
+            (least, most) = (least.min(size), most.max(size));
+        }
+        let common = (most > 0.0 && most / least < 1000.0).then(|| unit.scale(most));
+        Self { unit, common }
+    }
+
+    /// `1.718 µs ±1.2 %`.
+    pub(super) fn show(&self, cell: &Cell) -> String {
+        let mut text = match &self.common {
+            Some((divisor, unit)) => {
+                let value = cell.centre / divisor;
+                let digits = match value.abs() {
+                    v if v >= 1000.0 => 0,
+                    v if v >= 100.0 => 1,
+                    v if v >= 10.0 => 2,
+                    _ => 3,
+                };
+                let space = if unit.is_empty() { "" } else { " " };
+                format!("{value:.digits$}{space}{unit}")
+            }
+            None => self.unit.show(cell.centre),
+        };
+        if let Some(interval) = cell.interval
+            && cell.centre != 0.0
+        {
+            let half = (interval.hi / cell.centre - 1.0).max(1.0 - interval.lo / cell.centre);
+            if half < 10.0 {
+                text.push_str(&format!(" ±{} %", percent(half)));
+            }
+        }
+        text
+    }
+}
+
+/// The head of a table: `sec/op, lower is better`.
+pub(super) fn title(metric: &MetricInfo) -> String {
+    format!("{}, {}", metric.name, direction(metric))
+}
+
+/// What the whole comes to, in one or two sentences.
+pub(super) fn headline(comparison: &Comparison) -> String {
+    let Comparison { findings, comparisons, .. } = comparison;
+    let mut text = match (comparisons, findings) {
+        (0, _) => "Nothing could be compared: no row has values of both.".to_owned(),
+        (1, 0) => "One comparison, no finding.".to_owned(),
+        (1, _) => "One comparison, one finding.".to_owned(),
+        (n, 0) => format!("{n} comparisons, no finding."),
+        (n, f) => format!(
+            "{n} comparisons, {f} finding{} (Benjamini-Hochberg: at most {} % of such a list are false).",
+            if *f == 1 { "" } else { "s" },
+            percent(comparison.alpha)
+        ),
+    };
+    let total = |wanted: fn(&Verdict) -> bool| {
+        let judged = comparison.rows.iter().flat_map(|row| row.judged.iter().flatten());
+        judged.filter(|judged| wanted(&judged.judgement.verdict)).count()
+    };
+    let same = total(|verdict| *verdict == Verdict::Equivalent);
+    let open = total(|verdict| matches!(verdict, Verdict::NotDecided { .. }));
+    if *comparisons > 1 && same + open > 0 {
+        text.push_str(&format!(
+            " {same} differ by no more than {} %, {open} are not decided.",
+            percent(comparison.margin)
+        ));
+    }
+    text
+}
+
+/// `B against A`, or `B, C and D against A`.
+pub(super) fn against(comparison: &Comparison) -> String {
+    let (base, others) = comparison.variants.split_first().expect("there are two variants");
+    let others = match others {
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        [] => String::new(),
+    };
+    format!("{others} against {base}")
+}

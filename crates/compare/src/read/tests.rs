@@ -1,0 +1,1 @@
+//! Formats are recognised and read.

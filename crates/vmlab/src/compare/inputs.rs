@@ -1,0 +1,128 @@
+//! Files and folders become data.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use compare::{Columns, Data, Dataset, ReadError};
+use runner::execute::State;
+use runner::{results, store};
+use workload::logs;
+
+/// An input of the command line: what it is called, and where it lies.
+struct Input {
+    name: String,
+    path: PathBuf,
+}
+
+/// `NAME=FILE` or `FILE`. A file that is given twice becomes two inputs, as
+/// benchstat does it.
+fn inputs(texts: &[String]) -> Vec<Input> {
+    let mut inputs: Vec<Input> = Vec::new();
+    let mut unnamed: HashMap<&str, Vec<usize>> = HashMap::new();
+    for text in texts {
+        let (name, path) = match text.split_once('=') {
+            Some((name, path)) if !Path::new(text).exists() => (name, path),
+            _ => {
+                unnamed.entry(text).or_default().push(inputs.len());
+                (text.as_str(), text.as_str())
+            }
+        };
+        inputs.push(Input { name: name.to_owned(), path: path.into() });
+    }
+    for places in unnamed.into_values().filter(|places| places.len() > 1) {
+        for (number, place) in places.into_iter().enumerate() {
+            let input = &mut inputs[place];
+            input.name = format!("{}#{number}", input.name);
+        }
+    }
+    inputs
+}
+
+fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let file = File::open(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    Ok(Box::new(file))
+}
+
+/// Reads all inputs, whatever their formats.
+pub(super) fn read(texts: &[String], columns: &Columns) -> anyhow::Result<Dataset> {
+    let mut data = Data::default();
+    for input in inputs(texts) {
+        if input.path.is_dir() {
+            read_folder(&mut data, &input, columns)?;
+        } else {
+            read_file(&mut data, &input.name, &input.path, columns)?;
+        }
+    }
+    Ok(data.finish())
+}
+
+/// Reads all inputs as Go's benchmark format.
+pub(super) fn read_benchfmt(texts: &[String]) -> anyhow::Result<Dataset> {
+    let mut data = Data::default();
+    for input in inputs(texts) {
+        data.read_benchfmt(&input.name, &mut open(&input.path)?)?;
+    }
+    Ok(data.finish())
+}
+
+/// True for the results of a study.
+pub(super) fn is_study(path: &Path) -> bool {
+    path.join("plan.json").is_file()
+}
+
+/// A study, or every file of a folder under the folder's name.
+fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Result<()> {
+    if is_study(&input.path) {
+        let contents = store::read(&input.path)?;
+        let state = State::from_events(&contents.events);
+        let trials = results::trials(&contents.events, &state);
+        data.add_records(&input.name, &results::records(&contents.plan, &trials));
+        return Ok(());
+    }
+    let mut files = Vec::new();
+    let action = || format!("Cannot read {}", input.path.display());
+    for entry in fs::read_dir(&input.path).with_context(action)? {
+        let path = entry.with_context(action)?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        bail!("{} holds no file", input.path.display());
+    }
+    for file in files {
+        read_file(data, &input.name, &file, columns)?;
+    }
+    Ok(())
+}
+
+fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> anyhow::Result<()> {
+    let text = match data.read(name, &mut open(path)?, columns) {
+        Err(ReadError::Unknown { text, .. }) => String::from_utf8_lossy(&text).into_owned(),
+        Err(ReadError::Malformed { line, why, .. }) => bail!("{}:{line}: {why}", path.display()),
+        other => return Ok(other?),
+    };
+    // What no format is may be a benchmark's log.
+    let mut values = Vec::new();
+    for log in logs::read(&text, None) {
+        for mut value in log.values {
+            value.labels.entry("tool".to_owned()).or_insert_with(|| log.tool.to_owned());
+            values.push(value);
+        }
+    }
+    if values.is_empty() {
+        bail!(
+            "{}: no format that is known: neither Go's benchmark format, CSV with a column of values, JSON, nor the log of a benchmark that vmlab reads",
+            path.display()
+        );
+    }
+    data.add_imported(name, &values);
+    Ok(())
+}
