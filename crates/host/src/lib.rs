@@ -11,6 +11,7 @@ pub mod counters;
 pub mod load;
 pub mod network;
 pub mod owner;
+pub mod scheduler;
 pub mod settings;
 pub mod snapshot;
 pub mod watch;

@@ -102,7 +102,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    fn from_number(number: u32) -> Self {
+    pub(crate) fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Other,
             1 => Self::Fifo,

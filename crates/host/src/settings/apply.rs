@@ -256,6 +256,28 @@ impl Settings {
         &self.in_force
     }
 
+    /// What is no longer as it was made: somebody else has changed it since.
+    /// One line each.
+    #[must_use]
+    pub fn deviations(&self) -> Vec<String> {
+        let entries = self.file.iter().flat_map(|file| file.changes());
+        let deviation = |Entry { setting, target, new, .. }: &Entry| {
+            let id = setting.id;
+            // Said when it was refused.
+            let refused = |note: &String| note.starts_with(&format!("{id}: {target} stays"));
+            if self.notes.iter().any(refused) {
+                return None;
+            }
+            let found = match target.read(&self.tree, &setting.values) {
+                Ok(found) if target.agrees(&found, new) => return None,
+                Ok(found) => found,
+                Err(error) => error.to_string(),
+            };
+            Some(format!("host setting {id} ({target}) was made {new} and is {found}"))
+        };
+        entries.filter_map(deviation).collect()
+    }
+
     /// What was refused in part, one line each: interrupts that stay.
     #[must_use]
     pub fn notes(&self) -> &[String] {

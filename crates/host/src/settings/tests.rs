@@ -115,6 +115,7 @@ fn every_row_is_set_verified_and_put_back() {
         assert_eq!(machine.value(setting.id), read_then(setting), "{}", setting.id);
         assert_eq!(settings.in_force()[setting.id], read_then(setting));
         assert_eq!(settings.notes(), [""; 0], "{}", setting.id);
+        assert_eq!(settings.deviations(), [""; 0]);
         let restored = settings.restore().expect("restored");
         for one in &restored {
             let fine =
@@ -415,6 +416,12 @@ fn a_killed_vmlab_is_undone_and_a_living_one_is_not() {
 
 #[test]
 fn what_others_changed_stays_unless_forced() {
+    let machine = Machine::new();
+    let settings = Settings::apply(&machine.tree, &wish(&[("thp", "always")]), &me());
+    let settings = settings.expect("set");
+    machine.file("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
+    let deviations = settings.deviations();
+    assert!(deviations[0].ends_with("was made always and is never"), "{deviations:?}");
     for mode in [Mode::Restore, Mode::Force] {
         let machine = Machine::new();
         let changed = Settings::apply(&machine.tree, &wish(&[("thp", "always")]), &dead());
