@@ -1,11 +1,12 @@
 //! What surrounds the configurations: host, versions, kubelet options.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
 use topology::{Host, PcpuSet};
 
+use crate::busy::Busy;
 use crate::version::Version;
 
 /// The KubeVirt that is taken where nobody says one.
@@ -36,6 +37,10 @@ pub struct Context {
     /// pCPUs that VMs should stay away from: for the host's own work, the
     /// kubelet's reserved ones.
     pub reserved: PcpuSet,
+    /// pCPUs that the host itself is busy on.
+    pub busy: Busy,
+    /// Nodes of the host's PCI devices by address (`0000:3b:00.0`).
+    pub device_nodes: BTreeMap<String, u32>,
 }
 
 impl Default for Context {
@@ -46,6 +51,8 @@ impl Default for Context {
             kubernetes: DEFAULT_KUBERNETES,
             kubelet: Kubelet::default(),
             reserved: PcpuSet::new(),
+            busy: Busy::default(),
+            device_nodes: BTreeMap::new(),
         }
     }
 }

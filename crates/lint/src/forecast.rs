@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
 use crate::context::Context;
-use crate::read::yaml::{Kind, Node};
 use crate::vm::Vm;
 
 /// What will become of a VM on the context's host.
@@ -57,7 +56,7 @@ pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
     let value = json!({
         "kind": "VirtualMachineInstance",
         "metadata": { "annotations": annotations },
-        "spec": value(&kubevirt.spec),
+        "spec": kubevirt.spec.json(),
     });
     let vmi = Vmi::from_value(&value).ok()?;
     let machine = Machine::from_host(host).ok()?;
@@ -82,20 +81,4 @@ pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
             Forecast::Pinned(Box::new(Pinned { machine, vmi, cpuset, pins }))
         }
     })
-}
-
-/// The tree without its places.
-fn value(node: &Node) -> Value {
-    match &node.kind {
-        Kind::List(items) => items.iter().map(value).collect(),
-        Kind::Map(entries) => {
-            entries.iter().map(|(key, entry)| (key.value.clone(), value(entry))).collect()
-        }
-        Kind::Scalar(text) => match text.as_str() {
-            "true" => Value::Bool(true),
-            "false" => Value::Bool(false),
-            "" | "~" | "null" => Value::Null,
-            _ => text.parse::<i64>().map_or_else(|_| Value::String(text.clone()), Value::from),
-        },
-    }
 }

@@ -13,6 +13,7 @@
 //!
 //! All of it is pure: texts come in and go out.
 
+mod busy;
 mod context;
 mod finding;
 mod fleet;
@@ -24,10 +25,12 @@ mod rule;
 mod rules;
 mod running;
 mod said;
+mod schema;
 mod source;
 mod version;
 mod vm;
 
+pub use busy::Busy;
 pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World};
 pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
 pub use fleet::FleetVm;
@@ -41,7 +44,6 @@ pub use version::{ParseVersionError, Version};
 
 use finding::Drafts;
 use fleet::{Allowed, FleetDrafts};
-use read::Broken;
 use rule::Check;
 use source::Source;
 
@@ -54,6 +56,15 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// Its VMs, for [`check_fleet`].
     pub vms: Vec<FleetVm>,
+}
+
+/// The documents of a YAML text without their places; `file` names it in errors.
+///
+/// # Errors
+/// [`ReadError::Syntax`].
+pub fn read_yaml(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadError> {
+    let documents = read::yaml::read(text).map_err(|broken| broken.in_file(file, text))?;
+    Ok(documents.iter().map(read::yaml::Node::json).collect())
 }
 
 /// Whether a text looks like something that holds VMs.
@@ -77,10 +88,7 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
     let source = Source::new(text);
-    let vms = read::read(format, text).map_err(|Broken { at, what }| {
-        let place = Box::new(source.place(Span { start: at, end: at }));
-        ReadError::Syntax { file: file.to_owned(), place, what }
-    })?;
+    let vms = read::read(format, text).map_err(|broken| broken.in_file(file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut drafts = Drafts::default();

@@ -61,6 +61,10 @@ pub(crate) struct Vm {
     pub(crate) nics: Vec<Nic>,
     /// A device of the host that the guest drives itself.
     pub(crate) passthrough: Option<Span>,
+    /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
+    pub(crate) host_devices: Vec<At<String>>,
+    /// Guest nodes with an expander bus of their own.
+    pub(crate) expander_nodes: PcpuSet,
     /// What says that this VM is to migrate.
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
@@ -107,6 +111,8 @@ impl Vm {
             disks: Vec::new(),
             nics: Vec::new(),
             passthrough: None,
+            host_devices: Vec::new(),
+            expander_nodes: PcpuSet::new(),
             migrates: None,
             kubevirt: None,
             live: None,
@@ -293,6 +299,11 @@ pub(crate) enum Backend {
 pub(crate) struct Kubevirt {
     /// The VMI's `spec`, also of a VM's template.
     pub(crate) spec: Node,
+    /// The whole object, and its kind with its place.
+    pub(crate) object: Node,
+    pub(crate) kind: At<String>,
+    /// Where in the object `spec` stands.
+    pub(crate) spec_path: String,
     /// Annotations of the VMI.
     pub(crate) annotations: Vec<String>,
 }

@@ -52,7 +52,8 @@ pub(crate) struct LintArgs {
     /// them.
     #[arg(long, requires = "running", conflicts_with_all = ["json", "sarif"])]
     map: bool,
-    /// The host that the VMs run on: a saved host file, or a folder with sys and proc (`/`: here).
+    /// The host that the VMs run on: a saved host file, or a folder with sys and
+    /// proc (`/`: here), which also tells of interrupts, load and devices.
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
     /// Version of KubeVirt.
@@ -166,6 +167,7 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let here = machine::this_host();
     let mut context = context(args)?;
     if args.host.is_none() {
+        look_around(Path::new("/"), &mut context);
         context = context.on(here.clone());
     }
     let look = Look { qmp: true, ..Look::default() };
@@ -215,10 +217,27 @@ fn context(args: &LintArgs) -> anyhow::Result<Context> {
             (name, value) => context.kubelet.options.set(name, value)?,
         }
     }
-    Ok(match &args.host {
-        Some(path) => context.on(host_file::load_host(path)?),
-        None => context,
-    })
+    let Some(path) = &args.host else { return Ok(context) };
+    // Only a whole tree tells what the host does and where its devices are.
+    if path.is_dir() {
+        look_around(path, &mut context);
+    }
+    Ok(context.on(host_file::load_host(path)?))
+}
+
+/// What a machine's files tell beside its topology; `root` holds its `sys` and
+/// `proc`. What can't be read is not known.
+fn look_around(root: &Path, context: &mut Context) {
+    let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    context.busy = lint::Busy::read(&text("proc/interrupts"), &text("proc/stat"));
+    let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
+    for device in devices {
+        let node = fs::read_to_string(device.path().join("numa_node")).unwrap_or_default();
+        // -1: of no node.
+        if let (Ok(node), Ok(address)) = (node.trim().parse(), device.file_name().into_string()) {
+            context.device_nodes.insert(address, node);
+        }
+    }
 }
 
 /// The files below a path, by name.

@@ -14,7 +14,6 @@ use placement::predict::kubelet::{PolicyOptions, StaticPolicy, TopologyOptions, 
 use placement::predict::kubevirt::Vmi;
 use placement::predict::{KubevirtVersion, Machine, NEWEST_KNOWN, predict};
 use runner::machine;
-use serde_json::Value;
 use topology::{Host, PcpuSet};
 
 use crate::host_file::load_host;
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         return jsonl::run(args.file.as_deref());
     }
     let Some(file) = args.file.as_deref() else { bail!("No guest given: name a YAML file") };
-    let guests = guests(&read(file)?).with_context(|| format!("In {}", file.display()))?;
+    let guests = guests(&file.display().to_string(), &read(file)?)?;
     let host = match &args.host {
         Some(path) => load_host(path)?,
         None => machine::this_host(),
@@ -126,14 +125,14 @@ fn read(file: &Path) -> anyhow::Result<String> {
 
 /// The guests of a file of one or more YAML documents (JSON is YAML). Documents
 /// of other kinds beside them are passed over.
-fn guests(text: &str) -> anyhow::Result<Vec<Vmi>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("Not YAML")?;
+fn guests(file: &str, text: &str) -> anyhow::Result<Vec<Vmi>> {
+    let documents = lint::read_yaml(file, text)?;
     let (guests, others): (Vec<_>, Vec<_>) =
         documents.iter().map(Vmi::from_value).partition(Result::is_ok);
     if guests.is_empty() {
         return match others.into_iter().next() {
-            Some(error) => Err(error.err().map_or_else(|| anyhow::anyhow!("No guest"), Into::into)),
-            None => bail!("No document: give a VirtualMachineInstance or a VirtualMachine"),
+            Some(Err(error)) => Err(error).with_context(|| format!("In {file}")),
+            _ => bail!("{file}: no document: give a VirtualMachineInstance or a VirtualMachine"),
         };
     }
     Ok(guests.into_iter().flatten().collect())

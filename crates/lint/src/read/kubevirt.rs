@@ -42,6 +42,9 @@ fn object(object: &Node, vms: &mut Vec<Vm>) {
     vm.name = name.to_owned();
     vm.kubevirt = Some(Kubevirt {
         spec: spec.clone(),
+        object: object.clone(),
+        kind: At::new(kind.text().unwrap_or_default().to_owned(), kind.span),
+        spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
         annotations: annotations.map(|(name, _)| name.value.clone()).collect(),
     });
     let head = spec.entry("domain").map_or(spec_key.span, |(key, _)| key.span);

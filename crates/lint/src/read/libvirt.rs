@@ -347,11 +347,21 @@ impl Reader<'_> {
                 "interface" => {
                     if node.attribute("type") == Some("hostdev") {
                         vm.passthrough = Some(self.tag(node));
+                        vm.host_devices.extend(self.host_device(node));
                     } else {
                         vm.nics.push(self.nic(node));
                     }
                 }
-                "hostdev" => vm.passthrough = Some(self.tag(node)),
+                "hostdev" => {
+                    vm.passthrough = Some(self.tag(node));
+                    vm.host_devices.extend(self.host_device(node));
+                }
+                "controller" if node.attribute("type") == Some("pci") => {
+                    let targets = children(node, "target");
+                    let nodes = targets.flat_map(|target| children(target, "node"));
+                    let nodes = nodes.filter_map(|node| self.content(node)?.value.parse().ok());
+                    vm.expander_nodes = vm.expander_nodes.union(&nodes.collect());
+                }
                 // An iothread may also serve a SCSI controller.
                 "controller" if node.attribute("type") == Some("scsi") => {
                     if let Some(driver) = children(node, "driver").next()
@@ -367,6 +377,20 @@ impl Reader<'_> {
                 _ => {}
             }
         }
+    }
+
+    /// The address of a PCI device of the host: `0000:3b:00.0`.
+    fn host_device(&self, node: Node<'_, '_>) -> Option<At<String>> {
+        let source = children(node, "source").next()?;
+        let address = children(source, "address").next()?;
+        let part = |name: &str| {
+            let text = address.attribute(name)?;
+            u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+        };
+        let domain = part("domain").unwrap_or(0);
+        let (bus, slot, function) = (part("bus")?, part("slot")?, part("function")?);
+        let text = format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}");
+        Some(At::new(text, self.whole(address)))
     }
 
     fn disk(&self, node: Node<'_, '_>) -> Disk {

@@ -9,7 +9,7 @@ pub(crate) mod shell;
 pub(crate) mod yaml;
 
 use crate::rule::Format;
-use crate::source::Place;
+use crate::source::{Place, Source, Span};
 use crate::vm::Vm;
 
 /// Error type of reading a configuration.
@@ -40,6 +40,13 @@ pub enum ReadError {
 pub(crate) struct Broken {
     pub(crate) at: usize,
     pub(crate) what: String,
+}
+
+impl Broken {
+    pub(crate) fn in_file(self, file: &str, text: &str) -> ReadError {
+        let place = Source::new(text).place(Span { start: self.at, end: self.at });
+        ReadError::Syntax { file: file.to_owned(), place: Box::new(place), what: self.what }
+    }
 }
 
 /// The format of a text, from what it holds.

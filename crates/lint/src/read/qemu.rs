@@ -480,6 +480,18 @@ fn device(device: &Options, parts: &Parts, vm: &mut Vm) {
         "nvme" => ("nvme", true),
         "vfio-pci" => {
             vm.passthrough = Some(device.span);
+            vm.host_devices.extend(device.get("host").map(|host| {
+                // Without a domain it is the first one.
+                let long = host.value.matches(':').count() > 1;
+                let address =
+                    if long { host.value.clone() } else { format!("0000:{}", host.value) };
+                At { value: address.to_lowercase(), span: host.span }
+            }));
+            return;
+        }
+        "pxb-pcie" | "pxb" => {
+            let node = device.number("numa_node").map(|node| node.value);
+            vm.expander_nodes = vm.expander_nodes.union(&node.into_iter().collect());
             return;
         }
         name if name.starts_with("virtio-net") || is_nic(name) => {

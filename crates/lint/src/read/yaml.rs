@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
+use serde_json::Value;
 
 use crate::read::Broken;
 use crate::source::{At, Span};
@@ -16,6 +17,8 @@ const MAX_NODES: usize = 1_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) span: Span,
+    /// Written without quotes, so that it need not be a text.
+    plain: bool,
     pub(crate) kind: Kind,
 }
 
@@ -63,6 +66,47 @@ impl Node {
         match &self.kind {
             Kind::Scalar(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether it is no value at all.
+    pub(crate) fn is_null(&self) -> bool {
+        self.type_name() == "null"
+    }
+
+    /// Its type as JSON has it.
+    ///
+    /// Source: YAML 1.2, section 10.3, "Core Schema".
+    pub(crate) fn type_name(&self) -> &'static str {
+        let text = match &self.kind {
+            Kind::List(_) => return "array",
+            Kind::Map(_) => return "object",
+            Kind::Scalar(_) if !self.plain => return "string",
+            Kind::Scalar(text) => text.as_str(),
+        };
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => "null",
+            "true" | "True" | "TRUE" | "false" | "False" | "FALSE" => "boolean",
+            _ if text.parse::<i64>().is_ok() => "integer",
+            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => "number",
+            _ => "string",
+        }
+    }
+
+    /// The tree without its places.
+    pub(crate) fn json(&self) -> Value {
+        match &self.kind {
+            Kind::List(items) => items.iter().map(Node::json).collect(),
+            Kind::Map(entries) => {
+                entries.iter().map(|(key, entry)| (key.value.clone(), entry.json())).collect()
+            }
+            Kind::Scalar(text) => match self.type_name() {
+                "null" => Value::Null,
+                "boolean" => Value::Bool(text.eq_ignore_ascii_case("true")),
+                "integer" => text.parse::<i64>().map_or(Value::Null, Value::from),
+                "number" => text.parse::<f64>().map_or(Value::Null, Value::from),
+                _ => Value::String(text.clone()),
+            },
         }
     }
 
@@ -136,6 +180,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
                 };
                 let node = Node {
                     span: Span { start: span.start, end },
+                    plain: style == ScalarStyle::Plain,
                     kind: Kind::Scalar(value.into_owned()),
                 };
                 (node, anchor)
@@ -155,7 +200,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
                     Event::SequenceStart(..) => Kind::List(Vec::new()),
                     _ => Kind::Map(Vec::new()),
                 };
-                stack.push(Open { node: Node { span, kind }, anchor, key: None });
+                stack.push(Open { node: Node { span, plain: false, kind }, anchor, key: None });
                 if stack.len() > MAX_DEPTH {
                     return Err(broken("Nested too deeply"));
                 }

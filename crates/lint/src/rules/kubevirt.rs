@@ -383,13 +383,92 @@ domain:
 
 fn numa_hotplug(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(numa) = numa_passthrough(vm).filter(|_| vm.topology.is_some()) else { return };
-    let most = max_sockets(vm).unwrap_or(sockets(vm).saturating_mul(4));
-    if most > sockets(vm) {
-        let all = (vm.vcpus.value / sockets(vm).max(1)).saturating_mul(most);
+    let all = domain_vcpus(vm);
+    if all > vm.vcpus.value {
         out.at(
             vm.kube("domain.cpu.maxSockets").map_or(numa.span, |node| node.span),
             format!("The domain will have {all} vCPUs, {} of them enabled", vm.vcpus.value),
         );
+    }
+}
+
+pub(crate) const HEADROOM_EXCEEDS_HOST: Rule = Rule {
+    id: "kubevirt-headroom-exceeds-host",
+    severity: Severity::Warning,
+    summary: "the vCPUs that could be plugged in are more than the host has pCPUs",
+    why: "KubeVirt defines four times the sockets unless maxSockets says otherwise. QEMU sets up \
+          every one of them (memory, APIC ids, queues of multiqueue devices) and warns that they \
+          exceed what KVM recommends, which is the host's number of pCPUs; a VM with pCPUs of its \
+          own can never have them.",
+    mend: "Set maxSockets to what may really be plugged in, for dedicated VMs to sockets",
+    sources: &[
+        "https://github.com/kubevirt/kubevirt/issues/17248",
+        "https://docs.kernel.org/virt/kvm/api.html",
+    ],
+    affected: &[Affected::kubevirt(Some("1.0.0"), None)],
+    check: Check::Vm(headroom_exceeds_host),
+    fires: &[yaml(
+        TWO_SOCKETS,
+        "\
+domain:
+  cpu:
+    sockets: 2
+    cores: 6
+    dedicatedCpuPlacement: true
+  memory:
+    guest: 4Gi
+  devices: {}
+",
+    )],
+    quiet: &[yaml(TWO_SOCKETS, TUNED)],
+};
+
+fn headroom_exceeds_host(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = context.machine.as_ref().filter(|_| vm.topology.is_some()) else { return };
+    let most = domain_vcpus(vm);
+    let pcpus = machine.online.len();
+    if most > vm.vcpus.value && most as usize > pcpus && pcpus > 0 {
+        let at = vm.kube("domain.cpu.maxSockets").map_or(vm.vcpus.span, |node| node.span);
+        out.at(
+            at,
+            format!("The domain will have {most} vCPUs, KVM recommends {pcpus} at most here"),
+        );
+    }
+}
+
+/// vCPUs with those that can be plugged in: four times the sockets where nobody
+/// says how many, and not more than 512 vCPUs.
+fn domain_vcpus(vm: &Vm) -> u32 {
+    let each = vm.vcpus.value / sockets(vm).max(1);
+    match max_sockets(vm) {
+        Some(most) => each.saturating_mul(most),
+        None => each.saturating_mul(sockets(vm).saturating_mul(4)).min(512).max(vm.vcpus.value),
+    }
+}
+
+pub(crate) const NUMA_MBIND: Rule = Rule {
+    id: "kubevirt-numa-mbind",
+    severity: Severity::Hint,
+    summary: "NUMA passthrough needs a virt-launcher that may bind memory",
+    why: "QEMU binds each guest node's memory with mbind(2). Where the container's seccomp profile \
+          lets only CAP_SYS_NICE do that and the pod runs without it, QEMU ends with \"cannot bind \
+          memory to host NUMA nodes: Operation not permitted\". Reported for 1.8.0-rc.0, with no word \
+          yet of what mends it.",
+    mend: "Start one such VM on the cluster before relying on it; if it fails so, allow mbind in the \
+           nodes' seccomp profile",
+    sources: &[
+        "https://github.com/kubevirt/kubevirt/issues/17248",
+        "https://man7.org/linux/man-pages/man2/mbind.2.html",
+    ],
+    affected: &[Affected::kubevirt(Some("1.8.0"), Some("1.9.0"))],
+    check: Check::Vm(numa_mbind),
+    fires: &[yaml(KUBEVIRT_1_8, NUMA)],
+    quiet: &[yaml(KUBEVIRT_1_8, TUNED)],
+};
+
+fn numa_mbind(vm: &Vm, _: &Context, out: &mut Drafts) {
+    if let Some(numa) = numa_passthrough(vm) {
+        out.at(numa.span, "The pod must be allowed to bind memory to nodes");
     }
 }
 

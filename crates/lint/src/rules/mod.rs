@@ -2,17 +2,22 @@
 //! here.
 
 pub(crate) mod comments;
+mod counts;
 mod disks;
+mod fields;
 mod forecast;
+mod host;
 mod idle;
 mod kubelet;
 mod kubevirt;
 mod memory;
 mod neighbours;
 mod nics;
+mod pages;
 mod pins;
 mod running;
 mod shape;
+mod spin;
 mod threads;
 mod webhook;
 mod words;
@@ -31,12 +36,14 @@ pub static RULES: &[Rule] = &[
     pins::PIN_IS_RESERVED,
     pins::PIN_ON_FIRST,
     pins::PIN_NOT_ISOLATED,
+    host::PIN_NOT_NOHZ,
+    host::PIN_BUSY,
     pins::SET_OVER_ISOLATED,
-    pins::VCPUS_SHARE_PCPU,
-    pins::PINS_PARTIAL,
-    pins::VCPUPIN_WITHOUT_VCPU,
-    pins::MORE_VCPUS_THAN_PCPUS,
-    pins::MORE_VCPUS_THAN_SET,
+    counts::VCPUS_SHARE_PCPU,
+    counts::PINS_PARTIAL,
+    counts::VCPUPIN_WITHOUT_VCPU,
+    counts::MORE_VCPUS_THAN_PCPUS,
+    counts::MORE_VCPUS_THAN_SET,
     threads::EMULATOR_ON_VCPU,
     threads::EMULATOR_UNPINNED,
     threads::EMULATOR_ON_SIBLING,
@@ -73,11 +80,11 @@ pub static RULES: &[Rule] = &[
     memory::MEMNODE_WITHOUT_CELL,
     memory::NODE_MISSING,
     memory::NODE_TOO_FULL,
-    memory::HUGE_PAGES_NOT_RESERVED,
-    memory::MEMORY_NOT_WHOLE_PAGES,
-    memory::THP_OFF,
-    memory::KSM_SPLITS,
-    memory::KSM_WITH_HUGETLB,
+    pages::HUGE_PAGES_NOT_RESERVED,
+    pages::MEMORY_NOT_WHOLE_PAGES,
+    pages::THP_OFF,
+    pages::KSM_SPLITS,
+    pages::KSM_WITH_HUGETLB,
     memory::BALANCING_PINNED,
     running::AFFINITY_NOT_CPUSET,
     running::MEMORY_NOT_LOCKED,
@@ -91,6 +98,8 @@ pub static RULES: &[Rule] = &[
     disks::IOTHREAD_BUS,
     disks::DISK_EMULATED,
     disks::CACHE_UNSAFE,
+    host::DEVICE_ELSEWHERE,
+    host::DEVICE_HIDDEN,
     nics::NIC_EMULATED,
     nics::NIC_USER,
     nics::VHOST_OFF,
@@ -103,7 +112,9 @@ pub static RULES: &[Rule] = &[
     neighbours::VMS_SHARE_CORE,
     neighbours::NEIGHBOUR_LOOSE,
     neighbours::HOST_OVERCOMMITTED,
-    neighbours::PLE_BIG_VM,
+    spin::PLE_BIG_VM,
+    spin::PLE_OFF_OVERCOMMITTED,
+    spin::PLE_FOR_NOTHING,
     kubevirt::OLD_PINNING,
     kubevirt::CORES_ARE_THREADS,
     kubevirt::IOTHREADS_CRASH,
@@ -112,6 +123,8 @@ pub static RULES: &[Rule] = &[
     kubevirt::SIBLING_RANGES,
     kubevirt::ARM_MAX_SOCKETS,
     kubevirt::NUMA_HOTPLUG,
+    kubevirt::HEADROOM_EXCEEDS_HOST,
+    kubevirt::NUMA_MBIND,
     kubevirt::SOCKETS_VS_NODES,
     kubevirt::NO_CACHE_INFO,
     kubevirt::MULTIQUEUE_MEMORY,
@@ -131,7 +144,8 @@ pub static RULES: &[Rule] = &[
     webhook::MAX_SOCKETS,
     webhook::PAGE_SIZE,
     webhook::FEATURE_POLICY,
-    webhook::UNKNOWN_FIELD,
+    fields::UNKNOWN_FIELD,
+    fields::SCHEMA,
     forecast::REJECTED,
     forecast::SIBLINGS,
     forecast::NODES_HIDDEN,

@@ -5,14 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::context::Context;
 use crate::finding::Severity;
 use crate::fleet::{FleetDrafts, FleetVm};
-use crate::rule::{Check, Rule, qemu, running, xml, yaml};
-use crate::rules::worlds::{ANY, FOUR_CORES, PLE, TWO_SOCKETS};
+use crate::rule::{Check, Rule, qemu, running, xml};
+use crate::rules::worlds::{ANY, FOUR_CORES, TWO_SOCKETS};
 
 const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
 const BIG_VMS: &str = "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012";
-
-/// VMs of this size and more suffer from pause-loop exits in the cited talk.
-const BIG_VCPUS: u32 = 16;
 
 pub(crate) const VMS_SHARE_PCPU: Rule = Rule {
     id: "vms-share-pcpu",
@@ -282,7 +279,7 @@ qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2",
 };
 
 /// vCPUs of all VMs, each counted once by its name.
-fn all_vcpus(vms: &[FleetVm]) -> u64 {
+pub(super) fn all_vcpus(vms: &[FleetVm]) -> u64 {
     let key = |vm: &FleetVm| (vm.name.clone(), vm.live.as_ref().map(|_| vm.file.clone()));
     let by_name: BTreeMap<_, u32> = vms.iter().map(|vm| (key(vm), vm.vcpus)).collect();
     by_name.values().map(|vcpus| u64::from(*vcpus)).sum()
@@ -297,78 +294,5 @@ fn host_overcommitted(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<
     {
         let message = format!("{} VMs have {vcpus} vCPUs on {online} pCPUs", vms.len());
         out.at(last, message, Vec::new());
-    }
-}
-
-pub(crate) const PLE_BIG_VM: Rule = Rule {
-    id: "ple-big-vm",
-    severity: Severity::Warning,
-    summary: "a big VM on an overcommitted host with pause-loop exiting",
-    why: "A spinning vCPU leaves to the host, which looks for a sibling to yield to: more candidates \
-          in a bigger VM, most of them wrong, each tried under run-queue locks. Eight VMs of 20 \
-          vCPUs at twice the host's pCPUs spent over half of all time there; and with the exits off \
-          they were slower still.",
-    mend: "Don't overcommit big VMs; else measure other values of kvm_intel.ple_gap and ple_window \
-           (kvm_amd.pause_filter_count)",
-    sources: &[BIG_VMS, "https://docs.kernel.org/admin-guide/kernel-parameters.html"],
-    affected: &[],
-    check: Check::Fleet(ple_big_vm),
-    fires: &[
-        xml(
-            PLE,
-            "\
-<domains>
-<domain type='kvm'><name>one</name><vcpu>20</vcpu></domain>
-<domain type='kvm'><name>two</name><vcpu>20</vcpu></domain>
-</domains>
-",
-        ),
-        yaml(
-            PLE,
-            "\
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata:
-  name: one
-spec:
-  domain:
-    cpu:
-      cores: 20
-    devices: {}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata:
-  name: two
-spec:
-  domain:
-    cpu:
-      cores: 20
-    devices: {}
-",
-        ),
-    ],
-    quiet: &[
-        xml(PLE, "<vcpu>20</vcpu>\n"),
-        yaml(PLE, "domain:\n  cpu:\n    cores: 20\n  devices: {}\n"),
-    ],
-};
-
-fn ple_big_vm(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
-    let Some(machine) = &context.machine else { return };
-    let on = |name: &str| machine.kvm_parameter(name).is_some_and(|value| value != "0");
-    let big = vms.iter().find(|vm| vm.vcpus >= BIG_VCPUS && vm.kvm);
-    if let Some(big) = big
-        && (on("ple_gap") || on("pause_filter_count"))
-        && all_vcpus(vms) > machine.online.len() as u64
-    {
-        let message = format!(
-            "{} has {} vCPUs, and all VMs together {} on {} pCPUs",
-            big.name,
-            big.vcpus,
-            all_vcpus(vms),
-            machine.online.len()
-        );
-        out.at(big, message, Vec::new());
     }
 }

@@ -114,6 +114,21 @@ worlds! {
         reserved: [0, 1].into_iter().collect(),
         ..Context::default()
     };
+    BUSY = "on a host whose pCPU 3 serves 2400 interrupts of devices a second", {
+        let mut context = on(source_host());
+        context.busy.interrupts_per_s.insert(3, 2400.0);
+        context
+    };
+    NOHZ = "on 2 sockets of 8 cores of 2 threads, nohz_full=1-7,17-23", {
+        let mut host = source_host();
+        host.nohz_full = "1-7,17-23".parse().ok();
+        on(host)
+    };
+    DEVICES = "on 2 sockets of 8 cores of 2 threads, a node each, 0000:af:00.0 on node 1", {
+        let mut context = on(source_host());
+        context.device_nodes.insert("0000:af:00.0".to_owned(), 1);
+        context
+    };
     HUGE_ON_NODE_1 = "on 2 nodes, 4096 free huge pages of 2 MiB on node 1", {
         let mut host = source_host();
         let pool = |pages| HugePagePool { page_bytes: 2 << 20, total: pages, free: pages };
@@ -157,6 +172,14 @@ worlds! {
         host.kvm.modules = vec![Module {
             name: "kvm_intel".to_owned(),
             parameters: [("ple_gap".to_owned(), "128".to_owned())].into(),
+        }];
+        on(host)
+    };
+    PLE_OFF = "on a host with pause-loop exiting switched off", {
+        let mut host = host(2, 16, 1, false);
+        host.kvm.modules = vec![Module {
+            name: "kvm_intel".to_owned(),
+            parameters: [("ple_gap".to_owned(), "0".to_owned())].into(),
         }];
         on(host)
     };

@@ -34,7 +34,7 @@ fn host() -> Host {
 fn check(yaml: &str, options: &[&str], is_fine: bool, expected: Expect) {
     let args = ["predict", "-"].iter().chain(options);
     let args = Cli::try_parse_from(args).expect("arguments").args;
-    let (text, fine) = predict_all(&args, guests(yaml).expect(yaml), &host()).expect("prediction");
+    let (text, fine) = predict_all(&args, guests("x.yaml", yaml).expect(yaml), &host()).expect("prediction");
     expected.assert_eq(&text);
     assert_eq!(fine, is_fine);
 }
@@ -171,7 +171,7 @@ spec: {domain: {cpu: {cores: 2}}}
 
 #[test]
 fn what_is_no_guest_is_said() {
-    let message = |yaml: &str| format!("{:#}", guests(yaml).expect_err(yaml));
+    let message = |yaml: &str| format!("{:#}", guests("x.yaml", yaml).expect_err(yaml));
     assert!(message("kind: Pod").contains("A Pod has no vCPUs"));
     assert!(message("a: [").contains("Not YAML"));
     assert!(message("kind: VirtualMachine").contains("No spec.domain"));

@@ -1,0 +1,228 @@
+//! How many pins, pCPUs and vCPUs there are, against each other.
+
+use topology::PcpuSet;
+
+use crate::context::Context;
+use crate::finding::{Drafts, Severity};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
+use crate::rules::pins::VTUNE;
+use crate::rules::words::{numbers, pcpus};
+use crate::rules::worlds::{ANY, FOUR_CORES};
+use crate::vm::{Pin, Vm};
+
+const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
+
+pub(crate) const VCPUS_SHARE_PCPU: Rule = Rule {
+    id: "vcpus-share-pcpu",
+    severity: Severity::Warning,
+    summary: "vCPUs of one VM are pinned to fewer pCPUs than they are",
+    why: "They take turns: when one holds a lock and the other spins for it, neither gets on until \
+          the scheduler's slice ends.",
+    mend: "Give each vCPU its own pCPU, or don't pin",
+    sources: &[CPUTUNE, "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012"],
+    affected: &[],
+    check: Check::Vm(vcpus_share_pcpu),
+    fires: &[
+        xml(
+            ANY,
+            "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='1'/></cputune>
+",
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 1
+",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
+",
+        ),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
+};
+
+fn vcpus_share_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let mut by_set: Vec<(&PcpuSet, Vec<&Pin>)> = Vec::new();
+    for pin in vm.live_pins() {
+        match by_set.iter_mut().find(|(set, _)| **set == pin.pcpus.value) {
+            // A vCPU may be named twice.
+            Some((_, pins)) if pins.iter().all(|other| other.id.value != pin.id.value) => {
+                pins.push(pin);
+            }
+            Some(_) => {}
+            None => by_set.push((&pin.pcpus.value, vec![pin])),
+        }
+    }
+    for (set, pins) in by_set.into_iter().filter(|(set, pins)| pins.len() > set.len().max(1)) {
+        let vcpus: Vec<u32> = pins.iter().map(|pin| pin.id.value).collect();
+        let last = pins[pins.len() - 1];
+        out.at(last.pcpus.span, format!("vCPUs {} share {}", numbers(vcpus), pcpus(set)));
+    }
+}
+
+pub(crate) const PINS_PARTIAL: Rule = Rule {
+    id: "pins-partial",
+    severity: Severity::Warning,
+    summary: "some vCPUs are pinned and others are not",
+    why: "The guest treats all vCPUs alike; the ones that float land on the pCPUs of the pinned \
+          ones, and the slowest of them decides how fast parallel work gets on.",
+    mend: "Pin every vCPU, or none",
+    sources: &[CPUTUNE],
+    affected: &[],
+    check: Check::Vm(pins_partial),
+    fires: &[
+        xml(ANY, "<vcpu>2</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: any pCPU (0-31)
+",
+        ),
+    ],
+    quiet: &[
+        xml(ANY, VTUNE),
+        running(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: vCPU 0: pCPU 1
+# is: vCPU 1: pCPU 2
+",
+        ),
+    ],
+};
+
+fn pins_partial(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let pinned: PcpuSet = vm.live_pins().iter().map(|pin| pin.id.value).collect();
+    // A common set holds for the vCPUs without a pin of their own.
+    if pinned.is_empty() || vm.affinity.is_some() || vm.vcpus.value > 4096 {
+        return;
+    }
+    let floating: PcpuSet = (0..vm.vcpus.value).filter(|vcpu| !pinned.contains(*vcpu)).collect();
+    if !floating.is_empty() {
+        out.at(
+            vm.pins_span(),
+            format!("Of {} vCPUs only {pinned} are pinned; {floating} float", vm.vcpus.value),
+        );
+    }
+}
+
+pub(crate) const VCPUPIN_WITHOUT_VCPU: Rule = Rule {
+    id: "vcpupin-without-vcpu",
+    severity: Severity::Warning,
+    summary: "a vcpupin names a vCPU that the domain does not have",
+    why: "libvirt drops such a pin without a word; what was meant is usually a vCPU with another \
+          number, since they count from 0.",
+    mend: "Take the element out, or raise the number of vCPUs",
+    sources: &[CPUTUNE],
+    affected: &[],
+    check: Check::Vm(vcpupin_without_vcpu),
+    fires: &[xml(
+        ANY,
+        "\
+<vcpu>2</vcpu>
+<cputune>
+  <vcpupin vcpu='0' cpuset='1'/>
+  <vcpupin vcpu='1' cpuset='2'/>
+  <vcpupin vcpu='2' cpuset='3'/>
+</cputune>
+",
+    )],
+    quiet: &[xml(ANY, VTUNE)],
+};
+
+fn vcpupin_without_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let all_exist_from_0 = vm.live_pins().len() == vm.vcpus.value as usize;
+    for pin in vm.pins.iter().filter(|pin| pin.id.value >= vm.max_vcpus.value) {
+        let draft = out.at(
+            pin.span,
+            format!("vCPU {} does not exist: the domain has {}", pin.id.value, vm.max_vcpus.value),
+        );
+        // With a vCPU left unpinned the number may be a slip.
+        if all_exist_from_0 {
+            draft.fix(pin.span, "");
+        }
+    }
+}
+
+pub(crate) const MORE_VCPUS_THAN_PCPUS: Rule = Rule {
+    id: "more-vcpus-than-pcpus",
+    severity: Severity::Warning,
+    summary: "the VM has more vCPUs than the host has pCPUs",
+    why: "Two of its vCPUs then always share a pCPU, and a guest that waits for a lock whose holder \
+          is not running wastes the whole slice. KVM warns above the recommended number, which is \
+          the number of pCPUs.",
+    mend: "Give it at most as many vCPUs as the host has pCPUs",
+    sources: &["https://docs.kernel.org/virt/kvm/api.html"],
+    affected: &[],
+    check: Check::Vm(more_vcpus_than_pcpus),
+    fires: &[
+        xml(FOUR_CORES, "<vcpu>8</vcpu>\n"),
+        qemu(FOUR_CORES, "qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+        yaml(FOUR_CORES, "domain:\n  cpu:\n    cores: 8\n  devices: {}\n"),
+    ],
+    quiet: &[
+        xml(FOUR_CORES, "<vcpu>4</vcpu>\n"),
+        qemu(FOUR_CORES, "qemu-system-x86_64 -accel kvm -cpu host -smp 4"),
+        yaml(FOUR_CORES, "domain:\n  cpu:\n    cores: 4\n  devices: {}\n"),
+    ],
+};
+
+fn more_vcpus_than_pcpus(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    let online = machine.online.len();
+    if online > 0 && vm.vcpus.value as usize > online {
+        out.at(
+            vm.vcpus.span,
+            format!("{} vCPUs on a host with {online} online pCPUs", vm.vcpus.value),
+        );
+    }
+}
+
+pub(crate) const MORE_VCPUS_THAN_SET: Rule = Rule {
+    id: "more-vcpus-than-set",
+    severity: Severity::Warning,
+    summary: "the VM has more vCPUs than the pCPUs that it may run on",
+    why: "Its vCPUs always wait for each other, on a host that may be idle otherwise.",
+    mend: "Widen the set, or take vCPUs away",
+    sources: &["https://libvirt.org/formatdomain.html#cpu-allocation"],
+    affected: &[],
+    check: Check::Vm(more_vcpus_than_set),
+    fires: &[
+        xml(ANY, "<vcpu cpuset='0-3'>8</vcpu>\n"),
+        qemu(ANY, "taskset -c 0-3 qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+    ],
+    quiet: &[
+        xml(ANY, "<vcpu cpuset='0-7'>8</vcpu>\n"),
+        qemu(ANY, "taskset -c 0-7 qemu-system-x86_64 -accel kvm -cpu host -smp 8"),
+    ],
+};
+
+fn more_vcpus_than_set(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let Some(set) = &vm.affinity else { return };
+    if vm.pins.is_empty() && vm.vcpus.value as usize > set.value.len() {
+        out.at(
+            set.span,
+            format!("{} vCPUs share the {} pCPUs {}", vm.vcpus.value, set.value.len(), set.value),
+        );
+    }
+}

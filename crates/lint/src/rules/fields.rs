@@ -1,0 +1,110 @@
+//! Objects against KubeVirt's CRDs, as strictly as the API server can be asked
+//! to be.
+
+use crate::context::Context;
+use crate::finding::{Drafts, Severity};
+use crate::rule::{Check, Rule, yaml};
+use crate::rules::worlds::ANY;
+use crate::schema::{self, Problem, What};
+use crate::vm::Vm;
+
+const API: &str = "https://kubevirt.io/api-reference/";
+const VALIDATION: &str = "https://kubernetes.io/docs/reference/using-api/api-concepts/";
+
+const GOOD: &str = "\
+domain:
+  cpu:
+    cores: 2
+    dedicatedCpuPlacement: true
+  devices: {}
+";
+
+pub(crate) const UNKNOWN_FIELD: Rule = Rule {
+    id: "kubevirt-unknown-field",
+    severity: Severity::Error,
+    summary: "a field that the object does not have",
+    why: "With strict validation the API server refuses it; without, it drops the field with a \
+          warning at most, and the VM runs without what was asked for. `dedicatedCPUPlacement` is \
+          the usual one. The fields are those of KubeVirt 1.9.0.",
+    mend: "Write the field as the API has it",
+    sources: &[API, VALIDATION],
+    affected: &[],
+    check: Check::Vm(unknown_field),
+    fires: &[
+        yaml(
+            ANY,
+            "domain:\n  cpu:\n    cores: 2\n    dedicatedCPUPlacement: true\n  devices: {}\n",
+        ),
+        yaml(
+            ANY,
+            "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: example
+spec:
+  runStrategie: Always
+  template:
+    spec:
+      domain:
+        devices:
+          disks:
+          - name: root
+            disk:
+              bus: virtio
+              ioThread: 1
+",
+        ),
+    ],
+    quiet: &[yaml(ANY, GOOD)],
+};
+
+fn problems(vm: &Vm) -> Vec<Problem> {
+    vm.kubevirt.as_ref().map_or_else(Vec::new, |kubevirt| {
+        let kind = &kubevirt.kind;
+        schema::problems(&kind.value, &kubevirt.object, kind.span, &kubevirt.spec_path)
+    })
+}
+
+fn unknown_field(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for problem in problems(vm) {
+        let What::Unknown { path, name, known } = problem.what else { continue };
+        let draft = out.at(problem.span, format!("Unknown field {path:?}"));
+        let likeness = |known: &str| (strsim::jaro_winkler(known, &name) * 1000.0) as u32;
+        let near = known.iter().max_by_key(|known| likeness(known));
+        if let Some(same) = known.iter().find(|known| known.eq_ignore_ascii_case(&name)) {
+            draft.fix(problem.span, *same).help(format!("The field is called {same}"));
+        } else if let Some(near) = near.filter(|near| likeness(near) > 850) {
+            draft.help(format!("Did you mean {near}?"));
+        } else if known.is_empty() {
+            draft.help("It has no fields: take this one out");
+        } else {
+            draft.help(format!("Fields are {}", known.join(", ")));
+        }
+    }
+}
+
+pub(crate) const SCHEMA: Rule = Rule {
+    id: "kubevirt-schema",
+    severity: Severity::Error,
+    summary: "a value that the API server refuses by its schema",
+    why: "The object is not created: a value is of another type than the CRD says, is none of those \
+          that it lists, or is missing. The usual one is a number in quotes.",
+    mend: "Write the value as the API has it",
+    sources: &[API, VALIDATION],
+    affected: &[],
+    check: Check::Vm(schema_refuses),
+    fires: &[
+        yaml(ANY, "domain:\n  cpu:\n    cores: '2'\n  devices: {}\n"),
+        yaml(ANY, "domain:\n  cpu:\n    cores: 2\n"),
+    ],
+    quiet: &[yaml(ANY, GOOD)],
+};
+
+fn schema_refuses(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for problem in problems(vm) {
+        if let What::Refused(message) = problem.what {
+            out.at(problem.span, message);
+        }
+    }
+}
