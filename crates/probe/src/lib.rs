@@ -47,4 +47,7 @@ pub static PROBES: &[&Probe] = &[
     &probes::tlb::PROBE,
     &probes::pagecache::PROBE,
     &probes::numa::PROBE,
+    &probes::net::server::PROBE,
+    &probes::net::PROBE,
+    &probes::net::udp::PROBE,
 ];

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::probes::net::server::Server;
 use crate::spec::Kind;
 use crate::{PROBES, args::Args, cli};
 
@@ -221,4 +222,59 @@ fn numa_reads_each_nodes_memory() {
         values(&document, "local-latency").len(),
         values(&document, "local-bandwidth").len()
     );
+}
+
+/// Runs a client against a server of its own; the client's document.
+fn with_server(line: &str) -> Value {
+    let server = Server::bind("127.0.0.1", 0).unwrap();
+    let port = server.address().port();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| server.serve(1).unwrap());
+        let document = run(&format!("{line} --port {port}"));
+        assert_eq!(serving.join().unwrap(), (1, 0), "{line}");
+        document
+    })
+}
+
+#[test]
+fn net_counts_the_same_at_both_ends() {
+    for (test, metric) in [
+        ("tcp_stream --streams 2", "received"),
+        ("tcp_maerts --streams 2", "received"),
+        ("tcp_rr --request 100 --response 2000", "exchanges-per-s"),
+        ("tcp_crr", "exchanges-per-s"),
+        ("udp_stream", "datagrams-received"),
+        ("udp_rr --datagram 64", "exchanges-per-s"),
+    ] {
+        let document = with_server(&format!("net --seconds 0.05 --test {test}"));
+        assert!(values(&document, metric)[0] > 0.0, "{test}");
+        if test.starts_with("udp_stream") {
+            let value = |name: &str| values(&document, name)[0];
+            assert!(value("datagrams-received") <= value("datagrams-sent"));
+            assert!((value("sent") / value("datagrams-sent") - 1472.0).abs() < 1e-6);
+        }
+    }
+    let alone = ["net", "--wait", "0", "--port", "1"].map(str::to_owned).to_vec();
+    let ended = cli::run(alone);
+    assert!(ended.code == 2 && ended.stderr.contains("net-server"), "{}", ended.stderr);
+}
+
+#[test]
+fn udp_accounts_for_every_datagram() {
+    for (mode, rate) in [("one-way", 0), ("two-way", 0), ("two-way", 2000)] {
+        let line = format!("udp --mode {mode} --rate {rate} --seconds 0.1 --threads 2");
+        let document = with_server(&line);
+        let detail = document["checks"][0]["detail"].as_str().unwrap();
+        let counts: Vec<f64> =
+            detail.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        let [sent, arrived, returned] = counts[..] else { panic!("{detail}") };
+        assert_eq!(values(&document, "lost-there"), [sent - arrived], "{line}");
+        if mode == "two-way" {
+            assert_eq!(values(&document, "lost-back"), [arrived - returned], "{line}");
+            assert_eq!(document["histograms"][0]["count"], returned, "{line}");
+        }
+        if rate > 0 {
+            assert!(sent <= 201.0, "{line}: {detail}");
+        }
+    }
 }

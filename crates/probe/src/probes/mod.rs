@@ -4,6 +4,7 @@ pub mod clock;
 pub mod ipi;
 pub mod lock;
 pub mod malloc;
+pub mod net;
 pub mod numa;
 pub mod pagecache;
 pub mod sem;

@@ -1,0 +1,341 @@
+//! net: what a connection between two guests carries, by TCP and UDP.
+
+pub(crate) mod client;
+pub mod server;
+pub mod udp;
+mod wire;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use crate::args::Args;
+use crate::document::{Outcome, nanoseconds};
+use crate::spec::{
+    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _,
+};
+use crate::vcpus;
+use client::Open;
+use wire::{Report, SIZE_MAX, Session, Test};
+
+/// The port of server and clients.
+pub(crate) const PORT: Opt = Opt {
+    name: "port",
+    kind: Kind::Int(0, 65_535),
+    default: Default::Int(5301),
+    unit: "",
+    help: "The server's port, of TCP and UDP",
+};
+
+/// Where the server is.
+pub(crate) const HOST: Opt = Opt {
+    name: "host",
+    kind: Kind::Text,
+    default: Default::Text("127.0.0.1"),
+    unit: "",
+    help: "Name or address of the server",
+};
+
+/// How long to wait for the server.
+pub(crate) const WAIT: Opt = Opt {
+    name: "wait",
+    kind: Kind::Float(0.0, 3600.0),
+    default: Default::Float(30.0),
+    unit: "s",
+    help: "How long to wait until the server listens",
+};
+
+/// The row of the table.
+pub static PROBE: Probe = Probe {
+    name: "net",
+    summary: "TCP streams, requests and connections, UDP streams and requests to net-server",
+    about: "Needs `vmlab-probe net-server` at the other end; one port is all that must be open. \
+            `tcp_stream` sends to the server, `tcp_maerts` receives from it, `tcp_rr` exchanges \
+            requests and responses on one connection, `tcp_crr` on one connection each, \
+            `udp_stream` sends datagrams as fast as it can, `udp_rr` exchanges them. Rates of \
+            both ends are in the one document, so what UDP loses is seen. `streams` connections \
+            run at once, each in its thread; their rates add up. Every repeat is a session of \
+            its own.",
+    verifies: "the receiver got all bytes that a TCP sender gave, both ends count the same \
+               exchanges, and no more datagrams arrive than were sent.",
+    options: &[
+        Opt {
+            name: "test",
+            kind: Kind::Choice(&[
+                "tcp_stream",
+                "tcp_maerts",
+                "tcp_rr",
+                "tcp_crr",
+                "udp_stream",
+                "udp_rr",
+            ]),
+            default: Default::Text("tcp_stream"),
+            unit: "",
+            help: "What is tested",
+        },
+        HOST,
+        PORT,
+        WAIT,
+        Opt {
+            name: "streams",
+            kind: Kind::Int(1, 256),
+            default: Default::Int(1),
+            unit: "",
+            help: "Connections or senders at once",
+        },
+        Opt {
+            name: "size",
+            kind: Kind::Int(1, SIZE_MAX as i64),
+            default: Default::Int(16_384),
+            unit: "B",
+            help: "Bytes of one write of a TCP stream",
+        },
+        Opt {
+            name: "datagram",
+            kind: Kind::Int(wire::HEADER as i64, 65_507),
+            default: Default::Int(1_472),
+            unit: "B",
+            help: "Payload of a datagram of udp_stream and udp_rr",
+        },
+        Opt {
+            name: "request",
+            kind: Kind::Int(1, SIZE_MAX as i64),
+            default: Default::Int(1),
+            unit: "B",
+            help: "Bytes of a request of tcp_rr and tcp_crr",
+        },
+        Opt {
+            name: "response",
+            kind: Kind::Int(1, SIZE_MAX as i64),
+            default: Default::Int(1),
+            unit: "B",
+            help: "Bytes of a response of tcp_rr and tcp_crr",
+        },
+        CPUS,
+        Opt { default: Default::Float(1.0), ..SECONDS },
+        Opt { default: Default::Int(1), ..REPEAT },
+    ],
+    metrics: &[
+        MetricDef::rate("received", "B/s", "Payload a second at the receiver"),
+        MetricDef::rate("sent", "B/s", "Payload a second at the sender"),
+        MetricDef::rate("exchanges-per-s", "1/s", "Requests that were answered, a second"),
+        MetricDef::rate("datagrams-received", "1/s", "Datagrams a second at the receiver"),
+        MetricDef::rate("datagrams-sent", "1/s", "Datagrams a second at the sender"),
+        MetricDef::count("datagrams-lost", "Datagrams that did not arrive"),
+        MetricDef::count("datagrams-reordered", "Datagrams that came after a later one"),
+        MetricDef::quantile("exchange-p50", "Median time of an exchange"),
+        MetricDef::quantile("exchange-p99", "Time that 99 % of the exchanges stayed below"),
+        MetricDef::quantile("exchange-max", "Longest exchange"),
+    ],
+    histograms: &[("exchange", "times of all exchanges of all repeats")],
+    example: "--test tcp_rr --host 10.0.0.2 --seconds 10",
+    run,
+};
+
+fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+    let mut exchanges = nanoseconds();
+    for repeat in 0..args.size("repeat") {
+        match args.text("test") {
+            "tcp_stream" => stream(args, Test::Stream, outcome, repeat)?,
+            "tcp_maerts" => stream(args, Test::Maerts, outcome, repeat)?,
+            "tcp_rr" => exchanges += exchange(args, false, outcome, repeat)?,
+            "tcp_crr" => exchanges += exchange(args, true, outcome, repeat)?,
+            "udp_stream" => udp_stream(args, outcome, repeat)?,
+            _ => exchanges += udp_exchange(args, outcome, repeat)?,
+        }
+    }
+    if !exchanges.is_empty() {
+        outcome.histogram("exchange", &exchanges);
+    }
+    Ok(())
+}
+
+fn session(args: &Args, test: Test) -> Session {
+    Session {
+        id: client::session_id(),
+        test,
+        seconds: args.float("seconds"),
+        size: args.size("size"),
+        request: args.size("request"),
+        response: args.size("response"),
+    }
+}
+
+/// Runs `work` in one thread a stream; what each says.
+fn streams<R: Send>(
+    args: &Args,
+    work: impl Fn(usize) -> io::Result<R> + Sync,
+) -> Result<Vec<R>, ProbeError> {
+    let pins = args.vcpus("cpus");
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..args.size("streams"))
+            .map(|number| {
+                let (work, pins) = (&work, &pins);
+                scope.spawn(move || {
+                    vcpus::pin(pins, number)?;
+                    work(number).tried("exchange data with the server")
+                })
+            })
+            .collect();
+        running.into_iter().map(|one| one.join().expect("no stream panics")).collect()
+    })
+}
+
+/// Says that nothing more comes, and waits until the server has counted all.
+fn close(stream: &mut TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    if stream.read(&mut [0])? == 0 { Ok(()) } else { Err(io::Error::other("data after the end")) }
+}
+
+fn stream(args: &Args, test: Test, outcome: &mut Outcome, repeat: usize) -> Result<(), ProbeError> {
+    let open = Open::new(args, session(args, test))?;
+    let begin = Instant::now();
+    let own: u64 = streams(args, |_| {
+        let mut stream = open.connect()?;
+        let mut buffer = vec![b'c'; open.session.size];
+        let mut bytes = 0;
+        if test == Test::Stream {
+            while begin.elapsed().as_secs_f64() < open.session.seconds {
+                stream.write_all(&buffer)?;
+                bytes += buffer.len() as u64;
+            }
+            close(&mut stream)?;
+        } else {
+            loop {
+                match stream.read(&mut buffer)? {
+                    0 => break,
+                    read => bytes += read as u64,
+                }
+            }
+        }
+        Ok(bytes)
+    })?
+    .into_iter()
+    .sum();
+    let own_s = begin.elapsed().as_secs_f64();
+    let report = open.finish(0)?;
+    let theirs = if test == Test::Stream { report.received_bytes } else { report.sent_bytes };
+    let rates = (own as f64 / own_s, theirs as f64 / report.elapsed_s);
+    let (sent, received) = if test == Test::Stream { rates } else { (rates.1, rates.0) };
+    outcome.push("received", received).repeat(repeat);
+    outcome.push("sent", sent).repeat(repeat);
+    outcome.check(
+        format!("bytes {repeat}"),
+        own == theirs && own > 0,
+        format!("the client counted {own} bytes, the server {theirs}"),
+    );
+    Ok(())
+}
+
+fn exchange(
+    args: &Args,
+    reconnect: bool,
+    outcome: &mut Outcome,
+    repeat: usize,
+) -> Result<Histogram<u64>, ProbeError> {
+    let open = Open::new(args, session(args, Test::Exchange))?;
+    let begin = Instant::now();
+    let times = streams(args, |_| {
+        let mut times = nanoseconds();
+        let request = vec![b'q'; open.session.request];
+        let mut response = vec![0; open.session.response];
+        let mut kept = if reconnect { None } else { Some(open.connect()?) };
+        while begin.elapsed().as_secs_f64() < open.session.seconds || times.is_empty() {
+            let asked = Instant::now();
+            let mut fresh = if reconnect { Some(open.connect()?) } else { None };
+            let stream = fresh.as_mut().or(kept.as_mut()).expect("one of both is there");
+            stream.write_all(&request)?;
+            stream.read_exact(&mut response)?;
+            if let Some(stream) = &mut fresh {
+                close(stream)?;
+            }
+            times.saturating_record((asked.elapsed().as_nanos() as u64).max(1));
+        }
+        if let Some(stream) = &mut kept {
+            close(stream)?;
+        }
+        Ok(times)
+    })?;
+    let own_s = begin.elapsed().as_secs_f64();
+    let report = open.finish(0)?;
+    let mut all = nanoseconds();
+    times.iter().for_each(|times| all += times);
+    exchanged(&all, own_s, outcome, repeat);
+    outcome.check(
+        format!("exchanges {repeat}"),
+        all.len() == report.exchanges,
+        format!("the client counted {} exchanges, the server {}", all.len(), report.exchanges),
+    );
+    Ok(all)
+}
+
+fn exchanged(times: &Histogram<u64>, seconds: f64, outcome: &mut Outcome, repeat: usize) {
+    outcome.push("exchanges-per-s", times.len() as f64 / seconds).repeat(repeat);
+    for (name, q) in [("exchange-p50", 0.5), ("exchange-p99", 0.99), ("exchange-max", 1.0)] {
+        outcome.push(name, times.value_at_quantile(q) as f64 / 1e9).repeat(repeat);
+    }
+}
+
+fn udp_stream(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<(), ProbeError> {
+    let open = Open::new(args, session(args, Test::Datagrams))?;
+    let plan = udp::Plan {
+        datagram: args.size("datagram"),
+        seconds: args.float("seconds"),
+        each_s: None,
+        echo: false,
+    };
+    let begin = Instant::now();
+    let sent: u64 = streams(args, |number| udp::send(&open, &plan, number, begin))?
+        .iter()
+        .map(|s| s.sent)
+        .sum();
+    let own_s = begin.elapsed().as_secs_f64();
+    let report = open.finish(sent)?;
+    let bytes = plan.datagram as f64;
+    outcome.push("sent", sent as f64 * bytes / own_s).repeat(repeat);
+    outcome.push("datagrams-sent", sent as f64 / own_s).repeat(repeat);
+    let received = report.datagrams as f64 / report.elapsed_s.max(own_s);
+    outcome.push("received", received * bytes).repeat(repeat);
+    outcome.push("datagrams-received", received).repeat(repeat);
+    datagrams_accounted(sent, &report, outcome, repeat);
+    Ok(())
+}
+
+/// What was lost, and whether the two ends agree.
+fn datagrams_accounted(sent: u64, report: &Report, outcome: &mut Outcome, repeat: usize) {
+    let received = report.datagrams;
+    outcome.push("datagrams-lost", sent.saturating_sub(received) as f64).repeat(repeat);
+    outcome.push("datagrams-reordered", report.reordered as f64).repeat(repeat);
+    outcome.check(
+        format!("datagrams {repeat}"),
+        received <= sent && received > 0,
+        format!("{sent} were sent and {received} arrived"),
+    );
+}
+
+fn udp_exchange(
+    args: &Args,
+    outcome: &mut Outcome,
+    repeat: usize,
+) -> Result<Histogram<u64>, ProbeError> {
+    let open = Open::new(args, session(args, Test::Datagrams))?;
+    let begin = Instant::now();
+    let done = streams(args, |number| {
+        udp::ping(&open, number, args.size("datagram"), args.float("seconds"))
+    })?;
+    let own_s = begin.elapsed().as_secs_f64();
+    let sent = done.iter().map(|done| done.sent).sum();
+    let report = open.finish(sent)?;
+    let mut all = nanoseconds();
+    done.iter().for_each(|done| all += &done.latencies);
+    exchanged(&all, own_s, outcome, repeat);
+    datagrams_accounted(sent, &report, outcome, repeat);
+    outcome.check(
+        format!("answers {repeat}"),
+        all.len() <= report.datagrams,
+        format!("{} of {} requests that arrived were answered", all.len(), report.datagrams),
+    );
+    Ok(all)
+}
