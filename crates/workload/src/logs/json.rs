@@ -27,7 +27,7 @@ pub(crate) struct Node<'a> {
 pub(crate) enum Value<'a> {
     /// `null`, and what stands for no number: `nan`, `-nan`, `inf`.
     Null,
-    Bool(bool),
+    Bool,
     /// The number's text.
     Number(&'a str),
     /// Between the quotes, escapes as they are.
@@ -154,8 +154,7 @@ impl<'a> Parser<'a> {
             _ => {
                 let word = self.word()?;
                 let value = match word {
-                    "true" => Value::Bool(true),
-                    "false" => Value::Bool(false),
+                    "true" | "false" => Value::Bool,
                     word if number::parse(word).is_some() => Value::Number(word),
                     "null" => Value::Null,
                     word if is_no_number(word) => Value::Null,

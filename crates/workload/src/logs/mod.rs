@@ -52,7 +52,21 @@ mod number;
 mod sections;
 mod text;
 
+pub(crate) mod ab;
+pub(crate) mod cyclictest;
+pub(crate) mod dbench;
+pub(crate) mod fio;
 pub(crate) mod hackbench;
+pub(crate) mod iozone;
+pub(crate) mod kernbench;
+pub(crate) mod netperf;
+pub(crate) mod npb;
+pub(crate) mod perf_bench;
+pub(crate) mod stream;
+pub(crate) mod stress_ng;
+pub(crate) mod sysbench;
+pub(crate) mod time;
+pub(crate) mod unixbench;
 
 #[cfg(test)]
 mod tests;
@@ -75,7 +89,24 @@ pub struct Tool {
 }
 
 /// Every tool, in the order of the documentation.
-pub static TOOLS: &[Tool] = &[hackbench::TOOL];
+pub static TOOLS: &[Tool] = &[
+    hackbench::TOOL,
+    perf_bench::TOOL,
+    kernbench::TOOL,
+    time::TOOL,
+    cyclictest::TOOL,
+    stream::TOOL,
+    npb::TOOL,
+    iozone::TOOL,
+    fio::TOOL,
+    netperf::TOOL,
+    ab::TOOL,
+    unixbench::TOOL,
+    sysbench::TOOL,
+    stress_ng::TOOL,
+    dbench::TOOL,
+    dbench::TBENCH,
+];
 
 /// What one run of a tool printed.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,6 +231,14 @@ impl Value<'_> {
     pub(crate) fn label(self, key: &str, value: impl Into<String>) -> Self {
         Self(self.0.map(|imported| {
             imported.labels.insert(key.to_owned(), value.into());
+            imported
+        }))
+    }
+
+    /// Gives it another unit than its kind has.
+    pub(crate) fn unit(self, unit: &str) -> Self {
+        Self(self.0.map(|imported| {
+            imported.unit = Unit::from(unit);
             imported
         }))
     }

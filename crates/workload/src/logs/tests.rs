@@ -118,11 +118,13 @@ fn says(line: &str, value: f64) -> bool {
         .flatten()
         .collect();
     // Minutes and seconds: 1:02.5, 1m2.5s.
-    let clock: Vec<f64> = numbers.clone();
-    for (index, big) in clock.iter().enumerate() {
-        numbers.extend(clock[index + 1..].iter().map(|small| big * 60.0 + small));
+    if line.contains([':', 'm']) {
+        let clock: Vec<f64> = numbers.iter().take(40).copied().collect();
+        for (index, big) in clock.iter().enumerate() {
+            numbers.extend(clock[index + 1..].iter().map(|small| big * 60.0 + small));
+        }
     }
-    let scales = powers.iter().flat_map(|power| [*power, power / 8.0, power * 128.0]);
+    let scales = powers.iter().flat_map(|power| [*power, power / 8.0, power * 128.0, power / 60.0]);
     let close = |found: f64| (found - value).abs() <= 1e-9 * value.abs().max(1e-300);
     let mut all = scales.flat_map(|scale| numbers.iter().map(move |number| number * scale));
     value == 0.0 && numbers.contains(&0.0) || all.any(close)
@@ -160,6 +162,13 @@ fn what_surrounds_an_output_changes_no_value() {
 #[test]
 fn an_output_that_is_cut_off_gives_a_subset() {
     for (path, text) in GOLDENS.iter() {
+        // They show their state again and again, of which the last one counts.
+        if ["cyclictest-updates.log", "cyclictest-verbose.log"]
+            .iter()
+            .any(|end| path.ends_with(end))
+        {
+            continue;
+        }
         let whole: BTreeSet<String> = values(text).iter().map(show_value).collect();
         // Long outputs at every line and at some bytes, short ones anywhere.
         let step = text.len() / 400 + 1;

@@ -232,7 +232,8 @@ pub(super) fn without_prefix(line: &str) -> &str {
 
 fn after_quote(line: &str) -> Option<&str> {
     let rest = &line[1..];
-    (rest.is_empty() || rest.starts_with(['>', ' ', '\t'])).then_some(rest)
+    let quoted = rest.is_empty() || rest.starts_with(['>', ' ', '\t']);
+    quoted.then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
 
 /// `[  247.919034] `, `[12:34:56] `, `[2024-01-02 12:34:56] `, `[stdout] `,
@@ -255,7 +256,7 @@ fn after_brackets(line: &str) -> Option<&str> {
             && seconds.trim().bytes().all(|byte| byte.is_ascii_digit())
             && !seconds.trim().is_empty()
     });
-    (of_time && (colons >= 2 || of_kernel)).then_some(rest)
+    (of_time && (colons >= 2 || of_kernel)).then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
 
 /// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.
@@ -290,7 +291,8 @@ fn after_date(line: &str) -> Option<&str> {
     if !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
         return None;
     }
-    Some(after_level(rest).or_else(|| after_tag(rest)).unwrap_or(rest))
+    let plain = rest.strip_prefix(' ').unwrap_or(rest);
+    Some(after_level(rest).or_else(|| after_tag(rest, true)).unwrap_or(plain))
 }
 
 /// Avocado's `utils   L0123 INFO | `.
@@ -317,15 +319,39 @@ fn after_syslog(line: &str) -> Option<&str> {
     if !time || !MONTHS.iter().any(|month| line.starts_with(month)) {
         return None;
     }
-    after_tag(&line[15..])
+    after_tag(&line[15..], false)
 }
 
 /// ` host tag[123]: `, as syslog and journalctl write it.
-fn after_tag(rest: &str) -> Option<&str> {
+fn after_tag(rest: &str, needs_pid: bool) -> Option<&str> {
     let rest = rest.strip_prefix(' ')?;
-    let (_host, rest) = rest.split_once(' ')?;
-    let (tag, rest) = rest.split_once(": ")?;
-    let (name, pid) = tag.split_once('[').map_or((tag, ""), |(name, pid)| (name, pid));
-    let whole = pid.is_empty() || pid.ends_with(']');
-    (whole && !name.is_empty() && !name.contains([' ', '\t'])).then_some(rest)
+    let (host, rest) = rest.split_once(' ')?;
+    let at = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1))?;
+    let (tag, rest) = (&rest[..at], &rest[at + 1..]);
+    let is_name = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/()@".contains(&byte))
+    };
+    let name = match tag.strip_suffix(']').and_then(|tag| tag.split_once('[')) {
+        Some((name, pid)) if pid.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) => return None,
+        None if needs_pid => return None,
+        None => tag,
+    };
+    (is_name(host) && is_name(name)).then(|| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// A metric's name or a label made of a tool's words: `Avg time (ms)` becomes
+/// `avg-time-ms`.
+pub(crate) fn slug(words: &str) -> String {
+    let mut slug = String::with_capacity(words.len());
+    for char in words.chars() {
+        if char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '/' | '%' | '+') {
+            slug.push(char.to_ascii_lowercase());
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.truncate(slug.trim_end_matches(['-', '.', '/']).len());
+    slug
 }

@@ -1,0 +1,317 @@
+//! iozone: its table, its throughput mode and its Excel reports.
+//!
+//! Source: iozone 3.x `iozone.c`: every column ends where its heading does, so
+//! that operations that were not asked for leave blanks.
+
+use record::{Better, MetricKind};
+
+use super::sections::{opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "iozone",
+    about: "iozone 3: the table, throughput mode (-t), Excel reports (-R)",
+    signs: &[
+        opens("Iozone: Performance Test of File I/O"),
+        part("Command line used:").when(|line| line.contains("iozone")),
+        part("KB  reclen"),
+        part("kB  reclen"),
+        part("kB reclen"),
+        part("KB reclen"),
+        part("Children see throughput for"),
+        part("\"Writer report\""),
+    ],
+    read,
+};
+
+/// The table's columns behind size and record length: operation, and where its
+/// heading ends.
+struct Columns {
+    /// Where the heading of the sizes ends.
+    size_end: usize,
+    operations: Vec<(&'static str, usize)>,
+}
+
+/// The unit of the numbers: what to multiply with, and of what kind.
+#[derive(Clone, Copy)]
+enum Output {
+    BytesPerS(f64),
+    OpsPerS,
+    SecondsPerOp(f64),
+}
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut columns: Option<Columns> = None;
+    let mut output = Output::BytesPerS(1024.0);
+    let mut report: Option<Report<'_>> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.after("Version $Revision:") {
+            log.version = rest.word(0).map(str::to_owned);
+        } else if let Some(rest) = line.after("Output is in") {
+            output = unit(rest.text).unwrap_or(output);
+        } else if let Some(rest) = line.after("\"Output is in") {
+            output = unit(rest.text).unwrap_or(output);
+        } else if let Some(found) = heading(line) {
+            columns = Some(found);
+            report = None;
+        } else if let Some(name) =
+            line.text.strip_prefix('"').and_then(|text| text.strip_suffix(" report\""))
+        {
+            columns = None;
+            report =
+                operation_of_report(name).map(|operation| Report { operation, record: Vec::new() });
+        } else if let Some(report) = report.as_mut().filter(|_| line.text.starts_with('"')) {
+            report.line(line, output, log);
+        } else if let Some((name, value)) = line
+            .split("=")
+            .filter(|_| line.text.contains(" throughput ") || line.text.contains("Min xfer"))
+        {
+            throughput(name, value, line, log);
+        } else if let Some(columns) =
+            columns.as_ref().filter(|_| line.text.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            row(line, columns, output, log);
+        }
+    }
+}
+
+/// `kBytes/sec`, `ops/sec`, `microseconds per operation`.
+fn unit(words: &str) -> Option<Output> {
+    let words = words.trim_matches(['"', ' ', '.']);
+    let lower = words.to_ascii_lowercase();
+    Some(match lower.as_str() {
+        "kbytes/sec" => Output::BytesPerS(1024.0),
+        "mbytes/sec" => Output::BytesPerS(1024.0 * 1024.0),
+        "ops/sec" => Output::OpsPerS,
+        "microseconds per operation" | "microseconds/op" => Output::SecondsPerOp(1e-6),
+        "nanoseconds per operation" => Output::SecondsPerOp(1e-9),
+        _ => return None,
+    })
+}
+
+fn heading(line: Line<'_>) -> Option<Columns> {
+    let mut words = line.words();
+    let (size, record) = (words.next()?, words.next()?);
+    if !size.eq_ignore_ascii_case("kB") || record != "reclen" {
+        return None;
+    }
+    let ends = word_ends(line);
+    let mut seen: Vec<&str> = Vec::new();
+    let mut operations = Vec::new();
+    for (word, end) in words.zip(&ends[2..]) {
+        let before = seen.iter().filter(|name| **name == word).count();
+        seen.push(word);
+        let operation = match (word, before) {
+            ("write", 0) => "write",
+            ("write", 1) => "random-write",
+            ("rewrite", 0) => "rewrite",
+            ("rewrite", 1) => "record-rewrite",
+            ("read", 0) => "read",
+            ("read", 1) => "random-read",
+            ("read", 2) => "backward-read",
+            ("read", 3) => "stride-read",
+            ("reread", 0) => "reread",
+            ("fwrite", 0) => "fwrite",
+            ("frewrite", 0) => "frewrite",
+            ("fread", 0) => "fread",
+            ("freread", 0) => "freread",
+            _ => return None,
+        };
+        operations.push((operation, *end));
+    }
+    Some(Columns { size_end: ends[0], operations })
+}
+
+/// Where the words end, in columns of the line.
+fn word_ends(line: Line<'_>) -> Vec<usize> {
+    let start = line.text.as_ptr() as usize;
+    line.words().map(|word| line.indent + word.as_ptr() as usize - start + word.len()).collect()
+}
+
+fn row(line: Line<'_>, columns: &Columns, output: Output, log: &mut Log) {
+    let words: Vec<&str> = line.words().collect();
+    let values: Option<Vec<f64>> = words.iter().map(|word| line.number(word)).collect();
+    let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(values) = values.filter(|_| words.len() > 2 && words.iter().take(2).all(whole)) else {
+        // Words behind a table end it; a number that was cut off is told.
+        if words.len() > 2 && words.iter().filter(|word| whole(word)).count() + 1 >= words.len() {
+            log.unread(line, "not all are numbers");
+        }
+        return;
+    };
+    let cells = if values.len() == columns.operations.len() + 2 {
+        Some((0..columns.operations.len()).collect())
+    } else {
+        by_position(&word_ends(line), columns)
+    };
+    let Some(cells) =
+        cells.filter(|_| !line.is_open() || values.len() == columns.operations.len() + 2)
+    else {
+        return log.unread(line, "the numbers stand below no headings");
+    };
+    for (cell, value) in cells.iter().zip(&values[2..]) {
+        let operation = columns.operations[*cell].0;
+        note(operation, words[0], words[1], *value, output, line, log);
+    }
+}
+
+/// Which columns the cells of a row with blanks stand in.
+fn by_position(ends: &[usize], columns: &Columns) -> Option<Vec<usize>> {
+    if ends.len() > columns.operations.len() + 2 {
+        return None;
+    }
+    let shift = columns.size_end as i64 - ends[0] as i64;
+    if shift.abs() > 8 {
+        return None;
+    }
+    let mut cells: Vec<usize> = Vec::new();
+    for end in &ends[2..] {
+        let end = *end as i64 + shift;
+        let (cell, distance) = columns
+            .operations
+            .iter()
+            .enumerate()
+            .map(|(cell, (_, heading))| (cell, (*heading as i64 - end).abs()))
+            .min_by_key(|(_, distance)| *distance)?;
+        if distance > 3 || cells.last().is_some_and(|last| *last >= cell) {
+            return None;
+        }
+        cells.push(cell);
+    }
+    Some(cells)
+}
+
+fn note(
+    operation: &str,
+    size_kib: &str,
+    record_kib: &str,
+    value: f64,
+    output: Output,
+    line: Line<'_>,
+    log: &mut Log,
+) {
+    let noted = match output {
+        Output::BytesPerS(factor) => log.rate("rate", value * factor, "B/s", line),
+        Output::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
+        Output::SecondsPerOp(factor) => log.time("time-per-op", value * factor, line),
+    };
+    noted.label("op", operation).label("size-kib", size_kib).label("record-kib", record_kib);
+}
+
+/// One of the Excel reports: a row of record sizes, then rows that begin with
+/// a file size.
+struct Report<'a> {
+    operation: &'static str,
+    record: Vec<&'a str>,
+}
+
+impl<'a> Report<'a> {
+    fn line(&mut self, line: Line<'a>, output: Output, log: &mut Log) {
+        let words: Vec<&'a str> = line.words().collect();
+        let unquote = |word: &'a str| {
+            word.strip_prefix('"')
+                .and_then(|word| word.strip_suffix('"'))
+                .filter(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        if let Some(sizes) = words.iter().map(|word| unquote(word)).collect::<Option<Vec<_>>>()
+            && sizes.len() + usize::from(sizes.len() == 1) > 1
+        {
+            if !line.is_open() {
+                self.record = sizes;
+            }
+            return;
+        }
+        let Some(size) = unquote(words[0]) else { return };
+        let values: Option<Vec<f64>> = words[1..].iter().map(|word| line.number(word)).collect();
+        let Some(values) = values.filter(|values| values.len() <= self.record.len()) else {
+            return log.unread(line, "not a number a record size");
+        };
+        for (record, value) in self.record.iter().zip(values) {
+            // Zero: this record is larger than the file.
+            if value != 0.0 {
+                let before = log.values.len();
+                note(self.operation, size, record, value, output, line, log);
+                // The table above said the same.
+                let last = &log.values[before];
+                let said = log.values[..before].iter().any(|value| {
+                    value.metric == last.metric
+                        && value.labels == last.labels
+                        && value.value == last.value
+                });
+                if said {
+                    log.values.truncate(before);
+                }
+            }
+        }
+    }
+}
+
+fn operation_of_report(name: &str) -> Option<&'static str> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "writer" => "write",
+        "re-writer" => "rewrite",
+        "reader" => "read",
+        "re-reader" => "reread",
+        "random read" => "random-read",
+        "random write" => "random-write",
+        "backward read" => "backward-read",
+        "record rewrite" => "record-rewrite",
+        "stride read" => "stride-read",
+        "fwrite" => "fwrite",
+        "re-fwrite" => "frewrite",
+        "fread" => "fread",
+        "re-fread" => "freread",
+        _ => return None,
+    })
+}
+
+/// `Children see throughput for  4 initial writers  = 123.45 kB/sec` and the
+/// lines below it.
+fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let mut words = value.words();
+    let (Some(number), unit) = (words.next(), words.next().unwrap_or_default()) else {
+        return log.unread(line, "no number");
+    };
+    let lower = unit.to_ascii_lowercase();
+    let (scale, per_s) = match lower.as_str() {
+        "kb/sec" => (1024.0, "B/s"),
+        "ops/sec" => (1.0, "1/s"),
+        "usec/op" | "us/op" => (1e-6, "s"),
+        "kb" => (1024.0, "B"),
+        _ => return log.unread(line, "no unit that iozone has"),
+    };
+    if line.may_be_cut(unit) && lower != "kb/sec" && lower != "ops/sec" {
+        return log.unread(line, "the line ends early");
+    }
+    let Some(number) = value.number(number) else { return log.unread(line, "no number") };
+    let mut words = name.split_ascii_whitespace();
+    let who = words.next().unwrap_or_default();
+    match who {
+        "Children" | "Parent" => {
+            // see throughput for 4 initial writers
+            let rest: Vec<&str> = words.skip(3).collect();
+            let [count, operation @ ..] = rest.as_slice() else { return };
+            log.label("threads", *count);
+            log.label("op", slug(&operation.join(" ")));
+        }
+        "Min" | "Max" | "Avg" => {}
+        _ => return,
+    }
+    let metric = match (who, per_s) {
+        ("Children", _) => "throughput-children",
+        ("Parent", _) => "throughput-parent",
+        ("Min", "B") => "transfer-min",
+        ("Min", _) => "throughput-min",
+        ("Max", _) => "throughput-max",
+        _ => "throughput-avg",
+    };
+    match per_s {
+        "B" => drop(log.push(metric, number * scale, "B", None, MetricKind::Count, line)),
+        "s" => {
+            drop(log.push(metric, number * scale, "s", Some(Better::Lower), MetricKind::Time, line))
+        }
+        unit => drop(log.rate(metric, number * scale, unit, line)),
+    }
+}

@@ -1,0 +1,93 @@
+//! kernbench: means of builds of a kernel.
+//!
+//! Source: kernbench 0.20 to 0.50, which print a block for each load:
+//! `Average Optimal load -j 8 Run (std deviation):` and six rows, with the
+//! deviation in parentheses since 0.40.
+
+use record::{Better, MetricKind};
+
+use super::sections::{hint, opens};
+use super::{Line, Log, Text, Tool, time};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "kernbench",
+    about: "kernbench's report, and GNU time or the shell's time of a build with --as",
+    signs: &[
+        opens("Average ").when(|line| {
+            line.contains("oad ") && line.contains("-j")
+                || line.ends_with("Run:")
+                || line.ends_with("(std deviation):")
+        }),
+        hint("Elapsed Time ").when(|line| row(line).is_some()),
+    ],
+    read,
+};
+
+const ROWS: [(&str, &str); 6] = [
+    ("Elapsed Time ", "elapsed-time"),
+    ("User Time ", "user-time"),
+    ("System Time ", "system-time"),
+    ("Percent CPU ", "cpu"),
+    ("Context Switches ", "context-switches"),
+    ("Sleeps ", "sleeps"),
+];
+
+/// Reads any number of blocks.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    for line in text.lines() {
+        if let Some(rest) = line.after("Average ") {
+            log.clear_labels();
+            load(rest, log);
+        } else if let Some((metric, value)) = row_of(line) {
+            match value {
+                Some(value) => note(metric, value, line, log),
+                None => log.unread(line, "no number"),
+            }
+        } else {
+            time::read_line(line, log);
+        }
+    }
+}
+
+/// `Optimal load -j 8 Run`, `Half Load -j 2 Run:`, `Maximal -j Load Run`.
+fn load(rest: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = rest.words().collect();
+    if let Some(load) = words.first() {
+        log.label("load", load.to_ascii_lowercase());
+    }
+    let jobs = words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix("-j")? {
+        "" => words.get(at + 1).copied(),
+        jobs => Some(jobs),
+    });
+    if let Some(jobs) = jobs.filter(|jobs| jobs.parse::<u32>().is_ok()) {
+        log.label("jobs", jobs);
+    }
+}
+
+/// The row's metric, and its value if it is a number with at most a deviation
+/// behind it.
+fn row_of(line: Line<'_>) -> Option<(&'static str, Option<f64>)> {
+    let (name, metric) = ROWS.iter().find(|(name, _)| line.text.starts_with(name))?;
+    let rest = line.after(name)?;
+    let mut words = rest.words();
+    let value = words.next()?;
+    let deviation = words.next().is_none_or(|word| word.starts_with('('));
+    let number = rest.number(value).or_else(|| rest.decimals(value, 6)).filter(|_| deviation);
+    let plausible = value.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    (plausible && words.next().is_none()).then_some((metric, number))
+}
+
+fn row(line: &str) -> Option<()> {
+    let mut lines = Text::new(line).lines();
+    row_of(lines.next()?).map(drop)
+}
+
+fn note(metric: &str, value: f64, line: Line<'_>, log: &mut Log) {
+    match metric {
+        "cpu" => drop(log.push("cpu", value, "%", None, MetricKind::Count, line)),
+        "context-switches" | "sleeps" => {
+            log.count(metric, value, line).better(Some(Better::Lower));
+        }
+        _ => drop(log.time(metric, value, line)),
+    }
+}

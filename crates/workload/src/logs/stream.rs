@@ -1,0 +1,111 @@
+//! STREAM: bandwidth of memory.
+//!
+//! Source: McCalpin's `stream.c` 4.x to 5.10 and `stream.f`: a table of
+//! functions with a rate and three times. Its MB are 10^6 bytes.
+
+use super::number;
+use super::sections::{hint, opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "stream",
+    about: "McCalpin's STREAM, C and Fortran, every version, and hpcc's",
+    signs: &[
+        opens("STREAM version"),
+        part("Function ").when(|line| columns(line).is_some()),
+        hint("Copy:").when(|line| is_row(line)),
+    ],
+    read,
+};
+
+/// The columns behind the name: rate in so many bytes a second, and metrics.
+struct Columns {
+    rate: f64,
+    times: Vec<String>,
+}
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    // The columns of 5.10, for a table without its head.
+    let mut table = Columns { rate: 1e6, times: ["avg", "min", "max"].map(time_metric).into() };
+    let mut run_begin = 0;
+    for line in text.lines() {
+        if line.text.starts_with("STREAM version") {
+            log.clear_labels();
+            run_begin = log.values.len();
+            if let Some(version) = line.behind("Revision:") {
+                log.version = version.word(0).map(str::to_owned);
+            }
+        } else if let Some(found) = columns(line.text) {
+            table = found;
+            run_begin = log.values.len();
+        } else if let Some(rest) = line
+            .after("Number of Threads requested =")
+            .or_else(|| line.after("Number of Threads counted ="))
+        {
+            if !line.is_open() {
+                log.label("threads", rest.text);
+            }
+        } else if let Some(rest) = line.after("Array size =") {
+            if !line.is_open() {
+                log.label("elements", rest.word(0).unwrap_or_default());
+            }
+        } else if line.text.starts_with("Failed Validation") {
+            log.values.truncate(run_begin);
+            log.unread(line, "the run failed its own validation: its values are not taken");
+        } else {
+            row(line, &table, log);
+        }
+    }
+}
+
+fn time_metric(name: &str) -> String {
+    format!("time-{name}")
+}
+
+/// `Function    Best Rate MB/s  Avg time     Min time     Max time`
+fn columns(line: &str) -> Option<Columns> {
+    let rest = line.strip_prefix("Function")?.trim();
+    let (rate, times) = rest.split_once("B/s")?;
+    let rate =
+        rate.trim_start_matches("Best ").strip_prefix("Rate")?.trim_start_matches([' ', '(']);
+    let rate = number::bytes(&format!("{}B", rate.trim()), 1000.0)?;
+    let words: Vec<&str> = times.split_ascii_whitespace().filter(|word| *word != ")").collect();
+    let times = words
+        .chunks(2)
+        .map(|pair| (pair.len() == 2 && pair[1] == "time").then(|| time_metric(&slug(pair[0]))))
+        .collect::<Option<Vec<String>>>()?;
+    (times.len() == 3).then_some(Columns { rate, times })
+}
+
+/// Whether the line is a row: a name and four numbers.
+fn is_row(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    words.next();
+    let numbers = words.clone().filter(|word| number::parse(word).is_some()).count();
+    numbers == 4 && words.count() == 4
+}
+
+fn row(line: Line<'_>, table: &Columns, log: &mut Log) {
+    let Some((name, rest)) = line.split(":") else { return };
+    let operation = name.to_ascii_lowercase();
+    if !["copy", "scale", "add", "triad"].contains(&operation.as_str()) {
+        return;
+    }
+    let words: Vec<&str> = rest.words().collect();
+    if words.len() != 4 {
+        // hpcc and others print prose that begins so.
+        if words.first().is_some_and(|word| number::parse(word).is_some()) {
+            log.unread(line, "a row has a rate and three times");
+        }
+        return;
+    }
+    let decimals = |word: &str| rest.number(word).or_else(|| rest.decimals(word, 6));
+    let values: Option<Vec<f64>> = words.iter().map(|word| decimals(word)).collect();
+    let Some(values) = values else { return log.unread(line, "not all are numbers") };
+    log.rate("rate", values[0] * table.rate, "B/s", line).label("op", &*operation);
+    for (metric, seconds) in table.times.iter().zip(&values[1..]) {
+        log.time(metric, *seconds, line).label("op", &*operation);
+    }
+}

@@ -1,0 +1,299 @@
+//! stress-ng: its log's tables and its YAML.
+//!
+//! Source: stress-ng `stress-ng.c` and `core-*.c`, 0.01 to 0.19: the table of
+//! `--metrics` is logged as `info:` before 0.15 and as `metrc:` since; its MB
+//! are 1024 x 1024 bytes, its KB 1024.
+
+use record::{Better, MetricKind};
+
+use super::number;
+use super::sections::{hint, opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "stress-ng",
+    about: "stress-ng: info and metrc lines, --metrics-brief, --times, --perf, YAML",
+    signs: &[
+        opens("stress-ng-version:"),
+        opens("dispatching hogs").within(),
+        part("stress-ng: metrc:"),
+        part("stress-ng: info:"),
+        part("stressor ")
+            .within()
+            .when(|line| line.contains("bogo ops") && line.contains("real time")),
+        hint("- stressor:"),
+    ],
+    read,
+};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// What the lines below belong to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    None,
+    /// The table, and the metrics that a stressor has beside.
+    Table {
+        columns: usize,
+    },
+    Perf,
+    YamlMetrics,
+    YamlTimes,
+}
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut part = Part::None;
+    for line in text.lines() {
+        let (body, logged) = message(line);
+        if body.text.starts_with("stressor ") && body.text.contains("bogo ops") {
+            let columns = if body.text.contains("CPU used") { 9 } else { 7 };
+            part = Part::Table { columns };
+            log.clear_labels();
+        } else if !logged && yaml(line, &mut part, log) {
+        } else if times(body, line, log) {
+        } else if let Some(rest) = body.after("stress-ng-version:") {
+            log.version = rest.word(0).map(str::to_owned);
+        } else if let Some(version) =
+            body.after("stress-ng ").and_then(|rest| rest.word(0)).filter(|_| logged)
+        {
+            if version.starts_with(|first: char| first.is_ascii_digit()) {
+                log.version = Some(version.to_owned());
+            }
+        } else if let Some(name) =
+            body.text.strip_suffix(':').filter(|name| logged && is_stressor(name))
+        {
+            part = Part::Perf;
+            log.label("stressor", name);
+        } else {
+            match part {
+                Part::Table { columns } => table(body, columns, line, log),
+                Part::Perf => perf(body, line, log),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The message of `stress-ng: 12:34:56.78 info:  [1234] message`, and whether
+/// it was one.
+fn message(line: Line<'_>) -> (Line<'_>, bool) {
+    let inner = line.after("stress-ng: ").unwrap_or(line);
+    let Some((head, rest)) = inner.split("]") else { return (line, false) };
+    let Some((level, pid)) = head.split_once('[') else { return (line, false) };
+    let level = level.trim().rsplit(' ').next().unwrap_or_default();
+    let known = matches!(level, "info:" | "metrc:" | "debug:" | "warn:" | "fail:" | "error:");
+    if known && pid.bytes().all(|byte| byte.is_ascii_digit()) {
+        (rest, true)
+    } else {
+        (line, false)
+    }
+}
+
+fn is_stressor(name: &str) -> bool {
+    !name.is_empty()
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
+}
+
+/// `cpu  440  1.01  0.26  0.00  436.42  1671.04 [ 28.01  6468 ]`, or
+/// `pipe  102.19 MB per sec pipe write rate (geometric mean of 1 instances)`
+fn table(body: Line<'_>, columns: usize, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = body.words().collect();
+    let Some((name, cells)) = words.split_first().filter(|(name, _)| is_stressor(name)) else {
+        return;
+    };
+    let numbers: Option<Vec<f64>> = cells.iter().map(|word| body.number(word)).collect();
+    match numbers {
+        // 0.14 has the CPU's use and no memory.
+        Some(values) if values.len() == 6 || (columns == 9 && (7..=8).contains(&values.len())) => {
+            row(name, &values, line, log);
+        }
+        Some(_) => log.unread(line, "not the columns of the table"),
+        None => {
+            let first = cells.first().and_then(|word| body.number(word));
+            let second_is_word = cells.get(1).is_some_and(|word| number::parse(word).is_none());
+            match first {
+                Some(value) if second_is_word => misc(name, value, &cells[1..], line, log),
+                Some(_) => log.unread(line, "not all are numbers"),
+                None => {}
+            }
+        }
+    }
+}
+
+fn row(stressor: &str, values: &[f64], line: Line<'_>, log: &mut Log) {
+    log.label("stressor", stressor);
+    log.count("bogo-ops", values[0], line).better(Some(Better::Higher));
+    for (metric, seconds) in
+        ["real-time", "user-time", "system-time"].into_iter().zip(&values[1..4])
+    {
+        log.time(metric, *seconds, line).better(None);
+    }
+    log.rate("bogo-ops-per-s", values[4], "1/s", line);
+    log.rate("bogo-ops-per-cpu-s", values[5], "1/s", line);
+    if let Some(percent) = values.get(6) {
+        log.push("cpu-per-instance", *percent, "%", None, MetricKind::Count, line);
+    }
+    if let Some(kib) = values.get(7) {
+        log.push("max-resident", kib * 1024.0, "B", Some(Better::Lower), MetricKind::Count, line);
+    }
+    log.clear_labels();
+}
+
+/// A stressor's own metric, by its words.
+fn misc(stressor: &str, value: f64, words: &[&str], line: Line<'_>, log: &mut Log) {
+    if !words.last().is_some_and(|word| word.ends_with(')')) && line.is_open() {
+        return log.unread(line, "the line ends early");
+    }
+    let mut words = words.join(" ");
+    for end in ["(average per stressor)", "(geo", "(harmonic mean"] {
+        if let Some(at) = words.find(end) {
+            words.truncate(at);
+        }
+    }
+    described(&slug(&words), value, line, log, stressor);
+}
+
+/// A value whose name says its unit: `nanosecs-per-mutex`, `write128-mb/sec`.
+fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &str) {
+    let lower = name.to_ascii_lowercase().replace('_', "-");
+    let lower = lower.as_str();
+    let times = [
+        ("nanosecs-per-", 1e-9),
+        ("nanoseconds-per-", 1e-9),
+        ("microsecs-per-", 1e-6),
+        ("microseconds-per-", 1e-6),
+        ("millisecs-per-", 1e-3),
+        ("milliseconds-per-", 1e-3),
+        ("secs-per-", 1.0),
+        ("seconds-per-", 1.0),
+    ];
+    let time = times.iter().find_map(|(unit, factor)| Some((lower.strip_prefix(unit)?, factor)));
+    let rate = ["mb-per-sec", "mb/sec", "mb-per-second"].iter().find_map(|unit| {
+        let at = lower.find(unit)?;
+        let rest = format!("{}{}", &lower[..at], &lower[at + unit.len()..]);
+        Some(rest.trim_matches('-').to_owned())
+    });
+    let noted = if let Some((what, factor)) = time {
+        log.time(&format!("time-per-{what}"), value * factor, line)
+    } else if let Some(what) = rate {
+        let metric = if what.is_empty() { "rate" } else { &what };
+        log.rate(metric, value * MIB, "B/s", line)
+    } else if lower.ends_with("-per-sec")
+        || lower.ends_with("-per-second")
+        || lower.contains("/sec")
+    {
+        log.rate(lower, value, "1/s", line)
+    } else if lower.starts_with('%') || lower.contains("-%") {
+        log.push(lower, value, "%", None, MetricKind::Count, line)
+    } else if lower.is_empty() {
+        return log.unread(line, "no name");
+    } else {
+        log.push(lower, value, "1", None, MetricKind::Count, line)
+    };
+    if !stressor.is_empty() {
+        noted.label("stressor", stressor);
+    }
+}
+
+/// `116.98s user time   (  4.06%)`
+fn times(body: Line<'_>, line: Line<'_>, log: &mut Log) -> bool {
+    let mut words = body.words();
+    let (Some(seconds), Some(kind)) = (words.next(), words.next()) else { return false };
+    let metric = match (kind, words.next(), words.next()) {
+        ("available", Some("CPU"), Some("time")) => "available-cpu-time",
+        ("user", Some("time"), _) => "total-user-time",
+        ("system", Some("time"), _) => "total-system-time",
+        ("total", Some("time"), _) => "total-cpu-time",
+        _ => return false,
+    };
+    let Some(value) = seconds.strip_suffix('s').and_then(number::parse) else { return false };
+    log.clear_labels();
+    log.time(metric, value, line).better(None);
+    true
+}
+
+/// `472049260 CPU Clock   0.467 B/sec`
+fn perf(body: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = body.words().collect();
+    let [count, name @ .., rate, unit] = words.as_slice() else { return };
+    let counted = number::grouped(count).or_else(|| number::parse(count));
+    let (Some(count), Some(_)) = (counted, number::parse(rate)) else { return };
+    if name.is_empty() || !unit.contains("/sec") {
+        return;
+    }
+    log.count(&format!("perf-{}", slug(&name.join(" "))), count, line);
+}
+
+/// A line of the YAML; false if it is none.
+fn yaml(line: Line<'_>, part: &mut Part, log: &mut Log) -> bool {
+    if line.text.ends_with(':') && !line.text.contains(' ') {
+        let top = match line.text {
+            "metrics:" => Part::YamlMetrics,
+            "times:" => Part::YamlTimes,
+            "system-info:" | "perfstats:" | "thermal-zones:" | "rapl-power-domains:" => Part::None,
+            _ => return false,
+        };
+        *part = top;
+        log.clear_labels();
+        return true;
+    }
+    if !matches!(part, Part::YamlMetrics | Part::YamlTimes) {
+        return false;
+    }
+    if line.text == "..." || line.text == "---" {
+        *part = Part::None;
+        return true;
+    }
+    let Some((key, value)) = line.split(":") else { return false };
+    let key = key.trim_start_matches("- ").trim_matches('"');
+    if key == "stressor" {
+        log.label("stressor", value.text.trim_matches(['"', '\'']));
+        return true;
+    }
+    let whole = if *part == Part::YamlMetrics && key != "max-rss" && key != "bogo-ops" {
+        value.decimals(value.text, 6)
+    } else {
+        value.number(value.text)
+    };
+    let Some(number) = whole else {
+        if !value.text.is_empty() {
+            log.unread(line, "no number");
+        }
+        return true;
+    };
+    if *part == Part::YamlTimes {
+        log.time(&format!("total-{}", slug(key)), number, line).better(None);
+        return true;
+    }
+    match key {
+        "bogo-ops" => {
+            log.count("bogo-ops", number, line).better(Some(Better::Higher));
+        }
+        "bogo-ops-per-second-usr-sys-time" => {
+            log.rate("bogo-ops-per-cpu-s", number, "1/s", line);
+        }
+        "bogo-ops-per-second-real-time" => drop(log.rate("bogo-ops-per-s", number, "1/s", line)),
+        "wall-clock-time" => drop(log.time("real-time", number, line).better(None)),
+        "user-time" | "system-time" => drop(log.time(key, number, line).better(None)),
+        "cpu-usage-per-instance" => {
+            log.push("cpu-per-instance", number, "%", None, MetricKind::Count, line);
+        }
+        "max-rss" => {
+            log.push(
+                "max-resident",
+                number * 1024.0,
+                "B",
+                Some(Better::Lower),
+                MetricKind::Count,
+                line,
+            );
+        }
+        _ => described(&slug(key), number, line, log, ""),
+    }
+    true
+}
