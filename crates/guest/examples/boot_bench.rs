@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Accel::Tcg,
     };
     let qemu = find_qemu(Arch::X86_64)?;
-    let image = guest::image::build(&Recipe::builtin(BUILTIN)?, &mut |_| (), &Cancel::new())?;
+    let image =
+        guest::image::build(&Recipe::builtin(BUILTIN, Arch::X86_64)?, &mut |_| (), &Cancel::new())?;
     let folder = std::env::temp_dir().join(format!("boot-bench-{}", std::process::id()));
     std::fs::create_dir(&folder)?;
     let result = measure(rounds, accel, &qemu, &image, &folder);

@@ -31,7 +31,7 @@ fn lab(test: &str) -> Option<Lab> {
             return None;
         }
     };
-    let recipe = Recipe::builtin(BUILTIN).unwrap();
+    let recipe = Recipe::builtin(BUILTIN, Arch::X86_64).unwrap();
     let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
     Some(Lab { qemu, image, folder: tempfile::tempdir().unwrap() })
 }

@@ -103,7 +103,8 @@ pub fn discover(
     say: &mut dyn FnMut(String),
 ) -> Result<Machine, DiscoverError> {
     let mut host = host::snapshot::live(Path::new("/"));
-    let arch = arch_of(&host).map_err(DiscoverError::Arch)?;
+    let native = arch_of(&host).map_err(DiscoverError::Arch)?;
+    let arch = study.arch.unwrap_or(native);
     let found = qemu::find_qemu(arch)?;
     if let Some(load) = study.loads.iter().find(|load| load.stress.is_some())
         && !is_in_path("stress-ng")
@@ -119,8 +120,7 @@ pub fn discover(
         };
         let there = match &image {
             Image::Builtin(name) => {
-                let recipe =
-                    Recipe::builtin_for(name, arch).map_err(|error| named(error.into()))?;
+                let recipe = Recipe::builtin(name, arch).map_err(|error| named(error.into()))?;
                 find_builtin(&recipe, need, cancel, say)?
             }
             Image::File(path) => {
@@ -129,7 +129,9 @@ pub fn discover(
         };
         images.insert(image, there);
     }
-    let (auto_accel, environment_why) = if wants_kvm(study) {
+    let (auto_accel, environment_why) = if arch != native {
+        (Accel::Tcg, Some(format!("The guests are {arch}, this host is {native}.")))
+    } else if wants_kvm(study) {
         say("looking whether a guest boots under KVM".to_owned());
         accelerator(&found, arch, need, cancel)?
     } else {
@@ -158,7 +160,7 @@ pub fn this_host() -> Host {
     let Ok(arch) = arch_of(&host) else { return host };
     match qemu::find_qemu(arch) {
         Ok(found) => {
-            let known = Recipe::builtin_for("debian-12", arch)
+            let known = Recipe::builtin("debian-12", arch)
                 .ok()
                 .and_then(|recipe| kvm::known_verdict(&found, &image::find(&recipe)?));
             let (usable, why) = match known {
@@ -207,7 +209,7 @@ fn accelerator(
     need: Need,
     cancel: &Cancel,
 ) -> Result<(Accel, Option<String>), DiscoverError> {
-    let recipe = Recipe::builtin_for("debian-12", arch)?;
+    let recipe = Recipe::builtin("debian-12", arch)?;
     let verdict = match need {
         Need::Plan => image::find(&recipe).and_then(|image| kvm::known_verdict(found, &image)),
         Need::Run => {

@@ -1,10 +1,12 @@
-//! `vmlab image build|list|rm`: the guest images that vmlab builds.
+//! `vmlab image build|list|show|rm`: the guest images that vmlab builds.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use guest::image::{self, Recipe};
+use guest::image;
 use serde_json::json;
 
 use crate::progress::Spinner;
@@ -12,9 +14,12 @@ use crate::{interrupt, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
-  vmlab image build            build builtin:debian-12, if it is not there yet
+  vmlab image build                   build builtin:debian-12, if it is not there yet
+  vmlab image build debian-12-full    with compiler, kernel source and PostgreSQL
+  vmlab image build debian-12-aarch64 for arm64 guests
   vmlab image list
-  vmlab image rm debian-12     remove all its versions
+  vmlab image show debian-12          packages, sizes, hashes
+  vmlab image rm debian-12            remove all its versions
 
 Images lie in $XDG_CACHE_HOME/vmlab/images (~/.cache/vmlab/images). A study may
 also name an image of your own: image = \"path/to/guest.qcow2\" (with the QEMU
@@ -44,6 +49,15 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Show what an image holds.
+    Show {
+        /// Its name, with or without `builtin:`.
+        #[arg(default_value = "debian-12")]
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove images from the cache.
     Rm {
         /// A name (`debian-12`: all its versions) or a version (`debian-12-0123456789ab`).
@@ -55,12 +69,13 @@ pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Build { name, again } => build(name, *again),
         Action::List { json } => list(*json),
+        Action::Show { name, json } => show(name, *json),
         Action::Rm { name } => rm(name),
     }
 }
 
 fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
-    let recipe = Recipe::builtin(name.trim_start_matches("builtin:"))?;
+    let recipe = image::recipe(name)?;
     let cancel = interrupt::cancel_on_signals()?;
     if !again && let Some(found) = image::find(&recipe) {
         terminal::print(&format!("{} is there: {}\n", recipe.name, found.folder.display()))?;
@@ -124,6 +139,56 @@ fn list(as_json: bool) -> anyhow::Result<ExitCode> {
     }
     if images.is_empty() {
         writeln!(text, "No images yet: `vmlab image build` makes one.")?;
+    }
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
+    let recipe = image::recipe(name)?;
+    let shown = image::shown_name(&recipe.name, recipe.arch);
+    let Some(found) = image::find(&recipe) else {
+        bail!("{shown} is not built yet: run `vmlab image build {shown}`");
+    };
+    if as_json {
+        let facts = json!({
+            "name": recipe.name,
+            "arch": recipe.arch,
+            "suite": recipe.suite,
+            "recipe_hash": found.recipe_hash,
+            "content_hash": found.content_hash,
+            "size_bytes": found.size_bytes,
+            "built_unix_s": found.built_unix_s,
+            "cmdline": found.cmdline,
+            "kernel": found.kernel,
+            "initrd": found.initrd,
+            "root_image": found.root_image,
+            "asked_for": recipe.packages,
+            "packages": found.packages,
+        });
+        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&facts)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    let size = |bytes: u64| record::Unit::from("B").show(bytes as f64);
+    let mut text = String::new();
+    writeln!(text, "{shown}: Debian {} for {}", recipe.suite, recipe.arch)?;
+    writeln!(text, "Folder        {}", found.folder.display())?;
+    writeln!(
+        text,
+        "Size          {} on disk: kernel {}, initial RAM disk {}, root image {}",
+        size(found.size_bytes),
+        size(bytes(&found.kernel)),
+        size(bytes(&found.initrd)),
+        size(bytes(&found.root_image)),
+    )?;
+    writeln!(text, "Recipe hash   {}", found.recipe_hash)?;
+    writeln!(text, "Content hash  {}", found.content_hash)?;
+    writeln!(text, "Parameters    {}", found.cmdline.join(" "))?;
+    writeln!(text, "Asked for     {}", recipe.packages.join(" "))?;
+    writeln!(text, "\n{} packages", found.packages.len())?;
+    for package in &found.packages {
+        writeln!(text, "  {} {}", package.name, package.version)?;
     }
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -6,14 +6,17 @@
 //! whoever builds; `mke2fs -d` copies them with that owner, and `debugfs` gives
 //! every inode to root afterwards, which works the same for every builder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use vmconfig::Arch;
+
 use super::cpio::Archive;
+use super::modules::{self, Module};
 use super::recipe::{Recipe, debian_arch};
 use super::tool::{self, ToolError};
 use super::{BuildError, INITRD, KERNEL, PackageVersion, Progress, ROOT_IMAGE, Stage};
@@ -38,9 +41,15 @@ pub(super) struct Builder<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
+/// What was built.
+pub(super) struct Built {
+    pub(super) packages: Vec<PackageVersion>,
+    pub(super) content_hash: String,
+}
+
 impl Builder<'_> {
     /// Fills the folder with kernel, initrd and root image.
-    pub(super) fn build(&mut self) -> Result<Vec<PackageVersion>, BuildError> {
+    pub(super) fn build(&mut self) -> Result<Built, BuildError> {
         let root = self.folder.join("root");
         let packages = self.unpack(&root)?;
         self.stage(Stage::Arranging, None);
@@ -49,8 +58,47 @@ impl Builder<'_> {
         self.make_initrd(&root, &release)?;
         self.stage(Stage::RootImage, None);
         self.make_root_image(&root)?;
+        let content_hash = self.content_hash(&root)?;
         remove_folder(&root)?;
-        Ok(packages)
+        Ok(Built { packages, content_hash })
+    }
+
+    /// Hash over kernel, initrd, and path, mode and content of every file: the
+    /// same for two builds of one recipe from one state of the mirror. Times
+    /// and the order of inodes are left out, which nothing in a guest sees.
+    fn content_hash(&self, root: &Path) -> Result<String, BuildError> {
+        let mut hasher = blake3::Hasher::new();
+        let mut entry = |name: &str, mode: u32, content: &[u8]| {
+            for part in [name.as_bytes(), &mode.to_le_bytes(), content] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+        };
+        for name in [KERNEL, INITRD] {
+            let path = self.folder.join(name);
+            entry(name, 0, &fs::read(&path).map_err(read_error(&path))?);
+        }
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for name in names(&folder)? {
+                let path = folder.join(name);
+                let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+                let metadata = path.symlink_metadata().map_err(read_error(&path))?;
+                let content = if metadata.is_symlink() {
+                    let target = fs::read_link(&path).map_err(read_error(&path))?;
+                    target.to_string_lossy().into_owned().into_bytes()
+                } else if metadata.is_file() {
+                    fs::read(&path).map_err(read_error(&path))?
+                } else {
+                    Vec::new()
+                };
+                entry(&shown, metadata.permissions().mode(), &content);
+                if metadata.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        Ok(hasher.finalize().to_hex().to_string())
     }
 
     fn stage(&mut self, stage: Stage, fraction: Option<f64>) {
@@ -175,12 +223,32 @@ impl Builder<'_> {
             fs::write(&path, &file.text).map_err(write_error(&path))?;
             set_mode(&path, file.mode)?;
         }
-        let mut depmod = Command::new(root.join("bin/busybox"));
-        depmod.arg("depmod").arg("-b").arg(root).arg(release);
-        tool::run(depmod, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        self.unpack_archives(root)?;
+        index_modules(&root.join("lib/modules").join(release))?;
+        if self.recipe.arch != Arch::X86_64 {
+            // The builder's ldconfig knows no other architecture; the dynamic
+            // linker looks into Debian's folders without a cache too.
+            return Ok(());
+        }
         let mut ldconfig = tool_command("ldconfig");
         ldconfig.arg("-r").arg(root);
-        tool::run(ldconfig, &mut |_| (), self.cancel).map_err(BuildError::tool)
+        tool::run(ldconfig, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        // It notes the builder's inodes there.
+        let notes = root.join("var/cache/ldconfig");
+        if notes.is_dir() { remove_folder(&notes) } else { Ok(()) }
+    }
+
+    fn unpack_archives(&self, root: &Path) -> Result<(), BuildError> {
+        for archive in &self.recipe.archives {
+            let path = root.join(&archive.path);
+            let mut tar = tool_command("tar");
+            tar.arg("-xf").arg(&path).arg("-C").arg(path.parent().unwrap_or(root));
+            tar.arg("--no-same-owner");
+            tar.args(archive.left_out.iter().map(|pattern| format!("--exclude={pattern}")));
+            tool::run(tar, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+            remove(&path)?;
+        }
+        Ok(())
     }
 
     fn keep_modules(&self, modules: &Path) -> Result<(), BuildError> {
@@ -330,6 +398,31 @@ fn matching(root: &Path, pattern: &str) -> Result<Vec<PathBuf>, BuildError> {
     }
     let found = names(&folder)?;
     Ok(found.iter().filter(|name| name.starts_with(start)).map(|name| folder.join(name)).collect())
+}
+
+/// Writes the index of the modules below `release`.
+fn index_modules(release: &Path) -> Result<(), BuildError> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![release.join("kernel")];
+    while let Some(folder) = folders.pop() {
+        for name in names(&folder)? {
+            let path = folder.join(&name);
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".ko") {
+                let shown = path.strip_prefix(release).unwrap_or(&path).to_string_lossy();
+                let bytes = fs::read(&path).map_err(read_error(&path))?;
+                found.insert(shown.into_owned(), Module::read(&bytes));
+            }
+        }
+    }
+    for (name, text) in
+        [("modules.dep", modules::dep(&found)), ("modules.alias", modules::alias(&found))]
+    {
+        let path = release.join(name);
+        fs::write(&path, text).map_err(write_error(&path))?;
+    }
+    Ok(())
 }
 
 fn find_module(folder: &Path, name: &str) -> Result<Option<PathBuf>, BuildError> {

@@ -33,6 +33,7 @@
 
 mod build;
 mod cpio;
+mod modules;
 mod own;
 mod recipe;
 mod tool;
@@ -43,15 +44,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use vmconfig::Arch;
 
 use crate::cancel::CANCEL_CHECK;
 use crate::{Cancel, Cancelled};
-use build::{Builder, write_error};
+use build::{Builder, Built, write_error};
 use tool::ToolError;
 
 pub use build::MIRROR_VARIABLE;
 pub use own::{OwnImage, OwnImageError, check_own};
-pub use recipe::{BUILTIN, Recipe, RecipeError, RecipeFile};
+pub use recipe::{BUILTIN, BUILTINS, Recipe, RecipeArchive, RecipeError, RecipeFile};
 
 const KERNEL: &str = "vmlinuz";
 const INITRD: &str = "initrd.cpio";
@@ -81,6 +83,13 @@ pub struct Image {
     pub packages: Vec<PackageVersion>,
     /// The recipe's hash, 64 hexadecimal digits.
     pub recipe_hash: String,
+    /// Hash over all that is in it, 64 hexadecimal digits: two builds of one
+    /// recipe from one state of the mirror have the same.
+    pub content_hash: String,
+    /// Bytes that its files take on disk.
+    pub size_bytes: u64,
+    /// When it was built, seconds since the Unix epoch.
+    pub built_unix_s: u64,
 }
 
 /// A package in an image.
@@ -99,6 +108,8 @@ pub struct Manifest {
     pub name: String,
     /// The recipe's hash.
     pub recipe_hash: String,
+    /// Hash over all that is in the image.
+    pub content_hash: String,
     /// When it was built, seconds since the Unix epoch.
     pub built_unix_s: u64,
     /// Kernel parameters that the image needs.
@@ -332,8 +343,30 @@ fn images_dir(cache: &Path) -> PathBuf {
     cache.join("images")
 }
 
+/// An image's name with its architecture, where that is not x86-64.
+#[must_use]
+pub fn shown_name(name: &str, arch: Arch) -> String {
+    match arch {
+        Arch::X86_64 => name.to_owned(),
+        Arch::Aarch64 => format!("{name}-{arch}"),
+    }
+}
+
 fn folder_name(recipe: &Recipe) -> String {
-    format!("{}-{}", recipe.name, &recipe.hash()[..SHORT_HASH])
+    let name = shown_name(&recipe.name, recipe.arch);
+    format!("{name}-{}", &recipe.hash()[..SHORT_HASH])
+}
+
+/// The recipe that an image's name with its architecture means:
+/// `debian-12-aarch64`, with or without `builtin:`.
+///
+/// # Errors
+/// [`RecipeError::UnknownName`], if there is none of that name.
+pub fn recipe(shown: &str) -> Result<Recipe, RecipeError> {
+    let name = shown.strip_prefix("builtin:").unwrap_or(shown);
+    let mut all = Recipe::all().into_iter();
+    all.find(|recipe| shown_name(&recipe.name, recipe.arch) == name)
+        .ok_or_else(|| RecipeError::UnknownName { name: name.to_owned() })
 }
 
 /// The image of `recipe`, if it is in the cache.
@@ -352,6 +385,9 @@ fn find_in(cache: &Path, recipe: &Recipe) -> Option<Image> {
         cmdline: manifest.cmdline,
         packages: manifest.packages,
         recipe_hash: manifest.recipe_hash,
+        content_hash: manifest.content_hash,
+        size_bytes: manifest.size_bytes,
+        built_unix_s: manifest.built_unix_s,
         folder,
     })
 }
@@ -365,10 +401,12 @@ fn read_manifest(folder: &Path) -> Option<Manifest> {
 }
 
 /// The image of `recipe`: from the cache, or built now (about 15 s and 500 MB
-/// of disk, most of it Debian's packages).
+/// of disk, most of it Debian's packages; the full image a minute and 3 GB).
 ///
+/// No program of the guest runs, so any machine builds for any architecture.
 /// Two builds of one recipe at once make one image: the second waits. Needs no
-/// privilege; needs `mmdebstrap`, `mke2fs`, `debugfs` and `ldconfig`.
+/// privilege; needs `mmdebstrap`, `mke2fs`, `debugfs`, `tar`, `xz` and
+/// `ldconfig`.
 ///
 /// # Errors
 /// [`BuildError`] says what to do next.
@@ -409,7 +447,7 @@ fn build_in(
     fs::create_dir(&unfinished).map_err(write_error(&unfinished))?;
     let built = Builder { recipe, folder: &unfinished, progress, cancel }
         .build()
-        .and_then(|packages| seal(recipe, packages, &unfinished, &folder));
+        .and_then(|built| seal(recipe, built, &unfinished, &folder));
     if let Err(error) = built {
         // The first error is the one to tell; the next build tries this again.
         let _ = fs::remove_dir_all(&unfinished);
@@ -424,21 +462,17 @@ fn build_in(
 
 /// Writes the manifest, brings everything to the disk and gives the folder its
 /// name.
-fn seal(
-    recipe: &Recipe,
-    packages: Vec<PackageVersion>,
-    unfinished: &Path,
-    folder: &Path,
-) -> Result<(), BuildError> {
+fn seal(recipe: &Recipe, built: Built, unfinished: &Path, folder: &Path) -> Result<(), BuildError> {
     let manifest = Manifest {
         name: recipe.name.clone(),
         recipe_hash: recipe.hash(),
+        content_hash: built.content_hash,
         built_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or(Duration::ZERO)
             .as_secs(),
         cmdline: recipe.cmdline.clone(),
-        packages,
+        packages: built.packages,
         size_bytes: size_on_disk(unfinished),
     };
     let path = unfinished.join(MANIFEST);
@@ -519,7 +553,7 @@ pub fn list() -> Result<Vec<Listed>, CacheError> {
 
 fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
     let images = images_dir(cache);
-    let current = Recipe::builtin(BUILTIN).ok().map(|recipe| folder_name(&recipe));
+    let current: Vec<String> = Recipe::all().iter().map(folder_name).collect();
     let read_error = |source| CacheError::Read { path: images.clone(), source };
     let entries = match fs::read_dir(&images) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -543,7 +577,7 @@ fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
             size_bytes: size_on_disk(&folder),
             built_unix_s: manifest.as_ref().map(|manifest| manifest.built_unix_s),
             complete: manifest.is_some(),
-            current: unfinished.is_none() && current.as_deref() == Some(file_name),
+            current: unfinished.is_none() && current.iter().any(|name| name == file_name),
             folder,
         });
     }

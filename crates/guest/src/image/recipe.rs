@@ -4,10 +4,18 @@
 use vmconfig::Arch;
 
 /// Changed whenever the *builder* makes something else of the same recipe.
-const BUILDER: &str = "1";
+const BUILDER: &str = "2";
 
-/// The name of the image that vmlab brings.
+/// The name of the image that a study gets without asking.
 pub const BUILTIN: &str = "debian-12";
+
+/// The images that vmlab brings, with what they are for.
+pub const BUILTINS: [(&str, &str); 2] = [
+    (BUILTIN, "the tools of nearly all workloads; small, boots fast"),
+    (FULL, "all of that, with compiler, kernel source and PostgreSQL"),
+];
+
+const FULL: &str = "debian-12-full";
 
 /// How an image is built: Debian's packages, and the few files of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +46,8 @@ pub struct Recipe {
     pub files: Vec<RecipeFile>,
     /// Folders that we add: mount points.
     pub folders: Vec<String>,
+    /// Archives of the root that are unpacked where they lie.
+    pub archives: Vec<RecipeArchive>,
     /// Parameters on the kernel's command line.
     pub cmdline: Vec<String>,
 }
@@ -53,51 +63,48 @@ pub struct RecipeFile {
     pub text: String,
 }
 
+/// An archive that a package brings and the image holds unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecipeArchive {
+    /// Path below the root of the tar file, which is removed.
+    pub path: String,
+    /// Patterns of tar that stay out.
+    pub left_out: Vec<String>,
+}
+
 /// Error type for [`Recipe::builtin`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecipeError {
     /// No such image.
-    #[error("No builtin image is named {name:?}; there is builtin:{BUILTIN}")]
+    #[error("No builtin image is named {name:?}; there are {}", names())]
     UnknownName {
         /// The name asked for.
         name: String,
     },
-    /// The image is not made for this architecture yet.
-    #[error(
-        "The builtin image {name} is only made for x86_64, not for {arch}; use an image of your own: image = \"path\""
-    )]
-    UnknownArch {
-        /// The name asked for.
-        name: String,
-        /// The architecture asked for.
-        arch: String,
-    },
+}
+
+fn names() -> String {
+    BUILTINS.map(|(name, _)| format!("builtin:{name}")).join(", ")
 }
 
 impl Recipe {
-    /// The recipe of a builtin image for x86-64; `name` without `builtin:`.
+    /// The recipe of a builtin image; `name` without `builtin:`.
     ///
     /// # Errors
     /// [`RecipeError::UnknownName`], if there is none of that name.
-    pub fn builtin(name: &str) -> Result<Self, RecipeError> {
-        Self::builtin_for(name, Arch::X86_64)
+    pub fn builtin(name: &str, arch: Arch) -> Result<Self, RecipeError> {
+        match name {
+            BUILTIN => Ok(debian_12(arch)),
+            FULL => Ok(debian_12_full(arch)),
+            _ => Err(RecipeError::UnknownName { name: name.to_owned() }),
+        }
     }
 
-    /// The recipe of a builtin image for `arch`.
-    ///
-    /// # Errors
-    /// [`RecipeError`], if there is none of that name or for that architecture.
-    pub fn builtin_for(name: &str, arch: Arch) -> Result<Self, RecipeError> {
-        if name != BUILTIN {
-            return Err(RecipeError::UnknownName { name: name.to_owned() });
-        }
-        if arch != Arch::X86_64 {
-            return Err(RecipeError::UnknownArch {
-                name: name.to_owned(),
-                arch: arch.name().to_owned(),
-            });
-        }
-        Ok(debian_12())
+    /// The recipes of all builtin images.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let archs = [Arch::X86_64, Arch::Aarch64];
+        archs.into_iter().flat_map(|arch| [debian_12(arch), debian_12_full(arch)]).collect()
     }
 
     /// Hash over everything that decides the image's content, 64 hexadecimal
@@ -129,6 +136,10 @@ impl Recipe {
         list(&self.applets);
         list(&self.folders);
         list(&self.cmdline);
+        for archive in &self.archives {
+            list(std::slice::from_ref(&archive.path));
+            list(&archive.left_out);
+        }
         for file in &self.files {
             list(&[file.path.clone(), format!("{:o}", file.mode), file.text.clone()]);
         }
@@ -152,51 +163,77 @@ fn file(path: &str, mode: u32, text: &str) -> RecipeFile {
     RecipeFile { path: path.to_owned(), mode, text: text.to_owned() }
 }
 
-fn debian_12() -> Recipe {
+/// Debian's name of the folder with an architecture's libraries.
+fn libraries(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "x86_64-linux-gnu",
+        Arch::Aarch64 => "aarch64-linux-gnu",
+    }
+}
+
+/// What only people, package managers and graphical programs look for.
+const NOT_FOR_GUESTS: &str = "boot/* etc/apt etc/resolv.conf etc/hostname etc/fstab \
+    usr/lib/python3 usr/lib/python3.11 usr/lib/udev usr/lib/systemd lib/systemd lib/udev \
+    usr/share/X11 usr/share/bash-completion usr/share/bug usr/share/doc usr/share/gcc \
+    usr/share/info usr/share/initramfs-tools usr/share/lintian usr/share/locale usr/share/man \
+    usr/share/python3 usr/share/zsh usr/lib/@LIBRARIES@/dri usr/lib/@LIBRARIES@/gconv \
+    usr/bin/dpkg* usr/bin/python3* usr/bin/deb* usr/sbin/policy-rc.d var/cache var/lib/apt \
+    var/lib/dpkg var/log";
+
+/// What only compiling needs.
+const NOT_WITHOUT_COMPILER: &str = "usr/include usr/share/perl usr/share/perl5 \
+    usr/lib/@LIBRARIES@/perl usr/lib/@LIBRARIES@/perl-base usr/bin/perl*";
+
+fn debian_12(arch: Arch) -> Recipe {
     // virtio_console comes last: the agent's port is the first thing that the
     // second stage looks for.
     let initrd_modules = words(
         "virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci \
          virtio_blk overlay virtio_console",
     );
+    let debian = debian_arch(arch);
+    let libraries = libraries(arch);
+    let mut seed = words(
+        "bin/busybox sbin/init etc/fstab usr/sbin/qemu-ga lib/@LIBRARIES@/libc.so.6 \
+         lib/@LIBRARIES@/libm.so.6 usr/lib/@LIBRARIES@/libglib-2.0.so.0 \
+         usr/lib/@LIBRARIES@/libgmodule-2.0.so.0 usr/lib/@LIBRARIES@/libnuma.so.1 \
+         usr/lib/@LIBRARIES@/libpcre2-8.so.0 usr/lib/@LIBRARIES@/libudev.so.1 \
+         usr/lib/@LIBRARIES@/liburing.so.2",
+    );
+    seed.extend(match arch {
+        Arch::X86_64 => words("etc/ld.so.cache lib/@LIBRARIES@/ld-linux-x86-64.so.2"),
+        Arch::Aarch64 => words("lib/ld-linux-aarch64.so.1 lib/@LIBRARIES@/ld-linux-aarch64.so.1"),
+    });
+    let console = match arch {
+        Arch::X86_64 => "ttyS0",
+        Arch::Aarch64 => "ttyAMA0",
+    };
+    let in_folders = |list: Vec<String>| -> Vec<String> {
+        list.into_iter().map(|path| path.replace("@LIBRARIES@", libraries)).collect()
+    };
     Recipe {
         name: BUILTIN.to_owned(),
-        arch: Arch::X86_64,
+        arch,
         suite: "bookworm".to_owned(),
-        packages: words(
-            "linux-image-cloud-amd64 qemu-guest-agent rt-tests stress-ng sysbench \
-             linux-perf iperf3 fio busybox-static",
-        ),
-        left_out: words(
-            "boot/* etc/apt etc/resolv.conf etc/hostname etc/fstab \
-             usr/include usr/lib/python3 usr/lib/python3.11 usr/lib/udev usr/lib/systemd lib/systemd lib/udev \
-             usr/share/X11 usr/share/bash-completion usr/share/bug usr/share/doc usr/share/gcc \
-             usr/share/info usr/share/initramfs-tools usr/share/lintian usr/share/locale \
-             usr/share/man usr/share/perl usr/share/perl5 usr/share/python3 usr/share/zsh \
-             usr/lib/x86_64-linux-gnu/perl usr/lib/x86_64-linux-gnu/perl-base \
-             usr/lib/x86_64-linux-gnu/dri usr/lib/x86_64-linux-gnu/gconv usr/bin/dpkg* \
-             usr/bin/python3* usr/bin/perl* usr/bin/deb* var/cache var/lib/apt var/lib/dpkg var/log",
-        ),
+        packages: words(&format!(
+            "linux-image-cloud-{debian} qemu-guest-agent rt-tests stress-ng sysbench linux-perf \
+             iperf3 sockperf fio dbench nginx-light apache2-utils redis-server redis-tools \
+             busybox-static"
+        )),
+        left_out: in_folders([words(NOT_FOR_GUESTS), words(NOT_WITHOUT_COMPILER)].concat()),
         module_folders: words(
             "arch block crypto lib mm virt \
              drivers/acpi drivers/block drivers/char drivers/cpufreq drivers/cpuidle \
              drivers/misc/pvpanic drivers/firmware drivers/net drivers/nvdimm drivers/powercap \
-             drivers/uio drivers/vfio drivers/vhost drivers/virtio drivers/dax \
-             fs/btrfs fs/configfs fs/erofs fs/fuse fs/overlayfs fs/squashfs fs/xfs \
+             drivers/scsi drivers/ata drivers/uio drivers/vfio drivers/vhost drivers/virtio \
+             drivers/dax fs/btrfs fs/configfs fs/erofs fs/fuse fs/overlayfs fs/squashfs fs/xfs \
              net/802 net/8021q net/bridge net/core net/ipv4 net/ipv6 net/llc net/netfilter \
              net/packet net/sched net/tls net/vmw_vsock",
         ),
         initrd_init: include_str!("files/initrd-init")
             .replace("@MODULES@", &initrd_modules.join(" ")),
         initrd_modules,
-        seed: words(
-            "bin/busybox sbin/init etc/fstab etc/ld.so.cache usr/sbin/qemu-ga \
-             lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 lib/x86_64-linux-gnu/libc.so.6 \
-             lib/x86_64-linux-gnu/libm.so.6 usr/lib/x86_64-linux-gnu/libglib-2.0.so.0 \
-             usr/lib/x86_64-linux-gnu/libgmodule-2.0.so.0 usr/lib/x86_64-linux-gnu/libnuma.so.1 \
-             usr/lib/x86_64-linux-gnu/libpcre2-8.so.0 usr/lib/x86_64-linux-gnu/libudev.so.1 \
-             usr/lib/x86_64-linux-gnu/liburing.so.2",
-        ),
+        seed: in_folders(seed),
         applets: words(
             "ascii ash awk bc brctl chroot clear cmp crc32 dc devmem diff dmesg egrep fallocate \
              fgrep find free fsfreeze fstrim getopt grep gunzip gzip halt hexdump hostname \
@@ -209,20 +246,51 @@ fn debian_12() -> Recipe {
         files: vec![
             file("sbin/init", 0o755, include_str!("files/init")),
             file("etc/fstab", 0o644, include_str!("files/fstab")),
-            file(
-                "etc/passwd",
-                0o644,
-                "root::0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
-            ),
-            file("etc/group", 0o644, "root:x:0:\ntty:x:5:\nkvm:x:104:\nnogroup:x:65534:\n"),
+            file("etc/passwd", 0o644, include_str!("files/passwd")),
+            file("etc/group", 0o644, include_str!("files/group")),
             file("etc/hosts", 0o644, "127.0.0.1 localhost vmlab\n::1 localhost\n"),
             file("etc/hostname", 0o644, "vmlab\n"),
             file("etc/nsswitch.conf", 0o644, "passwd: files\ngroup: files\nhosts: files dns\n"),
         ],
-        folders: words("dev proc sys run tmp root home mnt srv var/cache var/lib var/log"),
+        folders: words("dev proc sys run tmp root home mnt scratch srv var/cache var/lib var/log"),
+        archives: Vec::new(),
         // Every parameter's reason and effect stands in the documentation of
         // the module `image`.
-        cmdline: words("console=ttyS0 quiet panic=-1 cryptomgr.notests"),
+        cmdline: words(&format!("console={console} quiet panic=-1 cryptomgr.notests")),
+    }
+}
+
+/// The small image, with what takes space: a compiler, the kernel's source
+/// that it shall build, and PostgreSQL.
+fn debian_12_full(arch: Arch) -> Recipe {
+    let small = debian_12(arch);
+    let mut packages = small.packages;
+    packages.extend(words(
+        "gcc make bc flex bison libelf-dev libssl-dev linux-source-6.1 postgresql-15",
+    ));
+    let libraries = libraries(arch);
+    // PostgreSQL compiles queries only where LLVM is, and pgbench's are too
+    // short for that.
+    let not_for_guests = format!(
+        "{NOT_FOR_GUESTS} usr/lib/@LIBRARIES@/libLLVM* usr/lib/@LIBRARIES@/libz3* \
+         usr/lib/@LIBRARIES@/lib*san.so* usr/share/postgresql/15/man"
+    );
+    Recipe {
+        name: FULL.to_owned(),
+        packages,
+        left_out: words(&not_for_guests.replace("@LIBRARIES@", libraries)),
+        archives: vec![RecipeArchive {
+            path: "usr/src/linux-source-6.1.tar.xz".to_owned(),
+            // What no configuration for these two architectures builds.
+            left_out: words(
+                "*/Documentation/[!Ka]* */arch/alpha */arch/arc */arch/csky */arch/hexagon \
+                 */arch/ia64 */arch/loongarch */arch/m68k */arch/microblaze */arch/mips \
+                 */arch/nios2 */arch/openrisc */arch/parisc */arch/powerpc */arch/riscv \
+                 */arch/s390 */arch/sh */arch/sparc */arch/um */arch/xtensa */tools/testing \
+                 */drivers/gpu/drm/amd/*.h",
+            ),
+        }],
+        ..small
     }
 }
 
@@ -232,8 +300,8 @@ mod tests {
 
     #[test]
     fn the_hash_follows_every_field() {
-        let recipe = Recipe::builtin(BUILTIN).unwrap();
-        assert_eq!(recipe.hash(), Recipe::builtin(BUILTIN).unwrap().hash());
+        let recipe = Recipe::builtin(FULL, Arch::X86_64).unwrap();
+        assert_eq!(recipe.hash(), Recipe::builtin(FULL, Arch::X86_64).unwrap().hash());
         let changes: Vec<fn(&mut Recipe)> = vec![
             |r| r.name.push('x'),
             |r| r.arch = Arch::Aarch64,
@@ -250,6 +318,8 @@ mod tests {
             |r| r.files[0].path.push('x'),
             |r| r.folders.push("hello".into()),
             |r| r.cmdline.push("hello".into()),
+            |r| r.archives[0].path.push('x'),
+            |r| r.archives[0].left_out.push("hello".into()),
             // The same words, moved over a border between two lists.
             |r| {
                 let moved = r.packages.pop().unwrap();
@@ -266,12 +336,26 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_and_architectures_are_said() {
-        let error = Recipe::builtin("debian-13").unwrap_err();
+    fn unknown_names_are_said() {
+        let error = Recipe::builtin("debian-13", Arch::X86_64).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "No builtin image is named \"debian-13\"; there is builtin:debian-12"
+            "No builtin image is named \"debian-13\"; there are builtin:debian-12, \
+             builtin:debian-12-full"
         );
-        assert!(Recipe::builtin_for(BUILTIN, Arch::Aarch64).is_err());
+    }
+
+    #[test]
+    fn recipes_differ_and_fit_their_architecture() {
+        let all = Recipe::all();
+        let hashes: std::collections::BTreeSet<_> = all.iter().map(Recipe::hash).collect();
+        assert_eq!(hashes.len(), 4);
+        for recipe in &all {
+            let text = format!("{recipe:?}");
+            assert!(!text.contains("@LIBRARIES@"), "{text}");
+            let foreign =
+                if recipe.arch == Arch::X86_64 { "aarch64-linux" } else { "x86_64-linux" };
+            assert!(!text.contains(foreign), "{} names {foreign}", recipe.name);
+        }
     }
 }

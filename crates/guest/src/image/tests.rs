@@ -11,6 +11,7 @@ fn put_image(cache: &Path, recipe: &Recipe) -> PathBuf {
     let manifest = Manifest {
         name: recipe.name.clone(),
         recipe_hash: recipe.hash(),
+        content_hash: "c0ffee".into(),
         built_unix_s: 1,
         cmdline: recipe.cmdline.clone(),
         packages: vec![PackageVersion { name: "fio".into(), version: "3.33-3".into() }],
@@ -21,7 +22,7 @@ fn put_image(cache: &Path, recipe: &Recipe) -> PathBuf {
 }
 
 fn recipes() -> (Recipe, Recipe) {
-    let current = Recipe::builtin(BUILTIN).unwrap();
+    let current = Recipe::builtin(BUILTIN, Arch::X86_64).unwrap();
     let mut older = current.clone();
     older.packages.pop();
     (current, older)

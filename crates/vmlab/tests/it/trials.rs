@@ -90,7 +90,7 @@ fn the_guest_sees_the_topology_that_was_asked_for() {
 /// Boots a guest of `asked` and counts what its kernel sees.
 fn check_topology(asked: GuestTopology) {
     let qemu = find_qemu(Arch::X86_64).unwrap();
-    let recipe = Recipe::builtin(BUILTIN).unwrap();
+    let recipe = Recipe::builtin(BUILTIN, Arch::X86_64).unwrap();
     let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);

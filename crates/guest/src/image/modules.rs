@@ -1,0 +1,109 @@
+//! The index of a kernel's modules, as `depmod` makes it.
+//!
+//! Made here, since the guest's own `depmod` may be a program for another
+//! architecture, and the builder's may not be installed.
+//!
+//! Source: `modules.dep(5)`; modules say what they need in their section
+//! `.modinfo`: Linux `include/linux/module.h`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// What a module says of itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Module {
+    /// Modules that must be loaded before it.
+    pub(super) depends: Vec<String>,
+    /// Patterns of devices and names that ask for it.
+    pub(super) aliases: Vec<String>,
+}
+
+impl Module {
+    /// Reads a module's file: texts `key=value`, each ended by a NUL, that
+    /// stand in no other section.
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        let mut module = Self::default();
+        for text in bytes.split(|byte| *byte == 0) {
+            let Ok(text) = std::str::from_utf8(text) else { continue };
+            if let Some(list) = text.strip_prefix("depends=") {
+                let names = list.split(',').filter(|name| !name.is_empty());
+                module.depends.extend(names.map(str::to_owned));
+            } else if let Some(alias) = text.strip_prefix("alias=") {
+                module.aliases.push(alias.to_owned());
+            }
+        }
+        module
+    }
+}
+
+/// A module's name: its file's, with `_` for `-`.
+pub(super) fn name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.strip_suffix(".ko").unwrap_or(file).replace('-', "_")
+}
+
+/// `modules.dep`: a line a module, with all that it needs, the nearest first.
+/// `modules` are by path.
+pub(super) fn dep(modules: &BTreeMap<String, Module>) -> String {
+    let paths: BTreeMap<String, &String> = modules.keys().map(|path| (name(path), path)).collect();
+    let mut text = String::new();
+    for (path, module) in modules {
+        let _ = write!(text, "{path}:");
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<&String> = module.depends.iter().collect();
+        while !next.is_empty() {
+            let mut below = Vec::new();
+            for name in next {
+                let Some(needed) = paths.get(name).filter(|_| seen.insert(name.clone())) else {
+                    continue;
+                };
+                let _ = write!(text, " {needed}");
+                below.extend(modules.get(*needed).iter().flat_map(|module| &module.depends));
+            }
+            next = below;
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `modules.alias`.
+pub(super) fn alias(modules: &BTreeMap<String, Module>) -> String {
+    let mut text = String::new();
+    for (path, module) in modules {
+        for alias in &module.aliases {
+            let _ = writeln!(text, "alias {alias} {}", name(path));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_come_with_all_that_they_need() {
+        let file = b"\x7fELF\0\0alias=virtio:d00000001v*\0depends=failover,ring\0name=net\0\xff\0";
+        let net = Module::read(file);
+        assert_eq!(net.depends, ["failover", "ring"]);
+        let needs = |list: &[&str]| Module {
+            depends: list.iter().map(|name| (*name).to_owned()).collect(),
+            aliases: Vec::new(),
+        };
+        let modules = BTreeMap::from([
+            ("kernel/net.ko".to_owned(), net),
+            ("kernel/ring.ko".to_owned(), needs(&[])),
+            ("kernel/f/failover.ko".to_owned(), needs(&["core_part", "ring"])),
+            ("kernel/core-part.ko".to_owned(), needs(&["not_kept"])),
+        ]);
+        assert_eq!(
+            dep(&modules),
+            "kernel/core-part.ko:\n\
+             kernel/f/failover.ko: kernel/core-part.ko kernel/ring.ko\n\
+             kernel/net.ko: kernel/f/failover.ko kernel/ring.ko kernel/core-part.ko\n\
+             kernel/ring.ko:\n"
+        );
+        assert_eq!(alias(&modules), "alias virtio:d00000001v* net\n");
+    }
+}
