@@ -3,6 +3,7 @@
 use crate::args::{Args, nearest};
 use crate::costs::Snapshot;
 use crate::document::Outcome;
+use crate::probes::unixbench::worker;
 use crate::spec::Probe;
 use crate::{PROBES, docs};
 
@@ -42,6 +43,10 @@ pub fn run(words: Vec<String>) -> Ended {
             Err(text) => Ended::error(text),
         },
         "--version" | "-V" => Ended::fine(format!("vmlab-probe {}\n", env!("CARGO_PKG_VERSION"))),
+        worker::NAME => match worker::run(rest) {
+            Ok(()) => Ended::fine(String::new()),
+            Err(text) => Ended::error(text),
+        },
         "list" if rest == ["--json"] => Ended::fine(docs::list_json()),
         "list" if rest.is_empty() => Ended::fine(docs::list()),
         "list" => Ended::error(format!("list takes --json or nothing, not {}", rest.join(" "))),

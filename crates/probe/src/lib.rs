@@ -50,4 +50,5 @@ pub static PROBES: &[&Probe] = &[
     &probes::net::server::PROBE,
     &probes::net::PROBE,
     &probes::net::udp::PROBE,
+    &probes::unixbench::PROBE,
 ];

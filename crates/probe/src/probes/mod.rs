@@ -11,4 +11,5 @@ pub mod sem;
 pub mod stream;
 pub mod syscalls;
 pub mod tlb;
+pub mod unixbench;
 pub mod wakeup;
