@@ -122,6 +122,7 @@ impl Checker<'_> {
             baseline,
             budget,
             stability: parsed.stability,
+            arch: parsed.arch,
             host_settings: parsed.host,
             peer: unpinned(&parsed.vm).overlay(&parsed.peer),
             network: parsed.network,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use vmconfig::VmPatch;
+use vmconfig::{Arch, VmPatch};
 use workload::UnderTest;
 
 use super::NetworkPatch;
@@ -20,6 +20,7 @@ pub(super) struct StudyFile {
     pub(super) question: String,
     pub(super) seed: Option<u64>,
     pub(super) baseline: Option<String>,
+    pub(super) arch: Option<Arch>,
     #[serde(default)]
     pub(super) budget: BudgetTable,
     #[serde(default)]

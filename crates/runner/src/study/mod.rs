@@ -15,7 +15,7 @@ use std::fmt;
 
 use record::Metric;
 use serde::{Deserialize, Serialize};
-use vmconfig::VmPatch;
+use vmconfig::{Arch, VmPatch};
 use workload::{Entry, ParamValue, UnderTest};
 
 pub use network::{Network, NetworkKind, NetworkPatch};

@@ -126,7 +126,7 @@ fn tool(program: &str, args: &[&str]) -> bool {
 #[test]
 fn an_image_of_the_users_own_boots_and_may_lack_a_workload() {
     let Some(_alone) = slow("own image") else { return };
-    let recipe = Recipe::builtin(BUILTIN).unwrap();
+    let recipe = Recipe::builtin(BUILTIN, vmconfig::Arch::X86_64).unwrap();
     let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
     let served = tempfile::tempdir().unwrap();
     let at = served.path().display();
@@ -268,7 +268,7 @@ fn an_interrupted_look_at_kvm_leaves_nothing() {
         println!("SKIP: look at KVM: /dev/kvm: {error}");
         return;
     }
-    let recipe = Recipe::builtin(BUILTIN).unwrap();
+    let recipe = Recipe::builtin(BUILTIN, vmconfig::Arch::X86_64).unwrap();
     let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
     // A cache with the image and without a verdict.
     let cache = tempfile::tempdir().unwrap();
