@@ -63,6 +63,8 @@ pub struct Study {
     pub stability: Rules,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
+    /// The guests' architecture; the host's if it names none.
+    pub arch: Option<Arch>,
     /// The base VM.
     pub base: VmPatch,
     /// The VM that plays the other role of workloads that have two: the base
