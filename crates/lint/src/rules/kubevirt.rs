@@ -424,7 +424,8 @@ domain:
 };
 
 fn headroom_exceeds_host(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let Some(machine) = context.machine.as_ref().filter(|_| vm.topology.is_some()) else { return };
+    let of_kubevirt = vm.kubevirt.is_some() && vm.topology.is_some();
+    let Some(machine) = context.machine.as_ref().filter(|_| of_kubevirt) else { return };
     let most = domain_vcpus(vm);
     let pcpus = machine.online.len();
     if most > vm.vcpus.value && most as usize > pcpus && pcpus > 0 {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{Said, said, slow, vmlab};
 
 const CACHED: &str = "\
 <domain type='kvm'>
@@ -108,4 +108,117 @@ fn programs_get_json_and_sarif() {
     assert_eq!(parse("--json")["findings"][0]["rule"], "io-native-cached");
     assert_eq!(parse("--sarif")["runs"][0]["results"][0]["ruleId"], "io-native-cached");
     lint(folder.path(), &["--json", "--sarif", "bad.xml"]).has_code(2);
+}
+
+/// Descriptions of machines that real tools made.
+const HOSTS: [&str; 4] = [
+    "libvirt-9.0.0/two-sockets.xml",
+    "libvirt-9.0.0/test-driver.xml",
+    "hwloc-2.9.0/three-nodes.v2.xml",
+    "hwloc-2.9.0/clusters.v2.xml",
+];
+
+/// Variants that are made for the host; the others are single switches.
+const PLACED: [&str; 5] = ["def", "pin_def", "pin", "vtune", "numa"];
+
+/// What vmlab says itself is refused by nobody: no variant on any host has an
+/// error, in any format.
+#[test]
+fn own_configurations_have_no_errors() {
+    let described = Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology/testdata");
+    let listed = said(&mut vmlab(["variants"]));
+    let names = listed.stdout.lines().filter_map(|line| line.split_whitespace().next());
+    let switches: Vec<&str> = names.filter(|name| !PLACED.contains(name)).collect();
+    assert!(switches.len() > 30, "{listed:#?}");
+    for (at, host) in HOSTS.iter().enumerate() {
+        let host = described.join(host);
+        let host = host.to_str().unwrap();
+        // One host is enough for what has nothing to do with it.
+        let variants = PLACED.iter().chain(switches.iter().filter(|_| at == 0));
+        let folder = tempfile::tempdir().unwrap();
+        for variant in variants {
+            for (format, extension) in [("qemu", "sh"), ("libvirt", "xml"), ("kubevirt-vm", "yaml")]
+            {
+                let text = said(&mut vmlab([
+                    "emit", "--use", variant, "--vcpus", "4", "--host", host, "--to", format,
+                ]));
+                let name = format!("{variant}.{extension}");
+                fs::write(folder.path().join(name), &text.has_code(0).stdout).unwrap();
+            }
+        }
+        let found = lint(folder.path(), &["--json", "--level", "error", "--host", host, "."]);
+        let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+        let rules: Vec<&str> = report["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|finding| finding["rule"].as_str())
+            // That a described machine has no pool of huge pages is no fault of
+            // the configuration.
+            .filter(|rule| *rule != "huge-pages-not-reserved")
+            .collect();
+        assert!(rules.is_empty(), "{host}: {rules:?}: {found:#?}");
+    }
+}
+
+/// Packages with the schema of SARIF 2.1.0 and what it is written for.
+const SCHEMA_PACKAGE: &str = "@microsoft/jest-sarif@1.0.0-beta.0";
+
+/// Says what is wrong with each file, a line each.
+const VALIDATE: &str = r#"
+const fs = require("fs");
+const Ajv = require("ajv");
+const ajv = new Ajv({ schemaId: "id", allErrors: true });
+ajv.addMetaSchema(require("ajv/lib/refs/json-schema-draft-04.json"));
+const path = "node_modules/@microsoft/jest-sarif/lib/schemas/sarif-2.1.0-rtm.5.json";
+const valid = ajv.compile(JSON.parse(fs.readFileSync(path)));
+for (const file of process.argv.slice(1)) {
+  const ok = valid(JSON.parse(fs.readFileSync(file)));
+  console.log(file + ": " + (ok ? "valid" : ajv.errorsText(valid.errors)));
+}
+"#;
+
+#[test]
+fn sarif_holds_the_schema() {
+    let Some(_one) = slow("sarif_holds_the_schema") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).current_dir(folder.path()).output()
+    };
+    let install = ["install", "--prefix", ".", "--ignore-scripts", "--no-audit", SCHEMA_PACKAGE];
+    match run("npm", &install) {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            println!("SKIP: npm: {}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        Err(error) => {
+            println!("SKIP: no npm to get the schema with: {error}");
+            return;
+        }
+    }
+    // Every rule's example, so that every rule has a result; and none at all.
+    let examples = folder.path().join("examples");
+    fs::create_dir(&examples).unwrap();
+    for rule in lint::RULES {
+        for (at, example) in rule.fires.iter().enumerate() {
+            let name = format!("{} {at}.args", rule.id);
+            fs::write(examples.join(name), example.document()).unwrap();
+        }
+    }
+    let all = lint(folder.path(), &["--sarif", "examples"]);
+    let log: serde_json::Value = serde_json::from_str(&all.stdout).unwrap();
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    assert!(results.len() > lint::RULES.len(), "{} results", results.len());
+    let broken = all.stdout.replacen("\"level\": \"warning\"", "\"level\": \"bad\"", 1);
+    fs::write(folder.path().join("none.xml"), CACHED.replace("writeback", "none")).unwrap();
+    let none = lint(folder.path(), &["--sarif", "none.xml"]);
+    for (name, text) in [("all", &all.stdout), ("none", &none.stdout), ("broken", &broken)] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let said = run("node", &["-e", VALIDATE, "--", "all", "none", "broken"]).expect("npm's node");
+    let said = Said::of(said);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines[..2], ["all: valid", "none: valid"], "{said:#?}");
+    assert!(lines[2].contains("level should be equal to one of"), "{said:#?}");
 }

@@ -1,0 +1,1 @@
+-smp 4,cores=2,threads=2,maxcpus=8 -m 4G -overcommit cpu-pm=on -object memory-backend-memfd,id=m0,size=2G,hugetlb=on,hugetlbsize=1G,host-nodes=0-1,policy=bind -numa node,cpus=0-1,memdev=m0 -object '{"qom-type":"iothread","id":"io1"}' -device vfio-pci,host=af:00.0 -netdev tap,id=n,queues=4 -device virtio-net-pci,netdev=n,mq=on,vectors=4
