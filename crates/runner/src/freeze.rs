@@ -12,6 +12,7 @@ use vmconfig::{
 };
 use workload::GuestFacts;
 
+use crate::host_settings::{self, HostSettings};
 use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
 };
@@ -134,6 +135,7 @@ pub fn freeze(
         budget: study.budget,
         stability: study.stability,
         host_settings: study.host_settings.clone(),
+        reload: study.reload,
         variants,
         loads: study.loads.clone(),
         other_vms,
@@ -177,13 +179,17 @@ impl Freezer<'_> {
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
         let changes = self.changes(written, variant)?;
         let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
+        let mut host_settings = host_settings::wishes_of(&spec);
+        host_settings.extend(variant.host.clone());
+        let summary = summary(&changes, &variant.network, &variant.host);
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
             summary: match &variant.builtin {
-                Some(name) => format!("{name}: {}", summary(&changes, &variant.network)),
-                None => summary(&changes, &variant.network),
+                Some(name) => format!("{name}: {summary}"),
+                None => summary,
             },
+            host_settings,
             aa_of: variant.aa_of.clone(),
             environment: match spec.accel {
                 Accel::Kvm => Environment::Kvm,
@@ -387,11 +393,14 @@ fn memory_problem(
 }
 
 /// What the VM asks for beside its command line that a run does not see to:
-/// better refused than silently left out.
+/// better refused than silently left out. A run pins and schedules threads and
+/// makes host settings.
 fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding> {
     let channels = summary::placeholder_channels();
     let losses = qemu::emit(spec, &channels, capabilities).losses;
-    let seen_to = |field: &String| field.starts_with("pins.");
+    let seen_to = |field: &String| {
+        field.starts_with("pins.") || field.starts_with("host.") || field == "scheduler"
+    };
     losses
         .into_iter()
         .filter(|loss| !loss.fields.iter().all(seen_to))
@@ -416,7 +425,7 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
 }
 
 /// What the patches say, as `key = value` pairs on one line.
-fn summary(changes: &VmPatch, network: &NetworkPatch) -> String {
+fn summary(changes: &VmPatch, network: &NetworkPatch, host: &HostSettings) -> String {
     let pairs = |prefix: &str, table: Result<toml::Value, _>| match table {
         Ok(toml::Value::Table(table)) => {
             table.iter().map(|(key, value)| format!("{prefix}{key} = {value}")).collect()
@@ -426,6 +435,7 @@ fn summary(changes: &VmPatch, network: &NetworkPatch) -> String {
     let all = [
         pairs("", toml::Value::try_from(changes)),
         pairs("network.", toml::Value::try_from(network)),
+        pairs("host.", toml::Value::try_from(host)),
     ]
     .concat();
     if all.is_empty() { "as the base VM".to_owned() } else { all.join(", ") }

@@ -9,6 +9,7 @@
 pub mod agenda;
 pub mod execute;
 pub mod freeze;
+pub mod host_settings;
 pub mod local;
 pub mod machine;
 pub mod plan;

@@ -11,14 +11,16 @@ use std::path::PathBuf;
 use guest::Cancel;
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
+use host::settings::{RestoreOutcome, Restored, Settings, Tree};
 use host::watch::Moment;
 use record::journal::TrialKey;
-use record::{Failure, FailureKind};
+use record::{Failure, FailureKind, Outcome};
 use topology::{Host, PcpuSet};
 use vmconfig::qemu::{Capabilities, UnusableVersion};
 
 use crate::execute::{Lab, Progress, TrialRecord};
 use crate::freeze::stress_load;
+use crate::host_settings::{HostSettings, with_causes};
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::{Load, Stress};
 
@@ -35,6 +37,10 @@ pub struct LocalLab<'a> {
     others: Vec<others::OtherVm>,
     /// Why an earlier block's load could not be ended.
     lingering: Option<Failure>,
+    /// Host settings for the whole study.
+    study_settings: Option<Settings>,
+    /// Host settings for the block.
+    block_settings: Option<Settings>,
 }
 
 /// Error type for [`LocalLab::new`].
@@ -62,7 +68,63 @@ impl<'a> LocalLab<'a> {
         let runtime = owner::runtime_dir(&owner)?;
         let capabilities = plan.qemu.capabilities()?;
         let (load, others, lingering) = (None, Vec::new(), None);
-        Ok(Self { plan, host, capabilities, owner, runtime, cancel, load, others, lingering })
+        Ok(Self {
+            plan,
+            host,
+            capabilities,
+            owner,
+            runtime,
+            cancel,
+            load,
+            others,
+            lingering,
+            study_settings: None,
+            block_settings: None,
+        })
+    }
+
+    /// Tells of the host settings that hold for the whole study, which are
+    /// verified after each trial.
+    pub fn hold(&mut self, settings: Settings) {
+        self.study_settings = Some(settings);
+    }
+
+    /// Ends what runs; the host settings for the whole study, to be put back.
+    #[must_use]
+    pub fn release(mut self) -> Option<Settings> {
+        self.study_settings.take()
+    }
+
+    /// Makes host settings.
+    fn make(&self, settings: &HostSettings) -> Result<Settings, Failure> {
+        let refused = |error: &dyn std::error::Error| Failure {
+            kind: FailureKind::HostSettingRefused,
+            detail: with_causes(error),
+        };
+        let wish = self.plan.wish(settings).map_err(|error| refused(&error))?;
+        Settings::apply(&Tree::live(), &wish, &self.owner).map_err(|error| refused(&error))
+    }
+
+    /// A trial under settings of its own, beside those of study and block.
+    fn under(
+        &mut self,
+        own: Settings,
+        trial: impl FnOnce(&mut Self) -> TrialRecord,
+    ) -> TrialRecord {
+        let mut record = trial(self);
+        let all = || self.study_settings.iter().chain(&self.block_settings).chain([&own]);
+        for settings in all() {
+            record.result.host_settings.extend(settings.in_force().clone());
+            record.result.warnings.extend(settings.notes().iter().cloned());
+        }
+        let deviations: Vec<String> = all().flat_map(Settings::deviations).collect();
+        if !deviations.is_empty() && record.result.outcome.is_completed() {
+            let kind = FailureKind::NotAsClaimed;
+            let detail = deviations.join("; ");
+            record.result.outcome = Outcome::Failed(Failure { kind, detail });
+        }
+        record.result.warnings.extend(put_back(own));
+        record
     }
 
     fn qemu(&self) -> PathBuf {
@@ -77,6 +139,26 @@ impl<'a> LocalLab<'a> {
         let load = stress_load(self.host, stress, &self.plan.variants);
         load.start(&self.owner).map_err(|error| load_failure(&error))
     }
+}
+
+/// Puts settings back; says what did not go as it should.
+fn put_back(settings: Settings) -> Vec<String> {
+    let restored = match settings.restore() {
+        Ok(restored) => restored,
+        Err(error) => return vec![format!("{}; `vmlab clean` tries again", with_causes(&error))],
+    };
+    restored
+        .into_iter()
+        .filter_map(|Restored { id, target, old, outcome }| match outcome {
+            RestoreOutcome::Failed(error) => Some(format!(
+                "Host setting {id} ({target}) could not be set back to {old}: {error}"
+            )),
+            RestoreOutcome::ChangedByOthers { present } => Some(format!(
+                "Host setting {id} ({target}) is {present}, which vmlab did not set: left alone"
+            )),
+            _ => None,
+        })
+        .collect()
 }
 
 /// A failure of the host load, with its causes.
@@ -95,6 +177,10 @@ impl Lab for LocalLab<'_> {
         if let Some(failure) = &self.lingering {
             let detail = format!("An earlier block's load could not be ended: {}", failure.detail);
             return Err(Failure { kind: FailureKind::HostLoadFailed, detail });
+        }
+        let settings = self.plan.block_settings(load);
+        if !settings.is_empty() {
+            self.block_settings = Some(self.make(&settings)?);
         }
         if let Some(stress) = load.stress {
             self.load = Some(self.stress(stress)?);
@@ -115,7 +201,12 @@ impl Lab for LocalLab<'_> {
         workload: &PlanWorkload,
         observe: &mut dyn FnMut(Progress<'_>),
     ) -> TrialRecord {
-        trial::run(self, key, variant, workload, observe)
+        let load = self.plan.loads.iter().find(|load| load.name == key.load);
+        let settings = load.map(|load| self.plan.trial_settings(load, variant));
+        match self.make(&settings.unwrap_or_default()) {
+            Ok(own) => self.under(own, |lab| trial::run(lab, key, variant, workload, observe)),
+            Err(failure) => TrialRecord::failed(key.clone(), failure),
+        }
     }
 
     fn watch(&mut self, variant: &PlanVariant) -> Option<Moment> {
@@ -133,5 +224,7 @@ impl Lab for LocalLab<'_> {
             // It may still run: no later block may be measured beside it.
             self.lingering = Some(load_failure(&error));
         }
+        // What is not put back keeps its journal: later settings are refused.
+        drop(self.block_settings.take());
     }
 }

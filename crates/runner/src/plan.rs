@@ -58,8 +58,12 @@ pub struct Plan {
     /// When the host counts as steady.
     #[serde(default)]
     pub stability: Rules,
-    /// Host settings for the time of the study.
+    /// Host settings for the time of the study, where no load and no variant
+    /// has its own.
     pub host_settings: BTreeMap<String, String>,
+    /// Whether modules may be loaded again for them.
+    #[serde(default)]
+    pub reload: bool,
     /// The variants, in the study's order.
     pub variants: Vec<PlanVariant>,
     /// The host-load levels.
@@ -122,6 +126,9 @@ pub struct PlanVariant {
     pub image: String,
     /// The whole configuration.
     pub spec: VmSpec,
+    /// Host settings for its trials.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_settings: BTreeMap<String, String>,
     /// How it is connected with the other VM, if a workload has two roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,

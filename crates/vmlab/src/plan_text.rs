@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use record::Environment;
+use runner::host_settings::describe;
 use runner::plan::Plan;
 use runner::study::Until;
 use runner::summary::command_line;
@@ -35,8 +36,8 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
     for (name, image) in &plan.images {
         writeln!(out, "Image        {name} ({})", image.identity)?;
     }
-    for (id, value) in &plan.host_settings {
-        writeln!(out, "Host setting {id} = {value}, restored at the end")?;
+    for setting in describe(&plan.host_settings) {
+        writeln!(out, "Host setting {setting}, restored at the end")?;
     }
     writeln!(out, "Seed         {}", plan.seed)?;
     writeln!(out, "Time         {}", expected_time(plan))?;
@@ -53,6 +54,9 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         }
         for loss in losses {
             writeln!(out, "    not on the command line: {loss}")?;
+        }
+        for setting in describe(&variant.host_settings) {
+            writeln!(out, "    host setting {setting}, for its trials")?;
         }
     }
     writeln!(out, "\nHost loads")?;

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
 use host::owner::Owner;
-use host::settings::{Change, Mode, RestoreOutcome, Settings, Tree, Wish};
+use host::settings::{Mode, RestoreOutcome, Settings, Tree};
 use record::journal::Event;
 use runner::execute::{Ended, State, execute};
 use runner::local::LocalLab;
@@ -155,13 +155,15 @@ fn run_plan(
     let trials_done = done * u64::from(plan.trials_per_block());
     let owner = Owner::current(&plan.run_id())?;
     let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
+    if let Some(settings) = settings {
+        lab.hold(settings);
+    }
     let mut progress = StudyProgress::start(plan, trials_done, args.verbose);
     let ended = execute(plan, events, &mut store, &mut lab, cancel, &mut |event| {
         progress.observe(&event);
     });
     drop(progress);
-    drop(lab);
-    restore_settings(settings);
+    restore_settings(lab.release());
     let ended = ended.with_context(|| {
         format!("The study stopped; what was measured is safe in {}", dir.display())
     })?;
@@ -189,14 +191,12 @@ fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
     for line in crate::clean::restore_leftovers() {
         terminal::note(&format!("vmlab: left by a dead run: {line}"));
     }
-    if plan.host_settings.is_empty() {
+    let wanted = plan.study_settings();
+    if wanted.is_empty() {
         return Ok(None);
     }
-    let changes: Result<Vec<_>, _> =
-        plan.host_settings.iter().map(|(id, value)| Change::new(id, value)).collect();
     let owner = Owner::current(&plan.run_id())?;
-    let wish = Wish { changes: changes?, reload: false };
-    let settings = Settings::apply(&Tree::live(), &wish, &owner)?;
+    let settings = Settings::apply(&Tree::live(), &plan.wish(&wanted)?, &owner)?;
     for note in settings.notes() {
         terminal::note(&format!("vmlab: host setting {note}"));
     }

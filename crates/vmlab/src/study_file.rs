@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use guest::Cancel;
+use host::settings::Tree;
 use runner::freeze::{Frozen, Machine, freeze};
+use runner::host_settings;
 use runner::machine::{self, Need};
 use runner::study::{ParseStudyError, Problem, Study, Until};
 
@@ -90,6 +92,16 @@ pub(crate) fn prepare(
         Ok(Frozen { plan, warnings }) => {
             for Problem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
+            }
+            let refusals = host_settings::refusals(&study, &plan, &Tree::live());
+            // A plan may be looked at where it can't be run.
+            if need == Need::Run && !refusals.is_empty() {
+                bail!(ParseStudyError { file, problems: refusals });
+            }
+            for Problem { line, message } in refusals {
+                terminal::note(&format!(
+                    "{file}:{line}: warning: a run would be refused: {message}"
+                ));
             }
             Ok(Prepared { machine, plan })
         }

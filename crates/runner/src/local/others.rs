@@ -8,7 +8,7 @@ use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
 use super::player::{Guest, failure};
-use super::{LocalLab, cast};
+use super::{LocalLab, cast, placement};
 use crate::study::{LONGEST_LIMIT_S, Load, OtherVms};
 
 /// A VM that repeats a workload; ended on drop.
@@ -48,6 +48,7 @@ impl OtherVm {
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
         let vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
+        placement::pin(&vm, spec).map_err(failed)?;
         let mut guest = Guest { vm, facts, role: None };
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let booted = guest.vm.wait_ready(boot_limit, &lab.cancel);

@@ -1,5 +1,6 @@
-//! Pins QEMU's threads, and proves on the living process that pins and memory
-//! are what the variant claims: a trial that is not what it claims is refused.
+//! Pins and schedules QEMU's threads, and proves on the living process that
+//! pins, scheduling and memory are what the variant claims: a trial that is not
+//! what it claims is refused.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +9,86 @@ use host::affinity::{set_thread_affinity, thread_affinity};
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
 use host::audit::thread::Role;
 use host::audit::{self, Look, RunningVm};
+use host::scheduler;
+use host::settings::{Tree, partitions};
 use record::{Failure, FailureKind};
 use topology::PcpuSet;
-use vmconfig::{MemoryPolicy, VmSpec, qemu};
+use vmconfig::{MemoryPolicy, Scheduler, VmSpec, qemu};
 
 use super::load_failure;
+use crate::host_settings::scheduling;
 
-/// Pins the threads of `vm` as `spec` says; threads that it does not name stay
-/// where they are.
+/// Pins and schedules the threads of `vm` as `spec` says; threads that it does
+/// not name stay as they are.
 pub(super) fn pin(vm: &Vm, spec: &VmSpec) -> Result<(), Failure> {
-    if spec.pins.is_empty() {
+    if spec.pins.is_empty() && spec.scheduler.is_empty() {
         return Ok(());
     }
-    for thread in &read(vm)?.threads {
-        if let Some(pcpus) = pcpus_of(&thread.role, spec) {
-            set_thread_affinity(thread.tid, pcpus).map_err(|error| refused(&error))?;
+    let threads = read(vm)?.threads;
+    let partitions = partitions(&Tree::live());
+    let inside = |pcpus: &PcpuSet| {
+        let mut all = partitions.iter();
+        all.find(|one| !pcpus.is_empty() && pcpus.is_subset(&one.pcpus))
+    };
+    let pinned = threads.iter().filter_map(|one| Some((one.tid, pcpus_of(&one.role, spec)?)));
+    let pinned: Vec<(u32, &PcpuSet)> = pinned.collect();
+    if let Some(partition) = pinned.iter().find_map(|(_, pcpus)| inside(pcpus)) {
+        partition.reach(vm.pid()).map_err(|error| refused(&error))?;
+    }
+    for (tid, pcpus) in pinned {
+        // Nobody outside may run there.
+        if let Some(partition) = inside(pcpus) {
+            partition.take_in(tid).map_err(|error| refused(&error))?;
+        }
+        set_thread_affinity(tid, pcpus).map_err(|error| refused(&error))?;
+    }
+    for thread in &threads {
+        if let Some(wanted) = scheduler_of(&thread.role, spec) {
+            scheduler::set(thread.tid, scheduling(wanted)).map_err(|error| refused(&error))?;
         }
     }
     Ok(())
+}
+
+/// How `spec` wants a thread of this role scheduled.
+fn scheduler_of(role: &Role, spec: &VmSpec) -> Option<Scheduler> {
+    let all = &spec.scheduler;
+    match role {
+        Role::Vcpu { vcpu } => all.vcpus.get(&(*vcpu)?).copied(),
+        // It runs all of them.
+        Role::AllVcpus => all.vcpus.values().next().copied(),
+        Role::Iothread { id } => {
+            let mut iothreads = all.iothreads.iter();
+            let found = iothreads.find(|(number, _)| qemu::iothread_id(**number) == *id);
+            found.map(|(_, scheduler)| *scheduler)
+        }
+        Role::MainLoop => all.emulator,
+        // Helpers inherit from whichever thread started them.
+        Role::Worker | Role::Vhost | Role::Other | Role::Unknown => None,
+    }
+}
+
+/// How each vCPU is scheduled, read back from the kernel, where `spec` asks for
+/// anything; an error where it is not so.
+pub(super) fn schedulers(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
+    if spec.scheduler.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut deviations = Vec::new();
+    for thread in &read(vm)?.threads {
+        let Some(wanted) = scheduler_of(&thread.role, spec) else { continue };
+        let found = scheduler::read(thread.tid);
+        if found != Some(scheduling(wanted)) {
+            let found = found.map_or("gone".to_owned(), |found| found.to_string());
+            deviations.push(format!("{}: asked for {wanted}, it is {found}", thread.role));
+        }
+    }
+    if !deviations.is_empty() {
+        let kind = FailureKind::NotAsClaimed;
+        return Err(Failure { kind, detail: deviations.join("; ") });
+    }
+    let found = vm.vcpu_tids().iter().filter_map(|tid| scheduler::read(*tid));
+    Ok(found.map(|one| one.to_string()).collect())
 }
 
 /// The pCPUs that `spec` gives to a thread of this role.

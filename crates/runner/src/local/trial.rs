@@ -94,6 +94,7 @@ fn measure(
     let boot_s = cast.wait_ready(boot_limit, &cancel)?;
     record.result.boot_s = Some(boot_s);
     record.result.vcpu_affinity = placement::check(&cast.under_test.vm, &variant.spec)?;
+    record.result.vcpu_scheduler = placement::schedulers(&cast.under_test.vm, &variant.spec)?;
     observe(Progress::Booted(boot_s));
     cast.prepare(&trial, &cancel)?;
     if let Some((entry, params)) = &background {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use host::settings::Change;
 use topology::PcpuSet;
 use vmconfig::builtin::VARIANTS;
 use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
@@ -59,13 +58,13 @@ fn near_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     lines: Lines<'a>,
     problems: Vec<Problem>,
 }
 
 impl Checker<'_> {
-    fn problem(&mut self, path: &[Step<'_>], message: impl Into<String>) {
+    pub(super) fn problem(&mut self, path: &[Step<'_>], message: impl Into<String>) {
         let line = self.lines.of(path);
         self.problems.push(Problem { line, message: message.into() });
     }
@@ -103,11 +102,8 @@ impl Checker<'_> {
         }
         let loads = self.loads(&parsed);
         let (workloads, later) = self.workloads(&parsed);
-        for (id, value) in &parsed.host {
-            if let Err(error) = Change::new(id, value) {
-                self.problem(&[Key("host"), Key(id)], error.to_string());
-            }
-        }
+        let (host_settings, reload) = self.study_settings(&parsed.host);
+        self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
         let published = self.published(&parsed, &variants, &loads, &workloads, &later);
         self.network(&parsed);
         Study {
@@ -122,10 +118,11 @@ impl Checker<'_> {
             baseline,
             budget,
             stability: parsed.stability,
-            arch: parsed.arch,
-            host_settings: parsed.host,
+            host_settings,
+            reload,
             peer: unpinned(&parsed.vm).overlay(&parsed.peer),
             network: parsed.network,
+            arch: parsed.arch,
             base: parsed.vm,
             variants,
             loads,
@@ -225,6 +222,7 @@ impl Checker<'_> {
                 vm,
                 changes: table.vm.clone(),
                 network: table.network.clone(),
+                host: self.host_settings(&at("host"), &table.host),
                 aa_of: None,
             });
         }
@@ -272,6 +270,7 @@ impl Checker<'_> {
                     .as_ref()
                     .map(|stress| Stress { percent: stress.percent, placement: stress.placement }),
                 vms,
+                host: self.host_settings(&[at[0], at[1], Key("host")], &table.host),
             });
         }
         loads
@@ -288,6 +287,7 @@ impl Checker<'_> {
         if table.count == 0 || table.count > 1000 {
             self.problem(&at("count"), format!("count = {}: must be 1 to 1000", table.count));
         }
+        self.no_wishes(&[&at("vm")[..], &[Key("host")]].concat(), &table.vm);
         let vm = unpinned(&parsed.vm).overlay(&table.vm);
         if let Err(error) = check_vm("other", &vm) {
             let path = [Key("load"), Index(index), Key("vms"), Key("vm"), Key(error.field())];
@@ -614,7 +614,7 @@ fn param_value(value: &toml::Value) -> Option<ParamValue> {
     })
 }
 
-fn unknown<'a>(
+pub(super) fn unknown<'a>(
     key: &str,
     what: &str,
     given: &str,

@@ -26,7 +26,7 @@ pub(super) struct StudyFile {
     #[serde(default)]
     pub(super) stability: crate::stability::Rules,
     #[serde(default)]
-    pub(super) host: BTreeMap<String, String>,
+    pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
     #[serde(default)]
@@ -68,6 +68,8 @@ pub(super) struct VariantTable {
     pub(super) vm: VmPatch,
     #[serde(default)]
     pub(super) network: NetworkPatch,
+    #[serde(default)]
+    pub(super) host: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +78,8 @@ pub(super) struct LoadTable {
     pub(super) name: String,
     pub(super) stress: Option<StressTable>,
     pub(super) vms: Option<VmsTable>,
+    #[serde(default)]
+    pub(super) host: BTreeMap<String, toml::Value>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,6 +9,7 @@ mod check;
 mod file;
 mod lines;
 mod network;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +64,8 @@ pub struct Study {
     pub stability: Rules,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
+    /// Whether modules may be loaded again for host settings.
+    pub reload: bool,
     /// The guests' architecture; the host's if it names none.
     pub arch: Option<Arch>,
     /// The base VM.
@@ -132,6 +135,8 @@ pub struct Variant {
     pub changes: VmPatch,
     /// What it changes of the study's network.
     pub network: NetworkPatch,
+    /// Host settings for its trials, by id.
+    pub host: BTreeMap<String, String>,
     /// The variant that this one repeats, for the A/A arm.
     pub aa_of: Option<String>,
 }
@@ -145,13 +150,16 @@ pub struct Load {
     pub stress: Option<Stress>,
     /// Other VMs.
     pub vms: Option<OtherVms>,
+    /// Host settings for its blocks, by id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host: BTreeMap<String, String>,
 }
 
 impl Load {
     /// The level at which the host does nothing else.
     #[must_use]
     pub fn idle() -> Self {
-        Self { name: "idle".to_owned(), stress: None, vms: None }
+        Self { name: "idle".to_owned(), stress: None, vms: None, host: BTreeMap::new() }
     }
 
     /// True if the host does nothing else.
@@ -173,6 +181,7 @@ impl Load {
         if let Some(vms) = &self.vms {
             parts.push(format!("{} other VM(s) running {}", vms.count, vms.workload));
         }
+        parts.extend(crate::host_settings::describe(&self.host));
         if parts.is_empty() { "nothing else runs".to_owned() } else { parts.join("; ") }
     }
 }
@@ -341,6 +350,12 @@ impl Study {
         use lines::Step::{Index, Key};
         let index = self.variants.iter().position(|known| known.name == variant).unwrap_or(0);
         lines::Lines::new(&self.text).of(&[Key("variant"), Index(index)])
+    }
+
+    /// Where the host settings of the study stand in the file.
+    #[must_use]
+    pub fn line_of_host(&self) -> usize {
+        lines::Lines::new(&self.text).of(&[lines::Step::Key("host")])
     }
 
     /// Where the load level stands in the file.

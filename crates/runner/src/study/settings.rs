@@ -1,0 +1,90 @@
+//! The `host` tables of a study: settings by id.
+
+use std::collections::BTreeMap;
+
+use host::settings::{self, Change};
+use vmconfig::VmPatch;
+
+use super::check::{Checker, unknown};
+use super::lines::Step::{self, Key};
+
+/// Beside the settings of the study's own table: whether modules may be loaded
+/// again for them.
+const RELOAD: &str = "reload";
+
+impl Checker<'_> {
+    /// The settings for the whole study, and whether modules may be reloaded.
+    pub(super) fn study_settings(
+        &mut self,
+        table: &BTreeMap<String, toml::Value>,
+    ) -> (BTreeMap<String, String>, bool) {
+        let mut table = table.clone();
+        let reload = match table.remove(RELOAD) {
+            None => false,
+            Some(toml::Value::Boolean(reload)) => reload,
+            Some(other) => {
+                let message = format!("{RELOAD} = {other}: must be true or false");
+                self.problem(&[Key("host"), Key(RELOAD)], message);
+                false
+            }
+        };
+        (self.host_settings(&[Key("host")], &table), reload)
+    }
+
+    /// Refuses wishes of a VM that is not under test: they would be the VM's
+    /// that is.
+    pub(super) fn no_wishes(&mut self, path: &[Step<'_>], vm: &VmPatch) {
+        if let Some((id, value)) = vm.host.set().into_iter().next() {
+            let message = format!(
+                "host.{id} = {value} is for the whole host, not for one of its VMs: write it as \
+                 host.{id} of a variant, of a load or of the study"
+            );
+            self.problem(path, message);
+        }
+    }
+
+    /// The settings of the table at `path`, each in the one way to say it.
+    pub(super) fn host_settings(
+        &mut self,
+        path: &[Step<'_>],
+        table: &BTreeMap<String, toml::Value>,
+    ) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::new();
+        for (id, value) in table {
+            let at = [path, &[Key(id)]].concat();
+            let text = match value {
+                toml::Value::String(text) => text.clone(),
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(on) => u32::from(*on).to_string(),
+                other => {
+                    let kind = other.type_str();
+                    let message =
+                        format!("{id}: a {kind} can't be a setting; give a number or text");
+                    self.problem(&at, message);
+                    continue;
+                }
+            };
+            if settings::setting(id).is_none() {
+                let ids = settings::SETTINGS.iter().map(|setting| setting.id);
+                self.problem(&at, unknown_setting(id, ids));
+                continue;
+            }
+            match Change::new(id, &text) {
+                Ok(change) => {
+                    settings.insert(id.clone(), change.value().to_owned());
+                }
+                Err(error) => self.problem(&at, error.to_string()),
+            }
+        }
+        settings
+    }
+}
+
+/// All of them would be a page: the nearest, or where to look.
+fn unknown_setting(id: &str, ids: impl Iterator<Item = &'static str> + Clone) -> String {
+    let text = unknown("host", "host setting", id, ids);
+    match text.split_once("; there are ") {
+        Some((begin, _)) => format!("{begin}; `vmlab settings list` shows all"),
+        None => text,
+    }
+}
