@@ -16,6 +16,7 @@ mod model;
 mod quantity;
 mod sentence;
 mod terminal;
+pub mod trend;
 
 pub use export::{csv, json};
 pub use html::html;

@@ -325,7 +325,7 @@ fn run_block(
     observe(Progress::BlockStarted { block, load, attempt });
     // A load level at which all is decided has nothing to disturb.
     let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
-    let results = run_trials(plan, state, block, attempt, ready, store, lab, cancel, observe);
+    let results = run_trials(plan, block, attempt, ready, store, lab, cancel, observe);
     // The host load ends before anything else can go wrong.
     lab.end_block();
     let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
@@ -336,7 +336,6 @@ fn run_block(
 #[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
 fn run_trials(
     plan: &Plan,
-    state: &State,
     block: &Block,
     attempt: u32,
     ready: Result<(), Failure>,

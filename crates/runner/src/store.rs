@@ -149,6 +149,12 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     Ok(Contents { plan, host, events: decoded.events, torn })
 }
 
+/// True if `dir` holds the results of a study.
+#[must_use]
+pub fn is_results(dir: &Path) -> bool {
+    dir.join(PLAN).is_file() && dir.join(JOURNAL).is_file()
+}
+
 /// Whether a study can begin in `dir`, as far as that is known without writing
 /// anything: asked before what takes minutes.
 ///

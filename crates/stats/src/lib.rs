@@ -25,6 +25,7 @@
 mod anytime;
 mod boot;
 mod boundary;
+mod change_points;
 mod conclude;
 mod describe;
 mod engine;
@@ -37,6 +38,7 @@ mod unpaired;
 pub use anytime::e_value;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, Looks, MOST_LOOKS};
+pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};

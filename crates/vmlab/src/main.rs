@@ -25,6 +25,7 @@ mod run;
 mod settings;
 mod study_file;
 mod terminal;
+mod trend;
 mod variants;
 mod workloads;
 
@@ -86,6 +87,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Compare numbers of any origin: studies, benchmarks' output, CSV, JSON.
     Compare(compare::CompareArgs),
+    /// Follow a study over time: since when is it faster or slower?
+    Trend(trend::TrendArgs),
     /// Build, list or remove guest images.
     Image(image::ImageArgs),
     /// List the benchmarks, or explain one.
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Emit(args) => convert::run_emit(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Trend(args) => trend::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),

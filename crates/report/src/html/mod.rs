@@ -16,20 +16,7 @@ const STYLE: &str = include_str!("style.css");
 /// The report as one HTML page.
 #[must_use]
 pub fn html(report: &Report) -> String {
-    let title = escape(&report.title);
-    let mut page = format!(
-        concat!(
-            "<!DOCTYPE html>\n",
-            "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n",
-            "<meta charset=\"utf-8\"/>\n",
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
-            "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
-            "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{} - vmlab</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        ),
-        title, STYLE
-    );
-    for part in [
+    let parts = [
         summary::header(report),
         "<main>\n".to_owned(),
         summary::verdicts(report),
@@ -45,9 +32,23 @@ pub fn html(report: &Report) -> String {
         appendix::reproduce(report),
         "</main>\n".to_owned(),
         appendix::footer(report),
-    ] {
-        page.push_str(&part);
-    }
-    page.push_str("</body>\n</html>\n");
-    page
+    ];
+    page(&report.title, &parts.concat())
+}
+
+/// A page of our own style around `body`, which is HTML; `title` is text.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        concat!(
+            "<!DOCTYPE html>\n",
+            "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n",
+            "<meta charset=\"utf-8\"/>\n",
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
+            "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
+            "<meta name=\"generator\" content=\"vmlab\"/>\n",
+            "<title>{} - vmlab</title>\n<style>\n{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+        ),
+        title, STYLE, body
+    )
 }

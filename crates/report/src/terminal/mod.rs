@@ -28,7 +28,7 @@ const MIN_WIDTH: usize = 40;
 /// The report as text of at most `width` columns (at least 40).
 #[must_use]
 pub fn terminal(report: &Report, width: usize, style: Style) -> String {
-    let mut out = Out { text: String::new(), width: width.max(MIN_WIDTH), style };
+    let mut out = Out::new(width, style);
     heading(report, &mut out);
     verdicts(report, &mut out);
     for group in &report.groups {
@@ -49,7 +49,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
 /// ANSI "select graphic rendition" parameters. Cyan and yellow stay apart for
 /// all kinds of colour vision; every colour stands beside a word.
 #[derive(Clone, Copy)]
-enum Paint {
+pub(crate) enum Paint {
     Bold,
     Quiet,
     Better,
@@ -78,14 +78,19 @@ impl Paint {
     }
 }
 
-struct Out {
-    text: String,
+pub(crate) struct Out {
+    pub(crate) text: String,
     width: usize,
     style: Style,
 }
 
 impl Out {
-    fn blank(&mut self) {
+    /// Nothing yet; `width` columns, at least 40.
+    pub(crate) fn new(width: usize, style: Style) -> Self {
+        Self { text: String::new(), width: width.max(MIN_WIDTH), style }
+    }
+
+    pub(crate) fn blank(&mut self) {
         self.text.push('\n');
     }
 
@@ -105,7 +110,7 @@ impl Out {
     }
 
     /// Wrapped text behind `indent`.
-    fn paragraph(&mut self, indent: &str, text: &str, paint: Option<Paint>) {
+    pub(crate) fn paragraph(&mut self, indent: &str, text: &str, paint: Option<Paint>) {
         for line in wrap(text, self.width - indent.len()) {
             let line = format!("{indent}{line}");
             self.line(&line, paint);

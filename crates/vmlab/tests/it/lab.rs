@@ -161,10 +161,23 @@ impl Machine {
         let host = self.say(["host", "--json"]);
         fs::write(dir.join("host.json"), &host.has_code(0).stdout).unwrap();
         let plan = Plan::from_json(plan.stdout.as_bytes()).unwrap();
-        let text: String =
-            made_up(&plan).iter().map(|event| encode(event).expect("events can be said")).collect();
-        fs::write(dir.join("journal.jsonl"), text).unwrap();
+        fs::write(dir.join("journal.jsonl"), journal(&plan, 1.0)).unwrap();
         dir
+    }
+
+    /// The study of [`Self::results`] once more, begun at `created_unix_s`, with
+    /// another QEMU and times that are `factor` times as long.
+    pub(crate) fn results_again(&self, name: &str, created_unix_s: f64, qemu: &str, factor: f64) {
+        let first = self.path("results");
+        let dir = self.path(name);
+        fs::create_dir_all(&dir).unwrap();
+        let text = fs::read(first.join("plan.json")).unwrap();
+        let mut plan = Plan::from_json(&text).unwrap();
+        plan.created_unix_s = created_unix_s;
+        plan.qemu.version = qemu.to_owned();
+        fs::write(dir.join("plan.json"), plan.to_json()).unwrap();
+        fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
+        fs::write(dir.join("journal.jsonl"), journal(&plan, factor)).unwrap();
     }
 }
 
@@ -195,7 +208,11 @@ run = "hackbench"
 params = { groups = 1 }
 "#;
 
-fn made_up(plan: &Plan) -> Vec<Event> {
+fn journal(plan: &Plan, factor: f64) -> String {
+    made_up(plan, factor).iter().map(|event| encode(event).expect("events can be said")).collect()
+}
+
+fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
     let unix_s = 1_800_000_000.0;
     let mut events = vec![Event::SessionStarted {
         vmlab_version: plan.vmlab_version.clone(),
@@ -211,7 +228,7 @@ fn made_up(plan: &Plan) -> Vec<Event> {
         for position in 0..block.trials.len() {
             let trial = plan.trial_key(&block, 0, position);
             events.push(Event::TrialStarted { trial: trial.clone(), unix_s });
-            let value = 1.0 + f64::from(number) / 10.0;
+            let value = factor * (1.0 + f64::from(number) / 10.0);
             let run = RunResult {
                 run: 0,
                 outcome: Outcome::Completed,

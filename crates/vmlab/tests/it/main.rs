@@ -10,4 +10,5 @@ mod lint;
 mod repository;
 mod roles;
 mod running;
+mod trend;
 mod trials;

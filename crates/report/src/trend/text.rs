@@ -1,0 +1,69 @@
+//! A trend for a terminal.
+
+use crate::Style;
+use crate::quantity::{Scale, counted, ratio, ratio_estimate};
+use crate::terminal::{Out, Paint};
+use crate::trend::{Change, Of, Series, Trend};
+
+/// The trend as text of at most `width` columns (at least 40): the series that
+/// changed first, what changed with them, then those that did not.
+#[must_use]
+pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
+    let mut out = Out::new(width, style);
+    let results = counted(trend.results.len(), "result");
+    out.paragraph("", &format!("{}: {results}", trend.study), Some(Paint::Bold));
+    if let (Some(first), Some(last)) = (trend.results.first(), trend.results.last()) {
+        let span = format!("from {} to {}", first.started, last.started);
+        out.paragraph("", &span, Some(Paint::Quiet));
+    }
+    for warning in &trend.warnings {
+        out.paragraph("", &format!("Warning: {warning}"), Some(Paint::Worse));
+    }
+    let (changed, steady): (Vec<&Series>, Vec<&Series>) =
+        trend.series.iter().partition(|series| !series.changes.is_empty());
+    for series in changed {
+        out.blank();
+        out.paragraph("", &heading(trend, series), Some(Paint::Bold));
+        for change in &series.changes {
+            let paint = if change.is_better { Paint::Better } else { Paint::Worse };
+            out.paragraph("  ", &since(trend, series, change), Some(paint));
+            for difference in &change.with {
+                out.paragraph("      ", difference, None);
+            }
+        }
+    }
+    if !steady.is_empty() {
+        out.blank();
+        out.paragraph("", "Without a change:", Some(Paint::Quiet));
+        for series in steady {
+            out.paragraph("  ", &heading(trend, series), None);
+        }
+    }
+    out.text
+}
+
+/// `2-vcpu at hackbench, load idle: time 1.17 s [..], 12 results`.
+pub(super) fn heading(trend: &Trend, series: &Series) -> String {
+    let Series { load, workload, metric, variant, points, .. } = series;
+    let now = points.last().map(|point| match trend.of {
+        Of::Value => Scale::for_values(&metric.unit, [point.value.centre].into_iter())
+            .show_estimate(&point.value),
+        Of::Ratio => ratio_estimate(&point.value),
+    });
+    let now = now.unwrap_or_default();
+    let results = counted(points.len(), "result");
+    format!("{variant} at {workload}, load {load}: {} {now}, {results}", metric.name)
+}
+
+/// `▼ since 2026-11-03: ×1.08, worse (p 0.0002), results/...`.
+pub(super) fn since(trend: &Trend, series: &Series, change: &Change) -> String {
+    let result = &trend.results[series.points[change.point].result];
+    let (sign, word) = if change.is_better { ("▲", "better") } else { ("▼", "worse") };
+    format!(
+        "{sign} since {}: {}, {word} (p {:.1e}), {}",
+        result.started,
+        ratio(change.ratio),
+        change.p,
+        result.name
+    )
+}
