@@ -139,13 +139,21 @@ impl Machine {
             .max()
     }
 
+    /// Whether the host has a pCPU for each of so many vCPUs.
+    pub(crate) fn fits(&self, vcpus: u32) -> bool {
+        vcpus as usize <= self.online.len()
+    }
+
     pub(crate) fn is_amd(&self) -> bool {
         let name = self.host.cpu_model.as_deref().unwrap_or_default();
         name.contains("AMD") || name.contains("Hygon")
     }
 
-    pub(crate) fn has_module(&self, name: &str) -> bool {
-        self.host.vhost.iter().any(|module| module.name == name)
+    /// Whether a vhost module is there; `None` where the description does not
+    /// tell of modules.
+    pub(crate) fn has_vhost(&self, name: &str) -> Option<bool> {
+        let told = self.host.kvm.device.is_some() || !self.host.vhost.is_empty();
+        told.then(|| self.host.vhost.iter().any(|module| module.name == name))
     }
 
     pub(crate) fn kvm_parameter(&self, name: &str) -> Option<&str> {

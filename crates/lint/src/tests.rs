@@ -206,6 +206,25 @@ fn a_finding_shows_place_reason_and_fix() {
     .assert_eq(&difference("web.xml", SPLIT, &mended));
 }
 
+/// A command line of many options stays readable: the part that matters.
+#[test]
+fn long_lines_are_cut() {
+    let many = "-device pci-bridge,id=x ".repeat(40);
+    for text in [
+        format!("qemu-system-x86_64 -accel kvm {many} -cpu kvm64 {many}"),
+        format!("qemu-system-x86_64 -accel kvm -cpu kvm64 {many}"),
+        format!("qemu-system-x86_64 -accel kvm {many} -cpu kvm64"),
+    ] {
+        let found = findings(&text, &Context::default());
+        let said = output::text(&found, 80, false);
+        let lines: Vec<&str> = said.lines().collect();
+        let row = lines.iter().position(|line| line.contains("^^^^^")).unwrap();
+        let column = lines[row].find('^').unwrap();
+        assert_eq!(lines[row - 1].get(column..column + 5), Some("kvm64"), "{said}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 84), "{said}");
+    }
+}
+
 #[test]
 fn comments_silence() {
     let context = TWO_SOCKETS.context();

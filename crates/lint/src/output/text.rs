@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use crate::RULES;
 use crate::finding::{AskedAndIs, Finding, Severity};
 use crate::output::count;
+use crate::source::Place;
 
 const RESET: &str = "\x1b[0m";
 const BOLD: &str = "\x1b[1m";
@@ -49,10 +50,9 @@ fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> Stri
     if !finding.vm.is_empty() {
         let _ = write!(text, " ({})", finding.vm);
     }
-    // Tabs would put the caret elsewhere.
-    let line = place.text.replace('\t', " ");
-    let before = " ".repeat(place.column - 1);
-    let carets = "^".repeat(place.length);
+    let (line, column, length) = window(place, width.saturating_sub(gutter.len() + 3));
+    let before = " ".repeat(column);
+    let carets = "^".repeat(length);
     let number = format!("{:>width$}", place.line, width = gutter.len());
     let _ = write!(
         text,
@@ -90,6 +90,28 @@ fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> Stri
         }
     }
     text
+}
+
+/// The part of a line around what is marked that fits into `width` columns,
+/// where the mark begins in it and how long it is.
+fn window(place: &Place, width: usize) -> (String, usize, usize) {
+    /// Columns in front of the mark, where the beginning does not fit.
+    const BEFORE: usize = 16;
+    const CUT: &str = "...";
+    // Tabs would put the caret elsewhere.
+    let letters: Vec<char> = place.text.replace('\t', " ").chars().collect();
+    let width = width.max(40);
+    let at = (place.column - 1).min(letters.len());
+    if letters.len() <= width {
+        return (letters.into_iter().collect(), at, place.length);
+    }
+    let from = if at + place.length.min(BEFORE) <= width { 0 } else { at.saturating_sub(BEFORE) };
+    let to = letters.len().min(from + width - 2 * CUT.len());
+    let head = if from > 0 { CUT } else { "" };
+    let tail = if to < letters.len() { CUT } else { "" };
+    let shown: String = letters[from..to].iter().collect();
+    let length = place.length.min(to.saturating_sub(at)).max(1);
+    (format!("{head}{shown}{tail}"), at - from + head.len(), length)
 }
 
 /// Lines of at most `width` characters; a longer word has a line of its own.

@@ -13,7 +13,7 @@ use crate::vm::{Pin, Topology, Vm};
 /// Part of the memory on a node that is not worth a word.
 const ELSEWHERE_SHARE: f64 = 0.05;
 /// The biggest base page there is (arm64, ppc64), bytes.
-const SMALL_PAGE_BYTES: u64 = 64 << 10;
+pub(crate) const SMALL_PAGE_BYTES: u64 = 64 << 10;
 
 /// Whether a text holds VMs that run.
 pub(crate) fn holds_running(text: &str) -> bool {

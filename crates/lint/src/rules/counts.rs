@@ -5,7 +5,7 @@ use topology::PcpuSet;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
-use crate::rules::pins::VTUNE;
+use crate::rules::samples::VTUNE;
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, FOUR_CORES};
 use crate::vm::{Pin, Vm};

@@ -220,18 +220,29 @@ volumes:
     ],
 };
 
-fn iothread_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
+/// Disks that an iothread would speed up.
+fn slow_disks(vm: &Vm) -> Vec<&Disk> {
     let policy = vm.kube("domain.ioThreadsPolicy").is_some();
     // A SCSI controller's iothread serves its disks.
     let controller = vm.disks.iter().any(|disk| !disk.hard && disk.iothread.is_some());
-    for disk in vm.disks.iter().filter(|disk| disk.hard && disk.block && is_virtio(disk)) {
+    let fast = |disk: &&Disk| {
         let direct =
             disk.io.as_ref().is_some_and(|io| matches!(io.value.as_str(), "native" | "io_uring"));
-        if direct && disk.iothread.is_none() && !policy && !(controller && is(disk, &["scsi"])) {
-            out.at(
-                disk.span,
-                format!("Disk {} is a block device with direct I/O and has no iothread", disk.name),
-            );
+        disk.hard && disk.block && is_virtio(disk) && direct
+    };
+    let unserved =
+        |disk: &&Disk| disk.iothread.is_none() && !(controller && is(disk, &["scsi"])) && !policy;
+    vm.disks.iter().filter(fast).filter(unserved).collect()
+}
+
+fn iothread_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for disk in slow_disks(vm) {
+        let draft = out.at(
+            disk.span,
+            format!("Disk {} is a block device with direct I/O and has no iothread", disk.name),
+        );
+        if let Some(free) = vm.iothreads.first().filter(|_| vm.kubevirt.is_none()) {
+            draft.help(format!("Name iothread {free} at the disk's driver (iothread='{free}')"));
         }
     }
 }
@@ -354,6 +365,8 @@ fn iothreads_unused(vm: &Vm, _: &Context, out: &mut Drafts) {
         && vm.kubevirt.is_none()
         && vm.disks.iter().any(|disk| disk.hard)
         && vm.disks.iter().all(|disk| disk.iothread.is_none())
+        // Then iothread-missing tells where they belong.
+        && slow_disks(vm).is_empty()
     {
         out.at(span, format!("{} defined, none used", vm.iothreads.len()));
     }

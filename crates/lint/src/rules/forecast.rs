@@ -6,29 +6,15 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::forecast::{Forecast, Pinned};
 use crate::rule::{Check, Rule, yaml};
+use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{FULL_PCPUS_HERE, KUBEVIRT_0_44_HERE, TWO_SOCKETS};
 use crate::vm::Vm;
 
 const PINNING: &str = "https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-launcher/virtwrap/\
                        converter/vcpu/vcpu.go";
-const POLICIES: &str =
-    "https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/";
 
 /// More vCPUs than this are no table for a message.
 const SHOWN_VCPUS: usize = 8;
-
-const TUNED: &str = "\
-domain:
-  cpu:
-    sockets: 1
-    maxSockets: 1
-    cores: 2
-    threads: 2
-    dedicatedCpuPlacement: true
-  memory:
-    guest: 4Gi
-  devices: {}
-";
 
 pub(crate) const REJECTED: Rule = Rule {
     id: "kubelet-rejects",

@@ -3,9 +3,10 @@
 
 use topology::PcpuSet;
 
-use crate::context::{Context, Machine};
+use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml};
+use crate::rules::memory::vcpu_nodes;
 use crate::rules::words::pcpus;
 use crate::rules::worlds::{BUSY, DEVICES, NOHZ};
 use crate::vm::Vm;
@@ -139,15 +140,6 @@ pub(crate) const DEVICE_ELSEWHERE: Rule = Rule {
         ),
     ],
 };
-
-/// Nodes of the pCPUs that vCPUs may use, if that is restricted.
-fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
-    let pinned = vm.pinned();
-    if !pinned.is_empty() {
-        return machine.nodes_of(&pinned);
-    }
-    vm.affinity.as_ref().map(|set| machine.nodes_of(&set.value)).unwrap_or_default()
-}
 
 fn device_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = &context.machine else { return };

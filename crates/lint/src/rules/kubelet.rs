@@ -4,25 +4,11 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{ANY, EIGHT_NODES, FULL_PCPUS, KUBERNETES_1_32, TWO_SOCKETS};
 use crate::vm::Vm;
 
 const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
-const POLICIES: &str =
-    "https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/";
-
-const TUNED: &str = "\
-domain:
-  cpu:
-    sockets: 1
-    maxSockets: 1
-    cores: 2
-    threads: 2
-    dedicatedCpuPlacement: true
-  memory:
-    guest: 4Gi
-  devices: {}
-";
 
 pub(crate) const ODD_PCPUS: Rule = Rule {
     id: "kubevirt-odd-pcpus",

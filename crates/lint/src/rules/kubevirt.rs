@@ -2,31 +2,17 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
+use crate::forecast::Forecast;
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{
     ANY, KUBEVIRT_0_44, KUBEVIRT_1_7, KUBEVIRT_1_8, NEIGHBOURS, TWO_CACHES, TWO_SOCKETS,
 };
 use crate::vm::Vm;
 
-const POLICIES: &str =
-    "https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/";
-
 /// Multiqueue costs so many queues a device from here on.
 const MANY_QUEUES: u32 = 16;
-
-const TUNED: &str = "\
-domain:
-  cpu:
-    sockets: 1
-    maxSockets: 1
-    cores: 2
-    threads: 2
-    dedicatedCpuPlacement: true
-  memory:
-    guest: 4Gi
-  devices: {}
-";
 
 const NUMA: &str = "\
 domain:
@@ -129,16 +115,16 @@ domain:
 
 fn cores_are_threads(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = &context.machine else { return };
-    if !vm.is_dedicated() || vm.threads() > 1 || vm.vcpus.value < 2 || machine.threads_per_core < 2
-    {
+    let alone = vm.vcpus.value < 2 || !machine.fits(vm.vcpus.value);
+    if !vm.is_dedicated() || vm.threads() > 1 || alone || machine.threads_per_core < 2 {
         return;
     }
     let draft = out.at(
         vm.vcpus.span,
         format!("{} vCPUs look like cores and will be threads of shared cores", vm.vcpus.value),
     );
-    if let Some(forecast) = vm.forecast(context) {
-        draft.note(format!("KubeVirt {} pins them to {forecast}", context.kubevirt));
+    if let Some(Forecast::Pinned(pinned)) = vm.forecast(context) {
+        draft.note(format!("KubeVirt {} pins them to {pinned}", context.kubevirt));
     }
 }
 
@@ -381,14 +367,18 @@ domain:
     quiet: &[yaml(ANY, NUMA)],
 };
 
-fn numa_hotplug(vm: &Vm, _: &Context, out: &mut Drafts) {
+fn numa_hotplug(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(numa) = numa_passthrough(vm).filter(|_| vm.topology.is_some()) else { return };
     let all = domain_vcpus(vm);
     if all > vm.vcpus.value {
-        out.at(
+        let draft = out.at(
             vm.kube("domain.cpu.maxSockets").map_or(numa.span, |node| node.span),
             format!("The domain will have {all} vCPUs, {} of them enabled", vm.vcpus.value),
         );
+        let pcpus = context.machine.as_ref().map_or(0, |machine| machine.online.len());
+        if pcpus > 0 && all as usize > pcpus {
+            draft.note(format!("KVM recommends {pcpus} at most on this host, and QEMU warns"));
+        }
     }
 }
 
@@ -428,7 +418,9 @@ fn headroom_exceeds_host(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = context.machine.as_ref().filter(|_| of_kubevirt) else { return };
     let most = domain_vcpus(vm);
     let pcpus = machine.online.len();
-    if most > vm.vcpus.value && most as usize > pcpus && pcpus > 0 {
+    // kubevirt-numa-hotplug tells of it where it does more harm.
+    let told = numa_passthrough(vm).is_some();
+    if !told && most > vm.vcpus.value && most as usize > pcpus && pcpus > 0 {
         let at = vm.kube("domain.cpu.maxSockets").map_or(vm.vcpus.span, |node| node.span);
         out.at(
             at,
@@ -531,7 +523,8 @@ fn sockets_vs_nodes(vm: &Vm, context: &Context, out: &mut Drafts) {
         return;
     };
     let nodes = (vm.vcpus.value as usize).div_ceil(machine.widest_node().max(1));
-    if machine.nodes().len() > 1 && nodes > 1 && topology.value.sockets as usize != nodes {
+    let several = machine.nodes().len() > 1 && nodes > 1 && machine.fits(vm.vcpus.value);
+    if several && topology.value.sockets as usize != nodes {
         out.at(
             topology.span,
             format!("{} socket(s), and the vCPUs need {nodes} host nodes", topology.value.sockets),

@@ -13,7 +13,7 @@ const NUMATUNE: &str = "https://libvirt.org/formatdomain.html#numa-node-tuning";
 const BIG_VMS: &str = "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012";
 
 /// Nodes of the pCPUs that the vCPUs are pinned to.
-fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
+pub(super) fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
     let pinned = vm.pinned();
     let set =
         if pinned.is_empty() { vm.affinity.as_ref().map(|set| &set.value) } else { Some(&pinned) };

@@ -16,6 +16,7 @@ mod nics;
 mod pages;
 mod pins;
 mod running;
+mod samples;
 mod shape;
 mod spin;
 mod threads;

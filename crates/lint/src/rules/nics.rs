@@ -193,7 +193,7 @@ pub(crate) const VHOST_MODULE_MISSING: Rule = Rule {
 
 fn vhost_module_missing(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = &context.machine else { return };
-    if machine.has_module("vhost_net") {
+    if machine.has_vhost("vhost_net") != Some(false) {
         return;
     }
     if let Some(nic) = vm.nics.iter().find(|nic| uses_vhost(vm, nic)) {

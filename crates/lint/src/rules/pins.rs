@@ -5,6 +5,7 @@ use topology::PcpuSet;
 use crate::context::{Context, Machine};
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Format, Rule, qemu, running, xml, yaml};
+use crate::rules::samples::VTUNE;
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, ISOLATED, OFFLINE, RESERVED, TWO_CACHES, TWO_SOCKETS};
 use crate::vm::{Pin, Vm};
@@ -13,17 +14,6 @@ const TUNED: &str = "D. Faggioli et al., \"The cost of containerizing VMs\", KVM
 /// pCPUs that are told one by one.
 const NAMED_PCPUS: usize = 4;
 const ISOLCPUS: &str = "https://docs.kernel.org/admin-guide/kernel-parameters.html";
-
-pub(super) const VTUNE: &str = "\
-<vcpu>4</vcpu>
-<cputune>
-  <vcpupin vcpu='0' cpuset='1'/>
-  <vcpupin vcpu='1' cpuset='17'/>
-  <vcpupin vcpu='2' cpuset='2'/>
-  <vcpupin vcpu='3' cpuset='18'/>
-</cputune>
-<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>
-";
 
 pub(crate) const SIBLINGS_SPLIT: Rule = Rule {
     id: "siblings-split",

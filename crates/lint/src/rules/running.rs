@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::running::Live;
+use crate::read::running::{Live, SMALL_PAGE_BYTES};
 use crate::rule::{Check, Rule, running};
 use crate::rules::words::size;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
@@ -17,8 +17,6 @@ const THP: &str = "https://docs.kernel.org/admin-guide/mm/transhuge.html";
 const MUCH_BYTES: u64 = 64 << 20;
 /// The part of it in transparent huge pages that is fine.
 const THP_SHARE: f64 = 0.5;
-/// The biggest base page there is (arm64, ppc64), bytes.
-const SMALL_PAGE_BYTES: u64 = 64 << 10;
 
 fn live(vm: &Vm) -> impl Iterator<Item = (&Is, Span)> {
     let facts = vm.live.iter().flat_map(|live| &live.facts);

@@ -275,7 +275,7 @@ fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
 
 pub(crate) const PASSTHROUGH_MIGRATION: Rule = Rule {
     id: "passthrough-migration",
-    severity: Severity::Warning,
+    severity: Severity::Hint,
     summary: "host-passthrough in a VM that is to migrate",
     why: "The guest sees this host's processor as it is, microcode and kernel included; on a target \
           that differs in any of it, migration is refused at best, and at worst the guest crashes \

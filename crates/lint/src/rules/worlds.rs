@@ -155,6 +155,7 @@ worlds! {
     NO_VHOST = "on a host without the module vhost_net", {
         let mut host = source_host();
         host.vhost.clear();
+        host.kvm.device = Some(true);
         on(host)
     };
     HPET_HOST = "on a host whose clock source is hpet", {
