@@ -51,4 +51,5 @@ pub static PROBES: &[&Probe] = &[
     &probes::net::PROBE,
     &probes::net::udp::PROBE,
     &probes::unixbench::PROBE,
+    &probes::npb::PROBE,
 ];

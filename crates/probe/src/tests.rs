@@ -278,3 +278,17 @@ fn udp_accounts_for_every_datagram() {
         }
     }
 }
+
+#[test]
+fn npb_agrees_with_the_published_values() {
+    // EP of the smallest class draws 32 million numbers: too many here.
+    for benchmark in ["cg", "mg", "ft", "is"] {
+        for threads in [1, 3] {
+            let line = format!("npb --benchmark {benchmark} --class S --threads {threads}");
+            let document = run(&line);
+            let (rate, time) =
+                (values(&document, benchmark), values(&document, &format!("{benchmark}-time")));
+            assert!(rate[0] > 0.0 && time[0] > 0.0, "{line}");
+        }
+    }
+}

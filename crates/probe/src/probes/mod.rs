@@ -5,6 +5,7 @@ pub mod ipi;
 pub mod lock;
 pub mod malloc;
 pub mod net;
+pub mod npb;
 pub mod numa;
 pub mod pagecache;
 pub mod sem;

@@ -168,7 +168,7 @@ fn once(items: u64, seconds: f64, loops: u64, pins: &[usize]) -> Result<Once, Pr
         if items > 0 {
             done < items
         } else {
-            done % 16 != 0 || begin.elapsed().as_secs_f64() < seconds
+            !done.is_multiple_of(16) || begin.elapsed().as_secs_f64() < seconds
         }
     };
     std::thread::scope(|scope| {
