@@ -20,9 +20,8 @@ fn changes() -> Vec<Value> {
         json!({ "ioThreadsPolicy": "supplementalPool",
                 "ioThreads": { "supplementalPoolThreadCount": count } })
     };
-    let amount = |side: &str, what: &str, amount: &str| {
-        json!({ "resources": { side: { what: amount } } })
-    };
+    let amount =
+        |side: &str, what: &str, amount: &str| json!({ "resources": { side: { what: amount } } });
     vec![
         cpu(json!({ "dedicatedCpuPlacement": true })),
         cpu(json!({ "isolateEmulatorThread": true })),
