@@ -52,7 +52,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     match (name, number) {
         ("Concurrency Level", Some(_)) => log.label("concurrency", first),
         ("Document Length", Some(_)) => log.label("document-length", first),
-        ("Connect" | "Processing" | "Waiting" | "Total", Some(_)) if rest.len() >= 3 => {
+        ("Connect" | "Processing" | "Waiting" | "Total", Some(_)) if rest.len() >= 2 => {
             connection(name, value, line, log);
         }
         ("Time taken for tests", Some(seconds)) if rest.first() == Some(&"seconds") => {
@@ -87,7 +87,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
             }
             log.time(
                 if all { "time-per-request-all" } else { "time-per-request" },
-                millis * 1e-3,
+                millis / 1e3,
                 line,
             );
         }
@@ -122,8 +122,8 @@ fn connection(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     for (column, millis) in names.iter().zip(values) {
         let metric = format!("{phase}-{column}");
         match *column {
-            "mean" | "stddev" => log.time(&metric, millis * 1e-3, line),
-            _ => log.quantile(&metric, millis * 1e-3, line),
+            "mean" | "stddev" => log.time(&metric, millis / 1e3, line),
+            _ => log.quantile(&metric, millis / 1e3, line),
         };
     }
 }
@@ -142,7 +142,7 @@ fn percentage(line: Line<'_>, log: &mut Log) -> bool {
     };
     match line.number(millis) {
         Some(value) => {
-            drop(log.quantile("request-time", value * 1e-3, line).label("percentile", percent))
+            drop(log.quantile("request-time", value / 1e3, line).label("percentile", percent))
         }
         None => log.unread(line, "no time in ms"),
     }

@@ -77,8 +77,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
     emit_threads(&mut threads, log);
     for (thread, [least, most]) in samples {
-        log.quantile("latency-min", least.0 * 1e-6, least.1).label("thread", thread);
-        log.quantile("latency-max", most.0 * 1e-6, most.1).label("thread", thread);
+        log.quantile("latency-min", least.0 / 1e6, least.1).label("thread", thread);
+        log.quantile("latency-max", most.0 / 1e6, most.1).label("thread", thread);
     }
 }
 
@@ -119,7 +119,7 @@ fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
     let thread = thread.split('(').next()?.parse().ok()?;
     let (_, pid) = line.split_once('(')?;
     let (act, width) = field("Act:")?;
-    let number = |name: &str| number::parse(field(name)?.0);
+    let value = |name: &str| number::parse(field(name)?.0);
     number::parse(act)?;
     let max = field("Max:")?.0;
     Some(ThreadLine {
@@ -127,8 +127,8 @@ fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
         pid: pid.split(')').next()?.trim(),
         priority: field("P:")?.0,
         interval: field("I:")?.0,
-        cycles: number("C:")?,
-        latencies: [number("Min:")?, number("Avg:")?, number("Max:")?],
+        cycles: value("C:")?,
+        latencies: [value("Min:")?, value("Avg:")?, value("Max:")?],
         unit: if width == 8 && act.len() < 8 { 1e-9 } else { 1e-6 },
         ends: !line.ends_with(max),
         line: None,
@@ -148,7 +148,7 @@ fn emit_threads(threads: &mut BTreeMap<u32, ThreadLine<'_>>, log: &mut Log) {
         log.label("thread", thread.to_string());
         log.label("priority", found.priority);
         log.label("interval-us", found.interval);
-        let [min, avg, max] = found.latencies.map(|latency| latency * found.unit);
+        let [min, avg, max] = found.latencies.map(|latency| number::scaled(latency, found.unit));
         log.count("cycles", found.cycles, line);
         log.quantile("latency-min", min, line);
         log.time("latency-avg", avg, line);
@@ -212,7 +212,7 @@ impl Histogram {
                 left <= all * beyond
             });
             if let Some((bucket, _, line)) = found {
-                log.quantile("latency", bucket * 1e-6, *line).label("percentile", name);
+                log.quantile("latency", bucket / 1e6, *line).label("percentile", name);
             }
         }
     }
@@ -259,9 +259,9 @@ fn summary(comment: Line<'_>, histogram: &mut Histogram, log: &mut Log) {
     for (index, value) in values.iter().enumerate() {
         let thread = if is_all(index) { "all".to_owned() } else { index.to_string() };
         let noted = match name {
-            "Min Latencies" => log.quantile("latency-min", value * 1e-6, comment),
-            "Avg Latencies" => log.time("latency-avg", value * 1e-6, comment),
-            "Max Latencies" => log.quantile("latency-max", value * 1e-6, comment),
+            "Min Latencies" => log.quantile("latency-min", value / 1e6, comment),
+            "Avg Latencies" => log.time("latency-avg", value / 1e6, comment),
+            "Max Latencies" => log.quantile("latency-max", value / 1e6, comment),
             _ => log.count("overflows", *value, comment).better(Some(record::Better::Lower)),
         };
         noted.label("thread", thread);
@@ -293,24 +293,24 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
     for (thread, node) in threads.members().iter().filter(|(_, node)| node.whole) {
         log.clear_labels();
         log.label("thread", *thread);
-        let number = |key: &str| {
+        let field = |key: &str| {
             let found = node.get(key)?;
             Some((found.number()?, found.line))
         };
-        if let Some((value, line)) = number("cycles") {
+        if let Some((value, line)) = field("cycles") {
             if value == 0.0 {
                 continue;
             }
             log.count("cycles", value, line);
         }
-        if let Some((value, line)) = number("min") {
-            log.quantile("latency-min", value * unit, line);
+        if let Some((value, line)) = field("min") {
+            log.quantile("latency-min", number::scaled(value, unit), line);
         }
-        if let Some((value, line)) = number("avg") {
-            log.time("latency-avg", value * unit, line);
+        if let Some((value, line)) = field("avg") {
+            log.time("latency-avg", number::scaled(value, unit), line);
         }
-        if let Some((value, line)) = number("max") {
-            log.quantile("latency-max", value * unit, line);
+        if let Some((value, line)) = field("max") {
+            log.quantile("latency-max", number::scaled(value, unit), line);
         }
     }
     log.clear_labels();

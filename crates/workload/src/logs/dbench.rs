@@ -5,6 +5,7 @@
 
 use record::MetricKind;
 
+use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
@@ -58,8 +59,8 @@ fn row(line: Line<'_>, log: &mut Log) {
     };
     let operation = slug(operation);
     log.count("operations", count, line).label("op", &*operation);
-    log.time("latency-avg", mean * 1e-3, line).label("op", &*operation);
-    log.quantile("latency-max", most * 1e-3, line).label("op", &*operation);
+    log.time("latency-avg", mean / 1e3, line).label("op", &*operation);
+    log.quantile("latency-max", most / 1e3, line).label("op", &*operation);
 }
 
 /// `Throughput 219.572 MB/sec  2 clients  2 procs  max_latency=28.747 ms`; dbench 3
@@ -81,12 +82,12 @@ fn result(line: Line<'_>, log: &mut Log) {
     if line.is_open() && !words.iter().any(|word| word.starts_with("proc")) {
         return log.unread(line, "the line ends early");
     }
-    log.rate("throughput", megabytes * 1e6, "B/s", line);
+    log.rate("throughput", number::scaled(megabytes, 1e6), "B/s", line);
     let latency = words.iter().find_map(|word| word.strip_prefix("max_latency="));
     if let Some(millis) = latency.and_then(|word| line.number(word)) {
         log.push(
             "latency-max",
-            millis * 1e-3,
+            millis / 1e3,
             "s",
             Some(record::Better::Lower),
             MetricKind::Quantile,

@@ -3,8 +3,11 @@
 //! Source: iozone 3.x `iozone.c`: every column ends where its heading does, so
 //! that operations that were not asked for leave blanks.
 
+use std::collections::BTreeSet;
+
 use record::{Better, MetricKind};
 
+use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
@@ -46,6 +49,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut columns: Option<Columns> = None;
     let mut output = Output::BytesPerS(1024.0);
     let mut report: Option<Report<'_>> = None;
+    // What the run's table says, which its reports repeat.
+    let mut said = BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.after("Version $Revision:") {
             log.version = rest.word(0).map(str::to_owned);
@@ -56,6 +61,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(found) = heading(line) {
             columns = Some(found);
             report = None;
+            said.clear();
         } else if let Some(name) =
             line.text.strip_prefix('"').and_then(|text| text.strip_suffix(" report\""))
         {
@@ -63,7 +69,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             report =
                 operation_of_report(name).map(|operation| Report { operation, record: Vec::new() });
         } else if let Some(report) = report.as_mut().filter(|_| line.text.starts_with('"')) {
-            report.line(line, output, log);
+            report.line(line, output, &said, log);
         } else if let Some((name, value)) = line
             .split("=")
             .filter(|_| line.text.contains(" throughput ") || line.text.contains("Min xfer"))
@@ -72,7 +78,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(columns) =
             columns.as_ref().filter(|_| line.text.starts_with(|c: char| c.is_ascii_digit()))
         {
-            row(line, columns, output, log);
+            row(line, columns, output, &mut said, log);
         }
     }
 }
@@ -130,7 +136,13 @@ fn word_ends(line: Line<'_>) -> Vec<usize> {
     line.words().map(|word| line.indent + word.as_ptr() as usize - start + word.len()).collect()
 }
 
-fn row(line: Line<'_>, columns: &Columns, output: Output, log: &mut Log) {
+fn row(
+    line: Line<'_>,
+    columns: &Columns,
+    output: Output,
+    said: &mut BTreeSet<(String, u64)>,
+    log: &mut Log,
+) {
     let words: Vec<&str> = line.words().collect();
     let values: Option<Vec<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -153,6 +165,7 @@ fn row(line: Line<'_>, columns: &Columns, output: Output, log: &mut Log) {
     };
     for (cell, value) in cells.iter().zip(&values[2..]) {
         let operation = columns.operations[*cell].0;
+        said.insert(the_cell(operation, words[0], words[1], *value));
         note(operation, words[0], words[1], *value, output, line, log);
     }
 }
@@ -193,9 +206,11 @@ fn note(
     log: &mut Log,
 ) {
     let noted = match output {
-        Output::BytesPerS(factor) => log.rate("rate", value * factor, "B/s", line),
+        Output::BytesPerS(factor) => log.rate("rate", number::scaled(value, factor), "B/s", line),
         Output::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
-        Output::SecondsPerOp(factor) => log.time("time-per-op", value * factor, line),
+        Output::SecondsPerOp(factor) => {
+            log.time("time-per-op", number::scaled(value, factor), line)
+        }
     };
     noted.label("op", operation).label("size-kib", size_kib).label("record-kib", record_kib);
 }
@@ -208,7 +223,13 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn line(&mut self, line: Line<'a>, output: Output, log: &mut Log) {
+    fn line(
+        &mut self,
+        line: Line<'a>,
+        output: Output,
+        said: &BTreeSet<(String, u64)>,
+        log: &mut Log,
+    ) {
         let words: Vec<&'a str> = line.words().collect();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
@@ -230,22 +251,17 @@ impl<'a> Report<'a> {
         };
         for (record, value) in self.record.iter().zip(values) {
             // Zero: this record is larger than the file.
-            if value != 0.0 {
-                let before = log.values.len();
+            let said = said.contains(&the_cell(self.operation, size, record, value));
+            if value != 0.0 && !said {
                 note(self.operation, size, record, value, output, line, log);
-                // The table above said the same.
-                let last = &log.values[before];
-                let said = log.values[..before].iter().any(|value| {
-                    value.metric == last.metric
-                        && value.labels == last.labels
-                        && value.value == last.value
-                });
-                if said {
-                    log.values.truncate(before);
-                }
             }
         }
     }
+}
+
+/// A cell of the table, to know it again in a report.
+fn the_cell(operation: &str, size: &str, record: &str, value: f64) -> (String, u64) {
+    (format!("{operation} {size} {record}"), value.to_bits())
 }
 
 fn operation_of_report(name: &str) -> Option<&'static str> {
@@ -271,7 +287,7 @@ fn operation_of_report(name: &str) -> Option<&'static str> {
 /// lines below it.
 fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     let mut words = value.words();
-    let (Some(number), unit) = (words.next(), words.next().unwrap_or_default()) else {
+    let (Some(word), unit) = (words.next(), words.next().unwrap_or_default()) else {
         return log.unread(line, "no number");
     };
     let lower = unit.to_ascii_lowercase();
@@ -285,7 +301,7 @@ fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     if line.may_be_cut(unit) && lower != "kb/sec" && lower != "ops/sec" {
         return log.unread(line, "the line ends early");
     }
-    let Some(number) = value.number(number) else { return log.unread(line, "no number") };
+    let Some(value) = value.number(word) else { return log.unread(line, "no number") };
     let mut words = name.split_ascii_whitespace();
     let who = words.next().unwrap_or_default();
     match who {
@@ -308,10 +324,17 @@ fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
         _ => "throughput-avg",
     };
     match per_s {
-        "B" => drop(log.push(metric, number * scale, "B", None, MetricKind::Count, line)),
-        "s" => {
-            drop(log.push(metric, number * scale, "s", Some(Better::Lower), MetricKind::Time, line))
+        "B" => {
+            drop(log.push(metric, number::scaled(value, scale), "B", None, MetricKind::Count, line))
         }
-        unit => drop(log.rate(metric, number * scale, unit, line)),
+        "s" => drop(log.push(
+            metric,
+            number::scaled(value, scale),
+            "s",
+            Some(Better::Lower),
+            MetricKind::Time,
+            line,
+        )),
+        unit => drop(log.rate(metric, number::scaled(value, scale), unit, line)),
     }
 }

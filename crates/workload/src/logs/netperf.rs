@@ -174,7 +174,7 @@ fn interim(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
     match (rest.number(value), bytes_per_s(unit)) {
         _ if rest.may_be_cut(unit) => {}
         (Some(value), Some(factor)) => {
-            drop(log.rate("interim-throughput", value * factor, "B/s", line))
+            drop(log.rate("interim-throughput", number::scaled(value, factor), "B/s", line))
         }
         (Some(value), None) if unit.starts_with("Trans/s") => {
             log.rate("interim-transactions-per-s", value, "1/s", line);
@@ -223,7 +223,7 @@ fn row<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut L
             state.rows = Rows::Done;
         }
         (Rows::RoundTrip, 8) => {
-            log.time("round-trip", values[4] * 1e-6, line);
+            log.time("round-trip", values[4] / 1e6, line);
             state.rows = Rows::Done;
         }
         (Rows::Bare, _) => bare(line, &values, state, log),
@@ -244,7 +244,7 @@ fn throughput(
 ) {
     // Without a heading it is the default.
     let factor = state.unit.unwrap_or(125e3);
-    let noted = log.rate("throughput", value * factor, "B/s", line);
+    let noted = log.rate("throughput", number::scaled(value, factor), "B/s", line);
     if let Some(direction) = direction {
         noted.label("direction", direction);
     }
@@ -283,7 +283,7 @@ fn cpu(percent: f64, side: &str, line: Line<'_>, log: &mut Log) {
 
 fn demand_of(micros: f64, per: &str, side: &str, line: Line<'_>, log: &mut Log) {
     if micros >= 0.0 {
-        log.time(&format!("cpu-time-per-{per}"), micros * 1e-6, line).label("side", side);
+        log.time(&format!("cpu-time-per-{per}"), micros / 1e6, line).label("side", side);
     }
 }
 
@@ -388,7 +388,7 @@ fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>,
         return;
     }
     let Some(number) = value.number(value.text) else { return };
-    let micros = number * 1e-6;
+    let micros = number / 1e6;
     let percentile = match name {
         "p50-latency" | "50th-percentile-latency-microseconds" => Some("50"),
         "p90-latency" | "90th-percentile-latency-microseconds" => Some("90"),
@@ -438,7 +438,7 @@ fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>,
 fn resolve(state: &mut State<'_>, log: &mut Log) {
     let (Some((value, line)), Some(units)) = (state.throughput, state.units) else { return };
     match bytes_per_s(units) {
-        Some(factor) => drop(log.rate("throughput", value * factor, "B/s", line)),
+        Some(factor) => drop(log.rate("throughput", number::scaled(value, factor), "B/s", line)),
         None if units.starts_with("Trans/s") => {
             log.rate("transactions-per-s", value, "1/s", line);
         }

@@ -3,6 +3,7 @@
 //! Source: NPB 2.3 to 3.4 `print_results`, of the serial, OpenMP and MPI
 //! versions, Fortran and C.
 
+use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
@@ -39,6 +40,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             continue;
         }
         let Some((key, value)) = line.split("=") else { continue };
+        if key == "Version" && !line.is_open() {
+            log.version = Some(value.text.to_owned());
+        }
         if key == "Class" && block.as_ref().is_none_or(|block| block.time.is_some()) {
             unfinished(block.take(), log);
             block = Some(Block::default());
@@ -64,7 +68,6 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             "Total threads" | "Threads" => current.labels.push(("threads", value.text.to_owned())),
             "Total processes" => current.labels.push(("processes", value.text.to_owned())),
             "Operation type" => current.labels.push(("operation", slug(value.text))),
-            "Version" => log.version = Some(value.text.to_owned()),
             "Time in seconds" => match value.number(value.text) {
                 Some(seconds) => current.time = Some((seconds, line)),
                 None => log.unread(line, "no time"),
@@ -107,10 +110,10 @@ fn emit(block: Block<'_>, log: &mut Log) {
         log.time("time", seconds, line);
     }
     if let Some((millions, line)) = block.total {
-        log.rate("ops-per-s", millions * 1e6, "1/s", line);
+        log.rate("ops-per-s", number::scaled(millions, 1e6), "1/s", line);
     }
     if let Some((millions, metric, line)) = block.each {
-        log.rate(metric, millions * 1e6, "1/s", line);
+        log.rate(metric, number::scaled(millions, 1e6), "1/s", line);
     }
 }
 

@@ -176,6 +176,19 @@ pub(crate) fn bytes_per_s(unit: &str, thousand: f64) -> Option<f64> {
     bytes(size, thousand)
 }
 
+/// `value` in a unit of so many base units. What is less than one is divided
+/// by, so that 19 us are 1.9e-5 s and not the neighbour of that.
+pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
+    let parts = (1.0 / factor).round();
+    if factor < 1.0 && parts * factor == 1.0 {
+        return value / parts;
+    }
+    let scaled = value * factor;
+    // Tools print at most six decimals: what is left below a thousandth of a
+    // thousand is the product's own error.
+    if factor >= 1e6 && scaled < 1e12 { (scaled * 1e3).round() / 1e3 } else { scaled }
+}
+
 /// Splits `12.5MB/s` where the letters begin.
 pub(crate) fn split_unit(word: &str) -> (&str, &str) {
     let at = word

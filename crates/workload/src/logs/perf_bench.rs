@@ -85,9 +85,7 @@ fn value(line: Line<'_>, log: &mut Log) {
             read_or_tell(line, log, line.number(seconds), |log, v| drop(log.time("time", v, line)));
         }
         ["Total", "time:", usecs, "usecs"] => {
-            read_or_tell(line, log, grouped(usecs), |log, v| {
-                drop(log.time("time", v * 1e-6, line))
-            });
+            read_or_tell(line, log, grouped(usecs), |log, v| drop(log.time("time", v / 1e6, line)));
         }
         ["Averaged", number, "operations/sec", ..] => {
             read_or_tell(line, log, line.number(number), |log, v| {
@@ -183,12 +181,12 @@ fn rate_or_time(line: Line<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&
     let prefault = rest == ["(with", "prefault)"];
     let plain = rest.is_empty();
     match unit {
-        "usecs/op" if plain => drop(log.time("time-per-op", value * 1e-6, line)),
-        "usecs/op/cpu" if plain => drop(log.time("time-per-op-per-cpu", value * 1e-6, line)),
-        "nsecs/op" if plain => drop(log.time("time-per-op", value * 1e-9, line)),
+        "usecs/op" if plain => drop(log.time("time-per-op", value / 1e6, line)),
+        "usecs/op/cpu" if plain => drop(log.time("time-per-op-per-cpu", value / 1e6, line)),
+        "nsecs/op" if plain => drop(log.time("time-per-op", value / 1e9, line)),
         "ops/sec" if plain => drop(log.rate("ops-per-s", value, "1/s", line)),
         "usecs/op" if rest.len() == 2 && rest[0] == "to" => {
-            log.time(&format!("time-per-op-to-{}", slug(rest[1])), value * 1e-6, line)
+            log.time(&format!("time-per-op-to-{}", slug(rest[1])), value / 1e6, line)
                 .better(Some(record::Better::Lower));
         }
         _ if plain || prefault => {
@@ -197,7 +195,7 @@ fn rate_or_time(line: Line<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&
                 let Some(factor) = number::prefix(&bytes.to_ascii_uppercase(), 1024.0) else {
                     return;
                 };
-                let noted = log.rate("rate", value * factor, "B/s", line);
+                let noted = log.rate("rate", number::scaled(value, factor), "B/s", line);
                 if prefault {
                     noted.label("prefault", "yes");
                 }
@@ -232,21 +230,28 @@ fn numa(line: Line<'_>, log: &mut Log, value: f64, unit: &str, words: &str, name
             MetricKind::Count,
             line,
         ),
-        "data processed, per thread" | "data/thread" => {
-            log.push("data-per-thread", value * gib, "B", None, MetricKind::Count, line)
-        }
+        "data processed, per thread" | "data/thread" => log.push(
+            "data-per-thread",
+            number::scaled(value, gib),
+            "B",
+            None,
+            MetricKind::Count,
+            line,
+        ),
         "data processed, total" | "data-total" => {
-            log.push("data-total", value * gib, "B", None, MetricKind::Count, line)
+            log.push("data-total", number::scaled(value, gib), "B", None, MetricKind::Count, line)
         }
         "runtime" | "runtime/byte/thread" if unit.starts_with("nsecs") => {
-            log.time("time-per-byte-per-thread", value * 1e-9, line)
+            log.time("time-per-byte-per-thread", value / 1e9, line)
         }
         "speed" | "thread-speed"
             if unit.starts_with("GB/sec/thread") || words == "thread-speed" =>
         {
-            log.rate("thread-rate", value * gib, "B/s", line)
+            log.rate("thread-rate", number::scaled(value, gib), "B/s", line)
         }
-        "total speed" | "total-speed" => log.rate("total-rate", value * gib, "B/s", line),
+        "total speed" | "total-speed" => {
+            log.rate("total-rate", number::scaled(value, gib), "B/s", line)
+        }
         "latency to NUMA-converge" | "NUMA-convergence-latency" => {
             log.time("convergence-time", value, line)
         }

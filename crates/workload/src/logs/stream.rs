@@ -13,6 +13,7 @@ pub(super) const TOOL: Tool = Tool {
     about: "McCalpin's STREAM, C and Fortran, every version, and hpcc's",
     signs: &[
         opens("STREAM version"),
+        opens("STREAM Version"),
         part("Function ").when(|line| columns(line).is_some()),
         hint("Copy:").when(|line| is_row(line)),
     ],
@@ -31,7 +32,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut table = Columns { rate: 1e6, times: ["avg", "min", "max"].map(time_metric).into() };
     let mut run_begin = 0;
     for line in text.lines() {
-        if line.text.starts_with("STREAM version") {
+        if line.text.starts_with("STREAM version") || line.text.starts_with("STREAM Version") {
             log.clear_labels();
             run_begin = log.values.len();
             if let Some(version) = line.behind("Revision:") {
@@ -43,6 +44,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(rest) = line
             .after("Number of Threads requested =")
             .or_else(|| line.after("Number of Threads counted ="))
+            .or_else(|| line.after("Number of Threads ="))
         {
             if !line.is_open() {
                 log.label("threads", rest.text);
@@ -104,7 +106,7 @@ fn row(line: Line<'_>, table: &Columns, log: &mut Log) {
     let decimals = |word: &str| rest.number(word).or_else(|| rest.decimals(word, 6));
     let values: Option<Vec<f64>> = words.iter().map(|word| decimals(word)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
-    log.rate("rate", values[0] * table.rate, "B/s", line).label("op", &*operation);
+    log.rate("rate", number::scaled(values[0], table.rate), "B/s", line).label("op", &*operation);
     for (metric, seconds) in table.times.iter().zip(&values[1..]) {
         log.time(metric, *seconds, line).label("op", &*operation);
     }

@@ -179,10 +179,10 @@ fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &s
         Some(rest.trim_matches('-').to_owned())
     });
     let noted = if let Some((what, factor)) = time {
-        log.time(&format!("time-per-{what}"), value * factor, line)
+        log.time(&format!("time-per-{what}"), number::scaled(value, *factor), line)
     } else if let Some(what) = rate {
         let metric = if what.is_empty() { "rate" } else { &what };
-        log.rate(metric, value * MIB, "B/s", line)
+        log.rate(metric, number::scaled(value, MIB), "B/s", line)
     } else if lower.ends_with("-per-sec")
         || lower.ends_with("-per-second")
         || lower.contains("/sec")

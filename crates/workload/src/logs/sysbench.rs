@@ -129,10 +129,10 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
             number.map(|v| log.time("execution-time", v, line))
         }
         "min" | "max" if summary => {
-            number.map(|v| log.quantile(&format!("latency-{name}"), v * 1e-3, line))
+            number.map(|v| log.quantile(&format!("latency-{name}"), v / 1e3, line))
         }
-        "avg" if summary => number.map(|v| log.time("latency-avg", v * 1e-3, line)),
-        "sum" if summary => number.map(|v| log.time("latency-sum", v * 1e-3, line).better(None)),
+        "avg" if summary => number.map(|v| log.time("latency-avg", v / 1e3, line)),
+        "sum" if summary => number.map(|v| log.time("latency-sum", v / 1e3, line).better(None)),
         _ if summary && name.contains("percentile") => {
             let percentile = name
                 .trim_start_matches("approx.")
@@ -143,13 +143,15 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
             if number::parse(percentile).is_none() {
                 return;
             }
-            number.map(|v| log.quantile("latency", v * 1e-3, line).label("percentile", percentile))
+            number.map(|v| log.quantile("latency", v / 1e3, line).label("percentile", percentile))
         }
         "reads/s" | "writes/s" | "fsyncs/s" => {
             number.map(|v| log.rate(&name.replace("/s", "-per-s"), v, "1/s", line))
         }
-        "read, MiB/s" => number.map(|v| log.rate("read-rate", v * MIB, "B/s", line)),
-        "written, MiB/s" => number.map(|v| log.rate("write-rate", v * MIB, "B/s", line)),
+        "read, MiB/s" => number.map(|v| log.rate("read-rate", number::scaled(v, MIB), "B/s", line)),
+        "written, MiB/s" => {
+            number.map(|v| log.rate("write-rate", number::scaled(v, MIB), "B/s", line))
+        }
         "read" | "write" | "fsync" if first.starts_with("IOPS=") => {
             return iops(name, value, line, log);
         }
@@ -261,7 +263,7 @@ fn iops(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     }
     let (Some(bytes), Some("MiB/s")) = (words.next(), words.next()) else { return };
     if let Some(bytes) = value.number(bytes) {
-        log.rate(&format!("{name}-rate"), bytes * MIB, "B/s", line);
+        log.rate(&format!("{name}-rate"), number::scaled(bytes, MIB), "B/s", line);
     }
 }
 

@@ -162,6 +162,10 @@ fn what_surrounds_an_output_changes_no_value() {
 #[test]
 fn an_output_that_is_cut_off_gives_a_subset() {
     for (path, text) in GOLDENS.iter() {
+        // A run that says at its end that it failed loses its values there.
+        if path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("failed")) {
+            continue;
+        }
         // They show their state again and again, of which the last one counts.
         if ["cyclictest-updates.log", "cyclictest-verbose.log"]
             .iter()

@@ -19,8 +19,8 @@ pub(super) const TOOL: Tool = Tool {
         opens("BYTE UNIX Benchmarks"),
         opens("Benchmark Run:"),
         part("System Benchmarks "),
-        opens("TEST").when(|line| line.contains("BASELINE") && line.contains("RESULT")),
         part("samples)").within().when(|line| sampled(line).is_some()),
+        opens("TEST").when(|line| line.contains("BASELINE") && line.contains("RESULT")),
     ],
     read,
 };
@@ -107,8 +107,8 @@ fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
         "lps" => log.rate("rate", value, "1/s", line),
         "lpm" => log.rate("rate", value / 60.0, "1/s", line),
         "KBps" => log.rate("rate", value * 1024.0, "B/s", line),
-        "MFLOPS" => log.rate("rate", value * 1e6, "1/s", line),
-        _ => log.rate("rate", value * 1e6, "1/s", line),
+        "MFLOPS" => log.rate("rate", number::scaled(value, 1e6), "1/s", line),
+        _ => log.rate("rate", number::scaled(value, 1e6), "1/s", line),
     };
     noted.label("test", test);
 }

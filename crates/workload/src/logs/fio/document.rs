@@ -7,6 +7,7 @@ use record::MetricKind;
 
 use super::super::Log;
 use super::super::json::Node;
+use super::super::number;
 use super::{latency, percentile};
 
 pub(super) fn read(document: &Node<'_>, log: &mut Log) {
@@ -58,25 +59,25 @@ pub(super) fn read(document: &Node<'_>, log: &mut Log) {
 
 /// One direction, if it did anything.
 fn io(node: &Node<'_>, log: &mut Log) {
-    let number = |key: &str| node.get(key).and_then(|found| Some((found.number()?, found.line)));
-    let done = number("total_ios").or_else(|| number("io_bytes"));
+    let field = |key: &str| node.get(key).and_then(|found| Some((found.number()?, found.line)));
+    let done = field("total_ios").or_else(|| field("io_bytes"));
     if done.is_some_and(|(done, _)| done == 0.0) {
         return;
     }
-    if let Some((value, line)) = number("iops") {
+    if let Some((value, line)) = field("iops") {
         log.rate("iops", value, "1/s", line);
     }
-    if let Some((value, line)) = number("bw_bytes") {
+    if let Some((value, line)) = field("bw_bytes") {
         log.rate("rate", value, "B/s", line);
-    } else if let Some((value, line)) = number("bw") {
+    } else if let Some((value, line)) = field("bw") {
         log.rate("rate", value * 1024.0, "B/s", line);
     }
     // Version 2 counts it in KiB under the same name.
-    if let (Some((value, line)), Some(_)) = (number("io_bytes"), number("io_kbytes")) {
+    if let (Some((value, line)), Some(_)) = (field("io_bytes"), field("io_kbytes")) {
         log.push("io", value, "B", None, MetricKind::Count, line);
     }
-    if let Some((millis, line)) = number("runtime") {
-        log.time("runtime", millis * 1e-3, line).better(None);
+    if let Some((millis, line)) = field("runtime") {
+        log.time("runtime", millis / 1e3, line).better(None);
     }
     for kind in ["slat", "clat", "lat"] {
         latencies(node, kind, kind, log);
@@ -99,12 +100,13 @@ fn latencies(node: &Node<'_>, key: &str, metric: &str, log: &mut Log) {
     for (name, value) in node.members() {
         if *name == "percentile" {
             for (name, value) in value.members() {
-                if let (Some(name), Some(number)) = (percentile(name), value.number()) {
-                    log.quantile(metric, number * unit, value.line).label("percentile", name);
+                if let (Some(name), Some(found)) = (percentile(name), value.number()) {
+                    log.quantile(metric, number::scaled(found, unit), value.line)
+                        .label("percentile", name);
                 }
             }
-        } else if let Some(number) = value.number() {
-            latency(log, metric, name, number * unit, value.line);
+        } else if let Some(found) = value.number() {
+            latency(log, metric, name, number::scaled(found, unit), value.line);
         }
     }
 }

@@ -88,7 +88,8 @@ impl State {
             }
             match (percentile(name), short(whole)) {
                 (Some(name), Some(value)) => {
-                    log.quantile(kind, value * unit, line).label("percentile", name);
+                    log.quantile(kind, number::scaled(value, *unit), line)
+                        .label("percentile", name);
                 }
                 _ => log.unread(line, "not a percentile and a number"),
             }
@@ -144,7 +145,7 @@ fn io(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
             "runtime" => {
                 let (digits, unit) = number::split_unit(value);
                 if let (Some(value), Some(unit)) = (number::parse(digits), number::seconds(unit)) {
-                    log.time("runtime", value * unit, line).better(None);
+                    log.time("runtime", number::scaled(value, unit), line).better(None);
                 }
             }
             _ => {}
@@ -171,7 +172,7 @@ fn statistics(kind: &str, unit: &str, rest: Line<'_>, line: Line<'_>, log: &mut 
         if kind == "sync" {
             log.label("op", "sync");
         }
-        latency(log, kind, key.trim(), value * unit, line);
+        latency(log, kind, key.trim(), number::scaled(value, unit), line);
     }
     if count != 4 {
         log.unread(line, "not four numbers");

@@ -76,7 +76,7 @@ fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
     log.rate("iops", iops, "1/s", line);
     log.rate("rate", rate * 1024.0, "B/s", line);
     log.push("io", kib * 1024.0, "B", None, MetricKind::Count, line);
-    log.time("runtime", millis * 1e-3, line).better(None);
+    log.time("runtime", millis / 1e3, line).better(None);
     for (kind, start) in [("slat", 4), ("clat", 8), ("lat", 32)] {
         let values: Option<Vec<f64>> = (start..start + 4).map(number).collect();
         let Some(values) = values else { return false };
@@ -85,14 +85,14 @@ fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
             continue;
         }
         for (statistic, value) in ["min", "max", "mean", "stddev"].iter().zip(values) {
-            latency(log, kind, statistic, value * 1e-6, line);
+            latency(log, kind, statistic, value / 1e6, line);
         }
     }
     for field in &fields[12..32] {
         let Some((name, value)) = field.split_once("%=") else { return false };
         let Some(value) = line.number(value) else { return false };
         if let Some(name) = percentile(name) {
-            log.quantile("clat", value * 1e-6, line).label("percentile", name);
+            log.quantile("clat", value / 1e6, line).label("percentile", name);
         }
     }
     true
