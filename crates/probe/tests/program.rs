@@ -1,5 +1,6 @@
 //! The program itself: what it prints and how it ends.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -46,4 +47,42 @@ fn unixbench_runs_all_its_tests() {
         .sum();
     assert!((value(&document, "score") / (logs / 12.0).exp() - 1.0).abs() < 1e-9);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "all files are gone");
+}
+
+/// The arm64 build as users get it, run by QEMU's user mode emulation.
+#[test]
+fn the_arm64_build_computes_the_same() {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none() {
+        println!("SKIP: builds for arm64 and emulates it; set RUN_SLOW_TESTS=1");
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let built = Command::new(root.join("scripts/build-probe")).arg("aarch64").output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let program = root.join("target/probe/aarch64/vmlab-probe");
+    let emulated = |line: &str| {
+        let ended = Command::new("qemu-aarch64-static")
+            .arg(&program)
+            .args(line.split_whitespace())
+            .output()
+            .expect("scripts/install-deps test installs qemu-user-static");
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let why = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{line}: {text}{why}");
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&document["arch"], &document["verified"]), (&"aarch64".into(), &true.into()));
+        document
+    };
+    emulated("npb --class S --threads 2");
+    emulated("syscalls --loops 100 --repeat 1 --warmup 0");
+    emulated("sem --items 100 --loops 10 --repeat 1 --warmup 0");
+    emulated("stream --array-mib 1 --repeat 2 --threads 2");
+    emulated("lock --seconds 0.02 --repeat 1 --warmup 0 --threads 2");
+    for test in ["dhrystone", "whetstone", "pipe", "syscall"] {
+        // Its copies are started by the name of the emulated program, which
+        // works where the kernel runs foreign programs by binfmt_misc.
+        if Path::new("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists() {
+            emulated(&format!("unixbench --test {test} --seconds 0.05"));
+        }
+    }
 }
