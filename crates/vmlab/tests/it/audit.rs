@@ -176,18 +176,22 @@ fn has_smt() -> bool {
     host.pcpus.iter().any(|pcpu| pcpu.online && pcpu.thread.is_some_and(|thread| thread > 0))
 }
 
+/// A thread of the only core of a socket, which is a node.
+fn pcpu(id: u32, socket: u32, thread: u32) -> Pcpu {
+    Pcpu {
+        id,
+        online: true,
+        socket: Some(socket),
+        core: Some(0),
+        thread: Some(thread),
+        node: Some(socket),
+        ..Pcpu::default()
+    }
+}
+
 /// A machine of two cores of two threads, each core a node: `first` and
 /// `second` are of different cores.
 fn two_nodes(first: u32, second: u32) -> Host {
-    let pcpu = |id: u32, core: u32, thread: u32| Pcpu {
-        id,
-        online: true,
-        socket: Some(core),
-        core: Some(0),
-        thread: Some(thread),
-        node: Some(core),
-        ..Pcpu::default()
-    };
     let beyond = first.max(second) + 1;
     let node =
         |id: u32, pcpus: [u32; 2]| Node { id, pcpus: PcpuSet::from_iter(pcpus), ..Node::default() };
@@ -204,6 +208,11 @@ fn two_nodes(first: u32, second: u32) -> Host {
         },
         ..Host::default()
     }
+}
+
+/// A machine whose only core has these threads.
+fn one_core(first: u32, second: u32) -> Host {
+    Host { pcpus: vec![pcpu(first, 0, 0), pcpu(second, 0, 1)], ..Host::default() }
 }
 
 #[test]
@@ -274,6 +283,24 @@ fn the_rules_hold_for_vms_that_run() {
     );
     app.pin(0, first);
     assert_eq!(messages(&linted(&host, &[&app]), "memory-elsewhere"), [""; 0]);
+
+    // Where both pCPUs are threads of one core, everything pinned shares it.
+    let core = folder.path().join("core.json");
+    fs::write(&core, one_core(first, second).to_json()).expect("written");
+    drop(app);
+    let json = linted(&core, &[&db, &web]);
+    assert_eq!(messages(&json, "siblings-split"), [""; 0], "{json:#}");
+    let two = Qemu::start("q35 -accel tcg,thread=multi -smp 2 -m 64 -name two,debug-threads=on");
+    two.ready(2);
+    two.pin(0, first);
+    two.pin(1, second);
+    db.pin(1, first);
+    let json = linted(&core, &[&db, &web, &two]);
+    for id in ["cores-share-core", "vms-share-core", "vcpus-share-pcpu"] {
+        assert!(!messages(&json, id).is_empty(), "{id}: {json:#}");
+    }
+    drop(two);
+    db.pin(1, second);
 
     // The same in the other forms, from here and from what was kept.
     let path = host.to_str().expect("a plain path");

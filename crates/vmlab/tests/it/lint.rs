@@ -110,6 +110,49 @@ fn programs_get_json_and_sarif() {
     lint(folder.path(), &["--json", "--sarif", "bad.xml"]).has_code(2);
 }
 
+/// A saved tree tells what the host does and where its devices are.
+#[test]
+fn a_saved_host_tells_of_interrupts_and_devices() {
+    let node = "sys/devices/system/node";
+    let folder = folder(&[
+        ("host/sys/devices/system/cpu/online", "0-3\n"),
+        ("host/sys/devices/system/cpu/possible", "0-3\n"),
+        ("host/sys/devices/system/cpu/present", "0-3\n"),
+        ("host/sys/devices/system/cpu/cpu0/topology/core_id", "0\n"),
+        ("host/sys/devices/system/cpu/cpu1/topology/core_id", "1\n"),
+        ("host/sys/devices/system/cpu/cpu2/topology/core_id", "2\n"),
+        ("host/sys/devices/system/cpu/cpu3/topology/core_id", "3\n"),
+        (&format!("host/{node}/online"), "0-1\n"),
+        (&format!("host/{node}/node0/cpulist"), "0-1\n"),
+        (&format!("host/{node}/node1/cpulist"), "2-3\n"),
+        ("host/sys/bus/pci/devices/0000:af:00.0/numa_node", "1\n"),
+        ("host/sys/bus/pci/devices/0000:00:1f.0/numa_node", "-1\n"),
+        ("host/proc/interrupts", "     CPU0 CPU1 CPU2 CPU3\n 24: 0 9000000 0 0 PCI-MSI nvme0q1\n"),
+        ("host/proc/stat", "cpu1 1000 0 1000 298000 0 0 0 0 0 0\n"),
+        (
+            "vm.xml",
+            "\
+<domain type='kvm'>
+  <name>web</name>
+  <vcpu>1</vcpu>
+  <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
+  <devices><hostdev mode='subsystem' type='pci'>
+    <source><address domain='0x0000' bus='0xaf' slot='0x00' function='0x0'/></source>
+  </hostdev></devices>
+</domain>
+",
+        ),
+    ]);
+    let said = lint(folder.path(), &["--host", "host", "vm.xml"]);
+    let said = said.has_code(1);
+    for part in [
+        "warning[pin-host-busy]: vCPU 0 is on pCPU 1, which has served 3000 interrupts",
+        "warning[device-elsewhere]: 0000:af:00.0 is on node 1, the vCPUs are on node 0",
+    ] {
+        assert!(said.stdout.contains(part), "{part}: {said:#?}");
+    }
+}
+
 /// Descriptions of machines that real tools made.
 const HOSTS: [&str; 4] = [
     "libvirt-9.0.0/two-sockets.xml",
