@@ -66,15 +66,16 @@ pub(crate) fn of_benchfmt(unit: &str) -> (String, Option<Better>, MetricKind) {
         _ => None,
     };
     let tokens = tokens(unit);
-    let above = tokens.iter().find(|token| !token.below).map_or("", |token| token.text);
+    let known = |text: &&str| matches!(*text, "B" | "bytes" | "sec" | "s" | "allocs");
+    let above = tokens.iter().filter(|token| !token.below).map(|token| token.text).find(known);
     let per_second = tokens.iter().any(|token| token.below && matches!(token.text, "s" | "sec"));
     let (base, kind) = match (above, per_second) {
-        ("B" | "bytes", true) => ("B/s", MetricKind::Rate),
+        (Some("B" | "bytes"), true) => ("B/s", MetricKind::Rate),
         (_, true) => ("1/s", MetricKind::Rate),
-        ("sec" | "s", false) => ("s", MetricKind::Time),
-        ("B" | "bytes", false) => ("B", MetricKind::Count),
-        ("allocs", false) => ("count", MetricKind::Count),
-        _ => (unit, MetricKind::Time),
+        (Some("sec" | "s"), false) => ("s", guess_kind("s", unit)),
+        (Some("B" | "bytes"), false) => ("B", MetricKind::Count),
+        (Some(_), false) => ("count", MetricKind::Count),
+        (None, false) => (unit, MetricKind::Time),
     };
     (base.to_owned(), better.or_else(|| guess_better(base, kind, unit)), kind)
 }
@@ -181,6 +182,8 @@ mod tests {
         check("allocs/op", "count", Some(Better::Lower), MetricKind::Count);
         check("req/sec", "1/s", Some(Better::Higher), MetricKind::Rate);
         check("frobs", "frobs", None, MetricKind::Time);
+        check("p99-sec", "s", Some(Better::Lower), MetricKind::Quantile);
+        check("binary-bytes", "B", Some(Better::Lower), MetricKind::Count);
         assert_eq!(to_base("ms"), ("s".to_owned(), 1e-3));
         assert_eq!(guess_kind("s", "latency_p99.9"), MetricKind::Quantile);
         assert_eq!(guess_kind("s", "time"), MetricKind::Time);

@@ -53,7 +53,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     metric: Vec<String>,
     /// Only what matches: `name:Encode /format:(json OR gob) -goos:/^plan/`.
-    #[arg(long, value_name = "EXPRESSION")]
+    #[arg(long, value_name = "EXPRESSION", allow_hyphen_values = true)]
     filter: Option<String>,
     /// Which direction of a metric is better, where the data do not say.
     #[arg(long, value_name = "METRIC=lower|higher", value_delimiter = ',')]

@@ -11,6 +11,7 @@ mod clean;
 mod compare;
 mod completions;
 mod convert;
+mod export;
 mod host;
 mod host_file;
 mod image;
@@ -89,6 +90,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Follow a study over time: since when is it faster or slower?
     Trend(trend::TrendArgs),
+    /// Give a study's samples to other tools: benchfmt, CSV, JSON lines, Parquet.
+    Export(export::ExportArgs),
     /// Build, list or remove guest images.
     Image(image::ImageArgs),
     /// List the benchmarks, or explain one.
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Trend(args) => trend::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Variants(args) => variants::run(&args),

@@ -42,6 +42,13 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     written.context("Cannot write to standard output")
 }
 
+/// Writes `bytes` to standard output as they are.
+pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    written.context("Cannot write to standard output")
+}
+
 /// Says something on standard error that is not the result.
 pub(crate) fn note(text: &str) {
     // A closed standard error has no reader to tell about it.

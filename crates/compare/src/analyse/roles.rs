@@ -169,6 +169,8 @@ impl Roles {
 
         let mut not_in_rows: Vec<String> = COUNTERS.map(str::to_owned).to_vec();
         not_in_rows.extend([FILE.to_owned(), variant_label.clone()]);
+        not_in_rows
+            .extend(BLOCK_LABELS.iter().chain(&BOOT_LABELS).map(|label| (*label).to_owned()));
         let (block_label, block) = block.unzip();
         let (boot_label, boot) = boot.unzip();
         not_in_rows.extend(block_label.iter().chain(&boot_label).cloned());

@@ -102,6 +102,15 @@ pub(super) fn after(metrics: &[MetricInfo], rows: &[Row]) -> Vec<Warning> {
             ),
         });
     }
+    let cells = || rows.iter().flat_map(|row| row.cells.iter().flatten());
+    let single = cells().filter(|cell| cell.values == 1).count();
+    if rows.len() > 1 && !metrics.iter().any(|metric| metric.exact) && 2 * single > cells().count()
+    {
+        warnings.push(Warning {
+            code: "single-values",
+            text: "Most rows have one value a variant. If a label numbers repetitions, say what it is: --block or --boot LABEL; or name the labels that make rows with --by.".to_owned(),
+        });
+    }
     let alone = rows.iter().filter(|row| row.cells.iter().flatten().count() < 2).count();
     if alone > 0 {
         warnings.push(Warning {

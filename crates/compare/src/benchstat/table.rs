@@ -301,6 +301,7 @@ impl Builder<'_> {
         let mut warnings = Vec::new();
         let p = match self.memo.mann_whitney(base, values) {
             Ok(p) => {
+                let p = if p == 1.0 && n.0 != n.1 { doubled_tail(base, values) } else { p };
                 let least = (1..10).find(|n| least_p(*n) <= alpha);
                 if p > alpha && n.0.max(n.1) < least.unwrap_or(10) {
                     let need = least.map_or("> 10".to_owned(), |least| format!(">= {least}"));
@@ -362,6 +363,46 @@ impl Builder<'_> {
 fn least_p(n: usize) -> f64 {
     let ways = (1..=n).fold(1, |ways, k| ways * (n + k) / k);
     if n == 1 { 1.0 } else { 2.0 / ways as f64 }
+}
+
+/// The p that benchstat prints where [`stats::mann_whitney`] says 1: twice the
+/// tail up to the smaller U, which goes beyond 1 where equal values and sizes
+/// that differ make the distribution of U lopsided.
+fn doubled_tail(a: &[f64], b: &[f64]) -> f64 {
+    let (n, m) = (a.len(), b.len());
+    if n.max(m) > 25 {
+        return 1.0;
+    }
+    // Ways to choose `n` of the merged values, by values chosen and twice U.
+    let width = 2 * n * m + 1;
+    let mut ways = vec![vec![0.0_f64; width]; n + 1];
+    ways[0][0] = 1.0;
+    let (mut seen, mut twice_u, mut b_below) = (0, 0, 0);
+    let mut merged: Vec<f64> = a.iter().chain(b).copied().collect();
+    merged.sort_unstable_by(f64::total_cmp);
+    for group in merged.chunk_by(|x, y| x == y) {
+        let of_a = a.iter().filter(|value| **value == group[0]).count();
+        let of_b = group.len() - of_a;
+        twice_u += of_a * (2 * b_below + of_b);
+        b_below += of_b;
+        let mut next = vec![vec![0.0; width]; n + 1];
+        for chosen in 0..=n.min(seen) {
+            let mut choices = 1.0;
+            for taken in 0..=group.len().min(n - chosen) {
+                let gain = taken * (2 * (seen - chosen) + group.len() - taken);
+                for sum in gain..width {
+                    next[chosen + taken][sum] += choices * ways[chosen][sum - gain];
+                }
+                choices *= (group.len() - taken) as f64 / (taken + 1) as f64;
+            }
+        }
+        ways = next;
+        seen += group.len();
+    }
+    let smaller = twice_u.min(2 * n * m - twice_u);
+    let all: f64 = ways[n].iter().sum();
+    let tail: f64 = ways[n][..=smaller].iter().sum();
+    if smaller == n * m { 1.0 } else { 2.0 * tail / all }
 }
 
 /// Median of sorted values, by the interpolation that Go's library uses.

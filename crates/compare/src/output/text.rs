@@ -103,8 +103,17 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
         true => heads.extend(comparison.variants.iter().cloned()),
         false => heads.extend(["variant".to_owned(), String::new()]),
     }
-    let span = format!("{} %", percent(range.exp_m1()));
-    let scale = format!("-{span:<w$}+{span}", w = WIDTH.saturating_sub(span.len() + 2));
+    // Either way from 1 the axis is one of factors.
+    let end = |log: f64| match log.exp() {
+        factor if log.abs() < 0.7 => {
+            format!("{}{} %", if log > 0.0 { "+" } else { "" }, percent(factor - 1.0))
+        }
+        factor if factor > 100.0 => format!("×{factor:.0}"),
+        factor if factor > 1.0 => format!("×{factor:.1}"),
+        factor => format!("÷{:.1}", 1.0 / factor),
+    };
+    let (left, right) = (end(-range), end(range));
+    let scale = format!("{left}{right:>w$}", w = WIDTH.saturating_sub(left.width()));
     heads.extend(["change".to_owned(), scale, "verdict".to_owned()]);
     let bar_column = heads.len() - 2;
     let mut lines: Vec<Line> = Vec::new();

@@ -22,6 +22,8 @@ fn every_help_has_examples() {
         "workloads",
         "clean",
         "completions",
+        "compare",
+        "export",
     ];
     for name in names {
         let said = said(&mut vmlab([name, "--help"]));

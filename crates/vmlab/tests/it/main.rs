@@ -2,7 +2,9 @@
 
 mod audit;
 mod command_line;
+mod compare;
 mod console_blocks;
+mod export;
 mod failures;
 mod interrupted;
 mod lab;

@@ -1,0 +1,97 @@
+//! The snippets of docs/export.md, run where their tools can be had.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::lab::{Machine, slow};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The snippets: language, the tool that their first line names, text.
+fn snippets() -> Vec<(String, String, String)> {
+    let page = fs::read_to_string(root().join("docs/export.md")).unwrap();
+    let mut found = Vec::new();
+    for part in page.split("\n```").skip(1).step_by(2) {
+        let (language, text) = part.split_once('\n').unwrap();
+        if let Some(tool) = text.lines().next().and_then(|line| line.strip_prefix("# ")) {
+            found.push((language.to_owned(), tool.to_owned(), format!("{text}\n")));
+        }
+    }
+    found
+}
+
+/// A Python with the snippets' packages, from the cache; or why there is none.
+fn python(packages: &[&str]) -> Result<PathBuf, String> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let folder = cache.or(home).ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
+    let folder = folder.join("vmlab/export-snippets");
+    let python = folder.join("bin/python");
+    let import = format!("import {}", packages.join(", "));
+    let imports = || Command::new(&python).args(["-c", &import]).output();
+    if imports().is_ok_and(|output| output.status.success()) {
+        return Ok(python);
+    }
+    let run = |command: &mut Command| match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages))?;
+    Ok(python)
+}
+
+#[test]
+fn the_snippets_of_the_documentation_work() {
+    let Some(_guard) = slow("export snippets") else { return };
+    let machine = Machine::with_qemu("8.2.0");
+    let results = machine.results();
+    let results = results.to_str().unwrap();
+    for (format, file) in [("csv", "samples.csv"), ("jsonl", "samples.jsonl")] {
+        machine.say(["export", results, "--to", format, "--out", file]).has_code(0);
+    }
+    let comparison = machine.say(["compare", results, "--format", "json"]).stdout;
+    let comparison: serde_json::Value = serde_json::from_str(&comparison).unwrap();
+    let python = python(&["numpy", "pandas", "polars", "duckdb"]);
+    let mut seen = Vec::new();
+    for (language, tool, text) in snippets() {
+        seen.push(tool.clone());
+        let mut command = match (language.as_str(), &python) {
+            ("python", Ok(python)) => Command::new(python),
+            ("python", Err(why)) => {
+                println!("SKIP: {tool}: {why}");
+                continue;
+            }
+            _ => Command::new("Rscript"),
+        };
+        let script = machine.path("snippet");
+        fs::write(&script, text).unwrap();
+        let output = match command.arg(&script).current_dir(machine.path("")).output() {
+            Ok(output) => output,
+            Err(error) => {
+                println!("SKIP: {tool}: {error}");
+                continue;
+            }
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        // Each prints a table in which every variant's ratio stands. The first
+        // variant by name is the baseline here and there.
+        for row in comparison["rows"].as_array().unwrap() {
+            if comparison["metrics"][row["metric"].as_u64().unwrap() as usize]["kind"] != "time" {
+                continue;
+            }
+            for judged in row["judged"].as_array().unwrap() {
+                let Some(ratio) = judged["ratio"].as_f64() else { continue };
+                let digits = format!("{ratio:.4}");
+                let digits = &digits[..digits.len() - 1];
+                assert!(said.contains(digits), "{tool}: {digits} is not in\n{said}");
+            }
+        }
+    }
+    assert_eq!(seen, ["pandas", "polars", "duckdb", "R"]);
+}
