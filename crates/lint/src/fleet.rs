@@ -3,7 +3,7 @@
 use topology::PcpuSet;
 
 use crate::finding::{AskedAndIs, Finding};
-use crate::rule::Rule;
+use crate::rule::{Format, Rule};
 use crate::said::said;
 use crate::source::{Place, Source};
 use crate::vm::Vm;
@@ -47,6 +47,11 @@ impl FleetVm {
             }
         }
         let allowed = allowed.everywhere.clone();
+        // A command line can't say pins, and KubeVirt's shared pool ends where
+        // dedicated pCPUs begin.
+        let said = vm.format == Format::Libvirt || vm.live.is_some();
+        let some = vm.live_pins().len() < vm.vcpus.value as usize;
+        let floats = said && some && vm.affinity.is_none();
         Self {
             file: file.to_owned(),
             name: vm.name.clone(),
@@ -54,9 +59,7 @@ impl FleetVm {
             vcpus_place,
             pins,
             live: said(vm, source, vm.vcpus.span),
-            floats: vm.live_pins().len() < vm.vcpus.value as usize
-                && vm.affinity.is_none()
-                && vm.kubevirt.is_none(),
+            floats,
             kvm: vm.accel.value == "kvm",
             allowed,
         }
