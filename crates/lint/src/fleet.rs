@@ -49,9 +49,9 @@ impl FleetVm {
         let allowed = allowed.everywhere.clone();
         // A command line can't say pins, and KubeVirt's shared pool ends where
         // dedicated pCPUs begin.
-        let said = vm.format == Format::Libvirt || vm.live.is_some();
+        let tells = vm.format == Format::Libvirt || vm.live.is_some();
         let some = vm.live_pins().len() < vm.vcpus.value as usize;
-        let floats = said && some && vm.affinity.is_none();
+        let floats = tells && some && vm.affinity.is_none();
         Self {
             file: file.to_owned(),
             name: vm.name.clone(),
