@@ -9,6 +9,8 @@
 //!
 //! Nothing that is set here outlives a reboot.
 
+use std::collections::BTreeMap;
+
 mod apply;
 mod cpuset;
 mod journal;
@@ -48,6 +50,18 @@ pub struct Setting {
     pub source: &'static str,
     /// What may go wrong; empty where nothing is known to.
     pub risk: &'static str,
+}
+
+/// All settings that can be read on the machine of `tree`, by id.
+#[must_use]
+pub fn read_all(tree: &Tree) -> BTreeMap<String, String> {
+    let value = |setting: &Setting| {
+        let value = setting.read(tree).ok()?.value;
+        // Not given on the command line is no value.
+        let known = !matches!(setting.place, Place::BootOnly(_)) || !value.contains(' ');
+        known.then(|| (setting.id.to_owned(), value))
+    };
+    SETTINGS.iter().filter_map(value).collect()
 }
 
 /// The table's row for `id`, if it has one.

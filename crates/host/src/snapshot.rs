@@ -8,7 +8,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use topology::Host;
-use topology::sysfs::{Tree, read_host};
+use topology::sysfs::{self, read_host};
+
+use crate::settings::{self, Tree};
 
 /// The most bytes read of one file. Files of the kernel are far shorter; the
 /// limit guards against a saved tree with something else in it.
@@ -21,6 +23,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// [`Host::warnings`]. Use [`check_root`] first where the folder is a user's.
 pub fn live(root: &Path) -> Host {
     let mut host = read_host(&Files { root });
+    host.tunables = settings::read_all(&Tree::at(root));
     // Old kernels have no file for it; a saved tree may come from elsewhere.
     if root == Path::new("/") && host.arch.is_none() {
         host.arch = Some(std::env::consts::ARCH.to_owned());
@@ -69,7 +72,7 @@ struct Files<'a> {
     root: &'a Path,
 }
 
-impl Tree for Files<'_> {
+impl sysfs::Tree for Files<'_> {
     fn read(&self, path: &str) -> Option<String> {
         let path = self.root.join(path);
         // Opening a pipe or a device in a saved tree could wait for ever.

@@ -190,3 +190,130 @@ pub fn describe(settings: &HostSettings) -> Vec<String> {
     };
     settings.iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing::{STUDY, plan_of};
+
+    const WITH_HOST: &str = r#"
+[host]
+thp = "never"
+ksm = true
+swappiness = 10
+reload = true
+"#;
+
+    /// The study of the tests with settings on all levels.
+    fn text() -> String {
+        let levels = STUDY
+            .replace("name = \"a\"", "name = \"a\"\nhost.thp = 'always'")
+            .replace("vm.vcpus = 2", "vm.vcpus = 2\nvm.host.numa_balancing = true")
+            .replace(
+                "name = \"busy\"",
+                "name = \"busy\"\nhost = { swappiness = 90, thp = 'madvise' }",
+            );
+        levels
+            .replace("[[variant]]\nname = \"a\"", &format!("{WITH_HOST}[[variant]]\nname = \"a\""))
+    }
+
+    #[test]
+    fn each_setting_is_made_at_the_level_that_names_it_last() {
+        let plan = plan_of(&text());
+        let said = |settings: HostSettings| describe(&settings).join(", ");
+        assert_eq!(said(plan.study_settings()), "ksm = 1");
+        let [idle, busy] = plan.loads.as_slice() else { panic!("two loads") };
+        assert_eq!(said(plan.block_settings(idle)), "swappiness = 10");
+        assert_eq!(said(plan.block_settings(busy)), "swappiness = 90");
+        let trial = |load, variant: usize| said(plan.trial_settings(load, &plan.variants[variant]));
+        assert_eq!(trial(idle, 0), "thp = always");
+        assert_eq!(trial(busy, 0), "thp = always");
+        assert_eq!(trial(idle, 1), "numa_balancing = 1, thp = never");
+        assert_eq!(trial(busy, 2), "thp = madvise");
+        assert!(plan.wish(&plan.study_settings()).expect("known").reload);
+        assert_eq!(plan.variants[0].summary, "host.thp = \"always\"");
+        // No setting is made on two levels at once.
+        for (load, variant) in plan.loads.iter().zip(&plan.variants) {
+            let levels = [
+                plan.study_settings(),
+                plan.block_settings(load),
+                plan.trial_settings(load, variant),
+            ];
+            let ids: Vec<&String> = levels.iter().flat_map(BTreeMap::keys).collect();
+            assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+        }
+    }
+
+    #[test]
+    fn what_the_machine_refuses_is_said_by_line() {
+        let folder = tempfile::tempdir().expect("temp folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("has one")).expect("mkdir");
+            fs::write(path, text).expect("written");
+        };
+        file("sys/kernel/mm/transparent_hugepage/enabled", "always [never]\n");
+        file("sys/kernel/mm/ksm/run", "0\n");
+        file("proc/sys/vm/swappiness", "60\n");
+        file("sys/devices/system/cpu/online", "0-3\n");
+        let text = text().replace(
+            "vm.memory_mib = 256",
+            "vm.pins = ['0']\nhost.isolated_pcpus = '1'\nvm.scheduler.vcpus = 'batch'",
+        );
+        let study = Study::parse("s.toml", &text).expect("sound");
+        let plan = plan_of(&text);
+        let problems = refusals(&study, &plan, &Tree::at(folder.path()));
+        let lines: Vec<String> =
+            problems.iter().map(|one| format!("{}: {}", one.line, one.message)).collect();
+        let line_of = |word: &str| text.lines().position(|line| line.contains(word)).unwrap() + 1;
+        for (line, words) in [
+            (
+                line_of("name = \"busy\""),
+                "busy: Host setting thp can't be \"madvise\" here: It can't",
+            ),
+            (
+                line_of("name = \"b\"") - 1,
+                "b: Host setting numa_balancing can't be \"1\" here: /proc",
+            ),
+            (
+                line_of("name = \"c\"") - 1,
+                "c: Host setting isolated_pcpus can't be \"1\" here: cgroup",
+            ),
+            (line_of("'batch'"), "c: isolated_pcpus = 1, but no thread is pinned there: pin vCPUs"),
+        ] {
+            let begin = format!("{line}: {words}");
+            let found = lines.iter().any(|one| one.starts_with(&begin));
+            assert!(found, "{begin:?} is not in {lines:#?}");
+        }
+        assert_eq!(lines.len(), 4, "{lines:#?}");
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_by_line() {
+        let check = |from: &str, to: &str, words: &[&str]| {
+            let text = text();
+            assert!(text.contains(from), "{from}");
+            let text = text.replacen(from, to, 1);
+            let error = Study::parse("s.toml", &text).expect_err(to).to_string();
+            let line = text.lines().position(|line| line.contains(to)).expect("there") + 1;
+            assert!(error.starts_with(&format!("s.toml:{line}: ")), "{to}: {error}");
+            for word in words {
+                assert!(error.contains(word), "{word:?} is not in {error}");
+            }
+        };
+        check("ksm = true", "ksn = true", &["no such host setting", "did you mean \"ksm\""]);
+        check("ksm = true", "xyzzy = true", &["`vmlab settings list` shows all"]);
+        check("ksm = true", "ksm = 7", &["ksm cannot be \"7\"; it takes 0, 1, 2"]);
+        check("ksm = true", "ksm = [1]", &["ksm: a array can't be a setting"]);
+        check("reload = true", "reload = 1", &["reload = 1: must be true or false"]);
+        check("host.thp = 'always'", "host.thp = 'now'", &["thp cannot be \"now\""]);
+        check("swappiness = 90", "swappiness = 900", &["from 0 to 200"]);
+        check(
+            "stress.percent = 50",
+            "vms = { count = 1, workload = 'hackbench', vm.host.ksm = true }",
+            &["host.ksm = true is for the whole host", "of a load"],
+        );
+    }
+}

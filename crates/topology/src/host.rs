@@ -73,6 +73,10 @@ pub struct Host {
     /// Kernel-wide policies.
     #[serde(default)]
     pub settings: Settings,
+    /// All settings that could be read, by their id in `vmlab settings list`;
+    /// filled in by whoever reads the machine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tunables: BTreeMap<String, String>,
     /// Frequency scaling; one entry for each group of pCPUs set alike.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frequency: Vec<FrequencyPolicy>,

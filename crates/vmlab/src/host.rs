@@ -1,5 +1,7 @@
 //! `vmlab host`: what machine is this?
 
+mod diff;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +12,8 @@ use report::host_picture;
 use runner::machine;
 
 use crate::host_file::load_merged;
-use crate::terminal;
+use crate::settings::{self, ListArgs};
+use crate::{FINDINGS, terminal};
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
 ///
@@ -23,6 +26,8 @@ Examples:
   vmlab host                        draw this machine
   vmlab host --json > host.json     save it, to plan for it elsewhere
   vmlab host --svg host.svg         draw it for a page
+  vmlab host --settings             all settings, and which can be set
+  vmlab host --diff host.json       what is not as it was saved
   ssh other lscpu -e | vmlab host --from -
                                     draw a machine where vmlab is not installed
   vmlab host --sysfs-root copy      read copies of /sys and /proc in the folder copy")]
@@ -44,6 +49,15 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "sysfs_root")]
     from: Vec<PathBuf>,
 
+    /// Show all settings instead: their values, and what can be set here
+    #[arg(long, conflicts_with_all = ["svg", "from", "diff"])]
+    settings: bool,
+
+    /// Show what differs between a saved `vmlab host --json` and now, or
+    /// between two of them; exit code 1 if anything does
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2, conflicts_with_all = ["svg", "from"])]
+    diff: Vec<PathBuf>,
+
     /// Read sys/ and proc/ in this folder instead of this machine's
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
@@ -54,6 +68,9 @@ pub(crate) struct HostArgs {
 /// # Errors
 /// A folder that holds no tree; output that cannot be written.
 pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
+    if args.settings {
+        return settings::list(&ListArgs { json: args.json, sysfs_root: args.sysfs_root });
+    }
     let svg_to_stdout = args.svg.as_deref() == Some(Path::new("-"));
     if args.json && svg_to_stdout {
         bail!("Both --json and --svg - would go to standard output: give --svg a file");
@@ -67,6 +84,16 @@ pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         // Even without /sys there is something to say.
         None => machine::this_host(),
     };
+    if let [before, after @ ..] = args.diff.as_slice() {
+        let after = after.first().map(|path| diff::read(path)).transpose()?;
+        let drift = diff::drift(&diff::read(before)?, &after.unwrap_or(host));
+        let text = match args.json {
+            true => serde_json::to_string_pretty(&drift)? + "\n",
+            false => diff::text(&drift),
+        };
+        terminal::print(&text)?;
+        return Ok(if drift.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) });
+    }
     if let Some(file) = &args.svg {
         let drawing = host_picture::svg(&host);
         if svg_to_stdout {

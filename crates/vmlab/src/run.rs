@@ -1,5 +1,6 @@
 //! `vmlab run STUDY`: boot the VMs, measure, judge, report.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ use runner::store::{self, Contents, Store};
 use runner::summary;
 use topology::Host;
 
+use crate::metrics::{self, Exporter};
 use crate::progress::StudyProgress;
 use crate::study_file::{self, BudgetArgs};
 use crate::{interrupt, plan_text, report, terminal};
@@ -27,6 +29,7 @@ Examples:
   vmlab run studies/smp.toml --blocks 10 --out results/smp
   vmlab run studies/smp.toml --dry-run
   vmlab run --resume results/smp      go on after an interruption or a crash
+  vmlab run studies/smp.toml --metrics 9464       for Prometheus, on loopback
   vmlab run --extend results/smp --blocks 10      ten more blocks
 
 A study ends as soon as all its comparisons are decided, at the latest when its
@@ -66,6 +69,10 @@ pub(crate) struct RunArgs {
     /// Say what every block and trial took, also where nobody watches.
     #[arg(short, long)]
     verbose: bool,
+    /// Tell how far the study is as OpenMetrics at this address; a port alone
+    /// is on loopback.
+    #[arg(long, value_name = "ADDR", value_parser = metrics::parse_address)]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     budget: BudgetArgs,
 }
@@ -84,6 +91,9 @@ fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCo
     let need = if args.dry_run { Need::Plan } else { Need::Run };
     if let Some(dir) = args.out.as_ref().filter(|_| !args.dry_run) {
         store::check_new(dir)?;
+    }
+    if !args.dry_run {
+        restore_leftovers();
     }
     let prepared = study_file::prepare(study, &args.budget, need, cancel)?;
     let plan = prepared.plan;
@@ -158,9 +168,16 @@ fn run_plan(
     if let Some(settings) = settings {
         lab.hold(settings);
     }
+    let exporter = args.metrics.map(|address| Exporter::start(address, plan)).transpose()?;
+    if let Some(exporter) = &exporter {
+        terminal::note(&format!("vmlab: metrics at http://{}/metrics", exporter.address()));
+    }
     let mut progress = StudyProgress::start(plan, trials_done, args.verbose);
     let ended = execute(plan, events, &mut store, &mut lab, cancel, &mut |event| {
         progress.observe(&event);
+        if let Some(exporter) = &exporter {
+            exporter.observe(&event);
+        }
     });
     drop(progress);
     restore_settings(lab.release());
@@ -187,10 +204,7 @@ fn default_out(plan: &Plan) -> PathBuf {
 
 /// Sets what the plan asks for; it is put back on drop at the latest.
 fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
-    // What a dead run set must not be taken for the machine's own value.
-    for line in crate::clean::restore_leftovers() {
-        terminal::note(&format!("vmlab: left by a dead run: {line}"));
-    }
+    restore_leftovers();
     let wanted = plan.study_settings();
     if wanted.is_empty() {
         return Ok(None);
@@ -201,6 +215,13 @@ fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
         terminal::note(&format!("vmlab: host setting {note}"));
     }
     Ok(Some(settings))
+}
+
+/// What a dead run set must not be taken for the machine's own value.
+fn restore_leftovers() {
+    for line in crate::clean::restore_leftovers() {
+        terminal::note(&format!("vmlab: left by a dead run: {line}"));
+    }
 }
 
 fn restore_settings(settings: Option<Settings>) {

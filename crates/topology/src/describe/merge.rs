@@ -201,6 +201,9 @@ fn merge_rest(host: &mut Host, other: &Host) {
     if host.settings == crate::Settings::default() {
         host.settings = other.settings.clone();
     }
+    if host.tunables.is_empty() {
+        host.tunables = other.tunables.clone();
+    }
     if host.cpuidle == crate::Cpuidle::default() {
         host.cpuidle = other.cpuidle.clone();
     }
