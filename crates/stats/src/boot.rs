@@ -94,6 +94,13 @@ pub fn boot_statistic(kind: Kind, samples: &[f64]) -> Result<BootStatistic, Unus
     })
 }
 
+/// The median of values of which there is at least one.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    median_of_sorted(&sorted, |value| value)
+}
+
 /// The median of `transform` over values that are sorted and not empty;
 /// `transform` is increasing.
 fn median_of_sorted(sorted: &[f64], transform: fn(f64) -> f64) -> f64 {

@@ -26,6 +26,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::student::student_p;
+
 /// Bins of |U|. Twice as many change no critical value by more than 0.1 %.
 const BINS: usize = 128;
 /// Points of the tables of the angle's distribution.
@@ -90,6 +92,13 @@ impl Boundary {
     pub fn critical(&self, n: u32) -> Option<f64> {
         let look = n.checked_sub(self.looks.first)?;
         self.critical.get(look as usize).copied()
+    }
+
+    /// The two-sided p value that the critical value is worth to a test that
+    /// looks once: for t statistics with other degrees of freedom.
+    #[must_use]
+    pub fn nominal(&self, n: u32) -> Option<f64> {
+        self.critical(n).map(|critical| student_p(critical, n))
     }
 
     /// When one looks.

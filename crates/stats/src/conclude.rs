@@ -37,7 +37,7 @@ pub(crate) trait Rule {
 
 /// The ratio of a log ratio, finite and not 0 even at the ends of an interval
 /// that says nothing.
-fn ratio_of(log: f64) -> f64 {
+pub(crate) fn ratio_of(log: f64) -> f64 {
     log.clamp(-GREATEST_LOG, GREATEST_LOG).exp()
 }
 

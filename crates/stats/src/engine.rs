@@ -89,6 +89,9 @@ pub enum InvalidPlan {
     /// Not a probability.
     #[error("Rate of false claims {0} is not between 0 and 1; 0.05 is usual")]
     Alpha(f64),
+    /// Not a difference that could matter.
+    #[error("Margin {0} is not a positive number; 0.03 for 3 % is usual")]
+    Margin(f64),
 }
 
 impl FixedBlocks {

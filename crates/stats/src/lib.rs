@@ -25,6 +25,7 @@
 mod anytime;
 mod boot;
 mod boundary;
+mod case;
 mod change_points;
 mod conclude;
 mod describe;
@@ -34,10 +35,13 @@ mod sequential;
 mod signed_rank;
 mod student;
 mod unpaired;
+mod variance;
+mod warm_up;
 
 pub use anytime::e_value;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, Looks, MOST_LOOKS};
+pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
@@ -45,6 +49,8 @@ pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
 pub use sequential::{FIRST_LOOK, Sequential};
 pub use student::{Interval, TTest, t_test};
 pub use unpaired::{CannotCompare, Welch, mann_whitney, median_interval, welch};
+pub use variance::{Allocation, Components, Costs, allocate, components};
+pub use warm_up::{WarmUp, warm_up};
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ mod clean;
 mod compare;
 mod completions;
 mod convert;
+mod decide;
 mod export;
 mod host;
 mod host_file;
@@ -88,6 +89,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Compare numbers of any origin: studies, benchmarks' output, CSV, JSON.
     Compare(compare::CompareArgs),
+    /// Plan another harness's trials and judge them, over JSON lines.
+    Decide(decide::DecideArgs),
     /// Follow a study over time: since when is it faster or slower?
     Trend(trend::TrendArgs),
     /// Give a study's samples to other tools: benchfmt, CSV, JSON lines, Parquet.
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Trend(args) => trend::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Decide(args) => decide::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Workloads(args) => workloads::run(&args),

@@ -13,7 +13,7 @@ fn comparison(log_ratios: &[f64]) -> Comparison {
 /// How studies end that stop as the engine says: false claims at a true
 /// difference of 0, false "equivalent" at the margin, coverage, mean blocks.
 fn studies(engine: &Sequential, truth: f64, sd: f64, most: u32) -> [f64; 4] {
-    let count = 2000;
+    let count = 1000;
     let mut random = Pcg64::seed_from_u64(21);
     let mut ends = [0.0; 4];
     for _ in 0..count {

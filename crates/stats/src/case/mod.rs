@@ -1,0 +1,474 @@
+//! One question from the first block to the verdict: which block comes next,
+//! how many iterations, is another block worth its time, and what may be said.
+//!
+//! A [`Case`] compares two configurations and plans their blocks itself, at the
+//! least machine time that keeps the promised rates of error:
+//!
+//! - the first block is long enough to see a warm-up; once it is known it is
+//!   discarded from all runs alike, and later runs are as long as the measured
+//!   variances and costs make worth while ([`crate::allocate`]);
+//! - after each block from [`Policy::first_look`] on, a difference and its
+//!   absence are tested against group-sequential levels ([`Boundary`]);
+//! - as long as blocks show no common drift, the two configurations are
+//!   compared like independent samples, which knows their variance twice as
+//!   well; else inside blocks;
+//! - a case whose decision would cost more than it is worth is given up, and
+//!   says so. Giving up never makes a claim, so it costs no error.
+
+mod evidence;
+mod worth;
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::median;
+use crate::boundary::{Boundary, Looks, MOST_LOOKS};
+use crate::conclude::ratio_of;
+use crate::variance::{Allocation, Components, Costs, allocate};
+use crate::warm_up::{iteration_noise, warm_up};
+use crate::{Better, InvalidPlan};
+
+use evidence::{Evidence, Levels};
+
+/// One of the two configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Arm {
+    /// The baseline.
+    A,
+    /// What is compared with it.
+    B,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Question {
+    /// The metric's better direction.
+    pub better: Better,
+    /// The rate of false claims, e.g. 0.05.
+    pub alpha: f64,
+    /// The smallest relative difference that matters, e.g. 0.03.
+    pub margin: f64,
+    /// Most blocks that may be run.
+    pub max_blocks: u32,
+    /// What boots, invocations and iterations cost.
+    pub costs: Costs,
+    /// Decides the order inside the blocks.
+    pub seed: u64,
+}
+
+/// How a case is planned. The default is what did best over simulated
+/// laboratories; each number is a trade between time and safety.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Policy {
+    /// Iterations in the first block, which learns.
+    pub first_iterations: u32,
+    /// Fewest iterations that are kept of a run.
+    pub least_iterations: u32,
+    /// Most iterations of a run.
+    pub most_iterations: u32,
+    /// Iterations discarded where no warm-up was seen.
+    pub least_discard: usize,
+    /// The departure of a warm-up that may be kept, as a share of the margin.
+    pub tolerance: f64,
+    /// Blocks before the first look.
+    pub first_look: u32,
+    /// The last block that is planned for, however many are allowed.
+    pub horizon: u32,
+    /// How the error is spent, see [`Looks::exponent`].
+    pub exponent: f64,
+    /// Share of the error that claims of a difference may spend.
+    pub difference_share: f64,
+    /// The same for "no difference larger than the margin".
+    pub equivalence_share: f64,
+    /// Whether blocks without common drift are compared like independent
+    /// samples.
+    pub pool: bool,
+    /// What a verdict is worth, in times the cost of its first look: a case
+    /// goes on while the chance of a verdict by its cost is above 1 by this.
+    pub worth: f64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            first_iterations: 8,
+            least_iterations: 3,
+            most_iterations: 60,
+            least_discard: 1,
+            tolerance: 0.07,
+            first_look: 4,
+            horizon: 16,
+            exponent: 0.8,
+            difference_share: 0.75,
+            equivalence_share: 1.0,
+            pool: true,
+            worth: 6.0,
+        }
+    }
+}
+
+/// One boot's values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// The configuration.
+    pub arm: Arm,
+    /// When it began, in seconds since the case began.
+    pub started_s: Option<f64>,
+    /// The values of each invocation, in the order in which they were measured.
+    pub invocations: Vec<Vec<f64>>,
+    /// Share of time that others took, for each invocation; empty if unknown.
+    pub steal: Vec<f64>,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Boot both, in this order.
+    Block {
+        /// Which first.
+        order: [Arm; 2],
+        /// How often and how long each is measured.
+        allocation: Allocation,
+    },
+    /// Stop: this is the answer.
+    Answer(Answer),
+}
+
+/// A claim about B against A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Claim {
+    /// B is better, if only by less than the margin.
+    BBetter,
+    /// B is worse, if only by less than the margin.
+    BWorse,
+    /// No difference larger than the margin.
+    Equivalent,
+    /// Nothing is shown.
+    Inconclusive,
+}
+
+/// How a case ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The claim.
+    pub claim: Claim,
+    /// B by A.
+    pub ratio: f64,
+    /// Lower end of the interval of the ratio, which holds for all looks
+    /// together; next to 0 if nothing is known.
+    pub lo: f64,
+    /// Upper end; beyond any ratio if nothing is known.
+    pub hi: f64,
+    /// Blocks that the claim rests on.
+    pub blocks: u32,
+    /// Why nothing is shown; empty for the other claims.
+    pub why: String,
+}
+
+/// A usable block: the logarithms of the values of both, by invocation.
+#[derive(Debug, Clone)]
+struct Block {
+    logs: [Vec<Vec<f64>>; 2],
+}
+
+impl Block {
+    fn shortest(&self) -> usize {
+        self.logs.iter().flatten().map(Vec::len).min().unwrap_or(0)
+    }
+}
+
+/// One question on its way to the verdict.
+#[derive(Debug, Clone)]
+pub struct Case {
+    question: Question,
+    policy: Policy,
+    blocks: Vec<Block>,
+    /// Blocks that were asked for, useless ones and restarts included.
+    asked: u32,
+    /// Useless blocks in a row.
+    useless: u32,
+}
+
+/// So many useless blocks in a row, and the case is given up.
+const MOST_USELESS: u32 = 3;
+/// A median of normal values varies by so much more than their mean.
+const MEDIAN_VARIANCE: f64 = 1.4;
+
+impl Case {
+    /// A case with nothing measured.
+    ///
+    /// # Errors
+    /// [`InvalidPlan`] if no block is allowed, or a rate or the margin is not
+    /// usable.
+    pub fn new(question: Question, policy: Policy) -> Result<Self, InvalidPlan> {
+        if question.max_blocks == 0 {
+            return Err(InvalidPlan::NoBlocks);
+        }
+        if !(question.alpha > 0.0 && question.alpha < 0.5) {
+            return Err(InvalidPlan::Alpha(question.alpha));
+        }
+        if !(question.margin > 0.0 && question.margin.is_finite()) {
+            return Err(InvalidPlan::Margin(question.margin));
+        }
+        Ok(Self { question, policy, blocks: Vec::new(), asked: 0, useless: 0 })
+    }
+
+    /// Takes the values of a block. Trials that are missing or have no usable
+    /// value make it useless; it is not counted, and another one follows.
+    pub fn record(&mut self, trials: &[Trial]) {
+        self.asked += 1;
+        match block(trials) {
+            Some(block) => {
+                self.useless = 0;
+                self.blocks.push(block);
+            }
+            None => self.useless += 1,
+        }
+    }
+
+    /// What to do now.
+    pub fn next(&mut self) -> Step {
+        if self.useless >= MOST_USELESS {
+            return self.give_up("several blocks in a row had no usable values");
+        }
+        let discard = self.discard();
+        let longest = self.policy.most_iterations;
+        if discard + self.policy.least_iterations as usize > longest as usize {
+            // Seen in runs that are as long as can be, or only guessed?
+            if self.blocks.iter().any(|block| block.shortest() >= longest as usize) {
+                return self.give_up("no steady state: the runs never became level");
+            }
+        }
+        let n = self.counted(discard).count() as u32;
+        let Some(levels) = self.levels() else {
+            return self.give_up("too few blocks are allowed for any verdict");
+        };
+        let evidence = self.evidence(discard);
+        if let Some(evidence) = &evidence
+            && let Some(answer) = self.decide(evidence, &levels)
+        {
+            return Step::Answer(answer);
+        }
+        if self.asked >= self.question.max_blocks {
+            return self.end(evidence.as_ref(), &levels, "all allowed blocks were used");
+        }
+        let allocation = self.allocation(discard);
+        if n >= levels.first() {
+            if n >= levels.last() {
+                return self.end(evidence.as_ref(), &levels, "another block is not worth its time");
+            }
+            if let Some(evidence) = &evidence
+                && !self.is_worth_while(evidence, &levels, allocation, discard)
+            {
+                return self.end(
+                    Some(evidence),
+                    &levels,
+                    "a verdict is too far away to be worth its time",
+                );
+            }
+        }
+        Step::Block { order: self.order(), allocation }
+    }
+
+    fn costs(&self, allocation: Allocation) -> f64 {
+        let Costs { boot, invocation, iteration } = self.question.costs;
+        let run = invocation + iteration * f64::from(allocation.iterations);
+        2.0 * (boot + run * f64::from(allocation.invocations))
+    }
+
+    fn is_worth_while(
+        &self,
+        evidence: &Evidence,
+        levels: &Levels,
+        allocation: Allocation,
+        discard: usize,
+    ) -> bool {
+        let cheapest =
+            Allocation { iterations: self.policy.least_iterations + discard as u32, ..allocation };
+        let worth = self.policy.worth * f64::from(levels.first()) * self.costs(cheapest);
+        let left = (self.question.max_blocks - self.asked).min(levels.last() - evidence.n);
+        let band = self.question.margin.ln_1p();
+        worth::chance_by_cost(evidence, levels, band, left) * worth >= self.costs(allocation)
+    }
+
+    fn levels(&self) -> Option<Levels> {
+        let Policy { first_look, horizon, exponent, .. } = self.policy;
+        let last = self.question.max_blocks.min(horizon).min(MOST_LOOKS);
+        let first = first_look.min(last);
+        let alpha = self.question.alpha;
+        let boundary = |alpha: f64| Boundary::of(Looks { first, last, alpha, exponent });
+        Some(Levels {
+            difference: boundary(alpha * self.policy.difference_share)?,
+            equivalence: boundary(2.0 * alpha * self.policy.equivalence_share)?,
+        })
+    }
+
+    /// Both configurations in random order, and in pairs of blocks both ways
+    /// round, so that a steady drift of the host cancels.
+    fn order(&self) -> [Arm; 2] {
+        // A step of splitmix64, whose bits are as good as random.
+        let pair = u64::from(self.asked / 2);
+        let mut bits = self.question.seed.wrapping_add(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let a_first = (bits ^ (bits >> 31)) & 1 == u64::from(self.asked % 2);
+        if a_first { [Arm::A, Arm::B] } else { [Arm::B, Arm::A] }
+    }
+
+    fn runs(&self, arm: usize) -> Vec<&[f64]> {
+        self.blocks.iter().flat_map(|block| &block.logs[arm]).map(Vec::as_slice).collect()
+    }
+
+    /// Iterations to discard, so that what is left of two unequal warm-ups is
+    /// no difference worth mentioning.
+    fn discard(&self) -> usize {
+        let warm_ups = [0, 1].map(|arm| warm_up(&self.runs(arm)));
+        let least = self.policy.least_discard;
+        if warm_ups == [None, None] {
+            return least;
+        }
+        let tolerance = self.question.margin.ln_1p() * self.policy.tolerance;
+        let left = |discard: usize| {
+            // The middle of the shortest run that is kept.
+            let middle = discard as f64 + (f64::from(self.policy.least_iterations) - 1.0) / 2.0;
+            let [a, b] = warm_ups.map(|warm_up| warm_up.map_or(0.0, |warm_up| warm_up.at(middle)));
+            // What both have in common cancels but for a part, to be safe.
+            (b - a).abs() + 0.2 * a.abs().max(b.abs())
+        };
+        let most = self.policy.most_iterations as usize;
+        (least..most).find(|discard| left(*discard) <= tolerance).unwrap_or(most)
+    }
+
+    /// Blocks whose runs are long enough when so much is discarded. Those that
+    /// are not are kept, for what is known of the warm-up may change.
+    fn counted(&self, discard: usize) -> impl Iterator<Item = &Block> {
+        let needed = discard + self.policy.least_iterations as usize;
+        self.blocks.iter().filter(move |block| block.shortest() >= needed)
+    }
+
+    /// The variance that iterations alone give to a boot's statistic, with
+    /// `kept` of them.
+    fn iteration_variance(&self, kept: f64) -> f64 {
+        let [a, b] = [0, 1].map(|arm| iteration_noise(&self.runs(arm)).powi(2));
+        MEDIAN_VARIANCE * f64::midpoint(a, b) / kept
+    }
+
+    fn evidence(&self, discard: usize) -> Option<Evidence> {
+        let statistic = |arm: usize| -> Vec<f64> {
+            self.counted(discard).map(|block| boot_log(&block.logs[arm], discard)).collect()
+        };
+        let kept: f64 = self
+            .counted(discard)
+            .map(|block| block.logs[0].iter().map(|run| kept(run, discard).len()).sum::<usize>())
+            .map(|kept| 1.0 / kept as f64)
+            .sum();
+        let n = self.counted(discard).count() as f64;
+        let floor = self.iteration_variance(n / kept);
+        Evidence::of(&statistic(0), &statistic(1), floor, self.policy.pool)
+    }
+
+    fn allocation(&self, discard: usize) -> Allocation {
+        let Policy { least_iterations, most_iterations, .. } = self.policy;
+        let discarded = discard as u32;
+        let iterations = if self.blocks.is_empty() {
+            self.policy.first_iterations
+        } else {
+            let Costs { boot, invocation, iteration } = self.question.costs;
+            let costs = Costs {
+                boot,
+                invocation: invocation + iteration * f64::from(discarded),
+                iteration,
+            };
+            let single = self.iteration_variance(1.0);
+            // Before boots can be told apart they are taken to differ like
+            // iterations; their estimate then takes over.
+            let boots = self.evidence(discard).map(|evidence| evidence.boot_variance());
+            let n = (self.counted(discard).count() as f64 - 1.0).max(0.0);
+            let least = Allocation { invocations: 1, iterations: least_iterations };
+            let most = Allocation { invocations: 1, iterations: most_iterations };
+            let boot = boots.map_or(single, |boots| (n * boots + single) / (n + 1.0));
+            let components = Components { boot, invocation: 0.0, iteration: single };
+            discarded + allocate(components, costs, least, most).iterations
+        };
+        Allocation { invocations: 1, iterations: iterations.min(most_iterations) }
+    }
+
+    fn decide(&self, evidence: &Evidence, levels: &Levels) -> Option<Answer> {
+        let apart = evidence.half_width(levels.difference(evidence.n)?);
+        let inside = evidence.half_width(levels.equivalence(evidence.n)?);
+        let claim = if evidence.mean.abs() > apart {
+            match (self.question.better, evidence.mean < 0.0) {
+                (Better::Lower, true) | (Better::Higher, false) => Claim::BBetter,
+                (Better::Lower, false) | (Better::Higher, true) => Claim::BWorse,
+            }
+        } else if evidence.mean.abs() + inside < self.question.margin.ln_1p() {
+            Claim::Equivalent
+        } else {
+            return None;
+        };
+        Some(self.answer(claim, evidence, apart, String::new()))
+    }
+
+    fn answer(&self, claim: Claim, evidence: &Evidence, half_width: f64, why: String) -> Answer {
+        let Evidence { n, mean, .. } = *evidence;
+        let (lo, hi) = (ratio_of(mean - half_width), ratio_of(mean + half_width));
+        Answer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, why }
+    }
+
+    fn end(&self, evidence: Option<&Evidence>, levels: &Levels, why: &str) -> Step {
+        let width = |evidence: &Evidence| {
+            levels.difference(evidence.n).map(|level| evidence.half_width(level))
+        };
+        match evidence.and_then(|evidence| width(evidence).map(|width| (evidence, width))) {
+            Some((evidence, width)) => {
+                Step::Answer(self.answer(Claim::Inconclusive, evidence, width, why.to_owned()))
+            }
+            None => self.give_up(why),
+        }
+    }
+
+    fn give_up(&self, why: &str) -> Step {
+        Step::Answer(Answer {
+            claim: Claim::Inconclusive,
+            ratio: 1.0,
+            lo: ratio_of(f64::NEG_INFINITY),
+            hi: ratio_of(f64::INFINITY),
+            blocks: self.blocks.len() as u32,
+            why: why.to_owned(),
+        })
+    }
+}
+
+/// What remains of a run without its warm-up: never less than its last third.
+fn kept(run: &[f64], discard: usize) -> &[f64] {
+    &run[discard.min(run.len() - run.len().div_ceil(3))..]
+}
+
+/// One boot's number: the median of what is kept of all its invocations.
+fn boot_log(invocations: &[Vec<f64>], discard: usize) -> f64 {
+    let logs: Vec<f64> = invocations.iter().flat_map(|run| kept(run, discard)).copied().collect();
+    median(&logs)
+}
+
+/// The block of these trials, if both configurations have usable values.
+fn block(trials: &[Trial]) -> Option<Block> {
+    let of = |arm: Arm| {
+        let trial = trials.iter().find(|trial| trial.arm == arm)?;
+        let finite = |run: &Vec<f64>| -> Vec<f64> {
+            run.iter().filter(|value| value.is_finite()).copied().collect()
+        };
+        let runs: Vec<Vec<f64>> =
+            trial.invocations.iter().map(finite).filter(|run| !run.is_empty()).collect();
+        (!runs.is_empty()).then_some(runs)
+    };
+    let (a, b) = (of(Arm::A)?, of(Arm::B)?);
+    let all_zero = |runs: &[Vec<f64>]| runs.iter().flatten().all(|value| *value == 0.0);
+    let equal = all_zero(&a) && all_zero(&b);
+    let logs = |runs: Vec<Vec<f64>>| -> Option<Vec<Vec<f64>>> {
+        // Zeros have no ratio, unless there is nothing else.
+        let log = |value: f64| if equal { 0.0 } else { value.ln() };
+        let logs: Vec<Vec<f64>> =
+            runs.into_iter().map(|run| run.into_iter().map(log).collect()).collect();
+        logs.iter().flatten().all(|log| log.is_finite()).then_some(logs)
+    };
+    Some(Block { logs: [logs(a)?, logs(b)?] })
+}

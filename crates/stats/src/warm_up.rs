@@ -1,0 +1,140 @@
+//! When is a benchmark warm? The first iterations of an invocation are often
+//! slower, and one configuration may need longer than the other: kept, that
+//! looks like a difference.
+//!
+//! Only the shape of each run is looked at, its level taken out, so that what
+//! is discarded can't depend on the comparison.
+//!
+//! Sources: A. Georges, D. Buytaert, L. Eeckhout, "Statistically Rigorous Java
+//! Performance Evaluation", OOPSLA 2007; E. Barrett and others, "Virtual
+//! Machine Warmup Blows Hot and Cold", OOPSLA 2017 (some never become steady).
+
+use crate::boot::median;
+
+/// Shortest run that can show a warm-up.
+const LEAST: usize = 4;
+/// A departure beyond so many standard errors is none of chance.
+const ERRORS: f64 = 4.5;
+/// So many runs tell from their own differences how sure their mean is.
+const SEVERAL: usize = 4;
+/// Iterations in which a departure falls to its e-th part, as they are tried.
+const LENGTHS: [f64; 11] = [0.7, 1.0, 1.5, 2.2, 3.3, 5.0, 7.5, 11.0, 17.0, 25.0, 40.0];
+/// Residuals beyond so many standard deviations count less (Huber).
+const FAR: f64 = 2.5;
+
+/// A departure of the first iterations that decays exponentially, on the log
+/// scale.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WarmUp {
+    /// Departure of the very first iteration; negative for values that rise.
+    pub height: f64,
+    /// Iterations in which it falls to its e-th part.
+    pub length: f64,
+}
+
+impl WarmUp {
+    /// The departure of an iteration, from 0.
+    #[must_use]
+    pub fn at(&self, iteration: f64) -> f64 {
+        self.height * (-iteration / self.length).exp()
+    }
+}
+
+/// Looks for a warm-up in `runs` of one configuration: lists of logarithms in
+/// the order in which they were measured, of whatever lengths. None if there is
+/// none beyond chance; runs shorter than four iterations say nothing.
+///
+/// The fit extrapolates: a warm-up that is longer than the runs is seen too,
+/// with a length that is roughly right.
+#[must_use]
+pub fn warm_up(runs: &[&[f64]]) -> Option<WarmUp> {
+    let runs: Vec<&[f64]> = runs.iter().filter(|run| run.len() >= LEAST).copied().collect();
+    let noise = iteration_noise(&runs);
+    if runs.is_empty() {
+        return None;
+    }
+    let fits = LENGTHS.map(|length| Fit::of(&runs, length, noise));
+    let best = fits.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
+    (best.height.abs() > ERRORS * best.error)
+        .then_some(WarmUp { height: best.height, length: best.length })
+}
+
+struct Fit {
+    length: f64,
+    height: f64,
+    /// Standard error of the height.
+    error: f64,
+    loss: f64,
+}
+
+impl Fit {
+    fn of(runs: &[&[f64]], length: f64, noise: f64) -> Self {
+        let longest = runs.iter().map(|run| run.len()).max().unwrap_or(0);
+        let shape: Vec<f64> = (0..longest).map(|place| (-(place as f64) / length).exp()).collect();
+        let far = FAR * noise.max(f64::MIN_POSITIVE);
+        let mut weights: Vec<Vec<f64>> = runs.iter().map(|run| vec![1.0; run.len()]).collect();
+        let (mut height, mut spread, mut loss, mut likeness) = (0.0, 0.0, 0.0, 0.0);
+        let mut heights = Vec::new();
+        for _ in 0..4 {
+            let mut product = 0.0;
+            spread = 0.0;
+            heights.clear();
+            let mut levels = Vec::new();
+            for (run, weights) in runs.iter().zip(&weights) {
+                let points = || run.iter().zip(weights).zip(&shape);
+                let total: f64 = weights.iter().sum();
+                let level = points().map(|((y, w), _)| w * y).sum::<f64>() / total;
+                let centre = points().map(|((_, w), x)| w * x).sum::<f64>() / total;
+                let by_shape: f64 =
+                    points().map(|((y, w), x)| w * (y - level) * (x - centre)).sum();
+                let squares: f64 = points().map(|((_, w), x)| w * (x - centre).powi(2)).sum();
+                heights.push(by_shape / squares.max(f64::MIN_POSITIVE));
+                levels.push((level, centre));
+                product += by_shape;
+                spread += squares;
+            }
+            height = product / spread.max(f64::MIN_POSITIVE);
+            loss = 0.0;
+            let (mut neighbours, mut squares) = (0.0, 0.0);
+            for ((run, weights), (level, centre)) in runs.iter().zip(&mut weights).zip(levels) {
+                let mut before = None;
+                for (k, weight) in weights.iter_mut().enumerate() {
+                    let residual = run[k] - level - height * (shape[k] - centre);
+                    let size = residual.abs();
+                    *weight = if size > far { far / size } else { 1.0 };
+                    loss += if size > far { far * (2.0 * size - far) } else { size * size };
+                    let clipped = residual.clamp(-far, far);
+                    squares += clipped * clipped;
+                    neighbours += before.map_or(0.0, |before: f64| before * clipped);
+                    before = Some(clipped);
+                }
+            }
+            likeness = if squares > 0.0 { (neighbours / squares).clamp(0.0, 0.9) } else { 0.0 };
+        }
+        // Where iterations resemble their neighbours there are fewer of them.
+        let by_noise =
+            noise * ((1.0 + likeness) / (1.0 - likeness) / spread.max(f64::MIN_POSITIVE)).sqrt();
+        let error = if heights.len() < SEVERAL {
+            by_noise
+        } else {
+            let middle = median(&heights);
+            let distances: Vec<f64> =
+                heights.iter().map(|height| (height - middle).abs()).collect();
+            let by_runs = 1.4826 * median(&distances) * 1.2533 / (heights.len() as f64).sqrt();
+            // One wild run does not make a warm-up.
+            height = if middle.abs() < height.abs() { middle } else { height };
+            by_noise.max(by_runs)
+        };
+        Self { length, height, error, loss }
+    }
+}
+
+/// Standard deviation of single iterations, by the differences of neighbours,
+/// which a slow trend hardly moves; the median of them, which outliers don't.
+pub(crate) fn iteration_noise(runs: &[&[f64]]) -> f64 {
+    let later = runs.iter().map(|run| &run[run.len() / 3..]);
+    let steps: Vec<f64> =
+        later.flat_map(|run| run.windows(2).map(|pair| (pair[1] - pair[0]).abs())).collect();
+    // For normal noise the median of |x - y| is 0.954 standard deviations.
+    if steps.is_empty() { 0.0 } else { median(&steps) / 0.9539 }
+}

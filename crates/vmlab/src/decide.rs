@@ -1,0 +1,268 @@
+//! `vmlab decide`: the statistics as a program, for other harnesses: they boot
+//! and measure, vmlab says what to measure next and when that is enough.
+//!
+//! One JSON object a line, in and out. A line that makes no sense is answered
+//! with an error, and the session goes on as if it had not been there.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stats::{Answer, Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab decide < session.jsonl     answer a session that was written before
+  your-harness | vmlab decide      or talk to it over pipes, line by line
+
+In:   {\"op\":\"start\",\"case\":1,\"meta\":{\"better\":\"lower\",\"margin\":0.03,\"max_blocks\":40}}
+Out:  {\"run\":[{\"config\":\"A\",\"invocations\":1,\"iterations\":8},{\"config\":\"B\",...}]}
+In:   {\"op\":\"data\",\"trials\":[{\"config\":\"A\",\"values\":[[1.02,1.01,...]]},{\"config\":\"B\",...}]}
+Out:  {\"run\":[...]} or {\"verdict\":\"B_better\",\"ratio\":0.95,\"lo\":0.93,\"hi\":0.97,...}
+In:   {\"op\":\"quit\"}
+
+Exit codes: 0 the session ended, 2 error of input or output.";
+
+/// Plan another harness's trials and judge them, over JSON lines
+///
+/// Compares B with A. Each answer asks for a block (boot both, in the order
+/// given) or is the verdict: B_better, B_worse, equivalent (no difference
+/// larger than the margin) or inconclusive. See docs/decide.md.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DecideArgs {}
+
+pub(crate) fn run(_: &DecideArgs) -> anyhow::Result<ExitCode> {
+    let mut session = Session::default();
+    let mut out = io::stdout().lock();
+    let mut input = io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line).context("Cannot read standard input")?;
+        if read == 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let Some(reply) = session.reply(text.trim()) else { return Ok(ExitCode::SUCCESS) };
+        let reply = serde_json::to_string(&reply).context("Cannot write a reply")?;
+        writeln!(out, "{reply}")?;
+        out.flush()?;
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Message {
+    Start {
+        #[serde(default)]
+        case: Value,
+        #[serde(default)]
+        meta: Option<Meta>,
+    },
+    Data {
+        trials: Vec<TrialMessage>,
+    },
+    Quit,
+}
+
+/// What a case is about. Everything has a default.
+#[derive(Debug, Default, Deserialize)]
+struct Meta {
+    better: Option<Better>,
+    alpha: Option<f64>,
+    margin: Option<f64>,
+    max_blocks: Option<f64>,
+    cost: Option<CostMessage>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct CostMessage {
+    boot: Option<f64>,
+    invocation: Option<f64>,
+    iteration: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct TrialMessage {
+    config: Arm,
+    #[serde(default)]
+    t: Option<f64>,
+    #[serde(default)]
+    values: Option<Values>,
+    #[serde(default)]
+    steal: Option<Vec<Option<f64>>>,
+}
+
+/// A list for each invocation; a single list is one invocation.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Values {
+    Invocations(Vec<Vec<Option<f64>>>),
+    Single(Vec<Option<f64>>),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Reply {
+    Run { run: Vec<Boot> },
+    Verdict(Verdict),
+    Error { error: String },
+}
+
+#[derive(Debug, Serialize)]
+struct Boot {
+    config: Arm,
+    invocations: u32,
+    iterations: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Verdict {
+    verdict: &'static str,
+    ratio: f64,
+    lo: f64,
+    hi: f64,
+    blocks: u32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+}
+
+/// Used where a case says nothing else.
+const ALPHA: f64 = 0.05;
+const MARGIN: f64 = 0.03;
+const MAX_BLOCKS: f64 = 40.0;
+const COSTS: Costs = Costs { boot: 8.0, invocation: 1.0, iteration: 1.0 };
+
+#[derive(Default)]
+struct Session {
+    open: Option<Case>,
+}
+
+impl Session {
+    /// The answer to a line, or none if the session is over.
+    fn reply(&mut self, line: &str) -> Option<Reply> {
+        let message = match parse(line) {
+            Ok(Message::Quit) => return None,
+            Ok(message) => message,
+            Err(error) => return Some(Reply::Error { error: format!("Not a message: {error}") }),
+        };
+        let stepped = match message {
+            Message::Start { case, meta } => self.start(&case, meta.unwrap_or_default()),
+            Message::Data { trials } => self.data(trials),
+            Message::Quit => return None,
+        };
+        Some(stepped.unwrap_or_else(|error| Reply::Error { error }))
+    }
+
+    fn start(&mut self, case: &Value, meta: Meta) -> Result<Reply, String> {
+        let cost = meta.cost.unwrap_or_default();
+        let costs = Costs {
+            boot: cost_of("boot", cost.boot, COSTS.boot)?,
+            invocation: cost_of("invocation", cost.invocation, COSTS.invocation)?,
+            iteration: cost_of("iteration", cost.iteration, COSTS.iteration)?,
+        };
+        let question = Question {
+            better: meta.better.unwrap_or(Better::Lower),
+            alpha: meta.alpha.unwrap_or(ALPHA),
+            margin: meta.margin.unwrap_or(MARGIN),
+            // The cast saturates: a huge number means "as many as you like".
+            max_blocks: meta.max_blocks.unwrap_or(MAX_BLOCKS) as u32,
+            costs,
+            seed: seed(case),
+        };
+        let case = Case::new(question, Policy::default()).map_err(|error| error.to_string())?;
+        Ok(self.step(case))
+    }
+
+    fn data(&mut self, trials: Vec<TrialMessage>) -> Result<Reply, String> {
+        let Some(mut case) = self.open.take() else {
+            return Err("No case is open: begin one with op \"start\"".to_owned());
+        };
+        let trials: Vec<Trial> = trials.into_iter().map(Trial::from).collect();
+        case.record(&trials);
+        Ok(self.step(case))
+    }
+
+    fn step(&mut self, mut case: Case) -> Reply {
+        match case.next() {
+            Step::Block { order, allocation } => {
+                self.open = Some(case);
+                let boot = |config| Boot {
+                    config,
+                    invocations: allocation.invocations,
+                    iterations: allocation.iterations,
+                };
+                Reply::Run { run: order.map(boot).into() }
+            }
+            Step::Answer(answer) => {
+                self.open = None;
+                Reply::Verdict(Verdict::from(answer))
+            }
+        }
+    }
+}
+
+/// Reads a message. Python writes numbers that JSON does not have; they are
+/// values that were not measured.
+fn parse(line: &str) -> Result<Message, serde_json::Error> {
+    serde_json::from_str(line).or_else(|error| {
+        let without = ["-Infinity", "Infinity", "NaN"]
+            .iter()
+            .fold(line.to_owned(), |line, word| line.replace(word, "null"));
+        if without == line { Err(error) } else { serde_json::from_str(&without) }
+    })
+}
+
+fn cost_of(name: &str, cost: Option<f64>, default: f64) -> Result<f64, String> {
+    match cost {
+        None => Ok(default),
+        Some(cost) if cost >= 0.0 && cost.is_finite() => Ok(cost),
+        Some(cost) => Err(format!("Cost of {name} {cost} is not a number from 0 up")),
+    }
+}
+
+/// The order of the trials follows from the case's name alone.
+fn seed(case: &Value) -> u64 {
+    // FNV-1a.
+    case.to_string().bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+    })
+}
+
+impl From<TrialMessage> for Trial {
+    fn from(message: TrialMessage) -> Self {
+        let numbers = |values: Vec<Option<f64>>| -> Vec<f64> {
+            values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
+        };
+        let invocations = match message.values {
+            None => Vec::new(),
+            Some(Values::Invocations(lists)) => lists.into_iter().map(numbers).collect(),
+            Some(Values::Single(list)) => vec![numbers(list)],
+        };
+        let steal = message.steal.map(numbers).unwrap_or_default();
+        Self { arm: message.config, started_s: message.t, invocations, steal }
+    }
+}
+
+impl From<Answer> for Verdict {
+    fn from(answer: Answer) -> Self {
+        let Answer { claim, ratio, lo, hi, blocks, why } = answer;
+        let verdict = match claim {
+            Claim::BBetter => "B_better",
+            Claim::BWorse => "B_worse",
+            Claim::Equivalent => "equivalent",
+            Claim::Inconclusive => "inconclusive",
+        };
+        Self { verdict, ratio, lo, hi, blocks, why }
+    }
+}
+
+#[cfg(test)]
+mod tests;
