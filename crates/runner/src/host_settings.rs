@@ -24,6 +24,17 @@ pub type HostSettings = BTreeMap<String, String>;
 /// taken in.
 const PARTITIONS: [&str; 2] = ["partition_pcpus", "isolated_pcpus"];
 
+/// Whose host setting.
+#[derive(Debug, Clone, Copy)]
+pub enum SettingOf<'a> {
+    /// The whole study's.
+    Study,
+    /// That of a load, by its name.
+    Load(&'a str),
+    /// That of a variant, by its name.
+    Variant(&'a str),
+}
+
 /// What `spec` wishes of the host, as settings.
 pub(crate) fn wishes_of(spec: &VmSpec) -> HostSettings {
     let plain = |value: String| match value.as_str() {
@@ -98,7 +109,11 @@ impl Plan {
 #[must_use]
 pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut check = |line: usize, whose: &str, settings: &HostSettings| {
+    let mut check = |of: SettingOf<'_>, settings: &HostSettings| {
+        let whose = match of {
+            SettingOf::Study => String::new(),
+            SettingOf::Load(name) | SettingOf::Variant(name) => format!("{name}: "),
+        };
         for (id, value) in settings {
             let refused = match Change::new(id, value) {
                 Ok(change) => {
@@ -108,18 +123,17 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(refused) = refused {
+                let line = study.line_of_setting(of, id);
                 problems.push(Problem { line, message: format!("{whose}{refused}") });
             }
         }
     };
-    check(study.line_of_host(), "", &plan.host_settings);
+    check(SettingOf::Study, &plan.host_settings);
     for load in &plan.loads {
-        check(study.line_of_load(&load.name), &format!("{}: ", load.name), &load.host);
+        check(SettingOf::Load(&load.name), &load.host);
     }
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
-        let line = study.line_of_variant(&variant.name);
-        let whose = format!("{}: ", variant.name);
-        check(line, &whose, &variant.host_settings);
+        check(SettingOf::Variant(&variant.name), &variant.host_settings);
     }
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
         let line = study.line_of(&variant.name, "scheduler");
@@ -270,15 +284,15 @@ reload = true
         let line_of = |word: &str| text.lines().position(|line| line.contains(word)).unwrap() + 1;
         for (line, words) in [
             (
-                line_of("name = \"busy\""),
+                line_of("thp = 'madvise'"),
                 "busy: Host setting thp can't be \"madvise\" here: It can't",
             ),
             (
-                line_of("name = \"b\"") - 1,
+                line_of("numa_balancing"),
                 "b: Host setting numa_balancing can't be \"1\" here: /proc",
             ),
             (
-                line_of("name = \"c\"") - 1,
+                line_of("isolated_pcpus"),
                 "c: Host setting isolated_pcpus can't be \"1\" here: cgroup",
             ),
             (line_of("'batch'"), "c: isolated_pcpus = 1, but no thread is pinned there: pin vCPUs"),

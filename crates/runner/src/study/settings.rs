@@ -5,12 +5,41 @@ use std::collections::BTreeMap;
 use host::settings::{self, Change};
 use vmconfig::VmPatch;
 
+use super::Study;
 use super::check::{Checker, unknown};
+use super::lines::Lines;
 use super::lines::Step::{self, Key};
+use crate::host_settings::SettingOf;
 
 /// Beside the settings of the study's own table: whether modules may be loaded
 /// again for them.
 const RELOAD: &str = "reload";
+
+impl Study {
+    /// Where the host setting of the study, of a load or of a variant stands in
+    /// the file.
+    #[must_use]
+    pub fn line_of_setting(&self, of: SettingOf<'_>, id: &str) -> usize {
+        let lines = Lines::new(&self.text);
+        let path = match of {
+            SettingOf::Study => vec![Key("host"), Key(id)],
+            SettingOf::Load(name) => {
+                let index = self.loads.iter().position(|load| load.name == name);
+                vec![Key("load"), Step::Index(index.unwrap_or(0)), Key("host"), Key(id)]
+            }
+            SettingOf::Variant(name) => {
+                let index = self.variants.iter().position(|variant| variant.name == name);
+                let variant = [Key("variant"), Step::Index(index.unwrap_or(0))];
+                let own = [&variant[..], &[Key("host"), Key(id)]].concat();
+                let wish = [&variant[..], &[Key("vm"), Key("host"), Key(id)]].concat();
+                let base = vec![Key("vm"), Key("host"), Key(id)];
+                let exact = [&own, &wish, &base].into_iter().find_map(|path| lines.exactly(path));
+                return exact.unwrap_or_else(|| lines.of(&own));
+            }
+        };
+        lines.of(&path)
+    }
+}
 
 impl Checker<'_> {
     /// The settings for the whole study, and whether modules may be reloaded.
