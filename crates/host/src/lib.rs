@@ -12,6 +12,7 @@ pub mod load;
 pub mod network;
 pub mod owner;
 pub mod scheduler;
+pub mod scratch;
 pub mod settings;
 pub mod snapshot;
 pub mod watch;

@@ -2,6 +2,7 @@
 //! in the way.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use host::load::StressLoad;
@@ -12,13 +13,13 @@ use vmconfig::{
 };
 use workload::GuestFacts;
 
-use crate::host_settings::{self, HostSettings};
+use crate::host_settings;
 use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
 };
 use crate::study::{
-    LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Stress, Study,
-    StudyWorkload,
+    DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem,
+    Stress, Study, StudyWorkload,
 };
 use crate::summary;
 
@@ -181,7 +182,7 @@ impl Freezer<'_> {
         let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
-        let summary = summary(&changes, &variant.network, &variant.host);
+        let summary = summary(&changes, variant);
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
@@ -197,6 +198,7 @@ impl Freezer<'_> {
             },
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network),
+            disk: self.disk(written, &variant.disk, &spec),
             spec,
         })
     }
@@ -279,7 +281,8 @@ impl Freezer<'_> {
         }
         let network = self.study.network.resolve().ok()?;
         let spec = self.spec("peer", "", &self.study.peer)?;
-        Some(PlanPeer { image: self.study.peer.image().to_string(), spec, network })
+        let disk = self.study.disk.clone();
+        Some(PlanPeer { image: self.study.peer.image().to_string(), spec, network, disk })
     }
 
     /// How a variant is connected with the other VM, if this host can do that.
@@ -303,6 +306,24 @@ impl Freezer<'_> {
             self.problems.push(Problem { line, message: format!("{written}: {obstacle}") });
         }
         Some(network)
+    }
+
+    /// How a variant's empty disk is attached, if it can be.
+    fn disk(&mut self, written: &str, changes: &DiskPatch, spec: &VmSpec) -> Option<DiskPatch> {
+        let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
+        let wanted = self.study.workloads.iter().any(|workload| {
+            let params = workload.entry.resolve(&workload.params);
+            params.is_ok_and(|params| workload.entry.scratch_mib(&params, &facts) > 0)
+        });
+        if !wanted {
+            return None;
+        }
+        let disk = self.study.disk.overlay(changes);
+        if let Err(error) = disk.attach(spec, Path::new("/scratch")) {
+            let line = self.study.line_of_variant(written);
+            self.problems.push(Problem { line, message: format!("{written}: [disk]: {error}") });
+        }
+        Some(disk)
     }
 
     /// Whether the host has room for the loads.
@@ -425,7 +446,7 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
 }
 
 /// What the patches say, as `key = value` pairs on one line.
-fn summary(changes: &VmPatch, network: &NetworkPatch, host: &HostSettings) -> String {
+fn summary(changes: &VmPatch, variant: &crate::study::Variant) -> String {
     let pairs = |prefix: &str, table: Result<toml::Value, _>| match table {
         Ok(toml::Value::Table(table)) => {
             table.iter().map(|(key, value)| format!("{prefix}{key} = {value}")).collect()
@@ -434,8 +455,9 @@ fn summary(changes: &VmPatch, network: &NetworkPatch, host: &HostSettings) -> St
     };
     let all = [
         pairs("", toml::Value::try_from(changes)),
-        pairs("network.", toml::Value::try_from(network)),
-        pairs("host.", toml::Value::try_from(host)),
+        pairs("network.", toml::Value::try_from(&variant.network)),
+        pairs("disk.", toml::Value::try_from(&variant.disk)),
+        pairs("host.", toml::Value::try_from(&variant.host)),
     ]
     .concat();
     if all.is_empty() { "as the base VM".to_owned() } else { all.join(", ") }

@@ -13,6 +13,7 @@ pub mod host_settings;
 pub mod local;
 pub mod machine;
 pub mod plan;
+pub mod probe;
 pub mod results;
 pub mod stability;
 pub mod store;

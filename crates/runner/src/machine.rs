@@ -57,6 +57,9 @@ pub enum DiscoverError {
         /// The load.
         load: String,
     },
+    /// The guests' own program is missing.
+    #[error(transparent)]
+    Probe(#[from] crate::probe::ProbeMissing),
     /// An image that the study names can't be used.
     #[error("{file}:{line}: image can't be used")]
     Image {
@@ -110,6 +113,9 @@ pub fn discover(
         && !is_in_path("stress-ng")
     {
         return Err(DiscoverError::NoStressNg { load: load.name.clone() });
+    }
+    if crate::probe::is_needed(study) {
+        crate::probe::find(arch)?;
     }
     let mut images = BTreeMap::new();
     for image in freeze::images(study) {

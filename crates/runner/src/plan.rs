@@ -19,7 +19,7 @@ use vmconfig::{VmSpec, qemu};
 use workload::{Entry, ParamValue, Params, UnderTest};
 
 use crate::stability::Rules;
-use crate::study::{Background, Budget, Load, Network, Published};
+use crate::study::{Background, Budget, DiskPatch, Load, Network, Published};
 
 /// Version of `plan.json`.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
@@ -132,6 +132,9 @@ pub struct PlanVariant {
     /// How it is connected with the other VM, if a workload has two roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// How its empty disk is attached, if a workload wants one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskPatch>,
 }
 
 /// The VM that plays the other role.
@@ -143,6 +146,9 @@ pub struct PlanPeer {
     pub spec: VmSpec,
     /// Its network interface, except for the kind, which is the variant's.
     pub network: Network,
+    /// How its empty disk is attached, if a workload wants one.
+    #[serde(default)]
+    pub disk: DiskPatch,
 }
 
 /// A workload, resolved.

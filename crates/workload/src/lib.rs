@@ -33,17 +33,28 @@
 //! A parser that does not understand all of an output says where it stopped
 //! ([`ParseError`]). It never returns a part of what a run measured.
 
+mod ab;
 mod cyclictest;
+mod dbench;
 mod docs;
 mod entry;
+mod fio;
 mod hackbench;
 mod iperf3;
+mod kernbench;
 pub mod logs;
 mod params;
 mod parse;
+mod perf_bench;
 mod perf_messaging;
+mod pgbench;
+mod pick;
+mod probe;
+mod redis;
 mod roles;
+mod sockperf;
 mod stress_ng;
+mod sysbench;
 mod sysbench_cpu;
 
 #[cfg(test)]
@@ -59,10 +70,43 @@ pub use roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
 pub static CATALOGUE: &[&Entry] = &[
     &hackbench::ENTRY,
     &perf_messaging::ENTRY,
+    &perf_bench::PIPE,
+    &perf_bench::SYSCALL,
+    &perf_bench::FUTEX,
+    &perf_bench::MEM,
+    &perf_bench::NUMA,
     &sysbench_cpu::ENTRY,
+    &sysbench::MEMORY,
+    &sysbench::THREADS_ENTRY,
+    &sysbench::MUTEX,
+    &sysbench::FILEIO,
     &cyclictest::ENTRY,
     &stress_ng::ENTRY,
+    &kernbench::ENTRY,
+    &fio::ENTRY,
+    &fio::IOZONE,
+    &dbench::DBENCH,
+    &dbench::TBENCH,
     &iperf3::ENTRY,
+    &sockperf::ENTRY,
+    &ab::ENTRY,
+    &redis::ENTRY,
+    &pgbench::ENTRY,
+    &probe::SYSCALLS,
+    &probe::SEM,
+    &probe::WAKEUP,
+    &probe::IPI,
+    &probe::LOCK,
+    &probe::CLOCK,
+    &probe::STREAM,
+    &probe::MALLOC,
+    &probe::TLB,
+    &probe::PAGECACHE,
+    &probe::NUMA,
+    &probe::NET,
+    &probe::UDP,
+    &probe::UNIXBENCH,
+    &probe::NPB,
 ];
 
 /// Error type for [`find`].

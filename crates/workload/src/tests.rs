@@ -71,7 +71,11 @@ fn metrics_have_base_units_and_one_primary() {
         assert_eq!(primary, 1, "{}", entry.name);
         assert!(entry.primary().primary);
         for metric in entry.metrics {
-            assert!(["s", "B", "1/s", "B/s", "count"].contains(&metric.unit), "{}", metric.name);
+            assert!(
+                ["s", "B", "1/s", "B/s", "count", "ratio"].contains(&metric.unit),
+                "{}",
+                metric.name
+            );
             assert_eq!(entry.metric(metric.name).unwrap().to_metric().name, metric.name);
         }
     }
@@ -110,7 +114,8 @@ fn defaults_and_limits_of_every_parameter_are_accepted() {
                         check_step(entry, &step);
                     }
                     let argv = entry.command(&params, &facts);
-                    assert!(entry.needs.contains(&argv[0].as_str()), "{}", entry.name);
+                    let program = argv[0].as_str();
+                    assert!(program == "sh" || entry.needs.contains(&program), "{}", entry.name);
                     assert!(argv.iter().all(|argument| !argument.is_empty()), "{argv:?}");
                     let duration_s = entry.duration_s(&params, &facts);
                     assert!(duration_s > 0.0 && duration_s.is_finite(), "{}", entry.name);
@@ -164,11 +169,9 @@ fn wrong_names_and_values_are_refused_with_a_near_match() {
     let message = |name: &str| find(name).unwrap_err().to_string();
     assert_eq!(find("hackbench").unwrap().name, "hackbench");
     assert_eq!(message("hackbnech"), r#"Unknown workload "hackbnech"; did you mean "hackbench"?"#);
-    assert_eq!(
-        message("?"),
-        "Unknown workload \"?\"; known are hackbench, perf-messaging, sysbench-cpu, cyclictest, \
-         stress-ng, iperf3"
-    );
+    let all = message("?");
+    assert!(all.starts_with(r#"Unknown workload "?"; known are hackbench, perf-messaging, "#));
+    assert!(CATALOGUE.iter().all(|entry| all.contains(entry.name)), "{all}");
 
     let check = |workload: &str, key: &str, value: ParamValue, expected: &str| {
         let given = BTreeMap::from([(key.to_owned(), value)]);

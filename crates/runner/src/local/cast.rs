@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use guest::{Cancel, Launch, Vm};
 use host::network::{Port, Switch};
+use host::scratch::Scratch;
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::{NicModel, VmSpec, qemu};
 use workload::{Entry, GuestFacts, Params, UnderTest};
@@ -15,7 +16,8 @@ use workload::{Entry, GuestFacts, Params, UnderTest};
 use super::player::{Guest, failure, named};
 use super::{LocalLab, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
-use crate::study::{Network, NetworkKind};
+use crate::probe;
+use crate::study::{DiskPatch, Network, NetworkKind};
 
 /// Addresses of the interfaces: of the VM under test, and of the other one.
 const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
@@ -41,6 +43,8 @@ pub(super) struct Cast {
     /// Arguments of that one's QEMU, one a line.
     pub(super) other_args: String,
     roles: UnderTest,
+    /// The empty disk of the guest that keeps data.
+    scratch: Option<Scratch>,
     _network: Option<host::network::Network>,
 }
 
@@ -77,8 +81,9 @@ impl Cast {
         qemu_args: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let roles = trial.workload.under_test;
+        let (scratch, mine_spec, other_spec) = scratch(lab, trial)?;
         let Some(other_role) = roles.other() else {
-            let spec = &trial.variant.spec;
+            let spec = &mine_spec;
             let (vm, args) = start(lab, spec, "trial", &consoles[UNDER_TEST], None)?;
             *qemu_args = args;
             placement::pin(&vm, spec)?;
@@ -90,6 +95,7 @@ impl Cast {
                 other: None,
                 other_args: String::new(),
                 roles,
+                scratch,
                 _network: None,
             });
         };
@@ -105,8 +111,8 @@ impl Cast {
         let mut guests = Vec::new();
         let mut all_args = Vec::new();
         let places = [
-            (roles, &trial.variant.spec, "trial", ADDRESSES[OTHER]),
-            (other_role, &peer.spec, "peer", ADDRESSES[UNDER_TEST]),
+            (roles, &mine_spec, "trial", ADDRESSES[OTHER]),
+            (other_role, other_spec.as_ref().unwrap_or(&peer.spec), "peer", ADDRESSES[UNDER_TEST]),
         ];
         for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
             let fail = |failure| named(Some(role), failure);
@@ -126,6 +132,7 @@ impl Cast {
             other: Some(other),
             other_args: all_args.concat().join("\n") + "\n",
             roles,
+            scratch,
             _network: network,
         })
     }
@@ -150,13 +157,24 @@ impl Cast {
             self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
         }
         let Trial { entry, params, .. } = trial;
+        if self.scratch.is_some() {
+            let keeper = if entry.beside.server.is_some() { self.server() } else { self.client() };
+            keeper.mount_scratch(cancel)?;
+        }
+        let arch = trial.variant.spec.arch;
         if let Some(server) = &entry.beside.server {
             let guest = self.server();
+            if server.needs.contains(&probe::PROGRAM) {
+                guest.install_probe(arch, cancel)?;
+            }
             guest.require(server.needs, cancel)?;
             let steps = entry.server_setup(params, &guest.facts);
             guest.prepare(&steps, limit, cancel)?;
         }
         let client = self.client();
+        if entry.needs.contains(&probe::PROGRAM) {
+            client.install_probe(arch, cancel)?;
+        }
         let steps = entry.setup(params, &client.facts);
         client.prepare(&steps, limit, cancel)
     }
@@ -207,6 +225,33 @@ impl Cast {
             other.vm.shutdown();
         }
     }
+}
+
+/// The empty disk that the workload wants, if it does; the VM under test, and
+/// the other one if it is that which gets the disk.
+fn scratch(
+    lab: &LocalLab<'_>,
+    trial: &Trial<'_>,
+) -> Result<(Option<Scratch>, VmSpec, Option<VmSpec>), Failure> {
+    let Trial { variant, workload, entry, params } = trial;
+    let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
+    let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
+    let mib = entry.scratch_mib(params, &facts);
+    if mib == 0 {
+        return Ok((None, variant.spec.clone(), None));
+    }
+    let scratch = Scratch::new(mib).map_err(|error| refused(load_failure(&error).detail))?;
+    let path = scratch.path();
+    let attach = |disk: &DiskPatch, spec: &VmSpec| {
+        disk.attach(spec, &path).map_err(|error| refused(format!("[disk]: {error}")))
+    };
+    // A server keeps the data; without one there is but one guest.
+    let peer = lab.plan.peer.as_ref().filter(|_| !workload.under_test.serves());
+    let (mine, other) = match peer {
+        Some(peer) => (variant.spec.clone(), Some(attach(&peer.disk, &peer.spec)?)),
+        None => (attach(&variant.disk.clone().unwrap_or_default(), &variant.spec)?, None),
+    };
+    Ok((Some(scratch), mine, other))
 }
 
 /// The network between two VMs and how each is plugged in, the VM under test

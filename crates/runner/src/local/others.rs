@@ -9,6 +9,7 @@ use workload::GuestFacts;
 
 use super::player::{Guest, failure};
 use super::{LocalLab, cast, placement};
+use crate::probe;
 use crate::study::{LONGEST_LIMIT_S, Load, OtherVms};
 
 /// A VM that repeats a workload; ended on drop.
@@ -57,6 +58,10 @@ impl OtherVm {
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
         let limit = Duration::from_secs_f64(limit_s);
+        let server = entry.beside.server.iter().flat_map(|server| server.needs);
+        if entry.needs.iter().chain(server).any(|need| *need == probe::PROGRAM) {
+            guest.install_probe(spec.arch, &lab.cancel).map_err(failed)?;
+        }
         let mut steps = entry.server_setup(&params, &facts);
         steps.extend(entry.setup(&params, &facts));
         guest.prepare(&steps, limit, &lab.cancel).map_err(failed)?;

@@ -6,7 +6,11 @@ use std::time::Duration;
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
-use workload::{GuestFacts, Step, UnderTest};
+use vmconfig::Arch;
+use workload::{GuestFacts, SCRATCH, Step, UnderTest};
+
+use crate::probe;
+use crate::study::SERIAL;
 
 /// Lines of a failed program's output that its failure shows.
 const LAST_WORDS_LINES: usize = 5;
@@ -138,6 +142,37 @@ impl Guest {
             }
         }
         Ok(())
+    }
+
+    /// Puts the guests' own program where programs are found.
+    pub(super) fn install_probe(&mut self, arch: Arch, cancel: &Cancel) -> Result<(), Failure> {
+        let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
+        let path = probe::find(arch).map_err(|error| missing(error.to_string()))?;
+        let bytes = std::fs::read(&path)
+            .map_err(|error| missing(format!("Cannot read {}: {error}", path.display())))?;
+        let path = format!("/usr/local/bin/{}", probe::PROGRAM);
+        let script = "mkdir -p \"${1%/*}\" && cat >\"$1\" && chmod 755 \"$1\"";
+        let mut command = GuestCommand::new(["sh", "-c", script, "sh", &path], MOMENT);
+        command.stdin = Some(bytes);
+        self.must_with(&format!("writing {path}"), command, cancel).map(drop)
+    }
+
+    /// Mounts the empty disk.
+    pub(super) fn mount_scratch(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        // No udev runs in the builtin images: drivers are asked for. Inode
+        // tables that mke2fs left for later must not be written meanwhile.
+        let script = "for module in virtio_blk virtio_scsi ahci sd_mod ext4; do\n\
+            modprobe $module 2>/dev/null || :\ndone\n\
+            found=\n\
+            until [ -n \"$found\" ]; do\n\
+            for device in /sys/block/*; do\n\
+            if grep -qs \"$1\" $device/serial $device/device/vpd_pg80; then\n\
+            found=/dev/${device##*/}\nfi\ndone\n\
+            [ -n \"$found\" ] || sleep 0.1\n\
+            done\n\
+            mkdir -p \"$2\" && mount -t ext4 -o noinit_itable \"$found\" \"$2\" && chmod 1777 \"$2\"";
+        let argv = ["sh", "-c", script, "sh", SERIAL, SCRATCH];
+        self.must("mounting the scratch disk", argv, MOMENT, cancel).map(drop)
     }
 
     /// Gives the interface with address `mac` its address, and returns once

@@ -15,6 +15,7 @@ use super::player::{failure, how, last_words};
 use super::{LocalLab, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
 use crate::plan::{PlanVariant, PlanWorkload};
+use crate::probe;
 use crate::unix_s;
 
 /// Lines of the console that a failure shows: a panic and its trace.
@@ -99,6 +100,9 @@ fn measure(
     cast.prepare(&trial, &cancel)?;
     if let Some((entry, params)) = &background {
         let client = cast.client();
+        if entry.needs.contains(&probe::PROGRAM) {
+            client.install_probe(variant.spec.arch, &cancel)?;
+        }
         let steps = entry.setup(params, &client.facts);
         let limit = Duration::from_secs_f64(workload.limit_s);
         client.prepare(&steps, limit, &cancel)?;

@@ -122,6 +122,7 @@ impl Checker<'_> {
             reload,
             peer: unpinned(&parsed.vm).overlay(&parsed.peer),
             network: parsed.network,
+            disk: parsed.disk,
             arch: parsed.arch,
             base: parsed.vm,
             variants,
@@ -222,6 +223,7 @@ impl Checker<'_> {
                 vm,
                 changes: table.vm.clone(),
                 network: table.network.clone(),
+                disk: table.disk.clone(),
                 host: self.host_settings(&at("host"), &table.host),
                 aa_of: None,
             });
@@ -413,6 +415,12 @@ impl Checker<'_> {
             self.problem(&at("run"), message);
         }
         let params = self.params(&at("params"), entry, &table.params)?;
+        let resolved = entry.resolve(&params);
+        let facts = workload::GuestFacts::alone(1, false);
+        if resolved.is_ok_and(|params| entry.scratch_mib(&params, &facts) > 0) {
+            let message = format!("{} wants a disk and can't be a background", entry.name);
+            self.problem(&at("run"), message);
+        }
         Some(Background { workload: table.run.clone(), params })
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
 use workload::UnderTest;
 
-use super::NetworkPatch;
+use super::{DiskPatch, NetworkPatch};
 
 /// Version of the study format that this vmlab reads.
 pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
@@ -31,6 +31,8 @@ pub(super) struct StudyFile {
     pub(super) vm: VmPatch,
     #[serde(default)]
     pub(super) network: NetworkPatch,
+    #[serde(default)]
+    pub(super) disk: DiskPatch,
     #[serde(default)]
     pub(super) peer: VmPatch,
     #[serde(default)]
@@ -66,6 +68,8 @@ pub(super) struct VariantTable {
     pub(super) about: String,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) disk: DiskPatch,
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]

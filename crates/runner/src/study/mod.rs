@@ -6,6 +6,7 @@
 //! here touches a file or the host.
 
 mod check;
+mod disk;
 mod file;
 mod lines;
 mod network;
@@ -19,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
 use workload::{Entry, ParamValue, UnderTest};
 
+pub use disk::DiskPatch;
+pub(crate) use disk::SERIAL;
 pub use network::{Network, NetworkKind, NetworkPatch};
 
 use crate::stability::Rules;
@@ -75,6 +78,8 @@ pub struct Study {
     pub peer: VmPatch,
     /// How it and the VM under test are connected.
     pub network: NetworkPatch,
+    /// How the empty disk of workloads that want one is attached.
+    pub disk: DiskPatch,
     /// The variants, baseline included, in the file's order.
     pub variants: Vec<Variant>,
     /// The host-load levels.
@@ -135,6 +140,8 @@ pub struct Variant {
     pub changes: VmPatch,
     /// What it changes of the study's network.
     pub network: NetworkPatch,
+    /// What it changes of the study's empty disk.
+    pub disk: DiskPatch,
     /// Host settings for its trials, by id.
     pub host: BTreeMap<String, String>,
     /// The variant that this one repeats, for the A/A arm.
@@ -350,12 +357,6 @@ impl Study {
         use lines::Step::{Index, Key};
         let index = self.variants.iter().position(|known| known.name == variant).unwrap_or(0);
         lines::Lines::new(&self.text).of(&[Key("variant"), Index(index)])
-    }
-
-    /// Where the host settings of the study stand in the file.
-    #[must_use]
-    pub fn line_of_host(&self) -> usize {
-        lines::Lines::new(&self.text).of(&[lines::Step::Key("host")])
     }
 
     /// Where the load level stands in the file.

@@ -1,0 +1,139 @@
+//! ab: a static page from a web server (nginx).
+//!
+//! Source: ab's manual page, nginx' documentation of its core and HTTP modules.
+
+use record::{Better, MetricKind};
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::pick::{Pick, one_log, pick, take};
+use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+
+const PORT: u16 = 80;
+
+/// Where the server keeps the page: in the guest's memory.
+const ROOT: &str = "/tmp/vmlab-www";
+
+/// Times of one request.
+const fn time(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", Better::Lower, kind, help)
+}
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "ab",
+    summary: "A static page from a web server: requests a second (ApacheBench, nginx)",
+    about: "ab asks for one page again and again, so many requests at a time. The page lies in \
+            the server's page cache: what is measured is the network, the wake-ups, and nginx' \
+            system calls. Every request opens a connection of its own unless `keepalive`.",
+    measures: "Short connections between two VMs: notifications, interrupts, vhost.",
+    needs: &["ab"],
+    beside: Beside {
+        server: Some(Server { needs: &["nginx"], setup, under_test: UnderTest::Server }),
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::int("requests", (1, 100_000_000), 10_000, "Requests of a run"),
+        Param::int("concurrency", (1, 20_000), 100, "Requests at a time"),
+        Param::int("page_bytes", (1, 1 << 30), 41_288, "Size of the page").unit("B"),
+        Param::bool("keepalive", false, "Many requests over one connection"),
+        Param::per_vcpu("workers", 1024, "nginx' worker processes"),
+    ],
+    metrics: &[
+        MetricDef::new(
+            "requests-per-s",
+            "1/s",
+            Better::Higher,
+            MetricKind::Rate,
+            "Requests that were answered a second",
+        )
+        .primary(),
+        MetricDef::new(
+            "transfer-rate",
+            "B/s",
+            Better::Higher,
+            MetricKind::Rate,
+            "Bytes received a second, headers included",
+        ),
+        time("request-mean", MetricKind::Time, "Mean time of a request, connecting included"),
+        time("request-p50", MetricKind::Quantile, "Time in which half of the requests ended"),
+        time("request-p99", MetricKind::Quantile, "Time in which 99 % of the requests ended"),
+        time("request-max", MetricKind::Quantile, "Time of the longest request"),
+        time("connect-mean", MetricKind::Time, "Mean time of opening a connection"),
+    ],
+    repeats: "One run makes `requests` and brings one sample of every metric. A run with a failed \
+              request is refused.",
+    example: &[("concurrency", DefaultValue::Int(1)), ("requests", DefaultValue::Int(1000))],
+    command,
+    parse,
+    // Some ten thousand requests a second of a vCPU.
+    duration_s: |params, facts| facts.computing_s(0.2 + params.int("requests") as f64 * 1e-4),
+};
+
+fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
+    let config = format!(
+        "user root;\nworker_processes {workers};\ndaemon off;\npid /tmp/vmlab-nginx.pid;\n\
+         error_log stderr;\nevents {{ worker_connections 20480; }}\n\
+         worker_rlimit_nofile 65536;\n\
+         http {{\n  access_log off;\n  sendfile on;\n  tcp_nopush on;\n  keepalive_requests 1000000;\n  \
+         client_body_temp_path /tmp/vmlab-nginx-body;\n  proxy_temp_path /tmp/vmlab-nginx-proxy;\n  \
+         fastcgi_temp_path /tmp/vmlab-nginx-fastcgi;\n  uwsgi_temp_path /tmp/vmlab-nginx-uwsgi;\n  \
+         scgi_temp_path /tmp/vmlab-nginx-scgi;\n  server {{\n    listen {PORT} backlog=4096;\n    \
+         root {ROOT};\n  }}\n}}\n",
+        workers = params.int_or_vcpus("workers", facts),
+    );
+    let (path, bytes) = ("/tmp/vmlab-nginx.conf", params.int("page_bytes"));
+    vec![
+        Step::Write { path: path.to_owned(), text: config },
+        Step::shell(&format!(
+            "mkdir -p {ROOT} /var/log/nginx; yes vmlab | head -c {bytes} >{ROOT}/index.html"
+        )),
+        Step::Start(Daemon {
+            argv: ["nginx", "-e", "stderr", "-c", path].map(str::to_owned).into(),
+            ready: Ready::Tcp(PORT),
+        }),
+    ]
+}
+
+fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
+    let mut argv = vec!["ab".to_owned(), "-q".to_owned()];
+    if params.bool("keepalive") {
+        argv.push("-k".to_owned());
+    }
+    let concurrency = params.int("concurrency").min(params.int("requests"));
+    for (option, value) in [("-n", params.int("requests")), ("-c", concurrency)] {
+        argv.extend([option.to_owned(), value.to_string()]);
+    }
+    argv.push(format!("http://{}:{PORT}/index.html", facts.peer));
+    argv
+}
+
+fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    const PICKS: &[Pick] = &[
+        pick("requests-per-s", "requests-per-s"),
+        pick("transfer-rate", "transfer-rate"),
+        pick("request-mean", "total-mean"),
+        pick("request-p50", "request-time").with("percentile", "50"),
+        pick("request-p99", "request-time").with("percentile", "99"),
+        pick("request-max", "request-time").with("percentile", "100"),
+        pick("connect-mean", "connect-mean"),
+    ];
+    let log = one_log(output, "ab")?;
+    for (bad, wanted) in [
+        ("failed-requests", 0.0),
+        ("non-2xx-responses", 0.0),
+        ("requests", params.int("requests") as f64),
+    ] {
+        let found = log.values.iter().find(|value| value.metric == bad);
+        if let Some(value) = found.filter(|value| value.value != wanted) {
+            let line = output.stdout_lines().nth(value.line.max(1) - 1);
+            let line = line.unwrap_or_else(|| output.first_line());
+            return Err(line.expected(format!("{wanted} {bad}")));
+        }
+    }
+    // The last line; what stands before it may be cut off without a trace.
+    if !output.stdout.contains("(longest request)\n") {
+        return Err(output.ended("ab's last line"));
+    }
+    take(output, &log, PICKS)
+}

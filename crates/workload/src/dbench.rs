@@ -1,0 +1,132 @@
+//! dbench and tbench: the calls of a file server's clients, on a disk or over
+//! the network.
+//!
+//! Source: dbench 4 `dbench.c`, `loadfiles/client.txt`, and its manual page.
+
+use record::{Better, MetricKind};
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::pick::{Pick, one_log, pick, take};
+use crate::roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
+
+/// tbench's own.
+const PORT: u16 = 7003;
+
+const METRICS: &[MetricDef] = &[
+    MetricDef::new(
+        "throughput",
+        "B/s",
+        Better::Higher,
+        MetricKind::Rate,
+        "Bytes that all clients moved a second",
+    )
+    .primary(),
+    MetricDef::new(
+        "latency-max",
+        "s",
+        Better::Lower,
+        MetricKind::Quantile,
+        "Time of the longest operation",
+    ),
+];
+
+const PARAMS: &[Param] = &[
+    Param::per_vcpu("clients", 4096, "Clients that replay the calls"),
+    Param::int("time_s", (1, 86_400), 60, "How long").unit("s"),
+    Param::int("warmup_s", (0, 3600), 5, "How long before that nothing counts").unit("s"),
+];
+
+const REPEATS: &str = "One run lasts `warmup_s` and `time_s` and brings one sample of every \
+                       metric; dbench's own word for 10^6 bytes is MB.";
+
+pub(crate) static DBENCH: Entry = Entry {
+    name: "dbench",
+    summary: "A file server's work on a scratch disk: small files, metadata, flushes (dbench 4)",
+    about: "Every client replays the file calls of a recorded NetBench session: mostly metadata \
+            and small writes, with flushes. It shows the disk's flushes as well as the guest's \
+            file system and its locks.",
+    measures: "File calls over the virtual disk: flushes, cache mode, lock contention.",
+    needs: &["dbench"],
+    beside: Beside { scratch_mib: |_, _| 2048, ..Beside::NOTHING },
+    params: PARAMS,
+    metrics: METRICS,
+    repeats: REPEATS,
+    example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],
+    command: |params, facts| argv("dbench", &["--directory", SCRATCH], params, facts),
+    parse,
+    duration_s,
+};
+
+pub(crate) static TBENCH: Entry = Entry {
+    name: "tbench",
+    summary: "The traffic of dbench alone, between two guests (tbench 4)",
+    about: "The clients send what a file server's would, and the server answers with as many \
+            bytes as it should, without a disk.",
+    measures: "Many small requests and answers over TCP between two VMs.",
+    needs: &["tbench"],
+    beside: Beside {
+        server: Some(Server {
+            needs: &["tbench_srv"],
+            setup: |_, _| {
+                let argv = vec!["tbench_srv".to_owned()];
+                vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+            },
+            under_test: UnderTest::Server,
+        }),
+        ..Beside::NOTHING
+    },
+    params: PARAMS,
+    metrics: METRICS,
+    repeats: REPEATS,
+    example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],
+    command: |params, facts| {
+        let mut argv = argv("tbench", &[], params, facts);
+        argv.push(facts.peer.to_string());
+        argv
+    },
+    parse,
+    duration_s,
+};
+
+fn argv(program: &str, more: &[&str], params: &Params, facts: &GuestFacts) -> Vec<String> {
+    let mut argv = vec![
+        program.to_owned(),
+        "--loadfile=/usr/share/dbench/client.txt".to_owned(),
+        format!("--timelimit={}", params.int("time_s")),
+        format!("--warmup={}", params.int("warmup_s")),
+    ];
+    argv.extend(more.iter().map(|word| (*word).to_owned()));
+    argv.push(params.int_or_vcpus("clients", facts).to_string());
+    argv
+}
+
+fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
+    (params.int("time_s") + params.int("warmup_s")) as f64 + facts.computing_s(1.0)
+}
+
+fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
+    const PICKS: &[Pick] = &[pick("throughput", "throughput")];
+    let log = one_log(output, "dbench")?;
+    let result = log.values.iter().find(|value| value.metric == "throughput");
+    let result = result.ok_or_else(|| output.ended("the line `Throughput`"))?;
+    let line = output.stdout_lines().nth(result.line.max(1) - 1);
+    let line = line.unwrap_or_else(|| output.first_line());
+    line.whole()?;
+    if result.value <= 0.0 {
+        return Err(line.expected("a throughput above 0"));
+    }
+    let clients = params.int_or_vcpus("clients", facts).to_string();
+    if result.labels.get("clients").is_some_and(|found| *found != clients) {
+        return Err(line.expected(format!("{clients} clients")));
+    }
+    let mut parsed = take(output, &log, PICKS)?;
+    // The operations have their own; this one is of all.
+    let same_line =
+        |value: &&record::Imported| value.metric == "latency-max" && value.line == result.line;
+    let latency = log.values.iter().find(same_line);
+    let latency = latency.ok_or_else(|| output.ended("max_latency"))?;
+    parsed.push("latency-max", latency.value);
+    Ok(parsed)
+}

@@ -1,0 +1,286 @@
+//! fio: requests to a scratch disk, of one kind or as iozone's operations.
+//!
+//! Source: fio 3 `HOWTO.rst` and its JSON output (`stat.c`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use record::{Better, MetricKind};
+use serde::Deserialize;
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::{Beside, SCRATCH, Step};
+
+const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)
+}
+
+const fn latency(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", Better::Lower, kind, help).optional()
+}
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "fio",
+    summary: "Requests to a scratch disk: sequential or random, read or write (fio)",
+    about: "Every job works on a file of its own, made before the first run. With `direct` the \
+            guest's page cache takes no part, so each request reaches the virtual disk. `depth` \
+            is how many requests a job has on the way; `sync` has one, whatever it says.",
+    measures: "The virtual disk: bus, cache mode, aio, queues, iothreads, interrupts.",
+    needs: &["fio"],
+    beside: Beside {
+        setup: |params, _| {
+            let mut argv = vec!["fio".to_owned(), "--create_only=1".to_owned()];
+            argv.extend(job(params));
+            vec![Step::Run(argv), Step::run(["sync"])]
+        },
+        scratch_mib: |params, _| {
+            (params.int("jobs") * params.int("size_mib")) as u64 * 21 / 20 + 64
+        },
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::choice(
+            "operation",
+            &["read", "write", "randread", "randwrite", "randrw"],
+            "randread",
+            "What the requests do",
+        ),
+        Param::choice("engine", &["sync", "libaio", "io_uring"], "libaio", "How they are made"),
+        Param::int("block_kib", (1, 1 << 16), 4, "Size of a request").unit("KiB"),
+        Param::int("depth", (1, 4096), 32, "Requests on the way in one job"),
+        Param::int("jobs", (1, 1024), 1, "Jobs at once"),
+        Param::int("size_mib", (1, 1 << 24), 1024, "Size of one job's file").unit("MiB"),
+        Param::int("time_s", (1, 86_400), 30, "How long").unit("s"),
+        Param::int("ramp_s", (0, 3600), 2, "How long before that nothing counts").unit("s"),
+        Param::bool("direct", true, "Past the guest's page cache (O_DIRECT)"),
+    ],
+    metrics: &[
+        rate("requests-per-s", "1/s", "Requests of all jobs a second, reads and writes").primary(),
+        rate("throughput", "B/s", "Bytes of all jobs a second, reads and writes"),
+        latency(
+            "read-latency-mean",
+            MetricKind::Time,
+            "Mean time from a read's submission to its completion; absent without reads",
+        ),
+        latency(
+            "read-latency-p99",
+            MetricKind::Quantile,
+            "Time that 99 % of the reads keep; absent without reads",
+        ),
+        latency(
+            "write-latency-mean",
+            MetricKind::Time,
+            "Mean time from a write's submission to its completion; absent without writes",
+        ),
+        latency(
+            "write-latency-p99",
+            MetricKind::Quantile,
+            "Time that 99 % of the writes keep; absent without writes",
+        ),
+    ],
+    repeats: "One run lasts `ramp_s` and `time_s`, merges all jobs, and brings one sample of every \
+              metric.",
+    example: &[("operation", DefaultValue::Text("randwrite")), ("depth", DefaultValue::Int(1))],
+    command: |params, _| {
+        let mut argv = vec!["fio".to_owned(), "--output-format=json".to_owned()];
+        argv.extend(job(params));
+        argv
+    },
+    parse,
+    duration_s: |params, facts| {
+        (params.int("time_s") + params.int("ramp_s")) as f64 + facts.computing_s(0.5)
+    },
+};
+
+fn job(params: &Params) -> Vec<String> {
+    let mut argv = vec![
+        "--name=vmlab".to_owned(),
+        format!("--directory={SCRATCH}"),
+        format!("--rw={}", params.text("operation")),
+        format!("--ioengine={}", params.text("engine")),
+        format!("--bs={}k", params.int("block_kib")),
+        format!("--iodepth={}", params.int("depth")),
+        format!("--numjobs={}", params.int("jobs")),
+        format!("--size={}m", params.int("size_mib")),
+        "--time_based".to_owned(),
+        format!("--runtime={}", params.int("time_s")),
+        "--group_reporting".to_owned(),
+        // One seed, so that every boot asks for the same blocks.
+        "--randseed=1".to_owned(),
+    ];
+    if params.int("ramp_s") > 0 {
+        argv.push(format!("--ramp_time={}", params.int("ramp_s")));
+    }
+    if params.bool("direct") {
+        argv.push("--direct=1".to_owned());
+    }
+    argv
+}
+
+/// iozone's operations: fio's words for each, and what it measures. A file is
+/// written anew, then again, and so on, in iozone's order.
+const OPERATIONS: [(&str, &str, &str); 8] = [
+    ("write", "write", "Bytes a second of writing a new file"),
+    ("rewrite", "write", "Bytes a second of writing it again"),
+    ("read", "read", "Bytes a second of reading it"),
+    ("reread", "read", "Bytes a second of reading it again"),
+    ("random-read", "randread", "Bytes a second of reading it at random places"),
+    ("random-write", "randwrite", "Bytes a second of writing it at random places"),
+    // From one block's end to the beginning of the one before.
+    ("backward-read", "read:-@TWICE@k", "Bytes a second of reading it from its end"),
+    ("stride-read", "read:@STRIDE@k", "Bytes a second of reading every seventeenth block"),
+];
+
+const JOB_FILE: &str = "/tmp/vmlab-iozone.fio";
+
+pub(crate) static IOZONE: Entry = Entry {
+    name: "fio-iozone",
+    summary: "iozone's eight operations on one file, one after the other (fio)",
+    about: "A file of `size_mib` is written, written again, read, read again, read and written at \
+            random places, read backwards and in strides, as iozone does, each operation once \
+            through. Writes end with an fsync, which counts. Published comparisons took 1, 2 and \
+            4 GiB, with synchronous requests through the page cache: below the guest's memory \
+            the reads come from that.",
+    measures: "File operations over the virtual disk, with and without the guest's page cache.",
+    needs: &["fio"],
+    beside: Beside {
+        setup: |params, _| {
+            vec![Step::Write { path: JOB_FILE.to_owned(), text: iozone_job(params) }]
+        },
+        scratch_mib: |params, _| params.int("size_mib") as u64 * 21 / 20 + 64,
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::int("size_mib", (1, 1 << 24), 1024, "Size of the file").unit("MiB"),
+        Param::int("record_kib", (1, 1 << 16), 4, "Size of one request").unit("KiB"),
+        Param::bool("direct", false, "Past the guest's page cache (O_DIRECT)"),
+    ],
+    metrics: &[
+        rate(OPERATIONS[0].0, "B/s", OPERATIONS[0].2).primary(),
+        rate(OPERATIONS[1].0, "B/s", OPERATIONS[1].2),
+        rate(OPERATIONS[2].0, "B/s", OPERATIONS[2].2),
+        rate(OPERATIONS[3].0, "B/s", OPERATIONS[3].2),
+        rate(OPERATIONS[4].0, "B/s", OPERATIONS[4].2),
+        rate(OPERATIONS[5].0, "B/s", OPERATIONS[5].2),
+        rate(OPERATIONS[6].0, "B/s", OPERATIONS[6].2),
+        rate(OPERATIONS[7].0, "B/s", OPERATIONS[7].2),
+    ],
+    repeats: "One run does every operation once and brings one sample of each; the file is \
+              removed before the next.",
+    example: &[("size_mib", DefaultValue::Int(256)), ("record_kib", DefaultValue::Int(64))],
+    command: |_, _| {
+        let script =
+            format!("rm -f {SCRATCH}/iozone; sync; exec fio --output-format=json {JOB_FILE}");
+        ["sh", "-c", &script].map(str::to_owned).into()
+    },
+    parse: parse_iozone,
+    // A slow disk's 100 MB/s, eight times.
+    duration_s: |params, facts| {
+        params.int("size_mib") as f64 * 8.0 / 100.0 + facts.computing_s(0.5)
+    },
+};
+
+fn iozone_job(params: &Params) -> String {
+    let record = params.int("record_kib");
+    let mut text = format!(
+        "[global]\ndirectory={SCRATCH}\nfilename=iozone\nioengine=psync\nbs={record}k\n\
+         size={}m\ndirect={}\ninvalidate=0\nrandseed=1\nend_fsync=1\n",
+        params.int("size_mib"),
+        i64::from(params.bool("direct")),
+    );
+    for (name, operation, _) in OPERATIONS {
+        let operation = operation
+            .replace("@TWICE@", &(2 * record).to_string())
+            .replace("@STRIDE@", &(16 * record).to_string());
+        let _ = writeln!(text, "[{name}]\nstonewall\nrw={operation}");
+        if name == "stride-read" {
+            // Once through, instead of until as many bytes were read.
+            let _ = writeln!(text, "io_size={}k", params.int("size_mib") * 1024 / 17);
+        }
+    }
+    text
+}
+
+#[derive(Deserialize)]
+struct Json {
+    #[serde(rename = "fio version")]
+    version: String,
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    jobname: String,
+    error: i64,
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    total_ios: f64,
+    bw_bytes: f64,
+    iops: f64,
+    clat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    mean: f64,
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
+}
+
+/// fio's JSON, whose jobs all ended well; notes may stand before it.
+fn json(output: Output<'_>) -> Result<Json, ParseError> {
+    let start = output.stdout.find("{\n").ok_or_else(|| output.ended("fio's JSON"))?;
+    let json: Json = Output { stdout: &output.stdout[start..], ..output }.json("fio's JSON")?;
+    match json.jobs.iter().find(|job| job.error != 0) {
+        Some(job) => Err(output.ended(format!("job {} without error {}", job.jobname, job.error))),
+        None => Ok(json),
+    }
+}
+
+fn version(json: &Json) -> Option<String> {
+    json.version.strip_prefix("fio-").map(str::to_owned)
+}
+
+fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let json = json(output)?;
+    let [job] = json.jobs.as_slice() else {
+        return Err(output.ended(format!("one group of jobs; there are {}", json.jobs.len())));
+    };
+    let mut parsed = Parsed { tool_version: version(&json), ..Parsed::default() };
+    let requests = job.read.iops + job.write.iops;
+    if requests <= 0.0 {
+        return Err(output.ended("a request that was completed"));
+    }
+    parsed.push("requests-per-s", requests);
+    parsed.push("throughput", job.read.bw_bytes + job.write.bw_bytes);
+    for (name, direction) in [("read", &job.read), ("write", &job.write)] {
+        if direction.total_ios > 0.0 {
+            parsed.push(&format!("{name}-latency-mean"), direction.clat_ns.mean * 1e-9);
+            if let Some(value) = direction.clat_ns.percentile.get("99.000000") {
+                parsed.push(&format!("{name}-latency-p99"), value * 1e-9);
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn parse_iozone(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let json = json(output)?;
+    let mut parsed = Parsed { tool_version: version(&json), ..Parsed::default() };
+    for (name, ..) in OPERATIONS {
+        let job = json.jobs.iter().find(|job| job.jobname == name);
+        let job = job.ok_or_else(|| output.ended(format!("the job {name}")))?;
+        let bytes_per_s = job.read.bw_bytes + job.write.bw_bytes;
+        if bytes_per_s <= 0.0 {
+            return Err(output.ended(format!("a byte of the job {name}")));
+        }
+        parsed.push(name, bytes_per_s);
+    }
+    Ok(parsed)
+}

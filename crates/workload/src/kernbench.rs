@@ -1,0 +1,132 @@
+//! kernbench: building Linux.
+//!
+//! Source: Linux `Documentation/kbuild/kbuild.rst`; POSIX `time -p`.
+
+use record::{Better, MetricKind};
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::{Beside, SCRATCH, Step};
+
+/// Debian's source in builtin:debian-12-full.
+const SOURCE: &str = "/usr/src/linux-source-6.1";
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "kernbench",
+    summary: "Building Linux from its source, with so many jobs (make)",
+    about: "Debian's source of Linux 6.1 is configured and prepared once a boot; every run builds \
+            `target` anew, with all objects on a scratch disk. `defconfig` and `vmlinux` is what \
+            comparisons publish; for emulated guests, or a quick look, take `tinyconfig` and one \
+            folder such as `lib`. Needs builtin:debian-12-full, 2 GiB of guest memory and with \
+            `defconfig` some minutes of eight vCPUs.",
+    measures: "Many short processes, page faults and computing: the classic of mixed loads.",
+    needs: &["make", "gcc", "sh"],
+    beside: Beside {
+        setup,
+        scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::choice(
+            "config",
+            &["defconfig", "tinyconfig", "allnoconfig"],
+            "defconfig",
+            "How the kernel is configured",
+        ),
+        Param::choice(
+            "target",
+            &["vmlinux", "init", "lib", "mm", "kernel", "fs"],
+            "vmlinux",
+            "What is built: the kernel, or one folder of it",
+        ),
+        Param::per_vcpu("jobs", 4096, "Compilers at a time (`make -j`)"),
+    ],
+    metrics: &[
+        MetricDef::new("elapsed", "s", Better::Lower, MetricKind::Time, "Time of the build")
+            .primary(),
+        MetricDef::new(
+            "user-time",
+            "s",
+            Better::Lower,
+            MetricKind::Time,
+            "vCPU time of all processes outside the guest's kernel",
+        ),
+        MetricDef::new(
+            "system-time",
+            "s",
+            Better::Lower,
+            MetricKind::Time,
+            "vCPU time of all processes inside the guest's kernel",
+        ),
+    ],
+    repeats: "One run is one build from clean, and brings one sample of every metric. The first \
+              one reads the source from the disk: give the study `invocations = 2` or more.",
+    example: &[
+        ("config", DefaultValue::Text("tinyconfig")),
+        ("target", DefaultValue::Text("lib")),
+        ("jobs", DefaultValue::Int(2)),
+    ],
+    command,
+    parse,
+    duration_s,
+};
+
+fn make(words: &str) -> String {
+    format!("make -s -C {SOURCE} O={SCRATCH}/build {words}")
+}
+
+fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
+    let jobs = facts.vcpus;
+    vec![
+        Step::shell(&format!("mkdir -p {SCRATCH}/build; {}", make(params.text("config")))),
+        Step::shell(&make(&format!("-j{jobs} prepare"))),
+    ]
+}
+
+/// What `make` is told to build.
+fn target(params: &Params) -> String {
+    match params.text("target") {
+        "vmlinux" => "vmlinux".to_owned(),
+        folder => format!("{folder}/"),
+    }
+}
+
+fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
+    let target = target(params);
+    // What the preparation built stays: only what the target makes is removed.
+    let clean = format!(
+        "find {SCRATCH}/build -name '*.o' ! -path '*/scripts/*' ! -path '*/tools/*' \
+         ! -path '*/vdso*' -delete; rm -f {SCRATCH}/build/vmlinux"
+    );
+    let jobs = params.int_or_vcpus("jobs", facts);
+    let script = format!("{clean}; sync; time -p {}", make(&format!("-j{jobs} {target}")));
+    ["sh", "-c", &script].map(str::to_owned).into()
+}
+
+fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
+    let native_s = match (params.text("config"), params.text("target")) {
+        ("defconfig", "vmlinux") => 1200.0,
+        (_, "vmlinux") => 120.0,
+        ("defconfig", _) => 60.0,
+        _ => 10.0,
+    };
+    let jobs = params.int_or_vcpus("jobs", facts).min(i64::from(facts.vcpus)).max(1);
+    facts.computing_s(native_s / jobs as f64)
+}
+
+fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let mut parsed = Parsed::default();
+    for (label, metric) in [("real", "elapsed"), ("user", "user-time"), ("sys", "system-time")] {
+        let mut lines = output.stderr_lines().filter_map(|line| {
+            let value = line.text.strip_prefix(label)?.strip_prefix([' ', '\t'])?;
+            Some((line, value.trim()))
+        });
+        let (line, value) = lines.next().ok_or_else(|| output.ended(format!("{label:?}")))?;
+        parsed.push(metric, line.number(value, "seconds")?);
+    }
+    if parsed.samples[0].value == 0.0 {
+        return Err(output.ended("a build that took any time (is everything built already?)"));
+    }
+    Ok(parsed)
+}

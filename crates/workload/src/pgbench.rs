@@ -1,0 +1,169 @@
+//! pgbench: transactions of a small bank on PostgreSQL.
+//!
+//! Source: pgbench's manual page (PostgreSQL 15).
+
+use record::{Better, MetricKind};
+
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+use crate::roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
+
+/// Where Debian keeps PostgreSQL's programs.
+const BIN: &str = "/usr/lib/postgresql/15/bin";
+
+const PORT: u16 = 5432;
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "pgbench",
+    summary: "Transactions on PostgreSQL: the TPC-B-like bank of pgbench",
+    about: "The database lies on a scratch disk and is filled before the first run; every \
+            transaction that changes something waits for the disk. `select` only reads, so with \
+            enough memory no disk takes part. Needs builtin:debian-12-full, and in the guest \
+            memory for `scale` times 16 MiB.",
+    measures: "Many small transactions: commits to the virtual disk, wake-ups, locks.",
+    needs: &[PGBENCH],
+    beside: Beside {
+        scratch_mib: |params, _| 1024 + params.int("scale") as u64 * 20,
+        server: Some(Server {
+            needs: &["setpriv", POSTGRES],
+            setup: serve,
+            under_test: UnderTest::Both,
+        }),
+        ..Beside::NOTHING
+    },
+    params: &[
+        Param::int("scale", (1, 100_000), 10, "Size of the bank: 100000 accounts each"),
+        Param::int("clients", (1, 10_000), 8, "Connections"),
+        Param::int("time_s", (1, 86_400), 30, "How long").unit("s"),
+        Param::choice(
+            "script",
+            &["tpcb-like", "simple-update", "select-only"],
+            "tpcb-like",
+            "The transaction",
+        ),
+        Param::bool("fsync", true, "A transaction ends when the disk has it"),
+    ],
+    metrics: &[
+        MetricDef::new(
+            "transactions-per-s",
+            "1/s",
+            Better::Higher,
+            MetricKind::Rate,
+            "Transactions a second, without the time to connect",
+        )
+        .primary(),
+        MetricDef::new(
+            "latency-avg",
+            "s",
+            Better::Lower,
+            MetricKind::Time,
+            "Mean time of a transaction",
+        ),
+        MetricDef::new(
+            "latency-stddev",
+            "s",
+            Better::Lower,
+            MetricKind::Time,
+            "Standard deviation of that time",
+        ),
+    ],
+    repeats: "One run lasts `time_s` and brings one sample of every metric.",
+    example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],
+    command,
+    parse,
+    duration_s: |params, facts| params.int("time_s") as f64 + facts.computing_s(0.5),
+};
+
+const PGBENCH: &str = "/usr/lib/postgresql/15/bin/pgbench";
+const POSTGRES: &str = "/usr/lib/postgresql/15/bin/postgres";
+
+/// PostgreSQL refuses to run as root.
+const AS_POSTGRES: &str = "setpriv --reuid=postgres --regid=postgres --clear-groups";
+
+fn serve(params: &Params, _: &GuestFacts) -> Vec<Step> {
+    let data = format!("{SCRATCH}/postgres");
+    let init = format!(
+        "mkdir -p {data} /var/run/postgresql\nchown postgres:postgres {data} /var/run/postgresql\n\
+         chmod 700 {data}\ncd /\n\
+         {AS_POSTGRES} {BIN}/initdb --pgdata={data} --auth=trust --locale=C --encoding=UTF8 \
+         --no-sync >/dev/null\n\
+         echo 'host all all all trust' >>{data}/pg_hba.conf"
+    );
+    let fsync = if params.bool("fsync") { "on" } else { "off" };
+    let argv = AS_POSTGRES
+        .split(' ')
+        .chain([POSTGRES, "-D", &data, "-c", "listen_addresses=*", "-c", "max_connections=11000"])
+        .map(str::to_owned)
+        .chain(["-c".to_owned(), format!("fsync={fsync}")])
+        .collect();
+    let fill = format!(
+        "cd /; {BIN}/pgbench --host=127.0.0.1 --username=postgres --initialize --quiet \
+         --scale={} postgres 2>&1 | tail -n 3\n\
+         {BIN}/psql --host=127.0.0.1 --username=postgres --quiet --command=CHECKPOINT postgres",
+        params.int("scale")
+    );
+    vec![
+        Step::shell(&init),
+        Step::Start(Daemon {
+            argv,
+            ready: Ready::Succeeds(
+                "/usr/lib/postgresql/15/bin/pg_isready --quiet --host=127.0.0.1",
+            ),
+        }),
+        Step::shell(&fill),
+    ]
+}
+
+fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
+    let clients = params.int("clients");
+    vec![
+        PGBENCH.to_owned(),
+        format!("--host={}", facts.peer),
+        format!("--port={PORT}"),
+        "--username=postgres".to_owned(),
+        format!("--client={clients}"),
+        format!("--jobs={}", clients.min(i64::from(facts.vcpus)).max(1)),
+        format!("--time={}", params.int("time_s")),
+        format!("--builtin={}", params.text("script")),
+        // Gives the deviation too.
+        "--progress=1000000".to_owned(),
+        "--no-vacuum".to_owned(),
+        "postgres".to_owned(),
+    ]
+}
+
+fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let mut parsed = Parsed::default();
+    let (mut rate, mut mean, mut deviation) = (None, None, None);
+    for line in output.stdout_lines() {
+        let text = line.text.trim();
+        let first = |label: &str| {
+            let rest = text.strip_prefix(label)?;
+            Some(rest.split(' ').next().unwrap_or_default())
+        };
+        if let Some(rest) = text.strip_prefix("pgbench (") {
+            parsed.tool_version = rest.split([' ', ')']).next().map(str::to_owned);
+        } else if let Some(value) = first("latency average = ") {
+            mean = Some(line.number(value, "a latency in ms")?);
+        } else if let Some(value) = first("latency stddev = ") {
+            deviation = Some(line.number(value, "a deviation in ms")?);
+        } else if let Some(value) = first("number of failed transactions: ")
+            && value != "0"
+        {
+            return Err(line.expected("0 failed transactions"));
+        } else if let Some(value) = first("number of clients: ")
+            && value != params.int("clients").to_string()
+        {
+            return Err(line.expected(format!("{} clients", params.int("clients"))));
+        } else if let Some(value) = first("tps = ") {
+            rate = Some(line.number(value, "a rate")?);
+        }
+    }
+    let rate = rate.filter(|rate| *rate > 0.0);
+    parsed.push("transactions-per-s", rate.ok_or_else(|| output.ended("tps"))?);
+    parsed.push("latency-avg", mean.ok_or_else(|| output.ended("latency average"))? * 1e-3);
+    let deviation = deviation.ok_or_else(|| output.ended("latency stddev"))?;
+    parsed.push("latency-stddev", deviation * 1e-3);
+    Ok(parsed)
+}

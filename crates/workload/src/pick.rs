@@ -1,0 +1,100 @@
+//! Takes a benchmark's metrics out of what the readers of logs find: strict
+//! where those are liberal, since the output is known to be one run's.
+
+use record::Imported;
+
+use crate::logs::{self, Log};
+use crate::parse::{Output, ParseError, Parsed};
+
+/// A metric, and where a log has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pick {
+    /// The benchmark's name of it.
+    pub(crate) metric: &'static str,
+    /// The reader's.
+    pub(crate) from: &'static str,
+    /// A label that tells it from others of that name.
+    pub(crate) label: Option<(&'static str, &'static str)>,
+    /// What is missing is refused.
+    pub(crate) required: bool,
+}
+
+/// `metric` is the reader's `from`, and must be there.
+pub(crate) const fn pick(metric: &'static str, from: &'static str) -> Pick {
+    Pick { metric, from, label: None, required: true }
+}
+
+impl Pick {
+    /// Only values with this label.
+    pub(crate) const fn with(mut self, key: &'static str, value: &'static str) -> Self {
+        self.label = Some((key, value));
+        self
+    }
+
+    /// It may be missing.
+    pub(crate) const fn optional(mut self) -> Self {
+        self.required = false;
+        self
+    }
+
+    fn fits(&self, value: &Imported) -> bool {
+        let labelled = |(key, wanted): (&str, &str)| {
+            value.labels.get(key).is_some_and(|found| found == wanted)
+        };
+        value.metric == self.from && self.label.is_none_or(labelled)
+    }
+}
+
+/// The one log of `tool` that standard output is.
+///
+/// # Errors
+/// If there is none, more than one, or a line of it that makes no sense.
+pub(crate) fn one_log(output: Output<'_>, tool: &str) -> Result<Log, ParseError> {
+    let known = logs::TOOLS.iter().find(|known| known.name == tool);
+    let mut found = logs::read(output.stdout, known).into_iter();
+    let Some(log) = found.next() else {
+        return Err(output.ended(format!("a result of {tool}")));
+    };
+    let line = |number: usize| {
+        output.stdout_lines().nth(number.max(1) - 1).unwrap_or_else(|| output.first_line())
+    };
+    if let Some(unread) = log.unread.first() {
+        return Err(line(unread.line).expected(format!("what {tool} prints ({})", unread.why)));
+    }
+    match found.next().and_then(|second| second.values.first().map(|value| value.line)) {
+        Some(number) => Err(line(number).expected("one run's results, not a second one")),
+        None => Ok(log),
+    }
+}
+
+/// Takes what `picks` name, each once, in their order.
+///
+/// # Errors
+/// If one is missing that is required, or is there twice.
+pub(crate) fn take(output: Output<'_>, log: &Log, picks: &[Pick]) -> Result<Parsed, ParseError> {
+    let mut parsed = Parsed { tool_version: log.version.clone(), ..Parsed::default() };
+    for pick in picks {
+        let mut values = log.values.iter().filter(|value| pick.fits(value));
+        match (values.next(), values.next()) {
+            (Some(value), None) => parsed.push(pick.metric, value.value),
+            (None, _) if pick.required => {
+                return Err(output.ended(format!("{} ({})", pick.metric, pick.from)));
+            }
+            (None, _) => {}
+            (Some(_), Some(second)) => {
+                let number = second.line.max(1) - 1;
+                let line = output.stdout_lines().nth(number).unwrap_or(output.first_line());
+                return Err(line.expected(format!("one {}, not a second one", pick.from)));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+/// The metrics of the one log of `tool` that standard output is.
+///
+/// # Errors
+/// As [`one_log`] and [`take`].
+pub(crate) fn read(output: Output<'_>, tool: &str, picks: &[Pick]) -> Result<Parsed, ParseError> {
+    take(output, &one_log(output, tool)?, picks)
+}

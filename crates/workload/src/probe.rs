@@ -1,0 +1,134 @@
+//! The probes: workloads that no distribution ships, each a command of the
+//! guests' own program `vmlab-probe`.
+//!
+//! Every probe prints one JSON document, checks its own result, and says so;
+//! `docs/probe.md` describes both.
+
+mod memory;
+mod network;
+mod sched;
+mod suites;
+
+pub(crate) use memory::{MALLOC, NUMA, PAGECACHE, STREAM, TLB};
+pub(crate) use network::{NET, UDP};
+pub(crate) use sched::{CLOCK, IPI, LOCK, SEM, SYSCALLS, WAKEUP};
+pub(crate) use suites::{NPB, UNIXBENCH};
+
+use record::{Better, MetricKind};
+use serde::Deserialize;
+
+use crate::entry::{Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
+
+const PROGRAM: &str = "vmlab-probe";
+
+const TIME: Param =
+    Param::int("time_ms", (1, 86_400_000), 1000, "How long one repeat measures").unit("ms");
+
+const REPEATS: Param = Param::int("repeats", (1, 100_000), 3, "Samples of a run");
+
+const REPEATED: &str = "One run measures `repeats` times after a warm-up; each brings one sample \
+                        of every metric.";
+
+const fn rate(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "1/s", Better::Higher, MetricKind::Rate, help)
+}
+
+const fn bytes(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "B/s", Better::Higher, MetricKind::Rate, help)
+}
+
+const fn time(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help)
+}
+
+const fn quantile(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", Better::Lower, MetricKind::Quantile, help)
+}
+
+const fn count(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "count", Better::Lower, MetricKind::Count, help)
+}
+
+/// The command of a probe with these options, and with those of the time if
+/// it takes any.
+fn argv(probe: &str, timed: Option<&Params>, options: &[(&str, String)]) -> Vec<String> {
+    let mut argv = vec![PROGRAM.to_owned(), probe.to_owned()];
+    for (name, value) in options.iter().filter(|(_, value)| !value.is_empty()) {
+        argv.extend([format!("--{name}"), value.clone()]);
+    }
+    if let Some(params) = timed {
+        let seconds = params.int("time_ms") as f64 / 1000.0;
+        argv.extend(["--seconds".to_owned(), seconds.to_string()]);
+        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
+    }
+    argv
+}
+
+/// Rough duration of a probe that measures `parts` things one after the other.
+fn timed_s(params: &Params, facts: &GuestFacts, parts: f64) -> f64 {
+    let one_s = params.int("time_ms") as f64 / 1000.0;
+    (one_s * params.int("repeats") as f64 + 0.1) * parts + facts.computing_s(0.1)
+}
+
+#[derive(Deserialize)]
+struct Document {
+    version: String,
+    verified: bool,
+    checks: Vec<Check>,
+    metrics: Vec<Value>,
+    #[serde(default)]
+    warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Check {
+    name: String,
+    ok: bool,
+    detail: String,
+}
+
+#[derive(Deserialize)]
+struct Value {
+    name: String,
+    value: f64,
+    unit: String,
+    #[serde(default)]
+    thread: Option<u32>,
+}
+
+/// Takes the metrics of `entry` from a probe's document: those of the whole
+/// run, in their order.
+fn read(output: Output<'_>, params: &Params, entry: &Entry) -> Result<Parsed, ParseError> {
+    let document: Document = output.json("a probe's document")?;
+    output.stdout_lines().last().unwrap_or_else(|| output.first_line()).whole()?;
+    if !document.verified {
+        let wrong = document.checks.iter().find(|check| !check.ok);
+        let said = wrong.map_or("it checked nothing".to_owned(), |check| {
+            format!("{}: {}", check.name, check.detail)
+        });
+        return Err(output.ended(format!("a verified result ({said})")));
+    }
+    let mut parsed = Parsed {
+        tool_version: Some(document.version),
+        warnings: document.warnings,
+        ..Parsed::default()
+    };
+    for metric in entry.metrics(params) {
+        let values = document.metrics.iter();
+        let values = values.filter(|value| value.name == metric.name && value.thread.is_none());
+        let before = parsed.samples.len();
+        for value in values {
+            if value.unit != metric.unit || !value.value.is_finite() || value.value < 0.0 {
+                let found = format!("{} in {}", metric.name, metric.unit);
+                return Err(output.ended(found));
+            }
+            parsed.push(metric.name, value.value);
+        }
+        if parsed.samples.len() == before && !metric.optional {
+            return Err(output.ended(metric.name));
+        }
+    }
+    Ok(parsed)
+}

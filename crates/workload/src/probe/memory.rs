@@ -1,0 +1,200 @@
+//! Probes of memory: bandwidth, fresh pages, translation, page cache, nodes.
+
+use record::{Better, MetricKind};
+
+use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, read, time, timed_s};
+use crate::entry::{DefaultValue, Entry, MetricDef, Param};
+use crate::roles::{Beside, SCRATCH};
+
+pub(crate) static STREAM: Entry = Entry {
+    name: "probe-stream",
+    summary: "Memory bandwidth: copy, scale, add, triad (vmlab-probe)",
+    about: "STREAM's four loops over three arrays that no cache holds, with its verification; \
+            every thread touches its own part first. vmlab's own implementation, whose numbers \
+            are those of its loops.",
+    measures: "Memory bandwidth: huge pages, pins, node placement.",
+    needs: &[PROGRAM],
+    beside: Beside::NOTHING,
+    params: &[
+        TIME,
+        REPEATS,
+        Param::per_vcpu("threads", 1024, "Threads"),
+        Param::int("array_mib", (0, 1 << 24), 0, "Size of each array; 0 for four last caches")
+            .unit("MiB"),
+        Param::choice(
+            "touch",
+            &["thread", "first"],
+            "thread",
+            "Who touches the arrays first: each thread its part, or the first one all",
+        ),
+    ],
+    metrics: &[
+        bytes("triad", "a = b + s * c").primary(),
+        bytes("copy", "a = b"),
+        bytes("scale", "a = s * b"),
+        bytes("add", "a = b + c"),
+    ],
+    repeats: REPEATED,
+    example: &[("threads", DefaultValue::Int(2)), ("array_mib", DefaultValue::Int(64))],
+    command: |params, facts| {
+        argv(
+            "stream",
+            Some(params),
+            &[
+                ("threads", params.int_or_vcpus("threads", facts).to_string()),
+                ("array-mib", params.int("array_mib").to_string()),
+                ("touch", params.text("touch").to_owned()),
+            ],
+        )
+    },
+    parse: |output, params, _| read(output, params, &STREAM),
+    duration_s: |params, facts| timed_s(params, facts, 2.0) + facts.computing_s(0.5),
+};
+
+pub(crate) static MALLOC: Entry = Entry {
+    name: "probe-malloc",
+    summary: "Fresh memory: page faults, huge pages, giving it back (vmlab-probe)",
+    about: "Memory that was never touched is read, written and given back page by page, with \
+            small and with huge pages. On the first touch since the VM started the host may have \
+            to find a page too.",
+    measures: "Page faults of the guest, and of the host below: huge pages, memory backing.",
+    needs: &[PROGRAM],
+    beside: Beside::NOTHING,
+    params: &[
+        TIME,
+        REPEATS,
+        Param::int("threads", (1, 1024), 1, "Threads"),
+        Param::int("mib", (0, 1 << 24), 0, "Memory of each thread; 0 for a part of the guest's")
+            .unit("MiB"),
+    ],
+    metrics: &[
+        time("write-fault", "Time of writing to a page that is not there").primary(),
+        time("read-fault", "Time of reading one"),
+        time("copy-fault", "Time of writing to one that was read"),
+        time("unmap", "Time of giving one back"),
+        time("huge-fault", "Time of writing to a huge page; absent where there are none")
+            .optional(),
+        time("huge-unmap", "Time of giving one back; absent where there are none").optional(),
+        time("alloc-small", "Time of a small allocation of the program").optional(),
+        time("alloc-large", "Time of a large one").optional(),
+    ],
+    repeats: REPEATED,
+    example: &[("mib", DefaultValue::Int(64))],
+    command: |params, _| {
+        argv(
+            "malloc",
+            Some(params),
+            &[
+                ("threads", params.int("threads").to_string()),
+                ("mib", params.int("mib").to_string()),
+            ],
+        )
+    },
+    parse: |output, params, _| read(output, params, &MALLOC),
+    duration_s: |params, facts| timed_s(params, facts, 4.0) + facts.computing_s(1.0),
+};
+
+pub(crate) static TLB: Entry = Entry {
+    name: "probe-tlb",
+    summary: "Latency of touching many pages, small and huge (vmlab-probe)",
+    about: "Each touch depends on the one before and goes to another page. In a VM a miss walks \
+            two tables, so small pages below small pages cost most.",
+    measures: "Nested page tables: huge pages of guest and host.",
+    needs: &[PROGRAM],
+    beside: Beside::NOTHING,
+    params: &[
+        TIME,
+        REPEATS,
+        Param::int("pages", (0, 1 << 26), 0, "Pages; 0 for more than any TLB holds"),
+    ],
+    metrics: &[
+        time("touch-4k", "Time of a touch with pages of 4 KiB").primary(),
+        time("touch-thp", "The same with huge pages; absent where there are none").optional(),
+    ],
+    repeats: REPEATED,
+    example: &[("pages", DefaultValue::Int(16_384))],
+    command: |params, _| argv("tlb", Some(params), &[("pages", params.int("pages").to_string())]),
+    parse: |output, params, _| read(output, params, &TLB),
+    duration_s: |params, facts| timed_s(params, facts, 2.0) + facts.computing_s(0.5),
+};
+
+/// A part of all pages.
+const fn hits(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help).optional()
+}
+
+pub(crate) static PAGECACHE: Entry = Entry {
+    name: "probe-pagecache",
+    summary: "Scans of a file larger or smaller than the page cache (vmlab-probe)",
+    about: "A file on a scratch disk is written, scanned cold and again, rewritten, and a hot \
+            part of it read while the rest is scanned, as map-reduce jobs do. Give `size_mib` \
+            below and above the guest's memory.",
+    measures: "The guest's page cache over the virtual disk.",
+    needs: &[PROGRAM],
+    beside: Beside {
+        scratch_mib: |params, _| params.int("size_mib") as u64 * 21 / 20 + 64,
+        ..Beside::NOTHING
+    },
+    params: &[
+        REPEATS,
+        Param::int("size_mib", (1, 1 << 24), 512, "Size of the file").unit("MiB"),
+        Param::int("hot_percent", (1, 100), 10, "Its hot part").unit("%"),
+        Param::int("block_kib", (4, 65_536), 1024, "Size of a request").unit("KiB"),
+    ],
+    metrics: &[
+        bytes("scan-warm", "Bytes a second of the second scan").primary(),
+        bytes("scan-cold", "Bytes a second of the first scan"),
+        bytes("write", "Bytes a second of writing the file"),
+        bytes("rewrite", "Bytes a second of writing it again"),
+        bytes("hot", "Bytes a second of the hot part"),
+        hits("hits-warm", "Part of the second scan that came from memory"),
+        hits("hits-hot", "Part of the hot reads that came from memory"),
+    ],
+    repeats: "One run does everything `repeats` times; each brings one sample of every metric.",
+    example: &[("size_mib", DefaultValue::Int(128)), ("repeats", DefaultValue::Int(1))],
+    command: |params, _| {
+        let mut argv = argv(
+            "pagecache",
+            None,
+            &[
+                ("dir", SCRATCH.to_owned()),
+                ("size-mib", params.int("size_mib").to_string()),
+                ("hot-percent", params.int("hot_percent").to_string()),
+                ("block-kib", params.int("block_kib").to_string()),
+            ],
+        );
+        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
+        argv
+    },
+    parse: |output, params, _| read(output, params, &PAGECACHE),
+    duration_s: |params, facts| {
+        let bytes = params.int("size_mib") as f64 * params.int("repeats") as f64;
+        bytes * 5.0 / 150.0 + facts.computing_s(0.5)
+    },
+};
+
+pub(crate) static NUMA: Entry = Entry {
+    name: "probe-numa",
+    summary: "Latency and bandwidth of local and remote memory (vmlab-probe)",
+    about: "From every guest node to every guest node. A guest with one node only has local \
+            memory, wherever the host put it.",
+    measures: "Whether guest nodes are where the host's are.",
+    needs: &[PROGRAM],
+    beside: Beside::NOTHING,
+    params: &[
+        TIME,
+        REPEATS,
+        Param::int("mib", (0, 1 << 24), 0, "Memory of a node; 0 for four last caches").unit("MiB"),
+    ],
+    metrics: &[
+        time("local-latency", "Time of a dependent load from the own node").primary(),
+        time("remote-latency", "The same from another; absent with one node").optional(),
+        bytes("local-bandwidth", "Bytes a second from the own node"),
+        bytes("remote-bandwidth", "The same from another; absent with one node").optional(),
+    ],
+    repeats: REPEATED,
+    example: &[("mib", DefaultValue::Int(64))],
+    command: |params, _| argv("numa", Some(params), &[("mib", params.int("mib").to_string())]),
+    parse: |output, params, _| read(output, params, &NUMA),
+    duration_s: |params, facts| timed_s(params, facts, 8.0) + facts.computing_s(1.0),
+};

@@ -1,0 +1,116 @@
+//! Probes of the network between two guests.
+
+use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, count, quantile, rate, read, timed_s};
+use crate::entry::{DefaultValue, Entry, Param};
+use crate::params::Params;
+use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+
+const PORT: u16 = 5301;
+
+const SERVER: Server = Server {
+    needs: &[PROGRAM],
+    setup: |_, _| {
+        let argv = [PROGRAM, "net-server", "--port", &PORT.to_string()].map(str::to_owned).into();
+        vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+    },
+    under_test: UnderTest::Server,
+};
+
+pub(crate) static NET: Entry = Entry {
+    name: "probe-net",
+    summary: "TCP streams, requests and connections, UDP (netperf's tests, vmlab-probe)",
+    about: "`tcp_stream` sends to the server, `tcp_maerts` back; `tcp_rr` waits for the answer to \
+            each request, `tcp_crr` opens a connection for each; `udp_stream` and `udp_rr` are \
+            the same with datagrams. Both sides count, and the server's count is what is said to \
+            be received.",
+    measures: "The virtual network: bulk transfer, or the round trip with its wake-ups.",
+    needs: &[PROGRAM],
+    beside: Beside { server: Some(SERVER), ..Beside::NOTHING },
+    params: &[
+        TIME,
+        REPEATS,
+        Param::choice(
+            "test",
+            &["tcp_stream", "tcp_maerts", "tcp_rr", "tcp_crr", "udp_stream", "udp_rr"],
+            "tcp_stream",
+            "What is sent",
+        ),
+        Param::int("streams", (1, 256), 1, "Connections at once"),
+        Param::int("size", (1, 1 << 20), 16_384, "Bytes of a TCP write").unit("B"),
+        Param::int("datagram", (28, 65_507), 1472, "Bytes of a datagram of udp_stream").unit("B"),
+        Param::int("request", (1, 1 << 20), 1, "Bytes of a request").unit("B"),
+        Param::int("response", (1, 1 << 20), 1, "Bytes of its answer").unit("B"),
+    ],
+    metrics: &[
+        bytes("received", "Bytes a second that arrived; absent for requests").primary().optional(),
+        bytes("sent", "Bytes a second that were sent; absent for requests").optional(),
+        rate("exchanges-per-s", "Requests that were answered a second; absent for streams")
+            .optional(),
+        quantile("exchange-p50", "Time that half of the requests keep; absent for streams")
+            .optional(),
+        quantile("exchange-p99", "Time that 99 % keep; absent for streams").optional(),
+        quantile("exchange-max", "The longest request; absent for streams").optional(),
+        rate("datagrams-received", "Datagrams a second that arrived; absent for TCP").optional(),
+        count("datagrams-lost", "Datagrams that did not arrive; absent for TCP").optional(),
+    ],
+    repeats: REPEATED,
+    example: &[("test", DefaultValue::Text("tcp_rr")), ("time_ms", DefaultValue::Int(5000))],
+    command: |params, facts| {
+        let mut options = peer(facts.peer.to_string());
+        for name in ["streams", "size", "datagram", "request", "response"] {
+            options.push((name, params.int(name).to_string()));
+        }
+        options.push(("test", params.text("test").to_owned()));
+        argv("net", Some(params), &options)
+    },
+    parse: |output, params, _| read(output, params, &NET),
+    duration_s,
+};
+
+pub(crate) static UDP: Entry = Entry {
+    name: "probe-udp",
+    summary: "Datagrams a second one way, or there and back (vmlab-probe)",
+    about: "The client sends datagrams as fast as it can or at a rate; the server counts them, and \
+            with `two-way` sends them back. Packets of 50 bytes are what published comparisons of \
+            virtual switches took.",
+    measures: "Packets a second through the virtual network, with what is lost on the way.",
+    needs: &[PROGRAM],
+    beside: Beside { server: Some(SERVER), ..Beside::NOTHING },
+    params: &[
+        TIME,
+        REPEATS,
+        Param::choice("mode", &["two-way", "one-way"], "two-way", "Whether they come back"),
+        Param::int("size", (28, 65_507), 50, "Bytes of a datagram").unit("B"),
+        Param::int("rate", (0, 1 << 40), 0, "Datagrams a second to send; 0 for all that go"),
+        Param::int("threads", (1, 1024), 1, "Threads that send"),
+    ],
+    metrics: &[
+        rate("arrived", "Datagrams a second that the server got").primary(),
+        rate("sent", "Datagrams a second that were sent"),
+        rate("returned", "Datagrams a second that came back; absent one way").optional(),
+        count("lost-there", "Datagrams that did not arrive").optional(),
+        count("lost-back", "Datagrams that did not come back; absent one way").optional(),
+        quantile("latency-p50", "Round trip that half of them keep; absent one way").optional(),
+        quantile("latency-p99", "Round trip that 99 % keep; absent one way").optional(),
+    ],
+    repeats: REPEATED,
+    example: &[("mode", DefaultValue::Text("one-way")), ("size", DefaultValue::Int(200))],
+    command: |params, facts| {
+        let mut options = peer(facts.peer.to_string());
+        for name in ["size", "rate", "threads"] {
+            options.push((name, params.int(name).to_string()));
+        }
+        options.push(("mode", params.text("mode").to_owned()));
+        argv("udp", Some(params), &options)
+    },
+    parse: |output, params, _| read(output, params, &UDP),
+    duration_s,
+};
+
+fn peer(host: String) -> Vec<(&'static str, String)> {
+    vec![("host", host), ("port", PORT.to_string())]
+}
+
+fn duration_s(params: &Params, facts: &crate::GuestFacts) -> f64 {
+    timed_s(params, facts, 1.2)
+}

@@ -1,0 +1,150 @@
+//! Probes that are collections: the UnixBench index, the NAS benchmarks.
+
+use record::{Better, MetricKind};
+
+use super::{PROGRAM, REPEATS, TIME, argv, bytes, rate, read, timed_s};
+use crate::entry::{DefaultValue, Entry, MetricDef, Param};
+use crate::roles::{Beside, SCRATCH};
+
+/// A test of the index, which exists only if it was run.
+const fn index(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help).optional()
+}
+
+pub(crate) static UNIXBENCH: Entry = Entry {
+    name: "probe-unixbench",
+    summary: "The twelve tests of the UnixBench index, vmlab's own implementation (vmlab-probe)",
+    about: "Dhrystone, Whetstone, execl, three file copies, pipe, context switching, process \
+            creation, two shell scripts and system calls, each against its published baseline. \
+            It does what the original does, but is not the original: compare its numbers with its \
+            own only.",
+    measures: "A bit of everything: computing, system calls, processes, pipes.",
+    needs: &[PROGRAM],
+    beside: Beside { scratch_mib: |_, _| 256, ..Beside::NOTHING },
+    params: &[
+        TIME,
+        REPEATS,
+        Param::choice(
+            "test",
+            &[
+                "all",
+                "dhrystone",
+                "whetstone",
+                "execl",
+                "copy-1024",
+                "copy-256",
+                "copy-4096",
+                "pipe",
+                "context",
+                "spawn",
+                "shell-1",
+                "shell-8",
+                "syscall",
+            ],
+            "all",
+            "All of them, or one",
+        ),
+        Param::int("copies", (0, 1024), 1, "Copies at once; 0 for one a vCPU"),
+    ],
+    metrics: &[
+        index("index", "Geometric mean of the twelve, times ten; absent for one test").primary(),
+        rate("dhrystone", "Dhrystone loops a second").optional(),
+        rate("whetstone", "Whetstone instructions a second").optional(),
+        rate("execl", "execl calls a second").optional(),
+        bytes("copy-1024", "File copy with blocks of 1024 bytes").optional(),
+        bytes("copy-256", "File copy with blocks of 256 bytes").optional(),
+        bytes("copy-4096", "File copy with blocks of 4096 bytes").optional(),
+        rate("pipe", "Words through a pipe of one process a second").optional(),
+        rate("context", "Turns of two processes over pipes a second").optional(),
+        rate("spawn", "Processes made and awaited a second").optional(),
+        rate("shell-1", "Shell scripts a second, one at a time").optional(),
+        rate("shell-8", "Turns of eight shell scripts at a time a second").optional(),
+        rate("syscall", "System calls a second").optional(),
+    ],
+    repeats: "One run measures each test `repeats` times; each brings one sample of its metric.",
+    example: &[("test", DefaultValue::Text("context")), ("repeats", DefaultValue::Int(1))],
+    command: |params, _| {
+        argv(
+            "unixbench",
+            Some(params),
+            &[
+                ("test", params.text("test").to_owned()),
+                ("copies", params.int("copies").to_string()),
+                ("dir", SCRATCH.to_owned()),
+            ],
+        )
+    },
+    parse: |output, params, _| read(output, params, &UNIXBENCH),
+    duration_s: |params, facts| {
+        timed_s(params, facts, if params.text("test") == "all" { 13.0 } else { 1.0 })
+    },
+};
+
+/// A benchmark of the collection, which exists only if it was run.
+const fn operations(name: &'static str, help: &'static str) -> MetricDef {
+    rate(name, help).optional()
+}
+
+const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help).optional()
+}
+
+pub(crate) static NPB: Entry = Entry {
+    name: "probe-npb",
+    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, vmlab's own (vmlab-probe)",
+    about: "From the published specification, with its verification values: a wrong result is \
+            refused. Class S is tiny, W takes a second or so, A and B more memory and time. \
+            Threads meet at barriers, so one vCPU that does not run stops all.",
+    measures: "Parallel computing: pins, siblings, memory, barriers between vCPUs.",
+    needs: &[PROGRAM],
+    beside: Beside::NOTHING,
+    params: &[
+        Param::int("repeats", (1, 100_000), 1, "Samples of a run"),
+        Param::choice(
+            "benchmark",
+            &["all", "ep", "cg", "mg", "ft", "is"],
+            "all",
+            "All of them, or one",
+        ),
+        Param::choice("class", &["S", "W", "A", "B"], "W", "Size of the problem"),
+        Param::per_vcpu("threads", 1024, "Threads"),
+    ],
+    metrics: &[
+        elapsed("cg-time", "Time of CG: conjugate gradient, irregular memory").primary(),
+        elapsed("ep-time", "Time of EP: pairs of random numbers, no memory"),
+        elapsed("mg-time", "Time of MG: multigrid, long and short distances"),
+        elapsed("ft-time", "Time of FT: Fourier transform, all to all"),
+        elapsed("is-time", "Time of IS: sorting integers"),
+        operations("cg", "Operations of CG a second"),
+        operations("ep", "Operations of EP a second"),
+        operations("mg", "Operations of MG a second"),
+        operations("ft", "Operations of FT a second"),
+        operations("is", "Operations of IS a second"),
+    ],
+    repeats: "One run does each benchmark `repeats` times; each brings one sample of its metrics.",
+    example: &[("benchmark", DefaultValue::Text("cg")), ("class", DefaultValue::Text("S"))],
+    command: |params, facts| {
+        let mut argv = argv(
+            "npb",
+            None,
+            &[
+                ("benchmark", params.text("benchmark").to_owned()),
+                ("class", params.text("class").to_owned()),
+                ("threads", params.int_or_vcpus("threads", facts).to_string()),
+            ],
+        );
+        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
+        argv
+    },
+    parse: |output, params, _| read(output, params, &NPB),
+    duration_s: |params, facts| {
+        let one_s = match params.text("class") {
+            "S" => 0.5,
+            "W" => 5.0,
+            "A" => 30.0,
+            _ => 200.0,
+        };
+        let all = if params.text("benchmark") == "all" { 1.0 } else { 0.4 };
+        facts.computing_s(one_s * all * params.int("repeats") as f64)
+    },
+};
