@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use topology::{Host, PcpuSet};
 
 use crate::{
-    Clock, CpuCache, GuestNode, Hints, HostWishes, Irqchip, Memory, MemorySource, PageSize,
-    Scheduler, SchedulerPatch, Thp, TickPolicy, TopologyPatch, VcpuPins, VmPatch,
+    CacheMode, Clock, CpuCache, DiskBus, DiskFormat, DiskIo, DiskPatch, GuestNode, Hints,
+    HostWishes, Irqchip, Memory, MemoryPolicy, MemorySource, NicBackend, NicModel, NicPatch,
+    PageSize, Scheduler, SchedulerPatch, Thp, TickPolicy, TopologyPatch, VcpuPins, VmPatch,
 };
 
 /// A variant by name.
@@ -200,6 +201,96 @@ fn numa(host: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
     Ok(VmPatch { numa: Some(nodes), ..VmPatch::default() })
 }
 
+/// The threads of the core that is left to the host, if any other can be used.
+fn of_host(host: &Host) -> Option<PcpuSet> {
+    cores(host).pop().map(|threads| threads.into_iter().collect())
+}
+
+fn pin_emulator(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
+    Ok(VmPatch { emulator_pin: of_host(host), ..VmPatch::default() })
+}
+
+fn pin_iothread(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
+    let pins = of_host(host).map(|pcpus| [(1, pcpus)].into_iter().collect());
+    Ok(VmPatch { iothreads: Some(1), iothread_pins: pins, ..VmPatch::default() })
+}
+
+fn pin_vhost(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
+    Ok(VmPatch { vhost_pin: of_host(host), ..VmPatch::default() })
+}
+
+fn shaped(vcpus: u32, topology: TopologyPatch) -> Result<VmPatch, BuiltinError> {
+    Ok(VmPatch { vcpus: Some(vcpus), topology: Some(topology), ..VmPatch::default() })
+}
+
+/// What shares a cache in a socket, in the host's architecture: QEMU's x86
+/// machines have no clusters and Arm's no dies.
+fn dies(host: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
+    let two = Some(2);
+    let topology = match host.arch.as_deref() {
+        Some("aarch64") => TopologyPatch { clusters: two, ..TopologyPatch::default() },
+        _ => TopologyPatch { dies: two, ..TopologyPatch::default() },
+    };
+    shaped(vcpus, topology)
+}
+
+fn hotplug(_: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
+    let max_vcpus = Some(vcpus.saturating_mul(2));
+    Ok(VmPatch { vcpus: Some(vcpus), max_vcpus, ..VmPatch::default() })
+}
+
+/// As [`numa`], and the guest is told how far the nodes are from each other.
+fn numa_distances(host: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
+    let mut patch = numa(host, vcpus)?;
+    let nodes = patch.numa.iter_mut().flatten();
+    let ids: Vec<Option<u32>> =
+        nodes.map(|node| node.host_nodes.as_ref().and_then(PcpuSet::first)).collect();
+    for (number, node) in patch.numa.iter_mut().flatten().enumerate() {
+        let from = ids[number].and_then(|id| host.node(id));
+        for (other, id) in (0..).zip(&ids).filter(|(other, _)| *other as usize != number) {
+            let known = from.zip(*id).and_then(|(node, id)| node.distances.get(&id));
+            // Firmware that calls everything local is not believed.
+            let distance = known.copied().unwrap_or(20).clamp(11, 255);
+            node.distances.insert(other, distance);
+        }
+    }
+    Ok(patch)
+}
+
+/// The host nodes that have memory.
+fn nodes(host: &Host) -> PcpuSet {
+    let has = |node: &&topology::Node| node.memory_bytes.is_none_or(|bytes| bytes > 0);
+    host.nodes.iter().filter(has).map(|node| node.id).collect()
+}
+
+/// All memory on host nodes, by a policy; nothing where the host shows none.
+fn memory_on(nodes: PcpuSet, policy: MemoryPolicy) -> VmPatch {
+    let known = !nodes.is_empty();
+    let memory = memory(|all| {
+        all.host_nodes = known.then_some(nodes);
+        all.policy = known.then_some(policy);
+    });
+    VmPatch { numa: Some(Vec::new()), memory, ..VmPatch::default() }
+}
+
+fn memory_near(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
+    Ok(memory_on(nodes(host).first().into_iter().collect(), MemoryPolicy::Bind))
+}
+
+fn memory_interleave(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
+    Ok(memory_on(nodes(host), MemoryPolicy::Interleave))
+}
+
+fn disk_queues(_: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
+    let each_disk = DiskPatch { queues: Some(vcpus), ..DiskPatch::default() };
+    Ok(VmPatch { each_disk, ..VmPatch::default() })
+}
+
+fn nic_queues(_: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
+    let each_nic = NicPatch { queues: Some(vcpus), ..NicPatch::default() };
+    Ok(VmPatch { each_nic, ..VmPatch::default() })
+}
+
 macro_rules! switches {
     ($($name:literal, $help:literal, { $($field:ident: $value:expr),* };)*) => {
         /// Every variant, the four configurations first.
@@ -208,7 +299,20 @@ macro_rules! switches {
             Builtin { name: "pin_def", help: "Each vCPU pinned to a pCPU, core after core; a socket for each vCPU", patch: pin_def },
             Builtin { name: "pin", help: "The same pins; all vCPUs are cores of one socket", patch: pin },
             Builtin { name: "vtune", help: "The same pins; the guest sees the cores and threads that it runs on", patch: vtune },
+            Builtin { name: "sockets", help: "Every vCPU is a socket", patch: |_, vcpus| shaped(vcpus, sockets(vcpus).unwrap_or_default()) },
+            Builtin { name: "cores", help: "Every vCPU is a core of one socket", patch: |_, vcpus| shaped(vcpus, TopologyPatch { threads: Some(1), ..TopologyPatch::default() }) },
+            Builtin { name: "threads", help: "Every two vCPUs are threads of a core", patch: |_, vcpus| shaped(vcpus, TopologyPatch { threads: Some(2), ..TopologyPatch::default() }) },
+            Builtin { name: "dies", help: "Two dies in a socket, on Arm two clusters", patch: dies },
+            Builtin { name: "hotplug", help: "Room for as many vCPUs again", patch: hotplug },
+            Builtin { name: "pin-emulator", help: "QEMU's other threads run on the host's own core", patch: pin_emulator },
+            Builtin { name: "pin-iothread", help: "One iothread, on the host's own core", patch: pin_iothread },
+            Builtin { name: "pin-vhost", help: "vhost threads run on the host's own core", patch: pin_vhost },
             Builtin { name: "numa", help: "A guest node for each host node, and bound to it", patch: numa },
+            Builtin { name: "numa-distances", help: "The same, and the guest is told how far they are", patch: numa_distances },
+            Builtin { name: "memory-near", help: "All memory on the host's first node", patch: memory_near },
+            Builtin { name: "memory-interleave", help: "Memory page by page in turns on all host nodes", patch: memory_interleave },
+            Builtin { name: "disk-queues", help: "Every disk has a queue for each vCPU", patch: disk_queues },
+            Builtin { name: "nic-queues", help: "Every network interface has a pair of queues for each vCPU", patch: nic_queues },
             $(Builtin {
                 name: $name,
                 help: $help,
@@ -242,6 +346,18 @@ fn host(change: impl FnOnce(&mut HostWishes)) -> HostWishes {
     host
 }
 
+fn each_disk(change: impl FnOnce(&mut DiskPatch)) -> DiskPatch {
+    let mut each_disk = DiskPatch::default();
+    change(&mut each_disk);
+    each_disk
+}
+
+fn each_nic(change: impl FnOnce(&mut NicPatch)) -> NicPatch {
+    let mut each_nic = NicPatch::default();
+    change(&mut each_nic);
+    each_nic
+}
+
 fn features(all: &[&str]) -> Vec<String> {
     all.iter().map(|one| (*one).to_owned()).collect()
 }
@@ -253,8 +369,12 @@ fn cmdline(text: &str) -> Option<String> {
 switches! {
     "unpinned", "No thread is pinned", { pins: Some(VcpuPins::default()), emulator_pin: Some(PcpuSet::new()), iothread_pins: Some(VcpuPins::default()), vhost_pin: Some(PcpuSet::new()) };
     "vcpu-fifo", "vCPUs are real-time threads of priority 1", { scheduler: SchedulerPatch { vcpus: Some(Scheduler::Fifo(1)), ..SchedulerPatch::default() } };
+    "emulator-fifo", "QEMU's other threads are real-time threads of priority 1", { scheduler: SchedulerPatch { emulator: Some(Scheduler::Fifo(1)), ..SchedulerPatch::default() } };
+    "iothread-fifo", "One iothread, a real-time thread of priority 1", { iothreads: Some(1), scheduler: SchedulerPatch { iothreads: Some(Scheduler::Fifo(1)), ..SchedulerPatch::default() } };
     "host-passthrough", "The CPU model is all that the accelerator gives", { cpu_model: passthrough() };
     "host-model", "The CPU model is libvirt's named likeness of the host", { cpu_model: cmdline("host-model") };
+    "cpu-qemu64", "The CPU model is QEMU's own, with little that processors have", { cpu_model: cmdline("qemu64") };
+    "no-migratable", "The CPU model has what can't be migrated too", { cpu_model: cmdline("host-passthrough,-migratable") };
     "cache-passthrough", "The guest sees the host's caches", { cpu_cache: Some(CpuCache::Passthrough) };
     "cache-emulate", "The guest sees a third-level cache that QEMU makes up", { cpu_cache: Some(CpuCache::Emulate) };
     "cpu-pm", "The guest halts without leaving its pCPU", { hints: hints(|all| all.cpu_pm = Some(true)) };
@@ -285,8 +405,28 @@ switches! {
     "prealloc", "All memory is allocated before the guest starts", { memory: memory(|all| all.prealloc = Some(true)) };
     "locked", "Memory is never swapped", { memory: memory(|all| all.locked = Some(true)) };
     "shared", "Memory is shared, as vhost-user needs it", { memory: memory(|all| { all.shared = Some(true); all.source = Some(MemorySource::Memfd); }) };
+    "memfd", "Memory is a file without a name", { memory: memory(|all| all.source = Some(MemorySource::Memfd)) };
+    "memory-4g", "4 GiB of memory", { memory_mib: Some(4096) };
     "nosharepages", "KSM may not merge the guest's pages", { memory: memory(|all| all.nosharepages = Some(true)) };
     "iothread", "One thread for disks", { iothreads: Some(1) };
+    "disk-virtio-blk", "Every disk is virtio-blk", { each_disk: each_disk(|all| all.bus = Some(DiskBus::VirtioBlk)) };
+    "disk-virtio-scsi", "Every disk is behind a virtio-scsi controller of its own", { each_disk: each_disk(|all| all.bus = Some(DiskBus::VirtioScsi)) };
+    "disk-sata", "Every disk is SATA, emulated", { each_disk: each_disk(|all| all.bus = Some(DiskBus::Sata)) };
+    "disk-native", "Disks by Linux AIO, past the host's page cache", { each_disk: each_disk(|all| { all.io = Some(DiskIo::Native); all.cache = Some(CacheMode::None); }) };
+    "disk-threads", "Disks by a pool of threads", { each_disk: each_disk(|all| all.io = Some(DiskIo::Threads)) };
+    "disk-io-uring", "Disks by io_uring", { each_disk: each_disk(|all| all.io = Some(DiskIo::IoUring)) };
+    "disk-cache-none", "Disks past the host's page cache", { each_disk: each_disk(|all| all.cache = Some(CacheMode::None)) };
+    "disk-cache-writeback", "Disks through the host's page cache", { each_disk: each_disk(|all| all.cache = Some(CacheMode::Writeback)) };
+    "disk-cache-writethrough", "Disks read through the host's page cache, each write flushed", { each_disk: each_disk(|all| all.cache = Some(CacheMode::Writethrough)) };
+    "disk-cache-directsync", "Disks past the host's page cache, each write flushed", { each_disk: each_disk(|all| all.cache = Some(CacheMode::Directsync)) };
+    "disk-cache-unsafe", "Disks through the host's page cache, flushes ignored", { each_disk: each_disk(|all| all.cache = Some(CacheMode::Unsafe)) };
+    "disk-iothread", "One iothread for all disks", { iothreads: Some(1), each_disk: each_disk(|all| all.iothread = Some(1)) };
+    "disk-raw", "Disks' images are raw", { each_disk: each_disk(|all| all.format = Some(DiskFormat::Raw)) };
+    "disk-qcow2", "Disks' images are qcow2", { each_disk: each_disk(|all| all.format = Some(DiskFormat::Qcow2)) };
+    "vhost", "The host's kernel moves packets", { each_nic: each_nic(|all| all.vhost = Some(true)) };
+    "no-vhost", "QEMU moves packets", { each_nic: each_nic(|all| all.vhost = Some(false)) };
+    "nic-user", "Network interfaces are QEMU's own network", { each_nic: each_nic(|all| all.backend = Some(NicBackend::User)) };
+    "nic-e1000e", "Network interfaces are Intel's, emulated", { each_nic: each_nic(|all| all.model = Some(NicModel::E1000e)) };
     "thp-always", "The host makes huge pages everywhere", { host: host(|all| all.thp = Some(Thp::Always)) };
     "thp-madvise", "The host makes huge pages where QEMU asks", { host: host(|all| all.thp = Some(Thp::Madvise)) };
     "thp-never", "The host makes no huge pages by itself", { host: host(|all| all.thp = Some(Thp::Never)) };
@@ -301,7 +441,7 @@ switches! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{direct, with, xeon_4208};
+    use crate::tests::{a_disk_and_a_nic, direct, with, xeon_4208};
     use crate::{Accel, Resolve};
 
     fn check(name: &str, vcpus: u32, pins: &[u32], topology: [u32; 5], cpu_model: &str) {
@@ -342,6 +482,7 @@ mod tests {
             assert!(names.insert(one.name) && !one.help.ends_with('.'), "{}", one.name);
             let patch = variant(one.name, &xeon_4208(), 4).unwrap();
             assert_ne!(patch, VmPatch::default(), "{}", one.name);
+            let patch = a_disk_and_a_nic().overlay(&patch);
             patch.resolve(&with(direct())).unwrap_or_else(|error| panic!("{}: {error}", one.name));
         }
         assert_eq!(

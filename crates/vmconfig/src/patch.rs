@@ -10,9 +10,9 @@ use topology::PcpuSet;
 
 use crate::spec::MAX_VCPUS;
 use crate::{
-    Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, GuestNode, GuestTopology,
-    Hints, HostWishes, InvalidVm, Memory, Nic, Pins, SchedulerPatch, VcpuPins, VmSettings, VmSpec,
-    cpu, defaults, is_default, numa,
+    Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, DiskPatch, GuestNode,
+    GuestTopology, Hints, HostWishes, InvalidVm, Memory, Nic, NicPatch, Pins, SchedulerPatch,
+    VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -73,9 +73,15 @@ pub struct VmPatch {
     /// Disks beside the image; replaces the base's as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Vec<Disk>>,
+    /// What holds for every disk; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub each_disk: DiskPatch,
     /// Network interfaces; replaces the base's as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nics: Option<Vec<Nic>>,
+    /// What holds for every network interface; laid over the base's key by key.
+    #[serde(skip_serializing_if = "is_default")]
+    pub each_nic: NicPatch,
     /// Clocks and timers; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub clock: Clock,
@@ -225,7 +231,9 @@ impl VmPatch {
         "cpu_cache",
         "iothreads",
         "disks",
+        "each_disk",
         "nics",
+        "each_nic",
         "clock",
         "hints",
         "host",
@@ -268,7 +276,9 @@ impl VmPatch {
             cpu_cache: over.cpu_cache.or(base.cpu_cache),
             iothreads: over.iothreads.or(base.iothreads),
             disks: over.disks.or(base.disks),
+            each_disk: base.each_disk.overlay(over.each_disk),
             nics: over.nics.or(base.nics),
+            each_nic: base.each_nic.overlay(over.each_nic),
             clock: base.clock.overlay(over.clock),
             hints: base.hints.overlay(over.hints),
             host: base.host.overlay(over.host),
@@ -363,6 +373,8 @@ impl VmPatch {
         let words = |text: &Option<String>| {
             text.iter().flat_map(|text| text.split_ascii_whitespace()).map(str::to_owned).collect()
         };
+        let disks = self.disks.clone().unwrap_or_default();
+        let nics = self.nics.clone().unwrap_or_default();
         let present_vcpus = self.max_vcpus.and(self.vcpus);
         let settings = VmSettings {
             machine: self.machine.clone().unwrap_or_else(|| defaults::machine(with.arch).into()),
@@ -381,8 +393,8 @@ impl VmPatch {
             },
             scheduler: self.scheduler.clone().resolve(topology.vcpus().min(MAX_VCPUS), iothreads),
             iothreads,
-            disks: self.disks.clone().unwrap_or_default(),
-            nics: self.nics.clone().unwrap_or_default(),
+            disks: disks.into_iter().map(|disk| self.each_disk.apply(disk)).collect(),
+            nics: nics.into_iter().map(|nic| self.each_nic.apply(nic)).collect(),
             clock: self.clock.clone(),
             hints: self.hints.clone(),
             host: self.host.clone(),

@@ -26,6 +26,14 @@ pub(crate) fn patch(text: &str) -> VmPatch {
     toml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+/// What variants that turn a knob of every disk or interface turn it on.
+pub(crate) fn a_disk_and_a_nic() -> VmPatch {
+    patch(
+        "disks = [ { source = { file = '/img/data.img' } } ]
+         nics = [ { backend = { tap = { ifname = 'tap0' } } } ]",
+    )
+}
+
 /// Two sockets of eight cores of two threads, numbered as Intel does.
 pub(crate) fn xeon_4208() -> Host {
     let pcpu = |id: u32| {

@@ -65,6 +65,30 @@ fn tables_are_laid_over_key_by_key() {
 }
 
 #[test]
+fn what_holds_for_each_is_laid_over_every_one() {
+    let base = patch(
+        "iothreads = 1
+         disks = [ { source = { file = '/a' }, cache = 'none' },
+         { source = { vhost-scsi = 'naa.5001405bd4f1a2c3' }, bus = 'virtio-scsi' } ]
+         nics = [ { backend = 'user' }, { backend = { tap = { ifname = 't' } }, vhost = true } ]",
+    );
+    let over = "each_disk = { io = 'native', iothread = 1 }\neach_nic = { model = 'virtio' }";
+    let spec = base.overlay(&patch(over)).resolve(&with(direct())).unwrap();
+    let disk = &spec.disks[0];
+    assert_eq!((disk.io, disk.iothread), (Some(DiskIo::Native), Some(1)));
+    assert_eq!(disk.cache, Some(CacheMode::None));
+    assert_eq!((spec.disks[1].io, spec.nics[1].vhost), (None, Some(true)));
+    // What comes later holds, key by key.
+    let later = patch(over).overlay(&patch("each_disk = { io = 'threads' }"));
+    assert_eq!((later.each_disk.io, later.each_disk.iothread), (Some(DiskIo::Threads), Some(1)));
+    let refused = base.overlay(&patch("each_nic = { vhost = true }")).resolve(&with(direct()));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "nics number 0 has vhost, which needs virtio and a tap device"
+    );
+}
+
+#[test]
 fn what_has_a_field_stands_there() {
     let spec = resolve(
         "cpu_model = 'max,kvm-hint-dedicated=on,hv-relaxed,+sse4.2'\nmachine = 'q35,hpet=off'",

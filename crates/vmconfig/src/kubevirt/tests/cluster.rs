@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use crate::builtin::{VARIANTS, variant};
-use crate::tests::{direct, with, xeon_4208};
+use crate::tests::{a_disk_and_a_nic, direct, with, xeon_4208};
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn it_takes_every_vm() {
     let host = xeon_4208();
     let of_variant = |arch, name| {
         let with = Resolve { arch, ..with(direct()) };
-        variant(name, &host, 4).unwrap().resolve(&with).unwrap()
+        a_disk_and_a_nic().overlay(&variant(name, &host, 4).unwrap()).resolve(&with).unwrap()
     };
     let variants = [Arch::X86_64, Arch::Aarch64]
         .into_iter()

@@ -9,10 +9,10 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use crate::builtin::{VARIANTS, variant};
-use crate::tests::{differences, direct, patch, xeon_4208};
+use crate::tests::{a_disk_and_a_nic, differences, direct, patch, xeon_4208};
 use crate::{
-    Accel, Arch, Boot, CpuProperty, Delegated, DiskSource, HostWishes, Memory, NumberSet, Pins,
-    Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
+    Accel, Arch, Boot, CpuProperty, Delegated, Disk, DiskSource, HostWishes, Memory, NumberSet,
+    Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
 };
 
 use super::schema::wanted;
@@ -65,7 +65,7 @@ fn vm(name: &str, text: &str) -> VmSpec {
 fn all() -> Vec<VmSpec> {
     let host = xeon_4208();
     let of_variant = |name| {
-        let patch = variant(name, &host, 4).unwrap();
+        let patch = a_disk_and_a_nic().overlay(&variant(name, &host, 4).unwrap());
         let boot = if patch.kernel_cmdline.is_some() { direct() } else { Boot::Firmware };
         let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot };
         patch.resolve(&with).unwrap()
@@ -96,8 +96,8 @@ fn for_this_machine(spec: &VmSpec) -> VmSpec {
 }
 
 /// What libvirt changes in a definition: it adds the newest version of a machine
-/// type, addresses of network interfaces and its own choice for migration, and
-/// forgets a lone queue.
+/// type, addresses of network interfaces and its own choice for migration,
+/// forgets a lone queue, and puts vhost-scsi behind all disks.
 fn as_defined(asked: &VmSettings, kept: &VmSettings) -> VmSettings {
     let mut kept = kept.clone();
     kept.machine = unversioned(&kept.machine, &asked.machine);
@@ -107,6 +107,11 @@ fn as_defined(asked: &VmSettings, kept: &VmSettings) -> VmSettings {
         kept.queues = kept.queues.or(asked.queues.filter(|queues| *queues == 1));
     }
     kept.cpu_model = without_migratable(&kept.cpu_model, &asked.cpu_model);
+    let is_target = |disk: &Disk| matches!(disk.source, DiskSource::VhostScsi(_));
+    if let Some(place) = asked.disks.iter().position(is_target) {
+        let target = kept.disks.pop().unwrap();
+        kept.disks.insert(place.min(kept.disks.len()), target);
+    }
     kept
 }
 

@@ -1,0 +1,90 @@
+//! What a patch says of every disk or network interface, whichever the VM has:
+//! lists are replaced as a whole, so one knob of theirs could not be turned
+//! otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
+    overlay_fields,
+};
+
+/// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
+/// (vhost-scsi), which have none of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DiskPatch {
+    /// See [`Disk::format`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<DiskFormat>,
+    /// See [`Disk::bus`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bus: Option<DiskBus>,
+    /// See [`Disk::cache`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheMode>,
+    /// See [`Disk::io`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<DiskIo>,
+    /// See [`Disk::iothread`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothread: Option<u32>,
+    /// See [`Disk::queues`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+}
+
+/// Fields of [`Nic`] that hold for every network interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NicPatch {
+    /// See [`Nic::backend`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<NicBackend>,
+    /// See [`Nic::model`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<NicModel>,
+    /// See [`Nic::vhost`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<bool>,
+    /// See [`Nic::queues`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u32>,
+}
+
+impl DiskPatch {
+    pub(crate) fn overlay(self, over: Self) -> Self {
+        overlay_fields!(self, over, format, bus, cache, io, iothread, queues)
+    }
+
+    pub(crate) fn apply(&self, disk: Disk) -> Disk {
+        if matches!(disk.source, DiskSource::VhostScsi(_)) {
+            return disk;
+        }
+        Disk {
+            format: self.format.unwrap_or(disk.format),
+            bus: self.bus.unwrap_or(disk.bus),
+            cache: self.cache.or(disk.cache),
+            io: self.io.or(disk.io),
+            iothread: self.iothread.or(disk.iothread),
+            queues: self.queues.or(disk.queues),
+            ..disk
+        }
+    }
+}
+
+impl NicPatch {
+    pub(crate) fn overlay(self, over: Self) -> Self {
+        overlay_fields!(self, over, backend, model, vhost, queues)
+    }
+
+    pub(crate) fn apply(&self, nic: Nic) -> Nic {
+        Nic {
+            backend: self.backend.clone().unwrap_or(nic.backend),
+            model: self.model.unwrap_or(nic.model),
+            vhost: self.vhost.or(nic.vhost),
+            queues: self.queues.or(nic.queues),
+            ..nic
+        }
+    }
+}
