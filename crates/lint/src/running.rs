@@ -268,7 +268,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*unit)
 }
 
-/// Error type of [`Is`]'s `from_str`: a line that says nothing known.
+/// Error type of reading facts: a line that says nothing known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no fact about a running VM")]
 pub struct ParseFactError(String);
@@ -278,6 +278,14 @@ impl FromStr for Is {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).ok_or_else(|| ParseFactError(text.to_owned()))
+    }
+}
+
+impl FromStr for Thread {
+    type Err = ParseFactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        thread(text).ok_or_else(|| ParseFactError(text.to_owned()))
     }
 }
 

@@ -87,6 +87,7 @@ pub static RULES: &[Rule] = &[
     pages::KSM_SPLITS,
     pages::KSM_WITH_HUGETLB,
     memory::BALANCING_PINNED,
+    running::PIN_NOT_AS_ASKED,
     running::AFFINITY_NOT_CPUSET,
     running::MEMORY_NOT_LOCKED,
     running::MEMORY_SWAPPED,

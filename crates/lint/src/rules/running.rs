@@ -4,9 +4,9 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::running::{Live, SMALL_PAGE_BYTES};
 use crate::rule::{Check, Rule, running};
-use crate::rules::words::size;
+use crate::rules::words::{pcpus, size};
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
-use crate::running::{Is, Memory};
+use crate::running::{Is, Memory, Thread};
 use crate::source::Span;
 use crate::vm::Vm;
 
@@ -21,6 +21,61 @@ const THP_SHARE: f64 = 0.5;
 fn live(vm: &Vm) -> impl Iterator<Item = (&Is, Span)> {
     let facts = vm.live.iter().flat_map(|live| &live.facts);
     facts.map(|fact| (&fact.value.is, fact.span))
+}
+
+pub(crate) const PIN_NOT_AS_ASKED: Rule = Rule {
+    id: "pin-not-as-asked",
+    severity: Severity::Warning,
+    summary: "a thread may run elsewhere than it was asked to",
+    why: "Somebody moved the thread, or its cpuset, after the VM was started, or the pin was never \
+          set. What the configuration says is then no reason for what is measured, and at the next \
+          start everything is different again.",
+    mend: "Set what the configuration says (virsh vcpupin, emulatorpin, iothreadpin), or write into \
+           it what is meant",
+    sources: &[
+        "https://man7.org/linux/man-pages/man2/sched_setaffinity.2.html",
+        "https://libvirt.org/formatdomain.html#cpu-tuning",
+    ],
+    affected: &[],
+    check: Check::Vm(pin_not_as_asked),
+    fires: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: vCPU 0: pCPU 2
+# asked: vCPU 0: pCPU 1
+",
+    )],
+    quiet: &[running(
+        ANY,
+        "\
+qemu-system-x86_64 -accel kvm -cpu host
+# is: vCPU 0: pCPU 1
+# asked: vCPU 0: pCPU 1
+",
+    )],
+};
+
+fn pin_not_as_asked(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let online = context.machine.as_ref().map(|machine| &machine.online);
+    for fact in vm.live.iter().flat_map(|live| &live.facts) {
+        let (Is::Thread(who, thread), Some(asked)) = (&fact.value.is, &fact.value.asked) else {
+            continue;
+        };
+        let Some(asked) = asked.parse::<Thread>().ok().map(|asked| asked.pcpus) else { continue };
+        // The kernel leaves out what is offline.
+        let asked = online.map_or_else(|| asked.clone(), |online| asked.intersection(online));
+        if asked != thread.pcpus {
+            out.at(
+                fact.span,
+                format!(
+                    "{who} was to run on {}, and may on {}",
+                    pcpus(&asked),
+                    pcpus(&thread.pcpus)
+                ),
+            );
+        }
+    }
 }
 
 pub(crate) const AFFINITY_NOT_CPUSET: Rule = Rule {

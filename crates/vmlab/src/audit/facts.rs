@@ -58,7 +58,8 @@ fn argv(vm: &RunningVm, host: &Host) -> Vec<String> {
 fn threads(vm: &RunningVm, online: &PcpuSet, wishes: &[(Who, PcpuSet)]) -> Vec<Fact> {
     let fact = |who: Who, threads: &[&RunningThread]| {
         let wish = wishes.iter().find(|(whose, _)| *whose == who);
-        let asked = wish.map(|(_, pcpus)| format!("pCPUs {pcpus}"));
+        let asked =
+            wish.map(|(_, pcpus)| Thread { pcpus: pcpus.clone(), ..Thread::default() }.to_string());
         Some(Fact { is: Is::Thread(who, thread(threads, online)?), asked })
     };
     let mut facts = Vec::new();
