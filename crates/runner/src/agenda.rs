@@ -7,34 +7,54 @@
 use std::collections::BTreeMap;
 
 use record::journal::Event;
-use stats::{Engine, Verdict};
+use stats::{Engine, Judgement, Verdict};
 
 use crate::execute::State;
 use crate::plan::{Block, Plan, PlanVariant};
 use crate::results::{self, Group};
 use crate::study::Until;
 
-/// A comparison that is not decided.
+/// A comparison with the baseline, as it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Open {
+pub struct Standing {
     /// The host-load level.
     pub load: String,
     /// The workload's label.
     pub workload: String,
     /// The variant that is compared with the baseline.
     pub variant: String,
+    /// What its blocks say so far.
+    pub judgement: Judgement,
+    /// Whether it needs more blocks.
+    pub is_open: bool,
+}
+
+impl Standing {
     /// The relative difference that is not excluded yet, e.g. 0.08.
-    pub at_most: Option<f64>,
+    #[must_use]
+    pub fn at_most(&self) -> Option<f64> {
+        match self.judgement.verdict {
+            Verdict::NotDecided { at_most, .. } => Some(at_most).filter(|part| part.is_finite()),
+            _ => None,
+        }
+    }
+
     /// About how many more blocks decide it, where that can be said.
-    pub more_blocks: Option<u32>,
+    #[must_use]
+    pub fn more_blocks(&self) -> Option<u32> {
+        match self.judgement.verdict {
+            Verdict::NotDecided { more_blocks, .. } => Some(more_blocks),
+            _ => None,
+        }
+    }
 }
 
 /// What still has to be measured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agenda {
-    /// The comparisons that are open, in the plan's order.
-    pub open: Vec<Open>,
-    /// Whether cells that are not among `open` are measured all the same.
+    /// The comparisons of primary metrics, in the plan's order.
+    pub comparisons: Vec<Standing>,
+    /// Whether cells without an open comparison are measured all the same.
     everything: bool,
 }
 
@@ -46,17 +66,23 @@ impl Agenda {
         let groups = results::groups(plan, &trials);
         let engine = results::engine(plan, state);
         let primary = groups.iter().filter(|group| group.is_primary());
-        let open = primary.flat_map(|group| open_in(plan, state, engine.as_ref(), group)).collect();
+        let comparisons =
+            primary.flat_map(|group| standings(plan, state, engine.as_ref(), group)).collect();
         // A variant alone has nothing to decide, and a budget that is to be
         // used up is used up.
         let everything = plan.budget.until == Until::Budget || plan.comparisons().next().is_none();
-        Self { open, everything }
+        Self { comparisons, everything }
+    }
+
+    /// The comparisons that need more blocks.
+    pub fn open(&self) -> impl Iterator<Item = &Standing> {
+        self.comparisons.iter().filter(|standing| standing.is_open)
     }
 
     /// True if every question is answered.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !self.everything && self.open.is_empty()
+        !self.everything && self.open().next().is_none()
     }
 
     /// Block `number` of `plan`, without the trials that nobody needs: what is
@@ -76,8 +102,7 @@ impl Agenda {
     /// Whether the next block boots `variant` for this load and workload.
     #[must_use]
     pub fn wants(&self, plan: &Plan, load: &str, workload: &str, variant: &PlanVariant) -> bool {
-        let mut here =
-            self.open.iter().filter(|open| open.load == load && open.workload == workload);
+        let mut here = self.open().filter(|open| open.load == load && open.workload == workload);
         // The baseline and its copy are what the others are compared with.
         let shared = variant.name == plan.baseline || variant.aa_of.is_some();
         self.everything || here.any(|open| shared || open.variant == variant.name)
@@ -87,13 +112,14 @@ impl Agenda {
     /// be said of one of them.
     #[must_use]
     pub fn more_blocks(&self) -> Option<u32> {
-        let blocks: Option<Vec<u32>> = self.open.iter().map(|open| open.more_blocks).collect();
+        let blocks: Option<Vec<u32>> = self.open().map(Standing::more_blocks).collect();
         blocks?.into_iter().max()
     }
 }
 
-/// The comparisons of `group` that are not decided.
-fn open_in(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>) -> Vec<Open> {
+/// The comparisons of `group`, as they stand; those of variants that only ever
+/// failed are left out.
+fn standings(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>) -> Vec<Standing> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let (load, workload) = (&group.load.name, &group.workload.label);
     let alive = |variant: &str| !state.is_hopeless(load, workload, variant);
@@ -101,34 +127,20 @@ fn open_in(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>) -
         return Vec::new();
     }
     let best = plan.budget.race.then(|| best(plan, group)).flatten();
-    let mut open = Vec::new();
-    for (index, variant) in plan.comparisons() {
-        if !alive(&variant.name) {
-            continue;
-        }
-        let judged = engine.judge(&group.comparison(plan, baseline, index));
-        let outrun = |best: usize| {
-            best != index
-                && engine.judge(&group.comparison(plan, best, index)).verdict == Verdict::BWorse
+    let outrun = |index: usize| {
+        let by = |best: &usize| {
+            *best != index
+                && engine.judge(&group.comparison(plan, *best, index)).verdict == Verdict::BWorse
         };
-        if judged.verdict.is_decided() || best.is_some_and(outrun) {
-            continue;
-        }
-        let (at_most, more_blocks) = match judged.verdict {
-            Verdict::NotDecided { at_most, more_blocks, .. } => {
-                (Some(at_most).filter(|part| part.is_finite()), Some(more_blocks))
-            }
-            _ => (None, None),
-        };
-        open.push(Open {
-            load: load.clone(),
-            workload: workload.clone(),
-            variant: variant.name.clone(),
-            at_most,
-            more_blocks,
-        });
-    }
-    open
+        best.as_ref().is_some_and(by)
+    };
+    let standing = |(index, variant): (usize, &PlanVariant)| {
+        let judgement = engine.judge(&group.comparison(plan, baseline, index));
+        let is_open = !judgement.verdict.is_decided() && !outrun(index);
+        let (load, workload) = (load.clone(), workload.clone());
+        Standing { load, workload, variant: variant.name.clone(), judgement, is_open }
+    };
+    plan.comparisons().filter(|(_, variant)| alive(&variant.name)).map(standing).collect()
 }
 
 /// The candidate with the best mean log ratio to the baseline.

@@ -18,6 +18,7 @@ mod host_file;
 mod image;
 mod interrupt;
 mod lint;
+mod metrics;
 mod plan;
 mod plan_text;
 mod predict;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Outcome;
-use runner::agenda::{Agenda, Open};
+use runner::agenda::{Agenda, Standing};
 use runner::execute::Progress;
 use runner::plan::Plan;
 
@@ -170,13 +170,18 @@ impl StudyProgress {
 /// `2 open: b at stream (up to 8.1 %)`: the comparison that needs most, of those
 /// that are not decided.
 fn still_open(agenda: &Agenda) -> String {
-    let needs = |open: &&Open| open.more_blocks.unwrap_or(u32::MAX);
-    let Some(worst) = agenda.open.iter().max_by_key(needs) else { return String::new() };
-    let at_most = worst.at_most.filter(|part| *part < 1.0);
+    let needs = |open: &&Standing| open.more_blocks().unwrap_or(u32::MAX);
+    let Some(worst) = agenda.open().max_by_key(needs) else { return String::new() };
+    let at_most = worst.at_most().filter(|part| *part < 1.0);
     let at_most = at_most.map(|part| format!(" (up to {:.1} %)", part * 100.0)).unwrap_or_default();
-    let blocks = worst.more_blocks.map(|n| format!(", about {n} more blocks")).unwrap_or_default();
-    let open = agenda.open.len();
-    format!("{open} open: {} at {}{at_most}{blocks}", worst.variant, worst.workload)
+    let blocks = worst.more_blocks().map(|n| format!(", about {n} more blocks"));
+    let open = agenda.open().count();
+    format!(
+        "{open} open: {} at {}{at_most}{}",
+        worst.variant,
+        worst.workload,
+        blocks.unwrap_or_default()
+    )
 }
 
 impl Drop for StudyProgress {

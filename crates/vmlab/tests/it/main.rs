@@ -9,6 +9,7 @@ mod failures;
 mod interrupted;
 mod lab;
 mod lint;
+mod metrics;
 mod repository;
 mod roles;
 mod running;

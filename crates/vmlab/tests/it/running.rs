@@ -27,12 +27,12 @@ pub(crate) struct Study {
 
 impl Study {
     /// `blocks` of `rest` (variants, loads, workloads), emulated so that every
-    /// machine can run it.
+    /// machine can run it, and counted however unsteady that machine is.
     pub(crate) fn new(blocks: u32, rest: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "vmlab = 1\ntitle = \"Test\"\nseed = 5\n\n[budget]\nblocks = {blocks}\n\
-             boot_limit_s = 60\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
+             boot_limit_s = 60\n\n[stability]\nrepeat = false\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
         );
         fs::write(folder.path().join("study.toml"), text).unwrap();
         Self { folder }
