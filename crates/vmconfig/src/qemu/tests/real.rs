@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,24 +11,57 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const QEMU: &str = "qemu-system-x86_64";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// QEMU's capabilities, or why the test can't be made.
-fn qemu() -> Option<Capabilities> {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+/// A QEMU to ask.
+struct Qemu {
+    program: PathBuf,
+    capabilities: Capabilities,
+}
+
+/// True if such tests are wanted; else says so.
+fn wanted() -> bool {
+    let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
+    if !wanted {
         eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
-        return None;
     }
-    match Command::new(QEMU).arg("--version").output() {
-        Ok(output) => {
-            let text = String::from_utf8(output.stdout).unwrap();
-            Some(Capabilities::from_version_text(&text).unwrap())
+    wanted
+}
+
+impl Qemu {
+    fn new(program: impl Into<PathBuf>) -> Option<Self> {
+        let program = program.into();
+        match Command::new(&program).arg("--version").output() {
+            Ok(output) => {
+                let text = String::from_utf8(output.stdout).unwrap();
+                let capabilities = Capabilities::from_version_text(&text).unwrap();
+                Some(Self { program, capabilities })
+            }
+            Err(error) => {
+                eprintln!("SKIP: {}: {error}", program.display());
+                None
+            }
         }
-        Err(error) => {
-            eprintln!("SKIP: {QEMU}: {error}");
-            None
+    }
+
+    /// The one that is installed.
+    fn installed() -> Option<Self> {
+        wanted().then(|| Self::new("qemu-system-x86_64")).flatten()
+    }
+
+    /// A newer one.
+    fn fetched() -> Option<Self> {
+        if !wanted() {
+            return None;
         }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/get-qemu");
+        let output = Command::new(script).output().unwrap();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            eprintln!("SKIP: scripts/get-qemu fetched none: {said}");
+            return None;
+        }
+        Self::new(String::from_utf8(output.stdout).unwrap().trim())
     }
 }
 
@@ -52,13 +86,13 @@ struct Stopped {
 
 impl Stopped {
     /// Starts it, or gives what it said instead.
-    fn start(spec: &VmSpec, folder: &Path, capabilities: &Capabilities) -> Result<Self, String> {
+    fn start(spec: &VmSpec, folder: &Path, qemu: &Qemu) -> Result<Self, String> {
         let channels = channels(folder);
         let listen = |path: &Path| UnixListener::bind(path).unwrap();
         let qmp = listen(&channels.qmp_socket);
         let others = vec![listen(&channels.agent_socket), listen(&channels.done_socket)];
-        let mut child = Command::new(QEMU)
-            .args(emit(spec, &channels, capabilities).args)
+        let mut child = Command::new(&qemu.program)
+            .args(emit(spec, &channels, &qemu.capabilities).args)
             .arg("-S")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -126,7 +160,7 @@ impl Drop for Stopped {
 }
 
 /// What is wrong if the real QEMU does not build what was asked for.
-fn check_real(text: &str, capabilities: &Capabilities) {
+fn check_real(text: &str, qemu: &Qemu) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -149,8 +183,8 @@ fn check_real(text: &str, capabilities: &Capabilities) {
     }
     let text = &text.replace("FOLDER", folder.path().to_str().unwrap());
     let spec = patch(text).resolve(&with(boot)).unwrap();
-    let findings = super::check(&spec, capabilities);
-    let started = Stopped::start(&spec, folder.path(), capabilities);
+    let findings = super::check(&spec, &qemu.capabilities);
+    let started = Stopped::start(&spec, folder.path(), qemu);
     if !findings.is_empty() {
         let said = started.err().unwrap_or_else(|| panic!("{text}: QEMU takes it: {findings:?}"));
         assert!(!said.is_empty(), "{text}");
@@ -184,10 +218,8 @@ fn check_real(text: &str, capabilities: &Capabilities) {
     }
 }
 
-#[test]
-fn it_takes_what_is_emitted_and_refuses_what_is_found() {
-    let Some(capabilities) = qemu() else { return };
-    let base = "memory_mib = 64\naccel = 'tcg'\n";
+/// What every version takes, or refuses where [`super::check`] says so.
+fn check_all(qemu: &Qemu) {
     for text in [
         "",
         "vcpus = 2",
@@ -218,10 +250,19 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
         "machine = 'microvm,pcie=on'",
         "machine = 'isapc'",
     ] {
-        check_real(&format!("{base}{text}"), &capabilities);
+        check_real(&format!("{BASE}{text}"), qemu);
     }
+}
+
+const BASE: &str = "memory_mib = 64\naccel = 'tcg'\n";
+
+#[test]
+fn it_takes_what_is_emitted_and_refuses_what_is_found() {
+    let Some(qemu) = Qemu::installed() else { return };
+    check_all(&qemu);
     // The limits that this test's QEMU has.
-    if (capabilities.version.major, capabilities.version.minor) == (7, 2) {
+    let version = qemu.capabilities.version;
+    if (version.major, version.minor) == (7, 2) {
         for text in [
             "vcpus = 255",
             "vcpus = 256",
@@ -230,7 +271,16 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
             "topology = { sockets = 65, cores = 3 }",
             "vcpus = 256\nmachine = 'pc'",
         ] {
-            check_real(&format!("{base}{text}"), &capabilities);
+            check_real(&format!("{BASE}{text}"), &qemu);
         }
     }
+}
+
+#[test]
+fn so_does_a_newer_one() {
+    let Some(qemu) = Qemu::fetched() else { return };
+    assert!(qemu.capabilities.version.major >= 10, "{}", qemu.capabilities.version);
+    check_all(&qemu);
+    // More than the older takes.
+    check_real(&format!("{BASE}vcpus = 289"), &qemu);
 }
