@@ -380,11 +380,9 @@ impl<'a> Judge<'a> {
         let narrower = self.memo.critical(freedom, 1.0 - 2.0 * alpha) * difference.error;
         let interval = Interval { lo: mean - half, hi: mean + half, level: 1.0 - alpha };
         judgement.interval = Some(interval.map(f64::exp));
-        judgement.p =
-            Some((2.0 * difference.p_above(0.0).min(1.0 - difference.p_above(0.0))).min(1.0));
-        if mean == 0.0 {
-            judgement.p = Some(1.0);
-        }
+        // Of the two sides the smaller one, whichever it is.
+        let away = Difference { mean: mean.abs(), ..difference };
+        judgement.p = Some(if mean == 0.0 { 1.0 } else { 2.0 * away.p_above(0.0) });
         let band = margin.ln_1p();
         let equivalent = mean.abs() + narrower < band;
         let b_better = (mean < 0.0) == (judgement.better == stats::Better::Lower);

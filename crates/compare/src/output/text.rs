@@ -4,7 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
 use super::words::{Scale, against, change, headline, percent, title, words};
-use crate::analyse::{Comparison, Row};
+use crate::analyse::Comparison;
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,16 +80,47 @@ fn paragraph(out: &mut String, text: &str, indent: &str, width: usize) {
     out.push('\n');
 }
 
-/// A line of a table before its columns have widths.
-struct Line {
-    cells: Vec<String>,
-    class: &'static str,
+/// The cells of a table, in one piece of memory: a result can have a hundred
+/// thousand lines.
+#[derive(Default)]
+struct Cells {
+    text: String,
+    /// Where each cell ends in `text`.
+    ends: Vec<u32>,
+    /// Where each line ends in `ends`, and the class of its verdict.
+    lines: Vec<(u32, &'static str)>,
+}
+
+impl Cells {
+    fn add(&mut self, cell: impl AsRef<str>) {
+        self.text.push_str(cell.as_ref());
+        self.ends.push(self.text.len() as u32);
+    }
+
+    fn end_line(&mut self, class: &'static str) {
+        self.lines.push((self.ends.len() as u32, class));
+    }
+
+    /// Calls `each` with every cell: column, text, class, and whether it is the
+    /// last of its line.
+    fn for_each(&self, mut each: impl FnMut(usize, &str, &'static str, bool)) {
+        let (mut cell, mut start) = (0, 0);
+        for (end, class) in &self.lines {
+            let first = cell;
+            for stop in &self.ends[first..*end as usize] {
+                let text = &self.text[start..*stop as usize];
+                each(cell - first, text, class, cell + 1 == *end as usize);
+                start = *stop as usize;
+                cell += 1;
+            }
+        }
+    }
 }
 
 fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
     let info = &comparison.metrics[metric as usize];
-    let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.metric == metric).collect();
-    if rows.is_empty() {
+    let rows = || comparison.rows.iter().filter(|row| row.metric == metric);
+    if rows().next().is_none() {
         return;
     }
     out.push('\n');
@@ -98,10 +129,11 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
     let range = range(comparison, metric);
     let two = comparison.variants.len() == 2;
     // With two variants a row is a line; with more each variant has one.
-    let mut heads = vec![String::new()];
+    let mut cells = Cells::default();
+    cells.add("");
     match two {
-        true => heads.extend(comparison.variants.iter().cloned()),
-        false => heads.extend(["variant".to_owned(), String::new()]),
+        true => comparison.variants.iter().for_each(|variant| cells.add(variant)),
+        false => ["variant", ""].iter().for_each(|head| cells.add(head)),
     }
     // Either way from 1 the axis is one of factors.
     let end = |log: f64| match log.exp() {
@@ -113,47 +145,42 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
         factor => format!("÷{:.1}", 1.0 / factor),
     };
     let (left, right) = (end(-range), end(range));
-    let scale = format!("{left}{right:>w$}", w = WIDTH.saturating_sub(left.width()));
-    heads.extend(["change".to_owned(), scale, "verdict".to_owned()]);
-    let bar_column = heads.len() - 2;
-    let mut lines: Vec<Line> = Vec::new();
-    for row in &rows {
+    cells.add("change");
+    cells.add(format!("{left}{right:>w$}", w = WIDTH.saturating_sub(left.width())));
+    cells.add("verdict");
+    cells.end_line("");
+    for row in rows() {
         let scale = Scale::of(row, info);
         let value = |variant: usize| {
             row.cells[variant].as_ref().map_or("-".to_owned(), |cell| scale.show(cell))
         };
         if !two {
-            let cells = vec![row.name.clone(), comparison.variants[0].clone(), value(0)];
-            lines.push(Line { cells, class: "" });
+            cells.add(&row.name);
+            cells.add(&comparison.variants[0]);
+            cells.add(value(0));
+            cells.end_line("");
         }
         for variant in 1..comparison.variants.len() {
-            let mut cells = match two {
-                true => vec![row.name.clone(), value(0), value(1)],
-                false => vec![String::new(), comparison.variants[variant].clone(), value(variant)],
-            };
+            cells.add(if two { &row.name } else { "" });
+            cells.add(if two { value(0) } else { comparison.variants[variant].clone() });
+            cells.add(value(variant));
             let mut class = "";
             if let Some(judged) = &row.judged[variant - 1] {
                 let words = words(judged, info);
                 class = words.class;
-                cells.extend([
-                    change(judged),
-                    bar(judged, range),
-                    format!("{} {}", words.sign, words.sentence()),
-                ]);
+                cells.add(change(judged));
+                cells.add(bar(judged, range));
+                cells.add(format!("{} {}", words.sign, words.sentence()));
             }
-            lines.push(Line { cells, class });
+            cells.end_line(class);
         }
     }
     for suite in comparison.suites.iter().filter(|suite| suite.metric == metric) {
-        let mut cells = vec![format!("geometric mean of {}", suite.rows)];
-        match two {
-            true => cells.extend([String::new(), String::new()]),
-            false => {
-                cells.extend([comparison.variants[suite.variant as usize].clone(), String::new()]);
-            }
-        }
+        cells.add(format!("geometric mean of {}", suite.rows));
+        cells.add(if two { "" } else { &comparison.variants[suite.variant as usize] });
+        cells.add("");
         let change = |ratio: f64| format!("{:+.2}", (ratio - 1.0) * 100.0);
-        cells.push(match suite.interval {
+        cells.add(match suite.interval {
             Some(interval) => format!(
                 "{} % [{}, {}]",
                 change(suite.ratio),
@@ -162,38 +189,44 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
             ),
             None => format!("{} %", change(suite.ratio)),
         });
-        lines.push(Line { cells, class: "" });
+        cells.end_line("");
     }
-    write_lines(&heads, &lines, bar_column, style, out);
+    write_cells(&cells, style, out);
 }
 
-fn write_lines(heads: &[String], lines: &[Line], bar: usize, style: Style, out: &mut String) {
-    let mut widths: Vec<usize> = heads.iter().map(|head| head.width()).collect();
-    for line in lines {
-        for (width, cell) in widths.iter_mut().zip(&line.cells) {
-            *width = cell.width().max(*width);
-        }
-    }
+/// Columns: row, two of values, change, bar, verdict.
+const COLUMNS: usize = 6;
+const BAR: usize = 4;
+
+fn write_cells(cells: &Cells, style: Style, out: &mut String) {
+    let mut widths = [0; COLUMNS];
+    cells.for_each(|column, text, _, _| {
+        widths[column] = text.width().max(widths[column]);
+    });
     let natural: usize = widths.iter().map(|width| width + 2).sum();
-    let hide = style.width.filter(|width| natural > *width).map(|_| bar);
-    let mut write = |cells: &[String], class: &str| {
-        let mut text = String::new();
-        for (index, cell) in cells.iter().enumerate() {
-            if Some(index) == hide {
-                continue;
-            }
-            text.push_str("  ");
-            let last = index + 1 == heads.len();
-            text.push_str(&painted(cell, if last { colour(class) } else { "" }, style));
-            if !last {
-                text.extend(std::iter::repeat_n(' ', widths[index] - cell.width()));
+    let hide_bar = style.width.is_some_and(|width| natural > width);
+    // Spaces are written before the next text, so that none end a line.
+    let mut spaces = 0;
+    cells.for_each(|column, text, class, last| {
+        if column != BAR || !hide_bar {
+            if !text.is_empty() {
+                out.extend(std::iter::repeat_n(' ', spaces + 2));
+                spaces = 0;
+                let code = if column + 1 == COLUMNS { colour(class) } else { "" };
+                match style.colour && !code.is_empty() {
+                    true => out.extend([code, text.trim_end(), RESET]),
+                    false => out.push_str(text),
+                }
+                spaces += widths[column] - text.width();
+            } else {
+                spaces += widths[column] + 2;
             }
         }
-        out.push_str(text.trim_end());
-        out.push('\n');
-    };
-    write(heads, "");
-    for line in lines {
-        write(&line.cells, line.class);
-    }
+        if last {
+            let end = out.trim_end_matches(' ').len();
+            out.truncate(end);
+            out.push('\n');
+            spaces = 0;
+        }
+    });
 }
