@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs the installed tools and keeps what a shell session shows of them:
-# <tool>-<version>/NAME.log, for the readers of logs (src/logs). The first half
-# of the tools; needs those of Debian 12: rt-tests, linux-perf, sysbench,
-# stress-ng, fio, dbench, apache2-utils, time, bash.
+# <tool>-<version>/NAME.log, for the readers of logs (src/logs). Needs the
+# tools of Debian 12: rt-tests, linux-perf, sysbench, stress-ng, fio, dbench,
+# time, bash, iperf, iperf3, sockperf, redis, sysstat, procps, hyperfine.
 set -u
 cd "$(dirname "$0")"
 here=$PWD
@@ -84,3 +84,66 @@ log $dbench tbench 'tbench_srv & sleep 1; tbench -t 2 2 127.0.0.1; kill $!'
 
 log time-forms gnu '/usr/bin/time sh -c "exit 0"; /usr/bin/time -p true; /usr/bin/time -v true; /usr/bin/time false'
 log time-forms bash 'bash -c "time true; time -p true; TIMEFORMAT=\"%R %U %S\"; time true"'
+
+serve() {
+    "$@" >/dev/null 2>&1 &
+    server=$!
+    sleep 1
+}
+
+i3=iperf3-3.12
+serve iperf3 -s -p 5301
+log $i3 tcp 'iperf3 -c 127.0.0.1 -p 5301 -t 2'
+log $i3 tcp-reverse-parallel 'iperf3 -c 127.0.0.1 -p 5301 -t 2 -P 2 -R'
+log $i3 udp 'iperf3 -c 127.0.0.1 -p 5301 -t 2 -u -b 100M'
+log $i3 bidir 'iperf3 -c 127.0.0.1 -p 5301 -t 1 --bidir'
+log $i3 tcp-json 'iperf3 -c 127.0.0.1 -p 5301 -t 2 -P 2 -J'
+log $i3 udp-json 'iperf3 -c 127.0.0.1 -p 5301 -t 1 -u -b 50M -J'
+log $i3 units 'iperf3 -c 127.0.0.1 -p 5301 -t 1 -f M; iperf3 -c 127.0.0.1 -p 5301 -t 1 -f K -V'
+log $i3 refused 'iperf3 -c 127.0.0.1 -p 5999 -t 1'
+log $i3 refused-json 'iperf3 -c 127.0.0.1 -p 5999 -t 1 -J'
+kill $server
+
+i2=iperf-2.1
+serve iperf -s -p 5302
+log $i2 tcp 'iperf -c 127.0.0.1 -p 5302 -t 2 -i 1'
+log $i2 parallel 'iperf -c 127.0.0.1 -p 5302 -t 1 -P 2'
+log $i2 enhanced 'iperf -c 127.0.0.1 -p 5302 -t 1 -e'
+log $i2 csv.as-iperf2 'iperf -c 127.0.0.1 -p 5302 -t 2 -i 1 -y C'
+kill $server
+serve iperf -s -u -p 5303
+log $i2 udp 'iperf -c 127.0.0.1 -p 5303 -t 1 -u -b 50M'
+kill $server
+
+so=sockperf-3.7
+serve sockperf sr -i 127.0.0.1 -p 5304
+log $so ping-pong 'sockperf pp -i 127.0.0.1 -p 5304 -t 1'
+log $so throughput 'sockperf tp -i 127.0.0.1 -p 5304 -t 1 -m 1000'
+log $so under-load 'sockperf ul -i 127.0.0.1 -p 5304 -t 1 --mps 2000'
+kill $server
+
+re=redis-7.0
+serve redis-server --port 5305 --save ''
+log $re text 'redis-benchmark -p 5305 -n 2000 -c 4 -t ping,set,get'
+log $re quiet 'redis-benchmark -p 5305 -n 2000 -c 4 -q -t ping,set,get,lrange'
+log $re csv 'redis-benchmark -p 5305 -n 2000 -c 4 --csv -t set,get'
+kill $server
+
+log $perf stat 'perf stat -- true; perf stat -r 3 -- true; perf stat -a -- sleep 0.1'
+log $perf stat-csv 'perf stat -x, -- true; perf stat -x, -r 2 -e task-clock,page-faults -- true'
+log $perf stat-json 'perf stat -j -- true'
+log $perf stat-interval 'perf stat -I 200 -e task-clock,context-switches -- sleep 0.5; perf stat -x, -I 200 -e task-clock -- sleep 0.5'
+log $perf stat-per-core 'perf stat -a -A -e cpu-clock,context-switches -- sleep 0.2; perf stat --metric-no-group -e context-switches,cycles -- true'
+
+ss=sysstat-12.6
+log $ss mpstat 'LC_ALL=C mpstat -P ALL 1 2'
+log $ss mpstat-json 'mpstat -P ALL -o JSON 1 1'
+log $ss mpstat-12-hour 'LC_ALL=en_US.UTF-8 S_TIME_FORMAT= mpstat 1 2'
+pc=procps-4.0
+log $pc vmstat 'vmstat 1 3'
+log $pc vmstat-wide 'vmstat -w -t 1 2; vmstat -a 1 2'
+log linux-6 interrupts 'cat /proc/interrupts'
+
+hf=hyperfine-1.15
+log $hf text "hyperfine -N -r 3 true 'sleep 0.01'"
+log $hf json "hyperfine -N -r 3 --export-json /dev/stderr --style none true 'sleep 0.01' 2>&1 >/dev/null"

@@ -171,9 +171,10 @@ impl<'a> Parser<'a> {
             if self.take(b'}') {
                 return (members, true);
             }
-            let (Some(b'"'), Some(key)) = (self.peek(), self.string()) else {
+            if self.peek() != Some(b'"') {
                 return (members, false);
-            };
+            }
+            let Some(key) = self.string() else { return (members, false) };
             if !self.take(b':') {
                 return (members, false);
             }
@@ -223,7 +224,7 @@ impl<'a> Parser<'a> {
 
     /// The bare word that begins here; none if the text may be cut inside it.
     fn word(&mut self) -> Option<&'a str> {
-        let rest = &self.text[self.at..];
+        let rest = self.text.get(self.at..)?;
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
         let end = rest.as_bytes().iter().position(|byte| !is_part(byte))?;
         self.at += end;

@@ -53,20 +53,38 @@ mod sections;
 mod text;
 
 pub(crate) mod ab;
+pub(crate) mod coremark;
 pub(crate) mod cyclictest;
 pub(crate) mod dbench;
 pub(crate) mod fio;
+pub(crate) mod go_bench;
 pub(crate) mod hackbench;
+pub(crate) mod hyperfine;
+pub(crate) mod interrupts;
 pub(crate) mod iozone;
+pub(crate) mod iperf;
 pub(crate) mod kernbench;
+pub(crate) mod lmbench;
+pub(crate) mod memtier;
+pub(crate) mod mpstat;
 pub(crate) mod netperf;
 pub(crate) mod npb;
+pub(crate) mod ntttcp;
 pub(crate) mod perf_bench;
+pub(crate) mod perf_stat;
+pub(crate) mod pgbench;
+pub(crate) mod redis_benchmark;
+pub(crate) mod schbench;
+pub(crate) mod sockperf;
 pub(crate) mod stream;
 pub(crate) mod stress_ng;
 pub(crate) mod sysbench;
 pub(crate) mod time;
+pub(crate) mod turbostat;
 pub(crate) mod unixbench;
+pub(crate) mod uperf;
+pub(crate) mod vmstat;
+pub(crate) mod will_it_scale;
 
 #[cfg(test)]
 mod tests;
@@ -106,6 +124,26 @@ pub static TOOLS: &[Tool] = &[
     stress_ng::TOOL,
     dbench::TOOL,
     dbench::TBENCH,
+    iperf::IPERF3,
+    iperf::IPERF2,
+    sockperf::TOOL,
+    perf_stat::TOOL,
+    perf_stat::KVM,
+    schbench::TOOL,
+    lmbench::TOOL,
+    redis_benchmark::TOOL,
+    memtier::TOOL,
+    pgbench::TOOL,
+    coremark::TOOL,
+    will_it_scale::TOOL,
+    uperf::TOOL,
+    ntttcp::TOOL,
+    go_bench::TOOL,
+    hyperfine::TOOL,
+    mpstat::TOOL,
+    vmstat::TOOL,
+    turbostat::TOOL,
+    interrupts::TOOL,
 ];
 
 /// What one run of a tool printed.
@@ -121,6 +159,8 @@ pub struct Log {
     pub unread: Vec<Unread>,
     /// Labels that all further values get.
     labels: BTreeMap<String, String>,
+    /// Whether values had to be left out.
+    is_full: bool,
 }
 
 /// A line that could not be read.
@@ -137,6 +177,9 @@ pub struct Unread {
 /// Logs that are this odd are told of no further.
 const MAX_UNREAD: usize = 1000;
 
+/// More values than these are no benchmark's results: memory is bounded.
+const MAX_VALUES: usize = 1_000_000;
+
 impl Log {
     /// A log of a tool, nothing read yet.
     pub(crate) fn new(tool: &'static str) -> Self {
@@ -146,6 +189,7 @@ impl Log {
             values: Vec::new(),
             unread: Vec::new(),
             labels: BTreeMap::new(),
+            is_full: false,
         }
     }
 
@@ -197,9 +241,17 @@ impl Log {
         if !value.is_finite() {
             return Value(None);
         }
+        if self.values.len() >= MAX_VALUES {
+            if !self.is_full {
+                self.is_full = true;
+                let why = format!("more than {MAX_VALUES} values: the rest is not kept");
+                self.unread.push(Unread { line: at.line_number(), text: metric.to_owned(), why });
+            }
+            return Value(None);
+        }
         self.values.push(Imported {
             metric: metric.to_owned(),
-            value,
+            value: number::tidy(value),
             unit: Unit::from(unit),
             better,
             kind,
@@ -230,7 +282,10 @@ impl Value<'_> {
     /// Adds a label.
     pub(crate) fn label(self, key: &str, value: impl Into<String>) -> Self {
         Self(self.0.map(|imported| {
-            imported.labels.insert(key.to_owned(), value.into());
+            let value = value.into();
+            if !value.is_empty() {
+                imported.labels.insert(key.to_owned(), value);
+            }
             imported
         }))
     }

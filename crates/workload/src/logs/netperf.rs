@@ -290,6 +290,9 @@ fn demand_of(micros: f64, per: &str, side: &str, line: Line<'_>, log: &mut Log) 
 /// A row without a heading (`-P 0`): a stream has five numbers; six are UDP or
 /// request and response, which the next row tells: 4 or 2 numbers.
 fn bare<'a>(line: Line<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log) {
+    if line.is_open() {
+        return log.unread(line, "the line may end early");
+    }
     let before = state.bare.take();
     match (before, values.len()) {
         (None, 5 | 9) => {

@@ -189,6 +189,19 @@ pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
     if factor >= 1e6 && scaled < 1e12 { (scaled * 1e3).round() / 1e3 } else { scaled }
 }
 
+/// `value` without the error of its last digits that a product leaves: the
+/// number of 15 digits, if it is next to it.
+pub(crate) fn tidy(value: f64) -> f64 {
+    let magnitude = value.abs().log10().floor();
+    let digits = 14.0 - magnitude;
+    if !(0.0..=22.0).contains(&digits) {
+        return value;
+    }
+    let scale = 10.0_f64.powi(digits as i32);
+    let tidied = (value * scale).round() / scale;
+    if (tidied - value).abs() <= value.abs() * f64::EPSILON { tidied } else { value }
+}
+
 /// Splits `12.5MB/s` where the letters begin.
 pub(crate) fn split_unit(word: &str) -> (&str, &str) {
     let at = word
@@ -256,6 +269,16 @@ mod tests {
         assert_eq!(with_decimals("1,234"), Some(1.234));
         assert_eq!(with_decimals("1.234"), Some(1.234));
         assert_eq!(with_decimals("1,234.5"), None);
+    }
+
+    #[test]
+    fn products_are_tidied_and_long_numbers_kept() {
+        assert_eq!(tidy(0.072 / 1e3), 7.2e-5);
+        assert_eq!(tidy(2107.66 * 1e6), 2_107_660_000.0);
+        assert_eq!(tidy(19.0 * 1e-6), 1.9e-5);
+        for value in [0.0, 1.0, -3.5, 6_258_162.314_365_594, 1.0 / 3.0, 1e300, 1e-300] {
+            assert_eq!(tidy(value), value);
+        }
     }
 
     #[test]

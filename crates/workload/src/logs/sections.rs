@@ -58,6 +58,11 @@ pub(crate) const fn json(needle: &'static str) -> Sign {
     Sign { place: Place::Json, ..opens(needle) }
 }
 
+/// A word of a JSON document that this tool alone prints, any number of times.
+pub(crate) const fn json_part(needle: &'static str) -> Sign {
+    Sign { place: Place::Json, ..part(needle) }
+}
+
 impl Sign {
     /// The sign may stand anywhere in its line.
     pub(crate) const fn within(self) -> Self {
@@ -134,12 +139,6 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
         if !sign.holds(text, line_start, hit.start()) {
             continue;
         }
-        let start = if sign.place == Place::Json {
-            let floor = open.as_ref().map_or(0, |open| open.start);
-            document_start(text, floor, line_start)
-        } else {
-            line_start
-        };
         let continues = open.as_ref().is_some_and(|open| {
             open.tool == tool
                 && (!sign.opens
@@ -156,6 +155,12 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
             // On one line, the first strong sign decides.
             Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
             _ => {
+                let start = if sign.place == Place::Json {
+                    let floor = open.as_ref().map_or(0, |open| open.start);
+                    document_start(text, floor, line_start)
+                } else {
+                    line_start
+                };
                 closed.extend(open.take());
                 open = Some(Open {
                     tool,

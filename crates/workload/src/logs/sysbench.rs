@@ -229,8 +229,11 @@ fn operations(value: Line<'_>, line: Line<'_>, log: &mut Log) {
     if let Some(count) = words.next().and_then(|word| value.number(word)) {
         log.count("operations", count, line).better(Some(Better::Higher));
     }
-    let rate =
-        words.next().and_then(|word| word.strip_prefix('(')).and_then(|word| value.number(word));
+    // The rate is padded to eight places: `( 3721.85 per second)`.
+    let rate = words
+        .map(|word| word.trim_start_matches('('))
+        .find(|word| !word.is_empty())
+        .and_then(|word| value.number(word));
     match rate {
         Some(rate) => drop(log.rate("operations-per-s", rate, "1/s", line)),
         None => log.unread(line, "no rate in parentheses"),

@@ -170,9 +170,6 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
     if !special {
         return Cow::Borrowed(text);
     }
-    if memchr::memchr(b'\n', bytes).is_none() && !bytes.contains(&0x1b) {
-        return Cow::Owned(text.replace('\r', "\n"));
-    }
     let mut shown = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));

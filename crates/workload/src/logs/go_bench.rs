@@ -1,0 +1,80 @@
+//! Go's benchmark format, which many programs write.
+//!
+//! Source: golang.org/design/14313-benchmark-format: a name, iterations, then
+//! pairs of value and unit; lines `Unit UNIT better=higher`.
+
+use std::collections::BTreeMap;
+
+use record::{Better, MetricKind};
+
+use super::number;
+use super::sections::{hint, opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "go-bench",
+    about: "Go's benchmark format, with its Unit lines",
+    signs: &[opens("goos:"), part("Benchmark").when(|line| is_result(line))],
+    read,
+};
+
+/// Reads any number of files.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut better: BTreeMap<&str, Better> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.after("Unit ") {
+            let mut words = rest.words();
+            let Some(unit) = words.next() else { continue };
+            for setting in words {
+                match setting {
+                    "better=higher" => drop(better.insert(unit, Better::Higher)),
+                    "better=lower" => drop(better.insert(unit, Better::Lower)),
+                    _ => {}
+                }
+            }
+        } else if is_result(line.text) {
+            result(line, &better, log);
+        } else if let Some((key @ ("goos" | "goarch" | "pkg" | "cpu"), value)) = line.split(": ") {
+            if !line.is_open() {
+                log.label(key, value.text);
+            }
+        }
+    }
+}
+
+fn is_result(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    let named = words.next().is_some_and(|name| name.starts_with("Benchmark") && name.len() > 9);
+    let iterations = words.next().is_some_and(|count| count.parse::<u64>().is_ok());
+    named && iterations && words.next().is_some_and(|value| number::parse(value).is_some())
+}
+
+fn result(line: Line<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
+    let words: Vec<&str> = line.words().collect();
+    let name = words[0].trim_start_matches("Benchmark");
+    for pair in words[2..].chunks(2) {
+        let [value, unit] = pair else {
+            return log.unread(line, "a value without a unit");
+        };
+        let Some(value) = number::parse(value).filter(|_| !line.may_be_cut(unit)) else {
+            return log.unread(line, "no value with a unit");
+        };
+        let said = better.get(unit).copied();
+        let noted = match *unit {
+            "ns/op" => log.time("time-per-op", value / 1e9, line),
+            "sec/op" => log.time("time-per-op", value, line),
+            "MB/s" => log.rate("rate", number::scaled(value, 1e6), "B/s", line),
+            "B/s" => log.rate("rate", value, "B/s", line),
+            "B/op" => {
+                log.push("bytes-per-op", value, "B", Some(Better::Lower), MetricKind::Count, line)
+            }
+            "allocs/op" => log.count("allocs-per-op", value, line).better(Some(Better::Lower)),
+            _ => log.push(&slug(unit), value, "1", said, MetricKind::Count, line),
+        };
+        let noted = noted.label("name", name);
+        if let Some(said) = said {
+            noted.better(Some(said));
+        }
+    }
+}

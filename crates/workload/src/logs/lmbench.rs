@@ -1,0 +1,139 @@
+//! lmbench 2 and 3: the lines of its programs.
+//!
+//! Source: lmbench `src/lib_timing.c` and its programs: `micro` prints
+//! `NAME: N microseconds`, `bandwidth` `SIZE MB/s`, and tables begin with a
+//! quoted title.
+
+use super::number;
+use super::sections::{opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "lmbench",
+    about: "lmbench 2 and 3: latencies, bandwidths, context switches, memory",
+    signs: &[
+        opens("[lmbench"),
+        part("Simple syscall:"),
+        part("Simple read:"),
+        part("Select on "),
+        part("Signal handler "),
+        part("Protection fault:"),
+        part("Pipe latency:"),
+        part("Pipe bandwidth:"),
+        part("AF_UNIX sock stream "),
+        part("Process fork+"),
+        part("Pagefaults on "),
+        part("TCP latency using "),
+        part("UDP latency using "),
+        part("TCP/IP connection cost "),
+        part("\"size=").when(|line| line.contains(" ovr=")),
+        part("\"stride="),
+        part("\"Mmap read bandwidth"),
+        part("\"mappings"),
+        part("\"libc bcopy "),
+        part("\"Memory read bandwidth"),
+        part("\"Memory write bandwidth"),
+    ],
+    read,
+};
+
+/// What the rows of two numbers below a title are.
+#[derive(Clone)]
+enum Table {
+    /// Processes, and a context switch in us.
+    Switches { size: String },
+    /// Megabytes, and ns for a load.
+    Loads { stride: String },
+    /// Megabytes, and MB/s.
+    Bandwidth(String),
+    /// Megabytes, and us.
+    Micros(String),
+}
+
+/// Reads any number of programs' outputs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut table: Option<Table> = None;
+    for line in text.lines() {
+        if let Some(title) = line.text.strip_prefix('"') {
+            table = of_title(title);
+        } else if line.text.is_empty() {
+            table = None;
+        } else if let Some((name, rest)) =
+            line.text.split_once(": ").map(|(name, rest)| (name, line.part(rest)))
+        {
+            table = None;
+            named(name, rest, line, log);
+        } else if let Some(table) = &table {
+            row(table, line, log);
+        }
+    }
+}
+
+fn of_title(title: &str) -> Option<Table> {
+    if let Some(rest) = title.strip_prefix("size=") {
+        let size = rest.split(' ').next()?.to_owned();
+        return Some(Table::Switches { size });
+    }
+    if let Some(stride) = title.strip_prefix("stride=") {
+        return Some(Table::Loads { stride: stride.trim().to_owned() });
+    }
+    let lower = title.to_ascii_lowercase();
+    let name = slug(&lower);
+    if lower.contains("bandwidth") || lower.contains("bcopy") || lower.contains("bzero") {
+        return Some(Table::Bandwidth(name));
+    }
+    (lower.starts_with("mappings")).then_some(Table::Micros(name))
+}
+
+/// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
+fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = rest.words().collect();
+    let [value, unit, ..] = words[..] else { return };
+    if name.len() > 60 || rest.may_be_cut(unit) {
+        return;
+    }
+    let Some(value) = number::parse(value) else { return };
+    match unit {
+        "microseconds" => drop(log.time("latency", value / 1e6, line).label("test", slug(name))),
+        "nanoseconds" => drop(log.time("latency", value / 1e9, line).label("test", slug(name))),
+        "MB/sec" => drop(
+            log.rate("rate", number::scaled(value, 1e6), "B/s", line).label("test", slug(name)),
+        ),
+        "KB/sec" => drop(log.rate("rate", value * 1e3, "B/s", line).label("test", slug(name))),
+        _ => {}
+    }
+}
+
+fn row(table: &Table, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = line.words().collect();
+    let [left, right] = words[..] else { return };
+    let (Some(_), Some(value)) = (number::parse(left), line.number(right)) else {
+        if number::parse(left).is_some() {
+            log.unread(line, "not two numbers");
+        }
+        return;
+    };
+    match table {
+        Table::Switches { size } => {
+            log.time("context-switch", value / 1e6, line)
+                .label("processes", left)
+                .label("size", size.as_str());
+        }
+        Table::Loads { stride } => {
+            log.time("load", value / 1e9, line)
+                .label("size-mb", left)
+                .label("stride", stride.as_str());
+        }
+        Table::Bandwidth(name) => {
+            log.rate("rate", number::scaled(value, 1e6), "B/s", line)
+                .label("size-mb", left)
+                .label("test", name.as_str());
+        }
+        Table::Micros(name) => {
+            log.time("latency", value / 1e6, line)
+                .label("size-mb", left)
+                .label("test", name.as_str());
+        }
+    }
+}

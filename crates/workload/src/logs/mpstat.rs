@@ -1,0 +1,105 @@
+//! mpstat's tables and JSON.
+//!
+//! Source: sysstat `mpstat.c`, `json_stats.c`. `Average:` rows have the label
+//! `time=average`.
+
+use record::MetricKind;
+
+use super::json::{self, Node};
+use super::sections::{json as in_json, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "mpstat",
+    about: "mpstat of sysstat: tables, -o JSON",
+    signs: &[in_json("\"sysstat\""), part("CPU ").within().when(|line| columns(line).is_some())],
+    read,
+};
+
+/// Reads any number of tables.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    if text.raw().contains("\"cpu-load\"") {
+        let clean = json::unquoted(text);
+        if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
+            return read_json(&document, log);
+        }
+    }
+    let mut names: Option<Vec<&str>> = None;
+    for line in text.lines() {
+        if let Some(found) = columns(line.text) {
+            names = Some(found);
+        } else if line.text.is_empty() {
+            names = None;
+        } else if let Some(names) = &names {
+            row(names, line, log);
+        }
+    }
+}
+
+/// The names behind `CPU`, of the table of percents.
+fn columns(line: &str) -> Option<Vec<&str>> {
+    let mut words = line.split_ascii_whitespace();
+    let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
+    let names: Vec<&str> = words.collect();
+    let percents = names.iter().filter(|name| name.starts_with('%')).count();
+    (stamp <= 2 && percents >= 4 && names.iter().any(|name| *name == "%idle")).then_some(names)
+}
+
+/// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
+/// `Average:`.
+fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = line.words().collect();
+    if words.len() < names.len() + 1 || words.len() > names.len() + 3 {
+        if words.len() > 3 {
+            log.unread(line, "not as many numbers as columns");
+        }
+        return;
+    }
+    let (head, cells) = words.split_at(words.len() - names.len());
+    let cpu = head[head.len() - 1];
+    if cpu != "all" && cpu.parse::<u32>().is_err() {
+        return;
+    }
+    let values: Option<Vec<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
+    let Some(values) = values else { return log.unread(line, "not all are numbers") };
+    let time = head[..head.len() - 1].join(" ");
+    log.label("cpu", cpu);
+    log.label("time", if time == "Average:" { "average" } else { &time });
+    for (name, value) in names.iter().zip(values) {
+        match name.strip_prefix('%') {
+            Some(name) => drop(log.push(&slug(name), value, "%", None, MetricKind::Count, line)),
+            None if *name == "intr/s" => {
+                log.push("interrupts-per-s", value, "1/s", None, MetricKind::Rate, line);
+            }
+            None => {}
+        }
+    }
+    log.clear_labels();
+}
+
+fn read_json(document: &Node<'_>, log: &mut Log) {
+    if !document.whole {
+        log.unread_at(document.line, "{", "the document ends early");
+    }
+    let hosts = document.get("sysstat").and_then(|node| node.get("hosts"));
+    let statistics =
+        hosts.map_or(&[][..], Node::items).iter().filter_map(|host| host.get("statistics"));
+    for sample in statistics.flat_map(|node| node.items()) {
+        let time = sample.get("timestamp").and_then(Node::text).unwrap_or_default();
+        for row in
+            sample.get("cpu-load").map_or(&[][..], Node::items).iter().filter(|row| row.whole)
+        {
+            // Old versions call the sum of all -1.
+            let cpu = row.get("cpu").and_then(Node::text).unwrap_or("all");
+            log.label("cpu", if cpu == "-1" { "all" } else { cpu });
+            log.label("time", time);
+            for (name, value) in row.members().iter().filter(|(name, _)| *name != "cpu") {
+                if let Some(number) = value.number() {
+                    log.push(&slug(name), number, "%", None, MetricKind::Count, value.line);
+                }
+            }
+        }
+    }
+    log.clear_labels();
+}

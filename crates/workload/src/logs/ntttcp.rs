@@ -1,0 +1,120 @@
+//! NTTTCP, of Linux and of Windows.
+//!
+//! Source: ntttcp-for-linux `src/oscounter.c`, `src/logger.c`; Windows' NTttcp
+//! prints tables of a heading, a row of `=` and a row of numbers.
+
+use record::{Better, MetricKind};
+
+use super::number::{self, scaled};
+use super::sections::{opens, part};
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "ntttcp",
+    about: "NTTTCP for Linux, and the totals of NTttcp of Windows",
+    signs: &[
+        opens("NTTTCP for Linux"),
+        part("#####  Totals:  #####").within(),
+        part("##### Totals:").within(),
+        opens("#####  Totals:"),
+    ],
+    read,
+};
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut totals = false;
+    // Headings of a Windows table, until its row.
+    let mut heading: Option<&str> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.after("NTTTCP for Linux ") {
+            log.version = rest.word(0).map(str::to_owned);
+            totals = false;
+        } else if line.text.contains("Totals:") && line.text.contains("#####") {
+            totals = true;
+        } else if totals && line.text.contains("INFO:") {
+            if let Some(row) = line.behind("INFO:") {
+                linux(row, line, log);
+            }
+        } else if totals
+            && line.text.contains("Throughput(")
+            && !line.text.starts_with(|c: char| c.is_ascii_digit())
+        {
+            heading = Some(line.text);
+        } else if let Some(names) =
+            heading.filter(|_| !line.text.is_empty() && !line.text.starts_with('='))
+        {
+            windows(names, line, log);
+            heading = None;
+        }
+    }
+}
+
+/// `  throughput     :84.04Gbps`
+fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let Some((name, value)) = row.split(":") else { return };
+    let (digits, unit) = number::split_unit(value.word(0).unwrap_or_default());
+    let cut = row.may_be_cut(value.text);
+    let number = number::parse(digits).filter(|_| !cut);
+    let percent = |log: &mut Log, metric: &str, value: f64| {
+        log.push(metric, value, "%", None, MetricKind::Count, line);
+    };
+    let Some(value) = number else {
+        if matches!(name, "throughput" | "test duration" | "total bytes") {
+            log.unread(line, "no number");
+        }
+        return;
+    };
+    match name {
+        "test duration" => drop(log.time("test-time", value, line).better(None)),
+        "total bytes" => drop(log.push("bytes", value, "B", None, MetricKind::Count, line)),
+        "throughput" => match number::bytes_per_s(unit, 1000.0) {
+            Some(factor) => drop(log.rate("throughput", scaled(value, factor), "B/s", line)),
+            None => log.unread(line, "no unit of a rate"),
+        },
+        "retrans segs" => {
+            log.count("retransmits", value, line).better(Some(Better::Lower));
+        }
+        "cycles/byte" => {
+            log.push(
+                "cycles-per-byte",
+                value,
+                "count",
+                Some(Better::Lower),
+                MetricKind::Time,
+                line,
+            );
+        }
+        "average rtt" if unit == "us" => drop(log.time("round-trip", value / 1e6, line)),
+        "user" | "system" | "idle" | "iowait" | "softirq" if unit == "%" => {
+            percent(log, &format!("cpu-{name}"), value);
+        }
+        "cpu busy (all)" if unit == "%" => percent(log, "cpu-busy", value),
+        _ => {}
+    }
+}
+
+/// A row below `Bytes(MEG)    realtime(s) Avg Frame Size Throughput(MB/s)`, of
+/// which the last number is the throughput, or below `Throughput(Buffers/s)
+/// Cycles/Byte       Buffers`.
+fn windows(heading: &str, line: Line<'_>, log: &mut Log) {
+    let values: Option<Vec<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    let Some(values) = values else { return log.unread(line, "not all are numbers") };
+    match (heading, &values[..]) {
+        (heading, [_, _, _, rate]) if heading.ends_with("Throughput(MB/s)") => {
+            log.rate("throughput", rate * 1024.0 * 1024.0, "B/s", line);
+        }
+        (heading, [buffers, cycles, _]) if heading.starts_with("Throughput(Buffers/s)") => {
+            log.rate("buffers-per-s", *buffers, "1/s", line);
+            log.push(
+                "cycles-per-byte",
+                *cycles,
+                "count",
+                Some(Better::Lower),
+                MetricKind::Time,
+                line,
+            );
+        }
+        _ => log.unread(line, "not the columns of its heading"),
+    }
+}

@@ -1,0 +1,116 @@
+//! pgbench: transactions a second and their latency.
+//!
+//! Source: PostgreSQL `src/bin/pgbench/pgbench.c`, 8.x to 17.
+
+use record::Better;
+
+use super::number;
+use super::sections::{opens, part};
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "pgbench",
+    about: "pgbench of PostgreSQL 8 to 17, with --progress",
+    signs: &[
+        opens("pgbench ("),
+        part("progress: ").when(|line| line.contains(" tps, lat ")),
+        opens("transaction type:"),
+        part("number of transactions actually processed:"),
+        part("tps = "),
+    ],
+    read,
+};
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    for line in text.lines() {
+        if let Some(rest) = line.after("pgbench (") {
+            log.version = rest.word(0).map(|word| word.trim_end_matches(')').to_owned());
+        } else if line.text.starts_with("transaction type:") {
+            log.clear_labels();
+        } else if let Some(rest) = line.after("progress: ") {
+            progress(rest, line, log);
+        } else if let Some(rest) = line.after("tps = ") {
+            tps(rest, line, log);
+        } else if let Some((name, value)) = line.split(" = ").or_else(|| line.split(": ")) {
+            row(name, value, line, log);
+        }
+    }
+}
+
+fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let Some(first) = value.word(0) else { return };
+    let label = match name {
+        "scaling factor" => "scale",
+        "query mode" => "mode",
+        "number of clients" => "clients",
+        "number of threads" => "threads",
+        _ => "",
+    };
+    if !label.is_empty() {
+        if !line.is_open() {
+            log.label(label, first);
+        }
+        return;
+    }
+    match name {
+        "latency average" | "latency stddev" | "initial connection time" => {
+            let metric = match name {
+                "latency average" => "latency-avg",
+                "latency stddev" => "latency-stddev",
+                _ => "connection-time",
+            };
+            match (value.number(first), value.word(1)) {
+                (Some(millis), Some("ms")) => drop(log.time(metric, millis / 1e3, line)),
+                _ => log.unread(line, "no time in ms"),
+            }
+        }
+        "number of transactions actually processed" => {
+            // 1000/1000 has what was asked for behind it.
+            let done = first.split('/').next().unwrap_or_default();
+            match value
+                .number(first)
+                .or_else(|| number::parse(done).filter(|_| first.contains('/')))
+            {
+                Some(count) => {
+                    drop(log.count("transactions", count, line).better(Some(Better::Higher)))
+                }
+                None => log.unread(line, "no number"),
+            }
+        }
+        "number of failed transactions" => {
+            if let Some(count) = value.number(first) {
+                log.count("failed-transactions", count, line).better(Some(Better::Lower));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `896.967014 (without initial connection time)`, or twice, `(including
+/// connections establishing)` and `(excluding ...`.
+fn tps(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let value = rest.word(0).and_then(|word| rest.decimals(word, 6));
+    let Some(value) = value else { return log.unread(line, "no number") };
+    if line.is_open() && !line.text.ends_with(')') {
+        return log.unread(line, "the line ends early");
+    }
+    let metric = if rest.text.contains("including") {
+        "transactions-per-s-with-connecting"
+    } else {
+        "transactions-per-s"
+    };
+    log.rate(metric, value, "1/s", line);
+}
+
+/// `5.0 s, 1234.5 tps, lat 8.100 ms stddev 2.100`
+fn progress(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = rest.words().collect();
+    let [second, "s,", tps, "tps,", "lat", millis, "ms", ..] = words[..] else { return };
+    if let Some(value) = number::parse(tps) {
+        log.rate("interval-transactions-per-s", value, "1/s", line).label("second", second);
+    }
+    if let Some(value) = number::parse(millis) {
+        log.time("interval-latency-avg", value / 1e3, line).label("second", second);
+    }
+}

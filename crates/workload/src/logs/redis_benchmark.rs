@@ -1,0 +1,143 @@
+//! redis-benchmark: text, -q and --csv.
+//!
+//! Source: redis `src/redis-benchmark.c`, 2.x to 7.x. Latencies are in ms.
+
+use super::number;
+use super::sections::{opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "redis-benchmark",
+    about: "redis-benchmark: text, -q, --csv; every version",
+    signs: &[opens("\"test\",\"rps\""), part("requests per second").within(), part("====== ")],
+    read,
+};
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut columns: Option<Vec<&str>> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.after("====== ") {
+            log.clear_labels();
+            columns = None;
+            log.label("test", slug(rest.text.trim_end_matches(['=', ' '])));
+        } else if line.text.starts_with("\"test\",\"rps\"") {
+            columns = Some(cells(line));
+        } else if let Some(names) = columns.as_ref().filter(|_| line.text.starts_with('"')) {
+            csv(names, line, log);
+        } else if let Some(rest) = line.after("throughput summary:") {
+            rate(rest, line, log);
+        } else if line.text.starts_with("avg") && line.text.contains("p50") {
+            columns = Some(line.words().collect());
+        } else if let Some(names) = columns.take().filter(|_| !line.text.starts_with('"')) {
+            latencies(&names, line, log);
+        } else if line.text.contains("requests per second") {
+            one_line(line, log);
+        } else if line.text.ends_with("parallel clients") && !line.is_open() {
+            log.label("clients", line.word(0).unwrap_or_default());
+        } else if let Some((percent, rest)) = line.split("<=").filter(|_| line.text.contains('%')) {
+            percentile(percent, rest, line, log);
+        }
+    }
+}
+
+fn cells(line: Line<'_>) -> Vec<&str> {
+    line.text.split(',').map(|cell| cell.trim_matches('"')).collect()
+}
+
+/// `"SET","38461.54","0.072",...`
+fn csv(names: &[&str], line: Line<'_>, log: &mut Log) {
+    let cells = cells(line);
+    let quoted = line.text.ends_with('"');
+    if cells.len() != names.len() || !quoted {
+        return log.unread(line, "not as many cells as names");
+    }
+    log.clear_labels();
+    log.label("test", slug(cells[0]));
+    for (name, cell) in names.iter().zip(&cells).skip(1) {
+        let Some(value) = number::parse(cell) else {
+            log.unread(line, "not all are numbers");
+            continue;
+        };
+        match name.strip_suffix("_latency_ms") {
+            Some(statistic) => latency(statistic, value, line, log),
+            None if *name == "rps" => drop(log.rate("requests-per-s", value, "1/s", line)),
+            None => {}
+        }
+    }
+    log.clear_labels();
+}
+
+fn latency(statistic: &str, millis: f64, line: Line<'_>, log: &mut Log) {
+    let seconds = millis / 1e3;
+    match statistic {
+        "avg" => drop(log.time("latency-avg", seconds, line)),
+        "min" => drop(log.quantile("latency-min", seconds, line)),
+        "max" => drop(log.quantile("latency-max", seconds, line)),
+        _ => {
+            if let Some(percentile) = statistic.strip_prefix('p') {
+                log.quantile("latency", seconds, line).label("percentile", percentile);
+            }
+        }
+    }
+}
+
+/// The row below `avg min p50 p95 p99 max`.
+fn latencies(names: &[&str], line: Line<'_>, log: &mut Log) {
+    let values: Option<Vec<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    match values.filter(|values| values.len() == names.len()) {
+        Some(values) => {
+            for (name, value) in names.iter().zip(values) {
+                latency(name, value, line, log);
+            }
+        }
+        None => log.unread(line, "not as many numbers as names"),
+    }
+}
+
+fn rate(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    match rest.first_number() {
+        Some(value) => drop(log.rate("requests-per-s", value, "1/s", line)),
+        None => log.unread(line, "no rate"),
+    }
+}
+
+/// `98911.97 requests per second`, or -q's `SET: 86956.52 requests per second,
+/// p50=0.031 msec`
+fn one_line(line: Line<'_>, log: &mut Log) {
+    let Some((head, tail)) = line.split("requests per second") else { return };
+    let (test, value) =
+        head.rsplit_once(": ").map_or((None, head), |(test, value)| (Some(test), value));
+    let Some(value) = number::parse(value.trim()) else { return };
+    if let Some(test) = test {
+        log.clear_labels();
+        log.label("test", slug(test));
+    }
+    log.rate("requests-per-s", value, "1/s", line);
+    let median = tail.after(", p50=").and_then(|rest| Some((rest.word(0)?, rest.word(1)?)));
+    if let Some((median, "msec")) = median
+        && let Some(millis) = number::parse(median)
+    {
+        log.quantile("latency", millis / 1e3, line).label("percentile", "50");
+    }
+    if test.is_some() {
+        log.clear_labels();
+    }
+}
+
+/// `99.000% <= 1.103 milliseconds (cumulative count 98)`: the share of what was
+/// at most so late. Newer versions list quantiles first, then shares at steps.
+fn percentile(percent: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let Some(percent) = percent.strip_suffix('%').filter(|word| number::parse(word).is_some())
+    else {
+        return;
+    };
+    let (Some(millis), Some("milliseconds")) = (rest.first_number(), rest.word(1)) else {
+        return log.unread(line, "no latency");
+    };
+    if line.is_open() && !line.text.ends_with(')') && line.text.contains('(') {
+        return log.unread(line, "the line ends early");
+    }
+    log.quantile("latency-share", millis / 1e3, line).label("percent", percent);
+}

@@ -1,0 +1,109 @@
+//! schbench: wake-up and request latencies, requests a second.
+//!
+//! Source: schbench `schbench.c`, 2016 to 1.0: since 2023 with several lists,
+//! each shown again after every interval.
+
+use record::{Better, MetricKind};
+
+use super::number;
+use super::sections::{opens, part};
+use super::text::slug;
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "schbench",
+    about: "schbench, its lists of percentiles in the old and the new form",
+    signs: &[
+        part("Wakeup Latencies percentiles"),
+        part("Request Latencies percentiles"),
+        part("RPS percentiles"),
+        opens("Latency percentiles (usec)"),
+        part("current rps:"),
+        part("average rps:"),
+    ],
+    read,
+};
+
+/// Reads any number of lists.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    // The list's metric, and what its numbers count in: none are requests.
+    let mut list: Option<(String, Option<f64>)> = None;
+    for line in text.lines() {
+        if let Some((name, rest)) = line.split("percentiles (") {
+            let latency = rest.text.starts_with("usec)");
+            if !latency && !rest.text.starts_with("requests)") {
+                list = None;
+                continue;
+            }
+            let name = slug(name.trim_end_matches("Latencies").trim_end());
+            let metric = match name.as_str() {
+                "latency" => "latency".to_owned(),
+                "rps" => "requests-per-s".to_owned(),
+                _ => format!("{name}-latency"),
+            };
+            log.clear_labels();
+            if let Some((_, rest)) = rest.split("runtime ") {
+                log.label("runtime-s", rest.word(0).unwrap_or_default());
+            }
+            list = Some((metric, latency.then_some(1e6)));
+        } else if let Some((name, rest)) = line.split("rps:") {
+            if name == "current" || name == "average" {
+                match rest.decimals(rest.word(0).unwrap_or_default(), 2) {
+                    Some(value) => {
+                        drop(log.rate(&format!("requests-per-s-{name}"), value, "1/s", line))
+                    }
+                    None => log.unread(line, "no number"),
+                }
+            }
+        } else if let Some((metric, divisor)) = &list {
+            if line.text.starts_with("min=") {
+                extremes(metric, *divisor, line, log);
+            } else if let Some((name, rest)) = line.split("th:") {
+                row(metric, *divisor, name, rest, line, log);
+            }
+        }
+    }
+}
+
+/// `* 99.0th: 20         (18323 samples)`
+fn row(
+    metric: &str,
+    divisor: Option<f64>,
+    name: &str,
+    rest: Line<'_>,
+    line: Line<'_>,
+    log: &mut Log,
+) {
+    let name = name.trim_start_matches('*').trim();
+    if number::parse(name).is_none() {
+        return;
+    }
+    let Some(value) = rest.first_number() else { return log.unread(line, "no number") };
+    let percentile = name.trim_end_matches('0').trim_end_matches('.');
+    let percentile = if name.contains('.') { percentile } else { name };
+    match divisor {
+        Some(divisor) => log.quantile(metric, value / divisor, line),
+        None => log.push(metric, value, "1/s", Some(Better::Higher), MetricKind::Quantile, line),
+    }
+    .label("percentile", percentile);
+}
+
+/// `min=0, max=27264`
+fn extremes(metric: &str, divisor: Option<f64>, line: Line<'_>, log: &mut Log) {
+    for item in line.text.split(',') {
+        let Some((name @ ("min" | "max"), value)) = item.trim().split_once('=') else { continue };
+        let Some(value) = line.number(value.trim()) else { continue };
+        let metric = format!("{metric}-{name}");
+        match divisor {
+            Some(divisor) => drop(log.quantile(&metric, value / divisor, line)),
+            None => drop(log.push(
+                &metric,
+                value,
+                "1/s",
+                Some(Better::Higher),
+                MetricKind::Quantile,
+                line,
+            )),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! sockperf: latency and throughput of sockets.
+//!
+//! Source: sockperf `src/client.cpp`. Latencies are in us; its MBps are 1024 x
+//! 1024 bytes a second.
+
+use super::number::{self, scaled};
+use super::sections::{opens, part};
+use super::{Line, Log, Text, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "sockperf",
+    about: "sockperf: ping-pong, under-load, throughput, playback",
+    signs: &[
+        opens("sockperf: == version"),
+        opens("sockperf: [Total Run]"),
+        opens("sockperf: Total of ").when(|line| line.contains("messages sent in")),
+        part("sockperf:"),
+    ],
+    read,
+};
+
+/// Reads any number of runs.
+pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    for line in text.lines() {
+        let rest = line.after("sockperf: ").unwrap_or(line);
+        if let Some(version) = rest.after("== version #") {
+            log.version = version.word(0).map(|word| word.trim_end_matches('.').to_owned());
+        } else if let Some(summary) = rest.after("Summary: ") {
+            self::summary(summary, line, log);
+        } else if let Some(rest) = rest.after("---> ") {
+            observation(rest, line, log);
+        } else if let Some(rest) =
+            rest.after("====> avg-lat").and_then(|rest| rest.split("(std-dev="))
+        {
+            let deviation = rest.1.text.strip_suffix(')').map(|word| rest.1.number(word));
+            match deviation.flatten() {
+                Some(micros) => drop(log.time("latency-stddev", micros / 1e6, line)),
+                None => log.unread(line, "no deviation"),
+            }
+        } else if rest.text.starts_with("# dropped messages") {
+            for item in rest.text.trim_start_matches("# ").split("; ") {
+                dropped(item.trim_start_matches("# "), line, log);
+            }
+        }
+    }
+}
+
+/// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
+/// 325.185 MBps (2601.479 Mbps)`
+fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let words: Vec<&str> = rest.words().collect();
+    let at = words.iter().position(|word| *word == "is");
+    let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
+    else {
+        return log.unread(line, "the line ends early");
+    };
+    let Some(value) = rest.number(number).filter(|_| !rest.may_be_cut(unit)) else {
+        return log.unread(line, "no number with a unit");
+    };
+    match what.as_str() {
+        "Latency" | "Round trip" => {
+            let metric = if what == "Latency" { "latency-mean" } else { "round-trip-mean" };
+            match number::seconds(unit) {
+                Some(factor) => drop(log.time(metric, scaled(value, factor), line)),
+                None => log.unread(line, "no unit of time"),
+            }
+        }
+        "Message Rate" => drop(log.rate("messages-per-s", value, "1/s", line)),
+        "BandWidth" => {
+            let factor = match *unit {
+                "MBps" => 1024.0 * 1024.0,
+                "KBps" => 1024.0,
+                "GBps" => 1024.0 * 1024.0 * 1024.0,
+                _ => return log.unread(line, "no unit that sockperf has"),
+            };
+            log.rate("throughput", value * factor, "B/s", line);
+        }
+        _ => {}
+    }
+}
+
+/// `percentile 99.000 =   26.163`, `<MAX> observation = 24498.270`
+fn observation(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+    let Some((name, value)) = rest.split("=") else { return };
+    let Some(micros) = value.decimals(value.text, 3) else {
+        return log.unread(line, "no number");
+    };
+    let seconds = micros / 1e6;
+    match name {
+        "<MAX> observation" => drop(log.quantile("latency-max", seconds, line)),
+        "<MIN> observation" => drop(log.quantile("latency-min", seconds, line)),
+        _ => {
+            let Some(percentile) = name.strip_prefix("percentile ") else { return };
+            let short = percentile.trim().trim_end_matches('0').trim_end_matches('.');
+            log.quantile("latency", seconds, line).label("percentile", short);
+        }
+    }
+}
+
+fn dropped(item: &str, line: Line<'_>, log: &mut Log) {
+    let Some((name, count)) = item.split_once(" messages = ") else { return };
+    if let Some(count) = line.number(count.trim()) {
+        let metric = format!("{}-messages", super::text::slug(name));
+        log.count(&metric, count, line).better(Some(record::Better::Lower));
+    }
+}
