@@ -20,6 +20,7 @@ fn every_help_has_examples() {
         "lint",
         "image",
         "workloads",
+        "settings",
         "clean",
         "completions",
         "compare",

@@ -13,5 +13,6 @@ mod metrics;
 mod repository;
 mod roles;
 mod running;
+mod settings;
 mod trend;
 mod trials;

@@ -1,0 +1,343 @@
+//! Host settings on the command line: on a made-up machine of files, and on
+//! this one.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::lab::{Machine, Said, events, said, slow, until, vmlab};
+use crate::running::{Study, results};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+const THP: &str = "sys/kernel/mm/transparent_hugepage/enabled";
+const KSM: &str = "sys/kernel/mm/ksm/run";
+
+/// A machine of a few files.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        files.write(THP, "always [madvise] never");
+        files.write(KSM, "0");
+        files.write("proc/sys/vm/swappiness", "60");
+        files.write("proc/cmdline", "quiet");
+        files.write("sys/devices/system/cpu/online", "0-3");
+        files
+    }
+
+    fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.root().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.root().join(name)).unwrap().trim().to_owned()
+    }
+
+    fn say(&self, args: &[&str]) -> Said {
+        said(&mut self.command(args))
+    }
+
+    /// The options go before the command that is run.
+    fn command(&self, args: &[&str]) -> std::process::Command {
+        let root = self.root().to_str().unwrap();
+        let at = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
+        let (options, rest) = args.split_at(at);
+        vmlab([options, &["--sysfs-root", root], rest].concat())
+    }
+
+    /// Journals of changed settings.
+    fn journals(&self) -> usize {
+        let folder = fs::read_dir(self.root().join("var/lib/vmlab/settings"));
+        let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".json")).count()
+    }
+}
+
+#[test]
+fn settings_are_listed_and_explained() {
+    let files = Files::new();
+    for args in [&["settings", "list"][..], &["host", "--settings"]] {
+        let table = files.say(args);
+        let table = &table.has_code(0).stdout;
+        assert!(table.contains("thp ") && table.contains("madvise"), "{table}");
+        assert!(table.contains("no: module kvm_intel or kvm_amd not loaded"), "{table}");
+        assert!(table.contains("kernel command line only"), "{table}");
+        let all: Value =
+            serde_json::from_str(&files.say(&[args, &["--json"]].concat()).has_code(0).stdout)
+                .unwrap();
+        let all = all.as_array().unwrap();
+        assert!(all.len() >= 100, "{}", all.len());
+        let row = |id: &str| all.iter().find(|row| row["id"] == id).unwrap();
+        assert_eq!(
+            (&row("thp")["now"], &row("thp")["settable"]),
+            (&"madvise".into(), &true.into())
+        );
+        assert_eq!(row("numa_balancing")["settable"], false);
+        assert!(row("numa_balancing")["why_not"].as_str().unwrap().contains("is not there"));
+        for row in all {
+            for key in ["what", "values", "needs", "source"] {
+                assert!(!row[key].as_str().unwrap().is_empty(), "{row}");
+            }
+        }
+    }
+    let one = files.say(&["settings", "explain", "ksm"]);
+    let one = one.has_code(0).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in
+        ["Same-page merging", "values 0, 1, 2", "now 0", "settable yes", "/sys/kernel/mm/ksm/run"]
+    {
+        assert!(one.contains(words), "{words}: {one}");
+    }
+    files.say(&["settings", "explain", "ksmm"]).is_error(&["ksmm", "related: ksm"]);
+    vmlab_error(&["settings", "list", "--sysfs-root", "/none"], "/none is not a folder");
+}
+
+fn vmlab_error(args: &[&str], words: &str) {
+    said(&mut vmlab(args)).is_error(&[words]);
+}
+
+#[test]
+fn a_command_runs_under_settings_that_are_put_back() {
+    let files = Files::new();
+    let thp = files.root().join(THP);
+    let show = format!("cat {}; exit 7", thp.display());
+    let ran = files.say(&["settings", "set", "thp=never", "ksm=1", "--", "sh", "-c", &show]);
+    assert_eq!((ran.has_code(7).stdout.trim(), ran.stderr.as_str()), ("never", ""));
+    assert_eq!(
+        (files.text(THP), files.text(KSM), files.journals()),
+        ("madvise".into(), "0".into(), 0)
+    );
+
+    let dry = files.say(&["settings", "set", "thp=never", "ksm=off", "-n"]);
+    dry.is_error(&["ksm cannot be \"off\"; it takes 0, 1, 2"]);
+    let dry = files.say(&["settings", "set", "thp=never", "swappiness=60", "-n"]);
+    let plan =
+        format!("thp: madvise -> never (/{THP})\nswappiness: stays 60 (/proc/sys/vm/swappiness)\n");
+    assert_eq!(dry.has_code(0).stdout, plan);
+
+    // What the command is not run under.
+    let refused = |changes: &[&str], words: &[&str]| {
+        let marker = files.root().join("ran");
+        let args = [&["settings", "set"], changes, &["--", "touch", marker.to_str().unwrap()]];
+        files.say(&args.concat()).is_error(words);
+        assert!(!marker.exists(), "{changes:?}");
+    };
+    refused(&["thp=never", "numa_balancing=1"], &["numa_balancing", "is not there"]);
+    refused(&["thp"], &["\"thp\" is no setting: write ID=VALUE"]);
+    refused(&["thp=never", "thp=always"], &["thp is to become two values"]);
+    refused(&["ple_gap=0"], &["Module kvm_intel or kvm_amd is not loaded"]);
+    refused(
+        &["kvm_arm_wfi_trap_policy=trap"],
+        &["boot the host with kvm-arm.wfi_trap_policy=trap"],
+    );
+    files
+        .say(&["settings", "set", "thp=never", "--", "/no/such/program"])
+        .is_error(&["/no/such/program"]);
+    assert_eq!(files.text(THP), "madvise");
+    // Somebody else's change is left alone, and said.
+    let change = format!("echo always > {}", thp.display());
+    let ran = files.say(&["settings", "set", "thp=never", "--", "sh", "-c", &change]);
+    assert!(ran.has_code(0).stderr.contains("thp is always, which vmlab did not set"), "{ran:#?}");
+    assert_eq!((files.text(THP), files.journals()), ("always".into(), 0));
+}
+
+/// Starts a command that lasts under settings; its pid and vmlab's.
+fn lasting(files: &Files) -> (std::process::Child, i32) {
+    let pid_file = files.root().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid_file.display());
+    let mut command =
+        files.command(&["settings", "set", "thp=never", "ksm=1", "--", "sh", "-c", &script]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = until("the command runs", LIMIT, || {
+        fs::read_to_string(&pid_file).ok()?.trim().parse().ok()
+    });
+    fs::remove_file(&pid_file).unwrap();
+    (child, pid)
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn settings_are_put_back_however_vmlab_ends() {
+    let files = Files::new();
+    for how in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (mut vmlab, _) = lasting(&files);
+        assert_eq!(files.text(THP), "never");
+        signal(i32::try_from(vmlab.id()).unwrap(), how);
+        let code = vmlab.wait().unwrap().code();
+        assert_eq!(code, Some(128 + how.as_raw()), "{how:?}");
+        assert_eq!((files.text(THP), files.text(KSM)), ("madvise".into(), "0".into()), "{how:?}");
+    }
+    // Nobody can put back after a kill -9 but the next one.
+    let (mut vmlab, command) = lasting(&files);
+    signal(i32::try_from(vmlab.id()).unwrap(), Signal::KILL);
+    vmlab.wait().unwrap();
+    signal(command, Signal::KILL);
+    assert_eq!((files.text(THP), files.journals()), ("never".into(), 1));
+    files
+        .say(&["settings", "set", "thp=always", "--", "true"])
+        .is_error(&["thp was left changed by run", "restore it with `vmlab clean`"]);
+    let look = files.say(&["clean", "--dry-run"]);
+    assert_eq!(look.has_code(0).stdout, "would set ksm back to 0\nwould set thp back to madvise\n");
+    files.write(KSM, "2");
+    let look = files.say(&["clean", "--dry-run"]);
+    let stays = "ksm is 2, which vmlab did not set: left alone (it was 0); --force restores it\n";
+    assert!(look.stdout.starts_with(stays), "{look:#?}");
+    let cleaned = files.say(&["clean", "--force"]);
+    assert_eq!(cleaned.has_code(0).stdout, "ksm is 0 again\nthp is madvise again\n");
+    assert_eq!(
+        (files.text(THP), files.text(KSM), files.journals()),
+        ("madvise".into(), "0".into(), 0)
+    );
+    assert_eq!(files.say(&["clean"]).has_code(0).stdout, "Nothing was left behind.\n");
+}
+
+#[test]
+fn drift_is_shown() {
+    let files = Files::new();
+    let saved = files.root().join("before.json");
+    let save =
+        || fs::write(&saved, files.say(&["host", "--json"]).has_code(0).stdout.clone()).unwrap();
+    save();
+    let before = saved.to_str().unwrap();
+    let same = files.say(&["host", "--diff", before]);
+    assert_eq!(same.has_code(0).stdout, "Nothing differs.\n");
+    files.write(THP, "always madvise [never]");
+    files.write("proc/cmdline", "quiet nosmt");
+    let differs = files.say(&["host", "--diff", before]);
+    let lines = "settings.thp_enabled: madvise -> never\ntunables.thp: madvise -> never\n\
+                 cmdline: absent -> nosmt\n";
+    assert_eq!(differs.has_code(1).stdout, lines);
+    let json = files.say(&["host", "--diff", before, "--json"]);
+    let json: Value = serde_json::from_str(&json.has_code(1).stdout).unwrap();
+    assert_eq!(json[1]["after"], "never");
+    let copy = files.root().join("copy.json");
+    fs::copy(&saved, &copy).unwrap();
+    save();
+    let two = said(&mut vmlab(["host", "--diff", copy.to_str().unwrap(), before]));
+    assert_eq!(two.has_code(1).stdout, lines);
+    vmlab_error(&["host", "--diff", "/none.json"], "Cannot read /none.json");
+}
+
+#[test]
+fn what_a_run_cannot_have_is_said_when_it_is_planned() {
+    let machine = Machine::with_qemu("8.2.0");
+    // No machine has all of these.
+    let host = "[host]\nhugepages_64k = 1\nhugepages_2m = 1\n\n[[workload]]";
+    let study = machine.study(&[
+        ("[[workload]]", host),
+        ("vm.vcpus = 2", "vm.vcpus = 2\nhost.kvm_arm_mode = 'nvhe'"),
+    ]);
+    let parts = ["small.toml:21: ", "fixed at boot: boot the host with kvm-arm.mode=nvhe"];
+    said(machine.vmlab(["check"]).arg(&study)).is_error(&parts);
+    let study = machine.study(&[
+        ("[[workload]]", "[host]\nept = 0\nnpt = 0\n\n[[workload]]"),
+        ("vm.vcpus = 2", "vm.vcpus = 2\nhost.swappiness = 10\nvm.scheduler.vcpus = 'batch'"),
+    ]);
+    // It may be looked at, and says what would happen.
+    let check = said(machine.vmlab(["check"]).arg(&study));
+    // The made-up machine has no chrt either.
+    assert!(check.stderr.contains("two: scheduler batch can't be had here: Cannot run chrt"));
+    assert!(check.has_code(0).stdout.contains("host setting swappiness = 10, for its trials"));
+    let warning = "warning: a run would be refused: Host setting";
+    assert!(check.stderr.contains(warning), "{check:#?}");
+    let run = said(machine.vmlab(["run"]).arg(&study));
+    run.has_code(2);
+    assert!(run.stderr.contains("small.toml:25: Host setting ept can't be \"0\" here"), "{run:#?}");
+}
+
+#[test]
+fn every_setting_is_on_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/settings.md")).unwrap();
+    for row in host::settings::SETTINGS {
+        let begin = format!("| `{}` | {} |", row.id, row.what);
+        assert!(page.contains(&begin), "docs/settings.md lacks {begin:?}");
+    }
+}
+
+#[test]
+fn variants_and_loads_have_settings_of_their_own() {
+    let Some(_alone) = slow("host settings of variants") else { return };
+    let wanted = ["thp", "ksm", "ksm_pages_to_scan", "hugepages_2m"];
+    let tree = host::settings::Tree::live();
+    let row = |id: &str| host::settings::setting(id).unwrap();
+    if let Some(id) = wanted.iter().find(|id| row(id).check_settable(&tree, false).is_err()) {
+        println!("SKIP: host settings of variants: {id} can't be set here");
+        return;
+    }
+    let values = || wanted.map(|id| row(id).read(&tree).unwrap().value);
+    let before = values();
+    let study = Study::new(
+        1,
+        "[host]\nthp = \"never\"\nksm = 1\n\n[[load]]\nname = \"idle\"\nhost.ksm_pages_to_scan = 50\n\n\
+         [[variant]]\nname = \"plain\"\n\n\
+         [[variant]]\nname = \"huge\"\nhost = { thp = \"always\", hugepages_2m = 8 }\n\
+         vm.scheduler.vcpus = \"batch\"\n\n\
+         [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n",
+    );
+    let ended = study.start().wait();
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:#?}");
+    let trials = results(&events(&study.dir()));
+    assert_eq!(trials.len(), 2);
+    for trial in trials {
+        assert!(trial.outcome.is_completed(), "{trial:#?}");
+        let had = |id: &str| trial.host_settings.get(id).map(String::as_str);
+        assert_eq!((had("ksm"), had("ksm_pages_to_scan")), (Some("1"), Some("50")));
+        let own = (had("thp"), had("hugepages_2m"), trial.vcpu_scheduler.join(","));
+        match trial.trial.variant.as_str() {
+            "plain" => assert_eq!(own, (Some("never"), None, String::new())),
+            _ => assert_eq!(own, (Some("always"), Some("8"), "batch".to_owned())),
+        }
+    }
+    assert_eq!(values(), before);
+}
+
+#[test]
+fn the_machine_itself_is_set_and_put_back() {
+    let Some(_alone) = slow("host settings of this machine") else { return };
+    let thp = || fs::read_to_string(format!("/{THP}")).unwrap_or_default();
+    if fs::File::options().write(true).open(format!("/{THP}")).is_err() {
+        println!("SKIP: host settings of this machine: /{THP} can't be written");
+        return;
+    }
+    let before = thp();
+    let word = if before.contains("[never]") { "always" } else { "never" };
+    let change = format!("thp={word}");
+    let script = format!("cat /{THP}");
+    let ran = said(&mut vmlab(["settings", "set", &change, "--", "sh", "-c", &script]));
+    assert!(ran.has_code(0).stdout.contains(&format!("[{word}]")), "{ran:#?}");
+    assert_eq!(thp(), before);
+    // Killed, it is put back by the next one.
+    let folder = tempfile::tempdir().unwrap();
+    let pid_file = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", pid_file.display());
+    let mut running = vmlab(["settings", "set", &change, "--", "sh", "-c", &script])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let command = until("the command runs", LIMIT, || {
+        fs::read_to_string(&pid_file).ok()?.trim().parse().ok()
+    });
+    running.kill().unwrap();
+    running.wait().unwrap();
+    signal(command, Signal::KILL);
+    assert_ne!(thp(), before);
+    // Processes that other tests left are none of this one's business.
+    let cleaned = said(&mut vmlab(["clean", "--sysfs-root", "/"]));
+    assert!(cleaned.has_code(0).stdout.contains("thp is"), "{cleaned:#?}");
+    assert_eq!(thp(), before);
+}
