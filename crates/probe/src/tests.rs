@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::costs::Snapshot;
+use crate::document::Outcome;
 use crate::probes::net::server::Server;
 use crate::spec::Kind;
 use crate::{PROBES, args::Args, cli};
@@ -85,6 +87,24 @@ fn wrong_calls_say_what_is_right() {
     for line in ["--help", "list", "list --json", "sem --help", "help sem", "--version"] {
         let ended = cli::run(line.split_whitespace().map(str::to_owned).collect());
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{line}");
+    }
+}
+
+#[test]
+fn a_result_is_verified_by_its_checks_alone() {
+    let args = Args::parse(PROBES[0], &[]).unwrap();
+    for (checks, value, expected) in [
+        (vec![], 1.0, false),
+        (vec![true], 1.0, true),
+        (vec![true, false], 1.0, false),
+        (vec![true], f64::NAN, false),
+    ] {
+        let mut outcome = Outcome::new(PROBES[0], &args);
+        checks.iter().for_each(|ok| outcome.check("a", *ok, "b"));
+        outcome.push("elapsed", value);
+        let document = outcome.finish(Snapshot::now().costs());
+        assert_eq!(document.verified, expected, "{checks:?} {value}");
+        assert!(serde_json::to_string(&document).is_ok());
     }
 }
 
@@ -261,8 +281,11 @@ fn net_counts_the_same_at_both_ends() {
 
 #[test]
 fn udp_accounts_for_every_datagram() {
-    for (mode, rate) in [("one-way", 0), ("two-way", 0), ("two-way", 2000)] {
-        let line = format!("udp --mode {mode} --rate {rate} --seconds 0.1 --threads 2");
+    for (mode, rate, batch) in
+        [("one-way", 0, 16), ("two-way", 0, 1), ("two-way", 2000, 1), ("two-way", 2000, 8)]
+    {
+        let line =
+            format!("udp --mode {mode} --rate {rate} --batch {batch} --seconds 0.1 --threads 2");
         let document = with_server(&line);
         let detail = document["checks"][0]["detail"].as_str().unwrap();
         let counts: Vec<f64> =

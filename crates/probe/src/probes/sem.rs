@@ -31,7 +31,8 @@ pub static PROBE: Probe = Probe {
             idle (HLT or WFI leaves the guest), and the next post wakes it by a rescheduling \
             interrupt: two of the dearest things a VM does. Where the guest polls before it \
             halts (cpuidle-haltpoll, `idle=poll`) or the hog keeps the vCPUs awake, both \
-            vanish. `loops` 2000 is a few microseconds. Items, sleeps and wake-ups are counted \
+            vanish. Newer kernels wake a thread on a vCPU that shares no cache by a function \
+            call interrupt instead, so look at both kinds. `loops` 2000 is a few microseconds. Items, sleeps and wake-ups are counted \
             by the semaphores themselves, interrupts and context switches come from /proc and \
             cover the whole guest.",
     verifies: "the consumer receives every item once and in order, and both semaphores end as \
@@ -72,6 +73,7 @@ pub static PROBE: Probe = Probe {
         MetricDef::time("elapsed", "How long the items of a repeat took"),
         MetricDef::count("sleeps-per-item", "Times that a thread slept, by item"),
         MetricDef::count("wakes-per-item", "Posts that woke a thread, by item"),
+        MetricDef::count("ipis-per-item", "Interprocessor interrupts of all kinds, by item"),
         MetricDef::count("resched-ipis-per-item", "Rescheduling interrupts of the guest, by item"),
         MetricDef::count("call-ipis-per-item", "Function call interrupts of the guest, by item"),
         MetricDef::count("switches-per-item", "Context switches of the guest, by item"),
@@ -137,6 +139,9 @@ fn measure(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         push("elapsed", once.elapsed_s);
         push("sleeps-per-item", by_item(once.sleeps));
         push("wakes-per-item", by_item(once.wakes));
+        if !once.costs.ipis.is_empty() {
+            push("ipis-per-item", by_item(once.costs.ipis.values().map(|ipi| ipi.total).sum()));
+        }
         for (name, kind) in
             [("resched-ipis-per-item", "reschedule"), ("call-ipis-per-item", "call")]
         {

@@ -101,7 +101,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 
     touch(&team, args.text("touch") == "first", [&mut *a, &mut *b, &mut *c]);
     if let Some(huge) = machine::anon_huge_bytes() {
-        outcome.fact("huge-page-bytes", huge.to_string());
+        outcome.fact("bytes-in-huge-pages", huge.to_string());
     }
     let repeats = args.size("repeat");
     let mut times = [const { Vec::new() }; 4];

@@ -282,6 +282,7 @@ fn udp_stream(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<(), P
     let open = Open::new(args, session(args, Test::Datagrams))?;
     let plan = udp::Plan {
         datagram: args.size("datagram"),
+        batch: 1,
         seconds: args.float("seconds"),
         each_s: None,
         echo: false,

@@ -21,7 +21,8 @@ pub static PROBE: Probe = Probe {
     summary: "The other end of net and udp: counts, answers, sends back",
     about: "Serves any number of clients, one after the other or at once, on one port for TCP and \
             UDP. It ends after `sessions` tests, or is killed. Clients wait for it, so it may be \
-            started at the same time.",
+            started at the same time. It answers whoever asks, so it belongs into networks of \
+            one's own.",
     verifies: "every session ended with its report.",
     options: &[
         Opt {

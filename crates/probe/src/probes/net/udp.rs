@@ -1,11 +1,12 @@
 //! udp: a blaster of small datagrams, one way or there and back.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use crate::args::Args;
 use crate::document::{Outcome, nanoseconds};
@@ -27,7 +28,8 @@ pub static PROBE: Probe = Probe {
             `two-way` has the server send each back and counts those too, each thread receiving \
             in a second one. Latency is measured from the time at which the datagram should have \
             been sent, so a sender that the host stopped does not hide what it delayed; without \
-            a rate that is the time at which it was sent. Rates are datagrams a second over all \
+            a rate that is the time at which it was sent. `batch` datagrams go with one system \
+            call (sendmmsg); each is received with one of its own. Rates are datagrams a second over all \
             threads and the time that it really took.",
     verifies: "no more datagrams arrive than were sent, nor come back than arrived.",
     options: &[
@@ -54,6 +56,13 @@ pub static PROBE: Probe = Probe {
             default: Default::Int(0),
             unit: "1/s",
             help: "Datagrams a second of all threads together; 0 for as many as go",
+        },
+        Opt {
+            name: "batch",
+            kind: Kind::Int(1, 1024),
+            default: Default::Int(1),
+            unit: "",
+            help: "Datagrams of one system call of a sender, as far as they are due",
         },
         Opt { default: Default::Int(1), help: "Threads that send", ..THREADS },
         CPUS,
@@ -93,6 +102,7 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
     let rate = args.count("rate");
     let plan = Plan {
         datagram: args.size("size"),
+        batch: args.size("batch"),
         seconds: args.float("seconds"),
         each_s: (rate > 0).then(|| threads as f64 / rate as f64),
         echo: args.text("mode") == "two-way",
@@ -139,7 +149,8 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
     push("refused", refused as f64);
     push("reordered", report.reordered as f64);
     if plan.echo {
-        push("returned", returned as f64 / took_s);
+        let last_s = done.iter().map(|done| done.last_back_s).fold(took_s, f64::max);
+        push("returned", returned as f64 / last_s);
         push("lost-back", arrived.saturating_sub(returned) as f64);
         if returned > 0 {
             for (name, q) in [("latency-p50", 0.5), ("latency-p99", 0.99), ("latency-max", 1.0)] {
@@ -158,6 +169,8 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
 /// How a thread sends datagrams.
 pub(crate) struct Plan {
     pub(crate) datagram: usize,
+    /// Datagrams of one system call at most.
+    pub(crate) batch: usize,
     pub(crate) seconds: f64,
     /// Seconds between two datagrams; nothing for as many as go.
     pub(crate) each_s: Option<f64>,
@@ -170,6 +183,8 @@ pub(crate) struct Sent {
     pub(crate) refused: u64,
     pub(crate) elapsed_s: f64,
     pub(crate) latencies: Histogram<u64>,
+    /// When the last datagram came back, from the begin of all threads on.
+    last_back_s: f64,
 }
 
 /// How long a sender waits for the last datagrams to come back.
@@ -193,7 +208,7 @@ pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> i
             let (ended, sent) = (&ended, &sent);
             scope.spawn(move || receive(socket, session, ended, sent, now_ns))
         });
-        let mut datagram = vec![0; plan.datagram];
+        let mut datagrams = vec![vec![0; plan.datagram]; plan.batch];
         let (mut refused, mut count) = (0, 0);
         let from = Instant::now();
         let result = loop {
@@ -201,26 +216,30 @@ pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> i
             if now_s >= plan.seconds {
                 break Ok(now_s);
             }
-            let mut intended_ns = now_ns();
-            if let Some(each_s) = plan.each_s {
-                let due_s = (count + refused) as f64 * each_s;
-                if due_s > now_s {
-                    wait_s(due_s - now_s);
-                    continue;
-                }
-                intended_ns -= (((now_s - due_s) * 1e9) as u64).min(intended_ns);
+            // When the next datagram should go, and how many may go by now.
+            let next_s = plan.each_s.map_or(now_s, |each_s| (count + refused) as f64 * each_s);
+            if next_s > now_s {
+                wait_s(next_s - now_s);
+                continue;
             }
-            let header = Header {
-                session: open.session.id,
-                thread: number as u16,
-                echo: plan.echo,
-                number: count,
-                intended_ns,
-            };
-            header.write(&mut datagram);
-            match socket.send(&datagram) {
-                Ok(_) => {
-                    count += 1;
+            let due = plan.each_s.map_or(plan.batch, |each_s| {
+                (((now_s - next_s) / each_s) as usize + 1).min(plan.batch)
+            });
+            let now_ns = now_ns();
+            for (at, datagram) in datagrams[..due].iter_mut().enumerate() {
+                let late_s = now_s - next_s - plan.each_s.unwrap_or(0.0) * at as f64;
+                let header = Header {
+                    session: open.session.id,
+                    thread: number as u16,
+                    echo: plan.echo,
+                    number: count + at as u64,
+                    intended_ns: now_ns.saturating_sub((late_s.max(0.0) * 1e9) as u64),
+                };
+                header.write(datagram);
+            }
+            match send_all(&socket, &datagrams[..due]) {
+                Ok(taken) => {
+                    count += taken as u64;
                     sent.store(count, Ordering::Relaxed);
                 }
                 // No room in the queue, or the server's host said that nobody listens.
@@ -229,12 +248,28 @@ pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> i
             }
         };
         ended.store(true, Ordering::SeqCst);
-        let latencies = match receiver {
+        let (latencies, last_ns) = match receiver {
             Some(receiver) => receiver.join().expect("the receiver does not panic")?,
-            None => nanoseconds(),
+            None => (nanoseconds(), 0),
         };
-        Ok(Sent { sent: count, refused, elapsed_s: result?, latencies })
+        let last_back_s = last_ns as f64 / 1e9;
+        Ok(Sent { sent: count, refused, elapsed_s: result?, latencies, last_back_s })
     })
+}
+
+/// Sends datagrams with one system call; how many the kernel took.
+fn send_all(socket: &UdpSocket, datagrams: &[Vec<u8>]) -> io::Result<usize> {
+    if let [one] = datagrams {
+        return socket.send(one).map(|_| 1);
+    }
+    let slices: Vec<_> = datagrams.iter().map(|datagram| [IoSlice::new(datagram)]).collect();
+    let mut controls: Vec<_> = slices.iter().map(|_| SendAncillaryBuffer::default()).collect();
+    let mut messages: Vec<_> = slices
+        .iter()
+        .zip(&mut controls)
+        .map(|(slice, control)| MMsgHdr::new(slice, control))
+        .collect();
+    Ok(sendmmsg(socket, &mut messages, SendFlags::empty())?)
 }
 
 /// Sleeps through most of a pause and spins through the rest.
@@ -252,35 +287,36 @@ fn is_fatal(error: &io::Error) -> bool {
     !passing.contains(&error.kind()) && error.raw_os_error() != Some(no_buffers)
 }
 
-/// Takes what comes back until all did, or nothing more comes.
+/// Takes what comes back until all did, or nothing more comes; when the last did.
 fn receive(
     socket: &UdpSocket,
     session: u32,
     ended: &AtomicBool,
     sent: &AtomicU64,
     now_ns: impl Fn() -> u64,
-) -> io::Result<Histogram<u64>> {
+) -> io::Result<(Histogram<u64>, u64)> {
     socket.set_read_timeout(Some(STRAGGLERS))?;
-    let (mut latencies, mut buffer) = (nanoseconds(), vec![0; 65_536]);
+    let (mut latencies, mut buffer, mut last_ns) = (nanoseconds(), vec![0; 65_536], 0);
     loop {
         match socket.recv(&mut buffer) {
             Ok(length) => {
                 let header = Header::read(&buffer[..length]);
                 if let Some(header) = header.filter(|header| header.session == session) {
-                    let ns = now_ns().saturating_sub(header.intended_ns);
+                    last_ns = now_ns();
+                    let ns = last_ns.saturating_sub(header.intended_ns);
                     latencies.saturating_record(ns.max(1));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if ended.load(Ordering::SeqCst) {
-                    return Ok(latencies);
+                    return Ok((latencies, last_ns));
                 }
             }
             Err(error) if !is_fatal(&error) => {}
             Err(error) => return Err(error),
         }
         if ended.load(Ordering::SeqCst) && latencies.len() >= sent.load(Ordering::SeqCst) {
-            return Ok(latencies);
+            return Ok((latencies, last_ns));
         }
     }
 }
@@ -319,5 +355,6 @@ pub(crate) fn ping(open: &Open, number: usize, size: usize, seconds: f64) -> io:
             }
         }
     }
-    Ok(Sent { sent, refused: 0, elapsed_s: begin.elapsed().as_secs_f64(), latencies })
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    Ok(Sent { sent, refused: 0, elapsed_s, latencies, last_back_s: elapsed_s })
 }

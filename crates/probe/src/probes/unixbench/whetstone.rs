@@ -148,7 +148,7 @@ fn calls() -> f64 {
 
 #[inline(never)]
 fn call(x: f64, y: f64, z: &mut f64) {
-    let x = T * (black_box(x) + y);
+    let x = T * (black_box(x) + black_box(y));
     let y = T * (x + y);
     *z = (x + y) / T2;
 }
