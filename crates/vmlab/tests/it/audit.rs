@@ -319,6 +319,41 @@ fn the_rules_hold_for_vms_that_run() {
     assert!(again.stdout.contains("= asked: nothing"), "{again:#?}");
 }
 
+/// Namespaces in which a libvirtd of the test's own is alone.
+const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
+
+#[test]
+fn what_libvirt_was_asked_for_stands_against_what_is() {
+    let Some(_one) = slow("what_libvirt_was_asked_for_stands_against_what_is") else { return };
+    let Some((first, second)) = two_cores() else { return };
+    let tried = Command::new("unshare")
+        .args(NAMESPACES)
+        .args(["sh", "-c", "mount -t tmpfs none /run && PATH=$PATH:/usr/sbin command -v libvirtd"])
+        .output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        println!("SKIP: no libvirtd in namespaces of its own: be root and install it");
+        return;
+    }
+    let (first, second) = (first.to_string(), second.to_string());
+    let output = Command::new("unshare")
+        .args(NAMESPACES)
+        .args(["sh", "-c", include_str!("audit_libvirt.sh"), "sh", crate::lab::VMLAB])
+        .args([&first, &second])
+        .output()
+        .expect("unshare starts");
+    let said = Said::of(output);
+    let json: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:#?}"));
+    let message = format!("vCPU 1 was to run on pCPU {first}, and may on pCPU {second}");
+    assert_eq!(messages(&json, "pin-not-as-asked"), [message], "{json:#}");
+    let findings = json["findings"].as_array().expect("a list");
+    let moved = findings.iter().find(|finding| finding["rule"] == "pin-not-as-asked");
+    let moved = moved.expect("just found");
+    assert_eq!((&moved["vm"], &moved["asked"]), (&"moved".into(), &format!("pCPU {first}").into()));
+    assert_eq!(moved["is"], format!("vCPU 1: pCPU {second}"));
+    // The emulator was to be there, and so it is; that is wrong all the same.
+    assert_eq!(messages(&json, "emulator-on-vcpu").len(), 1, "{json:#}");
+}
+
 #[test]
 fn placement_is_proven_on_the_living_process() {
     let Some(_one) = slow("placement_is_proven_on_the_living_process") else { return };
