@@ -16,10 +16,10 @@ use record::{Failure, FailureKind, Outcome};
 
 use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
-use crate::stability;
 use crate::store::{Store, StoreError};
 use crate::study::{Load, Until};
 use crate::unix_s;
+use crate::{pilot, results, stability};
 
 /// Failures of one cell, without a success, after which it is left out.
 const HOPELESS_AFTER: u32 = 2;
@@ -253,6 +253,7 @@ pub fn execute(
     })?;
     loop {
         let agenda = Agenda::of(plan, &state, &events);
+        let repeated = repeated(plan, &state, &events);
         if let Some(reason) = end_reason(plan, &state, &agenda) {
             store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
             return Ok(Ended::Complete);
@@ -262,11 +263,11 @@ pub fn execute(
         observe(Progress::Standing { done, remaining_s, agenda: &agenda });
         let block = agenda.block(plan, &state, state.next_block());
         let started = Instant::now();
-        let (results, attempt) = match run_block(plan, &state, &block, store, lab, cancel, observe)?
-        {
-            BlockEnd::Complete(results, attempt) => (results, attempt),
-            BlockEnd::Cancelled => return Ok(Ended::Cancelled),
-        };
+        let (results, attempt) =
+            match run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)? {
+                BlockEnd::Complete(results, attempt) => (results, attempt),
+                BlockEnd::Cancelled => return Ok(Ended::Cancelled),
+            };
         let reasons = stability::of_block(plan, &block, &results, &events);
         let wall_s = started.elapsed().as_secs_f64();
         state.begun.insert(block.number, attempt);
@@ -302,8 +303,20 @@ enum BlockEnd {
     Cancelled,
 }
 
+/// The plan's workloads with the repetitions that the next block has.
+fn repeated(plan: &Plan, state: &State, events: &[Event]) -> Vec<PlanWorkload> {
+    let trials = results::trials(events, state);
+    let mut workloads = plan.workloads.clone();
+    for workload in &mut workloads {
+        workload.invocations = pilot::repeats(plan, &trials, workload).invocations;
+    }
+    workloads
+}
+
+#[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
 fn run_block(
     plan: &Plan,
+    workloads: &[PlanWorkload],
     state: &State,
     block: &Block,
     store: &mut Store,
@@ -325,7 +338,7 @@ fn run_block(
     observe(Progress::BlockStarted { block, load, attempt });
     // A load level at which all is decided has nothing to disturb.
     let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
-    let results = run_trials(plan, block, attempt, ready, store, lab, cancel, observe);
+    let results = run_trials(plan, workloads, block, attempt, ready, store, lab, cancel, observe);
     // The host load ends before anything else can go wrong.
     lab.end_block();
     let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
@@ -336,6 +349,7 @@ fn run_block(
 #[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
 fn run_trials(
     plan: &Plan,
+    workloads: &[PlanWorkload],
     block: &Block,
     attempt: u32,
     ready: Result<(), Failure>,
@@ -356,7 +370,7 @@ fn run_trials(
             Ok(()) => {
                 let variant = &plan.variants[*variant];
                 let before = lab.watch(variant);
-                let mut record = lab.trial(&key, variant, &plan.workloads[*workload], observe);
+                let mut record = lab.trial(&key, variant, &workloads[*workload], observe);
                 if let Some(before) = before {
                     record.result.watch = Some(before.watched_until_now());
                 }

@@ -28,6 +28,15 @@ const LIMIT_FACTOR: f64 = 10.0;
 /// ... and never less than this, s.
 const LIMIT_MIN_S: f64 = 60.0;
 
+/// A benchmark that is over sooner is cheap to repeat, s.
+const SHORT_S: f64 = 5.0;
+
+/// Invocations in the first boots of a workload whose study names no number:
+/// with four a warm-up shows, with two at least the noise inside a boot.
+fn pilot_invocations(typical_s: f64) -> u32 {
+    if typical_s <= SHORT_S { 4 } else { 2 }
+}
+
 /// The first QEMU with `-netdev stream`.
 const STREAM_SINCE: (u32, u32) = (7, 2);
 
@@ -155,7 +164,8 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
         label: workload.label.clone(),
         workload: workload.entry.name.to_owned(),
         params: workload.params.clone(),
-        invocations: workload.invocations,
+        invocations: workload.invocations.unwrap_or(pilot_invocations(typical_s)),
+        adapt: workload.invocations.is_none(),
         limit_s: workload
             .limit_s
             .unwrap_or((typical_s * LIMIT_FACTOR).clamp(LIMIT_MIN_S, LONGEST_LIMIT_S)),

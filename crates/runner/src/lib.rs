@@ -12,6 +12,7 @@ pub mod freeze;
 pub mod host_settings;
 pub mod local;
 pub mod machine;
+pub mod pilot;
 pub mod plan;
 pub mod probe;
 pub mod results;

@@ -160,8 +160,11 @@ pub struct PlanWorkload {
     pub workload: String,
     /// Its parameters, as the study gives them.
     pub params: BTreeMap<String, ParamValue>,
-    /// Benchmark invocations in each boot.
+    /// Benchmark invocations in each boot, of the first blocks where `adapt`.
     pub invocations: u32,
+    /// Whether the first blocks decide how many invocations the others have.
+    #[serde(default)]
+    pub adapt: bool,
     /// Time limit of one invocation, s.
     pub limit_s: f64,
     /// Its metrics, the primary one first.

@@ -12,6 +12,7 @@ use stats::{
 };
 
 use crate::execute::State;
+use crate::pilot;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
 
@@ -82,11 +83,12 @@ pub fn groups<'a>(plan: &'a Plan, trials: &[Trial<'_>]) -> Vec<Group<'a>> {
                 key.load == load.name && key.workload == workload.label
             };
             let here: Vec<_> = trials.iter().filter(here).copied().collect();
+            let discarded = pilot::repeats(plan, trials, workload).discarded;
             groups.extend(
                 workload
                     .metrics
                     .iter()
-                    .map(|metric| group(load, workload, metric, &plan.variants, &here)),
+                    .map(|metric| group(load, workload, metric, &plan.variants, &here, discarded)),
             );
         }
     }
@@ -99,6 +101,7 @@ fn group<'a>(
     metric: &'a Metric,
     variants: &[PlanVariant],
     trials: &[Trial<'_>],
+    discarded: u32,
 ) -> Group<'a> {
     let mut unusable = Vec::new();
     let boots = variants
@@ -106,7 +109,7 @@ fn group<'a>(
         .map(|variant| {
             let mut boots = Vec::new();
             for trial in trials.iter().filter(|trial| trial.result.trial.variant == variant.name) {
-                let samples: Vec<f64> = samples(trial.result, &metric.name).collect();
+                let samples: Vec<f64> = samples(trial.result, &metric.name, discarded).collect();
                 // A metric may be absent from a run that ended well, e.g. a
                 // quantile that too few samples stand behind.
                 if samples.is_empty() || !trial.result.outcome.is_completed() {
@@ -132,8 +135,14 @@ fn group<'a>(
     Group { load, workload, metric, boots, unusable }
 }
 
-fn samples<'a>(result: &'a TrialResult, metric: &'a str) -> impl Iterator<Item = f64> + 'a {
-    let all = result.runs.iter().flat_map(|run| &run.samples);
+/// What the runs of a boot printed of a metric, without those that warm up.
+fn samples<'a>(
+    result: &'a TrialResult,
+    metric: &'a str,
+    discarded: u32,
+) -> impl Iterator<Item = f64> + 'a {
+    let counted = result.runs.iter().filter(move |run| run.run >= discarded);
+    let all = counted.flat_map(|run| &run.samples);
     all.filter(move |sample| sample.metric == metric).map(|sample| sample.value)
 }
 

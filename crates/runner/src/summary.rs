@@ -15,6 +15,7 @@ use vmconfig::{VmSpec, qemu};
 
 use crate::agenda::Agenda;
 use crate::execute::State;
+use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
 use crate::store::{Contents, blob_path};
@@ -44,6 +45,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         .map(|group| show_group(plan, &state, group, &trials, unsteady.as_deref()))
         .collect();
     shown.extend(later_groups(plan));
+    adjust_for_many(plan, &mut shown);
     Report {
         version: report::REPORT_VERSION,
         study: plan.study.clone(),
@@ -217,6 +219,39 @@ fn workloads(plan: &Plan) -> Vec<Named> {
     });
     let later = plan.later.iter().map(|(label, reason)| named(label, format!("not run: {reason}")));
     run.chain(later).collect()
+}
+
+/// Says of each comparison of a primary metric whether it is still a finding
+/// as one of all (Benjamini and Hochberg, 1995).
+fn adjust_for_many(plan: &Plan, groups: &mut [report::Group]) {
+    let candidate = |name: &str| plan.comparisons().any(|(_, variant)| variant.name == name);
+    let primary = groups.iter_mut().filter(|group| group.primary).flat_map(|group| &mut group.cells);
+    let mut all: Vec<(f64, &mut Judgement)> = primary
+        .filter(|cell| candidate(&cell.variant))
+        .filter_map(|cell| cell.judgement.as_mut())
+        .filter_map(|judgement| Some((judgement.p?, judgement)))
+        .collect();
+    if all.len() < 2 {
+        return;
+    }
+    let p: Vec<f64> = all.iter().map(|(p, _)| *p).collect();
+    let of = p.len();
+    for ((_, judgement), q) in all.iter_mut().zip(stats::benjamini_hochberg(&p)) {
+        judgement.q = Some(q);
+        let claims = matches!(
+            judgement.verdict,
+            report::Verdict::Better
+                | report::Verdict::Worse
+                | report::Verdict::SlightlyBetter
+                | report::Verdict::SlightlyWorse
+        );
+        if claims && q > ALPHA {
+            judgement.notes.push(format!(
+                "As one of {of} comparisons it is no finding: of those as clear as this, {:.0} % may be chance.",
+                q * 100.0
+            ));
+        }
+    }
 }
 
 /// Why nothing may be claimed, if the host was unsteady in too many blocks.
@@ -490,6 +525,20 @@ fn run_warnings(
     }
     for (block, reasons) in &state.unsteady {
         warnings.push(format!("Block {block} counts although {}.", reasons.join("; ")));
+    }
+    for workload in &plan.workloads {
+        let repeats = pilot::repeats(plan, trials, workload);
+        if !repeats.is_steady {
+            warnings.push(format!(
+                "No steady state: {} was still warming up at the last of its {} invocations; name more `invocations`.",
+                workload.label, workload.invocations
+            ));
+        } else if repeats.discarded > 0 {
+            warnings.push(format!(
+                "The first {} invocation(s) of {} in each boot warm up and are not counted, in all variants alike.",
+                repeats.discarded, workload.label
+            ));
+        }
     }
     for load in &plan.loads {
         for workload in &plan.workloads {

@@ -91,6 +91,11 @@ pub(crate) struct FakeLab {
     pub(crate) broken: Vec<&'static str>,
     /// Attempts at blocks beside which others used all pCPUs: block, attempt.
     pub(crate) disturbed: Vec<(u32, u32)>,
+    /// By what part the first invocation of a boot takes longer, the next a
+    /// third of that, and so on.
+    pub(crate) cold: f64,
+    /// By what part invocations differ from each other, without an order.
+    pub(crate) wobble: f64,
     /// Raise the flag when that many trials are done.
     pub(crate) cancel_after: Option<(usize, Cancel)>,
     /// Loads and trials, in order.
@@ -103,6 +108,8 @@ impl FakeLab {
         Self {
             broken: Vec::new(),
             disturbed: Vec::new(),
+            cold: 0.0,
+            wobble: 0.0,
             cancel_after: None,
             log: Vec::new(),
             trials: 0,
@@ -144,6 +151,10 @@ impl Lab for FakeLab {
         let noise = 1.0 + f64::from(key.block % 3) * 1e-3 * f64::from(variant.name.len() as u32);
         let skew = if variant.name == "b" { 1.0 + f64::from(key.block) * 1e-4 } else { 1.0 };
         let disturbed = self.disturbed.contains(&(key.block, key.attempt));
+        let inside = |run: u32| {
+            let chance = f64::from((key.order * 31 + run) * 7919 % 101) / 50.0 - 1.0;
+            1.0 + self.cold / 3f64.powi(run.min(30) as i32) + self.wobble * chance
+        };
         let run = |run| RunResult {
             run,
             outcome: Outcome::Completed,
@@ -151,7 +162,10 @@ impl Lab for FakeLab {
             wall_s: seconds,
             started_unix_s: 0.0,
             tool_version: None,
-            samples: vec![Sample { metric: "time".into(), value: seconds * noise * skew }],
+            samples: vec![Sample {
+                metric: "time".into(),
+                value: seconds * noise * skew * inside(run),
+            }],
             counters: CounterSet::default(),
             blobs: BTreeMap::new(),
         };

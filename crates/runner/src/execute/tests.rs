@@ -271,3 +271,48 @@ fn an_extended_study_goes_on_by_the_bound_that_holds_for_ever() {
     let notes = &report.groups[0].cell("noisy").unwrap().judgement.as_ref().unwrap().notes;
     assert!(notes.iter().any(|note| note.starts_with("Beyond the plan")), "{notes:?}");
 }
+
+/// Invocations of each boot of `a`, by block.
+fn invocations(contents: &store::Contents) -> Vec<usize> {
+    let state = State::from_events(&contents.events);
+    let mut runs: Vec<(u32, usize)> = results::trials(&contents.events, &state)
+        .iter()
+        .filter(|trial| trial.counted && trial.result.trial.variant == "a")
+        .map(|trial| (trial.result.trial.block, trial.result.runs.len()))
+        .collect();
+    runs.sort_unstable();
+    runs.into_iter().map(|(_, runs)| runs).collect()
+}
+
+#[test]
+fn the_first_blocks_decide_how_often_a_boot_repeats_and_what_warms_up() {
+    let study = idle_study()
+        .replace("blocks = 3", "blocks = 7\nuntil = \"budget\"")
+        .replace("invocations = 2\n", "params = { groups = 1 }\n");
+    let check = |cold: f64, wobble: f64, expected: [usize; 7], ratio_within: f64| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lab = FakeLab::new();
+        (lab.cold, lab.wobble) = (cold, wobble);
+        let (_, contents) = run(&plan_of(&study), dir.path(), &mut lab);
+        assert_eq!(invocations(&contents), expected, "cold {cold}, wobble {wobble}");
+        let report = crate::summary::report(dir.path(), &contents);
+        let cell = report.groups[0].cell("b").unwrap();
+        let ratio = cell.judgement.as_ref().unwrap().ratio.unwrap().centre;
+        assert!((ratio / 0.5 - 1.0).abs() < ratio_within, "{ratio}");
+        report
+    };
+    // All noise is between the boots: one invocation says it all.
+    let report = check(0.0, 0.0, [4, 4, 4, 4, 1, 1, 1], 1e-3);
+    assert!(report.warnings.iter().all(|warning| !warning.contains("warm up")));
+    // A cold start is cut off in all variants, and in the first blocks too.
+    let report = check(0.06, 0.0005, [4, 4, 4, 4, 4, 4, 4], 2e-3);
+    let warned = report.warnings.iter().find(|warning| warning.contains("warm up"));
+    assert!(warned.unwrap().starts_with("The first 3 invocation(s)"), "{warned:?}");
+    // Nothing can be cut off where nothing is steady.
+    let mut lab = FakeLab::new();
+    lab.cold = 30.0;
+    let dir = tempfile::tempdir().unwrap();
+    let (_, contents) = run(&plan_of(&study), dir.path(), &mut lab);
+    let report = crate::summary::report(dir.path(), &contents);
+    assert!(report.warnings.iter().any(|warning| warning.contains("No steady state")));
+}

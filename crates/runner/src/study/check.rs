@@ -18,10 +18,15 @@ use super::{
     StudyWorkload, Until, Variant,
 };
 
-pub(super) fn parse(file: &str, text: &str) -> Result<Study, ParseStudyError> {
+pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
     let error = |problems| ParseStudyError { file: file.to_owned(), problems };
-    let parsed: StudyFile =
+    let mut parsed: StudyFile =
         toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
+    if let Some(scale) = scale {
+        let line = Lines::new(text).of(&[Step::Key("scale"), Step::Key(scale)]);
+        super::scale::apply(&mut parsed, scale)
+            .map_err(|message| error(vec![Problem { line, message }]))?;
+    }
     let mut checker = Checker { lines: Lines::new(text), problems: Vec::new() };
     let study = checker.study(file, text, parsed);
     if checker.problems.is_empty() {
@@ -349,8 +354,8 @@ impl Checker<'_> {
                     continue;
                 }
             };
-            let invocations = table.invocations.unwrap_or(1);
-            if invocations == 0 || invocations > 10_000 {
+            let invocations = table.invocations;
+            if let Some(invocations) = invocations.filter(|n| *n == 0 || *n > 10_000) {
                 self.problem(
                     &at("invocations"),
                     format!("invocations = {invocations}: must be 1 to 10000"),

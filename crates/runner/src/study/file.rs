@@ -6,6 +6,7 @@ use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
 use workload::UnderTest;
 
+use super::scale::ScaleTable;
 use super::{DiskPatch, NetworkPatch};
 
 /// Version of the study format that this vmlab reads.
@@ -43,6 +44,8 @@ pub(super) struct StudyFile {
     pub(super) workload: Vec<WorkloadTable>,
     #[serde(default)]
     pub(super) published: Vec<PublishedTable>,
+    #[serde(default)]
+    pub(super) scale: BTreeMap<String, ScaleTable>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,6 +59,20 @@ pub(super) struct BudgetTable {
     #[serde(default)]
     pub(super) aa_arm: bool,
     pub(super) boot_limit_s: Option<f64>,
+}
+
+impl BudgetTable {
+    /// This budget with `over` laid over it.
+    pub(super) fn overlay(&self, over: Self) -> Self {
+        Self {
+            blocks: over.blocks.or(self.blocks),
+            minutes: over.minutes.or(self.minutes),
+            until: over.until.or(self.until),
+            race: over.race || self.race,
+            aa_arm: over.aa_arm || self.aa_arm,
+            boot_limit_s: over.boot_limit_s.or(self.boot_limit_s),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

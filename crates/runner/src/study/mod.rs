@@ -10,6 +10,7 @@ mod disk;
 mod file;
 mod lines;
 mod network;
+mod scale;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -244,8 +245,9 @@ pub struct StudyWorkload {
     pub entry: &'static Entry,
     /// Its parameters, as the study gives them.
     pub params: BTreeMap<String, ParamValue>,
-    /// Benchmark invocations in each boot.
-    pub invocations: u32,
+    /// Benchmark invocations in each boot; none where the first blocks are to
+    /// decide.
+    pub invocations: Option<u32>,
     /// Smallest difference that matters, percent, by metric name.
     pub margin_percent: BTreeMap<String, f64>,
     /// Time limit of one invocation, s; from the rough duration if not given.
@@ -334,7 +336,15 @@ impl Study {
     /// # Errors
     /// [`ParseStudyError`] lists every problem with its line and value.
     pub fn parse(file: &str, text: &str) -> Result<Self, ParseStudyError> {
-        check::parse(file, text)
+        check::parse(file, text, None)
+    }
+
+    /// Reads a study in the size `scale`, one of its `[scale.NAME]`.
+    ///
+    /// # Errors
+    /// As [`Study::parse`]; also if it has no such size.
+    pub fn parse_scaled(file: &str, text: &str, scale: &str) -> Result<Self, ParseStudyError> {
+        check::parse(file, text, Some(scale))
     }
 
     /// Where `field` of the variant's VM stands in the file: in the variant's

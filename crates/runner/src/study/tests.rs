@@ -92,7 +92,7 @@ fn what_is_not_written_has_a_default() {
     assert_eq!(study.budget.minutes, None);
     assert_eq!(study.baseline, "a");
     assert_eq!(study.loads, [Load::idle()]);
-    assert_eq!(study.workloads[0].invocations, 1);
+    assert_eq!(study.workloads[0].invocations, None);
     assert_eq!(study.seed, None);
 }
 
@@ -163,6 +163,11 @@ fn the_shipped_studies_are_sound() {
         if path.extension().is_some_and(|extension| extension == "toml") {
             let text = std::fs::read_to_string(&path).unwrap();
             Study::parse(&path.to_string_lossy(), &text).unwrap();
+            let sizes: toml::Table = toml::from_str(&text).unwrap();
+            for scale in sizes.get("scale").and_then(|scale| scale.as_table()).into_iter().flatten()
+            {
+                Study::parse_scaled(&path.to_string_lossy(), &text, scale.0).unwrap();
+            }
             found += 1;
         }
     }
@@ -183,4 +188,29 @@ proptest::proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_size_changes_what_it_names() {
+    let text = format!(
+        "{GOOD}\n[scale.small]\nbudget.blocks = 1\nvm.memory_mib = 256\ninvocations = 2\n\
+         params.hb = {{ loops = 5 }}\n"
+    );
+    let full = Study::parse("s.toml", &text).unwrap();
+    assert_eq!((full.budget.blocks, full.workloads[0].invocations), (Some(3), None));
+    let small = Study::parse_scaled("s.toml", &text, "small").unwrap();
+    assert_eq!((small.budget.blocks, small.workloads[0].invocations), (Some(1), Some(2)));
+    assert_eq!(small.title, "One or two (small size)");
+    assert_eq!(small.variants[1].vm.memory_mib, Some(256));
+    assert_eq!(small.workloads[0].params["loops"], ParamValue::Int(5));
+    assert_eq!(small.workloads[0].params["groups"], ParamValue::Int(2), "the study's own");
+    let error = |text: &str, scale: &str| {
+        Study::parse_scaled("s.toml", text, scale).unwrap_err().to_string()
+    };
+    assert!(error(&text, "tiny").contains("there is small"));
+    assert!(error(GOOD, "small").contains("one size only"));
+    let wrong = text.replace("params.hb", "params.hackbench");
+    let line = text.lines().position(|line| line == "[scale.small]").unwrap() + 1;
+    let said = error(&wrong, "small");
+    assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains("hackbench"), "{said}");
 }

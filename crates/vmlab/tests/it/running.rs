@@ -30,6 +30,11 @@ impl Study {
     /// machine can run it, and counted however unsteady that machine is.
     pub(crate) fn new(blocks: u32, rest: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        // One invocation a boot, unless the test is about their number.
+        let rest = match rest.contains("invocations") {
+            true => rest.to_owned(),
+            false => rest.replace("[[workload]]\n", "[[workload]]\ninvocations = 1\n"),
+        };
         let text = format!(
             "vmlab = 1\ntitle = \"Test\"\nseed = 5\n\n[budget]\nblocks = {blocks}\n\
              boot_limit_s = 60\n\n[stability]\nrepeat = false\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
