@@ -138,6 +138,10 @@ impl Draft {
             return None;
         }
         edits.sort_by_key(|edit| edit.start);
+        // Two values in one place: no edit of both is right.
+        if edits.windows(2).any(|pair| pair[1].start < pair[0].end) {
+            return None;
+        }
         let lines = changed_lines(source, &edits);
         Some(Fix { certain: self.certain, edits, lines })
     }

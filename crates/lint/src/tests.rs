@@ -7,7 +7,7 @@ use expect_test::{expect, expect_file};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::rules::worlds::{HUGE_ON_NODE_1, TWO_SOCKETS};
+use crate::rules::worlds::{HUGE_ON_NODE_1, NO_SMT, TWO_SOCKETS};
 use crate::{
     Checked, Context, Example, Finding, Format, RULES, Rule, Severity, apply, check_fleet,
     check_text, difference, output,
@@ -339,6 +339,19 @@ qemu-system-x86_64 -accel kvm -cpu host -name web -smp 2 -overcommit cpu-pm=on
     let json: Value = serde_json::from_str(&output::json(&found, 1)).unwrap();
     let first = &json["findings"][0];
     assert!(first["asked"].is_string() && first["is"].is_string(), "{json:#}");
+}
+
+/// QEMU tells a topology in one fact, so that its levels have one place.
+#[test]
+fn values_in_one_place_are_not_mended_twice() {
+    let text = "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -smp 2
+# is: topology: sockets=1,dies=1,clusters=1,cores=1,threads=2
+";
+    let found = findings(text, &NO_SMT.context());
+    let exceeds = found.iter().find(|finding| finding.rule == "threads-exceed-host");
+    assert_eq!(exceeds.map(|finding| &finding.fix), Some(&None), "{found:#?}");
 }
 
 #[test]

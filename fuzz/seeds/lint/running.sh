@@ -1,4 +1,4 @@
--smp 2,threads=2 -object memory-backend-ram,id=m0 -numa node,cpus=0,memdev=m0
+gA-smp 2,threads=2 -object memory-backend-ram,id=m0 -numa node,cpus=0,memdev=m0
 # is: vCPU 0: pCPU 1; cpuset 1-3; quota 5 of 10 µs
 # asked: vCPU 0: pCPUs 2
 # is: vCPU 1: any pCPU (0-31); real-time
