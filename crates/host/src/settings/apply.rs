@@ -374,7 +374,7 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
             }
         }
     }
-    Ok(all)
+    Ok(modules::fold(all))
 }
 
 /// Two runs that set the same thing would measure each other's settings.

@@ -119,6 +119,32 @@ pub(super) fn merge(known: &Step, step: &Step) -> Step {
     Step { new: show(&all), ..bigger.clone() }
 }
 
+/// Gives parameters that could be written live to the reload of their module,
+/// which would reset them.
+pub(super) fn fold<T>(steps: Vec<(T, Step)>) -> Vec<(T, Step)> {
+    let is_module = |(_, step): &(T, Step)| matches!(step.target, Target::Module(_));
+    let (mut modules, files): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_module);
+    let mut rest = Vec::new();
+    for (owner, step) in files {
+        let (module, parameter) = parameter_of(&step.target).unwrap_or_default();
+        let loads = |text: &str| parse(text).iter().any(|(name, _)| name == module);
+        match modules.iter_mut().find(|(_, known)| loads(&known.new)) {
+            Some((_, known)) => {
+                known.new = with_parameter(&known.new, module, parameter, &step.new);
+            }
+            None => rest.push((owner, step)),
+        }
+    }
+    modules.extend(rest);
+    modules
+}
+
+/// The module and the parameter that a file stands for.
+fn parameter_of(target: &Target) -> Option<(&str, &str)> {
+    let Target::File(path) = target else { return None };
+    path.strip_prefix("sys/module/")?.split_once("/parameters/")
+}
+
 /// The step after which `module` is present or absent.
 pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<Step, Refusal> {
     let old = read(tree, module);

@@ -378,9 +378,17 @@ fn parameters_of_one_module_are_loaded_at_once() {
     let wanted = with_reload(&[("ple_gap", "0"), ("ple_window", "0"), ("tdp_mmu", "1")]);
     let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
     let values = ["ple_gap", "ple_window", "tdp_mmu", "ple_window_max"].map(|id| machine.value(id));
+    assert_eq!(settings.deviations(), [""; 0]);
     assert_eq!(values, ["0", "0", "1", "3"]);
     settings.restore().expect("restored");
     machine.is_as(&before, "in the end");
+    // What could be written live would be reset by the reload.
+    let wanted = with_reload(&[("halt_poll_ns", "0"), ("tdp_mmu", "1")]);
+    let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
+    assert_eq!(["halt_poll_ns", "tdp_mmu"].map(|id| machine.value(id)), ["0", "1"]);
+    assert_eq!(settings.deviations(), [""; 0]);
+    settings.restore().expect("restored");
+    machine.is_as(&before, "after live ones");
     // Killed while the module was out.
     std::mem::forget(Settings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &dead()));
     machine.tree.kernel.run("rmmod".as_ref(), &["kvm_intel"]).expect("taken out");
