@@ -34,6 +34,8 @@ pub(crate) struct Choice {
     /// Cores for its other threads.
     pub(crate) io: Vec<usize>,
     pub(crate) note: Option<&'static str>,
+    /// Another place would be better for it alone, but not for all VMs.
+    pub(crate) yields: bool,
     pub(crate) score: Score,
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn choose(layout: &Layout, free: &Free, wish: &Wish) -> Option<Choice
             let search = Search { layout, free, wish, threads, eligible };
             if let Some((mut score, shares, io)) = search.best() {
                 score.tier = rank as u32;
-                return Some(Choice { threads, shares, io, note: tier.note, score });
+                return Some(Choice { threads, shares, io, note: tier.note, yields: false, score });
             }
         }
     }
@@ -99,7 +101,14 @@ pub(crate) fn choose_floating(
         })
         .collect();
     shares.sort_by_key(|share| share.node);
-    Some(Choice { threads: 1, shares, io: Vec::new(), note: None, score: best.score })
+    Some(Choice {
+        threads: 1,
+        shares,
+        io: Vec::new(),
+        note: None,
+        yields: false,
+        score: best.score,
+    })
 }
 
 /// One way to share a VM among nodes.

@@ -21,7 +21,8 @@
 //!
 //! What makes one placement better than another is [`Score`]. One VM on a host
 //! is placed best. Several on a host are placed one after the other, in every
-//! order if they are few. Many VMs on many hosts are packed by decreasing size.
+//! order if they are few; two to four on a small host are then placed for each
+//! other. Many VMs on many hosts are packed by decreasing size.
 //!
 //! A VM on its own is never refused by a host that has all that another has
 //! which takes it.
@@ -39,6 +40,7 @@ mod reasons;
 mod refuse;
 mod score;
 mod spread;
+mod together;
 mod wish;
 
 #[cfg(test)]

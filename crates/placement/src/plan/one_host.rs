@@ -9,6 +9,7 @@ use super::layout::Layout;
 use super::place::{Placement, settle};
 use super::refuse::{Refusal, nonsense, refusals, refuse};
 use super::score::Score;
+use super::together::improve;
 use super::wish::{Rules, Wish};
 
 /// What becomes of VMs on one host.
@@ -50,6 +51,9 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
         // Of equals the first: `min_by` keeps it.
         .min_by(|a, b| a.rank().cmp(&b.rank()))
         .unwrap_or_else(|| pack(&layout, &wishes, &[], &choose));
+    if let Some(better) = improve(&layout, &wishes, &by_size(&wishes, &sound), &packed) {
+        packed = better;
+    }
     let mut shares = false;
     if let Some(ratio) = rules.overcommit.filter(|_| !packed.refused.is_empty()) {
         let floating =
@@ -108,11 +112,11 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
 
 /// VMs placed one after the other.
 #[derive(Clone, Debug)]
-struct Packed {
-    placed: Vec<(usize, Choice)>,
-    refused: Vec<usize>,
+pub(crate) struct Packed {
+    pub(crate) placed: Vec<(usize, Choice)>,
+    pub(crate) refused: Vec<usize>,
     refused_vcpus: u32,
-    score: Score,
+    pub(crate) score: Score,
 }
 
 impl Packed {
@@ -154,7 +158,7 @@ fn pack(
 
 /// A sum of scores with the gaps that are left at the end in place of those
 /// that each VM left when it came.
-fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
+pub(crate) fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
     let gap = |cores: &super::layout::CoreSet| {
         let have = free.cores.common(&layout.usable, cores);
         let all = layout.usable.common(&layout.usable, cores);

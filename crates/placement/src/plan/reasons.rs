@@ -98,6 +98,9 @@ fn cores(layout: &Layout, wish: &Wish, choice: &Choice) -> String {
 fn locality(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> String {
     if choice.shares.len() > 1 {
         let nodes = choice.shares.len();
+        if choice.yields {
+            return format!("over {nodes} nodes, where all VMs together cross the fewest");
+        }
         let even = choice.score.node_unevenness == 0;
         let how = if even { "alike" } else { "as evenly as free cores allow" };
         return format!(
@@ -110,9 +113,12 @@ fn locality(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> Strin
     let mut line = match share.cores.len() {
         1 if of_node.caches.len() == 1 => "one node and its last-level cache hold it".to_owned(),
         1 => "one last-level cache holds it".to_owned(),
+        caches if choice.yields => format!("over {caches} last-level caches"),
         caches => format!("no last-level cache has {count} free cores: over {caches}, the fewest"),
     };
-    if layout.nodes.len() > 1 {
+    if choice.yields {
+        line.push_str("; there all VMs together leave the smallest gaps");
+    } else if layout.nodes.len() > 1 {
         let here = node(layout, share.node);
         let untouched = free.cores.common(&layout.usable, &of_node.cores)
             == layout.usable.common(&layout.usable, &of_node.cores);

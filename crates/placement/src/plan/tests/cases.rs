@@ -359,21 +359,21 @@ fn offline_and_taken_and_busy_pcpus_are_avoided() {
         &[wish(4, 4), wish(4, 4)],
         &rules,
         expect![[r#"
-        vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
-          emulator 0,3,16,19; memory 4 GiB on 0
-          pins 5 21 6 22
-          - 2 whole cores of node 0: each guest core is a host core that no other VM shares, its threads on that core's threads
-          - one node and its last-level cache hold it; node 0 leaves the smallest gap (2 cores)
-          - guest topology mirrors that
-          - emulator: on what is left to the host, never on a vCPU's pCPU
-        vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
-          emulator 0,3,16,19; memory 4 GiB on 1
-          pins 8 24 9 25
-          - 2 whole cores of node 1: each guest core is a host core that no other VM shares, its threads on that core's threads
-          - one node and its last-level cache hold it; node 1 leaves the smallest gap (6 cores)
-          - guest topology mirrors that
-          - emulator: on what is left to the host, never on a vCPU's pCPU; that is another node: --leave 0,3,8,16,19,24 or --io-cores 1 mends it
-    "#]],
+            vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
+              emulator 0,3,16,19; memory 4 GiB on 1
+              pins 8 24 9 25
+              - 2 whole cores of node 1: each guest core is a host core that no other VM shares, its threads on that core's threads
+              - one node and its last-level cache hold it; there all VMs together leave the smallest gaps
+              - guest topology mirrors that
+              - emulator: on what is left to the host, never on a vCPU's pCPU; that is another node: --leave 0,3,8,16,19,24 or --io-cores 1 mends it
+            vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
+              emulator 0,3,16,19; memory 4 GiB on 1
+              pins 10 26 11 27
+              - 2 whole cores of node 1: each guest core is a host core that no other VM shares, its threads on that core's threads
+              - one node and its last-level cache hold it; node 1 is in use already, so whole nodes stay whole
+              - guest topology mirrors that
+              - emulator: on what is left to the host, never on a vCPU's pCPU; that is another node: --leave 0,3,8,16,19,24 or --io-cores 1 mends it
+        "#]],
     );
     // A core that lost a thread still serves a VM of one.
     let plan = plan_host(&host, &[wish(1, 1)], &rules);

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::hosts::Shape;
-use crate::plan::{Rules, Score, Size, ThreadsPerCore, Wish, plan_host};
+use crate::plan::{Placement, Rules, Score, Size, ThreadsPerCore, Wish, plan_host};
 
-/// A host of at most 8 cores of 1 thread, some of them taken.
+/// A host of at most 8 cores of 1 or 2 threads, some of them taken.
 #[derive(Clone, Debug)]
 struct Small {
     shape: Shape,
@@ -23,6 +23,26 @@ impl Small {
 
     fn node_of(&self, core: usize) -> usize {
         self.cache_of(core) / self.shape.caches as usize
+    }
+
+    /// Cores that a VM needs: the guest sees whole host cores if its vCPUs fill
+    /// them.
+    fn cores_for(&self, wish: &Wish) -> u32 {
+        match wish.threads_per_core {
+            ThreadsPerCore::Exactly(threads) => wish.vcpus / threads,
+            ThreadsPerCore::Auto if wish.vcpus.is_multiple_of(self.shape.threads) => {
+                wish.vcpus / self.shape.threads
+            }
+            ThreadsPerCore::Auto => wish.vcpus,
+        }
+    }
+
+    /// The cores of a placement, each named by its first pCPU.
+    fn cores_of(&self, placement: &Placement) -> u32 {
+        placement
+            .pcpus()
+            .map(|pcpu| pcpu % self.cores() as u32)
+            .fold(0, |all, core| all | 1 << core)
     }
 
     fn rules(&self) -> Rules {
@@ -78,6 +98,35 @@ impl Small {
         let sum = scores.fold(Score::default(), |a, b| a + b);
         (sum.extra_nodes, sum.distance, sum.node_unevenness, sum.extra_caches, sum.cache_unevenness)
     }
+
+    /// The whole score of VMs together: what they cost, and the gaps that stay
+    /// behind all of them.
+    fn total(&self, free: u32, vms: &[u32]) -> Score {
+        let scores = vms.iter().map(|vm| self.score(u32::MAX, *vm));
+        let sum = scores.fold(Score::default(), |a, b| a + b);
+        let free = vms.iter().fold(free, |free, vm| free & !vm);
+        let usable = mask(self.cores(), |core| !self.taken[core]);
+        let gap = |group: u32| match (free & group, usable & group) {
+            (have, all) if have == all => 0,
+            (have, _) => have.count_ones(),
+        };
+        let caches = (self.shape.nodes * self.shape.caches) as usize;
+        let nodes = self.shape.nodes as usize;
+        let caches: Vec<u32> = (0..caches)
+            .map(|cache| gap(mask(self.cores(), |core| self.cache_of(core) == cache)))
+            .collect();
+        let nodes: Vec<u32> = (0..nodes)
+            .map(|node| gap(mask(self.cores(), |core| self.node_of(core) == node)))
+            .collect();
+        let broken = |gaps: &[u32]| gaps.iter().filter(|gap| **gap > 0).count() as u32;
+        Score {
+            nodes_broken: broken(&nodes),
+            caches_broken: broken(&caches),
+            cache_leftover: caches.iter().sum(),
+            node_leftover: nodes.iter().sum(),
+            ..sum
+        }
+    }
 }
 
 fn mask(cores: usize, holds: impl Fn(usize) -> bool) -> u32 {
@@ -96,44 +145,50 @@ fn small() -> impl Strategy<Value = Small> {
         (1, 3, 2),
         (1, 2, 3),
     ]);
-    shapes.prop_flat_map(|(nodes, caches, cores)| {
-        let shape = Shape { nodes, caches, cores, threads: 1, node_gib: 64 };
+    (shapes, 1u32..3).prop_flat_map(|((nodes, caches, cores), threads)| {
+        let shape = Shape { nodes, caches, cores, threads, node_gib: 64 };
         let all = (nodes * caches * cores) as usize;
         proptest::collection::vec(proptest::bool::weighted(0.25), all)
             .prop_map(move |taken| Small { shape, taken })
     })
 }
 
-fn wish(vcpus: u32) -> Wish {
-    Wish { threads_per_core: ThreadsPerCore::Exactly(1), ..Wish::new("vm", vcpus, Size::mib(64)) }
+/// A VM of as many vCPUs, its threads left to the planner or one a core.
+fn wish() -> impl Strategy<Value = Wish> {
+    let threads = prop_oneof![Just(ThreadsPerCore::Auto), Just(ThreadsPerCore::Exactly(1))];
+    (1u32..9, threads).prop_map(|(vcpus, threads_per_core)| Wish {
+        threads_per_core,
+        ..Wish::new("vm", vcpus, Size::mib(64))
+    })
 }
 
-/// The cheapest way to give VMs of these sizes cores of their own.
-fn best_cost(small: &Small, free: u32, sizes: &[u32]) -> Option<(u32, u32, u32, u32, u32)> {
-    fn go(
-        small: &Small,
+/// The best way to give VMs of these sizes cores of their own.
+fn best<K: Ord>(small: &Small, free: u32, sizes: &[u32], key: &dyn Fn(&[u32]) -> K) -> Option<K> {
+    fn go<K: Ord>(
         free: u32,
+        cores: usize,
         sizes: &[u32],
         vms: &mut Vec<u32>,
-        best: &mut Option<(u32, u32, u32, u32, u32)>,
+        key: &dyn Fn(&[u32]) -> K,
+        best: &mut Option<K>,
     ) {
         let Some(size) = sizes.get(vms.len()) else {
-            let cost = small.cost(vms);
-            if best.is_none_or(|least| cost < least) {
-                *best = Some(cost);
+            let found = key(vms);
+            if best.as_ref().is_none_or(|least| found < *least) {
+                *best = Some(found);
             }
             return;
         };
-        for vm in 1..1u32 << small.cores() {
+        for vm in 1..1u32 << cores {
             if vm & !free == 0 && vm.count_ones() == *size {
                 vms.push(vm);
-                go(small, free & !vm, sizes, vms, best);
+                go(free & !vm, cores, sizes, vms, key, best);
                 vms.pop();
             }
         }
     }
     let mut best = None;
-    go(small, free, sizes, &mut Vec::new(), &mut best);
+    go(free, small.cores(), sizes, &mut Vec::new(), key, &mut best);
     best
 }
 
@@ -141,15 +196,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn one_vm_is_placed_best(small in small(), vcpus in 1u32..9) {
+    fn one_vm_is_placed_best(small in small(), wish in wish()) {
+        let need = small.cores_for(&wish);
         let free = mask(small.cores(), |core| !small.taken[core]);
         let all = (1..1u32 << small.cores())
-            .filter(|vm| vm & !free == 0 && vm.count_ones() == vcpus)
+            .filter(|vm| vm & !free == 0 && vm.count_ones() == need)
             .map(|vm| small.score(free, vm));
         let best = all.min();
-        let plan = plan_host(&small.shape.host(), &[wish(vcpus)], &small.rules());
+        let plan = plan_host(&small.shape.host(), &[wish], &small.rules());
         let got = plan.placements.first().map(|placement| {
-            let vm = placement.pcpus().map(|pcpu| 1 << pcpu).sum();
+            let vm = small.cores_of(placement);
             (placement.score, small.score(free, vm))
         });
         prop_assert_eq!(got.map(|(said, _)| said), best);
@@ -157,19 +213,37 @@ proptest! {
     }
 
     #[test]
-    fn a_few_vms_cost_least(small in small(), sizes in proptest::collection::vec(1u32..5, 2..4)) {
+    fn a_few_vms_cost_least(
+        small in small(), mut wishes in proptest::collection::vec(wish(), 2..4),
+    ) {
+        for wish in &mut wishes {
+            wish.vcpus = wish.vcpus.min(4);
+        }
         let free = mask(small.cores(), |core| !small.taken[core]);
-        let best = best_cost(&small, free, &sizes);
-        let wishes: Vec<Wish> = sizes.iter().map(|vcpus| wish(*vcpus)).collect();
+        let sizes: Vec<u32> = wishes.iter().map(|wish| small.cores_for(wish)).collect();
+        let least = best(&small, free, &sizes, &|vms| small.cost(vms));
         let plan = plan_host(&small.shape.host(), &wishes, &small.rules());
-        prop_assert_eq!(plan.refused.is_empty(), best.is_some());
-        if let Some(best) = best {
-            let vms: Vec<u32> = plan
-                .placements
-                .iter()
-                .map(|placement| placement.pcpus().map(|pcpu| 1 << pcpu).sum())
-                .collect();
-            prop_assert_eq!(small.cost(&vms), best);
+        prop_assert_eq!(plan.refused.is_empty(), least.is_some());
+        if let Some(least) = least {
+            let vms: Vec<u32> = plan.placements.iter().map(|one| small.cores_of(one)).collect();
+            prop_assert_eq!(small.cost(&vms), least);
+        }
+    }
+
+    #[test]
+    fn a_few_vms_leave_the_best_behind(
+        small in small(), mut wishes in proptest::collection::vec(wish(), 2..4),
+    ) {
+        for wish in &mut wishes {
+            wish.vcpus = wish.vcpus.min(4);
+        }
+        let free = mask(small.cores(), |core| !small.taken[core]);
+        let sizes: Vec<u32> = wishes.iter().map(|wish| small.cores_for(wish)).collect();
+        let least = best(&small, free, &sizes, &|vms| small.total(free, vms));
+        let plan = plan_host(&small.shape.host(), &wishes, &small.rules());
+        if let Some(least) = least {
+            let vms: Vec<u32> = plan.placements.iter().map(|one| small.cores_of(one)).collect();
+            prop_assert_eq!(small.total(free, &vms), least);
         }
     }
 }
