@@ -26,6 +26,9 @@ pub(crate) struct BudgetArgs {
     /// when it is used up.
     #[arg(long, value_name = "WHEN", value_parser = until)]
     until: Option<Until>,
+    /// The size of the study, one of its `[scale.NAME]`; in full if not given.
+    #[arg(long, value_name = "NAME")]
+    scale: Option<String>,
     /// Order the trials by this seed, instead of the study's or a fresh one.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -70,7 +73,10 @@ pub(crate) fn prepare(
     let file = path.display().to_string();
     let text =
         std::fs::read_to_string(path).with_context(|| format!("Cannot read the study {file}"))?;
-    let mut study = Study::parse(&file, &text)?;
+    let mut study = match &budget.scale {
+        Some(scale) => Study::parse_scaled(&file, &text, scale)?,
+        None => Study::parse(&file, &text)?,
+    };
     if budget.blocks.is_some() || budget.minutes.is_some() {
         study.budget.blocks = budget.blocks;
         study.budget.minutes = budget.minutes;

@@ -189,6 +189,11 @@ impl Params {
         self.values.iter().map(|(name, value)| (*name, value.as_ref()))
     }
 
+    /// True if the benchmark has such a parameter.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
     fn get(&self, name: &str) -> Option<&ParamValue> {
         self.values.get(name).and_then(Option::as_ref)
     }

@@ -217,10 +217,10 @@ pub(crate) static NUMA: Entry = Entry {
     repeats: REPEATS,
     example: &[("time_s", DefaultValue::Int(5))],
     command: |params, facts| {
-        let mut argv = argv(&["numa", "mem", "--no-data_rand_walk", "--zero_memory"]);
+        let mut argv = argv(&["numa", "mem"]);
         for (option, value) in [
             ("--nr_proc", params.int("processes")),
-            ("--nr_thread", params.int_or_vcpus("threads", facts)),
+            ("--nr_threads", params.int_or_vcpus("threads", facts)),
             ("--mb_proc", params.int("memory_mib")),
             ("--nr_secs", params.int("time_s")),
         ] {

@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
     beside: Beside {
         scratch_mib: |params, _| 1024 + params.int("scale") as u64 * 20,
         server: Some(Server {
-            needs: &["setpriv", POSTGRES],
+            needs: &["su", POSTGRES],
             setup: serve,
             under_test: UnderTest::Both,
         }),
@@ -78,25 +78,26 @@ pub(crate) static ENTRY: Entry = Entry {
 const PGBENCH: &str = "/usr/lib/postgresql/15/bin/pgbench";
 const POSTGRES: &str = "/usr/lib/postgresql/15/bin/postgres";
 
-/// PostgreSQL refuses to run as root.
-const AS_POSTGRES: &str = "setpriv --reuid=postgres --regid=postgres --clear-groups";
+/// A command of the shell as PostgreSQL's user: it refuses to run as root.
+fn as_postgres(command: &str) -> Vec<String> {
+    ["su", "-s", "/bin/sh", "postgres", "-c", command].map(str::to_owned).into()
+}
 
 fn serve(params: &Params, _: &GuestFacts) -> Vec<Step> {
     let data = format!("{SCRATCH}/postgres");
+    let folders = format!(
+        "mkdir -p {data} /var/run/postgresql; chown postgres:postgres {data} /var/run/postgresql; \
+         chmod 700 {data}"
+    );
     let init = format!(
-        "mkdir -p {data} /var/run/postgresql\nchown postgres:postgres {data} /var/run/postgresql\n\
-         chmod 700 {data}\ncd /\n\
-         {AS_POSTGRES} {BIN}/initdb --pgdata={data} --auth=trust --locale=C --encoding=UTF8 \
-         --no-sync >/dev/null\n\
-         echo 'host all all all trust' >>{data}/pg_hba.conf"
+        "cd / && {BIN}/initdb --pgdata={data} --auth=trust --locale=C --encoding=UTF8 --no-sync \
+         >/dev/null && echo host all all all trust >>{data}/pg_hba.conf"
     );
     let fsync = if params.bool("fsync") { "on" } else { "off" };
-    let argv = AS_POSTGRES
-        .split(' ')
-        .chain([POSTGRES, "-D", &data, "-c", "listen_addresses=*", "-c", "max_connections=11000"])
-        .map(str::to_owned)
-        .chain(["-c".to_owned(), format!("fsync={fsync}")])
-        .collect();
+    let serve = format!(
+        "cd / && exec {POSTGRES} -D {data} -c listen_addresses='*' -c max_connections=11000 \
+         -c fsync={fsync}"
+    );
     let fill = format!(
         "cd /; {BIN}/pgbench --host=127.0.0.1 --username=postgres --initialize --quiet \
          --scale={} postgres 2>&1 | tail -n 3\n\
@@ -104,9 +105,10 @@ fn serve(params: &Params, _: &GuestFacts) -> Vec<Step> {
         params.int("scale")
     );
     vec![
-        Step::shell(&init),
+        Step::shell(&folders),
+        Step::Run(as_postgres(&init)),
         Step::Start(Daemon {
-            argv,
+            argv: as_postgres(&serve),
             ready: Ready::Succeeds(
                 "/usr/lib/postgresql/15/bin/pg_isready --quiet --host=127.0.0.1",
             ),

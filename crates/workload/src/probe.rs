@@ -14,6 +14,8 @@ pub(crate) use network::{NET, UDP};
 pub(crate) use sched::{CLOCK, IPI, LOCK, SEM, SYSCALLS, WAKEUP};
 pub(crate) use suites::{NPB, UNIXBENCH};
 
+use std::collections::BTreeMap;
+
 use record::{Better, MetricKind};
 use serde::Deserialize;
 
@@ -51,18 +53,18 @@ const fn count(name: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, "count", Better::Lower, MetricKind::Count, help)
 }
 
-/// The command of a probe with these options, and with those of the time if
-/// it takes any.
-fn argv(probe: &str, timed: Option<&Params>, options: &[(&str, String)]) -> Vec<String> {
+/// The command of a probe with these options, and how long and often it
+/// measures, as far as it has such parameters.
+fn argv(probe: &str, params: &Params, options: &[(&str, String)]) -> Vec<String> {
     let mut argv = vec![PROGRAM.to_owned(), probe.to_owned()];
     for (name, value) in options.iter().filter(|(_, value)| !value.is_empty()) {
         argv.extend([format!("--{name}"), value.clone()]);
     }
-    if let Some(params) = timed {
+    if params.has("time_ms") {
         let seconds = params.int("time_ms") as f64 / 1000.0;
         argv.extend(["--seconds".to_owned(), seconds.to_string()]);
-        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
     }
+    argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
     argv
 }
 
@@ -96,12 +98,28 @@ struct Value {
     unit: String,
     #[serde(default)]
     thread: Option<u32>,
+    #[serde(default)]
+    repeat: u32,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 /// Takes the metrics of `entry` from a probe's document: those of the whole
 /// run, in their order.
 fn read(output: Output<'_>, params: &Params, entry: &Entry) -> Result<Parsed, ParseError> {
-    let document: Document = output.json("a probe's document")?;
+    take(output, document(output)?, params, entry)
+}
+
+fn document(output: Output<'_>) -> Result<Document, ParseError> {
+    output.json("a probe's document")
+}
+
+fn take(
+    output: Output<'_>,
+    document: Document,
+    params: &Params,
+    entry: &Entry,
+) -> Result<Parsed, ParseError> {
     output.stdout_lines().last().unwrap_or_else(|| output.first_line()).whole()?;
     if !document.verified {
         let wrong = document.checks.iter().find(|check| !check.ok);
@@ -119,7 +137,12 @@ fn read(output: Output<'_>, params: &Params, entry: &Entry) -> Result<Parsed, Pa
         let values = document.metrics.iter();
         let values = values.filter(|value| value.name == metric.name && value.thread.is_none());
         let before = parsed.samples.len();
+        let mut labels = None;
         for value in values {
+            // One metric is one thing: sizes are not mixed.
+            if *labels.get_or_insert(&value.labels) != &value.labels {
+                return Err(output.ended(format!("one {}, not of several kinds", metric.name)));
+            }
             if value.unit != metric.unit || !value.value.is_finite() || value.value < 0.0 {
                 let found = format!("{} in {}", metric.name, metric.unit);
                 return Err(output.ended(found));

@@ -16,7 +16,6 @@ pub(crate) static STREAM: Entry = Entry {
     needs: &[PROGRAM],
     beside: Beside::NOTHING,
     params: &[
-        TIME,
         REPEATS,
         Param::per_vcpu("threads", 1024, "Threads"),
         Param::int("array_mib", (0, 1 << 24), 0, "Size of each array; 0 for four last caches")
@@ -39,7 +38,7 @@ pub(crate) static STREAM: Entry = Entry {
     command: |params, facts| {
         argv(
             "stream",
-            Some(params),
+            params,
             &[
                 ("threads", params.int_or_vcpus("threads", facts).to_string()),
                 ("array-mib", params.int("array_mib").to_string()),
@@ -48,7 +47,7 @@ pub(crate) static STREAM: Entry = Entry {
         )
     },
     parse: |output, params, _| read(output, params, &STREAM),
-    duration_s: |params, facts| timed_s(params, facts, 2.0) + facts.computing_s(0.5),
+    duration_s: |params, facts| facts.computing_s(1.0 + 0.3 * params.int("repeats") as f64),
 };
 
 pub(crate) static MALLOC: Entry = Entry {
@@ -61,7 +60,6 @@ pub(crate) static MALLOC: Entry = Entry {
     needs: &[PROGRAM],
     beside: Beside::NOTHING,
     params: &[
-        TIME,
         REPEATS,
         Param::int("threads", (1, 1024), 1, "Threads"),
         Param::int("mib", (0, 1 << 24), 0, "Memory of each thread; 0 for a part of the guest's")
@@ -83,7 +81,7 @@ pub(crate) static MALLOC: Entry = Entry {
     command: |params, _| {
         argv(
             "malloc",
-            Some(params),
+            params,
             &[
                 ("threads", params.int("threads").to_string()),
                 ("mib", params.int("mib").to_string()),
@@ -91,7 +89,7 @@ pub(crate) static MALLOC: Entry = Entry {
         )
     },
     parse: |output, params, _| read(output, params, &MALLOC),
-    duration_s: |params, facts| timed_s(params, facts, 4.0) + facts.computing_s(1.0),
+    duration_s: |params, facts| facts.computing_s(1.0 + 0.3 * params.int("repeats") as f64),
 };
 
 pub(crate) static TLB: Entry = Entry {
@@ -105,7 +103,7 @@ pub(crate) static TLB: Entry = Entry {
     params: &[
         TIME,
         REPEATS,
-        Param::int("pages", (0, 1 << 26), 0, "Pages; 0 for more than any TLB holds"),
+        Param::int("pages", (16, 1 << 26), 65_536, "Pages; more than any TLB holds"),
     ],
     metrics: &[
         time("touch-4k", "Time of a touch with pages of 4 KiB").primary(),
@@ -113,7 +111,7 @@ pub(crate) static TLB: Entry = Entry {
     ],
     repeats: REPEATED,
     example: &[("pages", DefaultValue::Int(16_384))],
-    command: |params, _| argv("tlb", Some(params), &[("pages", params.int("pages").to_string())]),
+    command: |params, _| argv("tlb", params, &[("pages", params.int("pages").to_string())]),
     parse: |output, params, _| read(output, params, &TLB),
     duration_s: |params, facts| timed_s(params, facts, 2.0) + facts.computing_s(0.5),
 };
@@ -153,18 +151,16 @@ pub(crate) static PAGECACHE: Entry = Entry {
     repeats: "One run does everything `repeats` times; each brings one sample of every metric.",
     example: &[("size_mib", DefaultValue::Int(128)), ("repeats", DefaultValue::Int(1))],
     command: |params, _| {
-        let mut argv = argv(
+        argv(
             "pagecache",
-            None,
+            params,
             &[
                 ("dir", SCRATCH.to_owned()),
                 ("size-mib", params.int("size_mib").to_string()),
                 ("hot-percent", params.int("hot_percent").to_string()),
                 ("block-kib", params.int("block_kib").to_string()),
             ],
-        );
-        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
-        argv
+        )
     },
     parse: |output, params, _| read(output, params, &PAGECACHE),
     duration_s: |params, facts| {
@@ -194,7 +190,7 @@ pub(crate) static NUMA: Entry = Entry {
     ],
     repeats: REPEATED,
     example: &[("mib", DefaultValue::Int(64))],
-    command: |params, _| argv("numa", Some(params), &[("mib", params.int("mib").to_string())]),
+    command: |params, _| argv("numa", params, &[("mib", params.int("mib").to_string())]),
     parse: |output, params, _| read(output, params, &NUMA),
     duration_s: |params, facts| timed_s(params, facts, 8.0) + facts.computing_s(1.0),
 };

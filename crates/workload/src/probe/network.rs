@@ -61,7 +61,7 @@ pub(crate) static NET: Entry = Entry {
             options.push((name, params.int(name).to_string()));
         }
         options.push(("test", params.text("test").to_owned()));
-        argv("net", Some(params), &options)
+        argv("net", params, &options)
     },
     parse: |output, params, _| read(output, params, &NET),
     duration_s,
@@ -101,7 +101,7 @@ pub(crate) static UDP: Entry = Entry {
             options.push((name, params.int(name).to_string()));
         }
         options.push(("mode", params.text("mode").to_owned()));
-        argv("udp", Some(params), &options)
+        argv("udp", params, &options)
     },
     parse: |output, params, _| read(output, params, &UDP),
     duration_s,

@@ -28,7 +28,7 @@ pub(crate) static SYSCALLS: Entry = Entry {
     command: |params, _| {
         argv(
             "syscalls",
-            Some(params),
+            params,
             &[
                 ("call", params.text("call").to_owned()),
                 ("size", params.int("size").to_string()),
@@ -76,7 +76,7 @@ pub(crate) static SEM: Entry = Entry {
     command: |params, _| {
         argv(
             "sem",
-            Some(params),
+            params,
             &[
                 ("items", params.int("items").to_string()),
                 ("loops", params.int("loops").to_string()),
@@ -119,7 +119,7 @@ pub(crate) static WAKEUP: Entry = Entry {
     repeats: REPEATED,
     example: &[("pause_us", DefaultValue::Int(200))],
     command: |params, _| {
-        argv("wakeup", Some(params), &[("pause-us", params.int("pause_us").to_string())])
+        argv("wakeup", params, &[("pause-us", params.int("pause_us").to_string())])
     },
     parse: |output, params, _| read(output, params, &WAKEUP),
     duration_s: |params, facts| timed_s(params, facts, 2.0),
@@ -148,9 +148,7 @@ pub(crate) static IPI: Entry = Entry {
     ],
     repeats: REPEATED,
     example: &[("targets", DefaultValue::Int(1))],
-    command: |params, _| {
-        argv("ipi", Some(params), &[("targets", params.int("targets").to_string())])
-    },
+    command: |params, _| argv("ipi", params, &[("targets", params.int("targets").to_string())]),
     parse: |output, params, _| read(output, params, &IPI),
     duration_s: |params, facts| timed_s(params, facts, 2.0),
 };
@@ -182,7 +180,7 @@ pub(crate) static LOCK: Entry = Entry {
     command: |params, facts| {
         argv(
             "lock",
-            Some(params),
+            params,
             &[
                 ("threads", params.int_or_vcpus("threads", facts).to_string()),
                 ("kind", params.text("kind").to_owned()),
@@ -212,7 +210,7 @@ pub(crate) static CLOCK: Entry = Entry {
     ],
     repeats: REPEATED,
     example: &[("repeats", DefaultValue::Int(5))],
-    command: |params, _| argv("clock", Some(params), &[]),
+    command: |params, _| argv("clock", params, &[]),
     parse: |output, params, _| read(output, params, &CLOCK),
     duration_s: |params, facts| timed_s(params, facts, 6.0),
 };

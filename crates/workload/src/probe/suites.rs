@@ -1,9 +1,13 @@
 //! Probes that are collections: the UnixBench index, the NAS benchmarks.
 
-use record::{Better, MetricKind};
+use std::collections::BTreeMap;
 
-use super::{PROGRAM, REPEATS, TIME, argv, bytes, rate, read, timed_s};
-use crate::entry::{DefaultValue, Entry, MetricDef, Param};
+use record::{Better, MetricKind, Sample};
+
+use super::{PROGRAM, REPEATS, TIME, argv, bytes, document, rate, read, take, timed_s};
+use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::params::Params;
+use crate::parse::{Output, ParseError, Parsed};
 use crate::roles::{Beside, SCRATCH};
 
 /// A test of the index, which exists only if it was run.
@@ -47,7 +51,7 @@ pub(crate) static UNIXBENCH: Entry = Entry {
         Param::int("copies", (0, 1024), 1, "Copies at once; 0 for one a vCPU"),
     ],
     metrics: &[
-        index("index", "Geometric mean of the twelve, times ten; absent for one test").primary(),
+        index("index", "Geometric mean of the twelve tests' results by their baselines, times ten; absent for one test").primary(),
         rate("dhrystone", "Dhrystone loops a second").optional(),
         rate("whetstone", "Whetstone instructions a second").optional(),
         rate("execl", "execl calls a second").optional(),
@@ -66,7 +70,7 @@ pub(crate) static UNIXBENCH: Entry = Entry {
     command: |params, _| {
         argv(
             "unixbench",
-            Some(params),
+            params,
             &[
                 ("test", params.text("test").to_owned()),
                 ("copies", params.int("copies").to_string()),
@@ -74,11 +78,27 @@ pub(crate) static UNIXBENCH: Entry = Entry {
             ],
         )
     },
-    parse: |output, params, _| read(output, params, &UNIXBENCH),
+    parse: with_index,
     duration_s: |params, facts| {
         timed_s(params, facts, if params.text("test") == "all" { 13.0 } else { 1.0 })
     },
 };
+
+/// The published index: the geometric mean of what each test reached against
+/// its baseline, times ten. Given where all twelve were run.
+fn with_index(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    let document = document(output)?;
+    let mut logarithms: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for value in document.metrics.iter().filter(|value| value.name.ends_with("-index")) {
+        logarithms.entry(value.repeat).or_default().push(value.value.ln());
+    }
+    let mut parsed = take(output, document, params, &UNIXBENCH)?;
+    for values in logarithms.values().filter(|values| values.len() == 12).rev() {
+        let index = (values.iter().sum::<f64>() / 12.0).exp();
+        parsed.samples.insert(0, Sample { metric: "index".to_owned(), value: index });
+    }
+    Ok(parsed)
+}
 
 /// A benchmark of the collection, which exists only if it was run.
 const fn operations(name: &'static str, help: &'static str) -> MetricDef {
@@ -124,17 +144,15 @@ pub(crate) static NPB: Entry = Entry {
     repeats: "One run does each benchmark `repeats` times; each brings one sample of its metrics.",
     example: &[("benchmark", DefaultValue::Text("cg")), ("class", DefaultValue::Text("S"))],
     command: |params, facts| {
-        let mut argv = argv(
+        argv(
             "npb",
-            None,
+            params,
             &[
                 ("benchmark", params.text("benchmark").to_owned()),
                 ("class", params.text("class").to_owned()),
                 ("threads", params.int_or_vcpus("threads", facts).to_string()),
             ],
-        );
-        argv.extend(["--repeat".to_owned(), params.int("repeats").to_string()]);
-        argv
+        )
     },
     parse: |output, params, _| read(output, params, &NPB),
     duration_s: |params, facts| {
