@@ -111,7 +111,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
             analyse(&set, &ask(args)?)?
         }
     };
-    terminal::print(&rendered(&comparison, args.format))?;
+    print(&comparison, args.format)?;
     if args.gate && !comparison.gate.passed {
         for failure in &comparison.gate.failures {
             terminal::note(failure);
@@ -121,18 +121,19 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rendered(comparison: &Comparison, format: Format) -> String {
-    match format {
-        // Escape codes are taken out again where colours are not wanted.
+fn print(comparison: &Comparison, format: Format) -> anyhow::Result<()> {
+    let text = match format {
         Format::Text => {
+            // Escape codes are taken out again where colours are not wanted.
             let width = terminal::is_terminal().then(terminal::width);
-            output::text(comparison, Style { colour: true, width })
+            return output::write_text(comparison, Style { colour: true, width }, terminal::print);
         }
         Format::Markdown => output::markdown(comparison),
         Format::Csv => output::csv(comparison),
         Format::Json => output::json(comparison),
         Format::Html => output::html(comparison),
-    }
+    };
+    terminal::print(&text)
 }
 
 fn run_benchstat(args: &CompareArgs) -> anyhow::Result<ExitCode> {

@@ -47,10 +47,20 @@ impl Grouped {
         let key = self.rows[row as usize];
         let (context, name) = (self.texts.text(key.context), self.texts.text(key.name));
         match (context.is_empty(), name.is_empty()) {
-            (true, _) => name.into_owned(),
+            (true, true) => self.everywhere(),
+            (true, false) => name.into_owned(),
             (false, true) => context.into_owned(),
             (false, false) => format!("{name} ({context})"),
         }
+    }
+}
+
+impl Grouped {
+    /// The name of a row that no label tells from others.
+    fn everywhere(&self) -> String {
+        let plain = self.common.iter().filter(|(key, _)| PLAIN_LABELS.contains(&key.as_str()));
+        let names: Vec<&str> = plain.map(|(_, value)| value.as_str()).collect();
+        if names.is_empty() { "all".to_owned() } else { names.join(", ") }
     }
 }
 

@@ -107,6 +107,11 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
     let mut row_names: Vec<u32> = Vec::new();
     let mut columns: Vec<u32> = vec![NONE; data.inputs().len()];
     let mut seen_columns: Vec<u32> = Vec::new();
+    // Inputs that were given one name are one column.
+    let first_of_name = |input: u32| {
+        let name = &data.inputs()[input as usize];
+        data.inputs().iter().position(|known| known == name).unwrap_or(input as usize)
+    };
     let mut context_seen = vec![false; data.contexts()];
     let mut places: Vec<(u32, u32, Place)> = Vec::new();
     for (index, series) in data.series.iter().enumerate() {
@@ -137,7 +142,7 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
             *row = row_names.len() as u32;
             row_names.push(setting.name);
         }
-        let column = &mut columns[setting.input as usize];
+        let column = &mut columns[first_of_name(setting.input)];
         if *column == NONE {
             *column = seen_columns.len() as u32;
             seen_columns.push(setting.input);

@@ -1,5 +1,7 @@
 //! The comparison for a terminal.
 
+use std::convert::Infallible;
+
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
@@ -37,6 +39,24 @@ fn painted(text: &str, code: &str, style: Style) -> String {
 #[must_use]
 pub fn text(comparison: &Comparison, style: Style) -> String {
     let mut out = String::new();
+    let Ok(()) = write_text(comparison, style, |part| {
+        out.push_str(part);
+        Ok::<(), Infallible>(())
+    });
+    out
+}
+
+/// The comparison as text in parts, each handed over before the next is made:
+/// a table of a hundred thousand lines is large enough alone.
+///
+/// # Errors
+/// What `write` says.
+pub fn write_text<E>(
+    comparison: &Comparison,
+    style: Style,
+    mut write: impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut out = String::new();
     let width = style.width.unwrap_or(100);
     out.push_str(&painted(&against(comparison), BOLD, style));
     out.push('\n');
@@ -55,10 +75,13 @@ pub fn text(comparison: &Comparison, style: Style) -> String {
         out.push_str(&painted(lines.trim_end(), ALARM, style));
         out.push('\n');
     }
+    write(&out)?;
     for (metric, _) in comparison.metrics.iter().enumerate() {
+        out.clear();
         table(comparison, metric as u32, style, &mut out);
+        write(&out)?;
     }
-    out
+    Ok(())
 }
 
 /// Wraps at spaces; further lines are indented too.

@@ -105,7 +105,7 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
         };
     }
     if judgement.verdict.is_difference() && !judged.finding {
-        words.detail.push_str(", may be chance among so many");
+        words.detail.push_str(", not among the findings");
     }
     if judged.gated {
         words.detail.push_str(&format!(", worse by more than {} %", percent(margin)));
