@@ -177,6 +177,30 @@ proptest! {
     }
 
     #[test]
+    fn what_others_have_is_nobodys(
+        host in host(), wishes in proptest::collection::vec(wish(), 1..4),
+        held in proptest::collection::vec(0u32..60, 3), overcommit in proptest::bool::ANY,
+    ) {
+        let known = |pcpu: u32| host.pcpu(pcpu).is_some_and(|pcpu| pcpu.online).then_some(pcpu);
+        let set = |at: usize| known(held[at]).into_iter().collect::<PcpuSet>();
+        let rules = Rules {
+            leave: Some(set(0)),
+            irq_heavy: set(1),
+            taken: set(2),
+            overcommit: overcommit.then_some(1.5),
+        };
+        let plan = plan_host(&host, &wishes, &rules);
+        for placement in &plan.placements {
+            for pcpus in placement.vcpu_pins.values() {
+                for pcpu in held.iter().filter_map(|pcpu| known(*pcpu)) {
+                    let core = core_of(&host, pcpu);
+                    prop_assert!(pcpus.iter().all(|mine| core_of(&host, mine) != core));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_near_really_fits(host in host(), wish in wish()) {
         let plan = plan_host(&host, std::slice::from_ref(&wish), &Rules::default());
         for refusal in &plan.refused {
