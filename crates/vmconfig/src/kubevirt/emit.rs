@@ -148,9 +148,9 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
         losses.push(Loss::new("topology", format!("topology {topology}"), why));
     }
     let (mut cores, mut threads) = (topology.cores, topology.threads);
-    if spec.arch == Arch::Aarch64 && threads > 1 {
+    if spec.arch == Arch::Aarch64 && dedicated && threads > 1 {
         (cores, threads) = (cores.saturating_mul(threads), 1);
-        let why = "KubeVirt takes one thread a core on arm64; threads become cores";
+        let why = "KubeVirt takes one thread a core with dedicated vCPUs on arm64";
         losses.push(Loss::new("topology", format!("topology {topology}"), why));
     }
     let mut max_sockets = None;
