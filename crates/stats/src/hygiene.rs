@@ -172,8 +172,8 @@ pub fn control(log_ratios: &[f64], canary: &[f64], pilot: usize) -> Option<Contr
     let squares_d: f64 = pairs().map(|(d, _)| (d - mean_d).powi(2)).sum();
     let squares_c: f64 = pairs().map(|(_, c)| (c - mean_c).powi(2)).sum();
     let correlation = product / (squares_d * squares_c).sqrt();
-    // Also refuses the NaN of a canary that never moved.
-    if !(correlation.abs() * (n as f64 - 1.0).sqrt() > 2.0) {
+    // Not a number for a canary that never moved.
+    if correlation.is_nan() || correlation.abs() * (n as f64 - 1.0).sqrt() <= 2.0 {
         return None;
     }
     let share = product / squares_c;

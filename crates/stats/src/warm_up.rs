@@ -54,9 +54,26 @@ pub fn warm_up(runs: &[&[f64]]) -> Option<WarmUp> {
         return None;
     }
     let fits = LENGTHS.map(|length| Fit::of(&runs, length, noise));
-    let best = fits.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss))?;
+    let lowest = (0..fits.len()).min_by(|a, b| fits[*a].loss.total_cmp(&fits[*b].loss))?;
+    let best = Fit::of(&runs, between(&fits, lowest), noise);
     (best.height.abs() > ERRORS * best.error)
         .then_some(WarmUp { height: best.height, length: best.length })
+}
+
+/// The length at the bottom of the parabola through the lowest fit and its
+/// neighbours, on the logarithm of the lengths.
+fn between(fits: &[Fit], lowest: usize) -> f64 {
+    let (Some(left), Some(right)) = (lowest.checked_sub(1), fits.get(lowest + 1)) else {
+        return fits[lowest].length;
+    };
+    let point = |fit: &Fit| (fit.length.ln(), fit.loss);
+    let [(x0, y0), (x1, y1), (x2, y2)] = [&fits[left], &fits[lowest], right].map(point);
+    let (rise, fall) = ((y2 - y1) / (x2 - x1), (y1 - y0) / (x1 - x0));
+    let curve = (rise - fall) / (x2 - x0);
+    if curve <= 0.0 {
+        return fits[lowest].length;
+    }
+    (f64::midpoint(x0, x1) - fall / (2.0 * curve)).clamp(x0, x2).exp()
 }
 
 struct Fit {
@@ -111,6 +128,8 @@ impl Fit {
             }
             likeness = if squares > 0.0 { (neighbours / squares).clamp(0.0, 0.9) } else { 0.0 };
         }
+        let points: usize = runs.iter().map(|run| run.len() - 1).sum();
+        let noise = noise.max((loss / (points as f64 - 2.0).max(1.0)).sqrt());
         // Where iterations resemble their neighbours there are fewer of them.
         let by_noise =
             noise * ((1.0 + likeness) / (1.0 - likeness) / spread.max(f64::MIN_POSITIVE)).sqrt();
@@ -132,9 +151,52 @@ impl Fit {
 /// Standard deviation of single iterations, by the differences of neighbours,
 /// which a slow trend hardly moves; the median of them, which outliers don't.
 pub(crate) fn iteration_noise(runs: &[&[f64]]) -> f64 {
-    let later = runs.iter().map(|run| &run[run.len() / 3..]);
     let steps: Vec<f64> =
-        later.flat_map(|run| run.windows(2).map(|pair| (pair[1] - pair[0]).abs())).collect();
+        runs.iter().flat_map(|run| run.windows(2).map(|pair| (pair[1] - pair[0]).abs())).collect();
     // For normal noise the median of |x - y| is 0.954 standard deviations.
     if steps.is_empty() { 0.0 } else { median(&steps) / 0.9539 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::normal;
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64;
+
+    fn found(
+        random: &mut Pcg64,
+        runs: usize,
+        iterations: usize,
+        shape: impl Fn(f64) -> f64,
+    ) -> Option<WarmUp> {
+        let run = |random: &mut Pcg64| -> Vec<f64> {
+            let level = normal(random);
+            (0..iterations).map(|i| level + shape(i as f64) + 0.01 * normal(random)).collect()
+        };
+        let runs: Vec<Vec<f64>> = (0..runs).map(|_| run(random)).collect();
+        warm_up(&runs.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_warm_up_is_measured_though_runs_are_shorter() {
+        let mut random = Pcg64::seed_from_u64(71);
+        for (height, length) in [(0.3, 2.0), (-0.5, 6.0), (0.2, 0.8)] {
+            let shape = |i: f64| height * (-i / length).exp();
+            let found = found(&mut random, 4, 12, shape).unwrap();
+            let at = |i: f64| (found.at(i) - shape(i)).abs();
+            assert!(at(0.0) < 0.1 && at(10.0) < 0.03, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn noise_is_no_warm_up() {
+        let mut random = Pcg64::seed_from_u64(72);
+        let mut count =
+            |runs| (0..300).filter(|_| found(&mut random, runs, 10, |_| 0.0).is_some()).count();
+        assert!(count(1) <= 6 && count(5) <= 6);
+        assert_eq!(warm_up(&[]), None);
+        assert_eq!(warm_up(&[&[1.0, 1.0, 1.0, 1.0]]), None);
+        assert_eq!(warm_up(&[&[5.0, 1.0]]), None);
+    }
 }

@@ -190,8 +190,8 @@ impl Session {
         Ok(self.step(case))
     }
 
-    fn step(&mut self, mut case: Case) -> Reply {
-        match case.next() {
+    fn step(&mut self, case: Case) -> Reply {
+        match case.step() {
             Step::Block { order, allocation } => {
                 self.open = Some(case);
                 let boot = |config| Boot {

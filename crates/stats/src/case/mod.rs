@@ -71,6 +71,13 @@ pub struct Policy {
     pub tolerance: f64,
     /// Blocks before the first look.
     pub first_look: u32,
+    /// Blocks before a difference is claimed that is not [`Policy::obvious`]:
+    /// where boots are of two sorts, chance gives four of one to A and four of
+    /// the other to B in one of 200 cases, and no variance tells.
+    pub first_claim: u32,
+    /// Times the margin beyond which a difference is no matter of boots of two
+    /// sorts.
+    pub obvious: f64,
     /// The last block that is planned for, however many are allowed.
     pub horizon: u32,
     /// How the error is spent, see [`Looks::exponent`].
@@ -82,6 +89,10 @@ pub struct Policy {
     /// Whether blocks without common drift are compared like independent
     /// samples.
     pub pool: bool,
+    /// Share of stolen time that is always tolerated.
+    pub steal: f64,
+    /// Greatest share of blocks that may be set aside for it.
+    pub most_struck: f64,
     /// What a verdict is worth, in times the cost of its first look: a case
     /// goes on while the chance of a verdict by its cost is above 1 by this.
     pub worth: f64,
@@ -96,11 +107,15 @@ impl Default for Policy {
             least_discard: 1,
             tolerance: 0.07,
             first_look: 4,
+            first_claim: 5,
+            obvious: 4.0,
             horizon: 16,
             exponent: 0.8,
-            difference_share: 0.75,
+            difference_share: 0.8,
             equivalence_share: 1.0,
             pool: true,
+            steal: 0.02,
+            most_struck: 0.5,
             worth: 6.0,
         }
     }
@@ -168,6 +183,8 @@ pub struct Answer {
 #[derive(Debug, Clone)]
 struct Block {
     logs: [Vec<Vec<f64>>; 2],
+    /// The greatest share of time that others took from one of its runs.
+    steal: f64,
 }
 
 impl Block {
@@ -214,7 +231,19 @@ impl Case {
 
     /// Takes the values of a block. Trials that are missing or have no usable
     /// value make it useless; it is not counted, and another one follows.
+    ///
+    /// Runs may be shorter than asked for, but the first that is says how long
+    /// they can be: no longer ones are asked for again.
     pub fn record(&mut self, trials: &[Trial]) {
+        let asked = self.allocation(self.discard()).iterations;
+        let given = trials.iter().flat_map(|trial| &trial.invocations).map(Vec::len).min();
+        if let Some(given) = given.filter(|given| (1..asked as usize).contains(given)) {
+            let policy = &mut self.policy;
+            policy.most_iterations = given as u32;
+            policy.least_iterations = policy.least_iterations.min(policy.most_iterations);
+            let spare = policy.most_iterations - policy.least_iterations;
+            policy.least_discard = policy.least_discard.min(spare as usize);
+        }
         self.asked += 1;
         match block(trials) {
             Some(block) => {
@@ -226,7 +255,8 @@ impl Case {
     }
 
     /// What to do now.
-    pub fn next(&mut self) -> Step {
+    #[must_use]
+    pub fn step(&self) -> Step {
         if self.useless >= MOST_USELESS {
             return self.give_up("several blocks in a row had no usable values");
         }
@@ -338,11 +368,25 @@ impl Case {
         (least..most).find(|discard| left(*discard) <= tolerance).unwrap_or(most)
     }
 
-    /// Blocks whose runs are long enough when so much is discarded. Those that
-    /// are not are kept, for what is known of the warm-up may change.
+    /// Blocks whose runs are long enough when so much is discarded, and from
+    /// which others took no time. The rest is kept: what is known of warm-up
+    /// and steal may change.
     fn counted(&self, discard: usize) -> impl Iterator<Item = &Block> {
         let needed = discard + self.policy.least_iterations as usize;
-        self.blocks.iter().filter(move |block| block.shortest() >= needed)
+        let steal = self.steal_limit();
+        self.blocks.iter().filter(move |block| block.shortest() >= needed && block.steal <= steal)
+    }
+
+    /// Steal beyond which a block is set aside, both configurations of it. On a
+    /// host where many blocks suffer that is no exception, and none is.
+    fn steal_limit(&self) -> f64 {
+        let mut steals: Vec<f64> = self.blocks.iter().map(|block| block.steal).collect();
+        steals.sort_unstable_by(f64::total_cmp);
+        let Some(usual) = steals.get(steals.len() / 4) else { return f64::INFINITY };
+        let limit = self.policy.steal.max(4.0 * usual);
+        let struck = steals.iter().filter(|steal| **steal > limit).count();
+        let many = struck as f64 > self.policy.most_struck * steals.len() as f64;
+        if many { f64::INFINITY } else { limit }
     }
 
     /// The variance that iterations alone give to a boot's statistic, with
@@ -395,7 +439,12 @@ impl Case {
     fn decide(&self, evidence: &Evidence, levels: &Levels) -> Option<Answer> {
         let apart = evidence.half_width(levels.difference(evidence.n)?);
         let inside = evidence.half_width(levels.equivalence(evidence.n)?);
+        let obvious = evidence.mean.abs() > self.policy.obvious * self.question.margin.ln_1p();
+        let may_claim = obvious || evidence.n >= self.policy.first_claim.min(levels.last());
         let claim = if evidence.mean.abs() > apart {
+            if !may_claim {
+                return None;
+            }
             match (self.question.better, evidence.mean < 0.0) {
                 (Better::Lower, true) | (Better::Higher, false) => Claim::BBetter,
                 (Better::Lower, false) | (Better::Higher, true) => Claim::BWorse,
@@ -470,5 +519,10 @@ fn block(trials: &[Trial]) -> Option<Block> {
             runs.into_iter().map(|run| run.into_iter().map(log).collect()).collect();
         logs.iter().flatten().all(|log| log.is_finite()).then_some(logs)
     };
-    Some(Block { logs: [logs(a)?, logs(b)?] })
+    let steal = trials.iter().flat_map(|trial| &trial.steal).copied().filter(|s| s.is_finite());
+    let steal = steal.fold(0.0, f64::max);
+    Some(Block { logs: [logs(a)?, logs(b)?], steal })
 }
+
+#[cfg(test)]
+mod tests;

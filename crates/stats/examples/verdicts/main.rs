@@ -1,0 +1,84 @@
+//! Rates of error and machine time of rules that turn numbers into verdicts,
+//! over simulated laboratories whose truth is known. Prints tables in Markdown;
+//! with a file's name, writes them between the marks in that file too.
+//!
+//! Usage: `verdicts [CASES [FILE]]`, where CASES is for each noise and truth.
+
+mod laboratory;
+mod rules;
+mod tally;
+
+use std::fmt::Write as _;
+
+use laboratory::{Noise, TRUTHS};
+use rules::Rule;
+use tally::Tally;
+
+const BEGIN: &str = "<!-- tables: begin -->\n";
+const END: &str = "<!-- tables: end -->";
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let cases: u64 = arguments.next().map_or(Ok(100), |cases| cases.parse())?;
+    let tables = tables(cases);
+    print!("{tables}");
+    let Some(file) = arguments.next() else { return Ok(()) };
+    let text = std::fs::read_to_string(&file)?;
+    let marked = text.split_once(BEGIN).and_then(|(before, rest)| {
+        rest.split_once(END).map(|(_, after)| format!("{before}{BEGIN}\n{tables}\n{END}{after}"))
+    });
+    std::fs::write(&file, marked.ok_or(format!("{file} has no marks for the tables"))?)?;
+    Ok(())
+}
+
+fn tables(cases: u64) -> String {
+    let measured: Vec<(Rule, Vec<Tally>)> = Rule::ALL
+        .into_iter()
+        .map(|rule| (rule, Noise::ALL.map(|noise| tally(rule, noise, cases)).into()))
+        .collect();
+    let mut text = format!(
+        "{} cases for each of {} noises and {} truths.\n\nAll noises together:\n\n",
+        cases,
+        Noise::ALL.len(),
+        TRUTHS.len()
+    );
+    text += &Tally::head("rule");
+    for (rule, tallies) in &measured {
+        text += &tallies.iter().copied().sum::<Tally>().row(rule.name());
+    }
+    for (rule, tallies) in &measured {
+        // The others' errors are told by noise, the engine's whole.
+        if *rule == Rule::Engine {
+            text += "\nThe engine, by noise:\n\n";
+            text += &Tally::head("noise");
+            for (noise, tally) in Noise::ALL.iter().zip(tallies) {
+                text += &tally.row(&format!("{noise:?}"));
+            }
+        }
+    }
+    text += "\nFalse claims by noise (%):\n\n| noise |";
+    for (rule, _) in &measured {
+        let _ = write!(text, " {} |", rule.name());
+    }
+    let _ = writeln!(text, "\n|---|{}", "---:|".repeat(measured.len()));
+    for (place, noise) in Noise::ALL.iter().enumerate() {
+        let _ = write!(text, "| {noise:?} |");
+        for (_, tallies) in &measured {
+            let _ = write!(text, " {:.1} |", tallies[place].false_claims_percent());
+        }
+        text += "\n";
+    }
+    text
+}
+
+fn tally(rule: Rule, noise: Noise, cases: u64) -> Tally {
+    let mut tally = Tally::default();
+    for (number, truth) in TRUTHS.iter().enumerate() {
+        for case in 0..cases {
+            let seed = (noise as u64) << 48 | (number as u64) << 32 | case;
+            let (verdict, spent_s) = rule.judge(noise, truth.ln(), seed);
+            tally.count(truth.ln(), &verdict, spent_s);
+        }
+    }
+    tally
+}
