@@ -306,7 +306,7 @@ impl Builder<'_> {
         let mut warnings = Vec::new();
         let p = match self.memo.mann_whitney(base, values) {
             Ok(p) => {
-                let p = if p == 1.0 && n.0 != n.1 { doubled_tail(base, values) } else { p };
+                let p = lopsided(base, values).unwrap_or(p);
                 let least = (1..10).find(|n| least_p(*n) <= alpha);
                 if p > alpha && n.0.max(n.1) < least.unwrap_or(10) {
                     let need = least.map_or("> 10".to_owned(), |least| format!(">= {least}"));
@@ -370,22 +370,30 @@ fn least_p(n: usize) -> f64 {
     if n == 1 { 1.0 } else { 2.0 / ways as f64 }
 }
 
-/// The p that benchstat prints where [`stats::mann_whitney`] says 1: twice the
-/// tail up to the smaller U, which goes beyond 1 where equal values and sizes
-/// that differ make the distribution of U lopsided.
-fn doubled_tail(a: &[f64], b: &[f64]) -> f64 {
+/// The p that benchstat prints for samples of different sizes with equal
+/// values, where U is not distributed evenly around its middle: twice the
+/// probability that the *first* sample's U is at most the smaller of the two.
+/// That can be above 1, or 0; [`stats::mann_whitney`] is right there. None for
+/// all other samples.
+fn lopsided(a: &[f64], b: &[f64]) -> Option<f64> {
+    /// Greatest sample whose ties benchstat counts exactly.
+    const EXACT_WITH_TIES: usize = 25;
     let (n, m) = (a.len(), b.len());
-    if n.max(m) > 25 {
-        return 1.0;
+    if n == m || n.max(m) > EXACT_WITH_TIES {
+        return None;
+    }
+    let mut merged: Vec<f64> = a.iter().chain(b).copied().collect();
+    merged.sort_unstable_by(f64::total_cmp);
+    let groups: Vec<&[f64]> = merged.chunk_by(|x, y| x == y).collect();
+    if groups.len() < 2 || groups.len() == n + m {
+        return None;
     }
     // Ways to choose `n` of the merged values, by values chosen and twice U.
     let width = 2 * n * m + 1;
     let mut ways = vec![vec![0.0_f64; width]; n + 1];
     ways[0][0] = 1.0;
     let (mut seen, mut twice_u, mut b_below) = (0, 0, 0);
-    let mut merged: Vec<f64> = a.iter().chain(b).copied().collect();
-    merged.sort_unstable_by(f64::total_cmp);
-    for group in merged.chunk_by(|x, y| x == y) {
+    for group in &groups {
         let of_a = a.iter().filter(|value| **value == group[0]).count();
         let of_b = group.len() - of_a;
         twice_u += of_a * (2 * b_below + of_b);
@@ -404,10 +412,21 @@ fn doubled_tail(a: &[f64], b: &[f64]) -> f64 {
         ways = next;
         seen += group.len();
     }
-    let smaller = twice_u.min(2 * n * m - twice_u);
+    let mut smaller = twice_u.min(2 * n * m - twice_u);
+    if smaller == n * m {
+        return Some(1.0);
+    }
+    if let [first, _] = groups[..] {
+        // With two distinct values Go divides a negative number here, which
+        // rounds up to the least that U can be.
+        let least = n * first.len().saturating_sub(n);
+        if n <= first.len() && smaller < least && least - smaller < n + m {
+            smaller = least;
+        }
+    }
     let all: f64 = ways[n].iter().sum();
     let tail: f64 = ways[n][..=smaller].iter().sum();
-    if smaller == n * m { 1.0 } else { 2.0 * tail / all }
+    Some(2.0 * tail / all)
 }
 
 /// Median of sorted values, by the interpolation that Go's library uses.
