@@ -91,6 +91,26 @@ fn wrong_calls_say_what_is_right() {
 }
 
 #[test]
+fn options_are_read_in_all_their_forms() {
+    let read = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let probe = PROBES.iter().find(|probe| probe.name == "pagecache").unwrap();
+        Args::parse(probe, &words).unwrap()
+    };
+    for line in [
+        "--size-mib 4",
+        "--size_mib 4",
+        "--size-mib=4",
+        "--size_mib=4",
+        "--size-mib 9 --size-mib 4",
+    ] {
+        assert_eq!(read(line), read("--size-mib 4"), "{line}");
+        assert_ne!(read(line), read(""), "{line}");
+    }
+    assert_eq!(read("--dir=a=b").text("dir"), "a=b");
+}
+
+#[test]
 fn a_result_is_verified_by_its_checks_alone() {
     let args = Args::parse(PROBES[0], &[]).unwrap();
     for (checks, value, expected) in [
