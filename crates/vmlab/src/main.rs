@@ -16,6 +16,7 @@ mod export;
 mod host;
 mod host_file;
 mod image;
+mod import;
 mod interrupt;
 mod lint;
 mod metrics;
@@ -98,6 +99,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Build, list or remove guest images.
     Image(image::ImageArgs),
+    /// Read the logs of benchmark tools that vmlab did not run.
+    Import(import::ImportArgs),
     /// List the benchmarks, or explain one.
     Workloads(workloads::WorkloadsArgs),
     /// List the configurations that a study names in one word.
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Decide(args) => decide::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Variants(args) => variants::run(&args),
         Command::Settings(args) => settings::run(&args),

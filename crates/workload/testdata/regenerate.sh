@@ -99,3 +99,56 @@ golden $iperf udp $client --parallel 1 --udp --bitrate 50M
 golden $iperf interrupted timeout -s INT 0.3 $client --parallel 1
 served
 golden $iperf refused $client --parallel 1
+
+golden $sysbench memory sysbench memory --threads=2 --time=1 --memory-block-size=64K --memory-total-size=1000000G --memory-oper=write --memory-access-mode=seq --memory-scope=global run
+golden $sysbench threads sysbench threads --threads=8 --time=1 --thread-yields=100 --thread-locks=4 run
+golden $sysbench mutex sysbench mutex --threads=4 --time=0 --mutex-num=64 --mutex-locks=1000 --mutex-loops=1000 run
+golden $sysbench memory-killed timeout -s KILL 0.3 sysbench memory --threads=2 --time=1 run
+
+golden $perf pipe perf bench sched pipe -l 2000
+golden $perf pipe-threads perf bench sched pipe -l 2000 -T
+golden $perf syscall-basic perf bench syscall basic --loop 100000
+golden $perf futex-hash perf bench futex hash --threads=2 --runtime=1
+golden $perf futex-wake perf bench futex wake --threads=4
+golden $perf memcpy perf bench mem memcpy --function=default --size=4MB --nr_loops=2
+golden $perf numa-mem perf bench numa mem --nr_proc=1 --nr_threads=2 --mb_proc=32 --nr_secs=1
+
+sockperf=sockperf-3.7
+serving sockperf server --ip 0.0.0.0 --port 11111
+until grep -q ':2B67 ' /proc/net/udp; do sleep 0.1; done
+golden $sockperf ping-pong sockperf ping-pong --ip 127.0.0.1 --port 11111 --msg-size 64 --time 2
+golden $sockperf under-load sockperf under-load --ip 127.0.0.1 --port 11111 --msg-size 64 --time 2 --mps 500
+golden $sockperf throughput sockperf throughput --ip 127.0.0.1 --port 11111 --msg-size 64 --time 2
+served
+golden $sockperf refused sockperf ping-pong --ip 127.0.0.1 --port 11111 --msg-size 64 --time 1 --tcp
+
+redis=redis-7.0
+serving redis-server --port 6379 --save '' --dir /tmp
+listening 6379
+golden $redis get redis-benchmark --csv -h 127.0.0.1 -t get -p 6379 -n 2000 -c 5 -P 1 -d 64
+served
+golden $redis refused redis-benchmark --csv -h 127.0.0.1 -t get -p 6379 -n 2000 -c 5 -P 1 -d 64
+
+dbench=dbench-4.0
+serving tbench_srv
+listening 7003
+golden $dbench tbench-2 tbench --loadfile=/usr/share/dbench/client.txt --timelimit=2 2 127.0.0.1
+served
+mkdir -p /scratch
+golden $dbench dbench-2 dbench --loadfile=/usr/share/dbench/client.txt --timelimit=2 --directory /scratch 2
+
+fio=fio-3.33
+golden $fio randrw fio --output-format=json --name=vmlab --directory=/scratch --rw=randrw --ioengine=libaio --bs=4k --iodepth=32 --numjobs=1 --size=16m --time_based --runtime=1 --group_reporting --randseed=1 --direct=1
+golden $fio missing-folder fio --output-format=json --name=vmlab --directory=/no/such --rw=read --size=1m
+rm -rf /scratch
+
+web=ab-2.3
+mkdir -p /tmp/vmlab-www
+yes vmlab | head -c 278 >/tmp/vmlab-www/index.html
+serving python3 -m http.server --bind 127.0.0.1 --directory /tmp/vmlab-www 80
+listening 80
+golden $web static ab -q -n 200 -c 10 http://127.0.0.1:80/index.html
+golden $web not-found ab -q -n 20 -c 2 http://127.0.0.1:80/no-such
+served
+golden $web refused ab -q -n 200 -c 10 http://127.0.0.1:80/index.html
+rm -rf /tmp/vmlab-www

@@ -109,28 +109,35 @@ struct ThreadLine<'a> {
 }
 
 fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
-    let field = |name: &str| {
-        let rest = &line[line.find(name)? + name.len()..];
-        let padded = rest.len() - rest.trim_start().len();
-        let word = rest.split_ascii_whitespace().next()?;
-        Some((word, padded + word.len()))
+    let (head, mut rest) = line.strip_prefix("T:")?.split_once(')')?;
+    let (thread, pid) = head.split_once('(')?;
+    // Word behind the next name, and its width with the spaces before it.
+    let mut field = |name: &str| {
+        let at = memchr::memchr(b':', rest.as_bytes())?;
+        (rest[..at].trim_start() == name).then_some(())?;
+        let value = &rest[at + 1..];
+        let word = value.trim_start();
+        let padding = value.len() - word.len();
+        let end = word.find([' ', '\t']).unwrap_or(word.len());
+        rest = &word[end..];
+        Some((&word[..end], padding + end))
     };
-    let thread = line.strip_prefix("T:")?.split_ascii_whitespace().next()?;
-    let thread = thread.split('(').next()?.parse().ok()?;
-    let (_, pid) = line.split_once('(')?;
-    let (act, width) = field("Act:")?;
-    let value = |name: &str| number::parse(field(name)?.0);
+    let (priority, interval) = (field("P")?.0, field("I")?.0);
+    let cycles = number::parse(field("C")?.0)?;
+    let min = number::parse(field("Min")?.0)?;
+    let (act, width) = field("Act")?;
     number::parse(act)?;
-    let max = field("Max:")?.0;
+    let avg = number::parse(field("Avg")?.0)?;
+    let max = number::parse(field("Max")?.0)?;
     Some(ThreadLine {
-        thread,
-        pid: pid.split(')').next()?.trim(),
-        priority: field("P:")?.0,
-        interval: field("I:")?.0,
-        cycles: value("C:")?,
-        latencies: [value("Min:")?, value("Avg:")?, value("Max:")?],
+        thread: thread.trim().parse().ok()?,
+        pid: pid.trim(),
+        priority,
+        interval,
+        cycles,
+        latencies: [min, avg, max],
         unit: if width == 8 && act.len() < 8 { 1e-9 } else { 1e-6 },
-        ends: !line.ends_with(max),
+        ends: !rest.is_empty(),
         line: None,
     })
 }

@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::text::{Text, without_prefix};
 use super::{TOOLS, Tool};
@@ -92,6 +92,8 @@ static FINDER: LazyLock<(AhoCorasick, Vec<(usize, usize)>)> = LazyLock::new(|| {
     let needles = owners.iter().map(|(tool, sign)| TOOLS[*tool].signs[*sign].needle);
     let finder = AhoCorasick::builder()
         .match_kind(MatchKind::Standard)
+        // The fastest of them; its size does not matter here.
+        .kind(Some(AhoCorasickKind::DFA))
         .build(needles)
         .expect("the signs are few and short");
     (finder, owners)
@@ -127,13 +129,15 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
         if only.is_some_and(|only| only != tool) {
             continue;
         }
-        // Others' weak signs count nothing inside a section.
-        if let Some(open) = &open
-            && open.tool != tool
-            && open.score >= STRONG
-            && sign.weight < STRONG
-        {
-            continue;
+        if let Some(open) = &open {
+            let same = open.tool == tool;
+            // What was seen before says nothing new, and others' weak signs
+            // count nothing inside a section.
+            let seen = same && !sign.opens && index <= open.last_sign && open.score >= STRONG;
+            let weak = !same && open.score >= STRONG && sign.weight < STRONG;
+            if seen || weak {
+                continue;
+            }
         }
         let line_start = memchr::memrchr(b'\n', &bytes[..hit.start()]).map_or(0, |at| at + 1);
         if !sign.holds(text, line_start, hit.start()) {

@@ -79,6 +79,15 @@ fn names_are_unique_and_found() {
     assert!(tool("nonsense").is_none());
 }
 
+#[test]
+fn the_documentation_lists_every_tool() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/import.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rows: Vec<String> =
+        TOOLS.iter().map(|tool| format!("| `{}` | {} |", tool.name, tool.about)).collect();
+    assert!(page.contains(&rows.join("\n")), "docs/import.md lists:\n{}", rows.join("\n"));
+}
+
 // ---- Outputs of the real tools ----
 
 #[test]

@@ -1,0 +1,282 @@
+//! `vmlab import`: reads the logs of benchmark tools that vmlab did not run.
+
+mod files;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde::Serialize;
+use workload::logs::{self, Log, Tool};
+
+use crate::{FINDINGS, terminal};
+use files::{Source, Text};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab import hackbench.log                  what is in it?
+  vmlab import before/ after/                 all logs below two folders
+  ssh vm sysbench cpu run | vmlab import -    standard input
+  vmlab import --as netperf p0.txt            a log that does not say who wrote it
+  vmlab import --label variant=pinned run1/   add what the log does not know
+  vmlab import --json work/log > values.jsonl one JSON object a value
+  vmlab import --list                         the tools that are known
+
+Files may be compressed (.gz, .xz, .zst). Below a tree of MMTests
+(log/CONFIG/iter-N/BENCHMARK/logs), values are labelled with variant, boot and
+benchmark.
+
+Exit codes: 0 all was read, 1 something was not (it is listed), 2 error.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ImportArgs {
+    /// Logs, folders that are searched for logs, or `-` for standard input.
+    #[arg(value_name = "FILE", required_unless_present = "list")]
+    files: Vec<PathBuf>,
+    /// The tool that wrote them, instead of recognising it.
+    #[arg(long = "as", value_name = "TOOL", value_parser = parse_tool)]
+    tool: Option<ToolName>,
+    /// A label for all values; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// Print JSON: one object a value, and one for each line that was not read.
+    #[arg(long)]
+    json: bool,
+    /// List the tools that are known.
+    #[arg(long, conflicts_with_all = ["files", "tool", "labels", "json"])]
+    list: bool,
+}
+
+/// A tool that exists.
+#[derive(Clone)]
+struct ToolName(&'static Tool);
+
+impl std::fmt::Debug for ToolName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+fn parse_tool(name: &str) -> Result<ToolName, String> {
+    let known = || logs::TOOLS.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+    logs::tool(name).map(ToolName).ok_or_else(|| format!("known are {}", known()))
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("a label is KEY=VALUE, such as variant=pinned".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    if args.list {
+        terminal::print(&list())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut seen = Seen::default();
+    for source in files::find(&args.files)? {
+        read(&source, args, &mut seen)?;
+    }
+    if seen.foreign > 0 {
+        terminal::note(&format!(
+            "{} in the folders were written by no tool that is known",
+            files(seen.foreign)
+        ));
+    }
+    if seen.values == 0 && seen.unread == 0 {
+        bail!("No output of a known tool; `vmlab import --list` shows them, --as names one");
+    }
+    Ok(if seen.unread > 0 { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Seen {
+    values: usize,
+    unread: usize,
+    /// Files in folders that hold no log.
+    foreign: usize,
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+fn read(source: &Source, args: &ImportArgs, seen: &mut Seen) -> anyhow::Result<()> {
+    let text = match source.text()? {
+        Text::Log(text) => text,
+        Text::Binary if source.named => bail!("{} is no text", source.name),
+        Text::Binary => {
+            seen.foreign += 1;
+            return Ok(());
+        }
+    };
+    let mut found = logs::read(&text, args.tool.as_ref().map(|tool| tool.0));
+    drop(text);
+    if found.is_empty() {
+        if source.named {
+            seen.unread += 1;
+            terminal::note(&format!("{}: no tool is recognised; --as TOOL names it", source.name));
+        } else {
+            seen.foreign += 1;
+        }
+        return Ok(());
+    }
+    for log in &mut found {
+        seen.values += log.values.len();
+        seen.unread += log.unread.len();
+        for value in &mut log.values {
+            let added = source.labels.iter().chain(&args.labels);
+            value.labels.extend(added.cloned());
+        }
+    }
+    terminal::print(&if args.json { json(source, &found)? } else { table(source, &found) })
+}
+
+// ---- For people ----
+
+fn list() -> String {
+    let widest = logs::TOOLS.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for tool in logs::TOOLS {
+        push(&mut text, format_args!("{:widest$}  {}", tool.name, tool.about));
+    }
+    text
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("writing to a String does not fail");
+}
+
+fn table(source: &Source, found: &[Log]) -> String {
+    let mut text = String::new();
+    for log in found {
+        let version = log.version.as_deref().map(|version| format!(" {version}"));
+        push(
+            &mut text,
+            format_args!("{}: {}{}", source.name, log.tool, version.unwrap_or_default()),
+        );
+        let rows: Vec<[String; 3]> = log
+            .values
+            .iter()
+            .map(|value| {
+                let labels = value.labels.iter().map(|(key, label)| format!("{key}={label}"));
+                [
+                    value.line.to_string(),
+                    value.metric.clone(),
+                    format!(
+                        "{}  {}",
+                        value.unit.show(value.value),
+                        labels.collect::<Vec<_>>().join(" ")
+                    ),
+                ]
+            })
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let (lines, metrics) = (width(0), width(1));
+        for [line, metric, value] in &rows {
+            push(
+                &mut text,
+                format_args!("  {line:>lines$}  {metric:metrics$}  {}", value.trim_end()),
+            );
+        }
+        for unread in &log.unread {
+            push(
+                &mut text,
+                format_args!(
+                    "{}:{}: not read, {}: {}",
+                    source.name, unread.line, unread.why, unread.text
+                ),
+            );
+        }
+    }
+    text
+}
+
+// ---- For programs ----
+
+#[derive(Serialize)]
+struct ValueLine<'a> {
+    file: &'a str,
+    tool: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(flatten)]
+    value: &'a record::Imported,
+}
+
+#[derive(Serialize)]
+struct UnreadLine<'a> {
+    file: &'a str,
+    tool: &'a str,
+    line: usize,
+    unread: &'a str,
+    why: &'a str,
+}
+
+fn json(source: &Source, found: &[Log]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for log in found {
+        for value in &log.values {
+            let line = ValueLine {
+                file: &source.name,
+                tool: log.tool,
+                version: log.version.as_deref(),
+                value,
+            };
+            push_json(&mut text, &line)?;
+        }
+        for unread in &log.unread {
+            let line = UnreadLine {
+                file: &source.name,
+                tool: log.tool,
+                line: unread.line,
+                unread: &unread.text,
+                why: &unread.why,
+            };
+            push_json(&mut text, &line)?;
+        }
+    }
+    Ok(text)
+}
+
+fn push_json(text: &mut String, line: &impl Serialize) -> anyhow::Result<()> {
+    text.push_str(&serde_json::to_string(line).context("Cannot say a value as JSON")?);
+    text.push('\n');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_tools_are_checked() {
+        assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(
+            parse_label("a").is_err() && parse_label("=b").is_err() && parse_label("a=").is_err()
+        );
+        assert_eq!(parse_tool("fio").unwrap().0.name, "fio");
+        assert!(parse_tool("foi").unwrap_err().contains("hackbench, "));
+    }
+
+    #[test]
+    fn values_are_one_json_object_each() {
+        let source = Source::of_text("log");
+        let found = logs::read("Running with 1*40 (== 40) tasks.\nTime: 1.250\n", None);
+        let text = json(&source, &found).unwrap();
+        let value: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        assert_eq!(value["metric"], "time");
+        assert_eq!(value["value"], 1.25);
+        assert_eq!(value["better"], "lower");
+        assert_eq!(value["line"], 2);
+        assert_eq!(value["labels"]["groups"], "1");
+        assert!(table(&source, &found).contains("  2  time  1.250 s  groups=1 tasks=40\n"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Finds logs, decompresses and decodes them, and knows what their paths say.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// Endings of compressed files, and the program that undoes it.
+const COMPRESSED: [(&str, &str); 4] =
+    [("gz", "gzip"), ("xz", "xz"), ("zst", "zstd"), ("bz2", "bzip2")];
+/// A text has no zero byte in its first bytes.
+const PROBED_BYTES: usize = 4096;
+
+/// A log to read.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// As it is shown.
+    pub(super) name: String,
+    /// Whether it was named itself, not found in a folder.
+    pub(super) named: bool,
+    /// What its path says.
+    pub(super) labels: Vec<(String, String)>,
+    /// None: standard input.
+    path: Option<PathBuf>,
+}
+
+/// What a file holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    Log(String),
+    Binary,
+}
+
+/// All files of `paths`, those of folders in the order of their names.
+pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            sources.push(Source {
+                name: "-".to_owned(),
+                named: true,
+                labels: Vec::new(),
+                path: None,
+            });
+        } else if path.is_dir() {
+            let before = sources.len();
+            search(path, &mut sources)?;
+            if sources.len() == before {
+                bail!("{} holds no file", path.display());
+            }
+        } else {
+            sources.push(Source::at(path.clone(), true));
+        }
+    }
+    Ok(sources)
+}
+
+fn search(folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
+    let failed = || format!("Cannot list {}", folder.display());
+    let mut paths = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
+        .with_context(failed)?;
+    paths.sort();
+    for path in paths {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        // A link may lead back to a folder above.
+        let kind = fs::symlink_metadata(&path).with_context(failed)?.file_type();
+        if hidden {
+            continue;
+        }
+        if kind.is_dir() {
+            search(&path, sources)?;
+        } else if kind.is_file() || (kind.is_symlink() && path.is_file()) {
+            sources.push(Source::at(path, false));
+        }
+    }
+    Ok(())
+}
+
+impl Source {
+    fn at(path: PathBuf, named: bool) -> Self {
+        Self {
+            name: path.display().to_string(),
+            named,
+            labels: labels_of_path(&path),
+            path: Some(path),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_text(name: &str) -> Self {
+        Self { name: name.to_owned(), named: true, labels: Vec::new(), path: None }
+    }
+
+    /// Reads, decompresses and decodes it.
+    pub(super) fn text(&self) -> anyhow::Result<Text> {
+        let Some(path) = &self.path else {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).context("Cannot read standard input")?;
+            return Ok(decode(bytes));
+        };
+        let program = path.extension().and_then(|extension| {
+            COMPRESSED.iter().find(|(ending, _)| extension.eq_ignore_ascii_case(ending))
+        });
+        let bytes = match program {
+            Some((_, program)) => decompress(path, program)?,
+            None => fs::read(path).with_context(|| format!("Cannot read {}", self.name))?,
+        };
+        Ok(decode(bytes))
+    }
+}
+
+fn decompress(path: &Path, program: &str) -> anyhow::Result<Vec<u8>> {
+    let file = fs::File::open(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    let output = Command::new(program)
+        .arg("-dc")
+        .stdin(file)
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("Cannot run {program}, which {} needs", path.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        bail!("{program} cannot decompress {}: {said}", path.display());
+    }
+    Ok(output.stdout)
+}
+
+/// UTF-8 with what isn't replaced; UTF-16, as PowerShell's `>` writes it, by
+/// its byte order mark.
+fn decode(bytes: Vec<u8>) -> Text {
+    let utf16 = |order: fn([u8; 2]) -> u16| {
+        let units: Vec<u16> =
+            bytes[2..].chunks_exact(2).map(|pair| order([pair[0], pair[1]])).collect();
+        Text::Log(String::from_utf16_lossy(&units))
+    };
+    match bytes.get(..2) {
+        Some([0xff, 0xfe]) => return utf16(u16::from_le_bytes),
+        Some([0xfe, 0xff]) => return utf16(u16::from_be_bytes),
+        _ => {}
+    }
+    if bytes.iter().take(PROBED_BYTES).any(|byte| *byte == 0) {
+        return Text::Binary;
+    }
+    Text::Log(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The labels of a file in a tree of MMTests:
+/// `log/<config>/iter-<n>/<benchmark>/logs/...`.
+fn labels_of_path(path: &Path) -> Vec<(String, String)> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parts: Vec<String> =
+        absolute.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    let Some(at) = parts.iter().position(|part| iteration(part).is_some()) else {
+        return Vec::new();
+    };
+    let mut labels = Vec::new();
+    if at > 0 {
+        labels.push(("variant".to_owned(), parts[at - 1].clone()));
+    }
+    labels.push(("boot".to_owned(), parts[at]["iter-".len()..].to_owned()));
+    // The file itself is no benchmark's folder.
+    if parts.len() > at + 2 {
+        labels.push(("benchmark".to_owned(), parts[at + 1].clone()));
+    }
+    labels
+}
+
+/// The number of `iter-3`.
+fn iteration(part: &str) -> Option<&str> {
+    let number = part.strip_prefix("iter-")?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_mmtests_are_labels() {
+        let check = |path: &str, expected: &[(&str, &str)]| {
+            let expected: Vec<(String, String)> =
+                expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            assert_eq!(labels_of_path(Path::new(path)), expected, "{path}");
+        };
+        check(
+            "/work/log/pinned/iter-2/hackbench/logs/hackbench-1.log",
+            &[("variant", "pinned"), ("boot", "2"), ("benchmark", "hackbench")],
+        );
+        check("/log/pinned/iter-0/tests-timestamp", &[("variant", "pinned"), ("boot", "0")]);
+        check("/log/iter-/a", &[]);
+        check("/log/iter-x/a/b", &[]);
+    }
+
+    #[test]
+    fn texts_are_decoded_and_binaries_known() {
+        assert_eq!(decode(b"a\xff".to_vec()), Text::Log("a\u{fffd}".to_owned()));
+        assert_eq!(decode(b"\xff\xfea\0b\0".to_vec()), Text::Log("ab".to_owned()));
+        assert_eq!(decode(b"\xfe\xff\0a\0b".to_vec()), Text::Log("ab".to_owned()));
+        assert_eq!(decode(b"\x7fELF\0".to_vec()), Text::Binary);
+        assert_eq!(decode(Vec::new()), Text::Log(String::new()));
+    }
+
+    #[test]
+    fn folders_are_searched_and_compressed_files_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join("log"), "Time: 1.000\n").unwrap();
+        fs::write(folder.path().join(".hidden"), "Time: 2.000\n").unwrap();
+        fs::write(folder.path().join("broken.gz"), "no gzip").unwrap();
+        let found = find(&[folder.path().to_owned()]).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].text().unwrap(), Text::Log("Time: 1.000\n".to_owned()));
+        assert!(!found[0].named);
+        let error = found[1].text().unwrap_err().to_string();
+        assert!(error.contains("broken.gz"), "{error}");
+        assert!(find(&[folder.path().join("a/nothing")]).unwrap()[0].text().is_err());
+    }
+}

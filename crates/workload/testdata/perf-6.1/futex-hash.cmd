@@ -1,0 +1,1 @@
+perf bench futex hash --threads=2 --runtime=1

@@ -1,0 +1,1 @@
+perf bench syscall basic --loop 100000
