@@ -272,17 +272,16 @@ impl Labels {
                 .collect();
             let is_role = roles.not_in_rows.contains(&label);
             match single {
+                Some(_) if is_role => {}
                 Some(single) if single.iter().all(|value| *value == single[0]) => {
-                    if !is_role && single[0] != ABSENT {
-                        result.common.push((label, text(single[0])));
-                    }
+                    result.common.extend(
+                        Some(single[0]).filter(|value| *value != ABSENT).map(|v| (label, text(v))),
+                    );
                 }
                 Some(single) if !ask.by.contains(&label) => {
-                    if !is_role {
-                        result.of_variant.push((label, single.into_iter().map(text).collect()));
-                    }
+                    result.of_variant.push((label, single.into_iter().map(text).collect()));
                 }
-                _ if ask.by.is_empty() && !is_role || ask.by.contains(&label) => {
+                _ if (ask.by.is_empty() && !is_role) || ask.by.contains(&label) => {
                     result.keys.push(key as u32);
                 }
                 _ => {}

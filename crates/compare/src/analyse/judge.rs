@@ -515,7 +515,7 @@ fn reason(error: stats::UnusableSamples) -> String {
         stats::UnusableSamples::NotFinite { value, .. } => {
             format!("A value is {value}: not a finite number")
         }
-        stats::UnusableSamples::NotPositive { value, .. } if value == 0.0 => {
+        stats::UnusableSamples::NotPositive { value: 0.0, .. } => {
             "A value is 0: it has no ratio".to_owned()
         }
         stats::UnusableSamples::NotPositive { .. } => {

@@ -235,8 +235,8 @@ impl Roles {
         if of_files {
             return Ok(0);
         }
-        let usual = |known: &&str| ids.iter().position(|id| name(*id).eq_ignore_ascii_case(known));
-        let found = BASELINE_NAMES.iter().find_map(|known| usual(&known)).unwrap_or(0);
+        let usual = |known: &str| ids.iter().position(|id| name(*id).eq_ignore_ascii_case(known));
+        let found = BASELINE_NAMES.iter().find_map(|known| usual(known)).unwrap_or(0);
         notes.push(format!(
             "{} is taken for the baseline; --baseline names another.",
             name(ids[found])

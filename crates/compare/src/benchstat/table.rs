@@ -1,7 +1,7 @@
 //! From series to benchstat's tables: one for each configuration and unit,
 //! a row for each benchmark, a column for each input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Filter;
 use crate::data::{Data, Dataset};
@@ -161,9 +161,10 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
     };
     let mut order: BTreeMap<(Vec<String>, u32), u32> = BTreeMap::new();
     let mut configs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    let mut known = BTreeSet::new();
     for (context, unit, _) in &places {
         let config = configs.entry(*context).or_insert_with(|| config(*context));
-        if !order.contains_key(&(config.clone(), *unit)) {
+        if known.insert((*context, *unit)) {
             order.insert((config.clone(), *unit), 0);
         }
     }
