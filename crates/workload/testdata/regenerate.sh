@@ -127,7 +127,6 @@ serving redis-server --port 6379 --save '' --dir /tmp
 listening 6379
 golden $redis get redis-benchmark --csv -h 127.0.0.1 -t get -p 6379 -n 2000 -c 5 -P 1 -d 64
 served
-golden $redis refused redis-benchmark --csv -h 127.0.0.1 -t get -p 6379 -n 2000 -c 5 -P 1 -d 64
 
 dbench=dbench-4.0
 serving tbench_srv

@@ -1,0 +1,75 @@
+//! Guest images: the same from the same, and for both architectures.
+
+use std::process::Command;
+
+use guest::qemu::find_qemu;
+use serde_json::Value;
+use vmconfig::Arch;
+
+use crate::lab::{Machine, VMLAB, slow};
+use crate::running::{Study, assert_complete, results};
+
+/// What `vmlab image show --json` says of the small image in a cache of its
+/// own, freshly built.
+fn built_in(cache: &tempfile::TempDir) -> Value {
+    let vmlab = |args: &[&str]| {
+        let output =
+            Command::new(VMLAB).args(args).env("XDG_CACHE_HOME", cache.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    vmlab(&["image", "build"]);
+    serde_json::from_slice(&vmlab(&["image", "show", "--json"])).unwrap()
+}
+
+#[test]
+fn two_builds_of_one_recipe_have_the_same_content() {
+    let Some(_alone) = slow("two builds of an image") else { return };
+    let caches = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let shown = caches.each_ref().map(built_in);
+    assert_eq!(shown[0]["packages"], shown[1]["packages"], "the mirror changed meanwhile");
+    assert_eq!(shown[0]["content_hash"], shown[1]["content_hash"]);
+    assert_eq!(shown[0]["content_hash"].as_str().unwrap().len(), 64);
+    let names: Vec<_> =
+        shown[0]["packages"].as_array().unwrap().iter().map(|package| &package["name"]).collect();
+    for wanted in ["fio", "nginx-light", "qemu-guest-agent", "rt-tests"] {
+        assert!(names.iter().any(|name| *name == wanted), "{wanted}");
+    }
+}
+
+#[test]
+fn an_image_that_is_not_there_is_said() {
+    let machine = Machine::with_qemu("7.2.0");
+    machine.say(["image", "show", "debian-12-aarch64"]).is_error(&[
+        "debian-12-aarch64 is not built yet",
+        "vmlab image build debian-12-aarch64",
+    ]);
+    machine
+        .say(["image", "show", "debian-11"])
+        .is_error(&["\"debian-11\"", "builtin:debian-12-full"]);
+}
+
+#[test]
+fn arm64_guests_run_the_same_studies() {
+    let Some(_alone) = slow("an arm64 guest") else { return };
+    if let Err(error) = find_qemu(Arch::Aarch64) {
+        println!("SKIP: {error}");
+        return;
+    }
+    let study = Study::new(
+        1,
+        "[stability]\nrepeat = false\n\n[[variant]]\nname = \"one\"\nvm.memory_mib = 512\n\n\
+         [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n\n\
+         [[workload]]\nrun = \"cyclictest\"\nparams = { loops = 2000 }\n",
+    );
+    study.change("seed = 5", "seed = 5\narch = \"aarch64\"");
+    let said = study.start().wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let contents = assert_complete(&study.dir());
+    assert_eq!(contents.plan.variants[0].spec.arch, Arch::Aarch64);
+    for result in results(&contents.events) {
+        assert!(result.outcome.is_completed(), "{result:#?}");
+        let counters = &result.runs[0].counters;
+        assert!(counters.get("guest.timer_interrupts").is_some_and(|count| count > 0.0));
+    }
+}

@@ -1,0 +1,133 @@
+//! Every workload of the catalogue, run for real in a small size.
+
+use std::collections::BTreeSet;
+
+use crate::lab::{events, slow};
+use crate::running::{Study, results};
+
+/// The rows of one study: `run`, its parameters, and what else it says.
+type Row = (&'static str, &'static str, &'static str);
+
+const ALONE: &[Row] = &[
+    ("hackbench", "groups = 1, loops = 20", ""),
+    ("perf-messaging", "groups = 1, loops = 20", ""),
+    ("perf-pipe", "loops = 1000", ""),
+    ("perf-syscall", "loops = 100000", ""),
+    ("perf-futex", "test = 'wake'", ""),
+    ("perf-futex", "test = 'lock-pi', time_s = 1", ""),
+    ("perf-mem", "size_mib = 8, loops = 2", ""),
+    ("perf-numa", "memory_mib = 32, time_s = 1", ""),
+    ("sysbench-cpu", "time_s = 1", ""),
+    ("sysbench-memory", "time_s = 1", ""),
+    ("sysbench-threads", "threads = 8, time_s = 1", ""),
+    ("sysbench-mutex", "threads = 4, locks = 1000", ""),
+    ("sysbench-fileio", "total_mib = 32, files = 4, time_s = 1", ""),
+    ("cyclictest", "loops = 2000", "background = { run = 'hackbench', params = { groups = 1 } }"),
+    ("stress-ng", "time_s = 1", ""),
+    ("fio", "operation = 'randrw', size_mib = 32, time_s = 1, ramp_s = 1", ""),
+    ("fio", "operation = 'read', engine = 'sync', size_mib = 32, time_s = 1, ramp_s = 0", ""),
+    ("fio", "operation = 'randwrite', engine = 'io_uring', size_mib = 32, time_s = 1", ""),
+    ("fio-iozone", "size_mib = 16", ""),
+    ("dbench", "clients = 2, time_s = 2", ""),
+];
+
+const FULL: &[Row] = &[
+    ("pgbench", "scale = 1, clients = 2, time_s = 2", "limit_s = 300"),
+    ("kernbench", "config = 'tinyconfig', target = 'init'", "limit_s = 900"),
+];
+
+const PAIRS: &[Row] = &[
+    ("tbench", "clients = 2, time_s = 2", ""),
+    ("iperf3", "time_s = 1, streams = 2, reverse = true", ""),
+    ("iperf3", "protocol = 'udp', udp_mbit_s = 5, time_s = 1", "under_test = 'client'"),
+    ("sockperf", "time_s = 2", ""),
+    ("sockperf", "mode = 'under-load', protocol = 'tcp', time_s = 2, messages_per_s = 500", ""),
+    ("sockperf", "mode = 'throughput', time_s = 2", "under_test = 'both'"),
+    ("ab", "requests = 100, concurrency = 10", ""),
+    ("redis", "requests = 500, clients = 5", ""),
+];
+
+const PROBES: &[Row] = &[
+    ("probe-syscalls", "time_ms = 100", ""),
+    ("probe-sem", "items = 500, hog = 'idle'", ""),
+    ("probe-wakeup", "time_ms = 100", ""),
+    ("probe-ipi", "time_ms = 100", ""),
+    ("probe-lock", "time_ms = 100", ""),
+    ("probe-clock", "time_ms = 100", ""),
+    ("probe-stream", "array_mib = 8", ""),
+    ("probe-malloc", "mib = 16", ""),
+    ("probe-tlb", "time_ms = 100, pages = 4096", ""),
+    ("probe-pagecache", "size_mib = 32, repeats = 1", ""),
+    ("probe-numa", "time_ms = 100, mib = 16", ""),
+    ("probe-unixbench", "time_ms = 100, repeats = 1", ""),
+    ("probe-npb", "benchmark = 'is', class = 'S'", ""),
+    ("probe-net", "test = 'tcp_rr', time_ms = 300", ""),
+    ("probe-net", "test = 'udp_stream', time_ms = 300", ""),
+    ("probe-udp", "time_ms = 300", ""),
+];
+
+/// Runs `rows` in guests like `vm`; each must end well, with all its metrics.
+fn check(rows: &[Row], vm: &str) {
+    let workloads: String = rows
+        .iter()
+        .enumerate()
+        .map(|(number, (run, params, more))| {
+            format!("[[workload]]\nrun = '{run}'\nlabel = 'w{number}'\nparams = {{ {params} }}\n{more}\n\n")
+        })
+        .collect();
+    let study = Study::new(
+        1,
+        &format!("[stability]\nrepeat = false\n\n[[variant]]\nname = 'one'\n{vm}\n\n{workloads}"),
+    );
+    study.change("memory_mib = 256", "memory_mib = 512");
+    let said = study.start().wait();
+    let mut failed = String::new();
+    let mut seen = BTreeSet::new();
+    for result in results(&events(&study.dir())) {
+        let number: usize = result.trial.workload[1..].parse().unwrap();
+        if result.outcome.is_completed() {
+            assert!(!result.runs[0].samples.is_empty(), "{result:#?}");
+            seen.insert(number);
+        } else {
+            failed += &format!("{}: {:?}\n", rows[number].0, result.outcome);
+        }
+    }
+    assert_eq!(failed, "", "{said:#?}");
+    assert_eq!(seen.len(), rows.len(), "{said:#?}");
+}
+
+#[test]
+fn workloads_of_one_guest_run() {
+    let Some(_alone) = slow("the workloads of one guest") else { return };
+    check(ALONE, "vm.vcpus = 2\ndisk = { cache = 'none', io = 'native' }");
+}
+
+#[test]
+fn workloads_of_the_full_image_run() {
+    let Some(_alone) = slow("the workloads of the full image") else { return };
+    check(FULL, "vm.vcpus = 2\nvm.image = 'builtin:debian-12-full'\nvm.memory_mib = 1024");
+}
+
+#[test]
+fn workloads_of_two_guests_run() {
+    let Some(_alone) = slow("the workloads of two guests") else { return };
+    check(PAIRS, "");
+}
+
+#[test]
+fn probes_run() {
+    let Some(_alone) = slow("the probes") else { return };
+    if let Err(error) = runner::probe::find(vmconfig::Arch::X86_64) {
+        println!("SKIP: {error}");
+        return;
+    }
+    check(PROBES, "vm.vcpus = 2");
+}
+
+#[test]
+fn every_workload_is_run_by_a_test() {
+    let tested: BTreeSet<&str> =
+        [ALONE, FULL, PAIRS, PROBES].into_iter().flatten().map(|row| row.0).collect();
+    let known: BTreeSet<&str> = workload::CATALOGUE.iter().map(|entry| entry.name).collect();
+    assert_eq!(tested, known);
+}
