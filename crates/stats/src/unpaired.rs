@@ -79,7 +79,13 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, CannotCompare> {
         return Err(CannotCompare::AllEqual);
     }
     let pairs = a.len() * b.len();
-    let smaller = twice_u.min(2 * pairs - twice_u);
+    // With ties U is not distributed alike on both sides of its mean: the tail
+    // is that of the sample whose U is the smaller one.
+    let (first, smaller) = if twice_u <= pairs {
+        (a.len(), twice_u)
+    } else {
+        (b.len(), 2 * pairs - twice_u)
+    };
     let has_ties = ties.len() < merged.len();
     let limit = if has_ties { EXACT_WITH_TIES } else { EXACT };
     if a.len().max(b.len()) > limit {
@@ -89,7 +95,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, CannotCompare> {
         return Ok(1.0);
     }
     let tail = if has_ties {
-        lower_tail_with_ties(a.len(), &ties, smaller)
+        lower_tail_with_ties(first, &ties, smaller)
     } else {
         lower_tail(a.len(), b.len(), smaller / 2)
     };
@@ -131,21 +137,25 @@ fn lower_tail_with_ties(a: usize, ties: &[usize], twice_u: usize) -> f64 {
     let width = twice_u + 1;
     let mut ways = vec![0.0_f64; (a + 1) * width];
     ways[0] = 1.0;
+    let mut next = vec![0.0_f64; ways.len()];
     let mut seen = 0;
     for &size in ties {
-        let mut next = vec![0.0; ways.len()];
+        next.fill(0.0);
         for chosen in 0..=a.min(seen) {
             let mut choices = 1.0;
             for taken in 0..=size.min(a - chosen) {
                 let gain = taken * (2 * (seen - chosen) + size - taken);
-                for sum in gain..width {
-                    next[(chosen + taken) * width + sum] +=
-                        choices * ways[chosen * width + sum - gain];
+                if gain < width {
+                    let from = &ways[chosen * width..][..width - gain];
+                    let to = &mut next[(chosen + taken) * width + gain..][..width - gain];
+                    for (to, from) in to.iter_mut().zip(from) {
+                        *to += choices * from;
+                    }
                 }
                 choices *= (size - taken) as f64 / (taken + 1) as f64;
             }
         }
-        ways = next;
+        std::mem::swap(&mut ways, &mut next);
         seen += size;
     }
     let all = (1..=a).fold(1.0, |all, k| all * (seen - a + k) as f64 / k as f64);
@@ -339,8 +349,13 @@ mod tests {
                 (0..1 << 7).filter(|chosen: &u32| chosen.count_ones() == 3).collect();
             for &chosen in &all {
                 let (a, b) = split(chosen);
-                let smaller = u(chosen).min(12.0 - u(chosen));
-                let tail = all.iter().filter(|other| u(**other) <= smaller).count();
+                // With ties the two tails are not alike.
+                let here = u(chosen);
+                let beyond = |other: &&u32| match here <= 6.0 {
+                    true => u(**other) <= here,
+                    false => u(**other) >= here,
+                };
+                let tail = all.iter().filter(beyond).count();
                 let expected = (2.0 * tail as f64 / all.len() as f64).min(1.0);
                 let found = mann_whitney(&a, &b).unwrap();
                 assert!((found - expected).abs() < 1e-12, "{a:?} {b:?}: {found} {expected}");
