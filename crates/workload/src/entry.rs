@@ -1,6 +1,6 @@
 //! The shape of a row of the catalogue.
 
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 
 use record::{Better, Metric, MetricKind, Unit};
 
