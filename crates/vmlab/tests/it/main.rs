@@ -7,6 +7,7 @@ mod console_blocks;
 mod export;
 mod failures;
 mod images;
+mod import;
 mod interrupted;
 mod lab;
 mod lint;

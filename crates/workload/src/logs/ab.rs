@@ -142,7 +142,7 @@ fn percentage(line: Line<'_>, log: &mut Log) -> bool {
     };
     match line.number(millis) {
         Some(value) => {
-            drop(log.quantile("request-time", value / 1e3, line).label("percentile", percent))
+            log.quantile("request-time", value / 1e3, line).label("percentile", percent);
         }
         None => log.unread(line, "no time in ms"),
     }

@@ -177,7 +177,7 @@ struct Histogram {
 }
 
 impl Histogram {
-    /// `000019 000004	000016`
+    /// `000019 000004  000016`
     fn row(&mut self, line: Line<'_>) {
         let mut words = line.words();
         let Some(bucket) = words.next() else { return };
@@ -341,7 +341,7 @@ fn json_quantiles(threads: &Node<'_>, log: &mut Log) {
             inside += value;
         }
     }
-    if !(cycles >= inside) {
+    if cycles.is_nan() || cycles < inside {
         return;
     }
     histogram.rows =

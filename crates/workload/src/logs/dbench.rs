@@ -13,7 +13,7 @@ use super::{Line, Log, Text, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "dbench",
     about: "dbench 2 to 4, and tbench, which prints the same",
-    signs: &[opens("dbench version"), part("Throughput ").when(|line| is_result(line))],
+    signs: &[opens("dbench version"), part("Throughput ").when(is_result)],
     read,
 };
 

@@ -15,7 +15,11 @@ use super::{Line, Log, Text, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
     about: "Go's benchmark format, with its Unit lines",
-    signs: &[opens("goos:"), part("Benchmark").when(|line| is_result(line))],
+    signs: &[
+        hint("Unit ").when(|line| line.contains("better=") || line.contains("assume=")),
+        opens("goos:"),
+        part("Benchmark").when(is_result),
+    ],
     read,
 };
 
@@ -35,10 +39,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         } else if is_result(line.text) {
             result(line, &better, log);
-        } else if let Some((key @ ("goos" | "goarch" | "pkg" | "cpu"), value)) = line.split(": ") {
-            if !line.is_open() {
-                log.label(key, value.text);
-            }
+        } else if let Some((key @ ("goos" | "goarch" | "pkg" | "cpu"), value)) = line.split(": ")
+            && !line.is_open()
+        {
+            log.label(key, value.text);
         }
     }
 }

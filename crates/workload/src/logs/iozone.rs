@@ -325,7 +325,7 @@ fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     };
     match per_s {
         "B" => {
-            drop(log.push(metric, number::scaled(value, scale), "B", None, MetricKind::Count, line))
+            log.push(metric, number::scaled(value, scale), "B", None, MetricKind::Count, line);
         }
         "s" => drop(log.push(
             metric,

@@ -42,11 +42,6 @@ impl<'a> Node<'a> {
         self.members().iter().find(|(name, _)| *name == key).map(|(_, node)| node)
     }
 
-    /// The member at the end of a path of keys.
-    pub(crate) fn at(&self, path: &[&str]) -> Option<&Node<'a>> {
-        path.iter().try_fold(self, |node, key| node.get(key))
-    }
-
     /// The members of an object; none of anything else.
     pub(crate) fn members(&self) -> &[(&'a str, Node<'a>)] {
         if let Value::Object(members) = &self.value { members } else { &[] }
@@ -256,7 +251,7 @@ mod tests {
         let items = node.get("b").unwrap().items();
         assert_eq!((items.len(), items[3].line, items[3].number()), (4, 5, Some(2500.0)));
         assert!(items[2].number().is_none());
-        assert_eq!(node.at(&["c", "d"]).unwrap().text(), Some("e\\\"f"));
+        assert_eq!(node.get("c").unwrap().get("d").unwrap().text(), Some("e\\\"f"));
         assert_eq!(rest.lines().nth(1).map(|line| (line.text, line.number)), Some(("rest", 8)));
     }
 
@@ -265,8 +260,8 @@ mod tests {
         let text = "{\"a\": 12, \"b\": {\"c\": 3, \"d\": 45";
         let (node, _) = parse(Text::new(text), keep_all).unwrap();
         assert!(!node.whole && !node.get("b").unwrap().whole);
-        assert_eq!(node.at(&["b", "c"]).unwrap().number(), Some(3.0));
-        assert!(node.at(&["b", "d"]).is_none());
+        assert_eq!(node.get("b").unwrap().get("c").unwrap().number(), Some(3.0));
+        assert!(node.get("b").unwrap().get("d").is_none());
         assert!(parse(Text::new("no document"), keep_all).is_none());
         let deep = "[".repeat(10_000);
         assert!(!parse(Text::new(&deep), keep_all).unwrap().0.whole);

@@ -279,31 +279,31 @@ impl Log {
 pub(crate) struct Value<'a>(Option<&'a mut Imported>);
 
 impl Value<'_> {
-    /// Adds a label.
-    pub(crate) fn label(self, key: &str, value: impl Into<String>) -> Self {
-        Self(self.0.map(|imported| {
-            let value = value.into();
-            if !value.is_empty() {
-                imported.labels.insert(key.to_owned(), value);
-            }
-            imported
-        }))
+    /// Adds a label, unless it says nothing.
+    pub(crate) fn label(mut self, key: &str, value: impl Into<String>) -> Self {
+        let value = value.into();
+        if let Some(imported) = &mut self.0
+            && !value.is_empty()
+        {
+            imported.labels.insert(key.to_owned(), value);
+        }
+        self
     }
 
     /// Gives it another unit than its kind has.
-    pub(crate) fn unit(self, unit: &str) -> Self {
-        Self(self.0.map(|imported| {
+    pub(crate) fn unit(mut self, unit: &str) -> Self {
+        if let Some(imported) = &mut self.0 {
             imported.unit = Unit::from(unit);
-            imported
-        }))
+        }
+        self
     }
 
     /// Says which direction is better.
-    pub(crate) fn better(self, better: Option<Better>) -> Self {
-        Self(self.0.map(|imported| {
+    pub(crate) fn better(mut self, better: Option<Better>) -> Self {
+        if let Some(imported) = &mut self.0 {
             imported.better = better;
-            imported
-        }))
+        }
+        self
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of tables.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"cpu-load\"") {
+    if text.raw().contains("\"sysstat\"") {
         let clean = json::unquoted(text);
         if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
             return read_json(&document, log);
@@ -43,7 +43,7 @@ fn columns(line: &str) -> Option<Vec<&str>> {
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
     let names: Vec<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();
-    (stamp <= 2 && percents >= 4 && names.iter().any(|name| *name == "%idle")).then_some(names)
+    (stamp <= 2 && percents >= 4 && names.contains(&"%idle")).then_some(names)
 }
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
@@ -87,16 +87,18 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         hosts.map_or(&[][..], Node::items).iter().filter_map(|host| host.get("statistics"));
     for sample in statistics.flat_map(|node| node.items()) {
         let time = sample.get("timestamp").and_then(Node::text).unwrap_or_default();
-        for row in
-            sample.get("cpu-load").map_or(&[][..], Node::items).iter().filter(|row| row.whole)
-        {
-            // Old versions call the sum of all -1.
-            let cpu = row.get("cpu").and_then(Node::text).unwrap_or("all");
-            log.label("cpu", if cpu == "-1" { "all" } else { cpu });
-            log.label("time", time);
-            for (name, value) in row.members().iter().filter(|(name, _)| *name != "cpu") {
-                if let Some(number) = value.number() {
-                    log.push(&slug(name), number, "%", None, MetricKind::Count, value.line);
+        for (list, place) in [("cpu-load", "cpu"), ("node-load", "node")] {
+            let rows = sample.get(list).map_or(&[][..], Node::items);
+            for row in rows.iter().filter(|row| row.whole) {
+                // Old versions call the sum of all -1.
+                let whose = row.get(place).and_then(Node::text).unwrap_or("all");
+                log.clear_labels();
+                log.label(place, if whose == "-1" { "all" } else { whose });
+                log.label("time", time);
+                for (name, value) in row.members().iter().filter(|(name, _)| *name != place) {
+                    if let Some(number) = value.number() {
+                        log.push(&slug(name), number, "%", None, MetricKind::Count, value.line);
+                    }
                 }
             }
         }

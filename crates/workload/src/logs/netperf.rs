@@ -174,7 +174,7 @@ fn interim(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
     match (rest.number(value), bytes_per_s(unit)) {
         _ if rest.may_be_cut(unit) => {}
         (Some(value), Some(factor)) => {
-            drop(log.rate("interim-throughput", number::scaled(value, factor), "B/s", line))
+            log.rate("interim-throughput", number::scaled(value, factor), "B/s", line);
         }
         (Some(value), None) if unit.starts_with("Trans/s") => {
             log.rate("interim-transactions-per-s", value, "1/s", line);
@@ -416,7 +416,7 @@ fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>,
             log.time("elapsed-time", number, line).better(None);
         }
         "mean-latency" | "mean-latency-microseconds" => {
-            drop(log.time("latency-mean", micros, line))
+            log.time("latency-mean", micros, line);
         }
         "min-latency" | "minimum-latency-microseconds" => {
             log.quantile("latency-min", micros, line);

@@ -82,10 +82,14 @@ fn value(line: Line<'_>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
     match words[..] {
         ["Total", "time:", seconds, "[sec]"] => {
-            read_or_tell(line, log, line.number(seconds), |log, v| drop(log.time("time", v, line)));
+            read_or_tell(line, log, line.number(seconds), |log, v| {
+                log.time("time", v, line);
+            });
         }
         ["Total", "time:", usecs, "usecs"] => {
-            read_or_tell(line, log, grouped(usecs), |log, v| drop(log.time("time", v / 1e6, line)));
+            read_or_tell(line, log, grouped(usecs), |log, v| {
+                log.time("time", v / 1e6, line);
+            });
         }
         ["Averaged", number, "operations/sec", ..] => {
             read_or_tell(line, log, line.number(number), |log, v| {
@@ -103,7 +107,7 @@ fn value(line: Line<'_>, log: &mut Log) {
         }
         ["Average", "num.", "events:", number, ..] => {
             read_or_tell(line, log, line.number(number), |log, v| {
-                drop(log.count("events", v, line))
+                log.count("events", v, line);
             });
         }
         ["Average", "time", "per", ..] => {

@@ -17,16 +17,16 @@ pub(super) const TOOL: Tool = Tool {
         opens("Performance counter stats for"),
         opens("#           time             counts unit events"),
         part("seconds time elapsed").within(),
-        part(",task-clock,").within().when(|line| is_csv(line)),
-        part(",cpu-clock,").within().when(|line| is_csv(line)),
-        part(",context-switches,").within().when(|line| is_csv(line)),
-        part(",page-faults,").within().when(|line| is_csv(line)),
-        part(",cycles,").within().when(|line| is_csv(line)),
-        part(",cpu-cycles,").within().when(|line| is_csv(line)),
-        part(",instructions,").within().when(|line| is_csv(line)),
-        part(";task-clock;").within().when(|line| is_csv(line)),
-        part(";cycles;").within().when(|line| is_csv(line)),
-        part(";instructions;").within().when(|line| is_csv(line)),
+        part(",task-clock,").within().when(is_csv),
+        part(",cpu-clock,").within().when(is_csv),
+        part(",context-switches,").within().when(is_csv),
+        part(",page-faults,").within().when(is_csv),
+        part(",cycles,").within().when(is_csv),
+        part(",cpu-cycles,").within().when(is_csv),
+        part(",instructions,").within().when(is_csv),
+        part(";task-clock;").within().when(is_csv),
+        part(";cycles;").within().when(is_csv),
+        part(";instructions;").within().when(is_csv),
         part("{\"counter-value\"").within(),
         part("\"counter-value\" :").within(),
         hint("context-switches").within().when(|line| line.contains(" #")),
@@ -81,15 +81,15 @@ fn is_event(word: &str) -> bool {
 /// An event's count, in the unit that perf says.
 fn note(log: &mut Log, event: &str, value: f64, unit: &str, line: Line<'_>) {
     let name = event_name(event);
-    let noted = match unit {
-        "msec" => log.push(&name, value / 1e3, "s", None, MetricKind::Time, line),
-        "ns" => log.push(&name, value / 1e9, "s", None, MetricKind::Time, line),
-        "Joules" => log.push(&name, value, "J", None, MetricKind::Count, line),
-        "MiB" => log.push(&name, scaled(value, 1_048_576.0), "B", None, MetricKind::Count, line),
-        "Bytes" => log.push(&name, value, "B", None, MetricKind::Count, line),
-        _ => log.count(&name, value, line),
+    let (value, base, kind) = match unit {
+        "msec" => (value / 1e3, "s", MetricKind::Time),
+        "ns" => (value / 1e9, "s", MetricKind::Time),
+        "Joules" => (value, "J", MetricKind::Count),
+        "MiB" => (scaled(value, 1_048_576.0), "B", MetricKind::Count),
+        "Bytes" => (value, "B", MetricKind::Count),
+        _ => (value, "count", MetricKind::Count),
     };
-    drop(noted);
+    log.push(&name, value, base, None, kind, line);
 }
 
 const UNITS: [&str; 7] = ["msec", "ns", "Joules", "MiB", "Bytes", "C", "KiB"];

@@ -73,7 +73,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
                 .or_else(|| number::parse(done).filter(|_| first.contains('/')))
             {
                 Some(count) => {
-                    drop(log.count("transactions", count, line).better(Some(Better::Higher)))
+                    log.count("transactions", count, line).better(Some(Better::Higher));
                 }
                 None => log.unread(line, "no number"),
             }

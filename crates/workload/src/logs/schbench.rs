@@ -50,7 +50,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             if name == "current" || name == "average" {
                 match rest.decimals(rest.word(0).unwrap_or_default(), 2) {
                     Some(value) => {
-                        drop(log.rate(&format!("requests-per-s-{name}"), value, "1/s", line))
+                        log.rate(&format!("requests-per-s-{name}"), value, "1/s", line);
                     }
                     None => log.unread(line, "no number"),
                 }

@@ -15,7 +15,7 @@ pub(super) const TOOL: Tool = Tool {
         opens("STREAM version"),
         opens("STREAM Version"),
         part("Function ").when(|line| columns(line).is_some()),
-        hint("Copy:").when(|line| is_row(line)),
+        hint("Copy:").when(is_row),
     ],
     read,
 };

@@ -51,8 +51,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             let columns = if body.text.contains("CPU used") { 9 } else { 7 };
             part = Part::Table { columns };
             log.clear_labels();
-        } else if !logged && yaml(line, &mut part, log) {
-        } else if times(body, line, log) {
+        } else if (!logged && yaml(line, &mut part, log)) || times(body, line, log) {
+            continue;
         } else if let Some(rest) = body.after("stress-ng-version:") {
             log.version = rest.word(0).map(str::to_owned);
         } else if let Some(version) =

@@ -136,7 +136,8 @@ fn row(line: Line<'_>, rated: &BTreeSet<String>, log: &mut Log) {
     };
     // An index is ten times the result by the baseline.
     let expected = result / baseline * 10.0;
-    if !((value - expected).abs() <= 0.06 + expected * 0.01) {
+    let near = (value - expected).abs() <= 0.06 + expected * 0.01;
+    if !near {
         return log.unread(line, "the index is not ten times result by baseline");
     }
     let test = slug(&name.join(" "));
