@@ -2,7 +2,7 @@
 //! help of one benchmark.
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use core::net::Ipv4Addr;
 
 use crate::entry::{Entry, GuestFacts, Scope};
 use crate::roles::{SCRATCH, Step, UnderTest};
