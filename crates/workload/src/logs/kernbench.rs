@@ -6,7 +6,7 @@
 
 use record::{Better, MetricKind};
 
-use super::sections::{hint, opens};
+use super::sections::opens;
 use super::{Line, Log, Text, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
                 || line.ends_with("Run:")
                 || line.ends_with("(std deviation):")
         }),
-        hint("Elapsed Time ").when(|line| row(line).is_some()),
+        opens("Elapsed Time ").when(|line| row(line).is_some()),
     ],
     read,
 };

@@ -16,8 +16,8 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("TEST").within().when(|line| test_name(line).is_some()),
         opens("MIGRATED "),
-        hint("Socket Socket  Message  Elapsed"),
-        hint("THROUGHPUT="),
+        part("Socket Socket  Message  Elapsed"),
+        part("THROUGHPUT="),
         part("Throughput,Throughput Units").within(),
         hint("Throughput Throughput"),
     ],

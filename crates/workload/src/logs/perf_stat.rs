@@ -17,6 +17,8 @@ pub(super) const TOOL: Tool = Tool {
         opens("Performance counter stats for"),
         opens("#           time             counts unit events"),
         part("seconds time elapsed").within(),
+        part(" msec task-clock").within().when(|line| line.contains('#')),
+        part(" task-clock (msec)").within().when(|line| line.contains('#')),
         part(",task-clock,").within().when(is_csv),
         part(",cpu-clock,").within().when(is_csv),
         part(",context-switches,").within().when(is_csv),

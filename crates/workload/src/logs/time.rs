@@ -6,7 +6,7 @@
 use record::{Better, MetricKind};
 
 use super::number;
-use super::sections::{hint, opens};
+use super::sections::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
 
@@ -16,9 +16,9 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("Command being timed:"),
         opens("real").when(|line| clock_after(line, "real").is_some()),
-        hint("real ").when(|line| posix(line).is_some()),
+        opens("real ").when(|line| posix(line).is_some()),
         opens("elapsed").within().when(|line| gnu(line).is_some()),
-        hint(" total").within().when(|line| line.contains("s system") && line.contains("% cpu ")),
+        part(" total").within().when(|line| line.contains("s system") && line.contains("% cpu ")),
     ],
     read,
 };

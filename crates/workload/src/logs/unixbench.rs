@@ -27,7 +27,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut table = false;
+    let mut table: Option<[usize; 3]> = None;
     let mut rated: BTreeSet<String> = BTreeSet::new();
     for line in text.lines() {
         if let Some(rest) = line.after("BYTE UNIX Benchmarks (Version ") {
@@ -38,11 +38,11 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         {
             log.label("copies", rest.word(0).unwrap_or_default());
             rated.clear();
-            table = false;
-        } else if line.text.contains("BASELINE") && line.text.contains("RESULT") {
-            table = true;
+            table = None;
+        } else if let Some(order) = columns(line.text) {
+            table = Some(order);
         } else if let Some(name) = score(line) {
-            table = false;
+            table = None;
             let last = line.words().last().unwrap_or_default();
             match line.decimals(last, 1) {
                 Some(value) => drop(index(name, value, line, log)),
@@ -57,9 +57,25 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             let test = slug(name);
             rate(&test, value, unit, line, log);
             rated.insert(test);
-        } else if table {
-            row(line, &rated, log);
+        } else if let Some(order) = table {
+            row(line, order, &rated, log);
         }
+    }
+}
+
+/// Where baseline, result and index stand among the numbers of the rows below a
+/// heading; copies from PDFs have them in other orders.
+fn columns(line: &str) -> Option<[usize; 3]> {
+    let names: Vec<&str> = line
+        .split_ascii_whitespace()
+        .filter(|word| ["BASELINE", "RESULT", "INDEX"].contains(word))
+        .collect();
+    let place = |name: &str| names.iter().position(|word| *word == name);
+    match names.len() {
+        3 => Some([place("BASELINE")?, place("RESULT")?, place("INDEX")?]),
+        // A mailer wrapped the last one.
+        2 => (names == ["BASELINE", "RESULT"]).then_some([0, 1, 2]),
+        _ => None,
     }
 }
 
@@ -115,31 +131,36 @@ fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
 
 /// `Execl Throughput    43.0   1493.0   347.2`: baseline, result, index. A test
 /// without a baseline has dashes.
-fn row(line: Line<'_>, rated: &BTreeSet<String>, log: &mut Log) {
+fn row(line: Line<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
     let starts_with_letter = line.text.starts_with(|first: char| first.is_ascii_alphabetic());
     if words.len() < 4 || !starts_with_letter || words[0] == "SUM" {
         return;
     }
     let (name, cells) = words.split_at(words.len() - 3);
-    if cells[0] == "---" && cells[2] == "---" {
+    if cells[order[0]] == "---" && cells[order[2]] == "---" {
         return;
     }
-    let last = line.decimals(cells[2], 1);
-    let values = (line.number(cells[0]), line.number(cells[1]), last);
-    let (Some(baseline), Some(result), Some(value)) = values else {
+    let numbers: Option<Vec<f64>> = cells.iter().map(|cell| line.decimals(cell, 1)).collect();
+    let Some(numbers) = numbers else {
         // Two numbers at the end: the third one was wrapped by a mailer.
         if cells[2].parse::<f64>().is_ok() && cells[1].parse::<f64>().is_ok() {
             log.unread(line, "a row has a baseline, a result and an index");
         }
         return;
     };
-    // An index is ten times the result by the baseline.
-    let expected = result / baseline * 10.0;
-    let near = (value - expected).abs() <= 0.06 + expected * 0.01;
-    if !near {
+    // An index is ten times the result by the baseline: that tells the order
+    // where the heading was torn.
+    let found = [order, [1, 2, 0]]
+        .into_iter()
+        .map(|order| order.map(|column| numbers[column]))
+        .find(|[baseline, result, value]| {
+            let expected = result / baseline * 10.0;
+            (value - expected).abs() <= 0.06 + expected * 0.01
+        });
+    let Some([_, result, value]) = found else {
         return log.unread(line, "the index is not ten times result by baseline");
-    }
+    };
     let test = slug(&name.join(" "));
     index("index", value, line, log).label("test", &*test);
     if !rated.contains(&test) {
