@@ -27,7 +27,9 @@
 //!
 //! The other kernel parameters: `console=ttyS0` so that panics reach the
 //! console's file; `quiet` because every line on an emulated serial port takes
-//! time; `panic=-1` so that a panic ends QEMU (started with `-no-reboot`) at
+//! time; `no_timer_check` (x86) because an emulated timer on a busy host comes too
+//! late for the kernel's test of it, which then panics (under KVM the kernel
+//! leaves that test out by itself); `panic=-1` so that a panic ends QEMU (started with `-no-reboot`) at
 //! once. `vmlab.no_agent` is read by our own first process: it leaves out the
 //! agent, for tests of guests that never answer.
 

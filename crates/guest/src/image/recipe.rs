@@ -205,7 +205,7 @@ fn debian_12(arch: Arch) -> Recipe {
         Arch::Aarch64 => words("lib/ld-linux-aarch64.so.1 lib/@LIBRARIES@/ld-linux-aarch64.so.1"),
     });
     let console = match arch {
-        Arch::X86_64 => "ttyS0",
+        Arch::X86_64 => "ttyS0 no_timer_check",
         Arch::Aarch64 => "ttyAMA0",
     };
     let in_folders = |list: Vec<String>| -> Vec<String> {
