@@ -30,6 +30,7 @@ mod change_points;
 mod conclude;
 mod describe;
 mod engine;
+mod exact;
 mod hygiene;
 mod judgement;
 mod latency;
@@ -51,6 +52,7 @@ pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
+pub use exact::{Exact, exact};
 pub use hygiene::{
     Controlled, Disturbance, Rules, Surroundings, UNSTABLE, control, disturbances, is_unstable,
 };

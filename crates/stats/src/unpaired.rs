@@ -81,11 +81,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, CannotCompare> {
     let pairs = a.len() * b.len();
     // With ties U is not distributed alike on both sides of its mean: the tail
     // is that of the sample whose U is the smaller one.
-    let (first, smaller) = if twice_u <= pairs {
-        (a.len(), twice_u)
-    } else {
-        (b.len(), 2 * pairs - twice_u)
-    };
+    let (first, smaller) =
+        if twice_u <= pairs { (a.len(), twice_u) } else { (b.len(), 2 * pairs - twice_u) };
     let has_ties = ties.len() < merged.len();
     let limit = if has_ties { EXACT_WITH_TIES } else { EXACT };
     if a.len().max(b.len()) > limit {

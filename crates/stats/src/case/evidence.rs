@@ -42,6 +42,8 @@ pub(super) struct Evidence {
     pub(super) variance: f64,
     /// Degrees of freedom of the variance.
     pub(super) freedom: f64,
+    /// The least that the variance may turn out to be.
+    pub(super) hoped: f64,
     /// The part of the variance of a boot that iterations explain.
     floor: f64,
 }
@@ -72,7 +74,8 @@ impl Evidence {
         };
         // Less noise than the iterations make is luck.
         let variance = variance.max(2.0 * floor);
-        Some(Self { n: n as u32, mean, variance, freedom, floor })
+        let hoped = variance.min(within.0.max(2.0 * floor));
+        Some(Self { n: n as u32, mean, variance, freedom, hoped, floor })
     }
 
     pub(super) fn standard_error(&self) -> f64 {

@@ -116,7 +116,7 @@ impl Default for Policy {
             pool: true,
             steal: 0.02,
             most_struck: 0.5,
-            worth: 6.0,
+            worth: 5.0,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::evidence::{Evidence, Levels};
 /// falls from that of `n` blocks to that of all.
 pub(super) fn chance_by_cost(evidence: &Evidence, levels: &Levels, band: f64, left: u32) -> f64 {
     let normal = Normal::standard();
-    let Evidence { n, mean, variance, freedom, .. } = *evidence;
+    let Evidence { n, mean, hoped: variance, freedom, .. } = *evidence;
     let mut best = 0.0_f64;
     for more in 1..=left {
         let then = n + more;
