@@ -66,7 +66,7 @@ pub trait Engine {
     fn next(&self, progress: &Progress<'_>) -> Next;
 
     /// What the blocks of one comparison say. Never panics: data without a
-    /// meaning give [`Verdict::Invalid`] with the reason.
+    /// meaning give [`Verdict::Invalid`](crate::Verdict::Invalid) with the reason.
     fn judge(&self, comparison: &Comparison) -> Judgement;
 }
 

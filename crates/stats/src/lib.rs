@@ -11,6 +11,10 @@
 //! "no difference larger than the margin". Samples without blocks are for
 //! [`mann_whitney`] and [`welch`].
 //!
+//! Who asks one question only, and boots by himself, leaves all of it to a
+//! [`Case`]: it finds the warm-up, splits the time between boots and iterations
+//! and gives up what is hopeless.
+//!
 //! All of it is pure and knows no unit: multiplying every value by a constant
 //! changes nothing but the centres of [`describe`].
 //!
@@ -25,13 +29,13 @@
 mod anytime;
 mod boot;
 mod boundary;
+mod canary;
 mod case;
 mod change_points;
 mod conclude;
 mod describe;
 mod engine;
 mod exact;
-mod hygiene;
 mod judgement;
 mod latency;
 mod multiplicity;
@@ -48,14 +52,12 @@ mod warm_up;
 pub use anytime::e_value;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, Looks, MOST_LOOKS};
+pub use canary::{Controlled, control};
 pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use exact::{Exact, exact};
-pub use hygiene::{
-    Controlled, Disturbance, Rules, Surroundings, UNSTABLE, control, disturbances, is_unstable,
-};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
 pub use latency::{Band, LEAST_BEYOND, NoQuantile, bands, boot_quantile};
 pub use multiplicity::{benjamini_hochberg, e_benjamini_hochberg, holm};
