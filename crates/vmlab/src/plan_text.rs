@@ -58,6 +58,17 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;
         }
+        if let Some(network) = variant.network {
+            writeln!(out, "    to the other VM: {network}")?;
+        }
+    }
+    if let Some(peer) = &plan.peer {
+        let (vcpus, memory_mib) = (peer.spec.vcpus(), peer.spec.memory_mib);
+        writeln!(
+            out,
+            "\nOther VM, for workloads with two roles: {vcpus} vCPU(s), {memory_mib} MiB, {}",
+            peer.image
+        )?;
     }
     writeln!(out, "\nHost loads")?;
     for load in &plan.loads {
@@ -74,6 +85,12 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
             workload.typical_s,
             workload.limit_s
         )?;
+        if workload.under_test.other().is_some() {
+            writeln!(out, "    the VM under test is the {}", workload.under_test)?;
+        }
+        if let Some(background) = &workload.background {
+            writeln!(out, "    beside it, again and again: {}", background.workload)?;
+        }
     }
     for (label, reason) in &plan.later {
         writeln!(out, "  {label}: not run: {reason}")?;

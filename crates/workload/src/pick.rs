@@ -15,25 +15,17 @@ pub(crate) struct Pick {
     pub(crate) from: &'static str,
     /// A label that tells it from others of that name.
     pub(crate) label: Option<(&'static str, &'static str)>,
-    /// What is missing is refused.
-    pub(crate) required: bool,
 }
 
 /// `metric` is the reader's `from`, and must be there.
 pub(crate) const fn pick(metric: &'static str, from: &'static str) -> Pick {
-    Pick { metric, from, label: None, required: true }
+    Pick { metric, from, label: None }
 }
 
 impl Pick {
     /// Only values with this label.
     pub(crate) const fn with(mut self, key: &'static str, value: &'static str) -> Self {
         self.label = Some((key, value));
-        self
-    }
-
-    /// It may be missing.
-    pub(crate) const fn optional(mut self) -> Self {
-        self.required = false;
         self
     }
 
@@ -70,17 +62,16 @@ pub(crate) fn one_log(output: Output<'_>, tool: &str) -> Result<Log, ParseError>
 /// Takes what `picks` name, each once, in their order.
 ///
 /// # Errors
-/// If one is missing that is required, or is there twice.
+/// If one is missing, or is there twice.
 pub(crate) fn take(output: Output<'_>, log: &Log, picks: &[Pick]) -> Result<Parsed, ParseError> {
     let mut parsed = Parsed { tool_version: log.version.clone(), ..Parsed::default() };
     for pick in picks {
         let mut values = log.values.iter().filter(|value| pick.fits(value));
         match (values.next(), values.next()) {
             (Some(value), None) => parsed.push(pick.metric, value.value),
-            (None, _) if pick.required => {
+            (None, _) => {
                 return Err(output.ended(format!("{} ({})", pick.metric, pick.from)));
             }
-            (None, _) => {}
             (Some(_), Some(second)) => {
                 let number = second.line.max(1) - 1;
                 let line = output.stdout_lines().nth(number).unwrap_or(output.first_line());
