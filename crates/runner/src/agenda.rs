@@ -4,8 +4,6 @@
 //! the blocks to come, and so is the baseline where nobody is compared with it
 //! any more. Bounds that account for a look after each block make that honest.
 
-use std::collections::BTreeMap;
-
 use record::journal::Event;
 use stats::{Engine, Judgement, Verdict};
 
@@ -126,36 +124,21 @@ fn standings(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>)
     if !alive(&plan.baseline) {
         return Vec::new();
     }
-    let best = plan.budget.race.then(|| best(plan, group)).flatten();
-    let outrun = |index: usize| {
-        let by = |best: &usize| {
-            *best != index
-                && engine.judge(&group.comparison(plan, *best, index)).verdict == Verdict::BWorse
-        };
-        best.as_ref().is_some_and(by)
-    };
     let standing = |(index, variant): (usize, &PlanVariant)| {
         let judgement = engine.judge(&group.comparison(plan, baseline, index));
-        let is_open = !judgement.verdict.is_decided() && !outrun(index);
+        let is_open = !judgement.verdict.is_decided();
         let (load, workload) = (load.clone(), workload.clone());
         Standing { load, workload, variant: variant.name.clone(), judgement, is_open }
     };
-    plan.comparisons().filter(|(_, variant)| alive(&variant.name)).map(standing).collect()
-}
-
-/// The candidate with the best mean log ratio to the baseline.
-fn best(plan: &Plan, group: &Group<'_>) -> Option<usize> {
-    let baseline = results::baseline_index(plan)?;
-    let sign = match group.metric.better {
-        record::Better::Lower => 1.0,
-        record::Better::Higher => -1.0,
-    };
-    let mut means: BTreeMap<usize, f64> = BTreeMap::new();
-    for (index, _) in plan.comparisons() {
-        let ratios = group.comparison(plan, baseline, index).blocks.log_ratios;
-        if !ratios.is_empty() {
-            means.insert(index, sign * ratios.iter().sum::<f64>() / ratios.len() as f64);
+    let living = plan.comparisons().filter(|(_, variant)| alive(&variant.name));
+    let mut all: Vec<Standing> = living.map(standing).collect();
+    if let Some(first) = all.first().filter(|_| plan.budget.race) {
+        let Judgement { better, margin, .. } = first.judgement;
+        let intervals: Vec<_> = all.iter().map(|standing| standing.judgement.interval).collect();
+        let racing = stats::still_racing(&intervals, better, margin);
+        for (standing, races) in all.iter_mut().zip(racing) {
+            standing.is_open &= races;
         }
     }
-    means.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+    all
 }

@@ -55,6 +55,8 @@ pub struct Boot {
     pub samples: Vec<f64>,
     /// False where it takes no part in a comparison.
     pub counted: bool,
+    /// Logarithm of the canary's time beside it, where there was one.
+    pub canary_log: Option<f64>,
 }
 
 /// One metric of one workload under one load, by variant.
@@ -123,6 +125,7 @@ fn group<'a>(
                         statistic,
                         samples,
                         counted: trial.counted,
+                        canary_log: canary_log(trial.result),
                     }),
                     Err(error) => {
                         unusable.push((variant.name.clone(), key.block, error.to_string()));
@@ -133,6 +136,10 @@ fn group<'a>(
         })
         .collect();
     Group { load, workload, metric, boots, unusable }
+}
+
+fn canary_log(result: &TrialResult) -> Option<f64> {
+    Some(result.watch.as_ref()?.canary_s()?.ln()).filter(|log| log.is_finite())
 }
 
 /// What the runs of a boot printed of a metric, without those that warm up.
@@ -153,18 +160,41 @@ impl Group<'_> {
         self.workload.metrics.first() == Some(self.metric)
     }
 
+    /// Correlation of the ratios with those of the canary, where its share is
+    /// taken out of [`Self::comparison`]: the variance falls by its square.
+    #[must_use]
+    pub fn canary_correlation(&self, baseline: usize, variant: usize) -> Option<f64> {
+        let (a, b) = (&self.boots[baseline], &self.boots[variant]);
+        let blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
+        controlled(&blocks, a, b).map(|controlled| controlled.correlation)
+    }
+
     /// The comparison of variant number `variant` with the baseline.
     #[must_use]
     pub fn comparison(&self, plan: &Plan, baseline: usize, variant: usize) -> Comparison {
-        let pairs = pairs(&self.boots[baseline], &self.boots[variant], |boot| boot.statistic);
+        let (a, b) = (&self.boots[baseline], &self.boots[variant]);
+        let mut blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
+        if let Some(controlled) = controlled(&blocks, a, b) {
+            blocks.log_ratios = controlled.log_ratios;
+        }
         let margin = self.workload.margin_percent.get(&self.metric.name);
         Comparison {
-            blocks: PairedBlocks::from_boots(pairs),
+            blocks,
             better: better(self.metric.better),
             margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
             aa: plan.variants[variant].aa_of.is_some(),
         }
     }
+}
+
+/// Blocks that teach how much of the canary is in the ratios.
+const CANARY_PILOT: usize = 6;
+
+/// The ratios without what the canary explains of them, where that helps.
+fn controlled(blocks: &PairedBlocks, a: &[Boot], b: &[Boot]) -> Option<stats::Controlled> {
+    let canaries = pairs(a, b, |boot| boot.canary_log).into_iter();
+    let canaries: Option<Vec<f64>> = canaries.map(|(a, b)| Some(b? - a?)).collect();
+    stats::control(&blocks.log_ratios, &canaries?, CANARY_PILOT)
 }
 
 /// What both have to say about the blocks that both counted in.

@@ -225,7 +225,8 @@ fn workloads(plan: &Plan) -> Vec<Named> {
 /// as one of all (Benjamini and Hochberg, 1995).
 fn adjust_for_many(plan: &Plan, groups: &mut [report::Group]) {
     let candidate = |name: &str| plan.comparisons().any(|(_, variant)| variant.name == name);
-    let primary = groups.iter_mut().filter(|group| group.primary).flat_map(|group| &mut group.cells);
+    let primary =
+        groups.iter_mut().filter(|group| group.primary).flat_map(|group| &mut group.cells);
     let mut all: Vec<(f64, &mut Judgement)> = primary
         .filter(|cell| candidate(&cell.variant))
         .filter_map(|cell| cell.judgement.as_mut())
@@ -287,6 +288,12 @@ fn show_group(
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
             let comparison = group.comparison(plan, baseline, index);
             let mut judged = Judgement::of(engine.as_ref(), &comparison);
+            if let Some(r) = group.canary_correlation(baseline, index) {
+                judged.notes.push(format!(
+                    "The canary beside each trial explains {:.0} % of the noise, which was taken out.",
+                    r * r * 100.0
+                ));
+            }
             if let Some(reason) = unsteady {
                 judged.verdict = report::Verdict::Invalid;
                 judged.notes = vec![reason.to_owned()];

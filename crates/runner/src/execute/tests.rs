@@ -310,7 +310,7 @@ fn the_first_blocks_decide_how_often_a_boot_repeats_and_what_warms_up() {
     assert!(warned.unwrap().starts_with("The first 3 invocation(s)"), "{warned:?}");
     // Nothing can be cut off where nothing is steady.
     let mut lab = FakeLab::new();
-    lab.cold = 30.0;
+    lab.cold = 0.3;
     let dir = tempfile::tempdir().unwrap();
     let (_, contents) = run(&plan_of(&study), dir.path(), &mut lab);
     let report = crate::summary::report(dir.path(), &contents);
