@@ -37,7 +37,7 @@ impl Study {
         };
         let text = format!(
             "vmlab = 1\ntitle = \"Test\"\nseed = 5\n\n[budget]\nblocks = {blocks}\n\
-             boot_limit_s = 60\n\n[stability]\nrepeat = false\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
+             boot_limit_s = 60\n\n[stability]\nrepeat = false\nunsteady_blocks_percent = 100\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
         );
         fs::write(folder.path().join("study.toml"), text).unwrap();
         Self { folder }
