@@ -228,7 +228,8 @@ impl Log {
         self.push(metric, value, "count", None, MetricKind::Count, at)
     }
 
-    /// Any value, in a base unit. One that isn't finite is none.
+    /// Any value, in a base unit. One that isn't finite, or whose name has no
+    /// letter, is none.
     pub(crate) fn push(
         &mut self,
         metric: &str,
@@ -238,7 +239,7 @@ impl Log {
         kind: MetricKind,
         at: impl At,
     ) -> Value<'_> {
-        if !value.is_finite() {
+        if !value.is_finite() || metric.is_empty() {
             return Value(None);
         }
         if self.values.len() >= MAX_VALUES {
