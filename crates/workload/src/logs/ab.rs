@@ -91,10 +91,11 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
                 line,
             );
         }
-        ("Transfer rate", Some(kib)) if value.text.contains("[Kbytes/sec]") => {
-            if value.text.ends_with("received") || rest.len() < 2 {
-                log.rate("transfer-rate", kib * 1024.0, "B/s", line);
-            }
+        ("Transfer rate", Some(kib))
+            if value.text.contains("[Kbytes/sec]")
+                && (value.text.ends_with("received") || rest.len() < 2) =>
+        {
+            log.rate("transfer-rate", kib * 1024.0, "B/s", line);
         }
         (
             "Time taken for tests"
