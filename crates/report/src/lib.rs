@@ -22,6 +22,6 @@ pub use export::{csv, json};
 pub use html::html;
 pub use model::{
     Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Look, Method, Named, Published,
-    REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
+    REPORT_VERSION, Report, Role, Span, Suite, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};

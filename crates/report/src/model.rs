@@ -38,6 +38,9 @@ pub struct Report {
     pub loads: Vec<Named>,
     /// The workloads, in the study's order.
     pub workloads: Vec<Named>,
+    /// Each variant over all workloads of a load level, where there are several.
+    #[serde(default)]
+    pub suites: Vec<Suite>,
     /// One for each load x workload x metric.
     pub groups: Vec<Group>,
     /// Every trial that failed, also those of blocks that were done again.
@@ -130,10 +133,27 @@ pub struct Group {
     /// One for each variant, in the study's order. None at all where the group
     /// holds nothing but what others published.
     pub cells: Vec<Cell>,
-    /// The counters that moved most, the largest change first.
+    /// Whether each variant is steadier than the baseline, in words.
+    #[serde(default)]
+    pub steadiness: Vec<Fact>,
+    /// The counters that moved, the surest first.
     pub movers: Vec<CounterMove>,
     /// What others published for the same question.
     pub published: Vec<Published>,
+}
+
+/// One variant over all workloads of a load level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Suite {
+    /// The host-load level's name.
+    pub load: String,
+    /// The variant's name.
+    pub variant: String,
+    /// Workloads that it is over.
+    pub workloads: u32,
+    /// The geometric mean of the primary metrics' ratios, turned so that less
+    /// is better.
+    pub judgement: Judgement,
 }
 
 /// One variant's results in a group.

@@ -99,10 +99,10 @@ fn comparative(better: bool, metric: &Metric) -> &'static str {
 /// The same for a difference that is smaller than the margin.
 fn slightly(better: bool, metric: &Metric) -> &'static str {
     match comparative(better, metric) {
-        "faster" => "slightly faster",
-        "slower" => "slightly slower",
-        "lower" => "slightly lower",
-        _ => "slightly higher",
+        "faster" => "barely faster",
+        "slower" => "barely slower",
+        "lower" => "barely lower",
+        _ => "barely higher",
     }
 }
 

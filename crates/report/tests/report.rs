@@ -48,13 +48,13 @@ fn the_terminal_says_the_verdict_first() {
         Warning: The host's own hypervisor took 0.4 s from it during block 3 (steal):
         trials 31 to 38.
 
-        ▲ faster       2-vcpu is faster than 1-vcpu at hackbench on an idle host: time
-                       ×0.53 [0.50, 0.56] (95 %, 5 blocks), emulated (TCG).
-        ▲ faster       4-vcpu is faster than 1-vcpu at hackbench on an idle host: time
-                       ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
-        = A/A passed   A/A check passed: 1-vcpu-again, the same as 1-vcpu, shows no
-                       difference at hackbench on an idle host: time ×0.99 [0.97, 1.02]
-                       (95 %, 5 blocks), emulated (TCG).
+        ▲ faster         2-vcpu is faster than 1-vcpu at hackbench on an idle host: time
+                         ×0.53 [0.50, 0.56] (95 %, 5 blocks), emulated (TCG).
+        ▲ faster         4-vcpu is faster than 1-vcpu at hackbench on an idle host: time
+                         ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
+        = A/A passed     A/A check passed: 1-vcpu-again, the same as 1-vcpu, shows no
+                         difference at hackbench on an idle host: time ×0.99 [0.97,
+                         1.02] (95 %, 5 blocks), emulated (TCG).
 
         hackbench, idle host: time (s, lower is better)
           variant       boots  time                  ratio               verdict
@@ -96,12 +96,12 @@ fn failed_cells_and_single_blocks_are_said_plainly() {
         real hardware.
         No guest booted under /dev/kvm within 20 s, so QEMU emulates.
 
-        ! not valid    Not valid: b against a at sysbench-cpu on an idle host:
-                       events-per-s ×0.91 (1 block, no interval), emulated (TCG). Only 1
-                       block in which both were measured, an interval needs 2.
-        ! not valid    Not valid: never-boots against a at sysbench-cpu on an idle host:
-                       no complete block yet, emulated (TCG). No boot of never-boots
-                       brought a value.
+        ! not valid      Not valid: b against a at sysbench-cpu on an idle host:
+                         events-per-s ×0.91 (1 block, no interval), emulated (TCG). Only
+                         1 block in which both were measured, an interval needs 2.
+        ! not valid      Not valid: never-boots against a at sysbench-cpu on an idle
+                         host: no complete block yet, emulated (TCG). No boot of
+                         never-boots brought a value.
 
         sysbench-cpu, idle host: events-per-s (/s, higher is better)
           variant      boots  events-per-s        ratio  verdict
@@ -162,7 +162,7 @@ fn an_aa_arm_that_differs_is_a_failed_check() {
     report.variants[1].role = Role::AaArm;
     report.groups.truncate(1);
     let text = text_of(&report);
-    assert!(text.contains("! A/A failed   A/A check failed: 2-vcpu, the same as 1-vcpu"), "{text}");
+    assert!(text.contains("! A/A failed     A/A check failed: 2-vcpu, the same as 1-vcpu"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Fills the report from a results folder: estimates, judgements, the
 //! counters that moved, failures, warnings.
 
+mod overall;
+
 use std::path::Path;
 
 use record::journal::{Event, TrialResult};
@@ -59,6 +61,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         variants: plan.variants.iter().map(|variant| show_variant(plan, variant)).collect(),
         loads: plan.loads.iter().map(|load| named(&load.name, load.describe())).collect(),
         workloads: workloads(plan),
+        suites: overall::suites(plan, results::engine(plan, &state).as_ref(), &groups),
         groups: shown,
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
         warnings,
@@ -317,6 +320,7 @@ fn show_group(
         margin: margin.map(|percent| percent / 100.0),
         cells: plan.variants.iter().enumerate().map(cell).collect(),
         movers: if primary { movers(plan, group, trials) } else { Vec::new() },
+        steadiness: overall::steadiness(plan, engine.as_ref(), group),
         published: published(plan, &group.load.name, &group.workload.label, &group.metric.name),
     }
 }
@@ -360,6 +364,7 @@ fn later_groups(plan: &Plan) -> Vec<report::Group> {
             margin: None,
             cells: Vec::new(),
             movers: Vec::new(),
+            steadiness: Vec::new(),
             published: published(plan, &row.load, &row.workload, &row.metric),
         });
     }

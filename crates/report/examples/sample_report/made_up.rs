@@ -158,6 +158,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         variants: Vec::new(),
         loads: Vec::new(),
         workloads: Vec::new(),
+        suites: Vec::new(),
         groups: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
@@ -293,6 +294,7 @@ fn empty_group(load: &str, workload: &str, metric: Metric) -> Group {
         margin: None,
         cells: Vec::new(),
         movers: Vec::new(),
+        steadiness: Vec::new(),
         published: Vec::new(),
     }
 }

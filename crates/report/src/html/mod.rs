@@ -23,6 +23,7 @@ pub fn html(report: &Report) -> String {
         summary::warnings(report),
         summary::variants(report),
         summary::matrix(report),
+        summary::suites(report),
         results::sections(report),
         appendix::failures(report),
         appendix::method(report),

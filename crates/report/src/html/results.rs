@@ -119,6 +119,7 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
         text.push_str(&format!("<div class=\"figures\">\n{figures}</div>\n"));
     }
     for group in groups {
+        text.push_str(&steadiness(group));
         text.push_str(&published(report, group));
         text.push_str(&movers(report, group));
     }
@@ -182,6 +183,21 @@ fn numbers(report: &Report, groups: &[&Group]) -> String {
         }
     }
     table.finish()
+}
+
+fn steadiness(group: &Group) -> String {
+    if group.steadiness.is_empty() {
+        return String::new();
+    }
+    let rows: String = group
+        .steadiness
+        .iter()
+        .map(|fact| format!("<dt>{}</dt><dd>{}</dd>", escape(&fact.name), escape(&fact.value)))
+        .collect();
+    format!(
+        "<details><summary>How steady, host load {}</summary>\n<dl>{rows}</dl></details>\n",
+        escape(&group.load)
+    )
 }
 
 fn published(report: &Report, group: &Group) -> String {

@@ -123,6 +123,29 @@ pub(crate) fn variants(report: &Report) -> String {
     format!("<section>\n<h2>Variants</h2>\n<ul class=\"legend\">\n{items}</ul>\n</section>\n")
 }
 
+/// Each variant over all workloads.
+pub(crate) fn suites(report: &Report) -> String {
+    if report.suites.is_empty() {
+        return String::new();
+    }
+    let caption = "Geometric mean of the ratios of all workloads' primary metrics, rates turned \
+                   upside down: below 1 is better. All workloads count the same.";
+    let mut table = Table::new("matrix", caption).text("variant").text("host load").text("ratio");
+    for suite in &report.suites {
+        let ratio = suite.judgement.ratio.as_ref();
+        let shown = ratio.map(ratio_centre).unwrap_or_default();
+        let span = ratio.and_then(ratio_span).unwrap_or_default();
+        let workloads = counted(suite.workloads as usize, "workload");
+        let blocks = counted(suite.judgement.blocks as usize, "block");
+        table.row(vec![
+            suite.variant.as_str().into(),
+            suite.load.as_str().into(),
+            Td::Html(format!("<strong>{shown}</strong> {span} ({workloads}, {blocks})")),
+        ]);
+    }
+    format!("<section>\n<h2>All workloads together</h2>\n{}</section>\n", table.finish())
+}
+
 /// Variants by loads and workloads, of the primary metrics. Left out where it
 /// would repeat a single verdict.
 pub(crate) fn matrix(report: &Report) -> String {

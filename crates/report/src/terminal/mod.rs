@@ -158,10 +158,22 @@ fn verdicts(report: &Report, out: &mut Out) {
         let more = counted(findings.len() - SHOWN_VERDICTS, "more verdict");
         out.paragraph("", &format!("{more} in the tables below."), None);
     }
+    for suite in &report.suites {
+        let Some(ratio) = &suite.judgement.ratio else { continue };
+        let workloads = counted(suite.workloads as usize, "workload");
+        let blocks = counted(suite.judgement.blocks as usize, "block");
+        let text = format!(
+            "All workloads together {}: {} {} (geometric mean of {workloads}, less is better, {blocks}).",
+            under_load(&suite.load),
+            suite.variant,
+            ratio_estimate(ratio)
+        );
+        out.paragraph("", &text, None);
+    }
 }
 
-/// Columns of the verdict's word: `? not decided` and two spaces.
-const CHIP: usize = 15;
+/// Columns of the verdict's word: `≈ no difference` and two spaces.
+const CHIP: usize = 17;
 
 fn verdict(report: &Report, finding: &Finding<'_>, out: &mut Out) {
     let label = finding.label();

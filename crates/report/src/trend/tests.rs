@@ -46,6 +46,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         variants: vec![variant("a", Role::Baseline), variant("a+aa", Role::AaArm)],
         loads: Vec::new(),
         workloads: Vec::new(),
+        suites: Vec::new(),
         groups: vec![Group {
             load: "idle".to_owned(),
             workload: "hackbench".to_owned(),
@@ -59,6 +60,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             margin: None,
             cells: vec![cell("a", seconds), cell("a+aa", seconds)],
             movers: Vec::new(),
+            steadiness: Vec::new(),
             published: Vec::new(),
         }],
         failures: Vec::new(),

@@ -1,0 +1,108 @@
+//! What goes beyond one metric's ratio: all workloads as one number, and
+//! whether a variant is steadier.
+
+use report::{Fact, Judgement, Suite};
+use stats::{Better, Comparison, Engine, PairedBlocks, Spread, Verdict};
+
+use crate::plan::Plan;
+use crate::results::{self, ALPHA, Boot, Group};
+
+/// The smallest difference of steadiness that matters: a fifth.
+const STEADINESS_MARGIN: f64 = 0.2;
+
+/// Each variant over all workloads of a load level, by the geometric mean of
+/// the primary metrics' ratios; none where there is but one workload.
+pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[Group<'_>]) -> Vec<Suite> {
+    let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
+    let mut suites = Vec::new();
+    for load in &plan.loads {
+        let primary: Vec<&Group<'_>> = groups
+            .iter()
+            .filter(|group| group.is_primary() && group.load.name == load.name)
+            .collect();
+        if primary.len() < 2 {
+            continue;
+        }
+        for (index, variant) in plan.comparisons() {
+            let comparisons: Vec<Comparison> =
+                primary.iter().map(|group| group.comparison(plan, baseline, index)).collect();
+            let Some(mut whole) = stats::suite(&comparisons) else { continue };
+            // Times count as they are and rates upside down: less is better.
+            if whole.better == Better::Higher {
+                whole.better = Better::Lower;
+                whole.blocks.log_ratios.iter_mut().for_each(|log| *log = -*log);
+            }
+            suites.push(Suite {
+                load: load.name.clone(),
+                variant: variant.name.clone(),
+                workloads: u32::try_from(primary.len()).unwrap_or(u32::MAX),
+                judgement: Judgement::of(engine, &whole),
+            });
+        }
+    }
+    suites
+}
+
+/// Whether each variant is steadier than the baseline, inside a boot and from
+/// boot to boot: two questions that have nothing to do with each other.
+pub(super) fn steadiness(plan: &Plan, engine: &dyn Engine, group: &Group<'_>) -> Vec<Fact> {
+    let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
+    let of = |(index, variant): (usize, &crate::plan::PlanVariant)| {
+        let (a, b) = (counted(&group.boots[baseline]), counted(&group.boots[index]));
+        let value = format!(
+            "inside a boot {}; from boot to boot {}",
+            inside(engine, &a, &b),
+            between(&a, &b)
+        );
+        (!a.is_empty() && !b.is_empty()).then(|| Fact { name: variant.name.clone(), value })
+    };
+    plan.comparisons().filter_map(of).collect()
+}
+
+fn counted(boots: &[Boot]) -> Vec<&Boot> {
+    boots.iter().filter(|boot| boot.counted).collect()
+}
+
+fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
+    let spread = |boot: &Boot| stats::unsteadiness(&boot.samples);
+    let pair = |b: &&Boot| {
+        let a = a.iter().find(|a| a.block == b.block)?;
+        Some(spread(b)? - spread(a)?)
+    };
+    let log_ratios: Vec<f64> = b.iter().filter_map(pair).collect();
+    if log_ratios.is_empty() {
+        return "nothing can be told (it takes five samples in a boot)".to_owned();
+    }
+    let comparison = Comparison {
+        blocks: PairedBlocks { log_ratios },
+        better: Better::Lower,
+        margin: STEADINESS_MARGIN,
+        aa: false,
+    };
+    let judged = engine.judge(&comparison);
+    let word = match judged.verdict {
+        Verdict::BBetter | Verdict::BelowMargin { b_better: true } => "it is steadier",
+        Verdict::BWorse | Verdict::BelowMargin { b_better: false } => "it is less steady",
+        Verdict::Equivalent => "it is as steady",
+        Verdict::NotDecided { .. } | Verdict::Invalid { .. } => "nothing can be told",
+    };
+    match judged.interval.filter(|span| span.lo > 1e-3 && span.hi < 1e3) {
+        Some(span) => format!("{word} (spread ×{:.2} to ×{:.2})", span.lo, span.hi),
+        None => word.to_owned(),
+    }
+}
+
+fn between(a: &[&Boot], b: &[&Boot]) -> String {
+    let logs = |boots: &[&Boot]| boots.iter().map(|boot| boot.statistic.log).collect::<Vec<_>>();
+    let (word, ratio) = match stats::compare_spread(&logs(a), &logs(b), ALPHA) {
+        Spread::BSteadier { ratio } => ("it is steadier", Some(ratio)),
+        Spread::BLessSteady { ratio } => ("it is less steady", Some(ratio)),
+        Spread::CannotTell { ratio } => ("nothing can be told", ratio),
+    };
+    let few = a.len().min(b.len()) < stats::LEAST_BOOTS;
+    let need = if few { format!("; it takes {} boots", stats::LEAST_BOOTS) } else { String::new() };
+    match ratio.filter(|span| span.lo > 1e-3 && span.hi < 1e3) {
+        Some(span) => format!("{word} (spread ×{:.2} to ×{:.2}{need})", span.lo, span.hi),
+        None => format!("{word}{}", if few { " (it takes 20 boots)" } else { "" }),
+    }
+}
