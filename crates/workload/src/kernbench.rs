@@ -78,9 +78,17 @@ fn make(words: &str) -> String {
 
 fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
     let jobs = facts.vcpus;
+    // make ends with a line for each of its folders; what went wrong stands
+    // before them.
+    let log = "/tmp/vmlab-make.log";
+    let explained = |words: &str| {
+        let make = make(words);
+        format!("{make} >{log} 2>&1 || {{ grep -v '^make' {log} | tail -n 5 >&2; exit 1; }}")
+    };
     vec![
-        Step::shell(&format!("mkdir -p {SCRATCH}/build; {}", make(params.text("config")))),
-        Step::shell(&make(&format!("-j{jobs} prepare"))),
+        Step::run(["mkdir", "-p", &format!("{SCRATCH}/build")]),
+        Step::shell(&explained(params.text("config"))),
+        Step::shell(&explained(&format!("-j{jobs} prepare"))),
     ]
 }
 
