@@ -1,8 +1,8 @@
 //! Texts that are generated from the catalogue: `docs/workloads.md` and the
 //! help of one benchmark.
 
-use std::fmt::Write as _;
 use core::net::Ipv4Addr;
+use std::fmt::Write as _;
 
 use crate::entry::{Entry, GuestFacts, Scope};
 use crate::roles::{SCRATCH, Step, UnderTest};

@@ -40,10 +40,9 @@ fn two_builds_of_one_recipe_have_the_same_content() {
 #[test]
 fn an_image_that_is_not_there_is_said() {
     let machine = Machine::with_qemu("7.2.0");
-    machine.say(["image", "show", "debian-12-aarch64"]).is_error(&[
-        "debian-12-aarch64 is not built yet",
-        "vmlab image build debian-12-aarch64",
-    ]);
+    machine
+        .say(["image", "show", "debian-12-aarch64"])
+        .is_error(&["debian-12-aarch64 is not built yet", "vmlab image build debian-12-aarch64"]);
     machine
         .say(["image", "show", "debian-11"])
         .is_error(&["\"debian-11\"", "builtin:debian-12-full"]);
