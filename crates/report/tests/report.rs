@@ -162,7 +162,10 @@ fn an_aa_arm_that_differs_is_a_failed_check() {
     report.variants[1].role = Role::AaArm;
     report.groups.truncate(1);
     let text = text_of(&report);
-    assert!(text.contains("! A/A failed     A/A check failed: 2-vcpu, the same as 1-vcpu"), "{text}");
+    assert!(
+        text.contains("! A/A failed     A/A check failed: 2-vcpu, the same as 1-vcpu"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -34,7 +34,8 @@ fn host() -> Host {
 fn check(yaml: &str, options: &[&str], is_fine: bool, expected: Expect) {
     let args = ["predict", "-"].iter().chain(options);
     let args = Cli::try_parse_from(args).expect("arguments").args;
-    let (text, fine) = predict_all(&args, guests("x.yaml", yaml).expect(yaml), &host()).expect("prediction");
+    let (text, fine) =
+        predict_all(&args, guests("x.yaml", yaml).expect(yaml), &host()).expect("prediction");
     expected.assert_eq(&text);
     assert_eq!(fine, is_fine);
 }

@@ -109,7 +109,9 @@ fn files_stay_small_and_have_a_purpose() {
 
 #[test]
 fn pure_crates_do_no_io() {
-    for name in ["topology", "record", "stats", "vmconfig", "placement", "workload", "report", "compare"] {
+    for name in
+        ["topology", "record", "stats", "vmconfig", "placement", "workload", "report", "compare"]
+    {
         let mut files = Vec::new();
         sources(&root().join("crates").join(name).join("src"), &mut files);
         for file in files {

@@ -37,14 +37,14 @@
 //! can be narrowed: `.within()` a line, `.when(|line| ...)` of a shape.
 //! `read` gets one run: from its first sign up to the next sign of another
 //! tool, so foreign lines can follow and must be passed over. A row of a table
-//! that was begun and makes no sense is [`Log::unread`].
+//! that was begun and makes no sense is `unread`.
 //!
 //! Outputs of the real tool go to `testdata/<tool>-<version>/NAME.log`; the
 //! tests read every such file, compare with `NAME.records` (`UPDATE_EXPECT=1`
 //! writes it), cut it off and mutilate it.
 //!
 //! The last line of a log without a newline may be cut inside a number:
-//! [`Line::number`] refuses the number at its end, [`Line::decimals`] takes it
+//! `Line::number` refuses the number at its end, `Line::decimals` takes it
 //! if all its decimals are there.
 
 mod json;
