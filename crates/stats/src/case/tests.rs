@@ -1,3 +1,5 @@
+//! Whole cases against small laboratories.
+
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 

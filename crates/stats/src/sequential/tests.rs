@@ -1,3 +1,5 @@
+//! The engine that looks after every block, against numbers and chance.
+
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 

@@ -57,7 +57,7 @@ fn arm64_guests_run_the_same_studies() {
     }
     let study = Study::new(
         1,
-        "[stability]\nrepeat = false\n\n[[variant]]\nname = \"one\"\nvm.memory_mib = 512\n\n\
+        "[[variant]]\nname = \"one\"\nvm.memory_mib = 512\n\n\
          [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n\n\
          [[workload]]\nrun = \"cyclictest\"\nparams = { loops = 2000 }\n",
     );

@@ -15,7 +15,7 @@ fn two_guests(network: &str) -> Study {
     Study::new(
         1,
         &format!(
-            "[stability]\nrepeat = false\n\n{network}\n\n[[variant]]\nname = \"one\"\n\n\
+            "{network}\n\n[[variant]]\nname = \"one\"\n\n\
              [[workload]]\nrun = \"iperf3\"\nparams = {{ time_s = 2 }}\n"
         ),
     )
@@ -89,7 +89,7 @@ fn what_cannot_be_is_said_before_anything_boots() {
         assert!(said.stderr.contains(part), "{said:#?}");
     };
     let same = ("time_s = 2", "time_s = 2");
-    check("[network]\nvhost = true", same, "study.toml:17: vhost = true needs kind");
+    check("[network]\nvhost = true", same, "study.toml:18: vhost = true needs kind");
     check("[network]\nkind = \"brige\"", same, "did you mean `bridge`");
     let role = ("run = \"iperf3\"", "run = \"hackbench\"\nunder_test = \"server\"");
     let params = ("params = { time_s = 2 }", "");
@@ -172,7 +172,7 @@ fn one_guest_plays_both_roles_beside_a_background() {
     let Some(_alone) = slow("both roles in one guest") else { return };
     let study = Study::new(
         1,
-        "[stability]\nrepeat = false\n\n[[variant]]\nname = \"one\"\n\n\
+        "[[variant]]\nname = \"one\"\n\n\
          [[workload]]\nrun = \"iperf3\"\nunder_test = \"both\"\nparams = { time_s = 1 }\n\
          background = { run = \"hackbench\", params = { groups = 1 } }\n\n\
          [[workload]]\nrun = \"cyclictest\"\nparams = { loops = 2000 }\n\

@@ -75,10 +75,7 @@ fn check(rows: &[Row], vm: &str) {
             format!("[[workload]]\nrun = '{run}'\nlabel = 'w{number}'\nparams = {{ {params} }}\n{more}\n\n")
         })
         .collect();
-    let study = Study::new(
-        1,
-        &format!("[stability]\nrepeat = false\n\n[[variant]]\nname = 'one'\n{vm}\n\n{workloads}"),
-    );
+    let study = Study::new(1, &format!("[[variant]]\nname = 'one'\n{vm}\n\n{workloads}"));
     study.change("memory_mib = 256", "memory_mib = 512");
     let said = study.start().wait();
     let mut failed = String::new();
