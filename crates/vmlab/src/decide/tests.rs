@@ -1,3 +1,5 @@
+//! Sessions: what is said for what is sent.
+
 use super::*;
 
 fn json(reply: Option<Reply>) -> Value {
