@@ -157,6 +157,19 @@ fn a_single_variant_and_an_empty_study_have_no_verdict() {
 }
 
 #[test]
+fn quantiles_of_one_latency_are_drawn_as_a_distribution() {
+    assert!(!html(&made_up::two_loads()).contains("Latency distribution"), "one quantile is none");
+    let page = html(&made_up::latency());
+    let drawn: Vec<_> = page.match_indices("<strong>Latency distribution</strong>").collect();
+    assert_eq!(drawn.len(), 1, "both loads in one figure");
+    for words in ["latency, host load idle", "latency, host load half", "99.9 %", "greatest"] {
+        assert!(page.contains(words), "{words}");
+    }
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    roxmltree::Document::parse_with_options(&page, options).unwrap();
+}
+
+#[test]
 fn an_aa_arm_that_differs_is_a_failed_check() {
     let mut report = made_up::two_loads();
     report.variants[1].role = Role::AaArm;

@@ -22,8 +22,11 @@ pub struct Wishes {
     /// pCPUs by vCPU number.
     pub vcpus: BTreeMap<u32, PcpuSet>,
     /// pCPUs of every thread that is neither vCPU nor an iothread with pins of
-    /// its own: the main loop, its helpers, vhost.
+    /// its own: the main loop, its helpers, vhost without pins of its own.
     pub emulator: Option<PcpuSet>,
+    /// pCPUs of the kernel's vhost threads.
+    #[serde(default)]
+    pub vhost: Option<PcpuSet>,
     /// pCPUs by the iothread's id.
     pub iothreads: BTreeMap<String, PcpuSet>,
     /// `SCHED_FIFO` priority by vCPU number.
@@ -101,12 +104,18 @@ fn threads(wishes: &Wishes, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
         let thread = vm.threads.iter().find(|thread| thread.role == role);
         affinity(role.to_string(), thread, asked, deviations);
     }
+    if let Some(asked) = &wishes.vhost {
+        for thread in vm.threads.iter().filter(|thread| thread.role == Role::Vhost) {
+            affinity(format!("vhost (thread {})", thread.tid), Some(thread), asked, deviations);
+        }
+    }
     let Some(asked) = &wishes.emulator else { return };
     // Helpers inherit the pCPUs of the thread that started them.
     let inherited = wishes.iothreads.values().fold(asked.clone(), |all, one| all.union(one));
     for thread in &vm.threads {
         let own =
             matches!(&thread.role, Role::Iothread { id } if wishes.iothreads.contains_key(id));
+        let own = own || (thread.role == Role::Vhost && wishes.vhost.is_some());
         if thread.role.is_vcpu() || own {
             continue;
         }
@@ -249,6 +258,15 @@ mod tests {
             ..Wishes::default()
         };
         check(&wishes, &running, &[]);
+        running.threads.push(thread(24, Role::Vhost, "6"));
+        let other = "emulator (thread 24, t24): asked for pCPUs 4-5, may run on 6";
+        check(&wishes, &running, &[other]);
+        wishes.vhost = Some(set("6"));
+        check(&wishes, &running, &[]);
+        wishes.vhost = Some(set("7"));
+        check(&wishes, &running, &["vhost (thread 24): asked for pCPU 7, may run on 6"]);
+        running.threads.pop();
+        wishes.vhost = None;
         wishes.vcpus = pins(&[(0, "3"), (1, "2-3"), (2, "4")]);
         wishes.emulator = Some(set("5"));
         wishes.iothreads = [("io1".to_owned(), set("5")), ("io2".to_owned(), set("5"))].into();

@@ -71,6 +71,26 @@ pub(crate) fn two_loads() -> Report {
     report
 }
 
+/// The two loads, with more quantiles of the wake-ups.
+pub(crate) fn latency() -> Report {
+    let mut report = two_loads();
+    let p99: Vec<Group> =
+        report.groups.iter().filter(|group| group.metric.name == "latency-p99").cloned().collect();
+    for (name, factor) in [("latency-p50", 0.4), ("latency-p999", 2.5), ("latency-max", 9.0)] {
+        for group in &p99 {
+            let mut group = group.clone();
+            group.metric.name = name.to_owned();
+            group.primary = false;
+            for boot in group.cells.iter_mut().flat_map(|cell| &mut cell.boots) {
+                boot.value *= factor;
+                boot.samples.iter_mut().for_each(|sample| *sample *= factor);
+            }
+            report.groups.push(group);
+        }
+    }
+    report
+}
+
 /// Twenty variants whose values lie worlds apart, under KVM, with names that
 /// try to be markup.
 pub(crate) fn many() -> Report {

@@ -11,8 +11,12 @@ use report::Style;
 fn main() -> io::Result<()> {
     let folder = env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let folder = Path::new(&folder);
-    let reports =
-        [("report", made_up::two_loads()), ("many", made_up::many()), ("poor", made_up::poor())];
+    let reports = [
+        ("report", made_up::two_loads()),
+        ("latency", made_up::latency()),
+        ("many", made_up::many()),
+        ("poor", made_up::poor()),
+    ];
     for (name, report) in reports {
         fs::write(folder.join(format!("{name}.html")), report::html(&report))?;
         let text = report::terminal(&report, 80, Style { colour: false });

@@ -34,6 +34,12 @@ impl Axis {
         Self::linear(lo, hi, 5)
     }
 
+    /// A logarithmic axis for positive values.
+    pub(crate) fn log_for(values: impl Iterator<Item = f64>) -> Self {
+        let (lo, hi) = range(values.filter(|value| *value > 0.0));
+        if lo > 0.0 && hi > lo { Self::logarithmic(lo, hi) } else { Self::logarithmic(0.5, 2.0) }
+    }
+
     /// A linear axis for the range that the values take.
     pub(crate) fn linear_for(values: impl Iterator<Item = f64>) -> Self {
         let (lo, hi) = range(values);

@@ -6,6 +6,7 @@
 //! side by side. Names stand on lines of their own: they may be long.
 
 pub(crate) mod axis;
+pub(crate) mod distribution;
 pub(crate) mod forest;
 pub(crate) mod looks;
 pub(crate) mod marker;

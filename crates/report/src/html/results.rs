@@ -2,7 +2,7 @@
 
 use crate::figure::forest::{self, published_ratio};
 use crate::figure::values::{index_of, no_value};
-use crate::figure::{looks, marker, order, paired, values};
+use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, ratio, ratio_centre, ratio_span};
@@ -19,6 +19,14 @@ pub(crate) fn sections(report: &Report) -> String {
         text.push_str(&format!("<section>\n<h2>{}</h2>\n", escape(workload)));
         if let Some(named) = report.workloads.iter().find(|named| named.name == *workload) {
             text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&named.summary)));
+        }
+        let drawn = distribution::draw(report, &groups, &format!("f{i}q"));
+        if !drawn.is_empty() {
+            text.push_str(&format!(
+                "<div class=\"figures\"><figure><figcaption><strong>Latency distribution</strong>\
+                 Line: the middle boot at each quantile. Band: from the lowest boot to the \
+                 highest.</figcaption>{drawn}</figure></div>\n"
+            ));
         }
         let has_primary = groups.iter().any(|group| group.primary);
         let metrics = names(groups.iter().map(|group| group.metric.name.as_str()));

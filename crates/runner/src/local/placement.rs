@@ -99,7 +99,8 @@ fn pcpus_of<'a>(role: &Role, spec: &'a VmSpec) -> Option<&'a PcpuSet> {
         Role::Iothread { id } => iothreads(spec).get(id).copied().or(emulator),
         // It runs all of them: no one vCPU's pin is its own.
         Role::AllVcpus => None,
-        Role::MainLoop | Role::Worker | Role::Vhost | Role::Other | Role::Unknown => emulator,
+        Role::Vhost => spec.pins.vhost.as_ref().or(emulator),
+        Role::MainLoop | Role::Worker | Role::Other | Role::Unknown => emulator,
     }
 }
 
@@ -151,6 +152,7 @@ fn wishes(spec: &VmSpec) -> Wishes {
     Wishes {
         vcpus: spec.pins.vcpus.0.clone(),
         emulator: spec.pins.emulator.clone(),
+        vhost: spec.pins.vhost.clone(),
         iothreads: iothreads(spec).into_iter().map(owned).collect(),
         fifo_priorities: BTreeMap::new(),
         memory: memory
