@@ -29,7 +29,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
         panel.draw(report, top + HEADER, &mut svg);
         top += HEADER + HEIGHT + GAP;
     }
-    let title = "up: latency (log axis); right: share of events that are faster";
+    let title = "up: latency (log axis); right: quantile";
     svg.fitted("axis middle", (WIDTH / 2.0, top + 4.0), title, WIDTH);
     let title = format!("Latency distribution of {}", first.workload);
     let description = "A line for each variant joins the middles of its boots at each quantile; \
