@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(labels_of_path(Path::new(path)), expected, "{path}");
         };
         check(
-            "/work/log/pinned/iter-2/hackbench/logs/hackbench-1.log",
+            "/data/log/pinned/iter-2/hackbench/logs/hackbench-1.log",
             &[("variant", "pinned"), ("boot", "2"), ("benchmark", "hackbench")],
         );
         check("/log/pinned/iter-0/tests-timestamp", &[("variant", "pinned"), ("boot", "0")]);
