@@ -14,7 +14,7 @@ quickstart: ## Install what is missing, build, run the first study
 	@$(VMLAB) image build
 	@$(VMLAB) run studies/quickstart.toml
 
-test: ## All tests: fast ones, goldens and real VMs
+test: probe ## All tests: fast ones, goldens and real VMs
 	@scripts/install-deps test
 	$(CARGO) run --quiet --package vmlab -- image build
 	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
