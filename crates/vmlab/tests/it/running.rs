@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::lab::{Said, events, until, vmlab};
 
 /// Long enough for everything on a machine that has other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// The longest that an interrupted vmlab may take.
 pub(crate) const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
