@@ -280,6 +280,7 @@ fn show_group(
     let engine = results::engine(plan, state);
     let baseline = results::baseline_index(plan);
     let kind = results::kind(group.metric.kind);
+    let steady = pilot::repeats(plan, trials, group.workload).is_steady;
     let cell = |(index, variant): (usize, &PlanVariant)| {
         let boots = &group.boots[index];
         let counted: Vec<_> =
@@ -297,7 +298,8 @@ fn show_group(
                     r * r * 100.0
                 ));
             }
-            if let Some(reason) = unsteady {
+            let warming = (!steady).then_some("No steady state: the last invocation still warmed up.");
+            if let Some(reason) = unsteady.or(warming) {
                 judged.verdict = report::Verdict::Invalid;
                 judged.notes = vec![reason.to_owned()];
             }

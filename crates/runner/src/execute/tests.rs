@@ -315,4 +315,6 @@ fn the_first_blocks_decide_how_often_a_boot_repeats_and_what_warms_up() {
     let (_, contents) = run(&plan_of(&study), dir.path(), &mut lab);
     let report = crate::summary::report(dir.path(), &contents);
     assert!(report.warnings.iter().any(|warning| warning.contains("No steady state")));
+    let judgement = report.groups[0].cell("b").unwrap().judgement.as_ref().unwrap();
+    assert_eq!(judgement.verdict, report::Verdict::Invalid, "{judgement:?}");
 }
