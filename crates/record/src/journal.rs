@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterSet, Environment, HostWatch, Outcome, Sample};
+use crate::{CounterSet, Environment, Histogram, HostWatch, Outcome, Sample};
 
 /// Everything that happens in a study, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -163,6 +163,9 @@ pub struct RunResult {
     pub tool_version: Option<String>,
     /// The samples, in the order in which they were printed.
     pub samples: Vec<Sample>,
+    /// The distributions that were printed, each name once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histograms: Vec<Histogram>,
     /// Counter differences over the run.
     pub counters: CounterSet,
     /// Blobs by role: `stdout`, `stderr`.
@@ -280,11 +283,19 @@ mod tests {
             started_unix_s: 0.0,
             tool_version: None,
             samples: vec![Sample { metric: "time".into(), value: 0.1 }],
+            histograms: vec![Histogram::new("latency", [(1000, 3), (2000, 1)], 1)],
             counters: CounterSet::default(),
             blobs: BTreeMap::new(),
         };
         let text = serde_json::to_string(&run).unwrap();
         assert_eq!(serde_json::from_str::<RunResult>(&text).unwrap(), run);
+
+        // Journals from before there were any.
+        let start = text.find(r#""histograms""#).unwrap();
+        let end = start + text[start..].find(r#""counters""#).unwrap();
+        let old = format!("{}{}", &text[..start], &text[end..]);
+        let read = serde_json::from_str::<RunResult>(&old).unwrap();
+        assert_eq!(read, RunResult { histograms: Vec::new(), ..run });
     }
 
     proptest! {

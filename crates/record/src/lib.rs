@@ -12,6 +12,7 @@
 
 mod counters;
 mod environment;
+mod histogram;
 mod imported;
 pub mod journal;
 mod metric;
@@ -21,6 +22,7 @@ mod watch;
 
 pub use counters::{COUNTERS, Counter, CounterSet, counter};
 pub use environment::Environment;
+pub use histogram::Histogram;
 pub use imported::Imported;
 pub use metric::{Better, Metric, MetricKind, Unit};
 pub use outcome::{Failure, FailureKind, Outcome};

@@ -144,9 +144,50 @@ pub struct Metric {
     pub kind: MetricKind,
 }
 
+impl Metric {
+    /// What the metric is a quantile of, and which, if its name says so:
+    /// `latency-p99` is (`latency`, 0.99), `latency-p99.9` and `latency-p999`
+    /// are (`latency`, 0.999), `latency-max` is (`latency`, 1).
+    #[must_use]
+    pub fn quantile(&self) -> Option<(&str, f64)> {
+        let (family, last) = self.name.rsplit_once('-')?;
+        if last == "max" {
+            return Some((family, 1.0));
+        }
+        let digits = last.strip_prefix('p')?;
+        let share = match digits.split_once('.') {
+            Some((whole, part)) => format!("{whole}{part}"),
+            None => digits.to_owned(),
+        };
+        if share.len() < 2 || !share.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let share = format!("0.{share}").parse().ok()?;
+        (share > 0.0).then_some((family, share))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_are_known_by_their_names() {
+        let check = |name: &str, expected: Option<(&str, f64)>| {
+            let (unit, better) = (Unit::from("s"), Better::Lower);
+            let metric = Metric { name: name.into(), unit, better, kind: MetricKind::Quantile };
+            assert_eq!(metric.quantile(), expected);
+        };
+        check("latency-p50", Some(("latency", 0.5)));
+        check("latency-p99", Some(("latency", 0.99)));
+        check("latency-p999", Some(("latency", 0.999)));
+        check("read-latency-p99.9", Some(("read-latency", 0.999)));
+        check("request-max", Some(("request", 1.0)));
+        check("time", None);
+        check("iops-p", None);
+        check("latency-p00", None);
+        check("latency-pinned", None);
+    }
 
     #[test]
     fn values_are_shown_with_a_prefix_and_three_digits() {

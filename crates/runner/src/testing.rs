@@ -166,6 +166,7 @@ impl Lab for FakeLab {
                 metric: "time".into(),
                 value: seconds * noise * skew * inside(run),
             }],
+            histograms: Vec::new(),
             counters: CounterSet::default(),
             blobs: BTreeMap::new(),
         };

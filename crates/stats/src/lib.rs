@@ -59,7 +59,7 @@ pub use describe::{Estimate, describe};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use exact::{Exact, exact};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
-pub use latency::{Band, LEAST_BEYOND, NoQuantile, bands, boot_quantile};
+pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, e_benjamini_hochberg, holm};
 pub use racing::still_racing;
 pub use sequential::{FIRST_LOOK, Sequential};

@@ -142,6 +142,7 @@ fn invocations(
             started_unix_s: unix_s(),
             tool_version: None,
             samples: Vec::new(),
+            histograms: Vec::new(),
             counters: CounterSet::default(),
             blobs: BTreeMap::new(),
         };

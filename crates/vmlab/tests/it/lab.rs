@@ -237,6 +237,7 @@ fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
                 started_unix_s: unix_s,
                 tool_version: None,
                 samples: vec![Sample { metric: "time".to_owned(), value }],
+                histograms: Vec::new(),
                 counters: CounterSet::default(),
                 blobs: Default::default(),
             };
