@@ -388,10 +388,11 @@ fn show_boot(boot: &Boot) -> report::Boot {
 }
 
 /// The counters that differ between each variant and the baseline, block by
-/// block, by at least [`MOVER_MIN_RATIO`] and beyond their noise.
+/// block, by at least [`MOVER_MIN_RATIO`]: a list of findings among all that
+/// were counted, the clearest first.
 fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<CounterMove> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
-    let mut found: Vec<(f64, CounterMove)> = Vec::new();
+    let mut tested: Vec<Tested> = Vec::new();
     for variant in &plan.variants {
         if variant.name == plan.baseline || variant.aa_of.is_some() {
             continue;
@@ -403,13 +404,29 @@ fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<CounterMo
                 .iter()
                 .filter_map(|(a, b)| Some((per_run(a, &name)?, per_run(b, &name)?)))
                 .collect();
-            if let Some(mover) = mover(&name, &variant.name, &values) {
-                found.push(mover);
-            }
+            tested.extend(test_counter(&name, &variant.name, &values));
         }
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.into_iter().take(MOVERS_SHOWN).map(|(_, mover)| mover).collect()
+    let p: Vec<f64> = tested.iter().map(|tested| tested.p).collect();
+    let mut found: Vec<Tested> = tested
+        .into_iter()
+        .zip(stats::benjamini_hochberg(&p))
+        .filter(|(tested, q)| *q <= ALPHA && tested.size >= MOVER_MIN_RATIO.ln())
+        .map(|(tested, _)| tested)
+        .collect();
+    found.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
+    found.into_iter().take(MOVERS_SHOWN).map(|tested| tested.mover).collect()
+}
+
+/// What the blocks say about a counter.
+struct Tested {
+    mover: CounterMove,
+    /// Mean logarithm of the ratio, without its sign.
+    size: f64,
+    /// How many standard deviations that is.
+    evidence: f64,
+    /// p of "it did not move".
+    p: f64,
 }
 
 /// The trials of `a` and `b` in the blocks that both counted in.
@@ -449,9 +466,9 @@ fn per_run(result: &TrialResult, name: &str) -> Option<f64> {
     Some(values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// A counter that moved, with the evidence for its move (how many standard
-/// errors); none if it did not.
-fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, CounterMove)> {
+/// Tests whether a counter moved. None where a single block can't tell, or
+/// nothing was ever counted.
+fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<Tested> {
     let unit = record::counter(name).map_or("count", |counter| counter.unit);
     // Zeros have no logarithm. A floor far below what matters keeps them
     // comparable: one event, a millisecond, a page.
@@ -466,12 +483,8 @@ fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, Count
     let (baseline_value, variant_value) = (mean(|pair| pair.0), mean(|pair| pair.1));
     let logs: Vec<f64> =
         values.iter().map(|(a, b)| ((b.max(0.0) + floor) / (a.max(0.0) + floor)).ln()).collect();
-    let size = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).abs();
-    let noise = stats::t_test(&logs, 1.0 - ALPHA);
-    let beyond_noise = noise.is_none_or(|test| !test.interval.contains(0.0));
-    if logs.is_empty() || size < MOVER_MIN_RATIO.ln() || !beyond_noise {
-        return None;
-    }
+    let test =
+        stats::t_test(&logs, 1.0 - ALPHA).filter(|test| test.sd > 0.0 || test.mean != 0.0)?;
     let meaning = record::counter(name).map_or("", |counter| counter.meaning).to_owned();
     let mover = CounterMove {
         counter: name.to_owned(),
@@ -482,8 +495,8 @@ fn mover(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<(f64, Count
         variant_value,
     };
     // Equal differences in every block leave no noise: nothing is surer.
-    let evidence = noise.map_or(0.0, |test| test.mean.abs() / test.sd);
-    Some((if evidence.is_nan() { f64::INFINITY } else { evidence }, mover))
+    let evidence = test.mean.abs() / test.sd;
+    Some(Tested { mover, size: test.mean.abs(), evidence, p: test.p })
 }
 
 fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {

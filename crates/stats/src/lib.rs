@@ -60,7 +60,7 @@ pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlock
 pub use exact::{Exact, exact};
 pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
-pub use multiplicity::{benjamini_hochberg, e_benjamini_hochberg, holm};
+pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
 pub use sequential::{FIRST_LOOK, Sequential};
 pub use stability::{LEAST_BOOTS, Spread, brown_forsythe, compare_spread, unsteadiness};

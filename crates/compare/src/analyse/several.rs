@@ -9,62 +9,54 @@ pub(super) fn percent(fraction: f64) -> String {
 }
 
 /// Marks the verdicts that belong to a list in which at most `alpha` of the
-/// entries are false (Benjamini and Hochberg 1995). Returns how many there are
-/// and how many comparisons were made.
+/// entries are false ([`stats::benjamini_hochberg`]). Returns how many there
+/// are and how many comparisons were made.
 pub(super) fn findings(rows: &mut [Row], alpha: f64) -> (usize, usize) {
     let mut judged: Vec<_> =
         rows.iter_mut().flat_map(|row| row.judged.iter_mut().flatten()).collect();
-    // Exact metrics have no p: what differs, differs.
-    for judged in judged.iter_mut().filter(|judged| judged.judgement.p.is_none()) {
-        judged.finding = judged.judgement.verdict.is_difference();
+    let p: Vec<f64> = judged.iter().filter_map(|judged| judged.judgement.p).collect();
+    let mut adjusted = stats::benjamini_hochberg(&p).into_iter();
+    for judged in &mut judged {
+        // Exact metrics have no p: what differs, differs.
+        judged.q = judged.judgement.p.and_then(|_| adjusted.next());
+        judged.finding =
+            judged.judgement.verdict.is_difference() && judged.q.is_none_or(|q| q <= alpha);
     }
-    let comparisons = judged.len();
-    let mut with_p: Vec<_> =
-        judged.iter_mut().filter(|judged| judged.judgement.p.is_some()).collect();
-    let p = |judged: &super::Judged| judged.judgement.p.unwrap_or(1.0);
-    with_p.sort_by(|a, b| p(a).total_cmp(&p(b)));
-    let count = with_p.len() as f64;
-    let mut least: f64 = 1.0;
-    for (place, judged) in with_p.iter_mut().enumerate().rev() {
-        least = least.min(p(judged) * count / (place + 1) as f64);
-        judged.q = Some(least);
-        judged.finding = least <= alpha && judged.judgement.verdict.is_difference();
-    }
-    let found = judged.iter().filter(|judged| judged.finding).count();
-    (found, comparisons)
+    (judged.iter().filter(|judged| judged.finding).count(), judged.len())
 }
 
 /// Failures that are named; the rest is counted.
 const NAMED: usize = 20;
 
-/// Holm's procedure (1979) over "not worse by more than the margin": with
-/// probability 1 - alpha none of the failures is false.
+/// "Not worse by more than the margin", tested for all: with probability
+/// 1 - alpha none of the failures is false ([`stats::holm`]).
 pub(super) fn gate(
     rows: &mut [Row],
     metrics: &[MetricInfo],
     variants: &[String],
     alpha: f64,
 ) -> Gate {
-    let mut tests: Vec<(f64, usize, usize)> = Vec::new();
+    let (mut p, mut places) = (Vec::new(), Vec::new());
     let mut undecidable = 0;
     for (row, entry) in rows.iter().enumerate() {
         for (variant, judged) in entry.judged.iter().enumerate() {
-            match judged.as_ref().map(|judged| judged.worse_p) {
-                Some(Some(p)) => tests.push((p, row, variant)),
-                Some(None) if !judged.as_ref().is_some_and(|judged| judged.judgement.aa) => {
-                    undecidable += 1;
+            let Some(judged) = judged else { continue };
+            match judged.worse_p {
+                Some(worse_p) => {
+                    p.push(worse_p);
+                    places.push((row, variant));
                 }
-                _ => {}
+                None if !judged.judgement.aa => undecidable += 1,
+                None => {}
             }
         }
     }
-    tests.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let count = tests.len();
+    let mut held: Vec<(f64, (usize, usize))> =
+        stats::holm(&p).into_iter().zip(places).filter(|(p, _)| *p <= alpha).collect();
+    // The clearest first.
+    held.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut failures = Vec::new();
-    let held =
-        tests.iter().enumerate().take_while(|(i, test)| test.0 <= alpha / (count - i) as f64);
-    let held: Vec<_> = held.map(|(_, test)| *test).collect();
-    for (index, (_, row, variant)) in held.iter().enumerate() {
+    for (index, (_, (row, variant))) in held.iter().enumerate() {
         let row = &mut rows[*row];
         let Some(judged) = &mut row.judged[*variant] else { continue };
         judged.gated = true;
