@@ -93,6 +93,27 @@ impl FromStr for Destination {
     }
 }
 
+impl Destination {
+    /// The ssh command that leads there, for people to type.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let mut words = vec!["ssh".to_owned()];
+        if let Some(port) = self.port {
+            words.extend(["-p".to_owned(), port.to_string()]);
+        }
+        if let Some(identity) = &self.identity {
+            words.extend(["-i".to_owned(), identity.display().to_string()]);
+        }
+        if let Some(known_hosts) = &self.known_hosts {
+            words
+                .extend(["-o".to_owned(), format!("UserKnownHostsFile={}", known_hosts.display())]);
+        }
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        words.push(format!("{user}{}", self.host));
+        crate::quote(words)
+    }
+}
+
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ssh://")?;

@@ -1,10 +1,24 @@
 //! Another machine, over ssh: where it is, commands there, files to and from it.
 //!
 //! OpenSSH's own client does the work, so that a user's `~/.ssh/config`, keys,
-//! agents and jump hosts count as they do on the command line. What a study does
-//! there is `runner`'s and `vmlab`'s business, how an emulated host comes to be
-//! is `replica`'s.
+//! agents and jump hosts count as they do on the command line. One process keeps
+//! the connection ([`Session`]); each command is one more client of it, which
+//! takes no new handshake. What a study does there is `runner`'s and `vmlab`'s
+//! business, how an emulated host comes to be is `replica`'s.
 
+mod cksum;
+mod command;
+mod copy;
 mod destination;
+mod patience;
+mod process;
+mod quote;
+mod session;
+mod words;
 
+pub use command::{Output, RemoteCommand, RunError, Running};
+pub use copy::CopyError;
 pub use destination::{Destination, DestinationError};
+pub use patience::{GaveUp, Patience};
+pub use quote::quote;
+pub use session::{OpenError, Options, Session};

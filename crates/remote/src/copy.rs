@@ -1,0 +1,170 @@
+//! Files to and from the other machine, through the connection that is open.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::cksum::Cksum;
+use crate::patience::Patience;
+use crate::{RunError, Session};
+
+/// Receives a file beside its place, and puts it there once it is whole.
+///
+/// Source: POSIX.1-2017, `cksum`.
+const RECEIVE: &str = "# receives a file
+case $1 in */*) mkdir -p -- \"${1%/*}\" || exit 1 ;; esac
+part=$1.part.$$
+trap 'rm -f -- \"$part\"' EXIT
+cat >\"$part\" || exit 1
+found=$(cksum <\"$part\") || exit 1
+set -- \"$1\" \"$2\" \"$3\" $found
+[ \"$4 $5\" = \"$2\" ] || { echo \"arrived as $4 $5 instead of $2\" >&2; exit 1; }
+chmod \"$3\" -- \"$part\" && mv -f -- \"$part\" \"$1\"";
+
+/// Sends a file behind its check sum and size.
+const SEND: &str = "# sends a file
+cksum <\"$1\" && cat <\"$1\"";
+
+/// Longest line before a file that is fetched.
+const HEAD_BYTES: usize = 64;
+
+/// Error type for [`Session::put`] and [`Session::get`].
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The file here.
+    #[error("Cannot {action} {path}")]
+    Local {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The command there that does the other half.
+    #[error("Cannot copy {path}")]
+    Remote {
+        /// The file there.
+        path: String,
+        /// Why.
+        #[source]
+        source: RunError,
+    },
+    /// What came is not what was sent.
+    #[error(
+        "{path} did not arrive whole: {found} instead of {expected} (check sum and bytes); was it written to meanwhile?"
+    )]
+    Damaged {
+        /// The file there.
+        path: String,
+        /// What it was.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+fn local<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> CopyError + 'a {
+    move |source| CopyError::Local { action, path: path.to_owned(), source }
+}
+
+impl Session {
+    /// Copies the file `from` to `to` there, a path from the home folder; folders
+    /// are made. The file appears when it is whole, with the permissions `mode`.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn put(
+        &self,
+        from: &Path,
+        to: &str,
+        mode: u32,
+        patience: Patience<'_>,
+    ) -> Result<(), CopyError> {
+        let sum = Cksum::of_file(from).map_err(local("read", from))?;
+        let file = File::open(from).map_err(local("read", from))?;
+        let words = ["sh", "-c", RECEIVE, "sh", to, &sum.to_string(), &format!("{mode:o}")];
+        let remote = |source| CopyError::Remote { path: to.to_owned(), source };
+        let wait = patience.start();
+        let mut running = self.command(words).spawn().map_err(remote)?;
+        let writer = running.write_all_of(file);
+        let mut rest = [0; 256];
+        while running.read_within(&mut rest, &wait).map_err(remote)? > 0 {}
+        running.succeed_within(&wait).map_err(remote)?;
+        match writer.map(|writer| writer.join()) {
+            Some(Ok(Err(error))) => Err(local("read", from)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies the file `from` there to `to`, which appears when it is whole.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn get(&self, from: &str, to: &Path, patience: Patience<'_>) -> Result<(), CopyError> {
+        let mut part = to.as_os_str().to_owned();
+        part.push(format!(".part.{}", std::process::id()));
+        let part = PathBuf::from(part);
+        let got = self.receive(from, &part, patience);
+        let got = got.and_then(|()| fs::rename(&part, to).map_err(local("write", to)));
+        if got.is_err() {
+            // The error that matters is the one that led here.
+            drop(fs::remove_file(&part));
+        }
+        got
+    }
+
+    fn receive(&self, from: &str, part: &Path, patience: Patience<'_>) -> Result<(), CopyError> {
+        let remote = |source| CopyError::Remote { path: from.to_owned(), source };
+        let wait = patience.start();
+        let mut running = self.command(["sh", "-c", SEND, "sh", from]).spawn().map_err(remote)?;
+        let mut file = File::create(part).map_err(local("write", part))?;
+        let mut head = Vec::new();
+        let mut sum = Cksum::default();
+        let mut buffer = vec![0; 64 << 10];
+        let mut expected = None;
+        loop {
+            let length = running.read_within(&mut buffer, &wait).map_err(remote)?;
+            if length == 0 {
+                break;
+            }
+            let mut bytes = &buffer[..length];
+            if expected.is_none() {
+                head.extend_from_slice(bytes);
+                match head.iter().position(|byte| *byte == b'\n') {
+                    Some(end) => {
+                        expected = Some(String::from_utf8_lossy(&head[..end]).into_owned());
+                        bytes = &head[end + 1..];
+                    }
+                    None if head.len() > HEAD_BYTES => break,
+                    None => continue,
+                }
+            }
+            sum.update(bytes);
+            file.write_all(bytes).map_err(local("write", part))?;
+        }
+        running.succeed_within(&wait).map_err(remote)?;
+        file.sync_all().map_err(local("write", part))?;
+        let (expected, found) = (expected.unwrap_or_default(), sum.to_string());
+        if expected == found {
+            return Ok(());
+        }
+        Err(CopyError::Damaged { path: from.to_owned(), expected, found })
+    }
+}
+
+impl Cksum {
+    /// Reads the file `path` to its end.
+    fn of_file(path: &Path) -> io::Result<Self> {
+        let mut sum = Self::default();
+        let mut file = BufReader::new(File::open(path)?);
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(sum),
+                length => sum.update(&buffer[..length]),
+            }
+        }
+    }
+}
