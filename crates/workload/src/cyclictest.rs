@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
@@ -29,8 +29,8 @@ pub(crate) static ENTRY: Entry = Entry {
     beside: Beside::NOTHING,
     params: PARAMS,
     metrics: METRICS,
-    repeats: "One run merges the wake-ups of all its threads into one histogram, from which come \
-              one sample of every metric; `thread-*` has one sample a thread. Repeat it by the \
+    repeats: "One run merges the wake-ups of all its threads into one histogram, which is kept, and \
+              from which come one sample of every metric; `thread-*` has one sample a thread. Repeat it by the \
               study's number of runs, or take more `loops`.",
     example: &[("loops", DefaultValue::Int(20_000)), ("priority", DefaultValue::Int(80))],
     command,
@@ -217,6 +217,8 @@ impl Thread {
 
 const US_PER_S: f64 = 1e6;
 
+const NS_PER_US: u64 = 1000;
+
 fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
     let json = read_json(output)?;
     check(&json, output, params, facts)?;
@@ -259,6 +261,8 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
         parsed.push("thread-latency-max", thread.max as f64 / US_PER_S);
     }
     parsed.push("overflows", overflows as f64);
+    let buckets = merged.iter().map(|(us, count)| (us.saturating_mul(NS_PER_US), *count));
+    parsed.histograms.push(Histogram::new("latency", buckets, overflows));
     for line in output.stderr_lines().filter(|line| !line.text.trim().is_empty()) {
         parsed.warnings.push(format!("cyclictest says: {}", line.text.trim()));
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::{Better, MetricKind};
+use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
 use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
@@ -81,10 +81,10 @@ pub(crate) static ENTRY: Entry = Entry {
         ),
     ],
     repeats: "One run lasts `ramp_s` and `time_s`, merges all jobs, and brings one sample of every \
-              metric.",
+              metric, and a histogram of the latencies of reads and of writes.",
     example: &[("operation", DefaultValue::Text("randwrite")), ("depth", DefaultValue::Int(1))],
     command: |params, _| {
-        let mut argv = vec!["fio".to_owned(), "--output-format=json".to_owned()];
+        let mut argv = vec!["fio".to_owned(), "--output-format=json+".to_owned()];
         argv.extend(job(params));
         argv
     },
@@ -229,8 +229,28 @@ struct Direction {
 #[derive(Deserialize)]
 struct Latency {
     mean: f64,
+    max: u64,
     #[serde(default)]
     percentile: BTreeMap<String, f64>,
+    /// Middle of each bucket that holds something, and how many; json+ alone
+    /// has them.
+    #[serde(default)]
+    bins: BTreeMap<u64, u64>,
+}
+
+/// Middle and end of fio's last bucket, into which it counts all that is
+/// greater too.
+const LAST_BIN_NS: u64 = 17_112_760_320;
+const LAST_BIN_END_NS: u64 = 1 << 34;
+
+impl Latency {
+    fn histogram(&self, name: &str) -> Option<Histogram> {
+        let is_certain = |ns: u64| ns < LAST_BIN_NS || self.max < LAST_BIN_END_NS;
+        let (certain, beyond): (Vec<_>, Vec<_>) =
+            self.bins.iter().map(|(ns, count)| (*ns, *count)).partition(|(ns, _)| is_certain(*ns));
+        let overflows = beyond.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
+        (!self.bins.is_empty()).then(|| Histogram::new(name, certain, overflows))
+    }
 }
 
 /// fio's JSON, whose jobs all ended well; notes may stand before it.
@@ -265,6 +285,7 @@ fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, Parse
             if let Some(value) = direction.clat_ns.percentile.get("99.000000") {
                 parsed.push(&format!("{name}-latency-p99"), value * 1e-9);
             }
+            parsed.histograms.extend(direction.clat_ns.histogram(&format!("{name}-latency")));
         }
     }
     Ok(parsed)

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use record::Sample;
+use record::{Histogram, Sample};
 
 /// What a command printed.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,9 @@ pub struct Output<'a> {
 pub struct Parsed {
     /// The values, in base units, in the order of the output.
     pub samples: Vec<Sample>,
+    /// The distributions behind its quantiles, where it prints any: those of
+    /// the whole run, each name once.
+    pub histograms: Vec<Histogram>,
     /// The tool's version, where it prints one.
     pub tool_version: Option<String>,
     /// What to know about these values, one sentence each.

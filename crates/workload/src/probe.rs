@@ -16,7 +16,7 @@ pub(crate) use suites::{NPB, UNIXBENCH};
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
 use crate::entry::{Entry, GuestFacts, MetricDef, Param};
@@ -81,6 +81,8 @@ struct Document {
     checks: Vec<Check>,
     metrics: Vec<Value>,
     #[serde(default)]
+    histograms: Vec<Counted>,
+    #[serde(default)]
     warnings: Vec<String>,
 }
 
@@ -104,8 +106,30 @@ struct Value {
     labels: BTreeMap<String, String>,
 }
 
-/// Takes the metrics of `entry` from a probe's document: those of the whole
-/// run, in their order.
+/// A distribution of times of the whole run.
+#[derive(Deserialize)]
+struct Counted {
+    name: String,
+    unit: String,
+    count: u64,
+    /// Upper end of each bucket that holds something, and how many it holds.
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Counted {
+    /// As records hold it; nothing if it contradicts itself.
+    fn to_histogram(&self) -> Option<Histogram> {
+        let is_time = |(s, _): &(f64, u64)| s.is_finite() && *s >= 0.0;
+        if self.unit != "s" || !self.buckets.iter().all(is_time) {
+            return None;
+        }
+        let in_ns = self.buckets.iter().map(|(s, count)| ((s * 1e9).round() as u64, *count));
+        Some(Histogram::new(&self.name, in_ns, 0)).filter(|found| found.count() == self.count)
+    }
+}
+
+/// Takes the metrics of `entry` from a probe's document, those of the whole
+/// run in their order, and its histograms.
 fn read(output: Output<'_>, params: &Params, entry: &Entry) -> Result<Parsed, ParseError> {
     take(output, document(output)?, params, entry)
 }
@@ -128,7 +152,14 @@ fn take(
         });
         return Err(output.ended(format!("a verified result ({said})")));
     }
+    let mut histograms = Vec::new();
+    for counted in document.histograms.iter().filter(|counted| counted.count > 0) {
+        let histogram = counted.to_histogram();
+        let missing = || output.ended(format!("a histogram {} that adds up, in s", counted.name));
+        histograms.push(histogram.ok_or_else(missing)?);
+    }
     let mut parsed = Parsed {
+        histograms,
         tool_version: Some(document.version),
         warnings: document.warnings,
         ..Parsed::default()

@@ -431,6 +431,7 @@ const GOLDENS: &[Golden] = &[
         ],
     ),
     other("fio-3.33/missing-folder", "fio", &[]),
+    ours("vmlab-probe-0.1/wakeup", "probe-wakeup", &[("time_ms", int(200)), ("repeats", int(2))]),
     ours("ab-2.3/static", "ab", &[("requests", int(200)), ("concurrency", int(10))]),
     other("ab-2.3/not-found", "ab", &[("requests", int(20))]),
     other("ab-2.3/refused", "ab", &[]),
@@ -459,6 +460,17 @@ fn show(result: &Result<Parsed, ParseError>) -> String {
     let mut text = String::new();
     for sample in &parsed.samples {
         let _ = writeln!(text, "{} = {:?}", sample.metric, sample.value);
+    }
+    for histogram in &parsed.histograms {
+        let record::Histogram { name, buckets_ns, overflows } = histogram;
+        let ends = buckets_ns.first().zip(buckets_ns.last());
+        let (first, last) = ends.map_or((0, 0), |(first, last)| (first.0, last.0));
+        let _ = writeln!(
+            text,
+            "histogram {name}: {} values, {} buckets from {first} to {last} ns, {overflows} beyond",
+            histogram.count(),
+            buckets_ns.len(),
+        );
     }
     let _ = writeln!(text, "version: {:?}", parsed.tool_version);
     for warning in &parsed.warnings {
@@ -516,6 +528,16 @@ fn every_output_below_testdata_is_in_the_test() {
     assert_eq!(tested, kept);
 }
 
+/// Every place near an end; in the middle of a long text, whose lines are much
+/// alike, one of 23.
+fn cuts(text: &str) -> impl Iterator<Item = usize> {
+    const NEAR: usize = 2048;
+    (0..text.len()).filter(|at| {
+        let is_near = *at < NEAR || at + NEAR > text.len();
+        text.is_char_boundary(*at) && (is_near || at % 23 == 0)
+    })
+}
+
 #[test]
 fn an_output_cut_off_anywhere_is_read_whole_or_refused() {
     let same = |golden: &Golden, whole: &Parsed, cut: Result<Parsed, ParseError>, at: usize| {
@@ -532,13 +554,52 @@ fn an_output_cut_off_anywhere_is_read_whole_or_refused() {
     for golden in GOLDENS {
         let (stdout, stderr) = (golden.read("stdout"), golden.read("stderr"));
         let Ok(whole) = golden.parse(&stdout, &stderr) else { continue };
-        for at in (0..stdout.len()).filter(|at| stdout.is_char_boundary(*at)) {
+        for at in cuts(&stdout) {
             same(golden, &whole, golden.parse(&stdout[..at], &stderr), at);
         }
-        for at in (0..stderr.len()).filter(|at| stderr.is_char_boundary(*at)) {
+        for at in cuts(&stderr) {
             same(golden, &whole, golden.parse(&stdout, &stderr[..at]), at);
         }
     }
+}
+
+/// What the tools say of their own histograms holds for ours.
+#[test]
+fn quantiles_that_are_printed_are_those_of_the_histogram() {
+    let mut compared = BTreeSet::new();
+    for golden in GOLDENS {
+        let entry = find(golden.workload).unwrap();
+        let parsed = golden.parse(&golden.read("stdout"), &golden.read("stderr"));
+        let Ok(parsed) = parsed else { continue };
+        // A probe prints those of each repeat, and one histogram of all.
+        if golden.workload.starts_with("probe-") {
+            assert!(!parsed.histograms.is_empty());
+            continue;
+        }
+        for sample in &parsed.samples {
+            let metric = entry.metric(&sample.metric).unwrap().to_metric();
+            let Some((family, share)) = metric.quantile().filter(|(_, share)| *share < 1.0) else {
+                continue;
+            };
+            let Some(histogram) = parsed.histograms.iter().find(|h| h.name == family) else {
+                continue;
+            };
+            let rank = (share * histogram.count() as f64 * (1.0 - 1e-9)).ceil() as u64;
+            let mut seen = 0;
+            let at = histogram.buckets_ns.iter().find(|(_, count)| {
+                seen += count;
+                seen >= rank
+            });
+            let ours = at.map(|(ns, _)| *ns as f64 / 1e9).unwrap();
+            assert!(
+                (ours / sample.value - 1.0).abs() < 1e-12,
+                "{}: {sample:?} {ours}",
+                golden.path
+            );
+            compared.insert(golden.workload);
+        }
+    }
+    assert_eq!(compared.into_iter().collect::<Vec<_>>(), ["cyclictest", "fio"]);
 }
 
 #[test]

@@ -137,9 +137,13 @@ mkdir -p /scratch
 golden $dbench dbench-2 dbench --loadfile=/usr/share/dbench/client.txt --timelimit=2 --directory /scratch 2
 
 fio=fio-3.33
-golden $fio randrw fio --output-format=json --name=vmlab --directory=/scratch --rw=randrw --ioengine=libaio --bs=4k --iodepth=32 --numjobs=1 --size=16m --time_based --runtime=1 --group_reporting --randseed=1 --direct=1
+golden $fio randrw fio --output-format=json+ --name=vmlab --directory=/scratch --rw=randrw --ioengine=libaio --bs=4k --iodepth=32 --numjobs=1 --size=16m --time_based --runtime=1 --group_reporting --randseed=1 --direct=1
 golden $fio missing-folder fio --output-format=json --name=vmlab --directory=/no/such --rw=read --size=1m
 rm -rf /scratch
+
+# Of `make probe`.
+PATH=$PATH:$PWD/../../../target/probe/x86_64
+golden vmlab-probe-0.1 wakeup vmlab-probe wakeup --pause-us 50 --seconds 0.2 --repeat 2
 
 web=ab-2.3
 mkdir -p /tmp/vmlab-www

@@ -234,6 +234,7 @@ impl Bench<'_> {
             Failure { kind: FailureKind::OutputNotUnderstood, detail }
         })?;
         run.samples = parsed.samples;
+        run.histograms = parsed.histograms;
         run.tool_version = parsed.tool_version;
         trial.warnings.extend(parsed.warnings);
         Ok(())
