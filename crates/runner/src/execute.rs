@@ -16,7 +16,7 @@ use record::{Failure, FailureKind, Outcome};
 
 use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
-use crate::store::{Store, StoreError};
+use crate::store::{Keeper, StoreError};
 use crate::study::{Load, Until};
 use crate::unix_s;
 use crate::{pilot, results, stability};
@@ -238,7 +238,7 @@ impl State {
 pub fn execute(
     plan: &Plan,
     earlier: &[Event],
-    store: &mut Store,
+    store: &mut dyn Keeper,
     lab: &mut dyn Lab,
     cancel: &Cancel,
     observe: &mut dyn FnMut(Progress<'_>),
@@ -319,7 +319,7 @@ fn run_block(
     workloads: &[PlanWorkload],
     state: &State,
     block: &Block,
-    store: &mut Store,
+    store: &mut dyn Keeper,
     lab: &mut dyn Lab,
     cancel: &Cancel,
     observe: &mut dyn FnMut(Progress<'_>),
@@ -353,7 +353,7 @@ fn run_trials(
     block: &Block,
     attempt: u32,
     ready: Result<(), Failure>,
-    store: &mut Store,
+    store: &mut dyn Keeper,
     lab: &mut dyn Lab,
     cancel: &Cancel,
     observe: &mut dyn FnMut(Progress<'_>),
@@ -392,7 +392,7 @@ fn run_trials(
 }
 
 /// Stores the texts of `record` and names them in its result.
-fn keep(store: &Store, record: TrialRecord) -> Result<TrialResult, StoreError> {
+fn keep(store: &mut dyn Keeper, record: TrialRecord) -> Result<TrialResult, StoreError> {
     let TrialRecord { mut result, console, texts } = record;
     if !console.is_empty() {
         result.console = Some(store.keep(&console)?);
@@ -481,7 +481,7 @@ fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
 }
 
 /// Seconds that the study probably still needs, if that can be said.
-fn remaining_s(plan: &Plan, state: &State, agenda: &Agenda) -> Option<f64> {
+pub(crate) fn remaining_s(plan: &Plan, state: &State, agenda: &Agenda) -> Option<f64> {
     if state.finished() == 0 {
         return None;
     }

@@ -8,6 +8,7 @@
 
 pub mod agenda;
 pub mod execute;
+pub mod follow;
 pub mod freeze;
 pub mod host_settings;
 pub mod local;

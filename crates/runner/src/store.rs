@@ -97,6 +97,30 @@ pub enum StoreError {
         /// Good lines behind it.
         lost: usize,
     },
+    /// The folder is on another machine, which does not answer.
+    #[error("The machine that keeps the results does not answer: {0}")]
+    Elsewhere(String),
+}
+
+/// Where a running study's events and texts go.
+pub trait Keeper {
+    /// Appends `event` and waits until it is on disk.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the line can't be written.
+    fn append(&mut self, event: &Event) -> Result<(), StoreError>;
+
+    /// Keeps `bytes` and returns the hash that names them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be written.
+    fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError>;
+}
+
+/// The name of a blob: half of its BLAKE3 hash, 32 hexadecimal digits.
+#[must_use]
+pub fn blob_name(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
 fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
@@ -255,13 +279,19 @@ impl Store {
         &self.dir
     }
 
-    /// Appends `event` and waits until it is on disk.
+    /// Writes a derived file (a report, an export) into the folder.
     ///
     /// # Errors
-    /// [`StoreError`] when the line can't be written (full disk, removed
-    /// folder); the journal is then as before or ends in a torn line that the
-    /// next resume cuts off.
-    pub fn append(&mut self, event: &Event) -> Result<(), StoreError> {
+    /// [`StoreError`] when it can't be written.
+    pub fn write_derived(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        write_derived(&self.dir, name, bytes)
+    }
+}
+
+impl Keeper for Store {
+    // A full disk or a removed folder leaves the journal as before, or ends it in
+    // a torn line that the next resume cuts off.
+    fn append(&mut self, event: &Event) -> Result<(), StoreError> {
         let path = self.dir.join(JOURNAL);
         // A removed folder would swallow every write into an unlinked file.
         let here =
@@ -277,24 +307,12 @@ impl Store {
         self.journal.sync_data().map_err(io_error("write", &path))
     }
 
-    /// Keeps `bytes` and returns the hash that names them.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it can't be written.
-    pub fn keep(&self, bytes: &[u8]) -> Result<String, StoreError> {
-        let hash = blake3::hash(bytes).to_hex()[..32].to_owned();
+    fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
+        let hash = blob_name(bytes);
         if !blob_path(&self.dir, &hash).exists() {
             write_whole(&self.dir.join(BLOBS), &hash, bytes)?;
         }
         Ok(hash)
-    }
-
-    /// Writes a derived file (a report, an export) into the folder.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it can't be written.
-    pub fn write_derived(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-        write_derived(&self.dir, name, bytes)
     }
 }
 

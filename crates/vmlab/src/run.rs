@@ -14,7 +14,7 @@ use runner::execute::{Ended, State, execute};
 use runner::local::LocalLab;
 use runner::machine::{self, Need};
 use runner::plan::Plan;
-use runner::store::{self, Contents, Store};
+use runner::store::{self, Contents, Keeper, Store};
 use runner::summary;
 use topology::Host;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::store::Store;
 use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
 use crate::{results, store};
 

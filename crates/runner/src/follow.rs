@@ -1,0 +1,103 @@
+//! A study that runs elsewhere, told by the lines of its journal as they come.
+
+use record::journal::Event;
+
+use crate::agenda::Agenda;
+use crate::execute::{Progress, State, remaining_s};
+use crate::plan::Plan;
+
+/// Turns the events of a journal into what [`crate::execute::execute`] tells
+/// while it writes them; boots and runs are not in a journal and missing.
+#[derive(Debug)]
+pub struct Follower<'a> {
+    plan: &'a Plan,
+    events: Vec<Event>,
+    agenda: Agenda,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows the study of `plan`, of which `earlier` is known.
+    #[must_use]
+    pub fn new(plan: &'a Plan, earlier: &[Event]) -> Self {
+        Self { plan, events: earlier.to_vec(), agenda: Agenda::default() }
+    }
+
+    /// Takes the next event and tells `observe` what it means.
+    pub fn follow(&mut self, event: &Event, observe: &mut dyn FnMut(Progress<'_>)) {
+        self.events.push(event.clone());
+        match event {
+            Event::BlockStarted { block, attempt, load, .. } => {
+                let state = State::from_events(&self.events);
+                let block = self.agenda.block(self.plan, &state, *block);
+                if let Some(load) = self.plan.loads.iter().find(|known| known.name == *load) {
+                    observe(Progress::BlockStarted { block: &block, load, attempt: *attempt });
+                }
+            }
+            Event::TrialStarted { trial, .. } => observe(Progress::TrialStarted(trial)),
+            Event::TrialEnded(result) => observe(Progress::TrialEnded(result)),
+            Event::BlockRejected { reasons, .. } => {
+                observe(Progress::BlockRejected(reasons));
+                self.stand(observe);
+            }
+            Event::SessionStarted { .. } | Event::BlockEnded { .. } => self.stand(observe),
+            Event::Extended { .. } | Event::StudyEnded { .. } => {}
+        }
+    }
+
+    /// Tells what is still open.
+    fn stand(&mut self, observe: &mut dyn FnMut(Progress<'_>)) {
+        let state = State::from_events(&self.events);
+        self.agenda = Agenda::of(self.plan, &state, &self.events);
+        observe(Progress::Standing {
+            done: u32::try_from(state.complete.len()).unwrap_or(u32::MAX),
+            remaining_s: remaining_s(self.plan, &state, &self.agenda),
+            agenda: &self.agenda,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest::Cancel;
+
+    use super::*;
+    use crate::execute::execute;
+    use crate::store::{self, Store};
+    use crate::testing::{FakeLab, host, plan};
+
+    /// What is told, without the time left, which depends on the clock.
+    fn said(progress: &Progress<'_>) -> String {
+        match progress {
+            Progress::Standing { done, agenda, .. } => {
+                format!("{done} done, open: {:?}", agenda.open().collect::<Vec<_>>())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whoever_follows_hears_what_whoever_runs_it_hears() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("results");
+        let plan = plan();
+        let mut lab = FakeLab::new();
+        lab.broken = vec!["c"];
+        lab.disturbed = vec![(1, 0)];
+        let mut store = Store::create(&dir, &plan, &host()).unwrap();
+        let mut told = Vec::new();
+        execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |progress| {
+            told.push(said(&progress));
+        })
+        .unwrap();
+
+        let mut follower = Follower::new(&plan, &[]);
+        let mut followed = Vec::new();
+        for event in &store::read(&dir).unwrap().events {
+            follower.follow(event, &mut |progress| followed.push(said(&progress)));
+        }
+        // Whoever runs it sees by itself that nothing is open any more.
+        assert!(followed.pop().is_some_and(|last| last.contains("done, open")));
+        assert!(told.iter().any(|said| said.starts_with("BlockRejected")));
+        assert_eq!(followed, told);
+    }
+}
