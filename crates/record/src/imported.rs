@@ -1,10 +1,16 @@
 //! A value from a log that vmlab did not make.
+//!
+//! Logs hold millions of values with few names, so values share those: a
+//! [`Name`] and [`Labels`] are counted references, and a copy costs no memory.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Better, MetricKind, Unit};
+use crate::{Better, MetricKind};
 
 /// One value of a tool's log, with what the log says about it.
 ///
@@ -14,17 +20,172 @@ use crate::{Better, MetricKind, Unit};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Imported {
     /// The metric's name inside its tool.
-    pub metric: String,
+    pub metric: Name,
     /// The value, in base units.
     pub value: f64,
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
-    pub unit: Unit,
+    pub unit: Name,
     /// Which direction is better, where the log's format decides that.
     pub better: Option<Better>,
     /// What sort of quantity it is.
     pub kind: MetricKind,
     /// What tells it from other values of the same metric.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// The line that it stands in, from 1.
     pub line: usize,
+}
+
+/// A short text that many values share.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, text: &str) -> bool {
+        *self.0 == *text
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, text: &&str) -> bool {
+        *self.0 == **text
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// Keys with a value each, in the order of the keys. A copy shares them.
+#[derive(Clone, Default, PartialEq)]
+pub struct Labels(Option<Arc<[(Name, Name)]>>);
+
+impl Labels {
+    /// The value of `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
+    }
+
+    /// Keys and values, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs().iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Where they lie, which labels that share them have in common.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.0.as_ref().map_or(0, |pairs| pairs.as_ptr().addr())
+    }
+
+    /// These, with `key` set to `value`.
+    #[must_use]
+    pub fn with(&self, key: impl Into<Name>, value: impl Into<Name>) -> Self {
+        let (key, value) = (key.into(), value.into());
+        let pairs = self.pairs();
+        let at = pairs.partition_point(|(found, _)| *found < key);
+        let behind = at + usize::from(pairs.get(at).is_some_and(|(found, _)| *found == key));
+        let (before, behind) = (pairs[..at].iter().cloned(), pairs[behind..].iter().cloned());
+        Self(Some(before.chain([(key, value)]).chain(behind).collect()))
+    }
+
+    /// These, without `key`.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        self.pairs().iter().filter(|(found, _)| *found != key).cloned().collect()
+    }
+
+    fn pairs(&self) -> &[(Name, Name)] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let sorted: BTreeMap<Name, Name> =
+            pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self((!sorted.is_empty()).then(|| sorted.into_iter().collect()))
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(BTreeMap::<String, String>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_a_sorted_map() {
+        let labels = Labels::default().with("op", "read").with("cpu", "1").with("op", "write");
+        assert_eq!(labels.iter().collect::<Vec<_>>(), [("cpu", "1"), ("op", "write")]);
+        assert_eq!((labels.get("op"), labels.get("size")), (Some("write"), None));
+        assert_eq!(labels.without("cpu"), Labels::from_iter([("op", "write")]));
+        assert!(labels.without("cpu").without("op").is_empty());
+        assert_eq!(labels.address(), labels.clone().address());
+        assert_ne!(labels.address(), Labels::default().address());
+        let json = serde_json::to_string(&labels).unwrap();
+        assert_eq!(json, r#"{"cpu":"1","op":"write"}"#);
+        assert_eq!(serde_json::from_str::<Labels>(&json).unwrap(), labels);
+    }
 }

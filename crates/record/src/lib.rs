@@ -23,7 +23,7 @@ mod watch;
 pub use counters::{COUNTERS, Counter, CounterSet, counter};
 pub use environment::Environment;
 pub use histogram::Histogram;
-pub use imported::Imported;
+pub use imported::{Imported, Labels, Name};
 pub use metric::{Better, Metric, MetricKind, Unit};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use row::{Record, RecordSource, Sample};

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use record::Unit;
 use serde::Serialize;
 use workload::logs::{self, Log, Tool};
 
@@ -29,6 +30,9 @@ Files may be compressed (.gz, .xz, .zst). Below a tree of MMTests
 benchmark.
 
 Exit codes: 0 all was read, 1 something was not (it is listed), 2 error.";
+
+/// Bytes of output that are kept until they are printed.
+const PRINTED_AT_ONCE: usize = 1 << 16;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -117,26 +121,38 @@ fn read(source: &Source, args: &ImportArgs, seen: &mut Seen) -> anyhow::Result<(
             return Ok(());
         }
     };
-    let mut found = logs::read(&text, args.tool.as_ref().map(|tool| tool.0));
-    drop(text);
-    if found.is_empty() {
-        if source.named {
-            seen.unread += 1;
-            terminal::note(&format!("{}: no tool is recognised; --as TOOL names it", source.name));
-        } else {
-            seen.foreign += 1;
-        }
-        return Ok(());
-    }
-    for log in &mut found {
+    let mut output = String::new();
+    let mut found = false;
+    logs::visit(&text, args.tool.as_ref().map(|tool| tool.0), |mut log| {
+        found = true;
         seen.values += log.values.len();
         seen.unread += log.unread.len();
-        for value in &mut log.values {
-            let added = source.labels.iter().chain(&args.labels);
-            value.labels.extend(added.cloned());
+        for (key, label) in source.labels.iter().chain(&args.labels) {
+            for value in &mut log.values {
+                value.labels = value.labels.with(key.as_str(), label.as_str());
+            }
         }
+        if args.json {
+            json(source, &log, &mut output)?;
+        } else {
+            table(source, &log, &mut output);
+        }
+        // A log may hold a million runs.
+        if output.len() < PRINTED_AT_ONCE { Ok(()) } else { print(&mut output) }
+    })?;
+    if !found && source.named {
+        seen.unread += 1;
+        terminal::note(&format!("{}: no tool is recognised; --as TOOL names it", source.name));
+    } else if !found {
+        seen.foreign += 1;
     }
-    terminal::print(&if args.json { json(source, &found)? } else { table(source, &found) })
+    print(&mut output)
+}
+
+fn print(output: &mut String) -> anyhow::Result<()> {
+    let printed = terminal::print(output);
+    output.clear();
+    printed
 }
 
 // ---- For people ----
@@ -154,49 +170,34 @@ fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("writing to a String does not fail");
 }
 
-fn table(source: &Source, found: &[Log]) -> String {
-    let mut text = String::new();
-    for log in found {
-        let version = log.version.as_deref().map(|version| format!(" {version}"));
+fn table(source: &Source, log: &Log, text: &mut String) {
+    let version = log.version.as_deref().map(|version| format!(" {version}"));
+    push(text, format_args!("{}: {}{}", source.name, log.tool, version.unwrap_or_default()));
+    let last_line = log.values.iter().map(|value| value.line).max().unwrap_or(0);
+    let lines = last_line.to_string().len();
+    let metrics = log.values.iter().map(|value| value.metric.len()).max().unwrap_or(0);
+    for value in &log.values {
+        let shown = Unit::from(&*value.unit).show(value.value);
+        let labels = value.labels.iter().map(|(key, label)| format!(" {key}={label}"));
+        let labels = labels.collect::<String>();
+        let gap = if labels.is_empty() { "" } else { " " };
         push(
-            &mut text,
-            format_args!("{}: {}{}", source.name, log.tool, version.unwrap_or_default()),
+            text,
+            format_args!(
+                "  {:>lines$}  {:metrics$}  {shown}{gap}{labels}",
+                value.line, value.metric
+            ),
         );
-        let rows: Vec<[String; 3]> = log
-            .values
-            .iter()
-            .map(|value| {
-                let labels = value.labels.iter().map(|(key, label)| format!("{key}={label}"));
-                [
-                    value.line.to_string(),
-                    value.metric.clone(),
-                    format!(
-                        "{}  {}",
-                        value.unit.show(value.value),
-                        labels.collect::<Vec<_>>().join(" ")
-                    ),
-                ]
-            })
-            .collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        let (lines, metrics) = (width(0), width(1));
-        for [line, metric, value] in &rows {
-            push(
-                &mut text,
-                format_args!("  {line:>lines$}  {metric:metrics$}  {}", value.trim_end()),
-            );
-        }
-        for unread in &log.unread {
-            push(
-                &mut text,
-                format_args!(
-                    "{}:{}: not read, {}: {}",
-                    source.name, unread.line, unread.why, unread.text
-                ),
-            );
-        }
     }
-    text
+    for unread in &log.unread {
+        push(
+            text,
+            format_args!(
+                "{}:{}: not read, {}: {}",
+                source.name, unread.line, unread.why, unread.text
+            ),
+        );
+    }
 }
 
 // ---- For programs ----
@@ -220,30 +221,27 @@ struct UnreadLine<'a> {
     why: &'a str,
 }
 
-fn json(source: &Source, found: &[Log]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for log in found {
-        for value in &log.values {
-            let line = ValueLine {
-                file: &source.name,
-                tool: log.tool,
-                version: log.version.as_deref(),
-                value,
-            };
-            push_json(&mut text, &line)?;
-        }
-        for unread in &log.unread {
-            let line = UnreadLine {
-                file: &source.name,
-                tool: log.tool,
-                line: unread.line,
-                unread: &unread.text,
-                why: &unread.why,
-            };
-            push_json(&mut text, &line)?;
-        }
+fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
+    for value in &log.values {
+        let line = ValueLine {
+            file: &source.name,
+            tool: log.tool,
+            version: log.version.as_deref(),
+            value,
+        };
+        push_json(text, &line)?;
     }
-    Ok(text)
+    for unread in &log.unread {
+        let line = UnreadLine {
+            file: &source.name,
+            tool: log.tool,
+            line: unread.line,
+            unread: &unread.text,
+            why: &unread.why,
+        };
+        push_json(text, &line)?;
+    }
+    Ok(())
 }
 
 fn push_json(text: &mut String, line: &impl Serialize) -> anyhow::Result<()> {
@@ -270,13 +268,16 @@ mod tests {
     fn values_are_one_json_object_each() {
         let source = Source::of_text("log");
         let found = logs::read("Running with 1*40 (== 40) tasks.\nTime: 1.250\n", None);
-        let text = json(&source, &found).unwrap();
+        let mut text = String::new();
+        json(&source, &found[0], &mut text).unwrap();
         let value: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
         assert_eq!(value["metric"], "time");
         assert_eq!(value["value"], 1.25);
         assert_eq!(value["better"], "lower");
         assert_eq!(value["line"], 2);
         assert_eq!(value["labels"]["groups"], "1");
-        assert!(table(&source, &found).contains("  2  time  1.250 s  groups=1 tasks=40\n"));
+        text.clear();
+        table(&source, &found[0], &mut text);
+        assert!(text.contains("  2  time  1.250 s  groups=1 tasks=40\n"));
     }
 }

@@ -312,12 +312,11 @@ impl Rows<'_> {
     fn imported(&mut self, value: &Imported) {
         let said = Said {
             metric: &value.metric,
-            unit: &value.unit.0,
+            unit: &value.unit,
             better: value.better,
             kind: Some(value.kind),
         };
-        let labels = value.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        self.add(&said, value.value, labels);
+        self.add(&said, value.value, value.labels.iter());
     }
 
     /// Any object with a value: what is no property of the metric is a label.

@@ -1,7 +1,8 @@
 //! Formats are recognised by their content, and every reader gives the same
 //! numbers the same labels.
 
-use record::{Better, Environment, Imported, Metric, MetricKind, Record, RecordSource, Unit};
+use record::{Better, Environment, Imported, Labels, Metric, MetricKind, Record};
+use record::{RecordSource, Unit};
 
 use super::*;
 use crate::data::Dataset;
@@ -116,12 +117,12 @@ fn hyperfine_keeps_parameters_and_drops_failures() {
 #[test]
 fn lines_of_json_are_objects_with_a_value() {
     let value = Imported {
-        metric: "lat".to_owned(),
+        metric: "lat".into(),
         value: 2.0,
-        unit: Unit::from("s"),
+        unit: "s".into(),
         better: None,
         kind: MetricKind::Quantile,
-        labels: [("op".to_owned(), "read".to_owned())].into(),
+        labels: Labels::from_iter([("op", "read")]),
         line: 7,
     };
     let mut text = serde_json::to_string(&value).unwrap();

@@ -113,7 +113,9 @@ fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> any
     let mut values = Vec::new();
     for log in logs::read(&text, None) {
         for mut value in log.values {
-            value.labels.entry("tool".to_owned()).or_insert_with(|| log.tool.to_owned());
+            if value.labels.get("tool").is_none() {
+                value.labels = value.labels.with("tool", log.tool);
+            }
             values.push(value);
         }
     }

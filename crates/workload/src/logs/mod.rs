@@ -48,6 +48,7 @@
 //! if all its decimals are there.
 
 mod json;
+mod names;
 mod number;
 mod sections;
 mod text;
@@ -89,9 +90,7 @@ pub(crate) mod will_it_scale;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
-use record::{Better, Imported, MetricKind, Unit};
+use record::{Better, Imported, Labels, MetricKind};
 
 use sections::Sign;
 pub(crate) use text::{Line, Text};
@@ -158,7 +157,7 @@ pub struct Log {
     /// What looked like a result and could not be read.
     pub unread: Vec<Unread>,
     /// Labels that all further values get.
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     /// Whether values had to be left out.
     is_full: bool,
 }
@@ -188,24 +187,19 @@ impl Log {
             version: None,
             values: Vec::new(),
             unread: Vec::new(),
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
             is_full: false,
         }
     }
 
     /// Gives all further values a label; an empty value takes it away.
-    pub(crate) fn label(&mut self, key: &str, value: impl Into<String>) {
-        let value = value.into();
-        if value.is_empty() {
-            self.labels.remove(key);
-        } else {
-            self.labels.insert(key.to_owned(), value);
-        }
+    pub(crate) fn label(&mut self, key: &str, value: impl AsRef<str>) {
+        self.labels = names::labelled(&self.labels, key, value.as_ref());
     }
 
     /// Further values have no labels.
     pub(crate) fn clear_labels(&mut self) {
-        self.labels.clear();
+        self.labels = Labels::default();
     }
 
     /// A duration or a mean latency in seconds, lower is better.
@@ -251,9 +245,9 @@ impl Log {
             return Value(None);
         }
         self.values.push(Imported {
-            metric: metric.to_owned(),
+            metric: names::name(metric),
             value: number::tidy(value),
-            unit: Unit::from(unit),
+            unit: names::name(unit),
             better,
             kind,
             labels: self.labels.clone(),
@@ -281,12 +275,12 @@ pub(crate) struct Value<'a>(Option<&'a mut Imported>);
 
 impl Value<'_> {
     /// Adds a label, unless it says nothing.
-    pub(crate) fn label(mut self, key: &str, value: impl Into<String>) -> Self {
-        let value = value.into();
+    pub(crate) fn label(mut self, key: &str, value: impl AsRef<str>) -> Self {
+        let value = value.as_ref();
         if let Some(imported) = &mut self.0
             && !value.is_empty()
         {
-            imported.labels.insert(key.to_owned(), value);
+            imported.labels = names::labelled(&imported.labels, key, value);
         }
         self
     }
@@ -294,7 +288,7 @@ impl Value<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: &str) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.unit = Unit::from(unit);
+            imported.unit = names::name(unit);
         }
         self
     }
@@ -354,17 +348,33 @@ pub fn recognise(text: &str) -> Vec<(&'static Tool, u32)> {
 /// Every value's `line` counts from 1 in `text`.
 #[must_use]
 pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
+    let mut logs = Vec::new();
+    let Ok(()) = visit(text, tool, |log| {
+        logs.push(log);
+        Ok::<(), std::convert::Infallible>(())
+    });
+    logs
+}
+
+/// As [`read`], of a log that may hold more runs than fit into memory: each is
+/// given to `take` in turn.
+///
+/// # Errors
+/// The first of `take`, which ends the reading.
+pub fn visit<E>(
+    text: &str,
+    tool: Option<&Tool>,
+    mut take: impl FnMut(Log) -> Result<(), E>,
+) -> Result<(), E> {
     let text = text::as_shown(text);
-    sections::split(&text, tool)
-        .into_iter()
-        .map(|section| {
-            let mut log = Log::new(section.tool.name);
-            (section.tool.read)(section.text, &mut log);
-            (log, section.score)
-        })
+    for section in sections::split(&text, tool) {
+        let mut log = Log::new(section.tool.name);
+        (section.tool.read)(section.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
-        .filter(|(log, score)| *score >= sections::STRONG || !log.values.is_empty())
-        .filter(|(log, _)| !(log.values.is_empty() && log.unread.is_empty()))
-        .map(|(log, _)| log)
-        .collect()
+        let proven = section.score >= sections::STRONG || !log.values.is_empty();
+        if proven && !(log.values.is_empty() && log.unread.is_empty()) {
+            take(log)?;
+        }
+    }
+    Ok(())
 }

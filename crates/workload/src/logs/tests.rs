@@ -51,7 +51,7 @@ fn show_value(value: &Imported) -> String {
         let _ = write!(text, ", {better}");
     }
     let _ = write!(text, ", {:?}", value.kind);
-    for (key, label) in &value.labels {
+    for (key, label) in value.labels.iter() {
         let _ = write!(text, " {key}={label}");
     }
     text
@@ -106,10 +106,10 @@ fn check_value(value: &Imported, text: &str, path: &Path) {
     let shown = || format!("{}: {}", path.display(), show_value(value));
     assert!(value.value.is_finite(), "{}", shown());
     let units = ["s", "B", "1/s", "B/s", "count", "%", "1", "Hz", "W", "J", "K", "flop/s", "°C"];
-    assert!(units.contains(&value.unit.0.as_str()), "{}", shown());
+    assert!(units.contains(&&*value.unit), "{}", shown());
     assert!(is_name(&value.metric), "{}", shown());
-    assert!(value.labels.keys().all(|key| is_name(key)), "{}", shown());
-    assert!(value.labels.values().all(|label| !label.trim().is_empty()), "{}", shown());
+    assert!(value.labels.iter().all(|(key, _)| is_name(key)), "{}", shown());
+    assert!(value.labels.iter().all(|(_, label)| !label.trim().is_empty()), "{}", shown());
     assert!((1..=text.lines().count()).contains(&value.line), "{}", shown());
     let line = text.lines().nth(value.line - 1).unwrap();
     assert!(says(line, value.value), "{} is not in its line {line:?}", shown());

@@ -1,0 +1,76 @@
+//! Names and labels that the values of a log share.
+//!
+//! A log says the same few names over and over. The last ones said are kept in
+//! a table of fixed size, so that to say one again allocates nothing, and a log
+//! of ever new names needs no more memory than its values do.
+
+use std::cell::RefCell;
+
+use record::{Labels, Name};
+
+/// Slots of each table: more than the names of any tool.
+const SLOTS: usize = 1024;
+
+/// Labels that came of others by setting one.
+struct Derived {
+    from: Labels,
+    key: Name,
+    value: Name,
+    to: Labels,
+}
+
+thread_local! {
+    static NAMES: RefCell<Vec<Option<Name>>> = RefCell::new(vec![None; SLOTS]);
+    static LABELS: RefCell<Vec<Option<Derived>>> =
+        RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
+}
+
+/// `text`, shared with the last that said it.
+pub(super) fn name(text: &str) -> Name {
+    NAMES.with_borrow_mut(|names| {
+        let slot = &mut names[hash(text) % SLOTS];
+        match slot {
+            Some(name) if *name == text => name.clone(),
+            _ => slot.insert(Name::from(text)).clone(),
+        }
+    })
+}
+
+/// `labels` with `key` set to `value`, or without it if that is empty.
+pub(super) fn labelled(labels: &Labels, key: &str, value: &str) -> Labels {
+    if value.is_empty() {
+        return if labels.get(key).is_some() { labels.without(key) } else { labels.clone() };
+    }
+    LABELS.with_borrow_mut(|derived| {
+        let mixed =
+            hash(key) ^ hash(value).rotate_left(7) ^ labels.address().wrapping_mul(MIX) >> 40;
+        let slot = &mut derived[mixed % SLOTS];
+        match slot {
+            Some(known)
+                if known.from.address() == labels.address()
+                    && known.key == key
+                    && known.value == value =>
+            {
+                known.to.clone()
+            }
+            _ => {
+                let (key, value) = (name(key), name(value));
+                let to = labels.with(key.clone(), value.clone());
+                *slot = Some(Derived { from: labels.clone(), key, value, to: to.clone() });
+                to
+            }
+        }
+    })
+}
+
+const MIX: usize = 0x9e37_79b9_7f4a_7c15;
+
+/// A quick hash: a bad one costs time, never a wrong name.
+fn hash(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let word =
+        |bytes: &[u8]| bytes.iter().fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
+    let (head, tail) = (&bytes[..bytes.len().min(8)], &bytes[bytes.len().saturating_sub(8)..]);
+    let mixed = (word(head) ^ word(tail).rotate_left(29) ^ bytes.len()).wrapping_mul(MIX);
+    mixed >> 40
+}
