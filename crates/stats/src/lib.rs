@@ -63,7 +63,10 @@ pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
 pub use sequential::{FIRST_LOOK, Sequential};
-pub use stability::{LEAST_BOOTS, Spread, brown_forsythe, compare_spread, unsteadiness};
+pub use stability::{
+    LEAST_BOOTS, Spread, brown_forsythe, compare_spread, compare_spread_in_blocks, pitman_morgan,
+    unsteadiness,
+};
 pub use student::{Interval, TTest, t_test};
 pub use suite::suite;
 pub use unpaired::{CannotCompare, Welch, mann_whitney, median_interval, welch};

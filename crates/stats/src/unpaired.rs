@@ -127,35 +127,42 @@ fn lower_tail(a: usize, b: usize, u: usize) -> f64 {
 }
 
 /// `P(2 U <= twice_u)` given how many values are equal to each other: each
-/// group of equal values gives some of its places to the first sample.
+/// group of equal values gives some of its places to the first sample, of `a`
+/// values.
 fn lower_tail_with_ties(a: usize, ties: &[usize], twice_u: usize) -> f64 {
-    // Probability of (values of the first sample so far, twice U so far),
-    // which is a share of all ways to choose.
+    // Ways to (choose so many values for the first sample so far, reach so much
+    // of twice U), whole numbers that an f64 holds exactly.
     let width = twice_u + 1;
     let mut ways = vec![0.0_f64; (a + 1) * width];
     ways[0] = 1.0;
-    let mut next = vec![0.0_f64; ways.len()];
+    let places: usize = ties.iter().sum();
     let mut seen = 0;
     for &size in ties {
-        next.fill(0.0);
-        for chosen in 0..=a.min(seen) {
+        let after = places - seen - size;
+        // From the greatest number down: what is read is still that of before.
+        for chosen in (a.saturating_sub(after)..=a.min(seen + size)).rev() {
+            // Each value that is still to choose lies above those that the
+            // second sample has by then: whatever can't end within the tail
+            // need not be counted.
+            let to_come = 2 * (a - chosen) * (seen + size - chosen);
+            let Some(within) = width.checked_sub(to_come) else { continue };
             let mut choices = 1.0;
-            for taken in 0..=size.min(a - chosen) {
-                let gain = taken * (2 * (seen - chosen) + size - taken);
-                if gain < width {
-                    let from = &ways[chosen * width..][..width - gain];
-                    let to = &mut next[(chosen + taken) * width + gain..][..width - gain];
-                    for (to, from) in to.iter_mut().zip(from) {
+            for taken in 1..=size.min(chosen) {
+                choices *= (size + 1 - taken) as f64 / taken as f64;
+                let Some(left) = seen.checked_sub(chosen - taken) else { continue };
+                let gain = taken * (2 * left + size - taken);
+                if gain < within {
+                    let (below, here) = ways.split_at_mut(chosen * width);
+                    let from = &below[(chosen - taken) * width..][..within - gain];
+                    for (to, from) in here[gain..within].iter_mut().zip(from) {
                         *to += choices * from;
                     }
                 }
-                choices *= (size - taken) as f64 / (taken + 1) as f64;
             }
         }
-        std::mem::swap(&mut ways, &mut next);
         seen += size;
     }
-    let all = (1..=a).fold(1.0, |all, k| all * (seen - a + k) as f64 / k as f64);
+    let all = (1..=a).fold(1.0, |all, k| all * (places - a + k) as f64 / k as f64);
     ways[a * width..].iter().sum::<f64>() / all
 }
 
