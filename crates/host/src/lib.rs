@@ -11,6 +11,7 @@ pub mod counters;
 pub mod load;
 pub mod network;
 pub mod owner;
+pub mod sandbox;
 pub mod scheduler;
 pub mod scratch;
 pub mod settings;

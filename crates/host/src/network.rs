@@ -116,7 +116,8 @@ pub fn check(vhost: bool) -> Result<(), NetworkError> {
     Ok(())
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+/// Where `program` is; root's folders count, whoever asks.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     let mut folders = std::env::split_paths(&path).chain(usual);
@@ -231,7 +232,7 @@ fn name(port: usize) -> String {
 }
 
 /// False if the holder ended before everything was made.
-fn wait_made(holder: &mut Child) -> io::Result<bool> {
+pub(crate) fn wait_made(holder: &mut Child) -> io::Result<bool> {
     let mut line = String::new();
     if let Some(stdout) = holder.stdout.take() {
         BufReader::new(stdout).read_line(&mut line)?;
