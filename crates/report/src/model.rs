@@ -4,7 +4,7 @@
 //! All values are in base units. An absent value is `None` or missing from its
 //! list; it is never a zero and never NaN.
 
-use record::{Environment, Failure, Metric, journal::TrialKey};
+use record::{Environment, Failure, Metric, Unit, journal::TrialKey};
 use serde::{Deserialize, Serialize};
 
 /// Version of `report.json`.
@@ -43,6 +43,9 @@ pub struct Report {
     pub suites: Vec<Suite>,
     /// One for each load x workload x metric.
     pub groups: Vec<Group>,
+    /// One for each load x workload x histogram.
+    #[serde(default)]
+    pub distributions: Vec<Distribution>,
     /// Every trial that failed, also those of blocks that were done again.
     pub failures: Vec<TrialFailure>,
     /// Things that a reader of the numbers should know.
@@ -140,6 +143,52 @@ pub struct Group {
     pub movers: Vec<CounterMove>,
     /// What others published for the same question.
     pub published: Vec<Published>,
+}
+
+/// How the latencies of a workload are distributed under one host load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// The host-load level's name.
+    pub load: String,
+    /// The workload's name.
+    pub workload: String,
+    /// What is distributed: metrics called so, with `-p99` behind, are its
+    /// quantiles.
+    pub name: String,
+    /// Unit of all values.
+    pub unit: Unit,
+    /// Those variants that counted any, in the study's order.
+    pub curves: Vec<Curve>,
+}
+
+/// Shares of the quantiles that tables of distributions show.
+pub const TABLE_SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+
+/// What one variant's boots counted, all together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The variant's name.
+    pub variant: String,
+    /// Boots that counted.
+    pub boots: u32,
+    /// Samples of all of them.
+    pub samples: u64,
+    /// Samples of these that are only known to be greater than all others.
+    pub overflows: u64,
+    /// In rising order; the interval is the band from drawing whole boots anew
+    /// (bootstrap), none from a single boot.
+    pub quantiles: Vec<Quantile>,
+    /// Why any of [`TABLE_SHARES`] is not among them, one text each.
+    pub missing: Vec<String>,
+}
+
+/// A point of a distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Quantile {
+    /// Share of all samples that do not exceed it, 0 to 1.
+    pub share: f64,
+    /// The value.
+    pub estimate: Estimate,
 }
 
 /// One variant over all workloads of a load level.
@@ -261,7 +310,7 @@ pub struct CounterMove {
     /// The counter's name.
     pub counter: String,
     /// Its base unit.
-    pub unit: record::Unit,
+    pub unit: Unit,
     /// What it counts, one sentence; may be empty.
     pub meaning: String,
     /// The variant that it is about.
@@ -308,6 +357,14 @@ impl Report {
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("all keys of a report are strings")
+    }
+}
+
+impl Curve {
+    /// The quantile `share`, if so many samples bear it.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<&Quantile> {
+        self.quantiles.iter().find(|quantile| quantile.share == share)
     }
 }
 

@@ -176,6 +176,11 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
 }
 
+/// `p99.9`.
+pub(crate) fn percentile(share: f64) -> String {
+    format!("p{}", (share * 1e8).round() / 1e6)
+}
+
 /// `47 s`, `12 min`, `1 h 05 min`.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;

@@ -4,7 +4,7 @@
 use record::{Better, Environment, Metric, MetricKind};
 
 use crate::quantity::{Scale, change, counted, percent, ratio_estimate};
-use crate::{CounterMove, Group, Judgement, Report, Role, Variant, Verdict};
+use crate::{CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict};
 
 /// A verdict of one variant in one group.
 pub(crate) struct Finding<'a> {
@@ -203,9 +203,32 @@ pub(crate) fn without_verdict(report: &Report) -> Vec<String> {
     lines
 }
 
+/// Why quantiles of a distribution are missing, a sentence for all variants of
+/// which the same is true.
+pub(crate) fn missing_quantiles(found: &Distribution) -> Vec<String> {
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    for curve in found.curves.iter().filter(|curve| !curve.missing.is_empty()) {
+        let why = curve.missing.join("; ");
+        match notes.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, variants)) => variants.push(&curve.variant),
+            None => notes.push((why, vec![&curve.variant])),
+        }
+    }
+    notes.iter().map(|(why, variants)| format!("{}: {why}.", variants.join(", "))).collect()
+}
+
 /// How the samples of a boot become the boot's number.
-pub(crate) fn boot_statistic(kind: MetricKind) -> &'static str {
-    match kind {
+pub(crate) fn boot_statistic(report: &Report, group: &Group) -> &'static str {
+    let counted = |(name, share): (&str, f64)| {
+        let here = |found: &Distribution| {
+            (&*found.workload, &*found.load, &*found.name) == (&*group.workload, &*group.load, name)
+        };
+        share < 1.0 && report.distributions.iter().any(here)
+    };
+    match group.metric.kind {
+        MetricKind::Quantile if group.metric.quantile().is_some_and(counted) => {
+            "the quantile of all that a boot counted"
+        }
         MetricKind::Time => "the median of a boot's samples",
         MetricKind::Rate => "a boot's total work by its total time",
         MetricKind::Quantile => "the median of a boot's quantiles",

@@ -20,6 +20,7 @@ fn all() -> Vec<(&'static str, Report)> {
         ("poor", made_up::poor()),
         ("one variant", one),
         ("not begun", made_up::empty("new", "A study that has not begun")),
+        ("counted", made_up::counted()),
     ]
 }
 
@@ -162,11 +163,72 @@ fn quantiles_of_one_latency_are_drawn_as_a_distribution() {
     let page = html(&made_up::latency());
     let drawn: Vec<_> = page.match_indices("<strong>Latency distribution</strong>").collect();
     assert_eq!(drawn.len(), 1, "both loads in one figure");
-    for words in ["latency, host load idle", "latency, host load half", "99.9 %", "greatest"] {
+    let words = ["latency, host load idle", "latency, host load half", ">p99.9<", ">max<"];
+    for words in words.into_iter().chain(["The tool prints these quantiles and no samples."]) {
         assert!(page.contains(words), "{words}");
     }
-    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
-    roxmltree::Document::parse_with_options(&page, options).unwrap();
+    parse(&page);
+}
+
+#[test]
+fn what_was_counted_is_drawn_with_its_band_and_told_in_numbers() {
+    let page = html(&made_up::counted());
+    let drawn: Vec<_> = page.match_indices("<strong>Latency distribution</strong>").collect();
+    assert_eq!(drawn.len(), 1, "the printed quantiles are not drawn beside it");
+    assert!(!page.contains("The tool prints these quantiles"));
+    for words in [
+        "drawn anew (bootstrap over boots)",
+        ">p99.99<",
+        "1-vcpu, p99.9: ",
+        "the quantile of all that a boot counted",
+        "4-vcpu, 1-vcpu-again: too few samples for p99.99: 150000 of 200000.",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    parse(&page);
+    let json: serde_json::Value = serde_json::from_str(&made_up::counted().to_json()).unwrap();
+    let curve = &json["distributions"][0]["curves"][0];
+    assert_eq!(curve["samples"], 400_000);
+    assert!(curve["quantiles"][1]["estimate"]["interval"]["hi"].is_f64());
+
+    let mut report = made_up::counted();
+    report.groups.retain(|group| group.workload == "cyclictest" && group.load == "half");
+    report.groups.truncate(1);
+    let text = text_of(&report);
+    let from = text.find("Distribution of").unwrap();
+    let to = text[from..].find("\n\n").unwrap();
+    expect![[r#"
+        Distribution of latency, all boots together, with the 95 % band of a bootstrap
+        over boots
+          p50
+            1-vcpu: 42.50 µs [41.46, 44.63]
+            2-vcpu: 55.25 µs [53.90, 58.01]
+            4-vcpu: 68.00 µs [66.34, 71.40]
+            1-vcpu-again: 80.75 µs [78.78, 84.79]
+          p90
+            1-vcpu: 80.00 µs [72.73, 96.00]
+            2-vcpu: 104.0 µs [94.55, 124.8]
+            4-vcpu: 128.0 µs [116.4, 153.6]
+            1-vcpu-again: 152.0 µs [138.2, 182.4]
+          p99
+            1-vcpu: 200.0 µs [166.7, 280.0]
+            2-vcpu: 260.0 µs [216.7, 364.0]
+            4-vcpu: 320.0 µs [266.7, 448.0]
+            1-vcpu-again: 380.0 µs [316.7, 532.0]
+          p99.9
+            1-vcpu: 400.0 µs [307.7, 640.0]
+            2-vcpu: 520.0 µs [400.0, 832.0]
+            4-vcpu: 640.0 µs [492.3, 1024]
+            1-vcpu-again: 760.0 µs [584.6, 1216]
+          samples
+            1-vcpu: 150000
+            2-vcpu: 150000
+            4-vcpu: 150000
+            1-vcpu-again: 150000
+          1-vcpu, 2-vcpu, 4-vcpu, 1-vcpu-again: too few samples for p99.99: 150000 of
+          200000.
+    "#]]
+    .assert_eq(&text[from..from + to + 1]);
 }
 
 #[test]

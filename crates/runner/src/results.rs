@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use record::journal::{Event, TrialResult};
+use record::journal::{Event, RunResult, TrialResult};
 use record::{Better, Metric, MetricKind, Record, RecordSource};
 use stats::{
-    BootStatistic, Comparison, Engine, FixedBlocks, Kind, PairedBlocks, Sequential, boot_statistic,
+    BootStatistic, Comparison, Distribution, Engine, FixedBlocks, Kind, NoQuantile, PairedBlocks,
+    Sequential, boot_statistic,
 };
 
 use crate::execute::State;
@@ -18,6 +19,8 @@ use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
 
 /// The rate of false claims that verdicts are made at.
 pub const ALPHA: f64 = 0.05;
+
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// A trial that the journal holds, and whether it counts.
 #[derive(Debug, Clone, Copy)]
@@ -112,13 +115,20 @@ fn group<'a>(
             let mut boots = Vec::new();
             for trial in trials.iter().filter(|trial| trial.result.trial.variant == variant.name) {
                 let samples: Vec<f64> = samples(trial.result, &metric.name, discarded).collect();
+                let counted = quantile(trial.result, metric, discarded);
                 // A metric may be absent from a run that ended well, e.g. a
-                // quantile that too few samples stand behind.
-                if samples.is_empty() || !trial.result.outcome.is_completed() {
+                // latency of reads where there were none.
+                let is_absent = samples.is_empty() && counted.is_none();
+                if is_absent || !trial.result.outcome.is_completed() {
                     continue;
                 }
                 let key = &trial.result.trial;
-                match boot_statistic(kind(metric.kind), &samples) {
+                let statistic = match counted {
+                    Some(Ok(value)) => number(metric, &[value]),
+                    Some(Err(error)) => Err(error.to_string()),
+                    None => number(metric, &samples),
+                };
+                match statistic {
                     Ok(statistic) => boots.push(Boot {
                         block: key.block,
                         order: key.order,
@@ -127,15 +137,44 @@ fn group<'a>(
                         counted: trial.counted,
                         canary_log: canary_log(trial.result),
                     }),
-                    Err(error) => {
-                        unusable.push((variant.name.clone(), key.block, error.to_string()));
-                    }
+                    Err(reason) => unusable.push((variant.name.clone(), key.block, reason)),
                 }
             }
             boots
         })
         .collect();
     Group { load, workload, metric, boots, unusable }
+}
+
+/// The boot's number from values of `metric`.
+fn number(metric: &Metric, values: &[f64]) -> Result<BootStatistic, String> {
+    boot_statistic(kind(metric.kind), values).map_err(|error| error.to_string())
+}
+
+/// What the runs of a boot counted into the histogram `name`, all of them
+/// together (ns), without those that warm up. None where one of them has no
+/// such histogram.
+#[must_use]
+pub fn distribution(result: &TrialResult, name: &str, discarded: u32) -> Option<Distribution> {
+    let of_run = |run: &RunResult| {
+        let histogram = run.histograms.iter().find(|histogram| histogram.name == name)?;
+        Some(Distribution::new(histogram.buckets_ns.iter().copied(), histogram.overflows))
+    };
+    let counted = result.runs.iter().filter(|run| run.run >= discarded);
+    let parts: Vec<Distribution> = counted.map(of_run).collect::<Option<_>>()?;
+    (!parts.is_empty()).then(|| Distribution::merged(&parts))
+}
+
+/// The quantile that `metric` is, s, from all that the boot counted; none where
+/// the benchmark prints nothing but the quantile itself.
+fn quantile(
+    result: &TrialResult,
+    metric: &Metric,
+    discarded: u32,
+) -> Option<Result<f64, NoQuantile>> {
+    let (name, share) = metric.quantile().filter(|(_, share)| *share < 1.0)?;
+    let distribution = distribution(result, name, discarded)?;
+    Some(distribution.quantile(share).map(|ns| ns as f64 / NS_PER_S))
 }
 
 fn canary_log(result: &TrialResult) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! Fills the report from a results folder: estimates, judgements, the
 //! counters that moved, failures, warnings.
 
+mod distributions;
 mod overall;
 
 use std::path::Path;
@@ -63,6 +64,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         workloads: workloads(plan),
         suites: overall::suites(plan, results::engine(plan, &state).as_ref(), &groups),
         groups: shown,
+        distributions: distributions::distributions(plan, &trials),
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
         warnings,
         reproduce: reproduce(plan),
@@ -580,10 +582,13 @@ fn run_warnings(
         }
     }
     for group in groups {
-        for (variant, block, reason) in &group.unusable {
+        if let Some((variant, block, reason)) = group.unusable.first() {
             warnings.push(format!(
-                "{variant}, {} of {} ({}), block {block}: {reason}.",
-                group.metric.name, group.workload.label, group.load.name
+                "{} of {} ({}): {reason}, in block {block} of {variant}; {} boot(s) in all have no value.",
+                group.metric.name,
+                group.workload.label,
+                group.load.name,
+                group.unusable.len()
             ));
         }
     }

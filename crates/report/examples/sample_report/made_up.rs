@@ -4,8 +4,9 @@
 use record::journal::TrialKey;
 use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
-    Boot, Cell, CounterMove, Estimate, Fact, Group, Judgement, Method, Named, Published,
-    REPORT_VERSION, Report, Role, Span, TrialFailure, Variant, Verdict,
+    Boot, Cell, CounterMove, Curve, Distribution, Estimate, Fact, Group, Judgement, Method, Named,
+    Published, Quantile, REPORT_VERSION, Report, Role, Span, TABLE_SHARES, TrialFailure, Variant,
+    Verdict,
 };
 use stats::{Comparison, PairedBlocks, Sequential};
 
@@ -87,6 +88,47 @@ pub(crate) fn latency() -> Report {
             }
             report.groups.push(group);
         }
+    }
+    report
+}
+
+/// The same with the samples counted.
+pub(crate) fn counted() -> Report {
+    let mut report = latency();
+    for load in ["idle", "half"] {
+        let curve = |(i, variant): (usize, &Variant)| {
+            let last: u32 = if load == "idle" { 34 } else { 30 };
+            let point = |step: u32| {
+                let share = 1.0 - 10f64.powf(-f64::from(step) / 8.0);
+                let tail = f64::from(step) / 8.0;
+                let centre = 4e-5 * (1.0 + 0.3 * i as f64) * (1.0 + tail * tail);
+                let band =
+                    Span { lo: centre / (1.0 + 0.1 * tail), hi: centre * (1.0 + 0.2 * tail) };
+                Quantile { share, estimate: Estimate { centre, interval: Some(band) } }
+            };
+            let mut quantiles: Vec<Quantile> = (1..=last).map(point).collect();
+            for (share, step) in TABLE_SHARES.into_iter().zip([2_u32, 8, 16, 24, 32]) {
+                if step <= last {
+                    quantiles[step as usize - 1].share = share;
+                }
+            }
+            let missing = "too few samples for p99.99: 150000 of 200000".to_owned();
+            Curve {
+                variant: variant.name.clone(),
+                boots: 5,
+                samples: if load == "idle" { 400_000 } else { 150_000 },
+                overflows: 0,
+                quantiles,
+                missing: if load == "idle" { Vec::new() } else { vec![missing] },
+            }
+        };
+        report.distributions.push(Distribution {
+            load: load.to_owned(),
+            workload: "cyclictest".to_owned(),
+            name: "latency".to_owned(),
+            unit: Unit::from("s"),
+            curves: report.variants.iter().enumerate().map(curve).collect(),
+        });
     }
     report
 }
@@ -180,6 +222,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         workloads: Vec::new(),
         suites: Vec::new(),
         groups: Vec::new(),
+        distributions: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
         reproduce: vec![format!("vmlab run studies/{study}.toml --seed 20260102")],

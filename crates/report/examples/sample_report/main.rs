@@ -14,6 +14,7 @@ fn main() -> io::Result<()> {
     let reports = [
         ("report", made_up::two_loads()),
         ("latency", made_up::latency()),
+        ("counted", made_up::counted()),
         ("many", made_up::many()),
         ("poor", made_up::poor()),
     ];

@@ -5,9 +5,9 @@ use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
-use crate::quantity::{Scale, own_prefix, percent, ratio, ratio_centre, ratio_span};
-use crate::sentence::{Label, boot_statistic, counter_change, label};
-use crate::{CounterMove, Group, Report, Role};
+use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
+use crate::sentence::{Label, boot_statistic, counter_change, label, missing_quantiles};
+use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
 /// All workloads with all their metrics; loads lie side by side in each.
 pub(crate) fn sections(report: &Report) -> String {
@@ -20,14 +20,7 @@ pub(crate) fn sections(report: &Report) -> String {
         if let Some(named) = report.workloads.iter().find(|named| named.name == *workload) {
             text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&named.summary)));
         }
-        let drawn = distribution::draw(report, &groups, &format!("f{i}q"));
-        if !drawn.is_empty() {
-            text.push_str(&format!(
-                "<div class=\"figures\"><figure><figcaption><strong>Latency distribution</strong>\
-                 Line: the middle boot at each quantile. Band: from the lowest boot to the \
-                 highest.</figcaption>{drawn}</figure></div>\n"
-            ));
-        }
+        text.push_str(&distributions(report, workload, &groups, i));
         let has_primary = groups.iter().any(|group| group.primary);
         let metrics = names(groups.iter().map(|group| group.metric.name.as_str()));
         for (j, metric) in metrics.iter().enumerate() {
@@ -50,6 +43,69 @@ pub(crate) fn sections(report: &Report) -> String {
     text
 }
 
+/// The latency distributions of workload number `i`: figures, then quantiles.
+fn distributions(report: &Report, workload: &str, groups: &[&Group], i: usize) -> String {
+    let level = percent(report.method.level);
+    let counted = format!(
+        "Line: the samples of all boots together; it ends where fewer than 20 lie beyond. Band: \
+         {level} of what comes out when whole boots are drawn anew (bootstrap over boots). From a \
+         few boots it is too narrow: verdicts come from each boot's own quantile, block by block."
+    );
+    let printed = "The tool prints these quantiles and no samples. Line: the middle boot at each. \
+                   Band: from the lowest boot to the highest.";
+    let figures: String = [
+        (&*counted, distribution::of_samples(report, workload, &format!("f{i}h"))),
+        (printed, distribution::of_printed(report, groups, &format!("f{i}q"))),
+    ]
+    .iter()
+    .filter(|(_, drawn)| !drawn.is_empty())
+    .map(|(caption, drawn)| {
+        let title = "<strong>Latency distribution</strong>";
+        let caption = escape(caption);
+        format!("<figure><figcaption>{title}{caption}</figcaption>{drawn}</figure>\n")
+    })
+    .collect();
+    if figures.is_empty() {
+        return String::new();
+    }
+    let found = report.distributions.iter().filter(|found| found.workload == workload);
+    let tables: String = found.map(|found| quantiles(report, found)).collect();
+    format!("<div class=\"figures\">\n{figures}</div>\n{tables}")
+}
+
+fn quantiles(report: &Report, found: &Distribution) -> String {
+    let caption = format!(
+        "{}, host load {}: quantiles of all boots together, each with its band.",
+        found.name, found.load
+    );
+    let mut table =
+        Table::new("numbers", caption).text("variant").number("boots").number("samples");
+    for share in TABLE_SHARES {
+        table = table.number(&percentile(share));
+    }
+    for curve in &found.curves {
+        let index = index_of(report, &curve.variant);
+        let mut row = vec![
+            Td::Html(marker::inline(index) + &escape(&curve.variant)),
+            curve.boots.to_string().into(),
+            curve.samples.to_string().into(),
+        ];
+        row.extend(TABLE_SHARES.map(|share| match curve.quantile(share) {
+            Some(quantile) => {
+                let scale = Scale::for_values(&found.unit, [quantile.estimate.centre].into_iter());
+                let span = quantile.estimate.interval.map(|span| scale.span(span));
+                let span = span.map_or_else(String::new, |span| format!("<small>{span}</small>"));
+                Td::Html(format!("{}{span}", scale.show(quantile.estimate.centre)))
+            }
+            None => "none".into(),
+        }));
+        table.row(row);
+    }
+    let notes = missing_quantiles(found).into_iter();
+    let notes = notes.map(|note| format!("<p class=\"quiet\">{}</p>\n", escape(&note)));
+    table.finish() + &notes.collect::<String>()
+}
+
 /// Each name once, in the order of its first appearance.
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut names = Vec::new();
@@ -63,7 +119,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
     let mut text = numbers(report, groups);
-    let statistic = groups.first().map_or("", |group| boot_statistic(group.metric.kind));
+    let statistic = groups.first().map_or("", |group| boot_statistic(report, group));
     let level = percent(report.method.level);
     let mut figures = vec![(
         "Every value",

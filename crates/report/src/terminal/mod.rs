@@ -4,11 +4,13 @@ mod layout;
 
 use crate::figure::forest::published_ratio;
 use crate::figure::values::no_value;
-use crate::quantity::{Scale, counted, own_prefix, ratio, ratio_centre, ratio_estimate};
-use crate::sentence::{
-    Finding, Label, counter_change, headline, label, under_load, without_verdict,
+use crate::quantity::{
+    Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
-use crate::{Cell, Group, Report, Role, TrialFailure};
+use crate::sentence::{
+    Finding, Label, counter_change, headline, label, missing_quantiles, under_load, without_verdict,
+};
+use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
 
 /// How text for a terminal may look.
@@ -35,6 +37,12 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
         numbers(report, group, &mut out);
         published(report, group, &mut out);
         movers(report, group, &mut out);
+        let is_here =
+            |other: &&Group| (&other.workload, &other.load) == (&group.workload, &group.load);
+        // Once for all metrics of a workload, behind its first.
+        if report.groups.iter().find(is_here).is_some_and(|first| std::ptr::eq(first, group)) {
+            distributions(report, group, &mut out);
+        }
     }
     failures(report, &mut out);
     if !report.files.is_empty() {
@@ -318,6 +326,44 @@ fn movers(report: &Report, group: &Group, out: &mut Out) {
         if moved.len() > SHOWN_MOVERS {
             let more = moved.len() - SHOWN_MOVERS;
             out.paragraph("  ", &format!("{more} more in the HTML report"), Some(Paint::Quiet));
+        }
+    }
+}
+
+/// The distributions of the group's workload under its load.
+fn distributions(report: &Report, group: &Group, out: &mut Out) {
+    let here =
+        |found: &&Distribution| (&found.workload, &found.load) == (&group.workload, &group.load);
+    for found in report.distributions.iter().filter(here) {
+        out.blank();
+        let level = percent(report.method.level);
+        let title = format!(
+            "Distribution of {}, all boots together, with the {level} band of a bootstrap over \
+             boots",
+            found.name
+        );
+        out.paragraph("", &title, None);
+        let variants = found.curves.iter().map(|curve| (&*curve.variant, Align::Left));
+        let heads: Vec<_> = [("quantile", Align::Left)].into_iter().chain(variants).collect();
+        let mut table = Table::new(&heads);
+        for share in TABLE_SHARES {
+            let value = |curve: &Curve| curve.quantile(share).map(|quantile| quantile.estimate);
+            if found.curves.iter().all(|curve| value(curve).is_none()) {
+                continue;
+            }
+            let cell = |curve: &Curve| match value(curve) {
+                Some(estimate) => Scale::for_values(&found.unit, [estimate.centre].into_iter())
+                    .show_estimate(&estimate),
+                None => "none".to_owned(),
+            };
+            let name = [percentile(share)];
+            table.row(name.into_iter().chain(found.curves.iter().map(cell)).collect());
+        }
+        let samples = found.curves.iter().map(|curve| curve.samples.to_string());
+        table.row(["samples".to_owned()].into_iter().chain(samples).collect());
+        out.table(&table);
+        for note in missing_quantiles(found) {
+            out.paragraph("  ", &note, Some(Paint::Quiet));
         }
     }
 }

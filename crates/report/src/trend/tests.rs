@@ -63,6 +63,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             steadiness: Vec::new(),
             published: Vec::new(),
         }],
+        distributions: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
         reproduce: Vec::new(),
