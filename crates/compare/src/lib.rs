@@ -11,6 +11,7 @@
 pub mod analyse;
 pub mod benchstat;
 mod data;
+mod decimal;
 mod filter;
 mod memo;
 pub mod output;

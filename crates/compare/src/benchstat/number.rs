@@ -1,6 +1,6 @@
 //! Numbers as Go prints them.
 
-use std::fmt::Write;
+use crate::decimal::push_fixed;
 
 /// A divisor for a row of numbers, with the digits behind the point and the
 /// prefix of the unit.
@@ -11,9 +11,24 @@ pub(crate) struct Scale {
     prefix: &'static str,
 }
 
-const DECIMAL: [(i32, &str); 8] =
-    [(12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""), (-3, "m"), (-6, "µ"), (-9, "n")];
+/// A prefix: its factor, and where rounding to the digits would print 100.0,
+/// 10.00, 1.000.
+type Step = (f64, &'static str, [f64; 3]);
+
+const DECIMAL: [Step; 8] = [
+    (1e12, "T", [99.995e12, 9.9995e12, 0.99995e12]),
+    (1e9, "G", [99.995e9, 9.9995e9, 0.99995e9]),
+    (1e6, "M", [99.995e6, 9.9995e6, 0.99995e6]),
+    (1e3, "k", [99.995e3, 9.9995e3, 0.99995e3]),
+    (1.0, "", [99.995, 9.9995, 0.99995]),
+    (1e-3, "m", [99.995e-3, 9.9995e-3, 0.99995e-3]),
+    (1e-6, "µ", [99.995e-6, 9.9995e-6, 0.99995e-6]),
+    (1e-9, "n", [99.995e-9, 9.9995e-9, 0.99995e-9]),
+];
 const BINARY: [(i32, &str); 5] = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"), (0, "")];
+/// Where three digits of a value below the last prefix begin.
+const SMALL: [f64; 8] =
+    [9.9995e-1, 9.9995e-2, 9.9995e-3, 9.9995e-4, 9.9995e-5, 9.9995e-6, 9.9995e-7, 9.9995e-8];
 
 impl Scale {
     /// A scale that leaves three digits of the value that is nearest to zero.
@@ -28,46 +43,35 @@ impl Scale {
         if least == 0.0 {
             return Self { digits: 3, factor: 1.0, prefix: "" };
         }
-        let power =
-            |exponent: i32| if binary { 2_f64.powi(exponent) } else { exact_power(exponent) };
-        let steps: &[(i32, &'static str)] = if binary { &BINARY } else { &DECIMAL };
-        for (exponent, prefix) in steps {
-            let factor = power(*exponent);
-            // Where rounding to the digits would print 100.0, 10.00, 1.000.
-            let limits = if binary {
-                [99.995, 9.9995, 0.99995].map(|size| size * factor)
-            } else {
-                ["99.995", "9.9995", ".99995"].map(|size| scaled(size, *exponent))
-            };
-            if let Some(place) = limits.iter().position(|limit| least >= *limit) {
-                return Self { digits: place + 1, factor, prefix };
-            }
-        }
-        let (exponent, prefix) = steps[steps.len() - 1];
-        let factor = power(exponent);
-        let small = least / factor;
-        let place = (1..9).position(|down| small >= scaled("9.9995", -down)).unwrap_or(7);
-        Self { digits: place + 3, factor, prefix }
+        let fits = |(factor, prefix, limits): Step| {
+            let place = limits.iter().position(|limit| least >= *limit)?;
+            Some(Self { digits: place + 1, factor, prefix })
+        };
+        let binary_step = |(exponent, prefix): (i32, &'static str)| {
+            let factor = 2_f64.powi(exponent);
+            (factor, prefix, [99.995, 9.9995, 0.99995].map(|size| size * factor))
+        };
+        let found = match binary {
+            true => BINARY.into_iter().map(binary_step).find_map(fits),
+            false => DECIMAL.into_iter().find_map(fits),
+        };
+        found.unwrap_or_else(|| {
+            let (factor, prefix) = if binary { (1.0, "") } else { (1e-9, "n") };
+            let small = least / factor;
+            let place = SMALL.iter().position(|limit| small >= *limit).unwrap_or(7);
+            Self { digits: place + 3, factor, prefix }
+        })
     }
 
     pub(crate) fn write(&self, value: f64, out: &mut String) {
         let value = value / self.factor;
         if value.is_finite() {
-            write!(out, "{value:.*}", self.digits).expect("memory takes all text");
+            push_fixed(out, value, self.digits);
         } else {
             out.push_str(&general(value));
         }
         out.push_str(self.prefix);
     }
-}
-
-/// The decimal number `digits` times a power of ten, correctly rounded.
-fn scaled(digits: &str, exponent: i32) -> f64 {
-    format!("{digits}e{exponent}").parse().expect("digits and an exponent are a number")
-}
-
-fn exact_power(exponent: i32) -> f64 {
-    scaled("1", exponent)
 }
 
 /// `%v` of a float: the shortest digits that read back as the same number,

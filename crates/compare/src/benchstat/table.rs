@@ -2,9 +2,11 @@
 //! a row for each benchmark, a column for each input.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use crate::Filter;
 use crate::data::{Data, Dataset};
+use crate::decimal::{push_fixed, push_signed};
 use crate::memo::Memo;
 
 /// How benchstat is asked.
@@ -493,7 +495,10 @@ impl Cell {
             return "0%".to_owned();
         }
         let part = (self.hi / self.centre - 1.0).max(1.0 - self.lo / self.centre);
-        format!("{:.0}%", 100.0 * part)
+        let mut text = String::with_capacity(8);
+        push_fixed(&mut text, 100.0 * part, 0);
+        text.push('%');
+        text
     }
 }
 
@@ -507,17 +512,27 @@ impl Comparison {
         } else if self.base == 0.0 {
             "?".to_owned()
         } else {
-            format!("{:+.2}%", (centre / self.base - 1.0) * 100.0)
+            let mut text = String::with_capacity(12);
+            push_signed(&mut text, (centre / self.base - 1.0) * 100.0, 2);
+            text.push('%');
+            text
         }
     }
 
     /// `p=0.000 n=10`.
     pub(super) fn evidence(&self) -> String {
-        let p = if self.p == 0.0 { String::new() } else { format!("p={:.3} ", self.p) };
-        match self.n {
-            (a, b) if a == b => format!("{p}n={a}"),
-            (a, b) => format!("{p}n={a}+{b}"),
+        let mut text = String::with_capacity(16);
+        if self.p != 0.0 {
+            text.push_str("p=");
+            push_fixed(&mut text, self.p, 3);
+            text.push(' ');
         }
+        match self.n {
+            (a, b) if a == b => write!(text, "n={a}"),
+            (a, b) => write!(text, "n={a}+{b}"),
+        }
+        .expect("memory takes all text");
+        text
     }
 }
 

@@ -99,7 +99,7 @@ fn table(comparison: &Comparison, metric: u32, page: &mut String) {
                         figure(judged, range, words.class),
                         words.class,
                         words.sign,
-                        escape(&words.word),
+                        escape(words.word),
                         escape(&words.detail),
                     ));
                 }

@@ -193,7 +193,7 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
                 class = words.class;
                 cells.add(change(judged));
                 cells.add(bar(judged, range));
-                cells.add(format!("{} {}", words.sign, words.sentence()));
+                cells.add([words.sign, " ", words.word, &words.detail].concat());
             }
             cells.end_line(class);
         }

@@ -4,13 +4,14 @@ use record::{Better, MetricKind, Unit};
 use stats::{Interval, Verdict};
 
 use crate::analyse::{Cell, Comparison, Judged, MetricInfo, Row};
+use crate::decimal::{push_fixed, push_signed};
 
 /// A verdict in short: a sign that needs no colour, a word, the rest, and the
 /// style-sheet class of its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) sign: &'static str,
-    pub(super) word: String,
+    pub(super) word: &'static str,
     pub(super) detail: String,
     pub(super) class: &'static str,
 }
@@ -18,10 +19,7 @@ pub(super) struct Words {
 impl Words {
     /// Word and detail.
     pub(super) fn sentence(&self) -> String {
-        match self.detail.is_empty() {
-            true => self.word.clone(),
-            false => format!("{}{}", self.word, self.detail),
-        }
+        [self.word, &self.detail].concat()
     }
 }
 
@@ -33,21 +31,17 @@ pub(super) fn percent(fraction: f64) -> String {
         s if s >= 1.0 => 1,
         _ => 2,
     };
-    let text = format!("{:.digits$}", fraction * 100.0);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    let mut text = String::new();
+    push_fixed(&mut text, fraction * 100.0, digits);
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
     }
+    text
 }
 
 pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
     let margin = judged.judgement.margin;
-    let of = |sign, word: &str, class| Words {
-        sign,
-        word: word.to_owned(),
-        detail: String::new(),
-        class,
-    };
+    let of = |sign, word, class| Words { sign, word, detail: String::new(), class };
     let judgement = &judged.judgement;
     let differs = |b_better: bool| {
         let up = judgement.ratio.is_some_and(|ratio| ratio > 1.0);
@@ -73,18 +67,19 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
         Verdict::BWorse => differs(false),
         Verdict::BelowMargin { b_better } => {
             let words = differs(*b_better);
-            Words { detail: format!(", below {} %", percent(margin)), class: "undecided", ..words }
+            let detail = [", below ", &percent(margin), " %"].concat();
+            Words { detail, class: "undecided", ..words }
         }
         Verdict::Equivalent if metric.exact => of("=", "equal", "undecided"),
         Verdict::Equivalent => {
             let words = of("=", "no difference", "undecided");
-            Words { detail: format!(" larger than {} %", percent(margin)), ..words }
+            Words { detail: [" larger than ", &percent(margin), " %"].concat(), ..words }
         }
         Verdict::NotDecided { at_most, more_blocks, .. } => {
             let mut words = of("?", "not decided", "undecided");
             // So wide an interval excludes nothing that is worth naming.
             if *at_most <= 10.0 {
-                words.detail = format!(": at most {} %", percent(*at_most));
+                words.detail = [": at most ", &percent(*at_most), " %"].concat();
             }
             if (1..10_000).contains(more_blocks) {
                 let noun = if judgement.blocks_used > 0 { "block" } else { "boot" };
@@ -132,24 +127,29 @@ pub(super) fn change(judged: &Judged) -> String {
     let interval = judged.judgement.interval;
     let width = interval.map_or(0.1, |interval| interval.hi - interval.lo);
     let digits = if width < 0.01 || (ratio - 1.0).abs() < 0.01 { 2 } else { 1 };
-    let part = |ratio: f64| {
+    let mut text = String::with_capacity(32);
+    let part = |text: &mut String, ratio: f64| {
         let change = (ratio - 1.0) * 100.0;
         if change.abs() >= 10_000.0 {
-            format!("{change:+.1e}")
-        } else {
-            // No minus zero.
-            let text = format!("{change:+.digits$}");
-            if text.trim_start_matches(['+', '-', '0', '.']).is_empty() {
-                format!("{:.digits$}", 0.0)
-            } else {
-                text
-            }
+            return text.push_str(&format!("{change:+.1e}"));
+        }
+        let start = text.len();
+        push_signed(text, change, digits);
+        // No minus zero.
+        if !text[start..].contains(|c| matches!(c, '1'..='9')) && !change.is_nan() {
+            text.remove(start);
         }
     };
-    match interval {
-        Some(Interval { lo, hi, .. }) => format!("{} % [{}, {}]", part(ratio), part(lo), part(hi)),
-        None => format!("{} %", part(ratio)),
+    part(&mut text, ratio);
+    text.push_str(" %");
+    if let Some(Interval { lo, hi, .. }) = interval {
+        text.push_str(" [");
+        part(&mut text, lo);
+        text.push_str(", ");
+        part(&mut text, hi);
+        text.push(']');
     }
+    text
 }
 
 /// One prefix for all values of a row.
@@ -181,8 +181,13 @@ impl Scale {
                     v if v >= 10.0 => 2,
                     _ => 3,
                 };
-                let space = if unit.is_empty() { "" } else { " " };
-                format!("{value:.digits$}{space}{unit}")
+                let mut text = String::with_capacity(24);
+                push_fixed(&mut text, value, digits);
+                if !unit.is_empty() {
+                    text.push(' ');
+                    text.push_str(unit);
+                }
+                text
             }
             None => self.unit.show(cell.centre),
         };
@@ -191,7 +196,9 @@ impl Scale {
         {
             let half = (interval.hi / cell.centre - 1.0).max(1.0 - interval.lo / cell.centre);
             if half < 10.0 {
-                text.push_str(&format!(" ±{} %", percent(half)));
+                text.push_str(" ±");
+                text.push_str(&percent(half));
+                text.push_str(" %");
             }
         }
         text
