@@ -92,6 +92,9 @@ pub enum InvalidPlan {
     /// Not a difference that could matter.
     #[error("Margin {0} is not a positive number; 0.03 for 3 % is usual")]
     Margin(f64),
+    /// Not a time in which anything could be measured.
+    #[error("Time of {0} s is not a positive number")]
+    Time(f64),
 }
 
 impl FixedBlocks {

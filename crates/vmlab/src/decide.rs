@@ -22,6 +22,7 @@ In:   {\"op\":\"start\",\"case\":1,\"meta\":{\"better\":\"lower\",\"margin\":0.0
 Out:  {\"run\":[{\"config\":\"A\",\"invocations\":1,\"iterations\":8},{\"config\":\"B\",...}]}
 In:   {\"op\":\"data\",\"trials\":[{\"config\":\"A\",\"values\":[[1.02,1.01,...]]},{\"config\":\"B\",...}]}
 Out:  {\"run\":[...]} or {\"verdict\":\"B_better\",\"ratio\":0.95,\"lo\":0.93,\"hi\":0.97,...}
+(\"max_seconds\" in meta is a limit of time; \"t\" of a trial says when it began)
 In:   {\"op\":\"quit\"}
 
 Exit codes: 0 the session ended, 2 error of input or output.";
@@ -79,6 +80,7 @@ struct Meta {
     alpha: Option<f64>,
     margin: Option<f64>,
     max_blocks: Option<f64>,
+    max_seconds: Option<f64>,
     cost: Option<CostMessage>,
 }
 
@@ -130,6 +132,8 @@ struct Verdict {
     lo: f64,
     hi: f64,
     blocks: u32,
+    /// Machine time that the case took.
+    seconds: f64,
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
 }
@@ -174,6 +178,7 @@ impl Session {
             margin: meta.margin.unwrap_or(MARGIN),
             // The cast saturates: a huge number means "as many as you like".
             max_blocks: meta.max_blocks.unwrap_or(MAX_BLOCKS) as u32,
+            max_s: meta.max_seconds,
             costs,
             seed: seed(case),
         };
@@ -203,7 +208,7 @@ impl Session {
             }
             Step::Answer(answer) => {
                 self.open = None;
-                Reply::Verdict(Verdict::from(answer))
+                Reply::Verdict(verdict(answer, case.used_s()))
             }
         }
     }
@@ -251,17 +256,15 @@ impl From<TrialMessage> for Trial {
     }
 }
 
-impl From<Answer> for Verdict {
-    fn from(answer: Answer) -> Self {
-        let Answer { claim, ratio, lo, hi, blocks, why } = answer;
-        let verdict = match claim {
-            Claim::BBetter => "B_better",
-            Claim::BWorse => "B_worse",
-            Claim::Equivalent => "equivalent",
-            Claim::Inconclusive => "inconclusive",
-        };
-        Self { verdict, ratio, lo, hi, blocks, why }
-    }
+fn verdict(answer: Answer, seconds: f64) -> Verdict {
+    let Answer { claim, ratio, lo, hi, blocks, why } = answer;
+    let verdict = match claim {
+        Claim::BBetter => "B_better",
+        Claim::BWorse => "B_worse",
+        Claim::Equivalent => "equivalent",
+        Claim::Inconclusive => "inconclusive",
+    };
+    Verdict { verdict, ratio, lo, hi, blocks, seconds, why }
 }
 
 #[cfg(test)]

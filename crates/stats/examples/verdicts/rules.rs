@@ -70,6 +70,7 @@ fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
         alpha: ALPHA,
         margin: MARGIN,
         max_blocks: 40,
+        max_s: None,
         costs: Costs {
             boot: laboratory::BOOT_S,
             invocation: laboratory::INVOCATION_S,

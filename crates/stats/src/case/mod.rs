@@ -6,7 +6,8 @@
 //!
 //! - the first block is long enough to see a warm-up; once it is known it is
 //!   discarded from all runs alike, and later runs are as long as the measured
-//!   variances and costs make worth while ([`crate::allocate`]);
+//!   variances and costs make worth while ([`crate::allocate`]), and as many in
+//!   a boot where a boot costs far more than a run;
 //! - after each block from [`Policy::first_look`] on, a difference and its
 //!   absence are tested against group-sequential levels ([`Boundary`]);
 //! - as long as blocks show no common drift, the two configurations are
@@ -15,6 +16,7 @@
 //! - a case whose decision would cost more than it is worth is given up, and
 //!   says so. Giving up never makes a claim, so it costs no error.
 
+mod clock;
 mod evidence;
 mod worth;
 
@@ -23,10 +25,11 @@ use serde::{Deserialize, Serialize};
 use crate::boot::median;
 use crate::boundary::{Boundary, Looks, MOST_LOOKS};
 use crate::conclude::ratio_of;
-use crate::variance::{Allocation, Components, Costs, allocate};
+use crate::variance::{Allocation, Components, Costs, allocate, components};
 use crate::warm_up::{iteration_noise, warm_up};
 use crate::{Better, InvalidPlan};
 
+use clock::Clock;
 use evidence::{Evidence, Levels};
 
 /// One of the two configurations.
@@ -49,6 +52,9 @@ pub struct Question {
     pub margin: f64,
     /// Most blocks that may be run.
     pub max_blocks: u32,
+    /// Most machine time that may be used, s; costs are seconds then, until the
+    /// trials' own times tell better.
+    pub max_s: Option<f64>,
     /// What boots, invocations and iterations cost.
     pub costs: Costs,
     /// Decides the order inside the blocks.
@@ -65,6 +71,11 @@ pub struct Policy {
     pub least_iterations: u32,
     /// Most iterations of a run.
     pub most_iterations: u32,
+    /// Most invocations in a boot.
+    pub most_invocations: u32,
+    /// More than one invocation is tried where one costs no more than this
+    /// share of a boot: what it shows pays for itself then, whatever it is.
+    pub cheap_invocation: f64,
     /// Iterations discarded where no warm-up was seen.
     pub least_discard: usize,
     /// The departure of a warm-up that may be kept, as a share of the margin.
@@ -104,6 +115,8 @@ impl Default for Policy {
             first_iterations: 8,
             least_iterations: 3,
             most_iterations: 60,
+            most_invocations: 8,
+            cheap_invocation: 0.25,
             least_discard: 1,
             tolerance: 0.07,
             first_look: 4,
@@ -203,19 +216,22 @@ pub struct Case {
     asked: u32,
     /// Useless blocks in a row.
     useless: u32,
+    clock: Clock,
 }
 
 /// So many useless blocks in a row, and the case is given up.
 const MOST_USELESS: u32 = 3;
 /// A median of normal values varies by so much more than their mean.
 const MEDIAN_VARIANCE: f64 = 1.4;
+/// Invocations in a boot by which their variance is measured.
+const TRIED_INVOCATIONS: u32 = 2;
 
 impl Case {
     /// A case with nothing measured.
     ///
     /// # Errors
-    /// [`InvalidPlan`] if no block is allowed, or a rate or the margin is not
-    /// usable.
+    /// [`InvalidPlan`] if no block or no time is allowed, or a rate or the
+    /// margin is not usable.
     pub fn new(question: Question, policy: Policy) -> Result<Self, InvalidPlan> {
         if question.max_blocks == 0 {
             return Err(InvalidPlan::NoBlocks);
@@ -226,18 +242,30 @@ impl Case {
         if !(question.margin > 0.0 && question.margin.is_finite()) {
             return Err(InvalidPlan::Margin(question.margin));
         }
-        Ok(Self { question, policy, blocks: Vec::new(), asked: 0, useless: 0 })
+        if let Some(max_s) = question.max_s.filter(|max_s| !(*max_s > 0.0)) {
+            return Err(InvalidPlan::Time(max_s));
+        }
+        let clock = Clock::default();
+        Ok(Self { question, policy, blocks: Vec::new(), asked: 0, useless: 0, clock })
     }
 
     /// Takes the values of a block. Trials that are missing or have no usable
     /// value make it useless; it is not counted, and another one follows.
     ///
-    /// Runs may be shorter than asked for, but the first that is says how long
-    /// they can be: no longer ones are asked for again.
+    /// Runs may be shorter or fewer than asked for, but the first that are say
+    /// how long or how many they can be: no more is asked for again.
     pub fn record(&mut self, trials: &[Trial]) {
-        let asked = self.allocation(self.discard()).iterations;
+        let asked = self.allocation(self.discard());
+        let cost = self.costs(asked) / 2.0;
+        for place in 0..2 {
+            self.clock.add(trials.get(place).and_then(|trial| trial.started_s), cost);
+        }
+        let runs = trials.iter().map(|trial| trial.invocations.len()).min();
+        if let Some(runs) = runs.filter(|runs| (1..asked.invocations as usize).contains(runs)) {
+            self.policy.most_invocations = runs as u32;
+        }
         let given = trials.iter().flat_map(|trial| &trial.invocations).map(Vec::len).min();
-        if let Some(given) = given.filter(|given| (1..asked as usize).contains(given)) {
+        if let Some(given) = given.filter(|given| (1..asked.iterations as usize).contains(given)) {
             let policy = &mut self.policy;
             policy.most_iterations = given as u32;
             policy.least_iterations = policy.least_iterations.min(policy.most_iterations);
@@ -282,12 +310,16 @@ impl Case {
             return self.end(evidence.as_ref(), &levels, "all allowed blocks were used");
         }
         let allocation = self.allocation(discard);
+        let affordable = self.affordable(allocation);
+        if affordable == 0 {
+            return self.end(evidence.as_ref(), &levels, "no time is left for another block");
+        }
         if n >= levels.first() {
             if n >= levels.last() {
                 return self.end(evidence.as_ref(), &levels, "another block is not worth its time");
             }
             if let Some(evidence) = &evidence
-                && !self.is_worth_while(evidence, &levels, allocation, discard)
+                && !self.is_worth_while(evidence, &levels, allocation, discard, affordable)
             {
                 return self.end(
                     Some(evidence),
@@ -299,6 +331,22 @@ impl Case {
         Step::Block { order: self.order(), allocation }
     }
 
+    /// Machine time used so far, s: by the trials' own times where they have
+    /// some, else by what they were planned to cost.
+    #[must_use]
+    pub fn used_s(&self) -> f64 {
+        self.clock.used_s()
+    }
+
+    /// Blocks like this one for which there is time.
+    fn affordable(&self, allocation: Allocation) -> u32 {
+        let Some(max_s) = self.question.max_s else { return u32::MAX };
+        let left_s = max_s - self.used_s();
+        // The cast saturates both ways; blocks that cost nothing are no limit.
+        (left_s.max(0.0) / self.clock.seconds(self.costs(allocation))) as u32
+    }
+
+    /// What a block costs.
     fn costs(&self, allocation: Allocation) -> f64 {
         let Costs { boot, invocation, iteration } = self.question.costs;
         let run = invocation + iteration * f64::from(allocation.iterations);
@@ -311,18 +359,20 @@ impl Case {
         levels: &Levels,
         allocation: Allocation,
         discard: usize,
+        affordable: u32,
     ) -> bool {
         let cheapest =
             Allocation { iterations: self.policy.least_iterations + discard as u32, ..allocation };
         let worth = self.policy.worth * f64::from(levels.first()) * self.costs(cheapest);
         let left = (self.question.max_blocks - self.asked).min(levels.last() - evidence.n);
+        let left = left.min(affordable);
         let band = self.question.margin.ln_1p();
         worth::chance_by_cost(evidence, levels, band, left) * worth >= self.costs(allocation)
     }
 
     fn levels(&self) -> Option<Levels> {
         let Policy { first_look, horizon, exponent, .. } = self.policy;
-        let last = self.question.max_blocks.min(horizon).min(MOST_LOOKS);
+        let last = self.question.max_blocks.min(horizon).min(MOST_LOOKS).min(self.planned_blocks());
         let first = first_look.min(last);
         let alpha = self.question.alpha;
         let boundary = |alpha: f64| Boundary::of(Looks { first, last, alpha, exponent });
@@ -330,6 +380,14 @@ impl Case {
             difference: boundary(alpha * self.policy.difference_share)?,
             equivalence: boundary(2.0 * alpha * self.policy.equivalence_share)?,
         })
+    }
+
+    /// Most blocks that the time could allow, as costs tell before anything was
+    /// measured: what is planned for must not depend on the data.
+    fn planned_blocks(&self) -> u32 {
+        let Some(max_s) = self.question.max_s else { return u32::MAX };
+        let iterations = Policy::default().least_iterations;
+        (max_s / self.costs(Allocation { invocations: 1, iterations })) as u32
     }
 
     /// Both configurations in random order, and in pairs of blocks both ways
@@ -410,30 +468,67 @@ impl Case {
         Evidence::of(&statistic(0), &statistic(1), floor, self.policy.pool)
     }
 
-    fn allocation(&self, discard: usize) -> Allocation {
-        let Policy { least_iterations, most_iterations, .. } = self.policy;
-        let discarded = discard as u32;
-        let iterations = if self.blocks.is_empty() {
-            self.policy.first_iterations
-        } else {
-            let Costs { boot, invocation, iteration } = self.question.costs;
-            let costs = Costs {
-                boot,
-                invocation: invocation + iteration * f64::from(discarded),
-                iteration,
-            };
-            let single = self.iteration_variance(1.0);
-            // Before boots can be told apart they are taken to differ like
-            // iterations; their estimate then takes over.
-            let boots = self.evidence(discard).map(|evidence| evidence.boot_variance());
-            let n = (self.counted(discard).count() as f64 - 1.0).max(0.0);
-            let least = Allocation { invocations: 1, iterations: least_iterations };
-            let most = Allocation { invocations: 1, iterations: most_iterations };
-            let boot = boots.map_or(single, |boots| (n * boots + single) / (n + 1.0));
-            let components = Components { boot, invocation: 0.0, iteration: single };
-            discarded + allocate(components, costs, least, most).iterations
+    /// Invocations in a boot until it is known what they are good for.
+    fn tried_invocations(&self) -> u32 {
+        let Costs { boot, invocation, iteration } = self.question.costs;
+        let run = invocation + iteration * f64::from(self.policy.first_iterations);
+        let is_cheap = run <= self.policy.cheap_invocation * boot;
+        if is_cheap { TRIED_INVOCATIONS.min(self.policy.most_invocations) } else { 1 }
+    }
+
+    /// The variance between invocations beyond what iterations explain; 0 where
+    /// boots have only one.
+    fn invocation_variance(&self, discard: usize) -> f64 {
+        let of = |arm: usize| {
+            let boots: Vec<Vec<Vec<f64>>> = self
+                .counted(discard)
+                .map(|block| {
+                    block.logs[arm].iter().map(|run| kept(run, discard).to_vec()).collect()
+                })
+                .collect();
+            components(&boots).map_or(0.0, |components| components.invocation)
         };
-        Allocation { invocations: 1, iterations: iterations.min(most_iterations) }
+        f64::midpoint(of(0), of(1))
+    }
+
+    fn allocation(&self, discard: usize) -> Allocation {
+        let Policy { first_iterations, least_iterations, most_iterations, .. } = self.policy;
+        let tried = self.tried_invocations();
+        if self.blocks.is_empty() {
+            let iterations = first_iterations.min(most_iterations);
+            return Allocation { invocations: tried, iterations };
+        }
+        let discarded = discard as u32;
+        let Costs { boot, invocation, iteration } = self.question.costs;
+        let costs =
+            Costs { boot, invocation: invocation + iteration * f64::from(discarded), iteration };
+        let single = self.iteration_variance(1.0);
+        let between = if tried > 1 { self.invocation_variance(discard) } else { 0.0 };
+        // Before boots can be told apart they are taken to differ like
+        // iterations; their estimate then takes over.
+        let boots = self.evidence(discard).map(|evidence| evidence.boot_variance());
+        let n = (self.counted(discard).count() as f64 - 1.0).max(0.0);
+        let boot = boots.map_or(single, |boots| {
+            let explained = between * self.share_of_invocations(discard);
+            (n * (boots - explained).max(0.0) + single) / (n + 1.0)
+        });
+        let few = (n as u32) < self.policy.first_look;
+        let least =
+            Allocation { invocations: if few { tried } else { 1 }, iterations: least_iterations };
+        let most = Allocation {
+            invocations: if tried > 1 { self.policy.most_invocations } else { 1 },
+            iterations: most_iterations,
+        };
+        let components = Components { boot, invocation: between, iteration: single };
+        let Allocation { invocations, iterations } = allocate(components, costs, least, most);
+        Allocation { invocations, iterations: (discarded + iterations).min(most_iterations) }
+    }
+
+    /// The part of the variance of invocations that remains in a boot's number.
+    fn share_of_invocations(&self, discard: usize) -> f64 {
+        let shares = self.counted(discard).map(|block| 1.0 / block.logs[0].len() as f64);
+        let n = self.counted(discard).count() as f64;
+        shares.sum::<f64>() / n.max(1.0)
     }
 
     fn decide(&self, evidence: &Evidence, levels: &Levels) -> Option<Answer> {
@@ -492,10 +587,11 @@ fn kept(run: &[f64], discard: usize) -> &[f64] {
     &run[discard.min(run.len() - run.len().div_ceil(3))..]
 }
 
-/// One boot's number: the median of what is kept of all its invocations.
+/// One boot's number: the mean of its invocations, of each the median of what is
+/// kept.
 fn boot_log(invocations: &[Vec<f64>], discard: usize) -> f64 {
-    let logs: Vec<f64> = invocations.iter().flat_map(|run| kept(run, discard)).copied().collect();
-    median(&logs)
+    let medians = invocations.iter().map(|run| median(kept(run, discard)));
+    medians.sum::<f64>() / invocations.len() as f64
 }
 
 /// The block of these trials, if both configurations have usable values.

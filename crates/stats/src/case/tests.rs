@@ -12,6 +12,7 @@ fn question() -> Question {
         alpha: 0.05,
         margin: 0.03,
         max_blocks: 40,
+        max_s: None,
         costs: Costs { boot: 8.0, invocation: 1.0, iteration: 1.0 },
         seed: 1,
     }
@@ -20,26 +21,107 @@ fn question() -> Question {
 /// Plays a case to its end: `value(arm, block, iteration)`, and the greatest
 /// number of iterations that was asked for.
 fn play(question: Question, mut value: impl FnMut(Arm, u32, u32) -> f64) -> (Answer, u32, Case) {
+    let (answer, asked, case) = play_runs(question, 1.0, |arm, block, _, i| value(arm, block, i));
+    (answer, asked.iter().map(|asked| asked.iterations).max().unwrap(), case)
+}
+
+/// The same for `value(arm, block, invocation, iteration)`, in a laboratory that
+/// takes `slowness` seconds for a unit of cost; with all that was asked for.
+fn play_runs(
+    question: Question,
+    slowness: f64,
+    mut value: impl FnMut(Arm, u32, u32, u32) -> f64,
+) -> (Answer, Vec<Allocation>, Case) {
     let mut case = Case::new(question, Policy::default()).unwrap();
-    let mut longest = 0;
+    let (mut asked, mut now_s) = (Vec::new(), 0.0);
     for block in 0..=question.max_blocks {
         match case.step() {
-            Step::Answer(answer) => return (answer, longest, case),
+            Step::Answer(answer) => return (answer, asked, case),
             Step::Block { order, allocation } => {
-                longest = longest.max(allocation.iterations);
-                let trials = order.map(|arm| Trial {
-                    arm,
-                    started_s: None,
-                    invocations: vec![
-                        (0..allocation.iterations).map(|i| value(arm, block, i)).collect(),
-                    ],
-                    steal: Vec::new(),
+                asked.push(allocation);
+                let trials = order.map(|arm| {
+                    let run = |invocation: u32| -> Vec<f64> {
+                        (0..allocation.iterations)
+                            .map(|i| value(arm, block, invocation, i))
+                            .collect()
+                    };
+                    let invocations = (0..allocation.invocations).map(run).collect();
+                    let started_s = Some(now_s);
+                    now_s += slowness * case.costs(allocation) / 2.0;
+                    Trial { arm, started_s, invocations, steal: Vec::new() }
                 });
                 case.record(&trials);
             }
         }
     }
     panic!("More blocks than allowed");
+}
+
+/// Where a boot costs far more than a run, and runs differ more than boots.
+#[test]
+fn invocations_are_repeated_where_that_pays() {
+    let dear =
+        Question { costs: Costs { boot: 100.0, invocation: 1.0, iteration: 0.1 }, ..question() };
+    let invocations = |question: Question, boots: f64, runs: f64| {
+        let mut random = Pcg64::seed_from_u64(66);
+        let (mut boot, mut run) = ((Arm::A, u32::MAX, 0.0), (Arm::A, u32::MAX, u32::MAX, 0.0));
+        let (answer, asked, case) = play_runs(question, 1.0, |arm, block, invocation, _| {
+            if (boot.0, boot.1) != (arm, block) {
+                boot = (arm, block, boots * normal(&mut random));
+            }
+            if (run.0, run.1, run.2) != (arm, block, invocation) {
+                run = (arm, block, invocation, runs * normal(&mut random));
+            }
+            (boot.2 + run.3 + 0.003 * normal(&mut random)).exp()
+        });
+        assert!(answer.lo < 1.0 && answer.hi > 1.0, "{answer:?}");
+        assert_eq!(asked[0].invocations, if question.costs.boot > 50.0 { 2 } else { 1 });
+        case.allocation(case.discard()).invocations
+    };
+    assert_eq!(invocations(dear, 0.002, 0.02), Policy::default().most_invocations);
+    assert!(invocations(Question { max_blocks: 8, ..dear }, 0.03, 0.001) <= 2);
+    // Where a run is not much cheaper than a boot none is repeated to find out.
+    assert_eq!(invocations(question(), 0.002, 0.02), 1);
+}
+
+#[test]
+fn fewer_invocations_than_asked_for_are_taken_as_a_limit() {
+    let costs = Costs { boot: 100.0, invocation: 1.0, iteration: 0.1 };
+    let mut case = Case::new(Question { costs, ..question() }, Policy::default()).unwrap();
+    let trial = |arm| Trial {
+        arm,
+        started_s: None,
+        invocations: vec![vec![1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.01, 1.0]],
+        steal: Vec::new(),
+    };
+    for (invocations, iterations) in [(2, 8), (1, 8)] {
+        let Step::Block { allocation, .. } = case.step() else { panic!("{:?}", case.step()) };
+        assert_eq!(allocation.invocations, invocations, "{allocation:?} {iterations}");
+        case.record(&[trial(Arm::A), trial(Arm::B)]);
+    }
+}
+
+#[test]
+fn no_case_outlasts_its_time() {
+    let mut most = Vec::new();
+    for (max_s, slowness) in [(500.0, 1.0), (500.0, 3.0), (200.0, 1.0), (90.0, 1.0)] {
+        let mut random = Pcg64::seed_from_u64(67);
+        let mut boot = (Arm::A, u32::MAX, 0.0);
+        let timed = Question { max_s: Some(max_s), ..question() };
+        let (answer, asked, case) = play_runs(timed, slowness, |arm, block, _, _| {
+            if (boot.0, boot.1) != (arm, block) {
+                boot = (arm, block, 0.012 * normal(&mut random));
+            }
+            (boot.2 + if arm == Arm::B { 0.025 } else { 0.0 }).exp()
+        });
+        assert!(case.used_s() <= max_s, "{} of {max_s}", case.used_s());
+        let ended = answer.claim != Claim::Inconclusive || !answer.why.is_empty();
+        assert!(ended, "{answer:?}");
+        most.push(asked.len());
+    }
+    assert!(most[0] > most[1] && most[0] > most[2] && most[2] > most[3], "{most:?}");
+    let none = Question { max_s: Some(0.0), ..question() };
+    assert_eq!(Case::new(none, Policy::default()).unwrap_err(), InvalidPlan::Time(0.0));
 }
 
 #[test]

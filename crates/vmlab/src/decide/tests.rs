@@ -59,6 +59,73 @@ fn cases_end_with_the_verdict_that_is_true() {
     check(r#"{"op":"start"}"#, 250.0, "equivalent");
 }
 
+/// Plays a session against a laboratory with a clock: a boot takes `boot_s`, an
+/// invocation 1 s, an iteration 0.1 s, and the invocations of a boot differ by
+/// some per cent. Returns the runs that were asked for, and the verdict.
+fn play_timed(meta: &Value, boot_s: f64, b: f64) -> (Vec<(u64, u64)>, Value) {
+    let mut session = Session::default();
+    let start = serde_json::json!({"op": "start", "case": 1, "meta": meta});
+    let mut reply = json(session.reply(&start.to_string()));
+    let (mut asked, mut now_s, mut count) = (Vec::new(), 0.0, 0);
+    while let Some(run) = reply.get("run").and_then(Value::as_array) {
+        let trial = |boot: &Value| {
+            let [invocations, iterations] =
+                ["invocations", "iterations"].map(|key| boot[key].as_u64().unwrap());
+            asked.push((invocations, iterations));
+            let level = if boot["config"] == "A" { 1.0 } else { b };
+            let values: Vec<Value> = (0..invocations)
+                .map(|_| {
+                    count += 1;
+                    let luck = ((count * 7919) % 101) as f64 / 101.0 - 0.5;
+                    around(level * (1.0 + 0.06 * luck), iterations, &mut count)
+                })
+                .collect();
+            let t = now_s;
+            now_s += boot_s + invocations as f64 * (1.0 + 0.1 * iterations as f64);
+            serde_json::json!({"config": boot["config"], "t": t, "values": values})
+        };
+        let trials: Vec<Value> = run.iter().map(trial).collect();
+        let data = serde_json::json!({"op": "data", "trials": trials});
+        reply = json(session.reply(&data.to_string()));
+    }
+    let seconds = reply["seconds"].as_f64().unwrap();
+    assert!((seconds - now_s).abs() < 0.05 * now_s + 1.0, "{seconds} of {now_s}: {reply}");
+    (asked, reply)
+}
+
+#[test]
+fn dear_boots_are_used_for_several_invocations() {
+    let meta = |boot: f64| {
+        let cost = serde_json::json!({"boot": boot, "invocation": 1.0, "iteration": 0.1});
+        serde_json::json!({"margin": 0.03, "cost": cost})
+    };
+    let most = |asked: &[(u64, u64)]| asked.iter().map(|asked| asked.0).max();
+    let (dear, verdict) = play_timed(&meta(60.0), 60.0, 1.0);
+    assert_eq!(verdict["verdict"], "equivalent", "{verdict}");
+    assert!(dear[0].0 == 2 && most(&dear) > Some(2), "{dear:?}");
+    let (cheap, _) = play_timed(&meta(2.0), 2.0, 1.0);
+    assert_eq!(most(&cheap), Some(1));
+}
+
+#[test]
+fn a_case_ends_within_its_seconds() {
+    let meta = |max_seconds: f64| {
+        let cost = serde_json::json!({"boot": 8.0, "invocation": 1.0, "iteration": 0.1});
+        serde_json::json!({"max_seconds": max_seconds, "cost": cost})
+    };
+    // A difference that needs more blocks than there is time for.
+    let (_, free) = play_timed(&meta(1e6), 8.0, 1.02);
+    let needed = free["seconds"].as_f64().unwrap();
+    assert!(needed > 100.0, "{free}");
+    let (asked, verdict) = play_timed(&meta(60.0), 8.0, 1.02);
+    assert!(verdict["seconds"].as_f64().unwrap() <= 60.0 && !asked.is_empty(), "{verdict}");
+    assert_eq!(verdict["verdict"], "inconclusive", "{verdict}");
+    // Boots that take ten times as long as was said leave time for fewer.
+    let (slow, verdict) = play_timed(&meta(400.0), 80.0, 1.02);
+    assert!(verdict["seconds"].as_f64().unwrap() <= 400.0 && slow.len() <= 4, "{verdict}");
+    assert_eq!(verdict["why"], "no time is left for another block");
+}
+
 #[test]
 fn odd_values_end_in_a_verdict_too() {
     let play = |start: &str, values: &str| {
@@ -92,6 +159,7 @@ fn bad_lines_are_answered_and_change_nothing() {
     error(&mut session, r#"{"op":"start","meta":{"alpha":2}}"#, "Rate of false claims 2");
     error(&mut session, r#"{"op":"start","meta":{"margin":-1}}"#, "Margin -1");
     error(&mut session, r#"{"op":"start","meta":{"max_blocks":0}}"#, "0 blocks");
+    error(&mut session, r#"{"op":"start","meta":{"max_seconds":0}}"#, "Time of 0 s");
     error(&mut session, r#"{"op":"start","meta":{"cost":{"boot":-1}}}"#, "Cost of boot -1");
     assert!(json(session.reply(START)).get("run").is_some());
     error(&mut session, r#"{"op":"data","trials":[{"config":"C"}]}"#, "unknown variant `C`");
