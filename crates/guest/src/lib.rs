@@ -2,6 +2,7 @@
 //!
 //! - [`image`]: the builtin Debian image and its cache, users' own images.
 //! - [`qemu`]: which QEMU there is. [`kvm`]: whether KVM boots a guest.
+//! - [`Monitor`]: questions to a QEMU that somebody else started.
 //! - [`Vm`]: one QEMU process from its start to its end: QMP, the guest agent,
 //!   commands in the guest, and every way in which they fail.
 //!
@@ -16,5 +17,6 @@ mod vm;
 
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
-    DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm,
+    DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch,
+    Monitor, MonitorError, Vm,
 };

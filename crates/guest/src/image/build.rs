@@ -175,7 +175,9 @@ impl Builder<'_> {
             let metadata = file.metadata().map_err(read_error(&file))?;
             archive.file(&seeded(path), metadata.permissions().mode(), &content);
         }
-        archive.link("bin/busybox", "/seed/bin/busybox");
+        let is_busybox = |path: &&String| path.ends_with("bin/busybox");
+        let busybox = self.recipe.seed.iter().find(is_busybox);
+        archive.link("bin/busybox", &format!("/seed/{}", busybox.map_or("", String::as_str)));
         archive.file("init", 0o755, self.recipe.initrd_init.as_bytes());
         for name in &self.recipe.initrd_modules {
             let path = find_module(&modules, name)?.ok_or_else(|| BuildError::NoModule {
@@ -199,7 +201,9 @@ impl Builder<'_> {
                 remove(&path)?;
             }
         }
-        self.keep_modules(&root.join("lib/modules").join(release).join("kernel"))?;
+        let modules = root.join("lib/modules").join(release).join("kernel");
+        self.keep_modules(&modules)?;
+        self.unpack_modules(&modules)?;
         for folder in &self.recipe.folders {
             let path = root.join(folder);
             fs::create_dir_all(&path).map_err(write_error(&path))?;
@@ -269,6 +273,28 @@ impl Builder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Modules as they are loaded: from Debian 13 on, packages bring them packed.
+    fn unpack_modules(&self, modules: &Path) -> Result<(), BuildError> {
+        let mut packed = Vec::new();
+        let mut folders = vec![modules.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for name in names(&folder)? {
+                let path = folder.join(&name);
+                if path.is_dir() {
+                    folders.push(path);
+                } else if name.ends_with(".ko.xz") {
+                    packed.push(path);
+                }
+            }
+        }
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let mut xz = tool_command("xz");
+        xz.arg("--decompress").arg("--").args(&packed);
+        tool::run(xz, &mut |_| (), self.cancel).map_err(BuildError::tool)
     }
 
     fn make_root_image(&mut self, root: &Path) -> Result<(), BuildError> {

@@ -6,35 +6,36 @@
 //! Source: Linux `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
 /// An archive under construction. All entries belong to root.
-#[derive(Debug, Default)]
-pub(crate) struct Archive {
+#[derive(Debug, Default, Clone)]
+pub struct Archive {
     bytes: Vec<u8>,
     inode: u32,
 }
 
 impl Archive {
     /// Adds a folder.
-    pub(crate) fn folder(&mut self, path: &str) {
+    pub fn folder(&mut self, path: &str) {
         self.entry(path, 0o040_755, (0, 0), &[]);
     }
 
     /// Adds a file with these permission bits.
-    pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
+    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entry(path, 0o100_000 | (mode & 0o7777), (0, 0), content);
     }
 
     /// Adds a symbolic link.
-    pub(crate) fn link(&mut self, path: &str, target: &str) {
+    pub fn link(&mut self, path: &str, target: &str) {
         self.entry(path, 0o120_777, (0, 0), target.as_bytes());
     }
 
     /// Adds a character device.
-    pub(crate) fn device(&mut self, path: &str, major: u32, minor: u32) {
+    pub fn device(&mut self, path: &str, major: u32, minor: u32) {
         self.entry(path, 0o020_600, (major, minor), &[]);
     }
 
-    /// Ends the archive.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    /// Ends the archive and returns its bytes.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
     }

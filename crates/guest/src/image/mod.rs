@@ -54,8 +54,9 @@ use build::{Builder, Built, write_error};
 use tool::ToolError;
 
 pub use build::MIRROR_VARIABLE;
+pub use cpio::Archive;
 pub use own::{OwnImage, OwnImageError, check_own};
-pub use recipe::{BUILTIN, BUILTINS, Recipe, RecipeArchive, RecipeError, RecipeFile};
+pub use recipe::{BUILTIN, BUILTINS, HOSTS, Recipe, RecipeArchive, RecipeError, RecipeFile};
 
 const KERNEL: &str = "vmlinuz";
 const INITRD: &str = "initrd.cpio";

@@ -42,29 +42,40 @@ pub(super) fn name(path: &str) -> String {
     file.strip_suffix(".ko").unwrap_or(file).replace('-', "_")
 }
 
-/// `modules.dep`: a line a module, with all that it needs, the nearest first.
-/// `modules` are by path.
+/// `modules.dep`: a line a module, with all that it needs. What stands behind
+/// is loaded first, so none stands behind one that it needs. `modules` are by
+/// path.
 pub(super) fn dep(modules: &BTreeMap<String, Module>) -> String {
-    let paths: BTreeMap<String, &String> = modules.keys().map(|path| (name(path), path)).collect();
+    let paths: BTreeMap<String, &str> =
+        modules.keys().map(|path| (name(path), path.as_str())).collect();
     let mut text = String::new();
     for (path, module) in modules {
+        let mut needed = Vec::new();
+        add_needed(module, modules, &paths, &mut BTreeSet::new(), &mut needed);
         let _ = write!(text, "{path}:");
-        let mut seen = BTreeSet::new();
-        let mut next: Vec<&String> = module.depends.iter().collect();
-        while !next.is_empty() {
-            let mut below = Vec::new();
-            for name in next {
-                let Some(needed) = paths.get(name).filter(|_| seen.insert(name.clone())) else {
-                    continue;
-                };
-                let _ = write!(text, " {needed}");
-                below.extend(modules.get(*needed).iter().flat_map(|module| &module.depends));
-            }
-            next = below;
+        for path in needed.iter().rev() {
+            let _ = write!(text, " {path}");
         }
         text.push('\n');
     }
     text
+}
+
+/// Adds all that `module` needs to `needed`, each behind what it needs itself.
+fn add_needed<'a>(
+    module: &Module,
+    modules: &BTreeMap<String, Module>,
+    paths: &BTreeMap<String, &'a str>,
+    seen: &mut BTreeSet<&'a str>,
+    needed: &mut Vec<&'a str>,
+) {
+    for name in &module.depends {
+        let Some(path) = paths.get(name).filter(|path| seen.insert(path)) else { continue };
+        if let Some(below) = modules.get(*path) {
+            add_needed(below, modules, paths, seen, needed);
+        }
+        needed.push(path);
+    }
 }
 
 /// `modules.alias`.
@@ -96,13 +107,17 @@ mod tests {
             ("kernel/ring.ko".to_owned(), needs(&[])),
             ("kernel/f/failover.ko".to_owned(), needs(&["core_part", "ring"])),
             ("kernel/core-part.ko".to_owned(), needs(&["not_kept"])),
+            ("kernel/stp.ko".to_owned(), needs(&["ring"])),
+            ("kernel/bridge.ko".to_owned(), needs(&["ring", "stp"])),
         ]);
         assert_eq!(
             dep(&modules),
-            "kernel/core-part.ko:\n\
-             kernel/f/failover.ko: kernel/core-part.ko kernel/ring.ko\n\
+            "kernel/bridge.ko: kernel/stp.ko kernel/ring.ko\n\
+             kernel/core-part.ko:\n\
+             kernel/f/failover.ko: kernel/ring.ko kernel/core-part.ko\n\
              kernel/net.ko: kernel/f/failover.ko kernel/ring.ko kernel/core-part.ko\n\
-             kernel/ring.ko:\n"
+             kernel/ring.ko:\n\
+             kernel/stp.ko: kernel/ring.ko\n"
         );
         assert_eq!(alias(&modules), "alias virtio:d00000001v* net\n");
     }

@@ -1,10 +1,12 @@
 //! What an image is made of. Everything that decides an image's content stands
 //! in its [`Recipe`], and the recipe's hash is the image's key in the cache.
 
+mod host;
+
 use vmconfig::Arch;
 
 /// Changed whenever the *builder* makes something else of the same recipe.
-const BUILDER: &str = "2";
+const BUILDER: &str = "3";
 
 /// The name of the image that a study gets without asking.
 pub const BUILTIN: &str = "debian-12";
@@ -16,6 +18,12 @@ pub const BUILTINS: [(&str, &str); 2] = [
 ];
 
 const FULL: &str = "debian-12-full";
+
+/// The images of emulated hosts: name, Debian's suite, what is in it.
+pub const HOSTS: [(&str, &str, &str); 2] = [
+    ("host-debian-12", "bookworm", "an emulated KVM host: Linux 6.1, QEMU 7.2, libvirt 9.0"),
+    ("host-debian-13", "trixie", "an emulated KVM host: Linux 6.12, QEMU 10.0, libvirt 11.3"),
+];
 
 /// How an image is built: Debian's packages, and the few files of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +89,15 @@ pub enum RecipeError {
         /// The name asked for.
         name: String,
     },
+    /// No such image of an emulated host.
+    #[error(
+        "No image of an emulated host is named {name:?}; there are {}",
+        HOSTS.map(|(name, ..)| name).join(", ")
+    )]
+    UnknownHost {
+        /// The name asked for.
+        name: String,
+    },
 }
 
 fn names() -> String {
@@ -100,11 +117,26 @@ impl Recipe {
         }
     }
 
-    /// The recipes of all builtin images.
+    /// The recipe of an emulated host's image, by a name of [`HOSTS`].
+    ///
+    /// # Errors
+    /// [`RecipeError::UnknownHost`], if there is none of that name.
+    pub fn host(name: &str, arch: Arch) -> Result<Self, RecipeError> {
+        HOSTS
+            .iter()
+            .find(|(host, ..)| *host == name)
+            .map(|(name, suite, _)| host::debian(name, suite, arch))
+            .ok_or_else(|| RecipeError::UnknownHost { name: name.to_owned() })
+    }
+
+    /// The recipes of all builtin images, those of emulated hosts included.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let archs = [Arch::X86_64, Arch::Aarch64];
-        archs.into_iter().flat_map(|arch| [debian_12(arch), debian_12_full(arch)]).collect()
+        let of = |arch| {
+            let hosts = HOSTS.iter().map(move |(name, suite, _)| host::debian(name, suite, arch));
+            [debian_12(arch), debian_12_full(arch)].into_iter().chain(hosts)
+        };
+        [Arch::X86_64, Arch::Aarch64].into_iter().flat_map(of).collect()
     }
 
     /// Hash over everything that decides the image's content, 64 hexadecimal
@@ -265,8 +297,11 @@ fn debian_12(arch: Arch) -> Recipe {
 fn debian_12_full(arch: Arch) -> Recipe {
     let small = debian_12(arch);
     let mut packages = small.packages;
+    // The shell and xargs of busybox take its own programs before those of
+    // PATH, so that a build would call its ar, which makes no archives.
     packages.extend(words(
-        "gcc make bc flex bison libelf-dev libssl-dev linux-source-6.1 postgresql-15",
+        "gcc make bc flex bison libelf-dev libssl-dev linux-source-6.1 postgresql-15 \
+         dash findutils diffutils grep sed gzip time",
     ));
     let libraries = libraries(arch);
     // PostgreSQL compiles queries only where LLVM is, and pgbench's are too
@@ -353,7 +388,7 @@ mod tests {
     fn recipes_differ_and_fit_their_architecture() {
         let all = Recipe::all();
         let hashes: std::collections::BTreeSet<_> = all.iter().map(Recipe::hash).collect();
-        assert_eq!(hashes.len(), 4);
+        assert_eq!(hashes.len(), 8);
         for recipe in &all {
             let text = format!("{recipe:?}");
             assert!(!text.contains("@LIBRARIES@"), "{text}");

@@ -10,6 +10,7 @@ mod channel;
 mod console;
 mod exec;
 mod failure;
+mod monitor;
 mod process;
 mod protocol;
 
@@ -33,6 +34,7 @@ use protocol::{QmpMessage, QmpRefusal};
 
 pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand};
 pub use failure::GuestFailure;
+pub use monitor::{Monitor, MonitorError};
 
 /// How long QEMU may take until its monitor answers: it sets up the guest's
 /// memory first, and preallocating hundreds of GiB takes its time.

@@ -1,0 +1,86 @@
+//! The recipes of emulated hosts: a whole KVM host, not a guest.
+//!
+//! What changes from one start of a host to the next is no part of the image:
+//! the static vmlab, keys, what is declared of the topology. It comes in as a
+//! second archive behind the initial RAM disk's.
+
+use vmconfig::Arch;
+
+use super::{NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words};
+
+/// What a host needs beside a guest's tools: QEMU and libvirt, and to be
+/// reached.
+const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sftp-server iproute2 \
+    numactl bash coreutils util-linux procps libvirt-daemon libvirt-daemon-driver-qemu \
+    libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 sockperf fio dbench nginx-light \
+    apache2-utils redis-server redis-tools busybox-static";
+
+/// Large, and of no use to QEMU or libvirt here. `modprobe` goes because that of
+/// kmod reads an index which only its own depmod writes; busybox' is linked.
+const NOT_FOR_HOSTS: &str = "usr/bin/qemu-system-x86_64-microvm usr/bin/qemu-nbd \
+    usr/bin/qemu-storage-daemon usr/share/qemu/edk2* usr/share/qemu/*.dtb usr/share/qemu-efi* \
+    usr/share/AAVMF usr/share/iso-codes usr/share/perl usr/share/xml usr/share/icons \
+    usr/share/applications usr/share/doc-base sbin/modprobe sbin/insmod sbin/rmmod sbin/lsmod \
+    usr/sbin/modprobe usr/sbin/insmod usr/sbin/rmmod usr/sbin/lsmod lib/modprobe.d \
+    usr/lib/modprobe.d etc/modprobe.d usr/lib/python3.13 usr/lib/libLLVM* \
+    usr/lib/@LIBRARIES@/libLLVM* usr/lib/@LIBRARIES@/libz3* etc/ssh/sshd_config etc/ssh/moduli";
+
+/// Basic programs, where the packages bring none.
+const MORE_APPLETS: &str = "basename cat chmod chown cp cut date dd df dirname du echo env expr \
+    false head id install ln ls md5sum mkdir mkfifo mknod mktemp mv nproc printf pwd readlink \
+    realpath rm rmdir seq sha256sum sleep sort stat stty sync tail tar tee test timeout touch tr \
+    true uname uniq wc whoami yes";
+
+/// What a KVM host of today has loaded, or loads once it is asked to.
+fn modules(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "virtio_net kvm_amd vhost_net tun bridge macvtap",
+        // KVM is part of the kernel.
+        Arch::Aarch64 => "virtio_net vhost_net tun bridge macvtap",
+    }
+}
+
+pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
+    let guest = debian_12(arch);
+    let debian = debian_arch(arch);
+    let qemu = match arch {
+        Arch::X86_64 => "x86",
+        Arch::Aarch64 => "arm",
+    };
+    let libraries = super::libraries(arch);
+    let mut packages = words(&PACKAGES.replace("@QEMU@", qemu));
+    packages.push(format!("linux-image-cloud-{debian}"));
+    // From Debian 13 on, /bin, /sbin and /lib are links, which this package has.
+    let busybox = if suite == "bookworm" {
+        "bin/busybox"
+    } else {
+        packages.push("base-files".to_owned());
+        "usr/bin/busybox"
+    };
+    let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
+    let mut applets = guest.applets;
+    applets.extend(words(MORE_APPLETS));
+    let mut folders = guest.folders;
+    folders.extend(words("guests etc/libvirt/qemu root/.cache/vmlab/images var/lib/libvirt"));
+    Recipe {
+        name: name.to_owned(),
+        suite: suite.to_owned(),
+        packages,
+        left_out: words(&left_out.replace("@LIBRARIES@", libraries)),
+        seed: words(busybox),
+        applets,
+        files: vec![
+            file("sbin/init", 0o755, include_str!("../files/host/init")),
+            file("etc/fstab", 0o644, include_str!("../files/host/fstab")),
+            file("etc/passwd", 0o644, include_str!("../files/host/passwd")),
+            file("etc/group", 0o644, include_str!("../files/host/group")),
+            file("etc/profile", 0o644, include_str!("../files/host/profile")),
+            file("etc/ssh/sshd_config", 0o644, include_str!("../files/host/sshd_config")),
+            file("etc/modules", 0o644, &(words(modules(arch)).join("\n") + "\n")),
+            file("etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost\n"),
+            file("etc/nsswitch.conf", 0o644, "passwd: files\ngroup: files\nhosts: files dns\n"),
+        ],
+        folders,
+        ..guest
+    }
+}

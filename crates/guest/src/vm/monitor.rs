@@ -1,0 +1,175 @@
+//! The monitor of a QEMU that outlives the process which started it.
+//!
+//! A [`Vm`](super::Vm) ends with its owner; an emulated host does not. There
+//! QEMU listens, and whoever has something to ask connects.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::{Value, json};
+
+use super::channel::{Channel, Line};
+use super::protocol::{self, QmpMessage};
+use super::{QMP_LIMIT, QMP_LINE_BYTES};
+
+/// A connection to QEMU's monitor (QMP); QEMU serves one at a time.
+#[derive(Debug)]
+pub struct Monitor {
+    path: PathBuf,
+    channel: Channel,
+    id: u64,
+}
+
+/// Error type for [`Monitor`].
+#[derive(Debug, thiserror::Error)]
+pub enum MonitorError {
+    /// Nobody listens.
+    #[error("No QEMU answers on {path}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// QEMU ended, or said nothing in time.
+    #[error("QEMU's monitor {path} did not answer {command}")]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// The command.
+        command: String,
+    },
+    /// QEMU said no.
+    #[error("QEMU refused {command}: {detail}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// QEMU's words.
+        detail: String,
+    },
+}
+
+impl Monitor {
+    /// Connects to the socket at `path`, which may be longer than a socket's
+    /// path can be.
+    ///
+    /// # Errors
+    /// [`MonitorError`], if nobody listens or answers there.
+    pub fn connect(path: &Path) -> Result<Self, MonitorError> {
+        let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
+        let folder = File::open(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        let name = path.file_name().unwrap_or_default();
+        let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let channel = UnixStream::connect(short)
+            .and_then(|socket| Channel::new(socket, QMP_LINE_BYTES))
+            .map_err(failed)?;
+        let mut monitor = Self { path: path.to_owned(), channel, id: 0 };
+        monitor.ask("qmp_capabilities", Value::Null)?;
+        Ok(monitor)
+    }
+
+    /// Runs one command; `arguments` may be null.
+    ///
+    /// # Errors
+    /// [`MonitorError`], after at most 10 s.
+    ///
+    /// Source: QEMU `docs/interop/qmp-spec.rst`.
+    pub fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
+        self.id += 1;
+        let arguments = (!arguments.is_null()).then_some(arguments);
+        self.channel.send(&protocol::request(command, arguments, Some(self.id)));
+        let until = Instant::now() + QMP_LIMIT;
+        loop {
+            self.channel.fill();
+            while let Some(line) = self.channel.next_line() {
+                let Line::Text(line) = line else { continue };
+                let Some(QmpMessage::Answer { id, result }) = protocol::parse_qmp(&line) else {
+                    continue;
+                };
+                if id == self.id {
+                    return result.map_err(|refusal| MonitorError::Refused {
+                        command: command.to_owned(),
+                        detail: refusal.desc,
+                    });
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if self.channel.is_closed() || left.is_zero() {
+                let (path, command) = (self.path.clone(), command.to_owned());
+                return Err(MonitorError::Silent { path, command });
+            }
+            self.wait(left);
+            self.channel.flush();
+        }
+    }
+
+    /// What the human monitor prints for `line`.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    pub fn ask_human(&mut self, line: &str) -> Result<String, MonitorError> {
+        let answer = self.ask("human-monitor-command", json!({ "command-line": line }))?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
+    }
+
+    fn wait(&self, limit: Duration) {
+        let wanted = if self.channel.wants_to_send() {
+            PollFlags::IN | PollFlags::OUT
+        } else {
+            PollFlags::IN
+        };
+        let mut polled = [PollFd::from_borrowed_fd(self.channel.fd(), wanted)];
+        let timeout = Timespec::try_from(limit).expect("limits are far below 2^63 s");
+        // Whatever ended the wait, the caller looks at everything.
+        let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_listening_qemu_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        // Longer than the path of a socket may be.
+        let deep = folder.path().join("d".repeat(120));
+        std::fs::create_dir(&deep).unwrap();
+        let here = File::open(&deep).unwrap();
+        let listener =
+            UnixListener::bind(format!("/proc/self/fd/{}/qmp", here.as_raw_fd())).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(b"{\"QMP\": {}}\n").unwrap();
+            let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+            for answer in [
+                r#"{"return": {}, "id": 1}"#,
+                "{\"event\": \"STOP\"}\n{\"return\": \"two\\r\\n\", \"id\": 2}",
+                r#"{"error": {"class": "GenericError", "desc": "not now"}, "id": 3}"#,
+            ] {
+                lines.next().unwrap().unwrap();
+                socket.write_all(format!("{answer}\n").as_bytes()).unwrap();
+            }
+        });
+        let mut monitor = Monitor::connect(&deep.join("qmp")).unwrap();
+        assert_eq!(monitor.ask_human("info version").unwrap(), "two\r\n");
+        let refused = monitor.ask("stop", Value::Null).unwrap_err();
+        assert_eq!(refused.to_string(), "QEMU refused stop: not now");
+        server.join().unwrap();
+        let gone = monitor.ask("quit", Value::Null).unwrap_err();
+        assert!(matches!(gone, MonitorError::Silent { .. }), "{gone}");
+        assert!(matches!(
+            Monitor::connect(&folder.path().join("none")),
+            Err(MonitorError::Connect { .. })
+        ));
+    }
+}
