@@ -66,7 +66,11 @@ const PROBES: &[Row] = &[
     ("probe-udp", "time_ms = 300", ""),
 ];
 
+/// Those that count their latencies, in all of the rows above.
+const COUNTED: &[&str] = &["cyclictest", "fio", "probe-wakeup", "probe-ipi", "probe-lock"];
+
 /// Runs `rows` in guests like `vm`; each must end well, with all its metrics.
+/// What is counted must be in the report.
 fn check(rows: &[Row], vm: &str) {
     let workloads: String = rows
         .iter()
@@ -79,17 +83,24 @@ fn check(rows: &[Row], vm: &str) {
     study.change("memory_mib = 256", "memory_mib = 512");
     let said = study.start().wait();
     let mut failed = String::new();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut counted) = (BTreeSet::new(), BTreeSet::new());
     for result in results(&events(&study.dir())) {
         let number: usize = result.trial.workload[1..].parse().unwrap();
         if result.outcome.is_completed() {
             assert!(!result.runs[0].samples.is_empty(), "{result:#?}");
             seen.insert(number);
+            if COUNTED.contains(&rows[number].0) {
+                counted.insert(result.trial.workload);
+            }
         } else {
             failed += &format!("{}: {:?}\n", rows[number].0, result.outcome);
         }
     }
     assert_eq!(failed, "", "{said:#?}");
+    let shown = runner::summary::report(&study.dir(), &runner::store::read(&study.dir()).unwrap());
+    let shown = shown.distributions.into_iter().filter(|found| found.curves[0].samples > 0);
+    let shown: BTreeSet<String> = shown.map(|found| found.workload).collect();
+    assert!(shown.is_superset(&counted), "{counted:?} are counted, {shown:?} are shown");
     assert_eq!(seen.len(), rows.len(), "{said:#?}");
 }
 
