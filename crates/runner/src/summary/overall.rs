@@ -63,13 +63,15 @@ fn counted(boots: &[Boot]) -> Vec<&Boot> {
     boots.iter().filter(|boot| boot.counted).collect()
 }
 
+/// The boots of A and B that share a block.
+fn in_blocks<'b>(a: &[&'b Boot], b: &[&'b Boot]) -> impl Iterator<Item = (&'b Boot, &'b Boot)> {
+    b.iter().filter_map(|b| Some((*a.iter().find(|a| a.block == b.block)?, *b)))
+}
+
 fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
     let spread = |boot: &Boot| stats::unsteadiness(&boot.samples);
-    let pair = |b: &&Boot| {
-        let a = a.iter().find(|a| a.block == b.block)?;
-        Some(spread(b)? - spread(a)?)
-    };
-    let log_ratios: Vec<f64> = b.iter().filter_map(pair).collect();
+    let ratio = |(a, b): (&Boot, &Boot)| Some(spread(b)? - spread(a)?);
+    let log_ratios: Vec<f64> = in_blocks(a, b).filter_map(ratio).collect();
     if log_ratios.is_empty() {
         return "nothing can be told (it takes five samples in a boot)".to_owned();
     }
@@ -93,13 +95,14 @@ fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
 }
 
 fn between(a: &[&Boot], b: &[&Boot]) -> String {
-    let logs = |boots: &[&Boot]| boots.iter().map(|boot| boot.statistic.log).collect::<Vec<_>>();
-    let (word, ratio) = match stats::compare_spread(&logs(a), &logs(b), ALPHA) {
+    let logs: Vec<(f64, f64)> =
+        in_blocks(a, b).map(|(a, b)| (a.statistic.log, b.statistic.log)).collect();
+    let (word, ratio) = match stats::compare_spread_in_blocks(&logs, ALPHA) {
         Spread::BSteadier { ratio } => ("it is steadier", Some(ratio)),
         Spread::BLessSteady { ratio } => ("it is less steady", Some(ratio)),
         Spread::CannotTell { ratio } => ("nothing can be told", ratio),
     };
-    let few = a.len().min(b.len()) < stats::LEAST_BOOTS;
+    let few = logs.len() < stats::LEAST_BOOTS;
     let need = if few { format!("; it takes {} boots", stats::LEAST_BOOTS) } else { String::new() };
     match ratio.filter(|span| span.lo > 1e-3 && span.hi < 1e3) {
         Some(span) => format!("{word} (spread ×{:.2} to ×{:.2}{need})", span.lo, span.hi),
