@@ -20,7 +20,7 @@ Examples:
   vmlab import hackbench.log                  what is in it?
   vmlab import before/ after/                 all logs below two folders
   ssh vm sysbench cpu run | vmlab import -    standard input
-  vmlab import --as netperf p0.txt            a log that does not say who wrote it
+  vmlab import --as kernbench build.txt       GNU time's output of a build
   vmlab import --label variant=pinned run1/   add what the log does not know
   vmlab import --json work/log > values.jsonl one JSON object a value
   vmlab import --list                         the tools that are known

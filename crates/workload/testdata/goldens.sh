@@ -109,7 +109,7 @@ serve iperf -s -p 5302
 log $i2 tcp 'iperf -c 127.0.0.1 -p 5302 -t 2 -i 1'
 log $i2 parallel 'iperf -c 127.0.0.1 -p 5302 -t 1 -P 2'
 log $i2 enhanced 'iperf -c 127.0.0.1 -p 5302 -t 1 -e'
-log $i2 csv.as-iperf2 'iperf -c 127.0.0.1 -p 5302 -t 2 -i 1 -y C'
+log $i2 csv 'iperf -c 127.0.0.1 -p 5302 -t 2 -i 1 -y C'
 kill $server
 serve iperf -s -u -p 5303
 log $i2 udp 'iperf -c 127.0.0.1 -p 5303 -t 1 -u -b 50M'

@@ -30,7 +30,7 @@ pub(super) const IPERF3: Tool = Tool {
 
 pub(super) const IPERF2: Tool = Tool {
     name: "iperf2",
-    about: "iperf 2: text of client and server; -y C with --as",
+    about: "iperf 2: text of client and server; -y C",
     signs: &[
         opens("Client connecting to "),
         opens("Server listening on ").when(|line| line.contains(" port ")),
@@ -311,6 +311,26 @@ fn csv(line: Line<'_>) -> Option<Vec<&str>> {
     let fields: Vec<&str> = line.text.split(',').collect();
     let stamp = fields[0].len() == 14 && fields[0].bytes().all(|byte| byte.is_ascii_digit());
     (stamp && matches!(fields.len(), 9 | 14)).then_some(fields)
+}
+
+/// Whether rows of `-y C` stand in `text`, by their exact shape.
+pub(super) fn is_bare(text: Text<'_>) -> bool {
+    let is_address = |field: &str| field.parse::<std::net::IpAddr>().is_ok();
+    let is_number =
+        |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
+    text.lines().any(|line| {
+        csv(line).is_some_and(|fields| {
+            is_address(fields[1])
+                && is_address(fields[3])
+                && is_number(fields[2])
+                && is_number(fields[4])
+                && is_number(fields[7])
+                && is_number(fields[8])
+                && fields[6].split_once('-').is_some_and(|(from, to)| {
+                    number::parse(from).is_some() && number::parse(to).is_some()
+                })
+        })
+    })
 }
 
 fn row_csv(fields: &[&str], line: Line<'_>, log: &mut Log) {

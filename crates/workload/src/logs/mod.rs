@@ -48,6 +48,7 @@
 //! if all its decimals are there.
 
 mod json;
+mod margin;
 mod names;
 mod number;
 mod sections;

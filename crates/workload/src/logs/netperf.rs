@@ -12,7 +12,7 @@ use super::{Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "netperf",
-    about: "netperf 2: stream, request/response, UDP; omni's tables, key=value, CSV; -P 0 with --as",
+    about: "netperf 2: stream, request/response, UDP; omni's tables, key=value, CSV; -P 0",
     signs: &[
         opens("TEST").within().when(|line| test_name(line).is_some()),
         opens("MIGRATED "),
@@ -49,6 +49,70 @@ struct State<'a> {
     units: Option<&'a str>,
     /// Numbers of a row that means what the next row says (`-P 0`).
     bare: Option<Line<'a>>,
+}
+
+/// Whether lines of `-P 0` stand in `text`, by their exact columns: a stream's
+/// `%5d  %5d %6d    %-6.2f   %7.2f`, or the two rows of UDP and of request and
+/// response, which name the same socket twice.
+pub(super) fn is_bare(text: Text<'_>) -> bool {
+    let mut before: Option<Line<'_>> = None;
+    text.lines().any(|line| {
+        let above = before.replace(line);
+        if line.is_open() || !line.text.starts_with(|first: char| first.is_ascii_digit()) {
+            return false;
+        }
+        is_stream(line) || above.is_some_and(|above| are_two_rows(above, line))
+    })
+}
+
+fn is_stream(line: Line<'_>) -> bool {
+    let words: Vec<&str> = line.words().collect();
+    let [receive, send, message, seconds, rate] = words[..] else { return false };
+    let (Ok(seconds), Ok(rate)) = (seconds.parse::<f64>(), rate.parse::<f64>()) else {
+        return false;
+    };
+    let (Ok(receive), Ok(send), Ok(message)) =
+        (receive.parse::<u32>(), send.parse::<u32>(), message.parse::<u32>())
+    else {
+        return false;
+    };
+    let row = format!("{receive:5}  {send:5} {message:6}    {seconds:<6.2}   {rate:7.2}");
+    receive >= 1024 && send >= 1024 && message > 0 && row.trim() == line.text
+}
+
+fn are_two_rows(above: Line<'_>, below: Line<'_>) -> bool {
+    let columns = |line: Line<'_>| -> Option<(usize, u32)> {
+        let socket = line.word(0)?.parse().ok()?;
+        let numbers = line.words().all(|word| number::parse(word).is_some());
+        numbers.then(|| (line.words().count(), socket))
+    };
+    let two_decimals = |word: Option<&str>| {
+        word.and_then(|word| word.split_once('.')).is_some_and(|(_, d)| d.len() == 2)
+    };
+    let (Some((above_columns, socket)), Some((below_columns, again))) =
+        (columns(above), columns(below))
+    else {
+        return false;
+    };
+    if socket < 1024 || socket != again {
+        return false;
+    }
+    match (above_columns, below_columns) {
+        // Sockets, sizes, seconds and transactions; the other side's sockets.
+        (6, 2) => {
+            two_decimals(above.word(4))
+                && two_decimals(above.word(5))
+                && above.words().take(2).eq(below.words())
+        }
+        // Socket, size, seconds, messages, errors and rate; what was received.
+        (6, 4) => {
+            two_decimals(above.word(2))
+                && two_decimals(above.word(5))
+                && above.word(2) == below.word(1)
+                && two_decimals(below.word(3))
+        }
+        _ => false,
+    }
 }
 
 /// Reads any number of runs.
@@ -431,7 +495,10 @@ fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>,
         "local-cpu-util" | "local-cpu-util-%" => cpu(number, "local", line, log),
         "remote-cpu-util" | "remote-cpu-util-%" => cpu(number, "remote", line, log),
         "local-transport-retrans" | "local-transport-retransmissions" => {
-            log.count("retransmissions", number, line).label("side", "local");
+            // Below zero: not known.
+            if number >= 0.0 {
+                log.count("retransmissions", number, line).label("side", "local");
+            }
         }
         _ => {}
     }

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
 use super::text::{Text, without_prefix};
-use super::{TOOLS, Tool};
+use super::{TOOLS, Tool, iperf, netperf};
 
 /// Words that tell a tool's output.
 pub(crate) struct Sign {
@@ -177,6 +177,9 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
         }
     }
     closed.extend(open);
+    if closed.is_empty() {
+        return bare(text);
+    }
     let mut line = 1;
     let mut counted = 0;
     let ends: Vec<usize> =
@@ -194,6 +197,17 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
             }
         })
         .collect()
+}
+
+/// All of a text in which no sign is, if it is of a shape that only one tool
+/// prints.
+fn bare(text: &str) -> Vec<Section<'_>> {
+    let shapes: [(&str, fn(Text<'_>) -> bool); 2] =
+        [(iperf::IPERF2.name, iperf::is_bare), (netperf::TOOL.name, netperf::is_bare)];
+    let whole = Text::new(text);
+    let found = shapes.into_iter().find(|(_, is_bare)| is_bare(whole));
+    let tool = found.and_then(|(name, _)| super::tool(name));
+    tool.map(|tool| Section { tool, text: whole, score: STRONG }).into_iter().collect()
 }
 
 impl Sign {

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::number;
+use super::{margin, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
@@ -157,10 +157,31 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The log as a terminal would show it: without colours, backspaces, and what
-/// a carriage return overwrote. Lines keep their numbers.
+/// Every line of GitHub's logs may begin with one.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The log as a terminal would show it: without colours, backspaces, what a
+/// carriage return overwrote, and what stands before every line alike. Lines
+/// keep their numbers.
 pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    // What a carriage return overwrites does not reach into the margin, and
+    // colours may stand before it.
+    let steps: [fn(&str) -> Cow<'_, str>; 3] = [margin::without, of_terminal, margin::without];
+    let mut shown = Cow::Borrowed(text);
+    for step in steps {
+        shown = match shown {
+            Cow::Borrowed(text) => step(text),
+            Cow::Owned(text) => match step(&text) {
+                Cow::Owned(next) => Cow::Owned(next),
+                Cow::Borrowed(_) => Cow::Owned(text),
+            },
+        };
+    }
+    shown
+}
+
+fn of_terminal(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let overwrites = |at: usize| {
         bytes[at..].iter().find(|byte| **byte != b'\r').is_some_and(|byte| *byte != b'\n')
@@ -216,8 +237,10 @@ pub(super) fn without_prefix(line: &str) -> &str {
         let next = match trimmed.as_bytes().first() {
             Some(b'>') => after_quote(trimmed),
             Some(b'[') => after_brackets(trimmed),
-            Some(b'0'..=b'9') => after_date(trimmed),
-            Some(b'A'..=b'S') => after_syslog(trimmed),
+            Some(b'0'..=b'9') => after_date(trimmed).or_else(|| after_address(trimmed)),
+            Some(b'A'..=b'Z') => after_syslog(trimmed).or_else(|| after_container(trimmed)),
+            Some(b'a'..=b'z') => after_container(trimmed),
+            Some(0xef) => trimmed.strip_prefix(BYTE_ORDER_MARK),
             _ => None,
         };
         match next {
@@ -241,7 +264,9 @@ fn after_brackets(line: &str) -> Option<&str> {
     if let Some(rest) = rest.strip_prefix("<stdout>:").or_else(|| rest.strip_prefix("<stderr>:")) {
         return Some(rest);
     }
-    if inner == "stdout" || inner == "stderr" {
+    let streams = ["stdout", "stderr", "output"];
+    if streams.iter().any(|stream| inner.eq_ignore_ascii_case(stream)) || inner.starts_with("pod/")
+    {
         return rest.strip_prefix(' ');
     }
     let bytes = inner.as_bytes();
@@ -257,7 +282,7 @@ fn after_brackets(line: &str) -> Option<&str> {
 }
 
 /// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.
-fn after_date(line: &str) -> Option<&str> {
+pub(super) fn after_date(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let is = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
@@ -289,7 +314,7 @@ fn after_date(line: &str) -> Option<&str> {
         return None;
     }
     let plain = rest.strip_prefix(' ').unwrap_or(rest);
-    Some(after_level(rest).or_else(|| after_tag(rest, true)).unwrap_or(plain))
+    Some(after_level(rest).or_else(|| after_tag(rest)).unwrap_or(plain))
 }
 
 /// Avocado's `utils   L0123 INFO | `.
@@ -300,7 +325,30 @@ fn after_level(rest: &str) -> Option<&str> {
     })
 }
 
-/// `Jan  2 12:34:56 host tag[123]: `.
+/// pdsh's `10.0.0.11: `.
+fn after_address(line: &str) -> Option<&str> {
+    let end = line.as_bytes().iter().take(16).position(|byte| *byte == b':')?;
+    let (address, rest) = (&line[..end], &line[end + 1..]);
+    let parts = address.split('.').filter(|part| part.parse::<u8>().is_ok()).count();
+    (parts == 4 && address.split('.').count() == 4 && rest.starts_with([' ', '\t']))
+        .then(|| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// Docker Compose's `bench-1  | `.
+fn after_container(line: &str) -> Option<&str> {
+    let bar = memchr::memchr(b'|', &line.as_bytes()[..line.len().min(48)])?;
+    let name = line[..bar].trim_end_matches(' ');
+    let (service, number) = name.rsplit_once(['-', '_'])?;
+    let is_name = !service.is_empty()
+        && service.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit());
+    let rest = &line[bar + 1..];
+    (is_name && name.len() < bar && (rest.is_empty() || rest.starts_with(' ')))
+        .then(|| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// `Jan  2 12:34:56 host tag[123]: `, or `Jan 02 12:34:56 ` as ts writes it.
 fn after_syslog(line: &str) -> Option<&str> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -312,15 +360,27 @@ fn after_syslog(line: &str) -> Option<&str> {
         && bytes[6] == b' '
         && bytes[9] == b':'
         && bytes[12] == b':'
-        && bytes[15] == b' ';
+        && matches!(bytes[15], b' ' | b'.');
     if !time || !MONTHS.iter().any(|month| line.starts_with(month)) {
         return None;
     }
-    after_tag(&line[15..], false)
+    let rest = &line[15..];
+    let fraction = rest.strip_prefix('.').map(|rest| rest.trim_start_matches(is_digit));
+    let rest = fraction.unwrap_or(rest);
+    if !rest.starts_with(' ') {
+        return None;
+    }
+    after_tag(rest).or_else(|| rest.strip_prefix(' '))
 }
 
-/// ` host tag[123]: `, as syslog and journalctl write it.
-fn after_tag(rest: &str, needs_pid: bool) -> Option<&str> {
+fn is_digit(char: char) -> bool {
+    char.is_ascii_digit()
+}
+
+/// ` host tag[123]: `, as syslog and journalctl write it. Few tags have no
+/// process: any two words with a colon may be a tool's own.
+fn after_tag(rest: &str) -> Option<&str> {
+    const WITHOUT_PROCESS: [&str; 4] = ["kernel", "root", "systemd", "cloud-init"];
     let rest = rest.strip_prefix(' ')?;
     let (host, rest) = rest.split_once(' ')?;
     let at = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1))?;
@@ -332,8 +392,8 @@ fn after_tag(rest: &str, needs_pid: bool) -> Option<&str> {
     let name = match tag.strip_suffix(']').and_then(|tag| tag.split_once('[')) {
         Some((name, pid)) if pid.bytes().all(|byte| byte.is_ascii_digit()) => name,
         Some(_) => return None,
-        None if needs_pid => return None,
-        None => tag,
+        None if WITHOUT_PROCESS.contains(&tag) => tag,
+        None => return None,
     };
     (is_name(host) && is_name(name)).then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
