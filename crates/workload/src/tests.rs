@@ -602,6 +602,22 @@ fn quantiles_that_are_printed_are_those_of_the_histogram() {
     assert_eq!(compared.into_iter().collect::<Vec<_>>(), ["cyclictest", "fio"]);
 }
 
+/// Its last bin ends at 2^34 ns and takes what is greater too.
+#[test]
+fn what_is_beyond_fios_last_bin_is_an_overflow() {
+    let golden = GOLDENS.iter().find(|golden| golden.path == "fio-3.33/randrw").unwrap();
+    let stdout = golden.read("stdout").replace("\"11206656\" :", "\"17112760320\" :");
+    let check = |max: &str, expected: u64| {
+        let stdout = stdout.replace("\"max\" : 11229646,", &format!("\"max\" : {max},"));
+        let parsed = golden.parse(&stdout, "").unwrap();
+        let [reads, writes] = &parsed.histograms[..] else { panic!("{parsed:?}") };
+        assert_eq!((reads.overflows, writes.overflows), (expected, 0), "{max}");
+        assert_eq!(reads.count(), 27_937);
+    };
+    check("17112760320", 0);
+    check("20000000000", 7);
+}
+
 #[test]
 fn a_thread_that_is_missing_is_noticed() {
     let golden = GOLDENS.iter().find(|golden| golden.path.ends_with("4-threads")).unwrap();
