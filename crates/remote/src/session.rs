@@ -27,8 +27,7 @@ const ALIVE_COUNT: u32 = 4;
 
 /// Says who is there, then keeps the connection open as long as this process
 /// lives: with it, the pipe to `cat` ends.
-const KEEPER: &str =
-    "printf '\\nvmlab-is-here %s %s\\n' \"$(uname -m)\" \"$(uname -n)\"\nexec cat >/dev/null";
+const KEEPER: &str = "printf '\\nvmlab-is-here %s %s %s\\n' \"$(uname -m)\" \"$(uname -n)\" \"$HOME\"\nexec cat >/dev/null";
 const KEEPER_WORD: &str = "vmlab-is-here ";
 
 /// So much may a login shell there print of its own.
@@ -52,12 +51,19 @@ pub struct Options<'a> {
     pub interactive: bool,
 }
 
+/// Who is there.
+#[derive(Debug)]
+struct Greeting {
+    machine: String,
+    host_name: String,
+    home: String,
+}
+
 /// An open connection; closed when dropped.
 #[derive(Debug)]
 pub struct Session {
     destination: Destination,
-    machine: String,
-    host_name: String,
+    there: Greeting,
     socket: PathBuf,
     env: Vec<(String, String)>,
     master: Process,
@@ -177,13 +183,12 @@ impl Session {
         let mut keeper = master.child().stdout.take().expect("standard output was asked for");
         let greeting = greeting(&mut keeper, &wait)
             .map_err(|source| OpenError::GaveUp { destination: destination.to_string(), source })?;
-        let Some((machine, host_name)) = greeting else {
+        let Some(there) = greeting else {
             return Err(refused(destination, &mut master, &wait));
         };
         Ok(Self {
             destination: destination.clone(),
-            machine,
-            host_name,
+            there,
             socket,
             env: options.env.to_vec(),
             master,
@@ -200,13 +205,19 @@ impl Session {
     /// The machine's architecture, as `uname -m` says it there.
     #[must_use]
     pub fn machine(&self) -> &str {
-        &self.machine
+        &self.there.machine
     }
 
     /// The machine's name, as `uname -n` says it there.
     #[must_use]
     pub fn host_name(&self) -> &str {
-        &self.host_name
+        &self.there.host_name
+    }
+
+    /// The user's home folder there, absolute.
+    #[must_use]
+    pub fn home(&self) -> &str {
+        &self.there.home
     }
 
     /// False once the connection is lost.
@@ -313,8 +324,8 @@ fn master_options(destination: &Destination, socket: &Path, interactive: bool) -
     args
 }
 
-/// Architecture and name of the machine; none if the connection ended before.
-fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<(String, String)>, GaveUp> {
+/// Who is there; none if the connection ended before.
+fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<Greeting>, GaveUp> {
     let mut heard = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -326,8 +337,11 @@ fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<(String,
         let text = String::from_utf8_lossy(&heard);
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let line = whole.lines().find_map(|line| line.strip_prefix(KEEPER_WORD));
-        if let Some((machine, name)) = line.and_then(|line| line.split_once(' ')) {
-            return Ok(Some((machine.to_owned(), name.to_owned())));
+        let mut words = line.unwrap_or_default().splitn(3, ' ').map(str::to_owned);
+        if let (Some(machine), Some(host_name), Some(home)) =
+            (words.next(), words.next(), words.next())
+        {
+            return Ok(Some(Greeting { machine, host_name, home }));
         }
         if heard.len() > NOISE_BYTES {
             return Ok(None);

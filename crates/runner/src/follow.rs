@@ -12,6 +12,7 @@ use crate::plan::Plan;
 pub struct Follower<'a> {
     plan: &'a Plan,
     events: Vec<Event>,
+    earlier: usize,
     agenda: Agenda,
 }
 
@@ -19,7 +20,13 @@ impl<'a> Follower<'a> {
     /// Follows the study of `plan`, of which `earlier` is known.
     #[must_use]
     pub fn new(plan: &'a Plan, earlier: &[Event]) -> Self {
-        Self { plan, events: earlier.to_vec(), agenda: Agenda::default() }
+        Self { plan, events: earlier.to_vec(), earlier: earlier.len(), agenda: Agenda::default() }
+    }
+
+    /// True once something was followed.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.events.len() > self.earlier
     }
 
     /// Takes the next event and tells `observe` what it means.

@@ -336,6 +336,14 @@ pub enum ChangedError {
         /// The program now.
         path: String,
     },
+    /// The machine is another one.
+    #[error("The study was begun on {plan}, this is {here}: go on there (`--on`), or start anew")]
+    Host {
+        /// The plan's machine.
+        plan: String,
+        /// This one.
+        here: String,
+    },
     /// No usable QEMU any more.
     #[error(transparent)]
     NoQemu(#[from] FindQemuError),
@@ -349,15 +357,21 @@ pub enum ChangedError {
     },
 }
 
-/// Whether a plan that was begun can go on here: same vmlab, same QEMU, same
-/// images.
+/// Whether a plan that was begun on `host` can go on here: same vmlab, same
+/// machine, same QEMU, same images.
 ///
 /// # Errors
 /// [`ChangedError`] says what changed.
-pub fn check_again(plan: &Plan) -> Result<(), ChangedError> {
+pub fn check_again(plan: &Plan, host: &Host) -> Result<(), ChangedError> {
     let here = env!("CARGO_PKG_VERSION");
     if plan.vmlab_version != here {
         return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });
+    }
+    // A name alone may change, as a container's does with every start.
+    let kind = |host: &Host| (host.arch.clone(), host.cpu_model.clone(), host.pcpus.len());
+    let now = host::snapshot::live(Path::new("/"));
+    if kind(host) != kind(&now) {
+        return Err(ChangedError::Host { plan: machine_text(host), here: machine_text(&now) });
     }
     if let Some(variant) = plan.variants.first() {
         let found = qemu::find_qemu(variant.spec.arch)?;
@@ -374,6 +388,13 @@ pub fn check_again(plan: &Plan) -> Result<(), ChangedError> {
         }
     }
     Ok(())
+}
+
+/// A machine in a few words.
+fn machine_text(host: &Host) -> String {
+    let name = host.hostname.as_deref().unwrap_or("a machine without a name");
+    let processor = host.cpu_model.as_deref().or(host.arch.as_deref()).unwrap_or("unknown");
+    format!("{name} ({processor}, {} pCPUs)", host.pcpus.len())
 }
 
 /// A seed for a study that names none.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use vmconfig::Arch;
 
+use crate::plan::Plan;
 use crate::study::Study;
 
 /// The program, as workloads name it.
@@ -57,10 +58,26 @@ pub fn is_needed(study: &Study) -> bool {
     let backgrounds = study.workloads.iter().filter_map(|workload| workload.background.as_ref());
     let named = others
         .map(|vms| vms.workload.as_str())
-        .chain(backgrounds.map(|background| background.workload.as_str()))
-        .filter_map(|name| workload::find(name).ok());
-    study.workloads.iter().map(|workload| workload.entry).chain(named).any(|entry| {
-        let server = entry.beside.server.iter().flat_map(|server| server.needs);
-        entry.needs.iter().chain(server).any(|need| *need == PROGRAM)
+        .chain(backgrounds.map(|background| background.workload.as_str()));
+    is_needed_by_any(study.workloads.iter().map(|workload| workload.entry.name).chain(named))
+}
+
+/// True if a guest of `plan` needs the program.
+#[must_use]
+pub fn is_needed_by(plan: &Plan) -> bool {
+    let others = plan.loads.iter().filter_map(|load| load.vms.as_ref());
+    let backgrounds = plan.workloads.iter().filter_map(|workload| workload.background.as_ref());
+    let named = others
+        .map(|vms| vms.workload.as_str())
+        .chain(backgrounds.map(|background| background.workload.as_str()));
+    is_needed_by_any(plan.workloads.iter().map(|workload| workload.workload.as_str()).chain(named))
+}
+
+fn is_needed_by_any<'a>(mut workloads: impl Iterator<Item = &'a str>) -> bool {
+    workloads.any(|name| {
+        workload::find(name).is_ok_and(|entry| {
+            let server = entry.beside.server.iter().flat_map(|server| server.needs);
+            entry.needs.iter().chain(server).any(|need| *need == PROGRAM)
+        })
     })
 }

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use runner::machine::Need;
 
+use crate::on::{self, OnArgs};
 use crate::study_file::{self, BudgetArgs};
-use crate::{interrupt, plan_text, terminal};
+use crate::{plan_text, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
   vmlab check studies/smp.toml
   vmlab check studies/smp.toml --json | jq '.variants[].spec.memory_mib'
+  vmlab check studies/smp.toml --on ssh://root@server
 
 Nothing is booted or built. Where no guest was booted yet, it is not known
 whether KVM is usable; the plan then says what holds under emulation.";
@@ -24,15 +25,20 @@ pub(crate) struct CheckArgs {
     study: PathBuf,
     #[command(flatten)]
     budget: BudgetArgs,
+    #[command(flatten)]
+    on: OnArgs,
     /// Print the plan as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let cancel = interrupt::cancel_on_signals()?;
-    let prepared = study_file::prepare(&args.study, &args.budget, Need::Plan, &cancel)?;
-    let text = if args.json { prepared.plan.to_json() } else { plan_text::text(&prepared.plan) };
+    let plan = if args.on.is_elsewhere() {
+        on::plan(&args.on, &args.study, &args.budget)?
+    } else {
+        study_file::plan(&args.study, &args.budget)?
+    };
+    let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,20 +11,43 @@ use crate::terminal;
 /// # Errors
 /// When the handlers can't be installed.
 pub(crate) fn cancel_on_signals() -> std::io::Result<Cancel> {
-    let cancel = Cancel::new();
-    let raised = cancel.clone();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            if raised.is_cancelled() {
-                terminal::note(
-                    "vmlab: still ending what runs; kill -9 and `vmlab clean` if it hangs",
-                );
-            } else {
-                terminal::note("vmlab: interrupted, ending what runs ...");
+    let interrupts = Interrupts::listen(
+        "ending what runs ...",
+        "still ending what runs; kill -9 and `vmlab clean` if it hangs",
+    )?;
+    Ok(interrupts.end)
+}
+
+/// What the first signal asks for, and what the second.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interrupts {
+    /// End in order.
+    pub(crate) end: Cancel,
+    /// End at once.
+    pub(crate) quit: Cancel,
+}
+
+impl Interrupts {
+    /// Raises the flags on SIGINT, SIGTERM and SIGHUP, and says `first` and
+    /// `then`.
+    ///
+    /// # Errors
+    /// When the handlers can't be installed.
+    pub(crate) fn listen(first: &'static str, then: &'static str) -> std::io::Result<Self> {
+        let interrupts = Self::default();
+        let raised = interrupts.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                if raised.end.is_cancelled() {
+                    terminal::note(&format!("vmlab: {then}"));
+                    raised.quit.cancel();
+                } else {
+                    terminal::note(&format!("vmlab: interrupted, {first}"));
+                }
+                raised.end.cancel();
             }
-            raised.cancel();
-        }
-    });
-    Ok(cancel)
+        });
+        Ok(interrupts)
+    }
 }

@@ -13,6 +13,7 @@ mod completions;
 mod convert;
 mod decide;
 mod export;
+mod far_side;
 mod host;
 mod host_file;
 mod image;
@@ -20,6 +21,7 @@ mod import;
 mod interrupt;
 mod lint;
 mod metrics;
+mod on;
 mod plan;
 mod plan_text;
 mod predict;
@@ -30,7 +32,9 @@ mod settings;
 mod study_file;
 mod terminal;
 mod trend;
+mod trials;
 mod variants;
+mod watch;
 mod workloads;
 
 use std::process::ExitCode;
@@ -109,6 +113,9 @@ enum Command {
     Settings(settings::SettingsArgs),
     /// End what dead runs left behind.
     Clean(clean::CleanArgs),
+    /// The half of `run --on` that runs on the other machine.
+    #[command(hide = true)]
+    FarSide(far_side::FarSideArgs),
     /// Print a completion script for a shell.
     Completions(completions::CompletionsArgs),
 }
@@ -137,6 +144,7 @@ fn main() -> ExitCode {
         Command::Variants(args) => variants::run(&args),
         Command::Settings(args) => settings::run(&args),
         Command::Clean(args) => clean::run(&args),
+        Command::FarSide(args) => far_side::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     match result {

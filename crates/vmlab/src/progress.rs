@@ -24,6 +24,11 @@ impl Spinner {
     pub(crate) fn say(&self, text: &str) {
         self.0.set_message(text.to_owned());
     }
+
+    /// A line that stays.
+    pub(crate) fn note(&self, text: &str) {
+        self.0.suspend(|| terminal::note(text));
+    }
 }
 
 impl Drop for Spinner {
@@ -162,7 +167,8 @@ impl StudyProgress {
         }
     }
 
-    fn say(&self, text: &str) {
+    /// A line that stays.
+    pub(crate) fn say(&self, text: &str) {
         self.bar.suspend(|| terminal::note(text));
     }
 }

@@ -7,21 +7,18 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use host::owner::Owner;
-use host::settings::{Mode, RestoreOutcome, Settings, Tree};
+use host::settings::Settings;
 use record::journal::Event;
-use runner::execute::{Ended, State, execute};
-use runner::local::LocalLab;
+use runner::execute::{Ended, State};
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::store::{self, Contents, Keeper, Store};
 use runner::summary;
-use topology::Host;
 
-use crate::metrics::{self, Exporter};
-use crate::progress::StudyProgress;
+use crate::on::{self, OnArgs};
 use crate::study_file::{self, BudgetArgs};
-use crate::{interrupt, plan_text, report, terminal};
+use crate::watch::{Watch, Watcher};
+use crate::{interrupt, metrics, plan_text, report, terminal, trials};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +28,7 @@ Examples:
   vmlab run --resume results/smp      go on after an interruption or a crash
   vmlab run studies/smp.toml --metrics 9464       for Prometheus, on loopback
   vmlab run --extend results/smp --blocks 10      ten more blocks
+  vmlab run studies/smp.toml --on ssh://root@server       there, results here
 
 A study ends as soon as all its comparisons are decided, at the latest when its
 budget is used up. --until budget uses all of it.
@@ -46,7 +44,7 @@ pub(crate) struct RunArgs {
     #[arg(required_unless_present_any = ["resume", "extend"], conflicts_with_all = ["resume", "extend"])]
     study: Option<PathBuf>,
     /// Go on with the study in this results folder.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "dry_run", "blocks", "minutes", "seed"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "dry_run", "blocks", "minutes", "seed", "until", "scale"])]
     resume: Option<PathBuf>,
     /// Add as many blocks as --blocks says to the study in this results
     /// folder, for each load level; what is decided stays as it is.
@@ -54,7 +52,7 @@ pub(crate) struct RunArgs {
         long,
         value_name = "DIR",
         requires = "blocks",
-        conflicts_with_all = ["resume", "out", "dry_run", "minutes", "seed", "until"]
+        conflicts_with_all = ["resume", "out", "dry_run", "minutes", "seed", "until", "scale"]
     )]
     extend: Option<PathBuf>,
     /// The results folder to make (default: results/STUDY-DATE-TIME).
@@ -75,167 +73,131 @@ pub(crate) struct RunArgs {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     budget: BudgetArgs,
+    #[command(flatten)]
+    on: OnArgs,
 }
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let cancel = interrupt::cancel_on_signals()?;
     match (&args.resume, &args.extend, &args.study) {
-        (Some(dir), _, _) => resume(args, dir, None, &cancel),
-        (None, Some(dir), _) => resume(args, dir, args.budget.blocks(), &cancel),
-        (None, None, Some(study)) => start(args, study, &cancel),
+        (Some(dir), _, _) => resume(args, dir, None),
+        (None, Some(dir), _) => resume(args, dir, args.budget.blocks()),
+        (None, None, Some(study)) if args.dry_run => show_plan(args, study),
+        (None, None, Some(study)) => start(args, study),
         (None, None, None) => bail!("Name a study file, or --resume a results folder"),
     }
 }
 
-fn start(args: &RunArgs, study: &Path, cancel: &Cancel) -> anyhow::Result<ExitCode> {
-    let need = if args.dry_run { Need::Plan } else { Need::Run };
-    if let Some(dir) = args.out.as_ref().filter(|_| !args.dry_run) {
+fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
+    let plan = if args.on.is_elsewhere() {
+        on::plan(&args.on, study, &args.budget)?
+    } else {
+        study_file::plan(study, &args.budget)?
+    };
+    let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
+    if let Some(dir) = &args.out {
         store::check_new(dir)?;
     }
-    if !args.dry_run {
-        restore_leftovers();
+    let out = |plan: &Plan| args.out.clone().unwrap_or_else(|| default_out(plan));
+    if args.on.is_elsewhere() {
+        let make = |plan: &Plan, host: &_| Ok(Store::create(&out(plan), plan, host)?);
+        let (ended, dir) = on::start(&args.on, study, &args.budget, &args.watch(), make)?;
+        return finish(args, ended, &dir);
     }
-    let prepared = study_file::prepare(study, &args.budget, need, cancel)?;
-    let plan = prepared.plan;
-    if args.dry_run {
-        let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
-        terminal::print(&text)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let dir = args.out.clone().unwrap_or_else(|| default_out(&plan));
-    let host = prepared.machine.host;
+    let cancel = interrupt::cancel_on_signals()?;
+    trials::restore_leftovers();
+    let prepared = study_file::prepare_here(study, &args.budget, Need::Run, &cancel)?;
+    let (plan, host) = (prepared.plan, prepared.machine.host);
     // What can't be set is known before there is a folder.
-    let settings = apply_settings(&plan)?;
-    let store = Store::create(&dir, &plan, &host)?;
-    run_plan(args, &plan, &host, settings, store, &[], cancel)
+    let settings = trials::apply_settings(&plan)?;
+    let store = Store::create(&out(&plan), &plan, &host)?;
+    let contents = Contents { plan, host, events: Vec::new(), torn: None };
+    run_here(args, &contents, settings, store, &cancel)
 }
 
 /// Goes on with the study in `dir`, by `more` blocks for each load level beyond
 /// what it has where that is asked for.
-fn resume(
-    args: &RunArgs,
-    dir: &Path,
-    more: Option<u32>,
-    cancel: &Cancel,
-) -> anyhow::Result<ExitCode> {
-    let (mut store, contents) = Store::resume(dir)?;
-    let Contents { plan, host, mut events, torn } = contents;
-    if let Some(torn) = torn {
+fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitCode> {
+    let (mut store, mut contents) = Store::resume(dir)?;
+    if let Some(torn) = &contents.torn {
         terminal::note(&format!("vmlab: {torn}"));
     }
-    machine::check_again(&plan)?;
-    // What the killed session left would disturb the blocks to come.
-    for left in crate::clean::end_leftovers_of(&plan.run_id()) {
-        terminal::note(&format!("vmlab: {left}"));
+    if args.on.is_elsewhere() {
+        extend(&mut store, &mut contents, more, args)?;
+        let ended = on::resume(&args.on, store, &contents, &args.watch())?;
+        return finish(args, ended, dir);
     }
-    if let Some(more) = more {
-        let state = State::from_events(&events);
-        if !state.ended {
-            bail!(
-                "The study in {} has not ended: go on with `vmlab run --resume {}` first",
-                dir.display(),
-                dir.display()
-            );
-        }
-        let blocks = state.rounds(&plan).saturating_add(more);
-        let event = Event::Extended { blocks, unix_s: runner::unix_s() };
-        store.append(&event)?;
-        events.push(event);
-    }
-    let settings = apply_settings(&plan)?;
-    run_plan(args, &plan, &host, settings, store, &events, cancel)
+    let cancel = interrupt::cancel_on_signals()?;
+    machine::check_again(&contents.plan, &contents.host)?;
+    trials::end_leftovers(&contents.plan);
+    extend(&mut store, &mut contents, more, args)?;
+    let settings = trials::apply_settings(&contents.plan)?;
+    run_here(args, &contents, settings, store, &cancel)
 }
 
-fn run_plan(
+/// Writes down that the study has `more` blocks for each load level.
+fn extend(
+    store: &mut Store,
+    contents: &mut Contents,
+    more: Option<u32>,
     args: &RunArgs,
-    plan: &Plan,
-    host: &Host,
+) -> anyhow::Result<()> {
+    let Some(more) = more else { return Ok(()) };
+    let state = State::from_events(&contents.events);
+    if !state.ended {
+        let (dir, on) = (store.dir().display(), args.on.words());
+        bail!("The study in {dir} has not ended: go on with `vmlab run --resume {dir}{on}` first");
+    }
+    let blocks = state.rounds(&contents.plan).saturating_add(more);
+    let event = Event::Extended { blocks, unix_s: runner::unix_s() };
+    store.append(&event)?;
+    contents.events.push(event);
+    Ok(())
+}
+
+fn run_here(
+    args: &RunArgs,
+    contents: &Contents,
     settings: Option<Settings>,
     mut store: Store,
-    events: &[Event],
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
     let dir = store.dir().to_owned();
-    if crate::clean::anything_running() {
-        terminal::note(
-            "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
-        );
-    }
-    let done = State::from_events(events).complete.len() as u64;
-    let trials_done = done * u64::from(plan.trials_per_block());
-    let owner = Owner::current(&plan.run_id())?;
-    let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
-    if let Some(settings) = settings {
-        lab.hold(settings);
-    }
-    let exporter = args.metrics.map(|address| Exporter::start(address, plan)).transpose()?;
-    if let Some(exporter) = &exporter {
-        terminal::note(&format!("vmlab: metrics at http://{}/metrics", exporter.address()));
-    }
-    let mut progress = StudyProgress::start(plan, trials_done, args.verbose);
-    let ended = execute(plan, events, &mut store, &mut lab, cancel, &mut |event| {
-        progress.observe(&event);
-        if let Some(exporter) = &exporter {
-            exporter.observe(&event);
-        }
-    });
-    drop(progress);
-    restore_settings(lab.release());
-    let ended = ended.with_context(|| {
-        format!("The study stopped; what was measured is safe in {}", dir.display())
-    })?;
-
+    let Contents { plan, host, events, .. } = contents;
+    let mut watcher = Watcher::start(&args.watch(), plan, events)?;
+    let mut observe = |event: runner::execute::Progress<'_>| watcher.observe(&event);
+    let ended = trials::run(plan, host, settings, events, &mut store, cancel, &mut observe);
+    drop(watcher);
+    let ended = ended.with_context(|| format!("What was measured is safe in {}", dir.display()))?;
     drop(store);
-    let contents = store::read(&dir)?;
-    let report = summary::report(&dir, &contents);
-    report::write_files(&dir, &contents, &report)?;
+    finish(args, ended, &dir)
+}
+
+/// Computes the report from the folder alone, and says it.
+fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> {
+    let contents = store::read(dir)?;
+    let report = summary::report(dir, &contents);
+    report::write_files(dir, &contents, &report)?;
     if ended == Ended::Cancelled {
-        bail!("Interrupted: go on with `vmlab run --resume {}`", dir.display());
+        let (dir, on) = (dir.display(), args.on.words());
+        bail!("Interrupted: go on with `vmlab run --resume {dir}{on}`");
     }
     let text = if args.json { report.to_json() } else { report::text(&report) };
     terminal::print(&text)?;
     Ok(report::exit_code(&report))
 }
 
+impl RunArgs {
+    fn watch(&self) -> Watch {
+        Watch { verbose: self.verbose, metrics: self.metrics }
+    }
+}
+
 /// `results/NAME-20260131-235959`, in local time where the machine knows it.
 fn default_out(plan: &Plan) -> PathBuf {
     PathBuf::from("results").join(format!("{}-{}", plan.study, machine::timestamp()))
-}
-
-/// Sets what the plan asks for; it is put back on drop at the latest.
-fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
-    restore_leftovers();
-    let wanted = plan.study_settings();
-    if wanted.is_empty() {
-        return Ok(None);
-    }
-    let owner = Owner::current(&plan.run_id())?;
-    let settings = Settings::apply(&Tree::live(), &plan.wish(&wanted)?, &owner)?;
-    for note in settings.notes() {
-        terminal::note(&format!("vmlab: host setting {note}"));
-    }
-    Ok(Some(settings))
-}
-
-/// What a dead run set must not be taken for the machine's own value.
-fn restore_leftovers() {
-    for line in crate::clean::restore_leftovers() {
-        terminal::note(&format!("vmlab: left by a dead run: {line}"));
-    }
-}
-
-fn restore_settings(settings: Option<Settings>) {
-    let restored = match settings.map(Settings::restore) {
-        None => return,
-        Some(Err(error)) => {
-            terminal::note(&format!("vmlab: {error}; `vmlab clean` tries again"));
-            return;
-        }
-        Some(Ok(restored)) => restored,
-    };
-    let odd = |outcome: &RestoreOutcome| !matches!(outcome, RestoreOutcome::Restored);
-    let odd: Vec<_> = restored.into_iter().filter(|one| odd(&one.outcome)).collect();
-    for line in crate::settings::outcomes(&odd, Mode::Restore) {
-        terminal::note(&format!("vmlab: host setting {line}"));
-    }
 }

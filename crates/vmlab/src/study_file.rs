@@ -8,13 +8,15 @@ use host::settings::Tree;
 use runner::freeze::{Frozen, Machine, freeze};
 use runner::host_settings;
 use runner::machine::{self, Need};
+use runner::plan::Plan;
 use runner::study::{ParseStudyError, Problem, Study, Until};
+use serde::{Deserialize, Serialize};
 
 use crate::progress::Spinner;
-use crate::terminal;
+use crate::{interrupt, terminal};
 
 /// What a command line changes of a study's budget.
-#[derive(Debug, Default, Clone, clap::Args)]
+#[derive(Debug, Default, Clone, clap::Args, Serialize, Deserialize)]
 pub(crate) struct BudgetArgs {
     /// Blocks for each load level, instead of the study's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -56,44 +58,83 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A study as it is written, wherever it is to be run.
+#[derive(Debug, Clone)]
+pub(crate) struct StudyText {
+    /// The file, as it was named.
+    pub(crate) file: String,
+    /// What stands in it.
+    pub(crate) text: String,
+    /// The folder from which it names images, wherever vmlab is started.
+    pub(crate) folder: PathBuf,
+}
+
+impl StudyText {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("Cannot read the study {file}"))?;
+        let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        Ok(Self { file, text, folder })
+    }
+
+    /// The study, with what `budget` changes.
+    pub(crate) fn parse(&self, budget: &BudgetArgs) -> Result<Study, ParseStudyError> {
+        let mut study = match &budget.scale {
+            Some(scale) => Study::parse_scaled(&self.file, &self.text, scale)?,
+            None => Study::parse(&self.file, &self.text)?,
+        };
+        if budget.blocks.is_some() || budget.minutes.is_some() {
+            study.budget.blocks = budget.blocks;
+            study.budget.minutes = budget.minutes;
+        }
+        if let Some(until) = budget.until {
+            study.budget.until = until;
+        }
+        Ok(study)
+    }
+}
+
 /// A study, the machine and the plan.
 pub(crate) struct Prepared {
     pub(crate) machine: Machine,
-    pub(crate) plan: runner::plan::Plan,
+    pub(crate) plan: Plan,
 }
 
-/// Reads, checks and freezes the study in `path`; warnings go to standard
-/// error.
-pub(crate) fn prepare(
+/// The plan of the study in `path` on this machine; nothing is built or booted.
+pub(crate) fn plan(path: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
+    let cancel = interrupt::cancel_on_signals()?;
+    Ok(prepare_here(path, budget, Need::Plan, &cancel)?.plan)
+}
+
+/// Reads and prepares the study in `path`, for whoever watches a terminal.
+pub(crate) fn prepare_here(
     path: &Path,
     budget: &BudgetArgs,
     need: Need,
     cancel: &Cancel,
 ) -> anyhow::Result<Prepared> {
-    let file = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("Cannot read the study {file}"))?;
-    let mut study = match &budget.scale {
-        Some(scale) => Study::parse_scaled(&file, &text, scale)?,
-        None => Study::parse(&file, &text)?,
-    };
-    if budget.blocks.is_some() || budget.minutes.is_some() {
-        study.budget.blocks = budget.blocks;
-        study.budget.minutes = budget.minutes;
-    }
-    if let Some(until) = budget.until {
-        study.budget.until = until;
-    }
-    // Images are named from the study's folder, wherever vmlab is started.
-    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    let written = StudyText::read(path)?;
     let spinner = Spinner::start();
-    let found = machine::discover(&study, &folder, need, cancel, &mut |step| spinner.say(&step));
-    drop(spinner);
-    let machine = found?;
+    prepare(&written, budget, need, cancel, &mut |step| spinner.say(&step))
+}
+
+/// Checks and freezes a study for this machine; `say` hears what takes time,
+/// warnings go to standard error.
+pub(crate) fn prepare(
+    written: &StudyText,
+    budget: &BudgetArgs,
+    need: Need,
+    cancel: &Cancel,
+    say: &mut dyn FnMut(String),
+) -> anyhow::Result<Prepared> {
+    let study = written.parse(budget)?;
+    let machine = machine::discover(&study, &written.folder, need, cancel, say)?;
     let seed = match budget.seed.or(study.seed) {
         Some(seed) => seed,
         None => machine::fresh_seed(),
     };
+    let file = written.file.clone();
     match freeze(&study, &machine, seed, runner::unix_s()) {
         Ok(Frozen { plan, warnings }) => {
             for Problem { line, message } in warnings {

@@ -71,8 +71,8 @@ pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Prints an error with its causes, once each.
-pub(crate) fn print_error(error: &anyhow::Error) {
+/// An error with its causes, once each.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -85,6 +85,12 @@ pub(crate) fn print_error(error: &anyhow::Error) {
         }
         text.push_str(&cause);
     }
+    text
+}
+
+/// Prints an error with its causes, once each.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    let text = error_text(error);
     let (style, reset) = (anstyle::AnsiColor::Red.on_default().bold(), anstyle::Reset);
     note(&format!("{style}vmlab:{reset} {text}"));
 }

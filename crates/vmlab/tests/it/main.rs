@@ -4,6 +4,7 @@ mod audit;
 mod command_line;
 mod compare;
 mod console_blocks;
+mod elsewhere;
 mod export;
 mod failures;
 mod images;
@@ -16,6 +17,8 @@ mod repository;
 mod roles;
 mod running;
 mod settings;
+#[path = "../../../remote/tests/it/sshd.rs"]
+mod sshd;
 mod trend;
 mod trials;
 mod workloads;

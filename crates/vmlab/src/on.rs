@@ -1,0 +1,388 @@
+//! `--on ssh://HOST`: the same study on another machine, its results here.
+//!
+//! The static vmlab goes over once and runs there as [`crate::far_side`]. What it
+//! measures comes back as it is measured: a text, then the line of the journal
+//! that names it, and the next trial begins there when the line is on disk here.
+//! So the folder here is an ordinary one at any moment, whatever happens there.
+
+mod binary;
+mod files;
+pub(crate) mod messages;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use host::owner::{self, Owner, RuntimeDir};
+use record::journal::{self, Event};
+use remote::{Decoder, Destination, GaveUp, Options, Patience, RunError, Running, Session};
+use runner::execute::{Ended, Progress};
+use runner::follow::Follower;
+use runner::plan::Plan;
+use runner::store::{Contents, Keeper, Store};
+use topology::Host;
+use vmconfig::Arch;
+
+use crate::interrupt::Interrupts;
+use crate::progress::Spinner;
+use crate::study_file::{BudgetArgs, StudyText};
+use crate::terminal;
+use crate::watch::{Watch, Watcher};
+use messages::{Asked, GREETING, PROTOCOL, Told, of_frame, to_frame};
+
+/// How long a connection may take where nobody has to type anything.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+/// How long where somebody may have to type a password.
+const TYPE_LIMIT: Duration = Duration::from_secs(600);
+
+/// How often the far side's warnings and our interrupts are looked for.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Where a study runs.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct OnArgs {
+    /// Run on another machine: ssh://USER@HOST. The results come here.
+    #[arg(long, value_name = "WHERE")]
+    on: Option<Destination>,
+    /// The private key to offer there, instead of ssh's own choice.
+    #[arg(long, value_name = "FILE", requires = "on")]
+    identity: Option<PathBuf>,
+    /// The file that holds that machine's key, instead of ssh's own.
+    #[arg(long, value_name = "FILE", requires = "on")]
+    known_hosts: Option<PathBuf>,
+    /// The static vmlab for that machine, if it is not found by itself.
+    #[arg(long, value_name = "FILE", requires = "on")]
+    remote_binary: Option<PathBuf>,
+}
+
+impl OnArgs {
+    /// True if another machine is named.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.on.is_some()
+    }
+
+    /// How it was said, to be said again.
+    pub(crate) fn words(&self) -> String {
+        self.on.as_ref().map(|on| format!(" --on {on}")).unwrap_or_default()
+    }
+}
+
+/// The plan that the other machine makes of a study.
+pub(crate) fn plan(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
+    let interrupts = Interrupts::listen("closing the connection ...", "ending at once")?;
+    let written = StudyText::read(study)?;
+    let there = There::connect(on, &interrupts)?;
+    let mut talk = there.ask_for_plan(&written, budget, false)?;
+    let (plan, _) = talk.plan()?;
+    talk.end()?;
+    Ok(plan)
+}
+
+/// Runs a study on the other machine; `make` makes the folder of results.
+pub(crate) fn start(
+    on: &OnArgs,
+    study: &Path,
+    budget: &BudgetArgs,
+    watch: &Watch,
+    make: impl FnOnce(&Plan, &Host) -> anyhow::Result<Store>,
+) -> anyhow::Result<(Ended, PathBuf)> {
+    let interrupts = listen()?;
+    let written = StudyText::read(study)?;
+    let there = There::connect(on, &interrupts)?;
+    let mut talk = there.ask_for_plan(&written, budget, true)?;
+    let (plan, host) = talk.plan()?;
+    let store = make(&plan, &host)?;
+    let dir = store.dir().to_owned();
+    talk.ask(&Asked::Go, b"");
+    let ended = talk.keep(&plan, &[], store, watch, || go_on(&dir, on))?;
+    Ok((ended, dir))
+}
+
+/// Goes on with a study on the other machine.
+pub(crate) fn resume(
+    on: &OnArgs,
+    store: Store,
+    contents: &Contents,
+    watch: &Watch,
+) -> anyhow::Result<Ended> {
+    let interrupts = listen()?;
+    let dir = store.dir().to_owned();
+    let there = There::connect(on, &interrupts)?;
+    let Contents { plan, host, events, .. } = contents;
+    let needs_probe = runner::probe::is_needed_by(plan);
+    let mut talk = there.talk(needs_probe.then(|| arch_of(plan)).flatten())?;
+    talk.ask(&Asked::Resume, plan.to_json().as_bytes());
+    talk.ask(&Asked::Host, host.to_json().as_bytes());
+    for event in events {
+        talk.ask(&Asked::Line, journal::encode(event)?.as_bytes());
+    }
+    talk.ask(&Asked::Go, b"");
+    talk.keep(plan, events, store, watch, || go_on(&dir, on))
+}
+
+fn arch_of(plan: &Plan) -> Option<Arch> {
+    plan.variants.first().map(|variant| variant.spec.arch)
+}
+
+fn listen() -> io::Result<Interrupts> {
+    Interrupts::listen(
+        "ending what runs there ... (again: at once)",
+        "closing the connection; what runs there ends by itself",
+    )
+}
+
+fn go_on(dir: &Path, on: &OnArgs) -> String {
+    format!(
+        "The study stopped; what was measured is safe, `vmlab run --resume {}{}` goes on",
+        dir.display(),
+        on.words()
+    )
+}
+
+/// The other machine, with a vmlab on it.
+struct There {
+    session: Session,
+    program: String,
+    interrupts: Interrupts,
+    /// Holds the connection's socket.
+    _runtime: RuntimeDir,
+}
+
+impl There {
+    fn connect(on: &OnArgs, interrupts: &Interrupts) -> anyhow::Result<Self> {
+        let mut destination = on.on.clone().context("Name a machine with --on")?;
+        destination.identity.clone_from(&on.identity);
+        destination.known_hosts.clone_from(&on.known_hosts);
+        let owner = Owner::current("on")?;
+        let runtime = owner::runtime_dir(&owner)?;
+        let interactive = io::stdin().is_terminal();
+        let env = owner.env();
+        let options = Options { folder: runtime.path(), env: &env, interactive };
+        let cancelled = || interrupts.end.is_cancelled();
+        let limit = if interactive { TYPE_LIMIT } else { CONNECT_LIMIT };
+        let session = Session::open(&destination, &options, Patience::new(limit, &cancelled))?;
+        let program =
+            binary::bring(&session, on.remote_binary.as_deref(), Patience::unlimited(&cancelled))?;
+        Ok(Self { session, program, interrupts: interrupts.clone(), _runtime: runtime })
+    }
+
+    fn ask_for_plan(
+        &self,
+        written: &StudyText,
+        budget: &BudgetArgs,
+        run: bool,
+    ) -> anyhow::Result<Talk<'_>> {
+        // Mistakes in it are known before anything goes over.
+        let study = written.parse(budget)?;
+        let cancelled = || self.interrupts.end.is_cancelled();
+        let patience = Patience::unlimited(&cancelled);
+        let folder = files::bring(&self.session, written, &study, patience)?;
+        let arch = study.arch.or_else(|| Arch::from_name(self.session.machine()));
+        let talk = self.talk(arch.filter(|_| runner::probe::is_needed(&study)))?;
+        let asked = Asked::Plan {
+            file: written.file.clone(),
+            folder: folder.into(),
+            budget: budget.clone(),
+            run,
+        };
+        talk.ask(&asked, written.text.as_bytes());
+        Ok(talk)
+    }
+
+    /// Starts the far side, with the guests' program of `probe`.
+    fn talk(&self, probe: Option<Arch>) -> anyhow::Result<Talk<'_>> {
+        let cancelled = || self.interrupts.end.is_cancelled();
+        let mut words = vec!["env".to_owned()];
+        if let Some(arch) = probe {
+            let patience = Patience::unlimited(&cancelled);
+            let folder = binary::bring_probe(&self.session, arch, patience)?;
+            words.push(format!("{}={folder}", runner::probe::FOLDER_VARIABLE));
+        }
+        words.extend([self.program.clone(), "far-side".to_owned()]);
+        let (tell, warnings) = channel();
+        let command = self.session.command(words).on_stderr(move |line| {
+            // Whoever does not listen any more has ended.
+            drop(tell.send(line.to_owned()));
+        });
+        let mut running = command.spawn()?;
+        let stdin = running.stdin().context("The far side has no standard input")?;
+        let talk = Talk {
+            running: Some(running),
+            asked: write_all(stdin),
+            warnings,
+            decoder: Decoder::behind(GREETING),
+            interrupts: &self.interrupts,
+            is_told_to_end: false,
+        };
+        Ok(talk)
+    }
+}
+
+/// Writes what comes through the channel, so that nobody waits for a machine that
+/// does not read.
+fn write_all(mut stdin: impl Write + Send + 'static) -> Sender<Vec<u8>> {
+    let (ask, asked) = channel::<Vec<u8>>();
+    std::thread::spawn(move || {
+        for bytes in asked {
+            // That nobody reads is found out where nobody answers.
+            if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
+                return;
+            }
+        }
+    });
+    ask
+}
+
+/// The far side at work.
+struct Talk<'s> {
+    running: Option<Running<'s>>,
+    asked: Sender<Vec<u8>>,
+    warnings: Receiver<String>,
+    decoder: Decoder,
+    interrupts: &'s Interrupts,
+    is_told_to_end: bool,
+}
+
+impl Talk<'_> {
+    fn ask(&self, asked: &Asked, body: &[u8]) {
+        // A writer that ended is found out where nobody answers.
+        drop(self.asked.send(to_frame(asked, body).encode()));
+    }
+
+    /// What the far side says next; its warnings go to `warn`.
+    fn next(&mut self, warn: &mut dyn FnMut(&str)) -> anyhow::Result<(Told, Vec<u8>)> {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            if let Some(greeting) = self.decoder.greeting()? {
+                let own = format!("{PROTOCOL} {}", env!("CARGO_PKG_VERSION"));
+                if greeting != own {
+                    bail!("The vmlab there is another version ({greeting}, this is {own})");
+                }
+            }
+            if let Some(frame) = self.decoder.next_frame()? {
+                return Ok((of_frame(&frame.head)?, frame.body));
+            }
+            for line in self.warnings.try_iter() {
+                warn(&line);
+            }
+            if self.interrupts.end.is_cancelled() && !self.is_told_to_end {
+                self.is_told_to_end = true;
+                self.ask(&Asked::Cancel, b"");
+            }
+            let quit = || self.interrupts.quit.is_cancelled();
+            let Some(running) = &mut self.running else { bail!("The far side has ended") };
+            match running.read(&mut buffer, Patience::new(TURN, &quit)) {
+                Ok(0) => return Err(self.ended_early(warn)),
+                Ok(length) => self.decoder.push(&buffer[..length]),
+                Err(RunError::GaveUp { source: GaveUp::TimedOut(_), .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Why the stream ended without a last word.
+    fn ended_early(&mut self, warn: &mut dyn FnMut(&str)) -> anyhow::Error {
+        let Some(running) = self.running.take() else { return anyhow!("The far side has ended") };
+        let quit = || self.interrupts.quit.is_cancelled();
+        let output = match running.finish(Patience::unlimited(&quit)) {
+            Ok(output) => output,
+            Err(error) => return error.into(),
+        };
+        for line in self.warnings.try_iter() {
+            warn(&line);
+        }
+        anyhow!("vmlab there ended with code {} and without a last word", output.code)
+    }
+
+    /// The plan that was asked for, and the machine.
+    fn plan(&mut self) -> anyhow::Result<(Plan, Host)> {
+        let spinner = Spinner::start();
+        let mut host = None;
+        loop {
+            let mut warn = |line: &str| spinner.note(line);
+            match self.next(&mut warn)? {
+                (Told::Step { text }, _) => spinner.say(&text),
+                (Told::Host, body) => host = Some(serde_json::from_slice(&body)?),
+                (Told::Plan { hash }, body) => {
+                    let plan = Plan::from_json(&body).context("The plan can't be read")?;
+                    if plan.hash() != hash {
+                        bail!("The vmlab there makes other plans: is --remote-binary an old one?");
+                    }
+                    return Ok((plan, host.context("No description of the machine came")?));
+                }
+                (told, _) => last_word(told)?,
+            }
+        }
+    }
+
+    /// Waits for the last word.
+    fn end(&mut self) -> anyhow::Result<Ended> {
+        loop {
+            match self.next(&mut terminal::note)?.0 {
+                Told::Ended { cancelled: true } => return Ok(Ended::Cancelled),
+                Told::Ended { cancelled: false } => return Ok(Ended::Complete),
+                told => last_word(told)?,
+            }
+        }
+    }
+
+    /// Keeps what comes until the last word; once something has come, an error
+    /// says how to `go_on`.
+    fn keep(
+        &mut self,
+        plan: &Plan,
+        events: &[Event],
+        mut store: Store,
+        watch: &Watch,
+        go_on: impl FnOnce() -> String,
+    ) -> anyhow::Result<Ended> {
+        let mut watcher = Watcher::start(watch, plan, events)?;
+        let mut follower = Follower::new(plan, events);
+        let ended = self.keep_all(&mut store, &mut watcher, &mut follower);
+        if follower.has_begun() { ended.with_context(go_on) } else { ended }
+    }
+
+    fn keep_all(
+        &mut self,
+        store: &mut Store,
+        watcher: &mut Watcher,
+        follower: &mut Follower<'_>,
+    ) -> anyhow::Result<Ended> {
+        loop {
+            let told = self.next(&mut |line| watcher.note(line))?;
+            match told {
+                (Told::Blob { name }, body) => {
+                    if store.keep(&body)? != name {
+                        bail!("A text did not arrive whole ({name})");
+                    }
+                }
+                (Told::Line, body) => {
+                    let line = body.strip_suffix(b"\n").unwrap_or(&body);
+                    let event = journal::decode(line).context("A line did not arrive whole")?;
+                    store.append(&event)?;
+                    self.ask(&Asked::Kept, b"");
+                    follower.follow(&event, &mut |progress| watcher.observe(&progress));
+                }
+                (Told::Booted { seconds }, _) => watcher.observe(&Progress::Booted(seconds)),
+                (Told::RunStarted { run, of }, _) => {
+                    watcher.observe(&Progress::RunStarted(run, of));
+                }
+                (Told::Step { text }, _) => watcher.note(&format!("vmlab: {text}")),
+                (Told::Ended { cancelled: true }, _) => return Ok(Ended::Cancelled),
+                (Told::Ended { cancelled: false }, _) => return Ok(Ended::Complete),
+                (told, _) => last_word(told)?,
+            }
+        }
+    }
+}
+
+/// An error of the far side is ours.
+fn last_word(told: Told) -> anyhow::Result<()> {
+    match told {
+        Told::Failed { text } => bail!(text),
+        other => bail!("The far side says {other:?} where that means nothing"),
+    }
+}

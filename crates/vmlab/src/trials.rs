@@ -1,0 +1,86 @@
+//! The trials of a plan on this machine, whoever keeps their results: host
+//! settings set, VMs booted, everything put back.
+
+use anyhow::Context;
+use guest::Cancel;
+use host::owner::Owner;
+use host::settings::{Mode, RestoreOutcome, Settings, Tree};
+use record::journal::Event;
+use runner::execute::{Ended, Progress, execute};
+use runner::local::LocalLab;
+use runner::plan::Plan;
+use runner::store::Keeper;
+use topology::Host;
+
+use crate::terminal;
+
+/// Sets what the plan asks for; it is put back on drop at the latest.
+pub(crate) fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
+    restore_leftovers();
+    let wanted = plan.study_settings();
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let owner = Owner::current(&plan.run_id())?;
+    let settings = Settings::apply(&Tree::live(), &plan.wish(&wanted)?, &owner)?;
+    for note in settings.notes() {
+        terminal::note(&format!("vmlab: host setting {note}"));
+    }
+    Ok(Some(settings))
+}
+
+/// What a dead run set must not be taken for the machine's own value.
+pub(crate) fn restore_leftovers() {
+    for line in crate::clean::restore_leftovers() {
+        terminal::note(&format!("vmlab: left by a dead run: {line}"));
+    }
+}
+
+/// What the killed session of this study left would disturb the blocks to come.
+pub(crate) fn end_leftovers(plan: &Plan) {
+    for left in crate::clean::end_leftovers_of(&plan.run_id()) {
+        terminal::note(&format!("vmlab: {left}"));
+    }
+}
+
+/// Runs what `plan` still asks for, as `events` tell it; what happens goes to
+/// `keeper` and is told to `observe`.
+pub(crate) fn run(
+    plan: &Plan,
+    host: &Host,
+    settings: Option<Settings>,
+    events: &[Event],
+    keeper: &mut dyn Keeper,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> anyhow::Result<Ended> {
+    if crate::clean::anything_running() {
+        terminal::note(
+            "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
+        );
+    }
+    let owner = Owner::current(&plan.run_id())?;
+    let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
+    if let Some(settings) = settings {
+        lab.hold(settings);
+    }
+    let ended = execute(plan, events, keeper, &mut lab, cancel, observe);
+    restore_settings(lab.release());
+    ended.context("The study stopped")
+}
+
+fn restore_settings(settings: Option<Settings>) {
+    let restored = match settings.map(Settings::restore) {
+        None => return,
+        Some(Err(error)) => {
+            terminal::note(&format!("vmlab: {error}; `vmlab clean` tries again"));
+            return;
+        }
+        Some(Ok(restored)) => restored,
+    };
+    let odd = |outcome: &RestoreOutcome| !matches!(outcome, RestoreOutcome::Restored);
+    let odd: Vec<_> = restored.into_iter().filter(|one| odd(&one.outcome)).collect();
+    for line in crate::settings::outcomes(&odd, Mode::Restore) {
+        terminal::note(&format!("vmlab: host setting {line}"));
+    }
+}

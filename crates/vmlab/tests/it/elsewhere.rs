@@ -1,0 +1,175 @@
+//! Studies on another machine, over a real sshd: their results are here, as if
+//! they had run here, whatever becomes of the connection.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::lab::{Machine, VMLAB, events, said, slow, vmlab};
+use crate::running::{Running, Study, assert_complete, results};
+use crate::sshd::Sshd;
+
+/// Two variants whose trials are short.
+const TWO_VARIANTS: &str = r#"
+[[variant]]
+name = "one"
+vm.vcpus = 1
+
+[[variant]]
+name = "two"
+vm.vcpus = 2
+
+[[workload]]
+run = "sysbench-cpu"
+params = { time_s = 1 }
+"#;
+
+/// The options that lead to `sshd`, with `key` and with the machine's key as it
+/// stands in `known_hosts`. The tests' program is not static, but it runs on its
+/// own machine.
+fn options_with(sshd: &Sshd, key: &str, known_hosts: &str, program: &Path) -> Vec<OsString> {
+    let on = sshd.destination().to_string();
+    let (key, known_hosts) = (sshd.path(key), sshd.path(known_hosts));
+    let all: [(&str, &Path); 4] = [
+        ("--on", on.as_ref()),
+        ("--identity", &key),
+        ("--known-hosts", &known_hosts),
+        ("--remote-binary", program),
+    ];
+    all.iter().flat_map(|(name, value)| [OsString::from(name), value.into()]).collect()
+}
+
+fn options(sshd: &Sshd) -> Vec<OsString> {
+    options_with(sshd, "user_key", "known_hosts", Path::new(VMLAB))
+}
+
+fn start(sshd: &Sshd, study: &Study, dir: &Path) -> Running {
+    let mut command = vmlab(["run".as_ref(), study.folder().join("study.toml").as_os_str()]);
+    command.arg("--out").arg(dir).args(options(sshd));
+    Running::spawn(&mut command, dir)
+}
+
+fn resume(sshd: &Sshd, dir: &Path) -> Running {
+    let mut command = vmlab(["run".as_ref(), "--resume".as_ref(), dir.as_os_str()]);
+    Running::spawn(command.args(options(sshd)), dir)
+}
+
+/// The programs that were copied to the other machine's home.
+fn programs(sshd: &Sshd) -> Vec<PathBuf> {
+    let folder = sshd.path("home/.cache/vmlab/bin");
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_study_runs_there_and_its_results_are_here() {
+    let test = "a_study_runs_there";
+    let Some(_one) = slow(test) else { return };
+    let Some(sshd) = Sshd::start(test) else { return };
+    let study = Study::new(2, TWO_VARIANTS);
+
+    let plan = vmlab(["check".as_ref(), study.folder().join("study.toml").as_os_str()])
+        .arg("--json")
+        .args(options(&sshd))
+        .output()
+        .unwrap();
+    let plan = runner::plan::Plan::from_json(&plan.stdout).unwrap();
+    assert_eq!(plan.trials_per_block(), 2);
+
+    let first = start(&sshd, &study, &study.dir()).wait();
+    first.has_code(0);
+    // `check` has brought the program.
+    assert!(!first.stderr.contains("copying"), "{first:#?}");
+    assert_eq!(programs(&sshd).len(), 1);
+    let contents = assert_complete(&study.dir());
+    for result in results(&contents.events) {
+        let stdout = &result.runs[0].blobs["stdout"];
+        assert!(study.dir().join("blobs").join(stdout).is_file());
+    }
+    assert!(study.dir().join("report.html").is_file());
+
+    let extended = vmlab(["run".as_ref(), "--extend".as_ref(), study.dir().as_os_str()])
+        .args(["--blocks", "1"])
+        .args(options(&sshd))
+        .output()
+        .unwrap();
+    assert_eq!(extended.status.code(), Some(0), "{extended:?}");
+    assert_eq!(results(&events(&study.dir())).len(), 6);
+}
+
+#[test]
+fn a_study_goes_on_after_the_connection_was_lost() {
+    let test = "a_study_goes_on";
+    let Some(_one) = slow(test) else { return };
+    let Some(sshd) = Sshd::start(test) else { return };
+    let study = Study::new(2, TWO_VARIANTS);
+    let mut running = start(&sshd, &study, &study.dir());
+    running.until_trials_ended(3);
+    sshd.cut();
+    let lost = running.wait();
+    lost.has_code(2);
+    let last = lost.stderr.lines().last().unwrap_or_default();
+    let resume_with = format!("--resume {} --on ssh://", study.dir().display());
+    for part in ["was lost", "what was measured is safe", &resume_with] {
+        assert!(last.contains(part), "{part:?} is not said: {lost:#?}");
+    }
+    let known = results(&events(&study.dir()));
+    assert!(known.len() >= 3);
+
+    let ended = resume(&sshd, &study.dir()).wait();
+    ended.has_code(0);
+    let contents = assert_complete(&study.dir());
+    assert_eq!(results(&contents.events)[..known.len()], known);
+}
+
+#[test]
+fn an_interrupt_here_ends_the_study_there() {
+    let test = "an_interrupt_here";
+    let Some(_one) = slow(test) else { return };
+    let Some(sshd) = Sshd::start(test) else { return };
+    let study = Study::new(2, TWO_VARIANTS);
+    let mut running = start(&sshd, &study, &study.dir());
+    running.until_trials_ended(1);
+    let stopped = running.interrupt(Signal::INT);
+    assert!(stopped.stderr.contains("Interrupted: go on with"), "{stopped:#?}");
+    assert!(stopped.stderr.contains(" --on ssh://"), "{stopped:#?}");
+    let plan = runner::store::read(&study.dir()).unwrap().plan;
+    assert_eq!(marked(&plan.run_id()), 0, "something still runs there");
+    resume(&sshd, &study.dir()).wait().has_code(0);
+    assert_complete(&study.dir());
+}
+
+/// Processes that carry the mark of a run.
+fn marked(run_id: &str) -> usize {
+    let mark = format!("VMLAB_RUN={run_id}");
+    let carries = |environment: Vec<u8>| {
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes.filter(|entry| fs::read(entry.path().join("environ")).is_ok_and(carries)).count()
+}
+
+#[test]
+fn whoever_cannot_run_there_is_told_why() {
+    let test = "whoever_cannot_run_there";
+    let Some(sshd) = Sshd::start(test) else { return };
+    let machine = Machine::with_qemu("9.2.0");
+    machine.study(&[]);
+    let own = Path::new(VMLAB);
+    let check = |options: Vec<OsString>| {
+        let mut command: Command = machine.vmlab(["check", "small.toml"]);
+        // The machine's own QEMU is there, ssh is not.
+        said(command.env("PATH", "/usr/bin:/bin").args(options))
+    };
+    check(options_with(&sshd, "other_key", "known_hosts", own)).is_error(&["does not let us in"]);
+    check(options_with(&sshd, "user_key", "wrong_hosts", own)).is_error(&["not the one"]);
+    check(options_with(&sshd, "user_key", "no_hosts", own)).is_error(&["accept it once with"]);
+    let text = machine.path("small.toml");
+    check(options_with(&sshd, "user_key", "known_hosts", &text)).is_error(&["no program of Linux"]);
+    // What a study names goes over: the image is looked at there.
+    let plan = check(options_with(&sshd, "user_key", "known_hosts", own));
+    plan.has_code(0);
+    assert!(plan.stderr.contains("copying disk.raw"), "{plan:#?}");
+}
