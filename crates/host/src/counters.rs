@@ -16,31 +16,63 @@ use record::CounterSet;
 use crate::proc;
 
 mod guest;
+mod interrupts;
+pub mod kvm;
+mod memory;
+pub mod tracing;
+
 pub use guest::parse_guest;
+pub use memory::read_memory;
 
 /// The threads of a running VM.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmThreads {
     /// QEMU's process id.
     pub pid: u32,
     /// Thread ids of the vCPUs, as QMP `query-cpus-fast` names them. One
     /// thread may run several vCPUs (TCG without multi-threading).
     pub vcpu_tids: Vec<u32>,
+    /// Thread ids of the vhost threads that work for it.
+    pub vhost_tids: Vec<u32>,
 }
 
-/// Reads `vcpu.*` and `qemu.*` of a running VM.
+impl VmThreads {
+    /// The threads of QEMU's process `pid`, whose vCPUs are known. Looks at the
+    /// name of every process, for vhost threads before Linux 6.4 are the
+    /// kernel's own; since then they are QEMU's.
+    #[must_use]
+    pub fn find(pid: u32, vcpu_tids: &[u32]) -> Self {
+        let name = format!("vhost-{pid}");
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tasks = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_vhost = |tid: &u32| {
+            let found = fs::read_to_string(format!("/proc/{tid}/comm"));
+            found.is_ok_and(|found| found.trim_end() == name)
+        };
+        let vhost_tids = tasks.chain(proc::pids()).filter(is_vhost).collect();
+        Self { pid, vcpu_tids: vcpu_tids.to_vec(), vhost_tids }
+    }
+}
+
+/// Reads `vcpu.*`, `qemu.*` and `vhost.*` of a running VM.
 ///
-/// Costs two file reads a vCPU (three on kernels without `CONFIG_SCHED_DEBUG`)
-/// and two for the process, of which `smaps_rollup` walks its page tables.
+/// Costs three file reads a vCPU (four on kernels without
+/// `CONFIG_SCHED_DEBUG`), one a vhost thread and one for the process.
 #[must_use]
 pub fn read_vm(vm: &VmThreads) -> CounterSet {
     read_vm_in(Path::new("/proc"), vm)
 }
 
-/// Reads `host.*`: five small files.
+/// Reads `host.*`: eight small files.
 #[must_use]
 pub fn read_host() -> CounterSet {
-    read_host_in(Path::new("/proc"))
+    let mut counters = read_host_in(Path::new("/proc"));
+    let merged = fs::read_to_string("/sys/kernel/mm/ksm/pages_sharing").unwrap_or_default();
+    if let Ok(pages) = merged.trim().parse::<u64>() {
+        let bytes = pages.saturating_mul(rustix::param::page_size() as u64);
+        counters.set("host.ksm_shared_bytes", bytes as f64);
+    }
+    counters
 }
 
 /// Clock ticks per second in `/proc`.
@@ -58,6 +90,7 @@ fn read_vm_in(proc_root: &Path, vm: &VmThreads) -> CounterSet {
     let mut schedstat = Some([0.0; 3]);
     let mut migrations = Some(0.0);
     let mut switches = Some([0.0; 2]);
+    let mut guest_ticks = Some([0.0]);
     for &tid in &tids {
         let one = read(tid, "schedstat").and_then(|text| parse_schedstat(&text));
         schedstat = sum(schedstat, one);
@@ -67,6 +100,8 @@ fn read_vm_in(proc_root: &Path, vm: &VmThreads) -> CounterSet {
             .switches
             .or_else(|| read(tid, "status").and_then(|text| switches_in_status(&text)));
         switches = sum(switches, one);
+        let one = read(tid, "stat").and_then(|text| proc::parse_stat(&text));
+        guest_ticks = sum(guest_ticks, one.map(|stat| [stat.guest_ticks as f64]));
     }
     let mut counters = CounterSet::default();
     if tids.is_empty() {
@@ -84,18 +119,30 @@ fn read_vm_in(proc_root: &Path, vm: &VmThreads) -> CounterSet {
         counters.set("vcpu.switches_voluntary", voluntary);
         counters.set("vcpu.switches_involuntary", involuntary);
     }
-    // The process's total also holds the time of threads that have ended,
-    // which a sum over its present threads would lose.
-    let total = fs::read_to_string(process.join("stat"))
-        .ok()
-        .and_then(|text| proc::parse_stat(&text))
-        .map(|stat| stat.used_ticks as f64 / ticks_per_second());
-    if let (Some(total), Some([run_ns, ..])) = (total, schedstat) {
-        counters.set("qemu.other_run_s", (total - run_ns / 1e9).max(0.0));
+    if let Some([ticks]) = guest_ticks {
+        counters.set("vcpu.guest_s", ticks / ticks_per_second());
     }
-    let rollup = fs::read_to_string(process.join("smaps_rollup")).ok();
-    if let Some(kib) = rollup.and_then(|text| anon_huge_kib(&text)) {
-        counters.set("qemu.anon_huge_bytes", kib * 1024.0);
+    let vhost = vm.vhost_tids.iter().try_fold([0.0; 3], |total, tid| {
+        let text = fs::read_to_string(proc_root.join(tid.to_string()).join("schedstat")).ok()?;
+        sum(Some(total), parse_schedstat(&text))
+    });
+    if let Some([run_ns, wait_ns, _]) = vhost.filter(|_| !vm.vhost_tids.is_empty()) {
+        counters.set("vhost.run_s", run_ns / 1e9);
+        counters.set("vhost.wait_s", wait_ns / 1e9);
+    }
+    let stat = fs::read_to_string(process.join("stat")).ok();
+    if let Some(stat) = stat.and_then(|text| proc::parse_stat(&text)) {
+        counters.set("qemu.minor_faults", stat.minor_faults as f64);
+        counters.set("qemu.major_faults", stat.major_faults as f64);
+        // The process's total also holds the time of threads that have ended,
+        // which a sum over its present threads would lose.
+        let total = stat.used_ticks as f64 / ticks_per_second();
+        let own_vhost =
+            vm.vhost_tids.iter().any(|tid| process.join("task").join(tid.to_string()).exists());
+        let vhost_ns = vhost.filter(|_| own_vhost).map_or(0.0, |[run_ns, ..]| run_ns);
+        if let Some([run_ns, ..]) = schedstat {
+            counters.set("qemu.other_run_s", (total - (run_ns + vhost_ns) / 1e9).max(0.0));
+        }
     }
     counters
 }
@@ -145,26 +192,41 @@ fn switches_in_status(text: &str) -> Option<[f64; 2]> {
     Some([value("voluntary_ctxt_switches")?, value("nonvoluntary_ctxt_switches")?])
 }
 
-fn anon_huge_kib(rollup: &str) -> Option<f64> {
-    let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
 pub(crate) fn read_host_in(proc_root: &Path) -> CounterSet {
     let mut counters = CounterSet::default();
-    let stat = fs::read_to_string(proc_root.join("stat")).ok();
-    if let Some(times) = stat.as_deref().and_then(|stat| parse_times(stat, "cpu")) {
+    let text = |file: &str| fs::read_to_string(proc_root.join(file)).unwrap_or_default();
+    let stat = text("stat");
+    if let Some(times) = parse_times(&stat, "cpu") {
         counters.set("host.steal_s", times.steal_ticks / ticks_per_second());
         counters.set("host.busy_s", times.busy_ticks / ticks_per_second());
     }
+    interrupts::totals(&stat, "host", &mut counters);
     for what in ["cpu", "memory", "io"] {
-        let text = fs::read_to_string(proc_root.join("pressure").join(what)).ok();
-        if let Some(us) = text.and_then(|text| pressure_us(&text)) {
+        if let Some(us) = pressure_us(&text(&format!("pressure/{what}"))) {
             counters.set(format!("host.pressure_{what}_s"), us / 1e6);
+        }
+    }
+    interrupts::rows(&text("interrupts"), None, "host", &mut counters);
+    let vmstat = text("vmstat");
+    for (field, name) in VMSTAT {
+        let line = vmstat.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
+        if let Some(value) = line.and_then(|value| value.trim().parse::<u64>().ok()) {
+            counters.set(*name, value as f64);
         }
     }
     counters
 }
+
+/// What memory management did, by its names in `/proc/vmstat`.
+const VMSTAT: &[(&str, &str)] = &[
+    ("thp_fault_alloc", "host.thp_faults"),
+    ("thp_fault_fallback", "host.thp_fallbacks"),
+    ("thp_collapse_alloc", "host.thp_collapses"),
+    ("thp_split_pmd", "host.thp_splits"),
+    ("numa_hint_faults", "host.numa_hint_faults"),
+    ("numa_pages_migrated", "host.numa_pages_migrated"),
+    ("cow_ksm", "host.ksm_copies"),
+];
 
 /// A line of `/proc/stat`, in clock ticks.
 pub(crate) struct Times {

@@ -18,6 +18,10 @@ pub(crate) struct Stat {
     pub(crate) pgrp: u32,
     /// Whether it is a thread of the kernel's own.
     pub(crate) kernel_thread: bool,
+    /// Page faults that needed no I/O.
+    pub(crate) minor_faults: u64,
+    /// Page faults that waited for I/O.
+    pub(crate) major_faults: u64,
     /// Time on a pCPU in user and kernel mode, without children, in clock ticks.
     pub(crate) used_ticks: u64,
     /// Time of children that have ended and were waited for, in clock ticks.
@@ -27,6 +31,8 @@ pub(crate) struct Stat {
     /// Start, in clock ticks since boot. With the pid it names a process
     /// until the machine reboots.
     pub(crate) starttime_ticks: u64,
+    /// Time that it ran a guest's code, in clock ticks; part of `used_ticks`.
+    pub(crate) guest_ticks: u64,
 }
 
 impl Stat {
@@ -53,10 +59,14 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
         ppid: small(4)?,
         pgrp: small(5)?,
         kernel_thread: number(9)? & PF_KTHREAD != 0,
+        minor_faults: number(10)?,
+        major_faults: number(12)?,
         used_ticks: number(14)? + number(15)?,
         children_ticks: number(16)? + number(17)?,
         threads: number(20)?,
         starttime_ticks: number(22)?,
+        // Not before Linux 2.6.24.
+        guest_ticks: number(43).unwrap_or(0),
     })
 }
 
@@ -101,10 +111,13 @@ mod tests {
                 ppid: 1,
                 pgrp: 4240,
                 kernel_thread: false,
+                minor_faults: 134,
+                major_faults: 0,
                 used_ticks: 78,
                 children_ticks: 11,
                 threads,
                 starttime_ticks: 77321,
+                guest_ticks: 0,
             };
             assert_eq!(parse_stat(&text), Some(expected), "{name}");
             assert_eq!(parse_stat(&text).map(|stat| stat.is_dead()), Some(dead), "{name}");
@@ -113,6 +126,14 @@ mod tests {
         check("a ) b (", 'R', false);
         check("", 'Z', true);
         check("leader gone", 'Z', false);
+    }
+
+    #[test]
+    fn a_vcpu_s_time_in_its_guest_is_told() {
+        // A vCPU thread on Linux 6.1 while its guest boots.
+        let text = "327 (CPU 0/KVM) R 124 0 0 0 -1 138412224 668 0 0 0 264 728 0 0 20 0 6 0 32852 1011539968 40466 18446744073709551615 93906111901696 93906117762133 140728637626560 0 0 0 2147219511 4100 148035 0 0 0 -1 0 0 0 0 67 0 93906120874232 93906126078384 93906683785216 140728637631868 140728637632318 140728637632318 140728637632476 0";
+        let stat = parse_stat(text).expect("a stat line");
+        assert_eq!((stat.used_ticks, stat.guest_ticks, stat.minor_faults), (992, 67, 668));
     }
 
     #[test]

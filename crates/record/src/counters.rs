@@ -5,6 +5,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod exits;
+mod table;
+
+pub use exits::{ARM64_IRQ, ExitCodes};
+pub use table::COUNTERS;
+use table::{FAMILIES, LINUX_GUESTS};
+
+/// Counters of the other VM of a trial begin with this.
+pub const PEER: &str = "peer.";
+
+/// Counters of exits by reason begin with this.
+pub const EXITS: &str = "kvm.exits.";
+
 /// A counter that vmlab knows: its name, unit and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
@@ -18,147 +31,19 @@ pub struct Counter {
     pub source: &'static str,
 }
 
-/// The counters with a fixed name. Beside them stand families that the
-/// accelerator names itself: `kvm.<stat>` from QMP `query-stats`.
-pub const COUNTERS: &[Counter] = &[
-    Counter {
-        name: "vcpu.run_s",
-        unit: "s",
-        meaning: "Time that the vCPU threads ran on a pCPU",
-        source: "/proc/<pid>/task/<tid>/schedstat field 1",
-    },
-    Counter {
-        name: "vcpu.wait_s",
-        unit: "s",
-        meaning: "Time that runnable vCPU threads waited for a pCPU (run delay)",
-        source: "/proc/<pid>/task/<tid>/schedstat field 2",
-    },
-    Counter {
-        name: "vcpu.timeslices",
-        unit: "count",
-        meaning: "Times that a vCPU thread was put on a pCPU",
-        source: "/proc/<pid>/task/<tid>/schedstat field 3",
-    },
-    Counter {
-        name: "vcpu.migrations",
-        unit: "count",
-        meaning: "Moves of vCPU threads between pCPUs",
-        source: "/proc/<pid>/task/<tid>/sched se.nr_migrations",
-    },
-    Counter {
-        name: "vcpu.switches_voluntary",
-        unit: "count",
-        meaning: "Times that a vCPU thread gave up its pCPU (halt, lock)",
-        source: "/proc/<pid>/task/<tid>/status voluntary_ctxt_switches",
-    },
-    Counter {
-        name: "vcpu.switches_involuntary",
-        unit: "count",
-        meaning: "Times that a vCPU thread was preempted",
-        source: "/proc/<pid>/task/<tid>/status nonvoluntary_ctxt_switches",
-    },
-    Counter {
-        name: "qemu.other_run_s",
-        unit: "s",
-        meaning: "Time that QEMU's other threads (emulator, I/O) ran, to about 20 ms",
-        source: "/proc/<pid>/stat utime and stime, less vcpu.run_s",
-    },
-    Counter {
-        name: "qemu.anon_huge_bytes",
-        unit: "B",
-        meaning: "Guest memory backed by transparent huge pages at the run's end",
-        source: "/proc/<pid>/smaps_rollup AnonHugePages",
-    },
-    Counter {
-        name: "host.steal_s",
-        unit: "s",
-        meaning: "Time that this host's own hypervisor took from it",
-        source: "/proc/stat steal",
-    },
-    Counter {
-        name: "host.busy_s",
-        unit: "s",
-        meaning: "pCPU time used by everything on the host",
-        source: "/proc/stat",
-    },
-    Counter {
-        name: "host.pressure_cpu_s",
-        unit: "s",
-        meaning: "Time in which some task waited for a pCPU",
-        source: "/proc/pressure/cpu some total",
-    },
-    Counter {
-        name: "host.pressure_memory_s",
-        unit: "s",
-        meaning: "Time in which some task waited for memory",
-        source: "/proc/pressure/memory some total",
-    },
-    Counter {
-        name: "host.pressure_io_s",
-        unit: "s",
-        meaning: "Time in which some task waited for I/O",
-        source: "/proc/pressure/io some total",
-    },
-    Counter {
-        name: "load.run_s",
-        unit: "s",
-        meaning: "Time that the generated host load ran on a pCPU",
-        source: "/proc/<pid>/stat utime and stime of the load's processes",
-    },
-    Counter {
-        name: "guest.steal_s",
-        unit: "s",
-        meaning: "Steal time as the guest sees it",
-        source: "guest /proc/stat steal",
-    },
-    Counter {
-        name: "guest.idle_s",
-        unit: "s",
-        meaning: "Idle time of the guest's vCPUs",
-        source: "guest /proc/stat idle",
-    },
-    Counter {
-        name: "guest.context_switches",
-        unit: "count",
-        meaning: "Context switches in the guest",
-        source: "guest /proc/stat ctxt",
-    },
-    Counter {
-        name: "guest.interrupts",
-        unit: "count",
-        meaning: "Interrupts that the guest served",
-        source: "guest /proc/stat intr",
-    },
-    Counter {
-        name: "guest.ipi_reschedule",
-        unit: "count",
-        meaning: "Rescheduling IPIs in the guest",
-        source: "guest /proc/interrupts RES (x86), IPI Rescheduling (arm64)",
-    },
-    Counter {
-        name: "guest.ipi_call_function",
-        unit: "count",
-        meaning: "Call-function IPIs in the guest",
-        source: "guest /proc/interrupts CAL (x86), IPI Function call (arm64)",
-    },
-    Counter {
-        name: "guest.tlb_shootdowns",
-        unit: "count",
-        meaning: "TLB shootdowns in the guest",
-        source: "guest /proc/interrupts TLB (x86)",
-    },
-    Counter {
-        name: "guest.timer_interrupts",
-        unit: "count",
-        meaning: "Local timer interrupts in the guest",
-        source: "guest /proc/interrupts LOC (x86), arch_timer (arm64)",
-    },
-];
-
-/// The table's row for `name`, if it has one.
+/// What is known about the counter `name`, which may be another VM's
+/// (`peer.kvm.exits`).
 #[must_use]
-pub fn counter(name: &str) -> Option<&'static Counter> {
-    COUNTERS.iter().find(|counter| counter.name == name)
+pub fn counter(name: &str) -> Option<Counter> {
+    let name = name.strip_prefix(PEER).unwrap_or(name);
+    if let Some(counter) = COUNTERS.iter().find(|counter| counter.name == name) {
+        return Some(*counter);
+    }
+    let of_family = |family: &&Counter| name.starts_with(family.name);
+    let family = *FAMILIES.iter().find(of_family)?;
+    let reason = name.strip_prefix(EXITS).and_then(exits::meaning);
+    let of_linux = || LINUX_GUESTS.iter().find(|row| row.0 == name).map(|row| row.1);
+    Some(Counter { meaning: reason.or_else(of_linux).unwrap_or(family.meaning), ..family })
 }
 
 /// Values of counters at one moment, or their differences over a run.
@@ -191,14 +76,29 @@ impl CounterSet {
     }
 
     /// The differences from `before` to `self`, for the counters that both
-    /// have. Levels (names ending in `_bytes`) are kept as they are now.
+    /// have. Levels (names ending in `_bytes`) are kept as they are now. What
+    /// is counted by reason begins to exist with its first event.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
+        let counted_then = |name: &str| {
+            let prefix = if name.starts_with(PEER) { PEER } else { "" };
+            let kvm = name.strip_prefix(prefix).is_some_and(|name| name.starts_with("kvm."));
+            let of_family = kvm && counter(name).is_some_and(|one| one.name.ends_with('.'));
+            let exits = format!("{prefix}{EXITS}");
+            // No VM runs without exits: if they were counted then, there were some.
+            of_family
+                && before
+                    .0
+                    .range(exits.clone()..)
+                    .next()
+                    .is_some_and(|(one, _)| one.starts_with(&exits))
+        };
         let difference = |(name, now): (&String, &f64)| {
             if name.ends_with("_bytes") {
                 return Some((name.clone(), *now));
             }
-            before.get(name).map(|then| (name.clone(), now - then))
+            let then = before.get(name).or_else(|| counted_then(name).then_some(0.0));
+            then.map(|then| (name.clone(), now - then))
         };
         Self(self.0.iter().filter_map(difference).collect())
     }
@@ -215,11 +115,49 @@ mod tests {
         let mut after = CounterSet::default();
         after.set("vcpu.run_s", 3.5);
         after.set("kvm.exits", 7.0);
-        after.set("qemu.anon_huge_bytes", 4096.0);
+        after.set("memory.thp_bytes", 4096.0);
         let moved = after.since(&before);
         assert_eq!(moved.get("vcpu.run_s"), Some(2.5));
         assert_eq!(moved.get("kvm.exits"), None);
-        assert_eq!(moved.get("qemu.anon_huge_bytes"), Some(4096.0));
+        assert_eq!(moved.get("memory.thp_bytes"), Some(4096.0));
+    }
+
+    #[test]
+    fn what_is_counted_by_reason_begins_with_its_first_event() {
+        let set = |rows: &[(&str, f64)]| {
+            CounterSet(rows.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+        };
+        let after = set(&[
+            ("kvm.exits.hlt", 9.0),
+            ("kvm.exits.npf", 2.0),
+            ("kvm.irqs.0x22", 3.0),
+            ("kvm.exits", 11.0),
+            ("peer.kvm.exits.npf", 5.0),
+        ]);
+        let moved = after.since(&set(&[("kvm.exits.hlt", 4.0), ("kvm.a", 1.0)]));
+        let expected = [("kvm.exits.hlt", 5.0), ("kvm.exits.npf", 2.0), ("kvm.irqs.0x22", 3.0)];
+        assert_eq!(moved, set(&expected));
+        // Not counted then: nobody knows what came since.
+        assert_eq!(after.since(&set(&[("kvm.zzz", 1.0)])), CounterSet::default());
+        let moved = after.since(&set(&[("peer.kvm.exits.hlt", 1.0)]));
+        assert_eq!(moved, set(&[("peer.kvm.exits.npf", 5.0)]));
+    }
+
+    #[test]
+    fn families_and_other_vms_counters_are_known() {
+        let check = |name: &str, unit: &str, meaning: &str| {
+            let counter = counter(name).expect(name);
+            assert_eq!(counter.unit, unit, "{name}");
+            assert!(counter.meaning.contains(meaning), "{name}: {}", counter.meaning);
+        };
+        check("kvm.exits.hlt", "count", "halted");
+        check("kvm.exits.ept_violation", "count", "Nested page faults");
+        check("kvm.exits.0x77", "count", "that reason");
+        check("kvm.irqs.0xec", "count", "timer");
+        check("kvm.irqs.0x22", "count", "that vector");
+        check("peer.vcpu.run_s", "s", "vCPU threads ran");
+        check("memory.node1_bytes", "B", "node of the host");
+        assert_eq!(counter("kvm.new_in_some_kernel"), None);
     }
 
     #[test]
@@ -227,6 +165,7 @@ mod tests {
         for (i, a) in COUNTERS.iter().enumerate() {
             assert!(COUNTERS[i + 1..].iter().all(|b| b.name != a.name), "{} twice", a.name);
             assert_eq!(a.unit == "s", a.name.ends_with("_s"), "{}: unit and name disagree", a.name);
+            assert_eq!(a.unit == "B", a.name.ends_with("_bytes"), "{}: unit and name", a.name);
         }
     }
 }

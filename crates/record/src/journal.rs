@@ -131,6 +131,10 @@ pub struct TrialResult {
     /// The host settings that were made for it, as they were read back, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_settings: BTreeMap<String, String>,
+    /// What was found of the VM and its host, by name, whether it was asked for
+    /// or not: `cpu_pm`, `guest.clocksource`, `kvm.halt_poll_ns`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
     /// Hash of the console's text, if there was any.
     pub console: Option<String>,
     /// The last lines of the console, for trials that failed.

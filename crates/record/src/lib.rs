@@ -20,7 +20,7 @@ mod outcome;
 mod row;
 mod watch;
 
-pub use counters::{COUNTERS, Counter, CounterSet, counter};
+pub use counters::{ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter};
 pub use environment::Environment;
 pub use histogram::Histogram;
 pub use imported::{Imported, Labels, Name};

@@ -422,6 +422,7 @@ impl TrialRecord {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: BTreeMap::new(),
+                facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,
                 watch: None,

@@ -9,6 +9,7 @@ mod trial;
 use std::path::PathBuf;
 
 use guest::Cancel;
+use host::counters::tracing::Tracing;
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
 use host::settings::{RestoreOutcome, Restored, Settings, Tree};
@@ -41,6 +42,9 @@ pub struct LocalLab<'a> {
     study_settings: Option<Settings>,
     /// Host settings for the block.
     block_settings: Option<Settings>,
+    /// Where the kernel counts exits, or why it can't; made for the first
+    /// trial that wants it.
+    tracing: Option<Result<Tracing, String>>,
 }
 
 /// Error type for [`LocalLab::new`].
@@ -80,6 +84,7 @@ impl<'a> LocalLab<'a> {
             lingering,
             study_settings: None,
             block_settings: None,
+            tracing: None,
         })
     }
 
@@ -125,6 +130,15 @@ impl<'a> LocalLab<'a> {
         }
         record.result.warnings.extend(put_back(own));
         record
+    }
+
+    /// Where the kernel counts exits by reason.
+    ///
+    /// # Errors
+    /// Why it can't.
+    fn tracing(&mut self) -> Result<&Tracing, String> {
+        let make = || Tracing::new(&self.owner).map_err(|error| with_causes(&error));
+        self.tracing.get_or_insert_with(make).as_ref().map_err(Clone::clone)
     }
 
     fn qemu(&self) -> PathBuf {

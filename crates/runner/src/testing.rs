@@ -184,6 +184,7 @@ impl Lab for FakeLab {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: BTreeMap::new(),
+                facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,
                 watch: Some(HostWatch {

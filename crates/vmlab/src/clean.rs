@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use host::counters::tracing;
 use host::owner::{self, Ended, Orphan};
 use host::settings::{self, Mode, RestoreOutcome, Tree};
 
@@ -21,9 +22,9 @@ Examples:
   vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
-generators, runtime folders and changed host settings. Every process that vmlab
-starts carries the identity of the vmlab that started it; only those whose vmlab
-is dead are ended. A host setting that somebody else has changed since is left
+generators, runtime folders, tracing instances and changed host settings. Every
+process that vmlab starts carries the identity of the vmlab that started it;
+only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
 vmlab sets outlives one. Results folders are never touched.";
 
@@ -50,6 +51,8 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
+        let instances = tracing::stale_instances();
+        lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
     } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
@@ -137,6 +140,16 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
             Err(error) => {
                 failed = true;
                 lines.push(format!("cannot remove {}: {error}", dir.path.display()));
+            }
+        }
+    }
+    // They belong to no run that goes on: whose they were is dead.
+    for instance in tracing::stale_instances() {
+        match instance.remove() {
+            Ok(()) => lines.push(format!("removed {}", instance.path.display())),
+            Err(error) => {
+                failed = true;
+                lines.push(format!("cannot remove {}: {error}", instance.path.display()));
             }
         }
     }

@@ -30,7 +30,11 @@ fn check(found: &CounterSet, expected: &[(&str, f64)]) {
 
 #[test]
 fn vm_counters_are_totals_over_vcpus() {
-    let vm = |vcpu_tids: &[u32]| VmThreads { pid: 1, vcpu_tids: vcpu_tids.to_vec() };
+    let vm = |vcpu_tids: &[u32]| VmThreads {
+        pid: 1,
+        vcpu_tids: vcpu_tids.to_vec(),
+        ..VmThreads::default()
+    };
     let read = |tids: &[u32]| read_vm_in(&golden(), &vm(tids));
     check(
         &read(&[1, 2]),
@@ -43,7 +47,8 @@ fn vm_counters_are_totals_over_vcpus() {
             ("vcpu.switches_involuntary", 127.0),
             // 59 ticks of the process are less than what its threads count.
             ("qemu.other_run_s", 0.0),
-            ("qemu.anon_huge_bytes", 0.0),
+            ("qemu.minor_faults", 18322.0),
+            ("qemu.major_faults", 0.0),
         ],
     );
     let one = [
@@ -54,15 +59,66 @@ fn vm_counters_are_totals_over_vcpus() {
         ("vcpu.switches_voluntary", 292.0),
         ("vcpu.switches_involuntary", 3.0),
         ("qemu.other_run_s", 0.583_171_347),
-        ("qemu.anon_huge_bytes", 0.0),
+        ("qemu.minor_faults", 18322.0),
+        ("qemu.major_faults", 0.0),
     ];
     check(&read(&[2]), &one);
     // One thread that runs all vCPUs is counted once.
     check(&read(&[2, 2, 2]), &one);
     // A vCPU that can't be read takes the totals with it.
-    check(&read(&[2, 3]), &[("qemu.anon_huge_bytes", 0.0)]);
+    let faults = [("qemu.minor_faults", 18322.0), ("qemu.major_faults", 0.0)];
+    check(&read(&[2, 3]), &faults);
     check(&read(&[]), &[]);
-    check(&read_vm_in(&golden(), &VmThreads { pid: 2, vcpu_tids: vec![1] }), &[]);
+    check(
+        &read_vm_in(&golden(), &VmThreads { pid: 2, vcpu_tids: vec![1], ..VmThreads::default() }),
+        &[],
+    );
+}
+
+#[test]
+fn vhost_threads_are_counted_apart() {
+    // Thread 2 stands for a vhost thread of the process, as since Linux 6.4.
+    let temp = tempfile::tempdir().expect("temp folder");
+    let copy = |from: &str, to: &str| {
+        let to = temp.path().join(to);
+        fs::create_dir_all(to.parent().expect("a folder")).expect("mkdir");
+        fs::copy(golden().join(from), to).expect("copied");
+    };
+    copy("1/stat", "1/stat");
+    copy("1/task/1/schedstat", "1/task/1/schedstat");
+    copy("1/task/2/schedstat", "1/task/2/schedstat");
+    copy("1/task/2/schedstat", "2/schedstat");
+    let vm = |vhost_tids| VmThreads { pid: 1, vcpu_tids: vec![1], vhost_tids };
+    let counters = read_vm_in(temp.path(), &vm(vec![2]));
+    assert_eq!(counters.get("vhost.run_s"), Some(0.006_828_653));
+    assert_eq!(counters.get("vhost.wait_s"), Some(0.013_550_028));
+    let without = read_vm_in(temp.path(), &vm(vec![]));
+    assert_eq!(without.get("vhost.run_s"), None);
+    let other = |set: &CounterSet| set.get("qemu.other_run_s").expect("told");
+    assert!(other(&counters) < other(&without));
+    // One of them ended: no total.
+    assert_eq!(read_vm_in(temp.path(), &vm(vec![2, 3])).get("vhost.run_s"), None);
+}
+
+#[test]
+fn guest_memory_is_told_by_page_size_and_node() {
+    let temp = tempfile::tempdir().expect("temp folder");
+    fs::create_dir(temp.path().join("7")).expect("mkdir");
+    for file in ["smaps", "numa_maps"] {
+        fs::copy(golden().join("qemu").join(file), temp.path().join("7").join(file)).expect("copy");
+    }
+    let levels = memory::read_memory_in(temp.path(), 7);
+    let names: Vec<&String> = levels.0.keys().collect();
+    let expected = ["hugetlb", "node0", "present", "swapped", "thp"];
+    assert_eq!(
+        names,
+        expected.map(|name| format!("memory.{name}_bytes")).iter().collect::<Vec<_>>()
+    );
+    // 64 MiB of RAM in huge pages; firmware and tables beside it are small.
+    assert!(levels.get("memory.thp_bytes") >= Some(f64::from(64 << 20)));
+    assert!(levels.get("memory.present_bytes") >= Some(f64::from(64 << 20)));
+    assert_eq!(levels.get("memory.node0_bytes"), levels.get("memory.present_bytes"));
+    assert_eq!(memory::read_memory_in(temp.path(), 8), CounterSet::default());
 }
 
 #[test]
@@ -75,7 +131,8 @@ fn kernels_without_scheduler_debugging_lack_migrations_only() {
     for file in ["schedstat", "status"] {
         fs::write(task.join(file), golden_text(&format!("1/task/2/{file}"))).expect("write");
     }
-    let counters = read_vm_in(temp.path(), &VmThreads { pid: 7, vcpu_tids: vec![7] });
+    let counters =
+        read_vm_in(temp.path(), &VmThreads { pid: 7, vcpu_tids: vec![7], ..VmThreads::default() });
     check(
         &counters,
         &[
@@ -93,8 +150,6 @@ fn odd_texts_are_absent() {
     for text in ["", "0 0 0\n", "1 2\n", "a b c", "-1 2 3"] {
         assert_eq!(parse_schedstat(text), None, "{text:?}");
     }
-    assert_eq!(anon_huge_kib("AnonHugePages:   4096 kB\n"), Some(4096.0));
-    assert_eq!(anon_huge_kib("Rss: 1 kB\n"), None);
     assert_eq!(pressure_us("some avg10=0.00 total=17\nfull total=1\n"), Some(17.0));
     assert_eq!(pressure_us("full avg10=0.00 total=17\n"), None);
     // Kernels before 2.6.11 have no steal column.
@@ -112,6 +167,21 @@ fn host_counters() {
             ("host.pressure_cpu_s", 112.055_25),
             ("host.pressure_memory_s", 0.0),
             ("host.pressure_io_s", 8.326_609),
+            ("host.context_switches", 7_217_491.0),
+            ("host.interrupts", 662_671.0),
+            ("host.ipi_reschedule", 71_113.0),
+            ("host.ipi_call_function", 164_174.0),
+            ("host.tlb_shootdowns", 50_884.0),
+            ("host.timer_interrupts", 300_995.0),
+            ("host.posted_interrupts", 0.0),
+            ("host.posted_wakeups", 0.0),
+            ("host.thp_faults", 116_237.0),
+            ("host.thp_fallbacks", 0.0),
+            ("host.thp_collapses", 24.0),
+            ("host.thp_splits", 1221.0),
+            ("host.numa_hint_faults", 0.0),
+            ("host.numa_pages_migrated", 0.0),
+            ("host.ksm_copies", 4551.0),
         ],
     );
     let empty = tempfile::tempdir().expect("temp folder");
@@ -169,7 +239,8 @@ fn guest_interrupts_of_other_kernels() {
 #[test]
 fn live_counters_grow() {
     let mut child = Command::new("sleep").arg("1000").spawn().expect("sleep starts");
-    let vm = VmThreads { pid: child.id(), vcpu_tids: vec![child.id()] };
+    let vm = VmThreads::find(child.id(), &[child.id()]);
+    assert_eq!(vm.vhost_tids, [0; 0]);
     let (before, host_before) = (read_vm(&vm), read_host());
     child.kill().expect("killed");
     child.wait().expect("reaped");

@@ -1,15 +1,15 @@
 //! The guests of a trial: the VM under test and, for benchmarks with two
 //! roles, the other VM; started, connected and prepared.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guest::{Cancel, Launch, Vm};
+use host::counters::tracing::{Tracing, TracingError};
 use host::network::{Port, Switch};
 use host::scratch::Scratch;
-use record::{CounterSet, Failure, FailureKind};
+use record::{CounterSet, Failure, FailureKind, PEER};
 use vmconfig::{NicModel, VmSpec, qemu};
 use workload::{Entry, GuestFacts, Params, UnderTest};
 
@@ -29,9 +29,6 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192
 /// Places in [`MACS`] and [`ADDRESSES`].
 const UNDER_TEST: usize = 0;
 const OTHER: usize = 1;
-
-/// Counters of the other VM begin with this.
-const PEER_COUNTERS: &str = "peer.";
 
 /// The guests of one trial, from first to last. QEMUs end before the network.
 #[derive(Debug)]
@@ -89,7 +86,7 @@ impl Cast {
             placement::pin(&vm, spec)?;
             let facts =
                 GuestFacts::alone(spec.vcpus(), trial.variant.environment.is_emulated_time());
-            let under_test = Guest { vm, facts, role: None };
+            let under_test = Guest { vm, facts, role: None, counted: None };
             return Ok(Self {
                 under_test,
                 other: None,
@@ -121,7 +118,7 @@ impl Cast {
             placement::pin(&vm, spec).map_err(fail)?;
             all_args.push(args);
             let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
-            guests.push(Guest { vm, facts, role: Some(role) });
+            guests.push(Guest { vm, facts, role: Some(role), counted: None });
         }
         let (Some(other), Some(under_test)) = (guests.pop(), guests.pop()) else {
             return Err(missing("second guest"));
@@ -195,18 +192,32 @@ impl Cast {
         }
     }
 
+    /// Begins to count what all VMs do.
+    ///
+    /// # Errors
+    /// Why exits are not counted by reason; the rest is counted.
+    pub(super) fn begin_counting(&mut self, tracing: Option<&Tracing>) -> Result<(), TracingError> {
+        let begun = self.under_test.begin_counting(tracing);
+        let others = self.other.as_mut().map(|other| other.begin_counting(tracing));
+        begun.and(others.unwrap_or(Ok(())))
+    }
+
     /// The counters of all guests; the other VM's begin with `peer.`.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
         let mut all = self.under_test.counters(cancel)?;
         if let Some(other) = &mut self.other {
-            let theirs = other.counters(cancel)?.0;
-            let named: BTreeMap<_, _> = theirs
-                .into_iter()
-                .map(|(name, value)| (format!("{PEER_COUNTERS}{name}"), value))
-                .collect();
-            all.merge(CounterSet(named));
+            all.merge(of_peer(other.counters(cancel)?));
         }
         Ok(all)
+    }
+
+    /// Where the memory of all guests lies now.
+    pub(super) fn memory(&self) -> CounterSet {
+        let mut all = self.under_test.memory();
+        if let Some(other) = &self.other {
+            all.merge(of_peer(other.memory()));
+        }
+        all
     }
 
     /// Whether the VM that does not run the command still answers: a benchmark
@@ -225,6 +236,12 @@ impl Cast {
             other.vm.shutdown();
         }
     }
+}
+
+/// Counters of the other VM.
+fn of_peer(counters: CounterSet) -> CounterSet {
+    let named = counters.0.into_iter().map(|(name, value)| (format!("{PEER}{name}"), value));
+    CounterSet(named.collect())
 }
 
 /// The empty disk that the workload wants, if it does; the VM under test, and

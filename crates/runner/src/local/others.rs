@@ -50,7 +50,7 @@ impl OtherVm {
         let console_log = lab.runtime.path().join(format!("{name}.console"));
         let vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
         placement::pin(&vm, spec).map_err(failed)?;
-        let mut guest = Guest { vm, facts, role: None };
+        let mut guest = Guest { vm, facts, role: None, counted: None };
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let booted = guest.vm.wait_ready(boot_limit, &lab.cancel);
         booted.map_err(|error| failed(failure(error)))?;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
+use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
@@ -53,6 +54,16 @@ pub(super) struct Guest {
     pub(super) facts: GuestFacts,
     /// Its role, where there is another guest.
     pub(super) role: Option<UnderTest>,
+    /// What is counted of it, once that has begun.
+    pub(super) counted: Option<Counted>,
+}
+
+/// What is counted of a VM.
+#[derive(Debug)]
+pub(super) struct Counted {
+    threads: VmThreads,
+    /// Exits by reason, where the kernel counts them.
+    exits: Option<ExitCounter>,
 }
 
 impl Guest {
@@ -215,6 +226,21 @@ impl Guest {
         self.must(&what, ["sh", "-c", END, "sh", pid, BACKGROUND_LOG], MOMENT, cancel).map(drop)
     }
 
+    /// Begins to count; exits by reason through `tracing`, where there is one.
+    ///
+    /// # Errors
+    /// Why exits are not counted by reason; the rest is counted.
+    pub(super) fn begin_counting(&mut self, tracing: Option<&Tracing>) -> Result<(), TracingError> {
+        let threads = VmThreads::find(self.vm.pid(), self.vm.vcpu_tids());
+        let exits = tracing.map(|tracing| tracing.count(&threads.vcpu_tids)).transpose();
+        let (exits, problem) = match exits {
+            Ok(exits) => (exits, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.counted = Some(Counted { threads, exits });
+        problem
+    }
+
     /// The counters of this guest and its QEMU.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
@@ -224,11 +250,21 @@ impl Guest {
         let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
         let (stat, interrupts) = text.split_at(split);
         let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
-        let threads = VmThreads { pid: self.vm.pid(), vcpu_tids: self.vm.vcpu_tids().to_vec() };
-        all.merge(counters::read_vm(&threads));
-        let kvm = self.vm.query_stats(cancel).map_err(|error| self.name(failure(error)))?;
-        all.merge(CounterSet(kvm));
+        let mut kvm = self.vm.query_stats(cancel).map_err(|error| self.name(failure(error)))?;
+        if kvm.is_empty() {
+            kvm = counters::kvm::read_debugfs(self.vm.pid());
+        }
+        all.merge(counters::kvm::counters(&kvm));
+        if let Some(Counted { threads, exits }) = &self.counted {
+            all.merge(counters::read_vm(threads));
+            all.merge(exits.as_ref().map(ExitCounter::read).unwrap_or_default());
+        }
         Ok(all)
+    }
+
+    /// Where this guest's memory lies now: levels, which a run's end has.
+    pub(super) fn memory(&self) -> CounterSet {
+        counters::read_memory(self.vm.pid())
     }
 }
 

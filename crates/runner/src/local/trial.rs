@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestCommand, GuestFailure};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Failure, FailureKind, Outcome};
+use record::{CounterSet, Environment, Failure, FailureKind, Outcome};
 use workload::{Entry, Output, Params};
 
 use super::cast::{Cast, Trial};
 use super::player::{failure, how, last_words};
 use super::{LocalLab, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
+use crate::host_settings::with_causes;
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
 use crate::unix_s;
@@ -97,6 +98,7 @@ fn measure(
     record.result.vcpu_affinity = placement::check(&cast.under_test.vm, &variant.spec)?;
     record.result.vcpu_scheduler = placement::schedulers(&cast.under_test.vm, &variant.spec)?;
     observe(Progress::Booted(boot_s));
+    begin_counting(lab, variant, &mut cast, record);
     cast.prepare(&trial, &cancel)?;
     if let Some((entry, params)) = &background {
         let client = cast.client();
@@ -112,6 +114,28 @@ fn measure(
     bench.cast.shutdown();
     outcome?;
     lab.check_load(&mut record.result.warnings)
+}
+
+/// Begins to count what the VMs do, exits by reason where there are exits.
+fn begin_counting(
+    lab: &mut LocalLab<'_>,
+    variant: &PlanVariant,
+    cast: &mut Cast,
+    record: &mut TrialRecord,
+) {
+    let tracing = (variant.environment != Environment::Tcg).then(|| lab.tracing());
+    let (instance, mut problem) = match &tracing {
+        Some(Ok(instance)) => (Some(*instance), None),
+        Some(Err(why)) => (None, Some(why.clone())),
+        None => (None, None),
+    };
+    if let Err(error) = cast.begin_counting(instance) {
+        problem = Some(with_causes(&error));
+    }
+    if tracing.is_some() {
+        let fact = problem.map_or("counted".to_owned(), |why| format!("not counted: {why}"));
+        record.result.facts.insert("exits by reason".to_owned(), fact);
+    }
 }
 
 /// A benchmark in booted guests.
@@ -156,6 +180,7 @@ fn invocations(
         } else {
             let after = bench.counters(lab)?;
             result.counters = after.since(&before);
+            result.counters.merge(bench.cast.memory());
             before = after;
         }
         record.result.runs.push(result);

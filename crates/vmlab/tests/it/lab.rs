@@ -251,6 +251,7 @@ fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: Default::default(),
+                facts: Default::default(),
                 console: None,
                 console_tail: None,
                 watch: None,
