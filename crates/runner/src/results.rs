@@ -73,7 +73,8 @@ pub struct Group<'a> {
     pub metric: &'a Metric,
     /// The boots of each variant, in the plan's order of variants.
     pub boots: Vec<Vec<Boot>>,
-    /// Boots whose samples give no number, and why: variant, block, reason.
+    /// Boots that would count but whose samples give no number, and why: variant,
+    /// block, reason.
     pub unusable: Vec<(String, u32, String)>,
 }
 
@@ -137,7 +138,11 @@ fn group<'a>(
                         counted: trial.counted,
                         canary_log: canary_log(trial.result),
                     }),
-                    Err(reason) => unusable.push((variant.name.clone(), key.block, reason)),
+                    Err(reason) if trial.counted => {
+                        unusable.push((variant.name.clone(), key.block, reason));
+                    }
+                    // It would take no part anyway.
+                    Err(_) => {}
                 }
             }
             boots
