@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use record::{Better, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
-use stats::{BootStatistic, Engine, FixedBlocks, Interval, Judgement, Kind, PairedBlocks, Verdict};
+use stats::{
+    BootStatistic, Engine, FixedBlocks, Interval, Judgement, Kind, LEAST_BOOTS, PairedBlocks,
+    Spread, Verdict,
+};
 
 use super::group::{Grouped, Member};
 use super::roles::{ABSENT, Roles};
@@ -91,12 +94,35 @@ impl Boots {
     }
 }
 
+/// A test of whether the boots of a variant differ as much as the baseline's.
+pub(super) struct SpreadTest {
+    /// Place in the rows.
+    pub(super) row: u32,
+    /// Place in the variants.
+    pub(super) variant: u32,
+    pub(super) p: f64,
+    pub(super) spread: Spread,
+}
+
+/// One number of each side for every block in which both were measured.
+fn in_blocks(base: &Boots, boots: &Boots) -> impl Iterator<Item = (BootStatistic, BootStatistic)> {
+    let one = |logs: &[f64]| {
+        let mut logs = logs.to_vec();
+        logs.sort_unstable_by(f64::total_cmp);
+        let log = logs.iter().sum::<f64>() / logs.len() as f64;
+        BootStatistic { value: log.exp(), log }
+    };
+    let both = base.by_block.iter().map(|(block, a)| (a, boots.by_block.get(block)));
+    both.filter_map(move |(a, b)| b.map(|b| (one(a), one(b))))
+}
+
 pub(super) struct Judge<'a> {
     set: &'a Dataset,
     ask: &'a Ask,
     roles: &'a Roles,
     grouped: &'a Grouped,
     memo: Memo,
+    spreads: Vec<SpreadTest>,
     few_boots: usize,
     outlier_driven: usize,
     unusable: BTreeMap<String, usize>,
@@ -116,6 +142,7 @@ impl<'a> Judge<'a> {
             roles,
             grouped,
             memo: Memo::default(),
+            spreads: Vec::new(),
             few_boots: 0,
             outlier_driven: 0,
             unusable: BTreeMap::new(),
@@ -144,6 +171,9 @@ impl<'a> Judge<'a> {
                     return None;
                 }
                 let (judged, difference) = self.judge(base, boots, info);
+                if difference.is_some() && !boots.logs.is_empty() {
+                    self.test_spread(base, boots, (rows.len() as u32, variant as u32));
+                }
                 if let Some(difference) = difference {
                     suites.add(metric, variant as u32, difference, base, boots);
                 }
@@ -285,6 +315,31 @@ impl<'a> Judge<'a> {
         (judged, difference)
     }
 
+    /// Compares how much boots differ, where there are enough.
+    fn test_spread(&mut self, base: &Boots, boots: &Boots, (row, variant): (u32, u32)) {
+        if base.logs.len().min(boots.logs.len()) < LEAST_BOOTS {
+            return;
+        }
+        let alpha = self.ask.alpha;
+        let (p, spread) = if self.roles.block.is_some() {
+            let pairs: Vec<(f64, f64)> =
+                in_blocks(base, boots).map(|(a, b)| (a.log, b.log)).collect();
+            if pairs.len() < LEAST_BOOTS {
+                return;
+            }
+            (stats::pitman_morgan(&pairs), stats::compare_spread_in_blocks(&pairs, alpha))
+        } else {
+            let (a, b) = (&base.logs, &boots.logs);
+            (stats::brown_forsythe(a, b), stats::compare_spread(a, b, alpha))
+        };
+        self.spreads.extend(p.map(|p| SpreadTest { row, variant, p, spread }));
+    }
+
+    /// The tests of spread, by row.
+    pub(super) fn spreads(&self) -> &[SpreadTest] {
+        &self.spreads
+    }
+
     /// Values that have no noise: equal or not.
     fn exact(&mut self, judged: &mut Judged, base: &Boots, boots: &Boots) {
         let same = |boots: &Boots| boots.raw[0] == boots.raw[boots.raw.len() - 1];
@@ -308,17 +363,7 @@ impl<'a> Judge<'a> {
 
     /// The paired analysis: one number a variant and block.
     fn paired(&mut self, judged: &mut Judged, base: &Boots, boots: &Boots) -> Option<Difference> {
-        let one = |logs: &[f64]| {
-            let mut logs = logs.to_vec();
-            logs.sort_unstable_by(f64::total_cmp);
-            let log = logs.iter().sum::<f64>() / logs.len() as f64;
-            BootStatistic { value: log.exp(), log }
-        };
-        let pairs = base
-            .by_block
-            .iter()
-            .filter_map(|(block, a)| boots.by_block.get(block).map(|b| (one(a), one(b))));
-        let blocks = PairedBlocks::from_boots(pairs);
+        let blocks = PairedBlocks::from_boots(in_blocks(base, boots));
         let mut sorted = blocks.log_ratios.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let comparison = stats::Comparison {

@@ -168,6 +168,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Geometric means over rows.
     pub suites: Vec<Suite>,
+    /// Whether variants are steadier than the baseline, from boot to boot.
+    pub steadiness: Steadiness,
     /// Verdicts that are findings, and comparisons that were made.
     pub findings: usize,
     /// Comparisons that were made.
@@ -256,6 +258,31 @@ pub struct Suite {
     pub interval: Option<Interval>,
 }
 
+/// How much boots differ, where there are enough of them to tell
+/// ([`stats::LEAST_BOOTS`]).
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Steadiness {
+    /// Comparisons with enough boots.
+    pub comparisons: usize,
+    /// Those that differ, as a list of findings (Benjamini and Hochberg).
+    pub findings: Vec<SpreadFinding>,
+}
+
+/// A variant whose boots differ more or less than the baseline's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SpreadFinding {
+    /// Place in [`Comparison::rows`].
+    pub row: u32,
+    /// Place in [`Comparison::variants`].
+    pub variant: u32,
+    /// True if its boots differ less.
+    pub steadier: bool,
+    /// Spread of the variant by that of the baseline.
+    pub ratio: Interval,
+    /// The rate of false findings at which it is listed.
+    pub q: f64,
+}
+
 /// Whether something got worse.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gate {
@@ -293,6 +320,7 @@ pub fn analyse(set: &Dataset, ask: &Ask) -> Result<Comparison, AnalyseError> {
     let (mut rows, suites) = judge.rows();
     let (findings, comparisons) = several::findings(&mut rows, ask.alpha);
     let gate = several::gate(&mut rows, &grouped.metrics, &roles.variants, ask.alpha);
+    let steadiness = several::steadiness(judge.spreads(), ask.alpha);
     warnings.extend(judge.warnings());
     let metrics = grouped.metrics;
     warnings.extend(warn::after(&metrics, &rows));
@@ -309,6 +337,7 @@ pub fn analyse(set: &Dataset, ask: &Ask) -> Result<Comparison, AnalyseError> {
         metrics,
         rows,
         suites,
+        steadiness,
         findings,
         comparisons,
         gate,

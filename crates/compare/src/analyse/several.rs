@@ -1,6 +1,9 @@
 //! Many comparisons at once: the list of findings, and the gate.
 
-use super::{Gate, MetricInfo, Row};
+use stats::Spread;
+
+use super::judge::SpreadTest;
+use super::{Gate, MetricInfo, Row, SpreadFinding, Steadiness};
 
 /// `3`, `2.5`: a fraction as a percentage.
 pub(super) fn percent(fraction: f64) -> String {
@@ -23,6 +26,23 @@ pub(super) fn findings(rows: &mut [Row], alpha: f64) -> (usize, usize) {
             judged.judgement.verdict.is_difference() && judged.q.is_none_or(|q| q <= alpha);
     }
     (judged.iter().filter(|judged| judged.finding).count(), judged.len())
+}
+
+/// The tests whose differences of spread are findings.
+pub(super) fn steadiness(tests: &[SpreadTest], alpha: f64) -> Steadiness {
+    let p: Vec<f64> = tests.iter().map(|test| test.p).collect();
+    let finding = |(test, q): (&SpreadTest, f64)| {
+        let SpreadTest { row, variant, spread, .. } = *test;
+        let (steadier, ratio) = match spread {
+            Spread::BSteadier { ratio } => (true, ratio),
+            Spread::BLessSteady { ratio } => (false, ratio),
+            Spread::CannotTell { .. } => return None,
+        };
+        (q <= alpha).then_some(SpreadFinding { row, variant, steadier, ratio, q })
+    };
+    let adjusted = stats::benjamini_hochberg(&p);
+    let findings = tests.iter().zip(adjusted).filter_map(finding).collect();
+    Steadiness { comparisons: tests.len(), findings }
 }
 
 /// Failures that are named; the rest is counted.

@@ -4,7 +4,8 @@
 use stats::{Better, Engine, Judgement, PairedBlocks, Verdict};
 
 use super::{
-    COMPARISON_VERSION, Cell, Comparison, Design, Judged, MetricInfo, Row, Warning, several,
+    COMPARISON_VERSION, Cell, Comparison, Design, Judged, MetricInfo, Row, Steadiness, Warning,
+    several,
 };
 
 /// A study's data, by row.
@@ -92,6 +93,7 @@ pub fn judge_study(study: Study<'_>) -> Comparison {
         metrics,
         rows,
         suites: Vec::new(),
+        steadiness: Steadiness::default(),
         findings,
         comparisons,
         gate,

@@ -381,3 +381,43 @@ proptest! {
         prop_assert!((small.ratio.unwrap() / large.ratio.unwrap() - 1.0).abs() < 1e-9);
     }
 }
+
+/// Spread over 24 boots, of which those of one block share a drift that is far
+/// larger: only inside blocks it is seen which variant is steadier.
+#[test]
+fn steadiness_is_judged_inside_blocks_where_there_are_some() {
+    let wave = |step: f64, place: u32| (step * f64::from(place)).sin();
+    let boots = |spread_b: f64, drift: f64| -> String {
+        let rows: Vec<String> = (0..24)
+            .flat_map(|block| {
+                let shared = 100.0 * (1.0 + drift * wave(0.9, block));
+                let a = shared * (1.0 + 0.01 * wave(2.4, block));
+                let b = shared * (1.0 + spread_b * wave(1.7, block));
+                [format!("a,{block},{block},{a},s"), format!("b,{block},{block},{b},s")]
+            })
+            .collect();
+        csv(&rows.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let check = |text: String, findings: &[bool]| {
+        let comparison = compared(&[("x", text)], &Ask::default());
+        let Steadiness { comparisons, findings: found } = &comparison.steadiness;
+        let steadier: Vec<bool> = found.iter().map(|finding| finding.steadier).collect();
+        assert_eq!((*comparisons, &steadier[..]), (1, findings));
+        found.first().map(|finding| finding.ratio)
+    };
+    let ratio = check(boots(0.06, 0.02), &[false]).unwrap();
+    assert!(ratio.lo > 1.2 && ratio.hi < 6.0, "{ratio:?}");
+    check(boots(0.001, 0.0), &[true]);
+    check(boots(0.011, 0.02), &[]);
+    // Without blocks, and with too few boots.
+    let apart = |n: u32, spread: f64| -> Vec<f64> {
+        (0..n).map(|place| 100.0 * (1.0 + spread * wave(2.4, place))).collect()
+    };
+    let of = |n: u32| {
+        let inputs =
+            [("old", benchmarks("X", &apart(n, 0.01))), ("new", benchmarks("X", &apart(n, 0.04)))];
+        compared(&inputs, &Ask::default()).steadiness
+    };
+    assert_eq!(of(19), Steadiness::default());
+    assert!(!of(20).findings[0].steadier && of(20).findings[0].ratio.contains(4.0));
+}

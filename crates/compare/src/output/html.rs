@@ -1,7 +1,7 @@
 //! The comparison as one self-contained page: no script, nothing from a
 //! network, well-formed XML too.
 
-use super::words::{Scale, against, change, headline, percent, title, words};
+use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
 use crate::analyse::{Comparison, Judged};
 
 const STYLE: &str = include_str!("style.css");
@@ -58,6 +58,14 @@ pub fn html(comparison: &Comparison) -> String {
     }
     for metric in 0..comparison.metrics.len() {
         table(comparison, metric as u32, &mut page);
+    }
+    let steadiness = steadiness(comparison);
+    if let Some((first, findings)) = steadiness.split_first() {
+        page.push_str(&format!("<section>\n<h2>Steadiness</h2>\n<p>{}</p>\n<ul>", escape(first)));
+        for finding in findings {
+            page.push_str(&format!("<li>{}</li>", escape(finding)));
+        }
+        page.push_str("</ul>\n</section>\n");
     }
     page.push_str("</main>\n<footer>Written by vmlab compare.</footer>\n</body>\n</html>\n");
     page

@@ -1,6 +1,6 @@
 //! The comparison as Markdown, for issues and pull requests.
 
-use super::words::{Scale, against, change, headline, percent, title, words};
+use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
 use crate::analyse::Comparison;
 
 /// The comparison as Markdown.
@@ -75,6 +75,11 @@ pub fn markdown(comparison: &Comparison) -> String {
                 interval.unwrap_or_default()
             ));
         }
+    }
+    for (place, line) in steadiness(comparison).iter().enumerate() {
+        out.push_str(if place == 0 { "\n" } else { "- " });
+        out.push_str(&plain(line));
+        out.push_str(if place == 0 { "\n\n" } else { "\n" });
     }
     if !comparison.gate.passed {
         out.push_str(&format!("\nWorse by more than {} %:\n\n", percent(comparison.margin)));

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
-use super::words::{Scale, against, change, headline, percent, title, words};
+use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
 use crate::analyse::Comparison;
 
 /// How text for a terminal may look.
@@ -81,7 +81,14 @@ pub fn write_text<E>(
         table(comparison, metric as u32, style, &mut out);
         write(&out)?;
     }
-    Ok(())
+    out.clear();
+    for (place, line) in steadiness(comparison).iter().enumerate() {
+        if place == 0 {
+            out.push('\n');
+        }
+        paragraph(&mut out, line, if place == 0 { "" } else { "  " }, width);
+    }
+    write(&out)
 }
 
 /// Wraps at spaces; further lines are indented too.
@@ -108,31 +115,46 @@ fn paragraph(out: &mut String, text: &str, indent: &str, width: usize) {
 #[derive(Default)]
 struct Cells {
     text: String,
-    /// Where each cell ends in `text`.
-    ends: Vec<u32>,
+    /// Where each cell ends in `text`, and the columns that it takes.
+    ends: Vec<(u32, u32)>,
     /// Where each line ends in `ends`, and the class of its verdict.
     lines: Vec<(u32, &'static str)>,
 }
 
 impl Cells {
     fn add(&mut self, cell: impl AsRef<str>) {
-        self.text.push_str(cell.as_ref());
-        self.ends.push(self.text.len() as u32);
+        let cell = cell.as_ref();
+        self.text.push_str(cell);
+        let width = if cell.is_ascii() { cell.len() } else { cell.width() };
+        self.ends.push((self.text.len() as u32, width as u32));
     }
 
     fn end_line(&mut self, class: &'static str) {
         self.lines.push((self.ends.len() as u32, class));
     }
 
-    /// Calls `each` with every cell: column, text, class, and whether it is the
-    /// last of its line.
-    fn for_each(&self, mut each: impl FnMut(usize, &str, &'static str, bool)) {
+    /// The widths of the columns.
+    fn widths(&self) -> [usize; COLUMNS] {
+        let mut widths = [0; COLUMNS];
+        let mut start = 0;
+        for (end, _) in &self.lines {
+            for ((_, width), widest) in self.ends[start..*end as usize].iter().zip(&mut widths) {
+                *widest = (*width as usize).max(*widest);
+            }
+            start = *end as usize;
+        }
+        widths
+    }
+
+    /// Calls `each` with every cell: column, text, its width, class, and whether
+    /// it is the last of its line.
+    fn for_each(&self, mut each: impl FnMut(usize, &str, usize, &'static str, bool)) {
         let (mut cell, mut start) = (0, 0);
         for (end, class) in &self.lines {
             let first = cell;
-            for stop in &self.ends[first..*end as usize] {
+            for (stop, width) in &self.ends[first..*end as usize] {
                 let text = &self.text[start..*stop as usize];
-                each(cell - first, text, class, cell + 1 == *end as usize);
+                each(cell - first, text, *width as usize, class, cell + 1 == *end as usize);
                 start = *stop as usize;
                 cell += 1;
             }
@@ -222,15 +244,12 @@ const COLUMNS: usize = 6;
 const BAR: usize = 4;
 
 fn write_cells(cells: &Cells, style: Style, out: &mut String) {
-    let mut widths = [0; COLUMNS];
-    cells.for_each(|column, text, _, _| {
-        widths[column] = text.width().max(widths[column]);
-    });
+    let widths = cells.widths();
     let natural: usize = widths.iter().map(|width| width + 2).sum();
     let hide_bar = style.width.is_some_and(|width| natural > width);
     // Spaces are written before the next text, so that none end a line.
     let mut spaces = 0;
-    cells.for_each(|column, text, class, last| {
+    cells.for_each(|column, text, width, class, last| {
         if column != BAR || !hide_bar {
             if !text.is_empty() {
                 out.extend(std::iter::repeat_n(' ', spaces + 2));
@@ -240,7 +259,7 @@ fn write_cells(cells: &Cells, style: Style, out: &mut String) {
                     true => out.extend([code, text.trim_end(), RESET]),
                     false => out.push_str(text),
                 }
-                spaces += widths[column] - text.width();
+                spaces += widths[column] - width;
             } else {
                 spaces += widths[column] + 2;
             }

@@ -3,7 +3,9 @@
 use record::{Better, MetricKind, Unit};
 use stats::{Interval, Verdict};
 
-use crate::analyse::{Cell, Comparison, Judged, MetricInfo, Row};
+use crate::analyse::{
+    Cell, Comparison, Design, Judged, MetricInfo, Row, SpreadFinding, Steadiness,
+};
 use crate::decimal::{push_fixed, push_signed};
 
 /// A verdict in short: a sign that needs no colour, a word, the rest, and the
@@ -238,6 +240,51 @@ pub(super) fn headline(comparison: &Comparison) -> String {
     }
     text
 }
+
+/// How steady the variants are from boot to boot, in sentences; empty where
+/// nobody has boots enough to tell.
+pub(super) fn steadiness(comparison: &Comparison) -> Vec<String> {
+    let Steadiness { comparisons, findings } = &comparison.steadiness;
+    if *comparisons == 0 {
+        return Vec::new();
+    }
+    let unit = match comparison.design {
+        Design::UnblockedValues => "value to value",
+        Design::Paired | Design::UnblockedBoots => "boot to boot",
+    };
+    let s = if *comparisons == 1 { "" } else { "s" };
+    let base = &comparison.variants[0];
+    let known = match findings.len() {
+        0 => "none is shown to be steadier or less steady".to_owned(),
+        n => format!("{n} differ{} in spread", if n == 1 { "s" } else { "" }),
+    };
+    let mut lines = vec![format!("From {unit}, {comparisons} comparison{s} with {base}: {known}.")];
+    let named = findings.iter().take(SPREADS_NAMED).map(|finding| {
+        let SpreadFinding { row, variant, steadier, ratio, .. } = finding;
+        let row = &comparison.rows[*row as usize];
+        let bounds = match (ratio.lo > 0.0, ratio.hi.is_finite()) {
+            (true, true) => format!("spread ×{:.2} to ×{:.2}", ratio.lo, ratio.hi),
+            (true, false) => format!("spread at least ×{:.2}", ratio.lo),
+            (false, _) => format!("spread at most ×{:.2}", ratio.hi),
+        };
+        format!(
+            "{} of {}: {} is {} ({bounds})",
+            comparison.metric(row).name,
+            row.name,
+            comparison.variants[*variant as usize],
+            if *steadier { "steadier" } else { "less steady" },
+        )
+    });
+    lines.extend(named);
+    match findings.len().saturating_sub(SPREADS_NAMED) {
+        0 => {}
+        more => lines.push(format!("and {more} more")),
+    }
+    lines
+}
+
+/// Findings of spread that are named; the rest is counted.
+const SPREADS_NAMED: usize = 20;
 
 /// `B against A`, or `B, C and D against A`.
 pub(super) fn against(comparison: &Comparison) -> String {

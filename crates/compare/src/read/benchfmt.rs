@@ -259,10 +259,12 @@ impl<'a> Fields<'a> {
     /// What stands before the first white space, which may be nothing.
     fn first(&mut self) -> &'a [u8] {
         let (mut at, mut width) = (0, 0);
-        while at < self.rest.len() {
-            width = space_at(&self.rest[at..]);
-            if width > 0 {
-                break;
+        while let Some(byte) = self.rest.get(at) {
+            if !byte.is_ascii_graphic() {
+                width = space_at(&self.rest[at..]);
+                if width > 0 {
+                    break;
+                }
             }
             at += 1;
         }
