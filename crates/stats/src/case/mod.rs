@@ -242,7 +242,7 @@ impl Case {
         if !(question.margin > 0.0 && question.margin.is_finite()) {
             return Err(InvalidPlan::Margin(question.margin));
         }
-        if let Some(max_s) = question.max_s.filter(|max_s| !(*max_s > 0.0)) {
+        if let Some(max_s) = question.max_s.filter(|max_s| max_s.is_nan() || *max_s <= 0.0) {
             return Err(InvalidPlan::Time(max_s));
         }
         let clock = Clock::default();
