@@ -1,15 +1,18 @@
-//! npb: five of the NAS Parallel Benchmarks, from their specification.
+//! npb: seven of the NAS Parallel Benchmarks, from their specification.
 //!
 //! Source: D. Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007, and the
 //! verification values and operation counts of NPB 3's reports. vmlab's own
 //! implementation.
 
+mod bt;
 mod cg;
 mod ep;
+mod flow;
 mod ft;
 mod is;
 mod mg;
 mod random;
+mod sp;
 
 use crate::args::Args;
 use crate::document::Outcome;
@@ -20,21 +23,24 @@ use crate::{machine, vcpus};
 /// The row of the table.
 pub static PROBE: Probe = Probe {
     name: "npb",
-    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS (vmlab's own implementation)",
+    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP (vmlab's own implementation)",
     about: "Kernels of numerical programs, in the published classes S, W, A and B: `ep` computes \
             and shares nothing; `cg` reads memory at random places and synchronises often; `mg` \
             walks through grids with long strides; `ft` moves all memory through all threads; \
-            `is` counts whole numbers at random places. Together they show what placement, \
-            nodes, huge pages and stolen time cost parallel programs. Threads get equal parts, \
-            wait for each other after each step, and sleep while they wait. Operations are \
-            counted by the formulas of the published reports. BT, SP, LU and UA are not part \
-            of it.",
+            `is` counts whole numbers at random places; `bt` and `sp` follow a flow through a \
+            cube, along its lines in all three directions, `bt` with much computing for each \
+            value that it reads, `sp` with little. Together they show what placement, nodes, \
+            huge pages and stolen time cost parallel programs. Threads get equal parts, wait \
+            for each other after each step, and sleep while they wait. Operations are counted \
+            by the formulas of the published reports. LU and UA are not part of it: LU's lines \
+            wait for each other as no other's do, UA's mesh changes as it goes, and of UA there \
+            is no specification but its source.",
     verifies: "results agree with the published verification values of the class, to the published \
                precision.",
     options: &[
         Opt {
             name: "benchmark",
-            kind: Kind::Choice(&["all", "ep", "cg", "mg", "ft", "is"]),
+            kind: Kind::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp"]),
             default: Default::Text("all"),
             unit: "",
             help: "Which benchmark",
@@ -56,11 +62,15 @@ pub static PROBE: Probe = Probe {
         MetricDef::rate("mg", "1/s", "Operations a second of MG"),
         MetricDef::rate("ft", "1/s", "Operations a second of FT"),
         MetricDef::rate("is", "1/s", "Operations a second of IS"),
+        MetricDef::rate("bt", "1/s", "Operations a second of BT"),
+        MetricDef::rate("sp", "1/s", "Operations a second of SP"),
         MetricDef::time("ep-time", "Time of EP"),
         MetricDef::time("cg-time", "Time of CG"),
         MetricDef::time("mg-time", "Time of MG"),
         MetricDef::time("ft-time", "Time of FT"),
         MetricDef::time("is-time", "Time of IS"),
+        MetricDef::time("bt-time", "Time of BT"),
+        MetricDef::time("sp-time", "Time of SP"),
     ],
     histograms: &[],
     example: "--benchmark cg --class A --threads 4",
@@ -87,12 +97,14 @@ struct Done {
 /// A benchmark: its name, how it runs, and the memory that it needs.
 type Benchmark = (&'static str, fn(Class, &Team) -> Done, fn(Class) -> u64);
 
-const BENCHMARKS: [Benchmark; 5] = [
+const BENCHMARKS: [Benchmark; 7] = [
     ("ep", ep::run, |_| 1 << 20),
     ("cg", cg::run, cg::bytes),
     ("mg", mg::run, mg::bytes),
     ("ft", ft::run, ft::bytes),
     ("is", is::run, is::bytes),
+    ("bt", bt::run, bt::bytes),
+    ("sp", sp::run, sp::bytes),
 ];
 
 /// True if `value` is within `by` of `published`, relatively.
