@@ -1,6 +1,7 @@
 //! kernbench: building Linux.
 //!
-//! Source: Linux `Documentation/kbuild/kbuild.rst`; POSIX `time -p`.
+//! Source: Linux `Documentation/kbuild/kbuild.rst`; GNU time's manual page. The
+//! six values are those of Con Kolivas' kernbench, which asks GNU time for them.
 
 use record::{Better, MetricKind};
 
@@ -18,10 +19,12 @@ pub(crate) static ENTRY: Entry = Entry {
     about: "Debian's source of Linux 6.1 is configured and prepared once a boot; every run builds \
             `target` anew, with all objects on a scratch disk. `defconfig` and `vmlinux` is what \
             comparisons publish; for emulated guests, or a quick look, take `tinyconfig` and one \
-            folder such as `lib`. Needs builtin:debian-12-full, 2 GiB of guest memory and with \
-            `defconfig` some minutes of eight vCPUs.",
+            folder such as `init`. For a list of jobs, list the workload once for each, with a \
+            label. Needs builtin:debian-12-full, 2 GiB of guest memory and with `defconfig` some \
+            minutes of eight vCPUs. Emulated, even the preparation takes minutes: give it \
+            `limit_s = 3000`.",
     measures: "Many short processes, page faults and computing: the classic of mixed loads.",
-    needs: &["make", "gcc", "sh"],
+    needs: &["make", "gcc", "sh", "time"],
     beside: Beside {
         setup,
         scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },
@@ -59,12 +62,33 @@ pub(crate) static ENTRY: Entry = Entry {
             MetricKind::Time,
             "vCPU time of all processes inside the guest's kernel",
         ),
+        MetricDef::new(
+            "percent-cpu",
+            "%",
+            Better::Higher,
+            MetricKind::Count,
+            "vCPU time over time: 100 for each vCPU that was kept busy",
+        ),
+        MetricDef::new(
+            "context-switches",
+            "count",
+            Better::Lower,
+            MetricKind::Count,
+            "How often a process had to leave its vCPU",
+        ),
+        MetricDef::new(
+            "sleeps",
+            "count",
+            Better::Lower,
+            MetricKind::Count,
+            "How often a process waited, for a file or for another process",
+        ),
     ],
     repeats: "One run is one build from clean, and brings one sample of every metric. The first \
               one reads the source from the disk: give the study `invocations = 2` or more.",
     example: &[
         ("config", DefaultValue::Text("tinyconfig")),
-        ("target", DefaultValue::Text("lib")),
+        ("target", DefaultValue::Text("init")),
         ("jobs", DefaultValue::Int(2)),
     ],
     command,
@@ -108,7 +132,8 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
          ! -path '*/vdso*' -delete; rm -f {SCRATCH}/build/vmlinux"
     );
     let jobs = params.int_or_vcpus("jobs", facts);
-    let script = format!("{clean}; sync; time -p {}", make(&format!("-j{jobs} {target}")));
+    let make = make(&format!("-j{jobs} {target}"));
+    let script = format!("{clean}; sync; time -f '{REPORT}' {make}");
     ["sh", "-c", &script].map(str::to_owned).into()
 }
 
@@ -123,15 +148,29 @@ fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
     facts.computing_s(native_s / jobs as f64)
 }
 
+/// The metrics in the order of [`REPORT`].
+const VALUES: [&str; 6] =
+    ["elapsed", "user-time", "system-time", "percent-cpu", "context-switches", "sleeps"];
+
+/// What GNU time is to print.
+const REPORT: &str = "kernbench: %e %U %S %P %c %w";
+
 fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+    // So GNU time says that make failed.
+    if let Some(line) = output.stderr_lines().find(|line| line.text.starts_with("Command ")) {
+        return Err(line.expected("a build that succeeds"));
+    }
+    let mut lines = output.stderr_lines().filter_map(|line| {
+        let values = line.text.strip_prefix("kernbench: ")?;
+        Some((line, values.split(' ').collect::<Vec<_>>()))
+    });
+    let (line, values) = lines.next().ok_or_else(|| output.ended("time's report"))?;
+    if values.len() != VALUES.len() {
+        return Err(line.expected(format!("{} values", VALUES.len())));
+    }
     let mut parsed = Parsed::default();
-    for (label, metric) in [("real", "elapsed"), ("user", "user-time"), ("sys", "system-time")] {
-        let mut lines = output.stderr_lines().filter_map(|line| {
-            let value = line.text.strip_prefix(label)?.strip_prefix([' ', '\t'])?;
-            Some((line, value.trim()))
-        });
-        let (line, value) = lines.next().ok_or_else(|| output.ended(format!("{label:?}")))?;
-        parsed.push(metric, line.number(value, "seconds")?);
+    for (metric, value) in VALUES.into_iter().zip(values) {
+        parsed.push(metric, line.number(value.trim_end_matches('%'), metric)?);
     }
     if parsed.samples[0].value == 0.0 {
         return Err(output.ended("a build that took any time (is everything built already?)"));

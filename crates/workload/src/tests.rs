@@ -72,7 +72,7 @@ fn metrics_have_base_units_and_one_primary() {
         assert!(entry.primary().primary);
         for metric in entry.metrics {
             assert!(
-                ["s", "B", "1/s", "B/s", "count", "ratio"].contains(&metric.unit),
+                ["s", "B", "1/s", "B/s", "count", "ratio", "%"].contains(&metric.unit),
                 "{}",
                 metric.name
             );
@@ -418,6 +418,7 @@ const GOLDENS: &[Golden] = &[
     ),
     other("sockperf-3.7/refused", "sockperf", &[]),
     ours("redis-7.0/get", "redis", &[("requests", int(2000)), ("clients", int(5))]),
+    ours("redis-7.0/no-server", "redis", &[("requests", int(2000)), ("clients", int(5))]),
     ours("dbench-4.0/tbench-2", "tbench", &[("time_s", int(2))]),
     ours("dbench-4.0/dbench-2", "dbench", &[("time_s", int(2))]),
     ours(
@@ -435,6 +436,8 @@ const GOLDENS: &[Golden] = &[
     ours("ab-2.3/static", "ab", &[("requests", int(200)), ("concurrency", int(10))]),
     other("ab-2.3/not-found", "ab", &[("requests", int(20))]),
     other("ab-2.3/refused", "ab", &[]),
+    other("time-1.9/build", "kernbench", &[]),
+    other("time-1.9/failed-build", "kernbench", &[]),
 ];
 
 fn testdata() -> PathBuf {

@@ -125,8 +125,11 @@ golden $sockperf refused sockperf ping-pong --ip 127.0.0.1 --port 11111 --msg-si
 redis=redis-7.0
 serving redis-server --port 6379 --save '' --dir /tmp
 listening 6379
-golden $redis get redis-benchmark --csv -h 127.0.0.1 -t get -p 6379 -n 2000 -c 5 -P 1 -d 64
+address='-h 127.0.0.1 -p 6379'
+bench="timeout 30 redis-cli $address ping >/dev/null && exec redis-benchmark --csv $address -t get"
+golden $redis get sh -c "$bench -n 2000 -c 5 -P 1 -d 64"
 served
+golden $redis no-server sh -c "$bench -n 2000 -c 5 -P 1 -d 64"
 
 dbench=dbench-4.0
 serving tbench_srv
@@ -155,3 +158,8 @@ golden $web not-found ab -q -n 20 -c 2 http://127.0.0.1:80/no-such
 served
 golden $web refused ab -q -n 200 -c 10 http://127.0.0.1:80/index.html
 rm -rf /tmp/vmlab-www
+
+time=time-1.9
+report='kernbench: %e %U %S %P %c %w'
+golden $time build time -f "$report" sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done'
+golden $time failed-build time -f "$report" false

@@ -111,10 +111,10 @@ const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
 
 pub(crate) static NPB: Entry = Entry {
     name: "probe-npb",
-    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, vmlab's own (vmlab-probe)",
+    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, vmlab's own (vmlab-probe)",
     about: "From the published specification, with its verification values: a wrong result is \
-            refused. Class S is tiny, W takes a second or so, A and B more memory and time. \
-            Threads meet at barriers, so one vCPU that does not run stops all.",
+            refused. Class S is tiny, W takes seconds, A and B more memory and time, BT and SP \
+            most. Threads meet at barriers, so one vCPU that does not run stops all.",
     measures: "Parallel computing: pins, siblings, memory, barriers between vCPUs.",
     needs: &[PROGRAM],
     beside: Beside::NOTHING,
@@ -122,7 +122,7 @@ pub(crate) static NPB: Entry = Entry {
         Param::int("repeats", (1, 100_000), 1, "Samples of a run"),
         Param::choice(
             "benchmark",
-            &["all", "ep", "cg", "mg", "ft", "is"],
+            &["all", "ep", "cg", "mg", "ft", "is", "bt", "sp"],
             "all",
             "All of them, or one",
         ),
@@ -135,11 +135,15 @@ pub(crate) static NPB: Entry = Entry {
         elapsed("mg-time", "Time of MG: multigrid, long and short distances"),
         elapsed("ft-time", "Time of FT: Fourier transform, all to all"),
         elapsed("is-time", "Time of IS: sorting integers"),
+        elapsed("bt-time", "Time of BT: a flow, block tridiagonal equations"),
+        elapsed("sp-time", "Time of SP: a flow, pentadiagonal equations"),
         operations("cg", "Operations of CG a second"),
         operations("ep", "Operations of EP a second"),
         operations("mg", "Operations of MG a second"),
         operations("ft", "Operations of FT a second"),
         operations("is", "Operations of IS a second"),
+        operations("bt", "Operations of BT a second"),
+        operations("sp", "Operations of SP a second"),
     ],
     repeats: "One run does each benchmark `repeats` times; each brings one sample of its metrics.",
     example: &[("benchmark", DefaultValue::Text("cg")), ("class", DefaultValue::Text("S"))],
@@ -156,13 +160,18 @@ pub(crate) static NPB: Entry = Entry {
     },
     parse: |output, params, _| read(output, params, &NPB),
     duration_s: |params, facts| {
-        let one_s = match params.text("class") {
-            "S" => 0.5,
-            "W" => 5.0,
-            "A" => 30.0,
-            _ => 200.0,
+        // Of one of the five kernels, and of one of the two flows.
+        let (kernel_s, flow_s) = match params.text("class") {
+            "S" => (0.2, 0.1),
+            "W" => (2.0, 8.0),
+            "A" => (12.0, 50.0),
+            _ => (80.0, 260.0),
         };
-        let all = if params.text("benchmark") == "all" { 1.0 } else { 0.4 };
-        facts.computing_s(one_s * all * params.int("repeats") as f64)
+        let one_s = match params.text("benchmark") {
+            "all" => 2.5 * kernel_s + 2.0 * flow_s,
+            "bt" | "sp" => flow_s,
+            _ => kernel_s,
+        };
+        facts.computing_s(one_s * params.int("repeats") as f64)
     },
 };

@@ -1,0 +1,1 @@
+time -f kernbench: %e %U %S %P %c %w false
