@@ -16,6 +16,9 @@ use crate::freeze::{self, Machine, MachineImage};
 use crate::plan::{ImageFacts, Plan, QemuFacts};
 use crate::study::Study;
 
+/// The image that is booted to see whether KVM works.
+pub const TRIAL_IMAGE: &str = "debian-12";
+
 /// What is known of KVM before a guest was booted under it.
 const NOT_TRIED: &str = "is not known before the first `vmlab run`, which boots a guest under it";
 
@@ -166,7 +169,7 @@ pub fn this_host() -> Host {
     let Ok(arch) = arch_of(&host) else { return host };
     match qemu::find_qemu(arch) {
         Ok(found) => {
-            let known = Recipe::builtin("debian-12", arch)
+            let known = Recipe::builtin(TRIAL_IMAGE, arch)
                 .ok()
                 .and_then(|recipe| kvm::known_verdict(&found, &image::find(&recipe)?));
             let (usable, why) = match known {
@@ -204,7 +207,8 @@ fn is_in_path(program: &str) -> bool {
 }
 
 /// True if any VM of the study may run under KVM.
-fn wants_kvm(study: &Study) -> bool {
+#[must_use]
+pub fn wants_kvm(study: &Study) -> bool {
     study.variants.iter().any(|variant| variant.vm.accel.unwrap_or_default() != AccelChoice::Tcg)
 }
 
@@ -215,7 +219,7 @@ fn accelerator(
     need: Need,
     cancel: &Cancel,
 ) -> Result<(Accel, Option<String>), DiscoverError> {
-    let recipe = Recipe::builtin("debian-12", arch)?;
+    let recipe = Recipe::builtin(TRIAL_IMAGE, arch)?;
     let verdict = match need {
         Need::Plan => image::find(&recipe).and_then(|image| kvm::known_verdict(found, &image)),
         Need::Run => {
