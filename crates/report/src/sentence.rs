@@ -203,12 +203,22 @@ pub(crate) fn without_verdict(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Why quantiles of a distribution are missing, a sentence for all variants of
-/// which the same is true.
-pub(crate) fn missing_quantiles(found: &Distribution) -> Vec<String> {
+/// Why quantiles of a distribution are missing, or their bands, a sentence for
+/// all variants of which the same is true.
+pub(crate) fn what_is_missing(found: &Distribution) -> Vec<String> {
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
-    for curve in found.curves.iter().filter(|curve| !curve.missing.is_empty()) {
-        let why = curve.missing.join("; ");
+    for curve in &found.curves {
+        let mut why = curve.missing.clone();
+        if curve.overflows > 0 {
+            why.push(format!(
+                "{} of {} samples lie beyond the histogram, and what reaches them is not shown",
+                curve.overflows, curve.samples
+            ));
+        }
+        if why.is_empty() {
+            continue;
+        }
+        let why = why.join("; ");
         match notes.iter_mut().find(|(known, _)| *known == why) {
             Some((_, variants)) => variants.push(&curve.variant),
             None => notes.push((why, vec![&curve.variant])),

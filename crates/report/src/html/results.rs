@@ -6,7 +6,7 @@ use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
-use crate::sentence::{Label, boot_statistic, counter_change, label, missing_quantiles};
+use crate::sentence::{Label, boot_statistic, counter_change, label, what_is_missing};
 use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
 /// All workloads with all their metrics; loads lie side by side in each.
@@ -101,7 +101,7 @@ fn quantiles(report: &Report, found: &Distribution) -> String {
         }));
         table.row(row);
     }
-    let notes = missing_quantiles(found).into_iter();
+    let notes = what_is_missing(found).into_iter();
     let notes = notes.map(|note| format!("<p class=\"quiet\">{}</p>\n", escape(&note)));
     table.finish() + &notes.collect::<String>()
 }

@@ -8,7 +8,7 @@ use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, Label, counter_change, headline, label, missing_quantiles, under_load, without_verdict,
+    Finding, Label, counter_change, headline, label, under_load, what_is_missing, without_verdict,
 };
 use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
@@ -362,7 +362,7 @@ fn distributions(report: &Report, group: &Group, out: &mut Out) {
         let samples = found.curves.iter().map(|curve| curve.samples.to_string());
         table.row(["samples".to_owned()].into_iter().chain(samples).collect());
         out.table(&table);
-        for note in missing_quantiles(found) {
+        for note in what_is_missing(found) {
             out.paragraph("  ", &note, Some(Paint::Quiet));
         }
     }
