@@ -4,6 +4,8 @@
 //! `NAME: N microseconds`, `bandwidth` `SIZE MB/s`, and tables begin with a
 //! quoted title.
 
+mod summary;
+
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
@@ -31,6 +33,13 @@ pub(super) const TOOL: Tool = Tool {
         part("\"stride="),
         part("\"Mmap read bandwidth"),
         part("\"mappings"),
+        part("\"File system latency"),
+        part("Socket bandwidth using localhost"),
+        opens("L M B E N C H").when(|line| line.ends_with("S U M M A R Y")),
+        part("Processor, Processes - times in microseconds"),
+        part("Context switching - times in microseconds"),
+        part("*Local* Communication "),
+        part("File & VM system latencies "),
         part("\"libc bcopy "),
         part("\"Memory read bandwidth"),
         part("\"Memory write bandwidth"),
@@ -49,14 +58,26 @@ enum Table {
     Bandwidth(String),
     /// Megabytes, and us.
     Micros(String),
+    /// A size, files, and creations and deletions a second.
+    Files,
 }
 
-/// Reads any number of programs' outputs.
+/// Reads any number of programs' outputs, and summaries.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut table: Option<Table> = None;
+    let mut summary: Option<summary::Table> = None;
     for line in text.lines() {
-        if let Some(title) = line.text.strip_prefix('"') {
+        if let Some(found) = summary::of_title(line.text) {
+            summary = Some(found);
+            table = None;
+        } else if let Some(inside) = &mut summary {
+            if !inside.line(line, log) {
+                summary = None;
+            }
+        } else if let Some(title) = line.text.strip_prefix('"') {
             table = of_title(title);
+        } else if line.text == "Socket bandwidth using localhost" {
+            table = Some(Table::Bandwidth("socket-bandwidth-using-localhost".to_owned()));
         } else if line.text.is_empty() {
             table = None;
         } else if let Some((name, rest)) =
@@ -83,7 +104,21 @@ fn of_title(title: &str) -> Option<Table> {
     if lower.contains("bandwidth") || lower.contains("bcopy") || lower.contains("bzero") {
         return Some(Table::Bandwidth(name));
     }
+    if lower.starts_with("file system latency") {
+        return Some(Table::Files);
+    }
     (lower.starts_with("mappings")).then_some(Table::Micros(name))
+}
+
+/// `0k	18774	171147	234949`
+fn files(words: &[&str], line: Line<'_>, log: &mut Log) {
+    let [size, _, created, deleted] = words[..] else { return };
+    let (Some(created), Some(deleted)) = (line.number(created), line.number(deleted)) else {
+        return log.unread(line, "not two rates");
+    };
+    for (metric, value) in [("files-created-per-s", created), ("files-deleted-per-s", deleted)] {
+        log.rate(metric, value, "1/s", line).label("size", size);
+    }
 }
 
 /// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
@@ -107,7 +142,15 @@ fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 fn row(table: &Table, line: Line<'_>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
-    let [left, right] = words[..] else { return };
+    if matches!(table, Table::Files) {
+        return files(&words, line, log);
+    }
+    let (left, right) = match words[..] {
+        [left, right] => (left, right),
+        // Sockets' rates have their unit.
+        [left, right, "MB/sec"] if matches!(table, Table::Bandwidth(_)) => (left, right),
+        _ => return,
+    };
     let (Some(_), Some(value)) = (number::parse(left), line.number(right)) else {
         if number::parse(left).is_some() {
             log.unread(line, "not two numbers");
@@ -130,6 +173,7 @@ fn row(table: &Table, line: Line<'_>, log: &mut Log) {
                 .label("size-mb", left)
                 .label("test", name.as_str());
         }
+        Table::Files => {}
         Table::Micros(name) => {
             log.time("latency", value / 1e6, line)
                 .label("size-mb", left)

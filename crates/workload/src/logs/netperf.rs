@@ -366,6 +366,7 @@ fn bare<'a>(line: Line<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log
         }
         (None, 6 | 8 | 10) => state.bare = Some(line),
         (Some(first), 2 | 4 | 6) => {
+            log.label("message-size", "");
             state.rows = if values.len() == 2 { Rows::RequestResponse } else { Rows::Udp };
             for line in [first, line] {
                 let words: Vec<&str> = line.words().collect();

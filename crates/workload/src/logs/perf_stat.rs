@@ -86,12 +86,22 @@ fn note(log: &mut Log, event: &str, value: f64, unit: &str, line: Line<'_>) {
     let (value, base, kind) = match unit {
         "msec" => (value / 1e3, "s", MetricKind::Time),
         "ns" => (value / 1e9, "s", MetricKind::Time),
+        // Since 6.13 the clocks have no unit and are in ns; in 2.6.31 they had
+        // decimals, and were in ms.
+        "" if is_clock(event) => {
+            (if value.fract() == 0.0 { value / 1e9 } else { value / 1e3 }, "s", MetricKind::Time)
+        }
         "Joules" => (value, "J", MetricKind::Count),
         "MiB" => (scaled(value, 1_048_576.0), "B", MetricKind::Count),
         "Bytes" => (value, "B", MetricKind::Count),
         _ => (value, "count", MetricKind::Count),
     };
     log.push(&name, value, base, None, kind, line);
+}
+
+fn is_clock(event: &str) -> bool {
+    let name = event.split([':', '/']).find(|part| !part.is_empty()).unwrap_or(event);
+    name == "task-clock" || name == "cpu-clock"
 }
 
 const UNITS: [&str; 7] = ["msec", "ns", "Joules", "MiB", "Bytes", "C", "KiB"];
@@ -213,10 +223,10 @@ fn derived(event: &str, comment: Line<'_>, line: Line<'_>, log: &mut Log) {
 fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>, log: &mut Log) {
     let event = event_name(event);
     match words {
-        ["CPUs", "utilized", ..] => {
+        ["CPUs", "utilized", ..] | ["CPUs"] => {
             log.push("cpus-utilized", value, "count", None, MetricKind::Count, line);
         }
-        ["insn", "per", "cycle", ..] | ["insns", "per", "cycle", ..] => {
+        ["insn", "per", "cycle", ..] | ["insns", "per", "cycle", ..] | ["IPC"] => {
             log.push(
                 "instructions-per-cycle",
                 value,

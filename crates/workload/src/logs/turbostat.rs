@@ -18,6 +18,7 @@ pub(super) const TOOL: Tool = Tool {
         part("Avg_MHz").within(),
         part("Bzy_MHz").within(),
         part("%Busy").within().when(|line| line.contains("GHz")),
+        part("%c0").within().when(|line| is_old_heading(line)),
     ],
     read,
 };
@@ -25,19 +26,40 @@ pub(super) const TOOL: Tool = Tool {
 /// Reads any number of intervals.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut names: Option<Vec<&str>> = None;
+    // Before 3.14 (2014) the row of all has blanks where its place would be.
+    let mut places_end = None;
     for line in text.lines() {
         if let Some(rest) = line.after("turbostat version ") {
             log.version = rest.word(0).map(str::to_owned);
+        } else if is_old_heading(line.text) {
+            names = (!line.is_open()).then(|| line.words().collect());
+            places_end = line.text.find("CPU").map(|at| line.indent + at + "CPU".len());
         } else if line.text.contains("Bzy_MHz") || line.text.contains("Avg_MHz") {
             names = (!line.is_open()).then(|| line.words().collect());
+            places_end = None;
         } else if let Some(names) = &names {
-            row(names, line, log);
+            let of_all = places_end.is_some_and(|end| line.indent >= end);
+            let places = names.iter().take_while(|name| is_place(name)).count();
+            row(if of_all { &names[places..] } else { names }, line, log);
         }
     }
 }
 
+/// `pk cor CPU    %c0  GHz  TSC    %c1`
+fn is_old_heading(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace().skip_while(|word| is_place(word));
+    words.next() == Some("%c0") && words.next() == Some("GHz")
+}
+
+fn is_place(name: &str) -> bool {
+    PLACES.iter().any(|(column, _)| *column == name)
+}
+
 /// Columns that say whose row it is.
-const PLACES: [(&str, &str); 6] = [
+const PLACES: [(&str, &str); 9] = [
+    ("pk", "package"),
+    ("cor", "core"),
+    ("cr", "core"),
     ("Package", "package"),
     ("Die", "die"),
     ("Node", "node"),
@@ -48,7 +70,6 @@ const PLACES: [(&str, &str); 6] = [
 
 fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
-    let is_place = |name: &str| PLACES.iter().any(|(column, _)| *column == name);
     let places = names.iter().take_while(|name| is_place(name) || **name == "usec").count();
     let looks = words.len() > places
         && words.iter().all(|word| *word == "-" || word.starts_with(|c: char| c.is_ascii_digit()));
@@ -83,6 +104,10 @@ fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
 fn note(name: &str, value: f64, line: Line<'_>, log: &mut Log) {
     let metric = slug(name);
     let kind = MetricKind::Count;
+    if name == "GHz" || name == "TSC" {
+        log.push(&metric, super::number::scaled(value, 1e9), "Hz", None, kind, line);
+        return;
+    }
     if name.ends_with("MHz") {
         log.push(&metric, super::number::scaled(value, 1e6), "Hz", None, kind, line);
     } else if name.contains('%') {

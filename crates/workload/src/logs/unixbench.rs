@@ -84,6 +84,10 @@ fn score(line: Line<'_>) -> Option<&'static str> {
     let rest = line.text;
     if rest.starts_with("System Benchmarks Index Score") || rest.starts_with("FINAL SCORE") {
         Some("score")
+    } else if rest.starts_with("2D Graphics Benchmarks Index Score") {
+        Some("score-2d-graphics")
+    } else if rest.starts_with("3D Graphics Benchmarks Index Score") {
+        Some("score-3d-graphics")
     } else if rest.starts_with("AVERAGE ") {
         Some("score-average")
     } else {
@@ -114,13 +118,13 @@ fn sampled(line: &str) -> Option<(&str, f64, &str, &str)> {
         }
         (value, unit) => (rest, value, unit),
     };
-    ["lps", "lpm", "KBps", "MWIPS", "MFLOPS"].contains(&unit).then_some(())?;
+    ["lps", "lpm", "KBps", "MWIPS", "MFLOPS", "fps"].contains(&unit).then_some(())?;
     Some((name.trim(), number::parse(value)?, unit, tail))
 }
 
 fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
     let noted = match unit {
-        "lps" => log.rate("rate", value, "1/s", line),
+        "lps" | "fps" => log.rate("rate", value, "1/s", line),
         "lpm" => log.rate("rate", value / 60.0, "1/s", line),
         "KBps" => log.rate("rate", value * 1024.0, "B/s", line),
         "MFLOPS" => log.rate("rate", number::scaled(value, 1e6), "1/s", line),
