@@ -8,7 +8,8 @@
 //!
 //! The longest silence of a booting guest, measured under emulation (which is
 //! slower than any KVM worth the name), is below 1 s; 5 s leave
-//! nested KVM on a busy host several times that.
+//! nested KVM on a busy host several times that. On a host that is itself
+//! emulated all takes longer, and both limits are wider ([`Host`]).
 //!
 //! The verdict is cached under the host kernel, QEMU, pCPU model and guest
 //! image. That KVM is *not* usable is only believed until the next boot of the
@@ -27,11 +28,32 @@ use crate::image::{Image, cache_dir};
 use crate::qemu::Qemu;
 use crate::{Cancel, Cancelled, GuestFailure, Launch, Vm};
 
-/// How long a booting guest may print nothing.
-const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// What the host is made of, which decides how long a guest may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// Hardware, or a VM on hardware.
+    Real,
+    /// A host whose pCPUs are emulated.
+    Emulated,
+}
 
-/// How long the whole boot may take: a guest that prints, but panics or loops.
-const BOOT_LIMIT: Duration = Duration::from_secs(60);
+impl Host {
+    /// How long a booting guest may print nothing.
+    fn silence_limit(self) -> Duration {
+        match self {
+            Self::Real => Duration::from_secs(5),
+            Self::Emulated => Duration::from_secs(60),
+        }
+    }
+
+    /// How long the whole boot may take: a guest that prints, but panics or loops.
+    fn boot_limit(self) -> Duration {
+        match self {
+            Self::Real => Duration::from_secs(60),
+            Self::Emulated => Duration::from_secs(600),
+        }
+    }
+}
 
 /// Guest memory: little, since it is set up only for this.
 const MEMORY_MIB: u64 = 512;
@@ -59,7 +81,7 @@ struct Cached {
 }
 
 /// Whether guests boot under KVM here. The first call takes as long as a boot
-/// (at most a minute; 5 s if the guest shows no sign of life), later ones read
+/// (on real hardware at most a minute; 5 s if the guest shows no sign of life), later ones read
 /// the cache.
 ///
 /// The guest's sockets lie in `folder`; `env` marks the QEMU process as this
@@ -68,6 +90,7 @@ struct Cached {
 /// # Errors
 /// Only [`Cancelled`].
 pub fn usable_kvm(
+    host: Host,
     qemu: &Qemu,
     image: &Image,
     folder: &Path,
@@ -77,7 +100,7 @@ pub fn usable_kvm(
     if let Some(verdict) = known_verdict(qemu, image) {
         return Ok(verdict);
     }
-    let verdict = match boot(qemu, image, folder, env, cancel) {
+    let verdict = match boot(host, qemu, image, folder, env, cancel) {
         Ok(()) => KvmVerdict::Usable,
         Err(GuestFailure::Cancelled(cancelled)) => return Err(cancelled),
         Err(failure) => KvmVerdict::Unusable { why: explain(&failure) },
@@ -150,6 +173,7 @@ fn explain(failure: &GuestFailure) -> String {
 }
 
 fn boot(
+    host: Host,
     qemu: &Qemu,
     image: &Image,
     folder: &Path,
@@ -185,14 +209,15 @@ fn boot(
     let mut vm = Vm::start(&launch, cancel)?;
     let started = Instant::now();
     let mut heard = (0, started);
+    let (silence_limit, boot_limit) = (host.silence_limit(), host.boot_limit());
     let ready = vm.wait_ready_unless(cancel, &mut |printed_bytes| {
         let now = Instant::now();
         if printed_bytes != heard.0 {
             heard = (printed_bytes, now);
         }
-        let silent = now - heard.1 >= SILENCE_LIMIT;
-        let limit = if silent { SILENCE_LIMIT } else { BOOT_LIMIT };
-        (silent || now - started >= BOOT_LIMIT).then_some(limit)
+        let silent = now - heard.1 >= silence_limit;
+        let limit = if silent { silence_limit } else { boot_limit };
+        (silent || now - started >= boot_limit).then_some(limit)
     });
     vm.shutdown();
     ready.map(|_| ())
@@ -257,7 +282,8 @@ mod tests {
             let why = explain(&failure);
             assert!(why.contains(expected) && !why.contains('\n'), "{why}");
         };
-        check(GuestFailure::NeverAnswered { limit: SILENCE_LIMIT }, "for 5 s");
+        let limit = Host::Real.silence_limit();
+        check(GuestFailure::NeverAnswered { limit }, "for 5 s");
         let detail = "warning\nqemu: failed to initialize kvm: Device busy\n".to_owned();
         check(GuestFailure::Refused { detail }, "Device busy");
         check(GuestFailure::Panicked { detail: "VFS\nmore".into() }, "VFS");

@@ -89,12 +89,19 @@ impl Owner {
     /// # Errors
     /// [`OwnerError`] when `/proc` is not mounted or `run_id` holds a NUL.
     pub fn current(run_id: &str) -> Result<Self, OwnerError> {
+        Self::of(std::process::id(), run_id)
+    }
+
+    /// The process `pid`, working on `run_id`: to know it again later.
+    ///
+    /// # Errors
+    /// [`OwnerError`] when there is no such process or `run_id` holds a NUL.
+    pub fn of(pid: u32, run_id: &str) -> Result<Self, OwnerError> {
         if run_id.contains('\0') {
             return Err(OwnerError::RunId(run_id.to_owned()));
         }
-        let pid = std::process::id();
         let stat = proc::stat(pid).ok_or_else(|| OwnerError::Proc {
-            path: "/proc/self/stat",
+            path: "/proc/<pid>/stat",
             source: io::Error::from(io::ErrorKind::NotFound),
         })?;
         Ok(Self {
@@ -293,6 +300,35 @@ pub fn end_orphans(
 }
 
 /// Opens the orphan, proves that it still is the one, and sends SIGTERM.
+/// Ends a process that was left running on purpose and is known by its
+/// identity: SIGTERM, and SIGKILL when it still runs after `grace`.
+///
+/// # Errors
+/// [`EndOrphanError`] when it belongs to another user or can't be killed.
+pub fn end_kept(process: &Owner, grace: Duration) -> Result<Ended, EndOrphanError> {
+    let deadline = Instant::now() + grace;
+    let kept = Orphan {
+        pid: process.pid,
+        starttime_ticks: process.starttime_ticks,
+        process_group: process.pid,
+        command_line: command_line(process.pid),
+        owner: process.clone(),
+    };
+    let Some(pid) = raw_pid(process.pid) else { return Ok(Ended::AlreadyGone) };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(Ended::AlreadyGone),
+        Err(source) => return Err(refused(&kept, source)),
+    };
+    // Checked after the opening, for the reason that begin_end names.
+    if process.pid_namespace != pid_namespace("self") || !process.is_alive() {
+        return Ok(Ended::AlreadyGone);
+    }
+    send(&kept, &pidfd, Signal::TERM)?;
+    send(&kept, &pidfd, Signal::CONT)?;
+    finish_end(&kept, &pidfd, deadline)
+}
+
 fn begin_end(orphan: &Orphan) -> Result<Option<OwnedFd>, EndOrphanError> {
     let Some(pid) = raw_pid(orphan.pid) else { return Ok(None) };
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {

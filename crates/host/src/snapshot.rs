@@ -3,6 +3,8 @@
 //! The reader itself is [`topology::sysfs::read_host`]; here is only the tree
 //! of real files below a folder.
 
+mod declared;
+
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use topology::Host;
 use topology::sysfs::{self, read_host};
 
 use crate::settings::{self, Tree};
+
+pub use declared::{DECLARED_HOST, DECLARED_HOST_VARIABLE};
 
 /// The most bytes read of one file. Files of the kernel are far shorter; the
 /// limit guards against a saved tree with something else in it.
@@ -23,6 +27,9 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// [`Host::warnings`]. Use [`check_root`] first where the folder is a user's.
 pub fn live(root: &Path) -> Host {
     let mut host = read_host(&Files { root });
+    if root == Path::new("/") {
+        declared::lay_over(&mut host);
+    }
     host.tunables = settings::read_all(&Tree::at(root));
     // Old kernels have no file for it; a saved tree may come from elsewhere.
     if root == Path::new("/") && host.arch.is_none() {

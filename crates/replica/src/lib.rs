@@ -4,3 +4,27 @@
 //! or arm64 with EL2. Counts and mechanisms in it are those of a host; times are
 //! emulated time. vmlab's static binary inside does the experiments, reached
 //! over ssh (`remote`).
+//!
+//! [`Shape`] says which machine the emulator shows for a described one and what
+//! is only declared; [`up`] starts it, [`find_up`] and [`list`] find it again
+//! from any later command, [`Replica::down`] ends it. How its image is built is
+//! `guest`'s.
+
+mod args;
+mod disks;
+mod inside;
+mod like;
+mod saved;
+mod shape;
+mod store;
+#[cfg(test)]
+mod tests;
+mod up;
+
+pub use disks::DiskError;
+pub use inside::Programs;
+pub use like::{KNOWN, Known, UnknownHost, like};
+pub use saved::remove_all as remove_saved_states;
+pub use shape::{Shape, ShapeError, ShapeNode};
+pub use store::{DownError, FindError, Made, Replica, State, find, find_up, folder, list};
+pub use up::{UpError, Wanted, preview, up};

@@ -202,9 +202,10 @@ impl Freezer<'_> {
             },
             host_settings,
             aa_of: variant.aa_of.clone(),
-            environment: match spec.accel {
-                Accel::Kvm => Environment::Kvm,
-                Accel::Tcg => Environment::Tcg,
+            environment: match (spec.accel, &self.machine.host.virtualised.emulator) {
+                (Accel::Kvm, None) => Environment::Kvm,
+                (Accel::Kvm, Some(_)) => Environment::NestedKvm,
+                (Accel::Tcg, _) => Environment::Tcg,
             },
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network),

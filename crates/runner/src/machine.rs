@@ -142,7 +142,7 @@ pub fn discover(
         (Accel::Tcg, Some(format!("The guests are {arch}, this host is {native}.")))
     } else if wants_kvm(study) {
         say("looking whether a guest boots under KVM".to_owned());
-        accelerator(&found, arch, need, cancel)?
+        accelerator(&host, &found, arch, need, cancel)?
     } else {
         (Accel::Tcg, Some("The study asks for emulation.".to_owned()))
     };
@@ -159,6 +159,17 @@ pub fn discover(
         environment_why,
         images,
     })
+}
+
+/// Boots a guest under KVM, if it is not known yet whether that works here;
+/// [`this_host`] then tells the verdict.
+///
+/// # Errors
+/// [`DiscoverError`] says what to install or to change.
+pub fn try_kvm(cancel: &Cancel) -> Result<(), DiscoverError> {
+    let host = host::snapshot::live(Path::new("/"));
+    let arch = arch_of(&host).map_err(DiscoverError::Arch)?;
+    accelerator(&host, &qemu::find_qemu(arch)?, arch, Need::Run, cancel).map(drop)
 }
 
 /// This machine in the host format, with its QEMU and what is known of KVM;
@@ -214,6 +225,7 @@ pub fn wants_kvm(study: &Study) -> bool {
 
 /// KVM if a guest was seen to boot under it, else TCG with the reason.
 fn accelerator(
+    host: &Host,
     found: &Qemu,
     arch: Arch,
     need: Need,
@@ -227,7 +239,11 @@ fn accelerator(
                 .map_err(|source| DiscoverError::Build { name: recipe.name.clone(), source })?;
             let owner = Owner::current("kvm-check")?;
             let folder = owner::runtime_dir(&owner)?;
-            Some(kvm::usable_kvm(found, &image, folder.path(), &owner.env(), cancel)?)
+            let host = match host.virtualised.emulator {
+                Some(_) => kvm::Host::Emulated,
+                None => kvm::Host::Real,
+            };
+            Some(kvm::usable_kvm(host, found, &image, folder.path(), &owner.env(), cancel)?)
         }
     };
     Ok(match verdict {

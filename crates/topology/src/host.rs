@@ -314,6 +314,10 @@ pub struct Virtualised {
     /// What tells it: "the processor's hypervisor flag", "DMI: QEMU".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signs: Vec<String>,
+    /// The emulator that runs this machine's pCPUs, where that is declared: time
+    /// on it is emulated time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulator: Option<String>,
 }
 
 /// A QEMU and what it can do here.

@@ -8,6 +8,7 @@ use clap::Args;
 use host::counters::tracing;
 use host::owner::{self, Ended, Orphan};
 use host::settings::{self, Mode, RestoreOutcome, Tree};
+use replica::{Replica, State};
 
 use crate::settings::outcomes;
 use crate::{ERROR, terminal};
@@ -26,7 +27,8 @@ generators, runtime folders, tracing instances and changed host settings. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
-vmlab sets outlives one. Results folders are never touched.";
+vmlab sets outlives one. Replicas that are up stay (`vmlab replica down`); dead
+ones are removed. Results folders are never touched.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -51,12 +53,22 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
+        lines.extend(dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)));
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
     } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
         failed |= bad;
+        for dead in dead_replicas() {
+            match dead.down() {
+                Ok(()) => lines.push(format!("removed replica {}", dead.name)),
+                Err(error) => {
+                    failed = true;
+                    lines.push(error.to_string());
+                }
+            }
+        }
     }
     let tree = args.sysfs_root.as_deref().map_or_else(Tree::live, Tree::at);
     let mode = match (args.dry_run, args.force) {
@@ -107,6 +119,14 @@ fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
         }
     }
     (lines, failed)
+}
+
+/// Replicas whose QEMU, or whose vmlab that booted them, was killed. Those that
+/// are up outlive the command that made them on purpose.
+fn dead_replicas() -> Vec<Replica> {
+    let mut all = replica::list().unwrap_or_default();
+    all.retain(|replica| replica.state() == State::Dead);
+    all
 }
 
 /// True if dead runs left processes that would disturb a measurement.

@@ -13,7 +13,7 @@ use runner::machine;
 
 use crate::host_file::load_merged;
 use crate::settings::{self, ListArgs};
-use crate::{FINDINGS, terminal};
+use crate::{FINDINGS, interrupt, terminal};
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
 ///
@@ -26,6 +26,7 @@ Examples:
   vmlab host                        draw this machine
   vmlab host --json > host.json     save it, to plan for it elsewhere
   vmlab host --svg host.svg         draw it for a page
+  vmlab host --try-kvm              boot a guest, to see whether KVM is usable
   vmlab host --settings             all settings, and which can be set
   vmlab host --diff host.json       what is not as it was saved
   ssh other lscpu -e | vmlab host --from -
@@ -58,6 +59,10 @@ pub(crate) struct HostArgs {
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2, conflicts_with_all = ["svg", "from"])]
     diff: Vec<PathBuf>,
 
+    /// Boot a guest under KVM first, to tell whether it is usable here
+    #[arg(long, conflicts_with_all = ["from", "sysfs_root", "settings"])]
+    try_kvm: bool,
+
     /// Read sys/ and proc/ in this folder instead of this machine's
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
@@ -82,7 +87,12 @@ pub(crate) fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         }
         None if !args.from.is_empty() => load_merged(&args.from)?,
         // Even without /sys there is something to say.
-        None => machine::this_host(),
+        None => {
+            if args.try_kvm {
+                machine::try_kvm(&interrupt::cancel_on_signals()?)?;
+            }
+            machine::this_host()
+        }
     };
     if let [before, after @ ..] = args.diff.as_slice() {
         let after = after.first().map(|path| diff::read(path)).transpose()?;

@@ -26,6 +26,7 @@ mod plan;
 mod plan_text;
 mod predict;
 mod progress;
+mod replica;
 mod report;
 mod run;
 mod settings;
@@ -111,6 +112,8 @@ enum Command {
     Variants(variants::VariantsArgs),
     /// Show host settings, explain one, run a command under others.
     Settings(settings::SettingsArgs),
+    /// Start and use a whole emulated KVM host.
+    Replica(replica::ReplicaArgs),
     /// End what dead runs left behind.
     Clean(clean::CleanArgs),
     /// The half of `run --on` that runs on the other machine.
@@ -143,6 +146,7 @@ fn main() -> ExitCode {
         Command::Workloads(args) => workloads::run(&args),
         Command::Variants(args) => variants::run(&args),
         Command::Settings(args) => settings::run(&args),
+        Command::Replica(args) => replica::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -278,5 +278,13 @@ fn virtualised(host: &Host) -> Vec<String> {
     if host.virtualised.is_vm != Some(true) {
         return Vec::new();
     }
-    vec![format!("this machine is itself a VM ({})", host.virtualised.signs.join("; "))]
+    let signs = host.virtualised.signs.join("; ");
+    match &host.virtualised.emulator {
+        Some(emulator) => {
+            vec![format!(
+                "this host is emulated by {emulator}: its time is emulated time ({signs})"
+            )]
+        }
+        None => vec![format!("this machine is itself a VM ({signs})")],
+    }
 }

@@ -118,7 +118,10 @@ pub(super) fn summary(host: &Host) -> String {
         text.push_str(&format!(", {} of memory", bytes(size)));
     }
     if host.virtualised.is_vm == Some(true) {
-        text.push_str("; itself a virtual machine");
+        text.push_str(match host.virtualised.emulator {
+            Some(_) => "; emulated",
+            None => "; itself a virtual machine",
+        });
     }
     text
 }

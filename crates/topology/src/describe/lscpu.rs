@@ -482,16 +482,14 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Found, Fault> {
 
 fn virtualised(hypervisor: Option<String>, flags: Option<String>) -> Virtualised {
     let flag = flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
-    match hypervisor {
-        Some(vendor) => Virtualised {
-            is_vm: Some(true),
-            signs: vec![format!("lscpu's hypervisor vendor: {vendor}")],
-        },
+    let (is_vm, signs) = match hypervisor {
+        Some(vendor) => (Some(true), vec![format!("lscpu's hypervisor vendor: {vendor}")]),
         None if flag == Some(true) => {
-            Virtualised { is_vm: Some(true), signs: vec!["the processor's hypervisor flag".into()] }
+            (Some(true), vec!["the processor's hypervisor flag".to_owned()])
         }
-        None => Virtualised { is_vm: flag, signs: Vec::new() },
-    }
+        None => (flag, Vec::new()),
+    };
+    Virtualised { is_vm, signs, emulator: None }
 }
 
 /// Sizes from lines like `L2 cache: 6 MiB (12 instances)`, of all instances

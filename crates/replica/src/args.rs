@@ -1,0 +1,126 @@
+//! QEMU's arguments for an emulated host.
+
+use std::path::Path;
+
+use topology::PcpuSet;
+use vmconfig::Arch;
+
+use crate::shape::Shape;
+
+/// Name of the monitor's socket in a replica's folder.
+pub(crate) const QMP: &str = "qmp";
+/// Name of the file with the console's output.
+pub(crate) const CONSOLE: &str = "console";
+/// Name of the file with QEMU's process id.
+pub(crate) const PID: &str = "pid";
+/// Name of the scratch disk.
+pub(crate) const SCRATCH: &str = "scratch.ext4";
+/// Name of the initial RAM disk.
+pub(crate) const INITRD: &str = "initrd.cpio";
+
+/// The files that a replica starts from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Files<'a> {
+    /// The host image's kernel.
+    pub(crate) kernel: &'a Path,
+    /// The host image's root disk.
+    pub(crate) root_image: &'a Path,
+    /// The disk with guest images.
+    pub(crate) guests: &'a Path,
+    /// Kernel parameters that the image needs.
+    pub(crate) cmdline: &'a [String],
+}
+
+/// The arguments of QEMU, which runs in the replica's folder: what is the
+/// replica's own is named without a folder. With `wait_for_state` it does not
+/// boot but waits for a saved state.
+pub(crate) fn args(
+    name: &str,
+    shape: &Shape,
+    files: &Files<'_>,
+    wait_for_state: bool,
+) -> Vec<String> {
+    let mut args: Vec<String> = Vec::new();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
+    let title = format!("vmlab-replica-{name}");
+    add(&["-name", &title, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    let (machine, model) = match shape.arch {
+        // The oldest model with SVM and nested paging that QEMU's emulator can
+        // do nearly all of.
+        Arch::X86_64 => ("q35", "EPYC-Rome,+svm"),
+        // Signing pointers with the architecture's own cipher takes half of the time.
+        Arch::Aarch64 => ("virt,virtualization=on,gic-version=3", "max,pauth-impdef=on"),
+    };
+    add(&["-machine", machine, "-cpu", model]);
+    // Emulators are not bound by one pCPU here: each of theirs is a thread.
+    add(&["-accel", "tcg,thread=multi"]);
+    let (sockets, cores, threads) = (shape.sockets, shape.cores, shape.threads);
+    let smp = format!("{},sockets={sockets},cores={cores},threads={threads}", shape.pcpus());
+    add(&["-smp", &smp, "-m", &format!("{}M", shape.memory_mib())]);
+    for (id, node) in shape.nodes.iter().enumerate() {
+        let memory = format!("memory-backend-ram,id=memory{id},size={}M", node.memory_mib);
+        let pcpus = cpus(&node.pcpus);
+        let numa = format!("node,nodeid={id},memdev=memory{id}{pcpus}");
+        add(&["-object", &memory, "-numa", &numa]);
+    }
+    for ((from, to), distance) in &shape.distances {
+        if from != to {
+            add(&["-numa", &format!("dist,src={from},dst={to},val={distance}")]);
+        }
+    }
+    let append = cmdline(shape, files.cmdline);
+    add(&["-kernel", &text(files.kernel), "-initrd", INITRD, "-append", &append]);
+    add(&["-chardev", &format!("file,id=console,path={CONSOLE}"), "-serial", "chardev:console"]);
+    let scratch = Path::new(SCRATCH);
+    for (serial, path, read_only) in [
+        ("root", files.root_image, "on"),
+        ("guests", files.guests, "on"),
+        ("scratch", scratch, "off"),
+    ] {
+        let file = format!("driver=file,filename={},node-name={serial}-file", text(path));
+        let disk = format!("driver=raw,file={serial}-file,node-name={serial}");
+        let read_only = format!("read-only={read_only}");
+        add(&["-blockdev", &format!("{file},{read_only}")]);
+        add(&["-blockdev", &format!("{disk},{read_only}")]);
+        add(&["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
+    }
+    // Nothing gets out; in comes ssh alone, at a port that the system picks.
+    add(&["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]);
+    add(&["-device", "virtio-net-pci,netdev=net,romfile="]);
+    add(&["-qmp", &format!("unix:{QMP},server=on,wait=off")]);
+    add(&["-daemonize", "-pidfile", PID]);
+    if wait_for_state {
+        add(&["-incoming", "defer"]);
+    }
+    args
+}
+
+/// The kernel's parameters: the image's, and those that only an emulated host
+/// needs.
+fn cmdline(shape: &Shape, of_image: &[String]) -> String {
+    let mut words: Vec<&str> = of_image.iter().map(String::as_str).collect();
+    // The first process switches the other pCPUs on, after KVM was loaded.
+    words.push("maxcpus=1");
+    if shape.arch == Arch::X86_64 {
+        // The emulated TSC is one for all pCPUs, and far cheaper than a timer
+        // that is a device; a loop that counts on it would be calibrated anew
+        // for every pCPU.
+        words.extend(["tsc=reliable", "lpj=10000000"]);
+    }
+    words.join(" ")
+}
+
+fn cpus(set: &PcpuSet) -> String {
+    set.ranges()
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => format!(",cpus={first}"),
+            false => format!(",cpus={first}-{last}"),
+        })
+        .collect()
+}
+
+/// A path as QEMU's options take it: a comma is doubled.
+fn text(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}

@@ -1,0 +1,364 @@
+//! The replicas that there are: a folder each, which outlives the command that
+//! made it.
+//!
+//! `$XDG_STATE_HOME/vmlab/replicas/<name>` (else below `~/.local/state`) holds
+//! `replica.json` ([`Made`]), the console's output, the monitor's socket, the
+//! key that ssh offers and the host's own. QEMU is told by its process id
+//! together with its start and the machine's boot, so that another process of
+//! that number is never mistaken for it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use host::owner::{self, EndOrphanError, Owner};
+use remote::Destination;
+use serde::{Deserialize, Serialize};
+use vmconfig::Arch;
+
+use crate::args::CONSOLE;
+
+const MADE: &str = "replica.json";
+/// The private key that ssh offers.
+pub(crate) const KEY: &str = "key";
+/// The host's own private key.
+pub(crate) const HOST_KEY: &str = "host_key";
+/// The host's public key, as ssh looks it up.
+pub(crate) const KNOWN_HOSTS: &str = "known_hosts";
+
+/// How long QEMU may take to quit.
+const QUIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a replica came to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Made {
+    /// The host's architecture.
+    pub arch: Arch,
+    /// The described machine, in a few words.
+    pub source: String,
+    /// The host image.
+    pub image: String,
+    /// The vmlab that made it.
+    pub vmlab: String,
+    /// pCPUs.
+    pub pcpus: u32,
+    /// Memory of each node.
+    pub node_memory_mib: Vec<u64>,
+    /// How many times as much memory the described machine has.
+    pub memory_factor: Option<f64>,
+    /// What is only declared or differs from the description.
+    pub not_shown: Vec<String>,
+    /// When it was made, seconds since the Unix epoch.
+    pub made_unix_s: u64,
+    /// QEMU's arguments.
+    pub args: Vec<String>,
+    /// The vmlab that boots it.
+    pub starter: Owner,
+    /// QEMU's process, once it runs.
+    pub process: Option<Owner>,
+    /// The port of this machine that leads to the host's sshd.
+    pub port: Option<u16>,
+    /// Whether it began from a saved state.
+    pub restored: bool,
+    /// From QEMU's start until a command could be run; absent before.
+    pub ready_s: Option<f64>,
+}
+
+/// Whether a replica can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It answers, as far as is known.
+    Up,
+    /// It was begun and is not up yet.
+    Booting,
+    /// Its QEMU is gone, or the vmlab that was to boot it.
+    Dead,
+}
+
+impl State {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Booting => "booting",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// A replica that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replica {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How it came to be.
+    pub made: Made,
+}
+
+/// Error type for [`find`] and [`list`].
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// None has that name.
+    #[error("There is no replica {name:?}: `vmlab replica list` shows those that there are")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// There is none at all.
+    #[error("There is no replica: make one with `vmlab replica up`")]
+    None,
+    /// No name was given and there are several.
+    #[error("There are several replicas ({names}): name one")]
+    Several {
+        /// Their names.
+        names: String,
+    },
+    /// It can't be used.
+    #[error("The replica {name:?} is {}: {}", state.word(), match state {
+        State::Dead => "its QEMU was killed, or what booted it; `vmlab replica down` removes it",
+        _ => "wait for the `vmlab replica up` that boots it",
+    })]
+    NotUp {
+        /// Its name.
+        name: String,
+        /// Its state.
+        state: State,
+    },
+    /// The folder can't be read.
+    #[error("Cannot read {path}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Error type for [`Replica::down`].
+#[derive(Debug, thiserror::Error)]
+pub enum DownError {
+    /// QEMU can't be ended.
+    #[error(transparent)]
+    End(#[from] EndOrphanError),
+    /// Its folder can't be removed.
+    #[error("Cannot remove {path}")]
+    Remove {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The folder of all replicas of this user.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    let state = state.unwrap_or_else(|| guest::image::cache_dir().join("state"));
+    state.join("vmlab/replicas")
+}
+
+/// All replicas of this user, by name.
+///
+/// # Errors
+/// [`FindError::Read`].
+pub fn list() -> Result<Vec<Replica>, FindError> {
+    list_in(&folder())
+}
+
+fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
+    let failed = |source| FindError::Read { path: root.to_owned(), source };
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(failed)?.path();
+        // One that is being made or removed at this moment has no such file.
+        let Ok(text) = fs::read_to_string(folder.join(MADE)) else { continue };
+        let Ok(made) = serde_json::from_str(&text) else { continue };
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        found.push(Replica { name: name.to_owned(), made, folder });
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The replica of that name, or the only one if none is given; whatever its
+/// state.
+///
+/// # Errors
+/// [`FindError`] says which there are.
+pub fn find(name: Option<&str>) -> Result<Replica, FindError> {
+    let mut all = list()?;
+    let Some(name) = name else {
+        if all.len() > 1 {
+            let names: Vec<String> = all.into_iter().map(|replica| replica.name).collect();
+            return Err(FindError::Several { names: names.join(", ") });
+        }
+        return all.pop().ok_or(FindError::None);
+    };
+    all.into_iter()
+        .find(|replica| replica.name == name)
+        .ok_or_else(|| FindError::Unknown { name: name.to_owned() })
+}
+
+/// Like [`find`], but only one that is up.
+///
+/// # Errors
+/// [`FindError`].
+pub fn find_up(name: Option<&str>) -> Result<Replica, FindError> {
+    let replica = find(name)?;
+    match replica.state() {
+        State::Up => Ok(replica),
+        state => Err(FindError::NotUp { name: replica.name, state }),
+    }
+}
+
+impl Replica {
+    /// Whether it can be used.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let runs = self.made.process.as_ref().is_some_and(Owner::is_alive);
+        match self.made.ready_s {
+            Some(_) if runs => State::Up,
+            // QEMU may not have been started yet.
+            None if self.made.starter.is_alive() => State::Booting,
+            _ => State::Dead,
+        }
+    }
+
+    /// Where ssh reaches it; `None` before QEMU runs.
+    #[must_use]
+    pub fn destination(&self) -> Option<Destination> {
+        Some(Destination {
+            user: Some("root".to_owned()),
+            host: "127.0.0.1".to_owned(),
+            port: Some(self.made.port?),
+            identity: Some(self.folder.join(KEY)),
+            known_hosts: Some(self.folder.join(KNOWN_HOSTS)),
+        })
+    }
+
+    /// The file with what its console printed.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.folder.join(CONSOLE)
+    }
+
+    /// Ends it and removes its folder.
+    ///
+    /// # Errors
+    /// [`DownError`].
+    pub fn down(&self) -> Result<(), DownError> {
+        if let Some(process) = &self.made.process {
+            owner::end_kept(process, QUIT_LIMIT)?;
+        }
+        fs::remove_dir_all(&self.folder)
+            .map_err(|source| DownError::Remove { path: self.folder.clone(), source })
+    }
+
+    /// Makes the folder of a new replica; fails if there is one of that name.
+    pub(crate) fn create(name: &str, made: Made) -> io::Result<Self> {
+        let root = folder();
+        DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
+        let folder = root.join(name);
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let replica = Self { name: name.to_owned(), folder, made };
+        replica.save()?;
+        Ok(replica)
+    }
+
+    /// Writes `replica.json`.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&self.made).map_err(io::Error::from)? + "\n";
+        let unfinished = self.folder.join(".replica.json");
+        fs::write(&unfinished, text)?;
+        fs::rename(unfinished, self.folder.join(MADE))
+    }
+}
+
+/// Writes a file that only this user may read.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    let mut file =
+        fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> Made {
+        Made {
+            arch: Arch::X86_64,
+            source: "two-nodes".to_owned(),
+            image: "host-debian-12".to_owned(),
+            vmlab: "0".to_owned(),
+            pcpus: 4,
+            node_memory_mib: vec![1024, 1024],
+            memory_factor: Some(8.0),
+            not_shown: Vec::new(),
+            made_unix_s: 1,
+            args: Vec::new(),
+            starter: Owner { boot_id: "of an earlier boot".to_owned(), ..me() },
+            process: None,
+            port: None,
+            restored: false,
+            ready_s: None,
+        }
+    }
+
+    fn me() -> Owner {
+        Owner::current("replica").unwrap()
+    }
+
+    #[test]
+    fn a_replica_is_as_alive_as_its_qemu() {
+        let mut replica =
+            Replica { name: "a".to_owned(), folder: PathBuf::from("/none"), made: made() };
+        assert_eq!(replica.state(), State::Dead);
+        assert_eq!(replica.destination(), None);
+        let mut process = me();
+        replica.made.process = Some(process.clone());
+        assert_eq!(replica.state(), State::Dead, "nobody waits for it");
+        replica.made.starter = me();
+        assert_eq!(replica.state(), State::Booting);
+        replica.made.ready_s = Some(1.0);
+        replica.made.port = Some(2222);
+        assert_eq!(replica.state(), State::Up);
+        assert_eq!(replica.destination().unwrap().to_string(), "ssh://root@127.0.0.1:2222");
+        process.starttime_ticks += 1;
+        replica.made.process = Some(process);
+        assert_eq!(replica.state(), State::Dead, "another process of that number");
+    }
+
+    #[test]
+    fn what_is_no_replica_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(list_in(&root.path().join("none")).unwrap().is_empty());
+        for name in ["torn", "empty", "b", "a"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        fs::write(root.path().join("torn").join(MADE), "{").unwrap();
+        for name in ["a", "b"] {
+            let folder = root.path().join(name);
+            Replica { name: name.to_owned(), folder, made: made() }.save().unwrap();
+        }
+        let names: Vec<String> =
+            list_in(root.path()).unwrap().into_iter().map(|replica| replica.name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

@@ -1,0 +1,198 @@
+//! `vmlab replica up`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use guest::Cancel;
+use guest::image::{self, Image, Recipe};
+use guest::qemu::find_qemu;
+use placement::plan::Size;
+use replica::{KNOWN, Programs, Shape, Wanted};
+use topology::Host;
+use vmconfig::Arch;
+
+use super::{programs, text};
+use crate::progress::Spinner;
+use crate::{host_file, interrupt, terminal};
+
+/// The host image that is taken where none is named.
+const DEFAULT_IMAGE: &str = "host-debian-12";
+
+#[derive(Debug, Args)]
+pub(super) struct UpArgs {
+    /// The host to emulate: a saved host file (vmlab host --json), lscpu, hwloc
+    /// XML, virsh capabilities, numactl -H, or a folder with copies of /sys and
+    /// /proc; several complete each other. This machine if none is given.
+    #[arg(value_name = "FILE", conflicts_with = "like")]
+    from: Vec<PathBuf>,
+
+    /// A well-known host instead of a description.
+    #[arg(long, value_name = "HOST", value_parser = known())]
+    like: Option<String>,
+
+    /// The replica's name; that of the described host if not given.
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Memory in all, shared among the nodes as on the described host: 4GiB,
+    /// 3000MiB. 192 MiB a pCPU if not given, but at least 2 GiB and at most 8.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+
+    /// The host's image: host-debian-12 (Linux 6.1, QEMU 7.2) or host-debian-13
+    /// (Linux 6.12, QEMU 10.0).
+    #[arg(long, default_value = DEFAULT_IMAGE)]
+    image: String,
+
+    /// The image for guests in it, from this machine's cache.
+    #[arg(long, default_value = image::BUILTIN, value_name = "IMAGE")]
+    guest: String,
+
+    /// Boot, even if there is a saved state, and save none.
+    #[arg(long)]
+    fresh: bool,
+
+    /// Seconds that the boot may take.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+
+    /// Only show QEMU's arguments and what can't be shown.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn known() -> clap::builder::PossibleValuesParser {
+    KNOWN
+        .iter()
+        .map(|known| clap::builder::PossibleValue::new(known.name).help(known.about))
+        .collect::<Vec<_>>()
+        .into()
+}
+
+pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
+    let cancel = interrupt::cancel_on_signals()?;
+    let (host, source) = described(args)?;
+    let name = args.name.clone().unwrap_or_else(|| default_name(&host));
+    let arch = arch_of(&host)?;
+    let qemu = find_qemu(arch)?;
+    let recipe = Recipe::host(args.image.trim_start_matches("builtin:"), arch)?;
+    let guests = Recipe::builtin(args.guest.trim_start_matches("builtin:"), arch)?;
+    if args.dry_run {
+        return dry_run(args, &name, &host, &recipe, &qemu);
+    }
+    let vmlab = programs::static_vmlab(arch)?;
+    let probe = runner::probe::find(arch)?;
+    let spinner = Spinner::start();
+    let began = Instant::now();
+    let host_image = built(&recipe, &spinner, &cancel)?;
+    let guest_image = built(&guests, &spinner, &cancel)?;
+    let wanted = Wanted {
+        name: &name,
+        host: &host,
+        source: &source,
+        memory_mib: args.memory.map(Size::in_mib),
+        qemu: &qemu,
+        image: (&host_image, &recipe.name),
+        guests: &guest_image,
+        programs: Programs { vmlab: &vmlab, probe: &probe },
+        fresh: args.fresh,
+        boot_limit: Duration::from_secs(args.timeout),
+    };
+    let up = replica::up(&wanted, &cancel, &mut |step| {
+        spinner.say(&format!("{name}: {step} ({:.0} s)", began.elapsed().as_secs_f64()));
+    });
+    drop(spinner);
+    let up = up?;
+    if args.json {
+        terminal::print(&(serde_json::to_string_pretty(&text::object(&up))? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let made = &up.made;
+    let how = if made.restored { "restored from a saved state" } else { "booted" };
+    let mut said = format!(
+        "{name} is up: {how} in {:.1} s, with what goes before and after {:.1} s\n",
+        made.ready_s.unwrap_or_default(),
+        began.elapsed().as_secs_f64()
+    );
+    let shape = Shape::of(&host, args.memory.map(Size::in_mib))?;
+    said += &text::shape(&shape);
+    said += &format!("Next: vmlab replica exec {name} -- vmlab host\n");
+    terminal::print(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The host to emulate, and where its description came from.
+fn described(args: &UpArgs) -> anyhow::Result<(Host, String)> {
+    if let Some(name) = &args.like {
+        return Ok((replica::like(name)?, format!("like {name}")));
+    }
+    if args.from.is_empty() {
+        return Ok((runner::machine::this_host(), "this machine".to_owned()));
+    }
+    let files: Vec<String> = args.from.iter().map(|path| path.display().to_string()).collect();
+    Ok((host_file::load_merged(&args.from)?, files.join(", ")))
+}
+
+/// The described host's name without its domain, as far as it can be a name.
+fn default_name(host: &Host) -> String {
+    let name = host.hostname.as_deref().unwrap_or_default();
+    let name = name.split('.').next().unwrap_or_default();
+    let plain: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() { "host".to_owned() } else { plain.to_owned() }
+}
+
+fn arch_of(host: &Host) -> anyhow::Result<Arch> {
+    let name = host.arch.as_deref().unwrap_or("x86_64");
+    match Arch::from_name(name) {
+        Some(arch) => Ok(arch),
+        None => bail!("The described host is {name}: x86_64 and aarch64 hosts can be emulated"),
+    }
+}
+
+/// The image from the cache, or built now.
+fn built(recipe: &Recipe, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<Image> {
+    let mut observe = |step| spinner.say(&runner::machine::build_step(&recipe.name, &step));
+    image::build(recipe, &mut observe, cancel)
+        .with_context(|| format!("Cannot build the image {}", recipe.name))
+}
+
+fn dry_run(
+    args: &UpArgs,
+    name: &str,
+    host: &Host,
+    recipe: &Recipe,
+    qemu: &guest::qemu::Qemu,
+) -> anyhow::Result<ExitCode> {
+    let (shape, arguments) = replica::preview(name, host, args.memory.map(Size::in_mib), recipe)?;
+    if args.json {
+        let facts = serde_json::json!({
+            "qemu": qemu.path,
+            "args": arguments,
+            "pcpus": shape.pcpus(),
+            "node_memory_mib":
+                shape.nodes.iter().map(|node| node.memory_mib).collect::<Vec<_>>(),
+            "memory_factor": shape.memory_factor,
+            "not_shown": shape.not_shown,
+        });
+        terminal::print(&(serde_json::to_string_pretty(&facts)? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut said = text::shape(&shape);
+    said += &format!("\n{}", qemu.path.display());
+    for argument in &arguments {
+        let option = argument.starts_with('-');
+        said += if option { " \\\n  " } else { " " };
+        said += &remote::quote([argument]);
+    }
+    said.push('\n');
+    terminal::print(&said)?;
+    Ok(ExitCode::SUCCESS)
+}
