@@ -77,9 +77,7 @@ pub fn write_text<E>(
     }
     write(&out)?;
     for (metric, _) in comparison.metrics.iter().enumerate() {
-        out.clear();
-        table(comparison, metric as u32, style, &mut out);
-        write(&out)?;
+        table(comparison, metric as u32, style, &mut write)?;
     }
     out.clear();
     for (place, line) in steadiness(comparison).iter().enumerate() {
@@ -148,29 +146,36 @@ impl Cells {
 
     /// Calls `each` with every cell: column, text, its width, class, and whether
     /// it is the last of its line.
-    fn for_each(&self, mut each: impl FnMut(usize, &str, usize, &'static str, bool)) {
+    fn for_each<E>(
+        &self,
+        mut each: impl FnMut(usize, &str, usize, &'static str, bool) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (mut cell, mut start) = (0, 0);
         for (end, class) in &self.lines {
             let first = cell;
             for (stop, width) in &self.ends[first..*end as usize] {
                 let text = &self.text[start..*stop as usize];
-                each(cell - first, text, *width as usize, class, cell + 1 == *end as usize);
+                each(cell - first, text, *width as usize, class, cell + 1 == *end as usize)?;
                 start = *stop as usize;
                 cell += 1;
             }
         }
+        Ok(())
     }
 }
 
-fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
+fn table<E>(
+    comparison: &Comparison,
+    metric: u32,
+    style: Style,
+    write: &mut impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
     let info = &comparison.metrics[metric as usize];
     let rows = || comparison.rows.iter().filter(|row| row.metric == metric);
     if rows().next().is_none() {
-        return;
+        return Ok(());
     }
-    out.push('\n');
-    out.push_str(&painted(&title(info), BOLD, style));
-    out.push('\n');
+    write(&format!("\n{}\n", painted(&title(info), BOLD, style)))?;
     let range = range(comparison, metric);
     let two = comparison.variants.len() == 2;
     // With two variants a row is a line; with more each variant has one.
@@ -236,17 +241,25 @@ fn table(comparison: &Comparison, metric: u32, style: Style, out: &mut String) {
         });
         cells.end_line("");
     }
-    write_cells(&cells, style, out);
+    write_cells(&cells, style, write)
 }
 
 /// Columns: row, two of values, change, bar, verdict.
 const COLUMNS: usize = 6;
 const BAR: usize = 4;
 
-fn write_cells(cells: &Cells, style: Style, out: &mut String) {
+/// A table is written in parts of about so many bytes.
+const PART: usize = 64 * 1024;
+
+fn write_cells<E>(
+    cells: &Cells,
+    style: Style,
+    write: &mut impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
     let widths = cells.widths();
     let natural: usize = widths.iter().map(|width| width + 2).sum();
     let hide_bar = style.width.is_some_and(|width| natural > width);
+    let mut out = String::new();
     // Spaces are written before the next text, so that none end a line.
     let mut spaces = 0;
     cells.for_each(|column, text, width, class, last| {
@@ -269,6 +282,12 @@ fn write_cells(cells: &Cells, style: Style, out: &mut String) {
             out.truncate(end);
             out.push('\n');
             spaces = 0;
+            if out.len() > PART {
+                write(&out)?;
+                out.clear();
+            }
         }
-    });
+        Ok(())
+    })?;
+    write(&out)
 }
