@@ -1,6 +1,7 @@
 //! Trials in real VMs on this machine.
 
 mod cast;
+mod found;
 mod others;
 mod placement;
 mod player;

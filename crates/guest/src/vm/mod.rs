@@ -240,6 +240,39 @@ impl Vm {
         Ok(sums)
     }
 
+    /// The yes/no properties of vCPU 0 that are called `names`, as QEMU gave them
+    /// to the guest: without what the accelerator lacks. One that QEMU does not
+    /// know is absent.
+    ///
+    /// # Errors
+    /// Only the failures of the VM itself.
+    ///
+    /// Source: QMP `qom-get`.
+    pub fn vcpu_properties(
+        &mut self,
+        names: &[&str],
+        cancel: &Cancel,
+    ) -> Result<BTreeMap<String, bool>, GuestFailure> {
+        let mut found = BTreeMap::new();
+        let until = Instant::now() + QMP_LIMIT;
+        let vcpus = self.qmp("query-cpus-fast", None, until, cancel)?.unwrap_or_default();
+        let Some(path) = vcpus[0]["qom-path"].as_str() else { return Ok(found) };
+        for name in names {
+            let arguments = json!({ "path": path, "property": name });
+            let answer = self.qmp("qom-get", Some(arguments), until, cancel)?;
+            if let Some(on) = answer.ok().and_then(|value| value.as_bool()) {
+                found.insert((*name).to_owned(), on);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The last of what QEMU itself printed.
+    #[must_use]
+    pub fn printed(&mut self) -> String {
+        self.process.printed()
+    }
+
     /// Ends QEMU: asked to quit, killed if it does not within 2 s. The guest is
     /// not asked: nothing that it wrote is kept.
     pub fn shutdown(mut self) {

@@ -17,7 +17,7 @@ use crate::study::SERIAL;
 const LAST_WORDS_LINES: usize = 5;
 
 /// Time limit for what takes a moment in a guest that works.
-const MOMENT: Duration = Duration::from_secs(30);
+pub(super) const MOMENT: Duration = Duration::from_secs(30);
 
 /// Starts a program that goes on: `$1` is its log, `$2` the condition under
 /// which it is ready, the rest is the program. Prints its process.

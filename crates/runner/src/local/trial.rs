@@ -12,7 +12,7 @@ use workload::{Entry, Output, Params};
 
 use super::cast::{Cast, Trial};
 use super::player::{failure, how, last_words};
-use super::{LocalLab, load_failure, placement};
+use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
 use crate::host_settings::with_causes;
 use crate::plan::{PlanVariant, PlanWorkload};
@@ -97,6 +97,7 @@ fn measure(
     record.result.boot_s = Some(boot_s);
     record.result.vcpu_affinity = placement::check(&cast.under_test.vm, &variant.spec)?;
     record.result.vcpu_scheduler = placement::schedulers(&cast.under_test.vm, &variant.spec)?;
+    record.result.facts = cast.under_test.found(&variant.spec, &cancel)?;
     observe(Progress::Booted(boot_s));
     begin_counting(lab, variant, &mut cast, record);
     cast.prepare(&trial, &cancel)?;
@@ -113,6 +114,8 @@ fn measure(
     let outcome = invocations(lab, &mut bench, observe, record);
     bench.cast.shutdown();
     outcome?;
+    let TrialResult { facts, runs, .. } = &mut record.result;
+    found::cpu_pm_after(facts, runs)?;
     lab.check_load(&mut record.result.warnings)
 }
 

@@ -1,0 +1,312 @@
+//! What a booted VM and its host really are, beside what was asked for: hints
+//! that QEMU gave to the guest, the guest's clock and idling, and whether
+//! `cpu_pm` is in force.
+//!
+//! Evidence for `cpu_pm`, the strongest first: halt exits that were counted
+//! while the guest idled; what QEMU printed; what is known of the host. QEMU
+//! itself goes on without a word to QMP when KVM refuses, and without any word
+//! when KVM spares the guest less than was asked for.
+//!
+//! Source: QEMU `target/i386/kvm/kvm.c` (`kvm_arch_init`); Linux
+//! `Documentation/virt/kvm/api.rst`, `KVM_CAP_X86_DISABLE_EXITS`.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use guest::{Cancel, GuestCommand};
+use host::settings::{Tree, setting};
+use record::journal::RunResult;
+use record::{EXITS, Failure, FailureKind};
+use vmconfig::{Accel, Arch, VmSpec};
+
+use super::player::{Guest, MOMENT, failure};
+
+/// Facts by name.
+pub(super) type Facts = BTreeMap<String, String>;
+
+/// The fact that tells of `cpu_pm`.
+const CPU_PM: &str = "cpu_pm";
+
+/// What QEMU prints when KVM refuses to disable exits, and goes on.
+const REFUSED: &str = "guest stopping CPU not supported";
+
+/// Idle time of all vCPUs together below which a guest did not show how it
+/// idles, s.
+const SHOWS_IDLING_S: f64 = 0.1;
+
+/// Properties of a vCPU that tell what the guest was given.
+const PROPERTIES: &[&str] = &[
+    "kvmclock",
+    "kvm-hint-dedicated",
+    "kvm-poll-control",
+    "kvm-pv-eoi",
+    "kvm-pv-ipi",
+    "kvm-pv-unhalt",
+    "kvm-steal-time",
+    "monitor",
+    "x2apic",
+];
+
+/// Host settings that decide what a halt and an interrupt cost.
+const HOST: &[&str] = &["halt_poll_ns", "avic", "enable_apicv"];
+
+/// What the guest itself says, by name and file.
+const GUEST: &[(&str, &str)] = &[
+    ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
+    ("cpuidle_driver", "devices/system/cpu/cpuidle/current_driver"),
+    ("cpuidle_governor", "devices/system/cpu/cpuidle/current_governor"),
+    ("thp", "kernel/mm/transparent_hugepage/enabled"),
+];
+
+impl Guest {
+    /// What is found of this VM, which has booted; an error where it is not
+    /// what `spec` asks for.
+    pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<Facts, Failure> {
+        let mut facts = Facts::new();
+        if spec.accel == Accel::Kvm {
+            let tree = Tree::live();
+            for id in HOST {
+                if let Some(present) = setting(id).and_then(|setting| setting.read(&tree).ok()) {
+                    facts.insert(format!("host.{id}"), present.value);
+                }
+            }
+        }
+        if spec.accel == Accel::Kvm && spec.arch == Arch::X86_64 {
+            let properties = self.vm.vcpu_properties(PROPERTIES, cancel);
+            let properties = properties.map_err(|error| self.name(failure(error)))?;
+            check_hints(spec, &properties)?;
+            let word = |on| if on { "on" } else { "off" }.to_owned();
+            facts.extend(
+                properties.into_iter().map(|(name, on)| (format!("vcpu.{name}"), word(on))),
+            );
+        }
+        if spec.hints.cpu_pm == Some(true) {
+            facts.insert(CPU_PM.to_owned(), cpu_pm_before(spec, &self.vm.printed())?);
+        }
+        let script =
+            "cd /sys; for f do read -r word <\"$f\" && echo \"$f $word\"; done 2>/dev/null; :";
+        let files = GUEST.iter().map(|(_, file)| *file);
+        let argv = ["sh", "-c", script, "sh"].into_iter().chain(files);
+        let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
+        let said = said.map_err(|error| self.name(failure(error)))?.stdout_text();
+        facts.extend(guest_facts(&said));
+        Ok(facts)
+    }
+}
+
+/// The facts in lines `file word`.
+fn guest_facts(said: &str) -> Facts {
+    let fact = |line: &str| {
+        let (file, word) = line.split_once(' ')?;
+        let (name, _) = GUEST.iter().find(|row| row.1 == file)?;
+        // Of a choice, what is chosen: `always [madvise] never`.
+        let chosen = word.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        Some((format!("guest.{name}"), chosen.map_or(word, |(word, _)| word).to_owned()))
+    };
+    said.lines().filter_map(fact).collect()
+}
+
+fn not_as_claimed(detail: String) -> Failure {
+    Failure { kind: FailureKind::NotAsClaimed, detail }
+}
+
+/// Hints that were asked for and that the guest did not get, or got unasked.
+fn check_hints(spec: &VmSpec, found: &BTreeMap<String, bool>) -> Result<(), Failure> {
+    let (hints, clock) = (&spec.hints, &spec.clock);
+    if hints.kvm_hidden == Some(true) {
+        return Ok(());
+    }
+    let asked = [
+        ("kvm-hint-dedicated", hints.kvm_hint_dedicated),
+        ("kvm-poll-control", hints.poll_control),
+        ("kvm-pv-eoi", hints.pv_eoi),
+        ("kvm-pv-ipi", hints.pv_ipi),
+        ("kvm-pv-unhalt", hints.pv_spinlocks),
+        ("kvmclock", clock.kvmclock),
+    ];
+    let word = |on: bool| if on { "on" } else { "off" };
+    let deviation = |(name, asked): (&str, Option<bool>)| {
+        let (asked, is) = (asked?, *found.get(name)?);
+        (asked != is).then(|| format!("{name}: asked for {}, it is {}", word(asked), word(is)))
+    };
+    let deviations: Vec<String> = asked.into_iter().filter_map(deviation).collect();
+    if deviations.is_empty() { Ok(()) } else { Err(not_as_claimed(deviations.join("; "))) }
+}
+
+/// What is known of `cpu_pm` before anything ran; `printed` is QEMU's.
+fn cpu_pm_before(spec: &VmSpec, printed: &str) -> Result<String, Failure> {
+    if spec.accel != Accel::Kvm {
+        return Ok(format!("not in force: {} does not know it", spec.accel));
+    }
+    if spec.arch != Arch::X86_64 {
+        return Ok("not in force: QEMU does not look at it on Arm".to_owned());
+    }
+    match printed.lines().find(|line| line.contains(REFUSED)) {
+        Some(line) => {
+            let line = line.trim();
+            Err(not_as_claimed(format!("cpu_pm is not in force: QEMU said {line:?}")))
+        }
+        None => Ok("not proven: no run".to_owned()),
+    }
+}
+
+/// What the runs showed of `cpu_pm`, where it can be in force: the fact is
+/// completed, or the trial is not what it claims.
+pub(super) fn cpu_pm_after(facts: &mut Facts, runs: &[RunResult]) -> Result<(), Failure> {
+    let Some(fact) = facts.get_mut(CPU_PM).filter(|fact| fact.starts_with("not proven")) else {
+        return Ok(());
+    };
+    let total = |name: &str| -> Option<f64> {
+        if runs.is_empty() {
+            return None;
+        }
+        runs.iter().map(|run| run.counters.get(name)).sum()
+    };
+    let (Some(halts), Some(idle_s)) = (total("kvm.halt_exits"), total("guest.idle_s")) else {
+        "not proven: KVM's halt exits or the guest's idle time are not counted".clone_into(fact);
+        return Ok(());
+    };
+    if halts > 0.0 {
+        return Err(not_as_claimed(format!(
+            "cpu_pm is not in force: {halts:.0} halt exits while the guest idled for {idle_s:.1} s\
+             {}",
+            why_halts_exit()
+        )));
+    }
+    if idle_s < SHOWS_IDLING_S {
+        "not proven: the guest never idled".clone_into(fact);
+        return Ok(());
+    }
+    let mut text = format!("in force: no halt exit in {idle_s:.1} s of idle vCPUs");
+    for (name, what) in [("pause", "PAUSE"), ("mwait", "MWAIT")] {
+        let names = [name.to_owned(), format!("{name}_instruction")];
+        let exits = names.iter().find_map(|name| total(&format!("{EXITS}{name}")));
+        if let Some(exits) = exits {
+            text.push_str(&format!(", {exits:.0} {what} exits"));
+        }
+    }
+    *fact = text;
+    // QEMU shows MWAIT to the guest only where its exits can be disabled.
+    if facts.get("vcpu.monitor").is_some_and(|shown| shown == "off")
+        && let Some(fact) = facts.get_mut(CPU_PM)
+    {
+        fact.push_str("; the guest has no MWAIT");
+    }
+    Ok(())
+}
+
+/// A cause that the host shows.
+fn why_halts_exit() -> &'static str {
+    let mitigated = fs::read_to_string("/sys/module/kvm/parameters/mitigate_smt_rsb");
+    match mitigated.is_ok_and(|value| value.trim() == "Y") {
+        true => "; kvm.mitigate_smt_rsb=Y keeps them on",
+        false => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{CounterSet, Outcome};
+
+    use super::*;
+
+    fn run(counters: &[(&str, f64)]) -> RunResult {
+        let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value));
+        RunResult {
+            run: 0,
+            outcome: Outcome::Completed,
+            command: Vec::new(),
+            wall_s: 1.0,
+            started_unix_s: 0.0,
+            tool_version: None,
+            samples: Vec::new(),
+            histograms: Vec::new(),
+            counters: CounterSet(counters.collect()),
+            blobs: BTreeMap::new(),
+        }
+    }
+
+    fn spec(accel: Accel, hints: &str) -> VmSpec {
+        let boot = vmconfig::Boot::Disk {
+            image: "disk.qcow2".into(),
+            format: vmconfig::DiskFormat::Qcow2,
+        };
+        let mut settings = vmconfig::VmSettings::new("vm", Arch::X86_64, accel, boot);
+        settings.hints = toml::from_str(hints).expect("hints");
+        VmSpec::new(settings).expect("a VM")
+    }
+
+    #[test]
+    fn qemu_s_refusal_is_found() {
+        // As QEMU prints it where KVM_CAP_X86_DISABLE_EXITS fails.
+        let printed = "qemu-system-x86_64: warning: something else\n\
+            2021-08-31T02:39:54.168673Z qemu-kvm: kvm: guest stopping CPU not supported: Invalid argument\n";
+        let kvm = spec(Accel::Kvm, "cpu_pm = true");
+        let failure = cpu_pm_before(&kvm, printed).expect_err("refused");
+        assert_eq!(failure.kind, FailureKind::NotAsClaimed);
+        assert!(
+            failure.detail.contains("not in force") && failure.detail.contains("Invalid argument")
+        );
+        let fact =
+            |accel, printed| cpu_pm_before(&spec(accel, "cpu_pm = true"), printed).expect("a fact");
+        assert!(fact(Accel::Kvm, "").starts_with("not proven"));
+        assert_eq!(fact(Accel::Tcg, ""), "not in force: tcg does not know it");
+    }
+
+    #[test]
+    fn what_was_counted_decides() {
+        let after = |before: &str, runs: &[RunResult]| {
+            let mut facts = Facts::from([
+                (CPU_PM.to_owned(), before.to_owned()),
+                ("vcpu.monitor".to_owned(), "off".to_owned()),
+            ]);
+            cpu_pm_after(&mut facts, runs).map(|()| facts[CPU_PM].clone()).map_err(|f| f.detail)
+        };
+        let idle = [("guest.idle_s", 3.0), ("kvm.halt_exits", 0.0), ("kvm.exits.pause", 2.0)];
+        let found = after("not proven: no run", &[run(&idle), run(&idle)]).expect("in force");
+        let expected =
+            "in force: no halt exit in 6.0 s of idle vCPUs, 4 PAUSE exits; the guest has no MWAIT";
+        assert_eq!(found, expected);
+        let halts = [("guest.idle_s", 3.0), ("kvm.halt_exits", 120.0)];
+        let failure = after("not proven: no run", &[run(&idle), run(&halts)]).expect_err("halts");
+        assert!(failure.starts_with("cpu_pm is not in force: 120 halt exits"), "{failure}");
+        let busy = [("guest.idle_s", 0.0), ("kvm.halt_exits", 0.0)];
+        let found = after("not proven: no run", &[run(&busy)]).expect("open");
+        assert_eq!(found, "not proven: the guest never idled");
+        for runs in [vec![], vec![run(&[("guest.idle_s", 1.0)])]] {
+            let found = after("not proven: no run", &runs).expect("open");
+            assert!(found.starts_with("not proven: KVM's halt exits"), "{found}");
+        }
+        let told = "not in force: tcg does not know it";
+        assert_eq!(after(told, &[run(&halts)]), Ok(told.to_owned()));
+    }
+
+    #[test]
+    fn hints_are_compared_with_what_the_guest_got() {
+        let found = |rows: &[(&str, bool)]| -> BTreeMap<String, bool> {
+            rows.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect()
+        };
+        let kvm = spec(Accel::Kvm, "kvm_hint_dedicated = true\npv_eoi = false");
+        let check = |rows: &[(&str, bool)], expected: Result<(), &str>| {
+            let result = check_hints(&kvm, &found(rows)).map_err(|failure| failure.detail);
+            assert_eq!(result, expected.map_err(str::to_owned));
+        };
+        check(&[("kvm-hint-dedicated", true), ("kvm-pv-eoi", false), ("kvmclock", true)], Ok(()));
+        check(&[], Ok(()));
+        check(
+            &[("kvm-hint-dedicated", false), ("kvm-pv-eoi", true)],
+            Err("kvm-hint-dedicated: asked for on, it is off; kvm-pv-eoi: asked for off, it is on"),
+        );
+        let hidden = spec(Accel::Kvm, "kvm_hidden = true\npv_eoi = false");
+        assert!(check_hints(&hidden, &found(&[("kvm-pv-eoi", true)])).is_ok());
+    }
+
+    #[test]
+    fn a_guest_s_words_become_facts() {
+        let said = "devices/system/clocksource/clocksource0/current_clocksource kvm-clock\n\
+            kernel/mm/transparent_hugepage/enabled always [madvise] never\nodd line\nodd\n";
+        let facts = guest_facts(said);
+        let expected = [("guest.clocksource", "kvm-clock"), ("guest.thp", "madvise")];
+        assert_eq!(facts, expected.map(|(name, word)| (name.to_owned(), word.to_owned())).into());
+    }
+}
