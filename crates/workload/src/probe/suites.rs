@@ -162,7 +162,7 @@ pub(crate) static NPB: Entry = Entry {
     duration_s: |params, facts| {
         // Of one of the five kernels, and of one of the two flows.
         let (kernel_s, flow_s) = match params.text("class") {
-            "S" => (0.2, 0.1),
+            "S" => (0.6, 0.2),
             "W" => (2.0, 8.0),
             "A" => (12.0, 50.0),
             _ => (80.0, 260.0),
