@@ -24,6 +24,9 @@ pub mod tracing;
 pub use guest::parse_guest;
 pub use memory::read_memory;
 
+mod seat;
+pub use seat::read_seat;
+
 /// The threads of a running VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmThreads {

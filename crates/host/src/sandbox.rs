@@ -66,6 +66,11 @@ const PROGRAMS: [(&str, &str); 6] = [
 /// New mount points would have to be made on the host: so the root is a folder
 /// in memory, with all that stands in the host's. A mount that can't be made
 /// read-only is not there rather than writable.
+///
+/// The first process ends and reaps all others before it ends itself, so that
+/// their time counts as vmlab's: the kernel forgets the time of those that it
+/// ends. A shell reaps whatever ends while it waits for a child, the oldest
+/// first, so it needs a child to wait for.
 const SCRIPT: &str = r#"new=$1
 mount -t tmpfs -o mode=0755 tmpfs "$new"
 for entry in /*; do
@@ -105,7 +110,17 @@ else
     ip link set lo up
 fi
 exec 3<&0
-exec chroot "$new" sh -c 'cd /; echo made; cat <&3 >/dev/null & wait $!'
+exec chroot "$new" sh -c 'cd /
+echo made
+cat <&3 >/dev/null &
+wait $!
+kill -s KILL -- -1
+set -- /proc/[0-9]*
+while [ $# -gt 1 ]; do
+    (:) &
+    wait $!
+    set -- /proc/[0-9]*
+done'
 "#;
 
 /// What a sandbox is made for.

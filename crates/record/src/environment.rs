@@ -10,8 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Environment {
+    /// On a host itself, in no VM of vmlab's.
+    Host,
     /// A guest under KVM on a machine whose KVM was seen to boot a guest.
     Kvm,
+    /// On a host that is itself emulated: time is emulated time.
+    EmulatedHost,
     /// A guest under QEMU's emulation (TCG): time is emulated time.
     Tcg,
     /// A guest under KVM on a host that is itself emulated.
@@ -26,14 +30,18 @@ impl Environment {
     /// True where a measured duration says nothing about real hardware.
     #[must_use]
     pub fn is_emulated_time(self) -> bool {
-        matches!(self, Self::Tcg | Self::NestedKvm | Self::Simulated)
+        matches!(self, Self::EmulatedHost | Self::Tcg | Self::NestedKvm | Self::Simulated)
     }
 
     /// One plain sentence for people, as shown beside every verdict.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
+            Self::Host => "Measured on this host itself, without a VM.",
             Self::Kvm => "Measured under KVM on this host.",
+            Self::EmulatedHost => {
+                "On an emulated host: times are emulated time; mechanisms and counts are real."
+            }
             Self::Tcg => {
                 "Emulated (QEMU TCG): times are emulated time and say nothing about the speed of real hardware."
             }
@@ -49,7 +57,9 @@ impl Environment {
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Host => "no VM",
             Self::Kvm => "KVM",
+            Self::EmulatedHost => "no VM, emulated host",
             Self::Tcg => "emulated (TCG)",
             Self::NestedKvm => "KVM on emulated host",
             Self::Simulated => "simulated",

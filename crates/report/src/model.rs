@@ -102,6 +102,9 @@ pub struct Variant {
     pub summary: String,
     /// What it is compared as.
     pub role: Role,
+    /// True if its workloads ran on the host itself, in no VM.
+    #[serde(default)]
+    pub on_host: bool,
     /// QEMU's command line, one option with its value a line.
     pub qemu_lines: Vec<String>,
     /// What could not be said on the command line, with the reason.

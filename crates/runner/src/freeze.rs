@@ -1,12 +1,13 @@
 //! From a study and a machine to a frozen plan, or to everything that stands
 //! in the way.
 
+mod seat;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use host::load::StressLoad;
-use record::Environment;
 use topology::{Host, PcpuSet};
 use vmconfig::{
     Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
@@ -18,7 +19,7 @@ use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
 };
 use crate::study::{
-    DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem,
+    DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Seat,
     Stress, Study, StudyWorkload,
 };
 use crate::summary;
@@ -188,11 +189,18 @@ impl Freezer<'_> {
     fn variant(&mut self, variant: &crate::study::Variant) -> Option<PlanVariant> {
         // The A/A arm stands in the file under the name of its original.
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
-        let changes = self.changes(written, variant)?;
+        let mut changes = self.changes(written, variant)?;
+        if variant.on == Seat::Host {
+            self.host_seat(written, variant);
+            changes = self.on_pcpus(written, changes)?;
+        }
         let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
-        let summary = summary(&changes, variant);
+        let summary = match variant.on {
+            Seat::Vm => summary(&changes, variant),
+            Seat::Host => seat::summary(&spec, &host_settings),
+        };
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
@@ -202,11 +210,8 @@ impl Freezer<'_> {
             },
             host_settings,
             aa_of: variant.aa_of.clone(),
-            environment: match (spec.accel, &self.machine.host.virtualised.emulator) {
-                (Accel::Kvm, None) => Environment::Kvm,
-                (Accel::Kvm, Some(_)) => Environment::NestedKvm,
-                (Accel::Tcg, _) => Environment::Tcg,
-            },
+            on: variant.on,
+            environment: seat::environment(variant.on, spec.accel, &self.machine.host),
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network),
             disk: self.disk(written, &variant.disk, &spec),

@@ -3,6 +3,7 @@
 mod cast;
 mod found;
 mod others;
+mod place;
 mod placement;
 mod player;
 mod trial;

@@ -19,7 +19,7 @@ use vmconfig::{VmSpec, qemu};
 use workload::{Entry, ParamValue, Params, UnderTest};
 
 use crate::stability::Rules;
-use crate::study::{Background, Budget, DiskPatch, Load, Network, Published};
+use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, Seat};
 
 /// Version of `plan.json`.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
@@ -116,6 +116,10 @@ pub struct PlanVariant {
     pub name: String,
     /// What it is for; may be empty.
     pub about: String,
+    /// Where its workloads run. On the host, its pCPUs stand in the
+    /// configuration as pins, and nothing else of that counts.
+    #[serde(default, skip_serializing_if = "Seat::is_vm")]
+    pub on: Seat,
     /// What differs from the study's base VM, one line.
     pub summary: String,
     /// The variant that it repeats, for the A/A arm.

@@ -22,7 +22,7 @@ use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
 use crate::store::{Contents, blob_path};
-use crate::study::Until;
+use crate::study::{Seat, Until};
 
 /// Counters shown for each group: more would bury the ones that explain.
 const MOVERS_SHOWN: usize = 12;
@@ -163,8 +163,12 @@ fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
 }
 
 fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
-    let (qemu_lines, losses) = command_line(plan, &variant.spec);
+    let (qemu_lines, losses) = match variant.on {
+        Seat::Vm => command_line(plan, &variant.spec),
+        Seat::Host => Default::default(),
+    };
     Variant {
+        on_host: variant.on == Seat::Host,
         name: variant.name.clone(),
         summary: if variant.about.is_empty() {
             variant.summary.clone()
@@ -531,7 +535,13 @@ fn run_warnings(
     warnings.extend(ended_early(plan, events, state));
     let environments: std::collections::BTreeSet<Environment> =
         plan.variants.iter().map(|variant| variant.environment).collect();
-    if environments.len() > 1 {
+    if let Some(host) = plan.variants.iter().find(|variant| variant.on == Seat::Host) {
+        warnings.push(format!(
+            "{} ran on the host itself: each of its trials begins with fresh processes and empty folders, all on one boot of one kernel, so the spread between its trials lacks what a fresh kernel adds. Memory and page cache are the host's, whatever the VM has; the programs are the host's own.",
+            host.name
+        ));
+    }
+    if environments.len() > 1 && !compares_host_and_kvm(&environments) {
         let list: Vec<_> = plan
             .variants
             .iter()
@@ -605,6 +615,13 @@ fn run_warnings(
         times => format!("{text} ({times} trials)"),
     }));
     warnings
+}
+
+/// True if the variants ran on the host and under its KVM: their ratio is the
+/// question, not a mistake.
+fn compares_host_and_kvm(environments: &std::collections::BTreeSet<Environment>) -> bool {
+    environments.iter().copied().eq([Environment::Host, Environment::Kvm])
+        || environments.iter().copied().eq([Environment::EmulatedHost, Environment::NestedKvm])
 }
 
 /// A word about vCPUs that had to wait for their pCPUs although the load level

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use record::Environment;
 use runner::host_settings::describe;
 use runner::plan::Plan;
-use runner::study::Until;
+use runner::study::{Seat, Until};
 use runner::summary::command_line;
 
 /// Boots take about this long when nothing was measured yet, s.
@@ -46,7 +46,10 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
     for variant in &plan.variants {
         let role = if variant.name == plan.baseline { " (baseline)" } else { "" };
         writeln!(out, "  {}{role}: {}", variant.name, variant.summary)?;
-        let (lines, losses) = command_line(plan, &variant.spec);
+        let (lines, losses) = match variant.on {
+            Seat::Vm => command_line(plan, &variant.spec),
+            Seat::Host => Default::default(),
+        };
         for (index, line) in lines.iter().enumerate() {
             let indent = if index == 0 { "    " } else { "      " };
             let end = if index + 1 == lines.len() { "" } else { " \\" };
@@ -58,7 +61,7 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;
         }
-        if let Some(network) = variant.network {
+        if let Some(network) = variant.network.filter(|_| variant.on == Seat::Vm) {
             writeln!(out, "    to the other VM: {network}")?;
         }
     }
@@ -143,6 +146,7 @@ fn order(out: &mut String, plan: &Plan) -> std::fmt::Result {
 /// Seconds that one block will probably take.
 pub(crate) fn block_s(plan: &Plan) -> f64 {
     let boot_s = |environment| match environment {
+        Environment::Host | Environment::EmulatedHost => 0.0,
         Environment::Tcg | Environment::NestedKvm => EMULATED_BOOT_S,
         Environment::Kvm | Environment::Simulated | Environment::Imported => BOOT_S,
     };

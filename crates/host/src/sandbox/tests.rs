@@ -183,3 +183,25 @@ fn pcpus_that_are_not_there_are_refused() {
     let error = Sandbox::new(&wanted, folder.path(), &owner).expect_err("8000 pCPUs");
     assert!(error.to_string().contains("8000"), "{error}");
 }
+
+/// Processor time of this process' children that have ended, in clock ticks.
+fn childrens_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("own stat");
+    let (_, fields) = stat.rsplit_once(')').expect("a name");
+    let ticks =
+        |field: usize| fields.split_whitespace().nth(field).and_then(|one| one.parse().ok());
+    // Fields 16 and 17, where the state behind the name is field 3.
+    ticks(13).unwrap_or(0) + ticks(14).unwrap_or(0u64)
+}
+
+#[test]
+fn the_time_of_what_still_runs_counts_as_vmlabs() {
+    let Some((_folder, mut sandbox)) = made(None) else { return };
+    let script = "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & pid=$!\n\
+        until [ \"$(cut -d ' ' -f 14 /proc/$pid/stat)\" -ge 30 ]; do sleep 0.05; done";
+    said(&mut sandbox, script);
+    let before = childrens_ticks();
+    drop(sandbox);
+    // Other tests' children only add to it.
+    assert!(childrens_ticks() >= before + 30);
+}

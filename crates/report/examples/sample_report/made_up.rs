@@ -272,7 +272,8 @@ fn variant(name: &str, vcpus: &str, index: usize) -> Variant {
     }
     let s = if vcpus == "1" { "" } else { "s" };
     let summary = format!("{vcpus} vCPU{s}, 1 GiB");
-    Variant { name: name.to_owned(), summary, role, qemu_lines, losses: Vec::new() }
+    let (losses, on_host) = (Vec::new(), false);
+    Variant { name: name.to_owned(), summary, role, on_host, qemu_lines, losses }
 }
 
 fn group_of(report: &Report, load: &str, workload: &str, metric: Metric, centres: &[f64]) -> Group {

@@ -75,6 +75,10 @@ pub(crate) fn method(report: &Report) -> String {
     };
     let origin = match report.environment {
         Environment::Simulated | Environment::Imported => report.environment.sentence(),
+        _ if report.variants.iter().any(|variant| variant.on_host) => {
+            "Every value of a virtual machine comes from a fresh boot, every value of the host \
+             itself from fresh processes on its one running kernel."
+        }
         _ => "Every value comes from a fresh boot of a real virtual machine.",
     };
     let mut paragraphs = vec![
@@ -139,9 +143,11 @@ pub(crate) fn command_lines(report: &Report) -> String {
     if report.variants.iter().all(|variant| variant.qemu_lines.is_empty()) {
         return String::new();
     }
-    let baseline = report.baseline();
-    let items: String =
-        report.variants.iter().map(|variant| command_line(variant, baseline)).collect();
+    let with_vm = || report.variants.iter().filter(|variant| !variant.on_host);
+    // Where the baseline has no VM, the first one that has is what others show
+    // their differences from.
+    let first = report.baseline().filter(|variant| !variant.on_host).or_else(|| with_vm().next());
+    let items: String = with_vm().map(|variant| command_line(variant, first)).collect();
     format!("<section>\n<h2>QEMU command lines</h2>\n{items}</section>\n")
 }
 
@@ -163,8 +169,10 @@ fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
         lines.push_str(&format!("<span class=\"gone\">- {}</span>\n", escape(line)));
     }
     let about = match (baseline, differences) {
-        (None, _) => "baseline".to_owned(),
-        (Some(_), 0) => "the same as the baseline".to_owned(),
+        (None, _) if variant.role == Role::Baseline => "baseline".to_owned(),
+        (None, _) => "the first".to_owned(),
+        (Some(first), 0) if first.role == Role::Baseline => "the same as the baseline".to_owned(),
+        (Some(first), 0) => format!("the same as {}", first.name),
         (Some(baseline), n) => format!("{} differ from {}", counted(n, "line"), baseline.name),
     };
     let losses: String =

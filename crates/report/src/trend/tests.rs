@@ -12,6 +12,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         name: name.to_owned(),
         summary: String::new(),
         role,
+        on_host: false,
         qemu_lines: Vec::new(),
         losses: Vec::new(),
     };

@@ -78,3 +78,76 @@ fn host_load_keeps_off_all_pins() {
     let left = off_vm_pcpus(&machine().host, plan.variants.iter().map(|v| &v.spec));
     assert_eq!(left.to_string(), "3");
 }
+
+/// The plan of a study whose second variant is on the host, without what this
+/// machine may lack: root, programs.
+fn on_host(variant: &str) -> Result<Plan, Vec<String>> {
+    let text = STUDY.replace("name = \"b\"\nvm.vcpus = 2", &format!("name = \"b\"\n{variant}"));
+    let study = Study::parse("s.toml", &text).unwrap();
+    let machine =
+        Machine { host: Host { arch: Some("x86_64".into()), ..machine().host }, ..machine() };
+    let lacks = |problem: &Problem| {
+        ["needs root", "is not installed", "not on this host"]
+            .iter()
+            .any(|word| problem.message.contains(word))
+    };
+    match freeze(&study, &machine, 1, 0.0) {
+        Ok(frozen) => Ok(frozen.plan),
+        Err(problems) if problems.iter().all(lacks) => {
+            println!("SKIP: {}", problems[0].message);
+            Err(Vec::new())
+        }
+        Err(problems) => Err(problems
+            .iter()
+            .filter(|problem| !lacks(problem))
+            .map(|problem| format!("{}: {}", problem.line, problem.message))
+            .collect()),
+    }
+}
+
+#[test]
+fn a_variant_on_the_host_gets_as_many_pcpus_as_the_vm_has_vcpus() {
+    let check = |variant: &str, expected: &str| {
+        let Ok(plan) = on_host(variant) else { return };
+        let planned = &plan.variants[1];
+        assert_eq!(planned.on, Seat::Host);
+        assert_eq!(planned.environment, record::Environment::Host);
+        assert_eq!(planned.summary, format!("on the host itself, pCPU(s) {expected}"));
+        assert_eq!(plan.variants[0].on, Seat::Vm);
+        let text = plan.to_json();
+        assert_eq!(text.matches("\"on\": \"host\"").count(), 1);
+        let again = Plan::from_json(text.as_bytes()).unwrap();
+        assert_eq!(again.variants[1].on, Seat::Host);
+        // The least real of both.
+        assert_eq!(plan.environment(), record::Environment::Tcg);
+    };
+    // As the built-in variant `pin` would: pCPU 0 last.
+    check("on = 'host'\nvm.vcpus = 2", "1-2");
+    check("on = 'host'\nvm.vcpus = 2\nvm.pins = ['0', '3']", "0,3");
+}
+
+#[test]
+fn a_host_that_cannot_take_the_vms_place_is_said() {
+    let check = |variant: &str, words: &[&str]| {
+        let all = on_host(variant).expect_err("it can't be").join("\n");
+        for word in words {
+            assert!(all.contains(word), "{variant}: {word:?} is not in {all:?}");
+        }
+    };
+    check("on = 'host'\nvm.vcpus = 5", &["b: on = \"host\"", "5 vCPUs", "the host has 4"]);
+    check("on = 'host'\nvm.vcpus = 2\nvm.pins = ['0-2', '0-2']", &["3 pCPU(s) (0-2)", "2 vCPU(s)"]);
+    check("on = 'host'\nvm.pins = ['9']", &["pCPU 9"]);
+    let study = STUDY.replace("name = \"b\"\nvm.vcpus = 2", "name = \"b\"\non = 'host'");
+    let study =
+        study.replace("run = \"hackbench\"", "run = \"ab\"") + "[network]\nkind = 'macvtap'\n";
+    let study = Study::parse("s.toml", &study).unwrap();
+    let problems = freeze(&study, &machine(), 1, 0.0).unwrap_err();
+    let all: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert!(all.join("\n").contains("write network.kind = \"bridge\""), "{all:?}");
+    let foreign = Machine { arch: Arch::Aarch64, ..machine() };
+    let problems = freeze(&study, &foreign, 1, 0.0).unwrap_err();
+    assert!(
+        problems.iter().any(|one| one.message.contains("the guests are aarch64")),
+        "{problems:?}"
+    );
+}

@@ -8,16 +8,19 @@ use std::time::Duration;
 use guest::{Cancel, Launch, Vm};
 use host::counters::tracing::{Tracing, TracingError};
 use host::network::{Port, Switch};
+use host::sandbox::{Sandbox, Wanted};
 use host::scratch::Scratch;
 use record::{CounterSet, Failure, FailureKind, PEER};
-use vmconfig::{NicModel, VmSpec, qemu};
+use topology::PcpuSet;
+use vmconfig::{CacheMode, NicModel, VmSpec, qemu};
 use workload::{Entry, GuestFacts, Params, UnderTest};
 
+use super::place::Place;
 use super::player::{Guest, failure, named};
 use super::{LocalLab, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
-use crate::study::{DiskPatch, Network, NetworkKind};
+use crate::study::{DiskPatch, Network, NetworkKind, Seat};
 
 /// Addresses of the interfaces: of the VM under test, and of the other one.
 const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
@@ -30,10 +33,11 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192
 const UNDER_TEST: usize = 0;
 const OTHER: usize = 1;
 
-/// The guests of one trial, from first to last. QEMUs end before the network.
+/// The guests of one trial, from first to last, or the host in the place of
+/// the one under test. QEMUs end before the network.
 #[derive(Debug)]
 pub(super) struct Cast {
-    /// The VM under test.
+    /// The VM under test, or the host.
     pub(super) under_test: Guest,
     /// The VM that plays the other role.
     pub(super) other: Option<Guest>,
@@ -81,12 +85,14 @@ impl Cast {
         let (scratch, mine_spec, other_spec) = scratch(lab, trial)?;
         let Some(other_role) = roles.other() else {
             let spec = &mine_spec;
-            let (vm, args) = start(lab, spec, "trial", &consoles[UNDER_TEST], None)?;
+            let (place, args) = match trial.variant.on {
+                Seat::Vm => in_vm(lab, spec, "trial", &consoles[UNDER_TEST], None)?,
+                Seat::Host => (on_host(lab, trial.variant, None, scratch.as_ref())?, Vec::new()),
+            };
             *qemu_args = args;
-            placement::pin(&vm, spec)?;
             let facts =
                 GuestFacts::alone(spec.vcpus(), trial.variant.environment.is_emulated_time());
-            let under_test = Guest { vm, facts, role: None, counted: None };
+            let under_test = Guest { place, facts, role: None, counted: None };
             return Ok(Self {
                 under_test,
                 other: None,
@@ -113,12 +119,20 @@ impl Cast {
         ];
         for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
             let fail = |failure| named(Some(role), failure);
-            let (vm, args) =
-                start(lab, spec, name, &consoles[number], Some(&plugs[number])).map_err(fail)?;
-            placement::pin(&vm, spec).map_err(fail)?;
+            let (place, args) = match trial.variant.on {
+                Seat::Host if number == UNDER_TEST => {
+                    // A server keeps the data; the other VM has it else.
+                    let mine = scratch.as_ref().filter(|_| roles.serves());
+                    let place = on_host(lab, trial.variant, network.as_ref(), mine);
+                    (place.map_err(fail)?, Vec::new())
+                }
+                _ => {
+                    in_vm(lab, spec, name, &consoles[number], Some(&plugs[number])).map_err(fail)?
+                }
+            };
             all_args.push(args);
             let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
-            guests.push(Guest { vm, facts, role: Some(role), counted: None });
+            guests.push(Guest { place, facts, role: Some(role), counted: None });
         }
         let (Some(other), Some(under_test)) = (guests.pop(), guests.pop()) else {
             return Err(missing("second guest"));
@@ -134,14 +148,18 @@ impl Cast {
         })
     }
 
-    /// Waits until all guests are up; the boot of the VM under test, s.
-    pub(super) fn wait_ready(&mut self, limit: Duration, cancel: &Cancel) -> Result<f64, Failure> {
-        let boot = self.under_test.vm.wait_ready(limit, cancel);
-        let boot = boot.map_err(|error| self.under_test.name(failure(error)))?;
+    /// Waits until all guests are up; the boot of the VM under test, s. The
+    /// host boots none.
+    pub(super) fn wait_ready(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Option<f64>, Failure> {
+        let boot = self.under_test.wait_ready(limit, cancel)?;
         if let Some(other) = &mut self.other {
-            other.vm.wait_ready(limit, cancel).map_err(|error| other.name(failure(error)))?;
+            other.wait_ready(limit, cancel)?;
         }
-        Ok(boot.as_secs_f64())
+        Ok(boot.map(|boot| boot.as_secs_f64()))
     }
 
     /// Connects the guests and does what is to be done before the benchmark.
@@ -149,7 +167,9 @@ impl Cast {
         let limit = trial.step_limit();
         if let Some(other) = &mut self.other {
             let (mine, theirs) = (ADDRESSES[UNDER_TEST].to_string(), ADDRESSES[OTHER].to_string());
-            other.connect(MACS[OTHER], &theirs, None, limit, cancel)?;
+            // The host has its address already; guests wait for each other.
+            let wait_for = self.under_test.place.vm().is_none().then_some(mine.as_str());
+            other.connect(MACS[OTHER], &theirs, wait_for, limit, cancel)?;
             let wait_for = Some(theirs.as_str());
             self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
         }
@@ -220,20 +240,25 @@ impl Cast {
         all
     }
 
+    /// True if any VM takes part.
+    pub(super) fn has_vm(&self) -> bool {
+        self.other.is_some() || self.under_test.place.vm().is_some()
+    }
+
     /// Whether the VM that does not run the command still answers: a benchmark
     /// that fails is often but the other side's end.
     pub(super) fn check_other(&mut self, cancel: &Cancel) -> Result<(), Failure> {
         let measures = self.roles.measures();
         let Some(other) = &mut self.other else { return Ok(()) };
         let silent = if measures { other } else { &mut self.under_test };
-        silent.vm.query_stats(cancel).map_err(|error| silent.name(failure(error))).map(drop)
+        silent.place.check_alive(cancel).map_err(|failure| silent.name(failure))
     }
 
-    /// Ends all VMs.
+    /// Ends all VMs, and what runs on the host.
     pub(super) fn shutdown(self) {
-        self.under_test.vm.shutdown();
+        self.under_test.place.shutdown();
         if let Some(other) = self.other {
-            other.vm.shutdown();
+            other.place.shutdown();
         }
     }
 }
@@ -266,6 +291,8 @@ fn scratch(
     let peer = lab.plan.peer.as_ref().filter(|_| !workload.under_test.serves());
     let (mine, other) = match peer {
         Some(peer) => (variant.spec.clone(), Some(attach(&peer.disk, &peer.spec)?)),
+        // It mounts the file itself.
+        None if variant.on == Seat::Host => (variant.spec.clone(), None),
         None => (attach(&variant.disk.clone().unwrap_or_default(), &variant.spec)?, None),
     };
     Ok((Some(scratch), mine, other))
@@ -337,6 +364,42 @@ fn interface_args(interface: Network, number: usize, netdev: &str) -> Vec<String
     }
     let netdev = format!("{backend},id=between,{rest}");
     ["-netdev", &netdev, "-device", &device].map(str::to_owned).into()
+}
+
+/// A place on the host itself, with what a VM would find.
+fn on_host(
+    lab: &LocalLab<'_>,
+    variant: &PlanVariant,
+    network: Option<&host::network::Network>,
+    scratch: Option<&Scratch>,
+) -> Result<Place, Failure> {
+    let pins = &variant.spec.pins.vcpus;
+    let pcpus = pins.values().fold(PcpuSet::default(), |all, pcpus| all.union(pcpus));
+    let cache = variant.disk.as_ref().and_then(|disk| disk.cache);
+    let past_cache = matches!(cache, Some(CacheMode::None | CacheMode::Directsync));
+    let wanted = Wanted {
+        pcpus: &pcpus,
+        network: network.map(|network| (network, ADDRESSES[UNDER_TEST])),
+        scratch: scratch.map(|scratch| (scratch, past_cache)),
+    };
+    let made = Sandbox::new(&wanted, lab.runtime.path(), &lab.owner);
+    made.map(Place::Host).map_err(|error| Failure {
+        kind: FailureKind::WorkloadFailed,
+        detail: load_failure(&error).detail,
+    })
+}
+
+/// The VM of `spec`, pinned, and QEMU's arguments.
+fn in_vm(
+    lab: &LocalLab<'_>,
+    spec: &VmSpec,
+    name: &str,
+    console_log: &Path,
+    plug: Option<&Plug>,
+) -> Result<(Place, Vec<String>), Failure> {
+    let (vm, args) = start(lab, spec, name, console_log, plug)?;
+    placement::pin(&vm, spec)?;
+    Ok((Place::Vm(Box::new(vm)), args))
 }
 
 /// Starts the VM of `spec`; `name` tells its sockets apart.

@@ -19,7 +19,8 @@ use record::journal::RunResult;
 use record::{EXITS, Failure, FailureKind};
 use vmconfig::{Accel, Arch, VmSpec};
 
-use super::player::{Guest, MOMENT, failure};
+use super::place::Place;
+use super::player::{Guest, MOMENT, failure, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
@@ -60,9 +61,10 @@ const GUEST: &[(&str, &str)] = &[
 
 impl Guest {
     /// What is found of this VM, which has booted; an error where it is not
-    /// what `spec` asks for.
+    /// what `spec` asks for. Nothing is found of the host in its place.
     pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<Facts, Failure> {
         let mut facts = Facts::new();
+        let Place::Vm(vm) = &mut self.place else { return Ok(facts) };
         if spec.accel == Accel::Kvm {
             let tree = Tree::live();
             for id in HOST {
@@ -72,8 +74,8 @@ impl Guest {
             }
         }
         if spec.accel == Accel::Kvm && spec.arch == Arch::X86_64 {
-            let properties = self.vm.vcpu_properties(PROPERTIES, cancel);
-            let properties = properties.map_err(|error| self.name(failure(error)))?;
+            let properties = vm.vcpu_properties(PROPERTIES, cancel);
+            let properties = properties.map_err(|error| named(self.role, failure(error)))?;
             check_hints(spec, &properties)?;
             let word = |on| if on { "on" } else { "off" }.to_owned();
             facts.extend(
@@ -81,14 +83,14 @@ impl Guest {
             );
         }
         if spec.hints.cpu_pm == Some(true) {
-            facts.insert(CPU_PM.to_owned(), cpu_pm_before(spec, &self.vm.printed())?);
+            facts.insert(CPU_PM.to_owned(), cpu_pm_before(spec, &vm.printed())?);
         }
         let script =
             "cd /sys; for f do read -r word <\"$f\" && echo \"$f $word\"; done 2>/dev/null; :";
         let files = GUEST.iter().map(|(_, file)| *file);
         let argv = ["sh", "-c", script, "sh"].into_iter().chain(files);
         let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
-        let said = said.map_err(|error| self.name(failure(error)))?.stdout_text();
+        let said = said.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
         Ok(facts)
     }

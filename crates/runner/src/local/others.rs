@@ -7,6 +7,7 @@ use guest::Cancel;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
+use super::place::Place;
 use super::player::{Guest, failure};
 use super::{LocalLab, cast, placement};
 use crate::probe;
@@ -48,12 +49,12 @@ impl OtherVm {
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
+        let mut vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
         placement::pin(&vm, spec).map_err(failed)?;
-        let mut guest = Guest { vm, facts, role: None, counted: None };
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        let booted = guest.vm.wait_ready(boot_limit, &lab.cancel);
+        let booted = vm.wait_ready(boot_limit, &lab.cancel);
         booted.map_err(|error| failed(failure(error)))?;
+        let mut guest = Guest { place: Place::Vm(Box::new(vm)), facts, role: None, counted: None };
 
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
@@ -73,13 +74,10 @@ impl OtherVm {
 
     /// Whether the VM still runs.
     pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
-        match self.guest.vm.query_stats(cancel) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Failure {
-                kind: FailureKind::HostLoadFailed,
-                detail: format!("{}: {error}", self.name),
-            }),
-        }
+        self.guest.place.check_alive(cancel).map_err(|failure| Failure {
+            kind: FailureKind::HostLoadFailed,
+            detail: format!("{}: {failure}", self.name),
+        })
     }
 }
 

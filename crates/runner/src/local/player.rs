@@ -1,15 +1,16 @@
-//! One guest of a trial: preparing it, and what runs in it beside the
-//! benchmark's command.
+//! One guest of a trial, or the host in its place: preparing it, and what runs
+//! in it beside the benchmark's command.
 
 use std::time::Duration;
 
-use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure};
 use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
 use workload::{GuestFacts, SCRATCH, Step, UnderTest};
 
+use super::place::{Place, Stopped};
 use crate::probe;
 use crate::study::SERIAL;
 
@@ -49,7 +50,7 @@ const BACKGROUND_LOG: &str = "/tmp/vmlab-background.log";
 /// A guest that plays its part in a trial.
 #[derive(Debug)]
 pub(super) struct Guest {
-    pub(super) vm: Vm,
+    pub(super) place: Place,
     /// What it is and whom it talks to.
     pub(super) facts: GuestFacts,
     /// Its role, where there is another guest.
@@ -72,13 +73,24 @@ impl Guest {
         named(self.role, failure)
     }
 
+    /// Waits until the guest is up; its boot. The host is.
+    pub(super) fn wait_ready(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Option<Duration>, Failure> {
+        let Place::Vm(vm) = &mut self.place else { return Ok(None) };
+        let boot = vm.wait_ready(limit, cancel);
+        boot.map(Some).map_err(|error| named(self.role, failure(error)))
+    }
+
     /// Runs `argv` to its end.
     pub(super) fn exec(
         &mut self,
         command: &GuestCommand,
         cancel: &Cancel,
-    ) -> Result<ExecOutput, GuestFailure> {
-        self.vm.exec(command, cancel)
+    ) -> Result<ExecOutput, Stopped> {
+        self.place.exec(command, cancel)
     }
 
     /// Runs `argv`, which must end with status 0.
@@ -98,8 +110,8 @@ impl Guest {
         command: GuestCommand,
         cancel: &Cancel,
     ) -> Result<String, Failure> {
-        let output = self.exec(&command, cancel).map_err(|error| {
-            let Failure { kind, detail } = failure(error);
+        let output = self.exec(&command, cancel).map_err(|stopped| {
+            let Failure { kind, detail } = stopped.failure;
             self.name(Failure { kind, detail: format!("{what}: {detail}") })
         })?;
         let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
@@ -119,7 +131,8 @@ impl Guest {
         if missing.trim().is_empty() {
             return Ok(());
         }
-        let detail = format!("{} is not in the guest", missing.trim().replace('\n', ", "));
+        let place = self.place.where_it_is();
+        let detail = format!("{} is not {place}", missing.trim().replace('\n', ", "));
         Err(self.name(Failure { kind: FailureKind::WorkloadMissing, detail }))
     }
 
@@ -161,15 +174,18 @@ impl Guest {
         let path = probe::find(arch).map_err(|error| missing(error.to_string()))?;
         let bytes = std::fs::read(&path)
             .map_err(|error| missing(format!("Cannot read {}: {error}", path.display())))?;
-        let path = format!("/usr/local/bin/{}", probe::PROGRAM);
+        let path = format!("{}/{}", self.place.programs_folder(), probe::PROGRAM);
         let script = "mkdir -p \"${1%/*}\" && cat >\"$1\" && chmod 755 \"$1\"";
         let mut command = GuestCommand::new(["sh", "-c", script, "sh", &path], MOMENT);
         command.stdin = Some(bytes);
         self.must_with(&format!("writing {path}"), command, cancel).map(drop)
     }
 
-    /// Mounts the empty disk.
+    /// Mounts the empty disk; the host finds it mounted.
     pub(super) fn mount_scratch(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        if self.place.vm().is_none() {
+            return Ok(());
+        }
         // No udev runs in the builtin images: drivers are asked for. Inode
         // tables that mke2fs left for later must not be written meanwhile.
         let script = "for module in virtio_blk virtio_scsi ahci sd_mod ext4; do\n\
@@ -187,7 +203,8 @@ impl Guest {
     }
 
     /// Gives the interface with address `mac` its address, and returns once
-    /// `wait_for` answers, if there is somebody to wait for.
+    /// `wait_for` answers, if there is somebody to wait for. The host has its
+    /// address from the start.
     pub(super) fn connect(
         &mut self,
         mac: &str,
@@ -196,6 +213,9 @@ impl Guest {
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<(), Failure> {
+        if self.place.vm().is_none() {
+            return Ok(());
+        }
         // No udev runs in the builtin images: the driver is asked for.
         let script = "for module in virtio_net e1000e e1000 8139cp; do\n\
             modprobe $module 2>/dev/null || :\ndone\n\
@@ -227,11 +247,13 @@ impl Guest {
     }
 
     /// Begins to count; exits by reason through `tracing`, where there is one.
+    /// The host has none.
     ///
     /// # Errors
     /// Why exits are not counted by reason; the rest is counted.
     pub(super) fn begin_counting(&mut self, tracing: Option<&Tracing>) -> Result<(), TracingError> {
-        let threads = VmThreads::find(self.vm.pid(), self.vm.vcpu_tids());
+        let Place::Vm(vm) = &self.place else { return Ok(()) };
+        let threads = VmThreads::find(vm.pid(), vm.vcpu_tids());
         let exits = tracing.map(|tracing| tracing.count(&threads.vcpu_tids)).transpose();
         let (exits, problem) = match exits {
             Ok(exits) => (exits, Ok(())),
@@ -241,18 +263,22 @@ impl Guest {
         problem
     }
 
-    /// The counters of this guest and its QEMU.
+    /// The counters of this guest and its QEMU, or of the host's pCPUs.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
+        if let Place::Host(sandbox) = &self.place {
+            return Ok(counters::read_seat(sandbox.pcpus()));
+        }
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
         let text = self.exec(&command, cancel);
-        let text = text.map_err(|error| self.name(failure(error)))?.stdout_text();
+        let text = text.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
         // The table of interrupts begins with the row of vCPU names.
         let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
         let (stat, interrupts) = text.split_at(split);
         let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
-        let mut kvm = self.vm.query_stats(cancel).map_err(|error| self.name(failure(error)))?;
+        let Place::Vm(vm) = &mut self.place else { return Ok(all) };
+        let mut kvm = vm.query_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
         if kvm.is_empty() {
-            kvm = counters::kvm::read_debugfs(self.vm.pid());
+            kvm = counters::kvm::read_debugfs(vm.pid());
         }
         all.merge(counters::kvm::counters(&kvm));
         if let Some(Counted { threads, exits }) = &self.counted {
@@ -264,7 +290,7 @@ impl Guest {
 
     /// Where this guest's memory lies now: levels, which a run's end has.
     pub(super) fn memory(&self) -> CounterSet {
-        counters::read_memory(self.vm.pid())
+        self.place.vm().map(|vm| counters::read_memory(vm.pid())).unwrap_or_default()
     }
 }
 

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use guest::{Cancel, GuestCommand, GuestFailure};
+use guest::{Cancel, GuestCommand};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, Outcome};
+use record::{CounterSet, Failure, FailureKind, Outcome};
+use vmconfig::Accel;
 use workload::{Entry, Output, Params};
 
 use super::cast::{Cast, Trial};
-use super::player::{failure, how, last_words};
+use super::player::{how, last_words};
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
 use crate::host_settings::with_causes;
@@ -94,11 +95,15 @@ fn measure(
     let mut cast = Cast::start(lab, &trial, consoles, &mut record.result.qemu_args)?;
     let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
     let boot_s = cast.wait_ready(boot_limit, &cancel)?;
-    record.result.boot_s = Some(boot_s);
-    record.result.vcpu_affinity = placement::check(&cast.under_test.vm, &variant.spec)?;
-    record.result.vcpu_scheduler = placement::schedulers(&cast.under_test.vm, &variant.spec)?;
+    record.result.boot_s = boot_s;
+    if let Some(vm) = cast.under_test.place.vm() {
+        record.result.vcpu_affinity = placement::check(vm, &variant.spec)?;
+        record.result.vcpu_scheduler = placement::schedulers(vm, &variant.spec)?;
+    }
     record.result.facts = cast.under_test.found(&variant.spec, &cancel)?;
-    observe(Progress::Booted(boot_s));
+    if let Some(boot_s) = boot_s {
+        observe(Progress::Booted(boot_s));
+    }
     begin_counting(lab, variant, &mut cast, record);
     cast.prepare(&trial, &cancel)?;
     if let Some((entry, params)) = &background {
@@ -126,7 +131,8 @@ fn begin_counting(
     cast: &mut Cast,
     record: &mut TrialRecord,
 ) {
-    let tracing = (variant.environment != Environment::Tcg).then(|| lab.tracing());
+    let any_exits = variant.spec.accel == Accel::Kvm && cast.has_vm();
+    let tracing = any_exits.then(|| lab.tracing());
     let (instance, mut problem) = match &tracing {
         Some(Ok(instance)) => (Some(*instance), None),
         Some(Err(why)) => (None, Some(why.clone())),
@@ -234,14 +240,12 @@ impl Bench<'_> {
         let command = GuestCommand::new(run.command.clone(), limit);
         let output = match client.exec(&command, self.cancel) {
             Ok(output) => output,
-            Err(error) => {
-                if let GuestFailure::TimeLimit { output, .. } = &error
-                    && let Some(output) = output.as_ref()
-                {
-                    texts.insert("stdout".to_owned(), output.stdout.clone());
-                    texts.insert("stderr".to_owned(), output.stderr.clone());
+            Err(stopped) => {
+                if let Some(output) = stopped.output {
+                    texts.insert("stdout".to_owned(), output.stdout);
+                    texts.insert("stderr".to_owned(), output.stderr);
                 }
-                return Err(client.name(failure(error)));
+                return Err(client.name(stopped.failure));
             }
         };
         run.wall_s = output.wall.as_secs_f64();

@@ -221,9 +221,11 @@ impl Checker<'_> {
                     self.problem(&[Key("vm"), field], error.to_string());
                 }
             }
+            self.seat(index, table);
             variants.push(Variant {
                 name,
                 about: table.about.clone(),
+                on: table.on,
                 builtin: table.builtin.clone(),
                 vm,
                 changes: table.vm.clone(),

@@ -84,6 +84,8 @@ pub(super) struct VariantTable {
     #[serde(default)]
     pub(super) about: String,
     #[serde(default)]
+    pub(super) on: super::Seat,
+    #[serde(default)]
     pub(super) vm: VmPatch,
     #[serde(default)]
     pub(super) disk: DiskPatch,

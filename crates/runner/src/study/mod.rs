@@ -11,6 +11,7 @@ mod file;
 mod lines;
 mod network;
 mod scale;
+mod seat;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use workload::{Entry, ParamValue, UnderTest};
 pub use disk::DiskPatch;
 pub(crate) use disk::SERIAL;
 pub use network::{Network, NetworkKind, NetworkPatch};
+pub use seat::Seat;
 
 use crate::stability::Rules;
 
@@ -131,6 +133,8 @@ pub struct Variant {
     pub name: String,
     /// What it is for, one line; may be empty.
     pub about: String,
+    /// Where its workloads run.
+    pub on: Seat,
     /// The built-in variant that it begins with; what that changes depends on
     /// the host.
     pub builtin: Option<String>,

@@ -214,3 +214,33 @@ fn a_size_changes_what_it_names() {
     let said = error(&wrong, "small");
     assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains("hackbench"), "{said}");
 }
+
+#[test]
+fn a_variant_on_the_host_has_no_vm_to_configure() {
+    let study = |variant: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[vm]\nvcpus = 2\n[[variant]]\nname = 'guest'\n\
+             [[variant]]\nname = 'host'\non = 'host'\n{variant}\n[[workload]]\nrun = 'hackbench'\n"
+        );
+        Study::parse("x.toml", &text)
+    };
+    let good =
+        study("vm.pins = ['2-3', '2-3']\nvm.host.thp = 'never'\ndisk.cache = 'none'").unwrap();
+    let seats: Vec<Seat> = good.variants.iter().map(|variant| variant.on).collect();
+    assert_eq!(seats, [Seat::Vm, Seat::Host]);
+    let check = |variant: &str, line: usize, words: &[&str]| {
+        let error = study(variant).unwrap_err();
+        assert_eq!(error.problems.len(), 1, "{error}");
+        assert_eq!(error.problems[0].line, line, "{error}");
+        for word in words {
+            assert!(error.to_string().contains(word), "{variant}: {word:?} is not in {error}");
+        }
+    };
+    check("use = 'pin'", 10, &["on = \"host\"", "\"pin\"", "vm.pins"]);
+    check("vm.memory_mib = 512", 10, &["vm.memory_mib", "vm.vcpus and vm.pins"]);
+    check("network.vhost = false", 10, &["no interface of its own", "bridge"]);
+    check("disk = { cache = 'none', queues = 2 }", 10, &["disk.cache alone"]);
+    let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\non = 'hots'\n[[workload]]\nrun = 'hackbench'\n";
+    let error = Study::parse("x.toml", text).unwrap_err();
+    assert!(error.to_string().contains("did you mean `host`"), "{error}");
+}

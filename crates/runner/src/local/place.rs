@@ -1,0 +1,136 @@
+//! Where a part in a trial is played: in a VM, or on the host itself.
+
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
+use host::sandbox::{self, Sandbox, SandboxCommand, SandboxExecError, SandboxOutput};
+use record::{Failure, FailureKind};
+
+use super::player::failure;
+
+/// Where guests look for programs that no package brought.
+const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";
+
+/// Where a part in a trial is played.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A VM.
+    Vm(Box<Vm>),
+    /// The host itself.
+    Host(Sandbox),
+}
+
+/// A command that did not come to its end, with what it had printed if it ran
+/// out of time.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    pub(super) failure: Failure,
+    pub(super) output: Option<ExecOutput>,
+}
+
+impl Place {
+    /// Runs a command to its end.
+    pub(super) fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, Stopped> {
+        match self {
+            Self::Vm(vm) => vm.exec(command, cancel).map_err(|error| {
+                let output = match &error {
+                    GuestFailure::TimeLimit { output, .. } => output.as_ref().clone(),
+                    _ => None,
+                };
+                Stopped { failure: failure(error), output }
+            }),
+            Self::Host(sandbox) => {
+                let asked = SandboxCommand {
+                    argv: &command.argv,
+                    env: &command.env,
+                    stdin: command.stdin.as_deref(),
+                    limit: command.limit,
+                    max_output_bytes: command.max_output_bytes,
+                };
+                let ended = sandbox.exec(&asked, &|| cancel.is_cancelled());
+                ended.map(said).map_err(|error| stopped(error, command))
+            }
+        }
+    }
+
+    /// Whether whoever is there still answers.
+    pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        match self {
+            Self::Vm(vm) => vm.query_stats(cancel).map(drop).map_err(failure),
+            Self::Host(sandbox) => sandbox.check_alive().map_err(|error| gone(&error)),
+        }
+    }
+
+    /// The VM, if it is one.
+    pub(super) fn vm(&self) -> Option<&Vm> {
+        match self {
+            Self::Vm(vm) => Some(vm),
+            Self::Host(_) => None,
+        }
+    }
+
+    /// What it is called in failures, behind a program that is missing.
+    pub(super) fn where_it_is(&self) -> &'static str {
+        match self {
+            Self::Vm(_) => "in the guest",
+            Self::Host(_) => "on the host",
+        }
+    }
+
+    /// The folder for a program of vmlab's own.
+    pub(super) fn programs_folder(&self) -> &'static str {
+        match self {
+            Self::Vm(_) => GUEST_PROGRAMS_FOLDER,
+            Self::Host(_) => sandbox::PROGRAMS_FOLDER,
+        }
+    }
+
+    /// Ends all that runs there.
+    pub(super) fn shutdown(self) {
+        match self {
+            Self::Vm(vm) => vm.shutdown(),
+            Self::Host(sandbox) => drop(sandbox),
+        }
+    }
+}
+
+fn said(output: SandboxOutput) -> ExecOutput {
+    ExecOutput {
+        stdout: output.stdout,
+        stderr: output.stderr,
+        status: match output.status {
+            Ok(status) => ExecStatusCode::Exited(status),
+            Err(signal) => ExecStatusCode::Signalled(signal),
+        },
+        wall: output.wall,
+    }
+}
+
+fn stopped(error: SandboxExecError, command: &GuestCommand) -> Stopped {
+    let program = command.argv.first().cloned().unwrap_or_default();
+    let (failure, output) = match error {
+        SandboxExecError::TimeLimit { output } => {
+            let output = said(output);
+            let limit = command.limit;
+            let printed = Box::new(Some(output.clone()));
+            (failure(GuestFailure::TimeLimit { program, limit, output: printed }), Some(output))
+        }
+        SandboxExecError::OutputTooLarge => {
+            let limit_bytes = command.max_output_bytes;
+            (failure(GuestFailure::OutputTooLarge { program, limit_bytes }), None)
+        }
+        SandboxExecError::Cancelled => (failure(guest::Cancelled.into()), None),
+        SandboxExecError::ProgramMissing => {
+            let detail = format!("{program} is not on the host");
+            (Failure { kind: FailureKind::WorkloadMissing, detail }, None)
+        }
+        error @ SandboxExecError::Gone { .. } => (gone(&error), None),
+    };
+    Stopped { failure, output }
+}
+
+fn gone(error: &SandboxExecError) -> Failure {
+    Failure { kind: FailureKind::WorkloadFailed, detail: error.to_string() }
+}
