@@ -38,6 +38,10 @@ impl Cksum {
         self.value = bytes.iter().fold(self.value, |value, byte| step(value, *byte));
         self.bytes += bytes.len() as u64;
     }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 fn step(value: u32, byte: u8) -> u32 {

@@ -25,6 +25,10 @@ chmod \"$3\" -- \"$part\" && mv -f -- \"$part\" \"$1\"";
 const SEND: &str = "# sends a file
 cksum <\"$1\" && cat <\"$1\"";
 
+/// Whether the file `$1` has `$2` bytes and the sum that `$3` begins with.
+const COMPARE: &str = "# compares a file
+test -f \"$1\" && test \"$(wc -c <\"$1\")\" -eq \"$2\" && test \"$(cksum <\"$1\")\" = \"$3\"";
+
 /// Longest line before a file that is fetched.
 const HEAD_BYTES: usize = 64;
 
@@ -96,6 +100,23 @@ impl Session {
             Some(Ok(Err(error))) => Err(local("read", from)(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether `there` is a file with the check sum and size of the file `here`.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn has_same(
+        &self,
+        here: &Path,
+        there: &str,
+        patience: Patience<'_>,
+    ) -> Result<bool, CopyError> {
+        let sum = Cksum::of_file(here).map_err(local("read", here))?;
+        let (bytes, sum) = (sum.bytes().to_string(), sum.to_string());
+        let command = self.command(["sh", "-c", COMPARE, "sh", there, &bytes, &sum]);
+        let remote = |source| CopyError::Remote { path: there.to_owned(), source };
+        Ok(command.output(patience).map_err(remote)?.code == 0)
     }
 
     /// Copies the file `from` there to `to`, which appears when it is whole.

@@ -27,7 +27,7 @@ const ALIVE_COUNT: u32 = 4;
 
 /// Says who is there, then keeps the connection open as long as this process
 /// lives: with it, the pipe to `cat` ends.
-const KEEPER: &str = "printf '\\nvmlab-is-here %s %s %s\\n' \"$(uname -m)\" \"$(uname -n)\" \"$HOME\"\nexec cat >/dev/null";
+const KEEPER: &str = "printf '\\nvmlab-is-here %s %s %s\\n' \"$(uname -m)\" \"$(uname -n)\" \"${XDG_CACHE_HOME:-$HOME/.cache}\"\nexec cat >/dev/null";
 const KEEPER_WORD: &str = "vmlab-is-here ";
 
 /// So much may a login shell there print of its own.
@@ -56,7 +56,7 @@ pub struct Options<'a> {
 struct Greeting {
     machine: String,
     host_name: String,
-    home: String,
+    cache: String,
 }
 
 /// An open connection; closed when dropped.
@@ -214,10 +214,12 @@ impl Session {
         &self.there.host_name
     }
 
-    /// The user's home folder there, absolute.
+    /// The user's folder for cached files there, absolute.
+    ///
+    /// Source: XDG Base Directory Specification, `XDG_CACHE_HOME`.
     #[must_use]
-    pub fn home(&self) -> &str {
-        &self.there.home
+    pub fn cache_home(&self) -> &str {
+        &self.there.cache
     }
 
     /// False once the connection is lost.
@@ -338,10 +340,10 @@ fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<Greeting
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let line = whole.lines().find_map(|line| line.strip_prefix(KEEPER_WORD));
         let mut words = line.unwrap_or_default().splitn(3, ' ').map(str::to_owned);
-        if let (Some(machine), Some(host_name), Some(home)) =
+        if let (Some(machine), Some(host_name), Some(cache)) =
             (words.next(), words.next(), words.next())
         {
-            return Ok(Some(Greeting { machine, host_name, home }));
+            return Ok(Some(Greeting { machine, host_name, cache }));
         }
         if heard.len() > NOISE_BYTES {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `--on ssh://HOST`: the same study on another machine, its results here.
+//! `--on WHERE`: the same study on another machine, its results here.
 //!
 //! The static vmlab goes over once and runs there as [`crate::far_side`]. What it
 //! measures comes back as it is measured: a text, then the line of the journal
@@ -8,6 +8,7 @@
 mod binary;
 mod files;
 pub(crate) mod messages;
+mod place;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::{self, Event};
-use remote::{Decoder, Destination, GaveUp, Options, Patience, RunError, Running, Session};
+use remote::{Decoder, GaveUp, Options, Patience, RunError, Running, Session};
 use runner::execute::{Ended, Progress};
 use runner::follow::Follower;
 use runner::plan::Plan;
@@ -32,6 +33,7 @@ use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
 use crate::watch::{Watch, Watcher};
 use messages::{Asked, GREETING, PROTOCOL, Told, of_frame, to_frame};
+use place::{Place, Reached};
 
 /// How long a connection may take where nobody has to type anything.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
@@ -44,9 +46,10 @@ const TURN: Duration = Duration::from_millis(100);
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OnArgs {
-    /// Run on another machine: ssh://USER@HOST. The results come here.
+    /// Run on another machine, with the results here: ssh://USER@HOST, or an
+    /// emulated host: replica, replica:NAME, replica:xeon-4208.
     #[arg(long, value_name = "WHERE")]
-    on: Option<Destination>,
+    on: Option<Place>,
     /// The private key to offer there, instead of ssh's own choice.
     #[arg(long, value_name = "FILE", requires = "on")]
     identity: Option<PathBuf>,
@@ -149,13 +152,20 @@ struct There {
     interrupts: Interrupts,
     /// Holds the connection's socket.
     _runtime: RuntimeDir,
+    /// Ends a replica that was brought up for this, behind its connection.
+    _reached: Reached,
 }
 
 impl There {
     fn connect(on: &OnArgs, interrupts: &Interrupts) -> anyhow::Result<Self> {
-        let mut destination = on.on.clone().context("Name a machine with --on")?;
-        destination.identity.clone_from(&on.identity);
-        destination.known_hosts.clone_from(&on.known_hosts);
+        let place = on.on.as_ref().context("Name a machine with --on")?;
+        let reached = place.reach(&interrupts.end)?;
+        let mut destination = reached.destination.clone();
+        // A replica has its own.
+        if let Place::Ssh(_) = place {
+            destination.identity.clone_from(&on.identity);
+            destination.known_hosts.clone_from(&on.known_hosts);
+        }
         let owner = Owner::current("on")?;
         let runtime = owner::runtime_dir(&owner)?;
         let interactive = io::stdin().is_terminal();
@@ -166,7 +176,8 @@ impl There {
         let session = Session::open(&destination, &options, Patience::new(limit, &cancelled))?;
         let program =
             binary::bring(&session, on.remote_binary.as_deref(), Patience::unlimited(&cancelled))?;
-        Ok(Self { session, program, interrupts: interrupts.clone(), _runtime: runtime })
+        let interrupts = interrupts.clone();
+        Ok(Self { session, program, interrupts, _runtime: runtime, _reached: reached })
     }
 
     fn ask_for_plan(
@@ -181,6 +192,9 @@ impl There {
         let patience = Patience::unlimited(&cancelled);
         let folder = files::bring(&self.session, written, &study, patience)?;
         let arch = study.arch.or_else(|| Arch::from_name(self.session.machine()));
+        if let Some(arch) = arch.filter(|_| run) {
+            files::bring_images(&self.session, &study, arch, patience)?;
+        }
         let talk = self.talk(arch.filter(|_| runner::probe::is_needed(&study)))?;
         let asked = Asked::Plan {
             file: written.file.clone(),

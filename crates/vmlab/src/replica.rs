@@ -4,6 +4,9 @@ mod programs;
 mod text;
 mod up;
 
+pub(crate) use programs::static_vmlab;
+pub(crate) use up::bring_up;
+
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::PathBuf;

@@ -106,6 +106,9 @@ fn files_go_over_and_come_back_whole() {
     assert_eq!(fs::metadata(&there).unwrap().permissions().mode() & 0o777, 0o750);
     session.get(&there, &back, patience()).unwrap();
     assert!(fs::read(&back).unwrap() == bytes);
+    assert!(session.has_same(&here, &there, patience()).unwrap());
+    fs::write(&here, [bytes.as_slice(), b"x"].concat()).unwrap();
+    assert!(!session.has_same(&here, &there, patience()).unwrap());
     fs::write(&here, "").unwrap();
     session.put(&here, &there, 0o600, patience()).unwrap();
     session.get(&there, &back, patience()).unwrap();

@@ -41,17 +41,17 @@ impl Sshd {
         }
         fs::copy(path("user_key.pub"), path("authorized_keys")).unwrap();
         // Users have a home of their own there, and share the guest images.
-        fs::create_dir(path("home")).unwrap();
         let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-        let cache = cache.expect("tests run with a home");
+        let images = cache.expect("tests run with a home").join("vmlab/images");
+        fs::create_dir_all(path("home/.cache/vmlab")).unwrap();
+        std::os::unix::fs::symlink(images, path("home/.cache/vmlab/images")).unwrap();
         let config = format!(
             "HostKey {0}/host_key\nAuthorizedKeysFile {0}/authorized_keys\nPidFile none\n\
              StrictModes no\nUsePAM no\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin yes\n\
-             SetEnv HOME={0}/home XDG_CACHE_HOME={1}\n",
-            folder.path().display(),
-            cache.display()
+             SetEnv HOME={0}/home XDG_CACHE_HOME={0}/home/.cache\n",
+            folder.path().display()
         );
         fs::write(path("sshd_config"), config).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

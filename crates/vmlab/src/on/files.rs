@@ -1,18 +1,28 @@
-//! What a study names beside itself: disk images of the user's own.
+//! What a study boots: disk images of the user's own, and built ones that would
+//! have to be built there.
 
+use std::fs;
 use std::path::{Component, Path};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use guest::image::{self, Recipe};
 use remote::{Patience, Session};
 use runner::freeze;
 use runner::study::Study;
-use vmconfig::Image;
+use vmconfig::{Arch, Image};
 
-use super::binary::{hash, put_if_missing};
+use super::binary::{hash, is_there, put_if_missing};
 use crate::study_file::StudyText;
+use crate::terminal;
 
-/// Where studies' files lie there, below the home folder.
-const FOLDER: &str = ".cache/vmlab/studies";
+/// Where studies' files lie there, below the folder for cached files.
+const FOLDER: &str = "vmlab/studies";
+
+/// Where built images lie, here and there.
+const IMAGES: &str = "vmlab/images";
+
+/// Gives the folder `$1` its name `$2`, unless another was faster.
+const NAME: &str = "mv -T -- \"$1\" \"$2\" 2>/dev/null || { test -d \"$2\" && rm -r -- \"$1\"; }";
 
 /// Copies the images that lie beside the study, unless they are there; returns the
 /// folder that stands for the study's there. An absolute path is a file of the
@@ -41,10 +51,57 @@ pub(crate) fn bring(
     }
     let names = beside.iter().map(|(hash, _, path)| format!("{hash} {}\n", path.display()));
     let all = blake3::hash(names.collect::<String>().as_bytes()).to_hex();
-    let folder = format!("{}/{FOLDER}/{}", session.home(), &all[..16]);
+    let folder = format!("{}/{FOLDER}/{}", session.cache_home(), &all[..16]);
     for (_, here, path) in &beside {
         let there = Path::new(&folder).join(path).display().to_string();
         put_if_missing(session, here, &there, 0o644, patience)?;
     }
     Ok(folder)
+}
+
+/// Copies the built images that guests of `arch` boot, where they are here and not
+/// there: a machine without a way to Debian's mirror need not build them.
+pub(crate) fn bring_images(
+    session: &Session,
+    study: &Study,
+    arch: Arch,
+    patience: Patience<'_>,
+) -> anyhow::Result<()> {
+    let mut names: Vec<String> = freeze::images(study)
+        .into_iter()
+        .filter_map(|image| match image {
+            Image::Builtin(name) => Some(name),
+            Image::File(_) => None,
+        })
+        .collect();
+    if runner::machine::wants_kvm(study) {
+        names.push(runner::machine::TRIAL_IMAGE.to_owned());
+    }
+    names.sort();
+    names.dedup();
+    for name in names {
+        let Some(built) = Recipe::builtin(&name, arch).ok().and_then(|recipe| image::find(&recipe))
+        else {
+            continue;
+        };
+        let folder = built.folder.file_name().unwrap_or_default().to_string_lossy();
+        let images = format!("{}/{IMAGES}", session.cache_home());
+        let there = format!("{images}/{folder}");
+        if is_there(session, &format!("{there}/manifest.json"), patience)? {
+            continue;
+        }
+        let size = record::Unit::from("B").show(built.size_bytes as f64);
+        let to = session.destination();
+        terminal::note(&format!("vmlab: copying the image {name} ({size}) to {to}"));
+        let part = format!("{images}/.coming-{folder}-{}", std::process::id());
+        let files = fs::read_dir(&built.folder)
+            .with_context(|| format!("Cannot read {}", built.folder.display()))?;
+        for file in files {
+            let here = file?.path();
+            let name = here.file_name().unwrap_or_default().to_string_lossy();
+            session.put(&here, &format!("{part}/{name}"), 0o644, patience)?;
+        }
+        session.command(["sh", "-c", NAME, "sh", &part, &there]).run(patience)?;
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ const INTERPRETED: u32 = 3;
 /// A static vmlab for `arch`: in the folder that the environment names, else
 /// this very program if it is one, else beside it (`vmlab-<arch>`, as it is
 /// released), else where `make static` puts it.
-pub(super) fn static_vmlab(arch: Arch) -> anyhow::Result<PathBuf> {
+pub(crate) fn static_vmlab(arch: Arch) -> anyhow::Result<PathBuf> {
     let named = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
     let mut looked_for: Vec<PathBuf> =
         named.iter().map(|folder| folder.join(arch.name()).join("vmlab")).collect();

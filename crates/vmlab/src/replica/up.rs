@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, Command, FromArgMatches as _};
 use guest::Cancel;
 use guest::image::{self, Image, Recipe};
-use guest::qemu::find_qemu;
+use guest::qemu::{Qemu, find_qemu};
 use placement::plan::Size;
-use replica::{KNOWN, Programs, Shape, Wanted};
+use replica::{KNOWN, Programs, Replica, Shape, Wanted};
 use topology::Host;
 use vmconfig::Arch;
 
@@ -78,54 +78,88 @@ fn known() -> clap::builder::PossibleValuesParser {
 
 pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
-    let (host, source) = described(args)?;
-    let name = args.name.clone().unwrap_or_else(|| default_name(&host));
-    let arch = arch_of(&host)?;
-    let qemu = find_qemu(arch)?;
-    let recipe = Recipe::host(args.image.trim_start_matches("builtin:"), arch)?;
-    let guests = Recipe::builtin(args.guest.trim_start_matches("builtin:"), arch)?;
+    let asked = Asked::of(args)?;
     if args.dry_run {
-        return dry_run(args, &name, &host, &recipe, &qemu);
+        return dry_run(args, &asked);
     }
-    let vmlab = programs::static_vmlab(arch)?;
-    let probe = runner::probe::find(arch)?;
-    let spinner = Spinner::start();
     let began = Instant::now();
-    let host_image = built(&recipe, &spinner, &cancel)?;
-    let guest_image = built(&guests, &spinner, &cancel)?;
-    let wanted = Wanted {
-        name: &name,
-        host: &host,
-        source: &source,
-        memory_mib: args.memory.map(Size::in_mib),
-        qemu: &qemu,
-        image: (&host_image, &recipe.name),
-        guests: &guest_image,
-        programs: Programs { vmlab: &vmlab, probe: &probe },
-        fresh: args.fresh,
-        boot_limit: Duration::from_secs(args.timeout),
-    };
-    let up = replica::up(&wanted, &cancel, &mut |step| {
-        spinner.say(&format!("{name}: {step} ({:.0} s)", began.elapsed().as_secs_f64()));
-    });
-    drop(spinner);
-    let up = up?;
+    let up = asked.start(args, &cancel)?;
     if args.json {
         terminal::print(&(serde_json::to_string_pretty(&text::object(&up))? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let made = &up.made;
+    let (name, made) = (&up.name, &up.made);
     let how = if made.restored { "restored from a saved state" } else { "booted" };
     let mut said = format!(
         "{name} is up: {how} in {:.1} s, with what goes before and after {:.1} s\n",
         made.ready_s.unwrap_or_default(),
         began.elapsed().as_secs_f64()
     );
-    let shape = Shape::of(&host, args.memory.map(Size::in_mib))?;
+    let shape = Shape::of(&asked.host, args.memory.map(Size::in_mib))?;
     said += &text::shape(&shape);
     said += &format!("Next: vmlab replica exec {name} -- vmlab host\n");
     terminal::print(&said)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Brings up the host that `vmlab replica up WORDS` would.
+pub(crate) fn bring_up<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    cancel: &Cancel,
+) -> anyhow::Result<Replica> {
+    let words = std::iter::once("up").chain(words);
+    let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
+    let args = UpArgs::from_arg_matches(&matches)?;
+    Asked::of(&args)?.start(&args, cancel)
+}
+
+/// What was asked for, looked up.
+struct Asked {
+    name: String,
+    host: Host,
+    source: String,
+    arch: Arch,
+    qemu: Qemu,
+    recipe: Recipe,
+    guests: Recipe,
+}
+
+impl Asked {
+    fn of(args: &UpArgs) -> anyhow::Result<Self> {
+        let (host, source) = described(args)?;
+        let name = args.name.clone().unwrap_or_else(|| default_name(&host));
+        let arch = arch_of(&host)?;
+        let qemu = find_qemu(arch)?;
+        let recipe = Recipe::host(args.image.trim_start_matches("builtin:"), arch)?;
+        let guests = Recipe::builtin(args.guest.trim_start_matches("builtin:"), arch)?;
+        Ok(Self { name, host, source, arch, qemu, recipe, guests })
+    }
+
+    fn start(&self, args: &UpArgs, cancel: &Cancel) -> anyhow::Result<Replica> {
+        let vmlab = programs::static_vmlab(self.arch)?;
+        let probe = runner::probe::find(self.arch)?;
+        let spinner = Spinner::start();
+        let began = Instant::now();
+        let host_image = built(&self.recipe, &spinner, cancel)?;
+        let guest_image = built(&self.guests, &spinner, cancel)?;
+        let name = &self.name;
+        let wanted = Wanted {
+            name,
+            host: &self.host,
+            source: &self.source,
+            memory_mib: args.memory.map(Size::in_mib),
+            qemu: &self.qemu,
+            image: (&host_image, &self.recipe.name),
+            guests: &guest_image,
+            programs: Programs { vmlab: &vmlab, probe: &probe },
+            fresh: args.fresh,
+            boot_limit: Duration::from_secs(args.timeout),
+        };
+        let up = replica::up(&wanted, cancel, &mut |step| {
+            spinner.say(&format!("{name}: {step} ({:.0} s)", began.elapsed().as_secs_f64()));
+        })?;
+        Ok(up)
+    }
 }
 
 /// The host to emulate, and where its description came from.
@@ -164,13 +198,8 @@ fn built(recipe: &Recipe, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<
         .with_context(|| format!("Cannot build the image {}", recipe.name))
 }
 
-fn dry_run(
-    args: &UpArgs,
-    name: &str,
-    host: &Host,
-    recipe: &Recipe,
-    qemu: &guest::qemu::Qemu,
-) -> anyhow::Result<ExitCode> {
+fn dry_run(args: &UpArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
+    let Asked { name, host, recipe, qemu, .. } = asked;
     let (shape, arguments) = replica::preview(name, host, args.memory.map(Size::in_mib), recipe)?;
     if args.json {
         let facts = serde_json::json!({

@@ -1,0 +1,142 @@
+//! Which machine `--on` names, and its bringing up where it is a replica.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use guest::Cancel;
+use remote::{Destination, DestinationError};
+use replica::{FindError, Replica, State};
+
+use crate::terminal;
+
+/// The host that is brought up where none is named and none runs.
+const SMALL: &str = "two-nodes";
+
+/// The value of `--on`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A machine that ssh reaches.
+    Ssh(Destination),
+    /// An emulated host, by its name or by what it is like.
+    Replica(Option<String>),
+}
+
+/// Error type for [`Place`]'s `from_str`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PlaceError {
+    /// It is neither of the two.
+    #[error("write ssh://USER@HOST, ssh://USER@HOST:PORT, replica or replica:HOST")]
+    Neither,
+    /// It is no address.
+    #[error(transparent)]
+    Destination(#[from] DestinationError),
+}
+
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        match text.split_once(':') {
+            None if text == "replica" => Ok(Self::Replica(None)),
+            Some(("replica", host)) if !host.is_empty() => Ok(Self::Replica(Some(host.to_owned()))),
+            Some(("ssh", _)) => Ok(Self::Ssh(text.parse()?)),
+            _ => Err(PlaceError::Neither),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ssh(destination) => destination.fmt(f),
+            Self::Replica(None) => f.write_str("replica"),
+            Self::Replica(Some(host)) => write!(f, "replica:{host}"),
+        }
+    }
+}
+
+/// A machine that can be reached now.
+pub(crate) struct Reached {
+    pub(crate) destination: Destination,
+    /// Taken down when dropped.
+    _brought_up: Option<BroughtUp>,
+}
+
+struct BroughtUp(Replica);
+
+impl Drop for BroughtUp {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.down() {
+            let name = &self.0.name;
+            terminal::note(&format!("vmlab: {error}; `vmlab replica down {name}` tries again"));
+        }
+    }
+}
+
+impl Place {
+    /// Finds the machine; a replica that does not run yet is brought up, for as long
+    /// as what is returned lives.
+    pub(crate) fn reach(&self, cancel: &Cancel) -> anyhow::Result<Reached> {
+        let host = match self {
+            Self::Ssh(destination) => {
+                return Ok(Reached { destination: destination.clone(), _brought_up: None });
+            }
+            Self::Replica(host) => host.as_deref(),
+        };
+        let (replica, brought_up) = match replica::find(host) {
+            Ok(found) if found.state() == State::Up => (found, None),
+            Ok(found) => {
+                return Err(FindError::NotUp { state: found.state(), name: found.name }.into());
+            }
+            Err(FindError::None | FindError::Unknown { .. }) => {
+                let replica = bring_up(host.unwrap_or(SMALL), cancel)?;
+                (replica.clone(), Some(BroughtUp(replica)))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let destination = replica.destination().context("The replica has no port")?;
+        Ok(Reached { destination, _brought_up: brought_up })
+    }
+}
+
+/// Brings up a host that is like a known one, or as a file describes it.
+fn bring_up(host: &str, cancel: &Cancel) -> anyhow::Result<Replica> {
+    let name = format!("run-{}", std::process::id());
+    let known = replica::KNOWN.iter().any(|known| known.name == host);
+    if !known && !Path::new(host).exists() {
+        let names: Vec<_> = replica::KNOWN.iter().map(|known| known.name).collect();
+        bail!(
+            "{host:?} is no replica that runs (`vmlab replica list`), no file that describes a host, and none of {}",
+            names.join(", ")
+        );
+    }
+    let words = if known { vec!["--like", host] } else { vec![host] };
+    crate::replica::bring_up(words.into_iter().chain(["--name", &name]), cancel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_and_said() {
+        for text in
+            ["ssh://root@server:2222", "replica", "replica:xeon-4208", "replica:./host.json"]
+        {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("", "write ssh://"),
+            ("server", "write ssh://"),
+            ("replicas", "write ssh://"),
+            ("replica:", "write ssh://"),
+            ("ssh://", "names no host"),
+            ("ssh:server", "write ssh://"),
+        ] {
+            let error = text.parse::<Place>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+}
