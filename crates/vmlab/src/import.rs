@@ -142,7 +142,10 @@ fn read(source: &Source, args: &ImportArgs, seen: &mut Seen) -> anyhow::Result<(
     })?;
     if !found && source.named {
         seen.unread += 1;
-        terminal::note(&format!("{}: no tool is recognised; --as TOOL names it", source.name));
+        terminal::note(&match logs::recognise(&text).first() {
+            Some((tool, _)) => format!("{}: no result in the output of {}", source.name, tool.name),
+            None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
+        });
     } else if !found {
         seen.foreign += 1;
     }

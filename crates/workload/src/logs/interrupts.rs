@@ -62,10 +62,10 @@ fn row(cpus: &[&str], line: Line<'_>, log: &mut Log) {
         return;
     }
     let about = slug(&rest.words().skip(cpus.len()).collect::<Vec<_>>().join(" "));
+    log.label("irq", name);
+    log.label("about", about);
     for (cpu, value) in cpus.iter().zip(values) {
-        let noted = log.count("interrupts", value, line).label("irq", name).label("cpu", *cpu);
-        if !about.is_empty() {
-            noted.label("about", about.as_str());
-        }
+        log.count("interrupts", value, line).label("cpu", *cpu);
     }
+    log.clear_labels();
 }

@@ -3,7 +3,7 @@
 //! Source: iozone 3.x `iozone.c`: every column ends where its heading does, so
 //! that operations that were not asked for leave blanks.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use record::{Better, MetricKind};
 
@@ -36,6 +36,10 @@ struct Columns {
     operations: Vec<(&'static str, usize)>,
 }
 
+/// What was measured where: operation, file and record size in KiB, and the
+/// value's bits.
+type Cell = (&'static str, u64, u64, u64);
+
 /// The unit of the numbers: what to multiply with, and of what kind.
 #[derive(Clone, Copy)]
 enum Output {
@@ -50,7 +54,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut output = Output::BytesPerS(1024.0);
     let mut report: Option<Report<'_>> = None;
     // What the run's table says, which its reports repeat.
-    let mut said = BTreeSet::new();
+    let mut said = HashSet::new();
     for line in text.lines() {
         if let Some(rest) = line.after("Version $Revision:") {
             log.version = rest.word(0).map(str::to_owned);
@@ -136,13 +140,7 @@ fn word_ends(line: Line<'_>) -> Vec<usize> {
     line.words().map(|word| line.indent + word.as_ptr() as usize - start + word.len()).collect()
 }
 
-fn row(
-    line: Line<'_>,
-    columns: &Columns,
-    output: Output,
-    said: &mut BTreeSet<(String, u64)>,
-    log: &mut Log,
-) {
+fn row(line: Line<'_>, columns: &Columns, output: Output, said: &mut HashSet<Cell>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
     let values: Option<Vec<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -223,13 +221,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn line(
-        &mut self,
-        line: Line<'a>,
-        output: Output,
-        said: &BTreeSet<(String, u64)>,
-        log: &mut Log,
-    ) {
+    fn line(&mut self, line: Line<'a>, output: Output, said: &HashSet<Cell>, log: &mut Log) {
         let words: Vec<&'a str> = line.words().collect();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
@@ -260,8 +252,9 @@ impl<'a> Report<'a> {
 }
 
 /// A cell of the table, to know it again in a report.
-fn the_cell(operation: &str, size: &str, record: &str, value: f64) -> (String, u64) {
-    (format!("{operation} {size} {record}"), value.to_bits())
+fn the_cell(operation: &'static str, size: &str, record: &str, value: f64) -> Cell {
+    let kib = |word: &str| word.parse().unwrap_or(u64::MAX);
+    (operation, kib(size), kib(record), value.to_bits())
 }
 
 fn operation_of_report(name: &str) -> Option<&'static str> {

@@ -41,7 +41,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some((metric, value)) = row_of(line) {
             match value {
                 Some(value) => note(metric, value, line, log),
-                None => log.unread(line, "no number"),
+                None => log.unread(line, "not one number"),
             }
         } else {
             time::read_line(line, log);
@@ -65,16 +65,21 @@ fn load(rest: Line<'_>, log: &mut Log) {
 }
 
 /// The row's metric, and its value if it is a number with at most a deviation
-/// behind it.
+/// and a remark in parentheses behind it: people set two runs side by side.
 fn row_of(line: Line<'_>) -> Option<(&'static str, Option<f64>)> {
     let (name, metric) = ROWS.iter().find(|(name, _)| line.text.starts_with(name))?;
     let rest = line.after(name)?;
-    let mut words = rest.words();
-    let value = words.next()?;
-    let deviation = words.next().is_none_or(|word| word.starts_with('('));
-    let number = rest.number(value).or_else(|| rest.decimals(value, 6)).filter(|_| deviation);
-    let plausible = value.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-    (plausible && words.next().is_none()).then_some((metric, number))
+    let value = rest.word(0)?;
+    let is_number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    let behind = rest.text[value.len()..].trim_start();
+    let (deviation, remark) = behind.split_once(')').unwrap_or((behind, ""));
+    let remark = remark.trim_start();
+    let alone = deviation.is_empty() || deviation.starts_with('(');
+    let alone = alone && (remark.is_empty() || remark.starts_with('('));
+    let beside = remark.starts_with(name.trim_end()) || is_number(remark);
+    let number = rest.number(value).or_else(|| rest.decimals(value, 6)).filter(|_| alone);
+    let plausible = is_number(value) || value.starts_with('.');
+    (plausible && (alone || beside)).then_some((metric, number))
 }
 
 fn row(line: &str) -> Option<()> {

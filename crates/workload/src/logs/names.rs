@@ -68,9 +68,10 @@ const MIX: usize = 0x9e37_79b9_7f4a_7c15;
 /// A quick hash: a bad one costs time, never a wrong name.
 fn hash(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let word =
-        |bytes: &[u8]| bytes.iter().fold(0_usize, |word, byte| word << 8 | usize::from(*byte));
-    let (head, tail) = (&bytes[..bytes.len().min(8)], &bytes[bytes.len().saturating_sub(8)..]);
-    let mixed = (word(head) ^ word(tail).rotate_left(29) ^ bytes.len()).wrapping_mul(MIX);
-    mixed >> 40
+    let (head, tail) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+        _ => (bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+    };
+    let mixed = (head ^ tail.rotate_left(29)) as usize ^ bytes.len();
+    mixed.wrapping_mul(MIX) >> 40
 }

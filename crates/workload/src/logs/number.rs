@@ -192,6 +192,10 @@ pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
 /// `value` without the error of its last digits that a product leaves: the
 /// number of 15 digits, if it is next to it.
 pub(crate) fn tidy(value: f64) -> f64 {
+    // Most are counts, and logarithms are slow.
+    if value.trunc() == value && value.abs() < 1e15 {
+        return value;
+    }
     let magnitude = value.abs().log10().floor();
     let digits = 14.0 - magnitude;
     if !(0.0..=22.0).contains(&digits) {

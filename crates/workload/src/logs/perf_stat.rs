@@ -356,37 +356,45 @@ fn is_exit_heading(line: &str) -> bool {
 /// Reads any number of tables.
 pub(crate) fn read_kvm(text: Text<'_>, log: &mut Log) {
     let mut table = false;
-    for line in text.lines() {
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
         if line.text.starts_with("Total Samples:") || line.text.starts_with("Analyze events") {
             table = false;
         } else if is_exit_heading(line.text) {
             table = true;
         } else if table {
-            exit(line, log);
+            exit(line, lines.clone().next(), log);
         }
     }
 }
 
-/// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`
-fn exit(line: Line<'_>, log: &mut Log) {
+/// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`,
+/// of which mails wrap the end into the next line.
+fn exit(line: Line<'_>, next: Option<Line<'_>>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
     let [reason, samples, percent, time, times @ ..] = &words[..] else { return };
     let percent = percent.strip_suffix('%').and_then(number::parse);
     let time = time.strip_suffix('%').and_then(number::parse);
     let (Some(percent), Some(time)) = (percent, time) else { return };
-    let micros = |word: &&str| number::parse(word.strip_suffix("us")?);
-    let (Some(samples), Some(times)) = (
-        number::parse(samples),
-        times.iter().take(3).map(micros).collect::<Option<Vec<f64>>>().filter(|all| all.len() == 3),
-    ) else {
+    let micros = |word: &str| number::parse(word.strip_suffix("us")?);
+    let wrapped = next
+        .into_iter()
+        .flat_map(|next| next.text.split_ascii_whitespace().map(move |word| (word, next)));
+    let times: Vec<(f64, Line<'_>)> = times
+        .iter()
+        .map(|word| (*word, line))
+        .chain(wrapped)
+        .map_while(|(word, line)| Some((micros(word)?, line)))
+        .collect();
+    let (Some(samples), [min, max, average]) = (number::parse(samples), &times[..]) else {
         return log.unread(line, "not the columns of an exit");
     };
     log.label("exit", *reason);
     log.count("samples", samples, line).better(Some(Better::Lower));
     log.push("samples-share", percent, "%", None, MetricKind::Count, line);
     log.push("time-share", time, "%", None, MetricKind::Count, line);
-    log.quantile("time-min", times[0] / 1e6, line);
-    log.quantile("time-max", times[1] / 1e6, line);
-    log.time("time-avg", times[2] / 1e6, line);
+    log.quantile("time-min", min.0 / 1e6, min.1);
+    log.quantile("time-max", max.0 / 1e6, max.1);
+    log.time("time-avg", average.0 / 1e6, average.1);
     log.clear_labels();
 }

@@ -24,6 +24,7 @@ pub(super) const TOOL: Tool = Tool {
         part("events/s (eps):"),
         part("total time taken by event execution:"),
         part("execution time (avg/stddev):"),
+        part("s ] thds: ").within().when(|line| line.starts_with("[ ") && line.contains(" tps: ")),
     ],
     read,
 };
@@ -92,7 +93,9 @@ fn context(line: Line<'_>, log: &mut Log) -> bool {
         log.label("mode", slug(rest.text.trim_end_matches(" test")));
     } else if let Some(rest) = line.after("Block size ") {
         log.label("block-size", rest.text);
-    } else if let Some(rest) = line.after("block size:") {
+    } else if let Some(rest) =
+        line.after("block size:").or_else(|| line.after("Memory block size:"))
+    {
         log.label("block-size", rest.text);
     } else if let Some(rest) = line.after("operation:").or_else(|| line.after("Operations type:")) {
         log.label("op", rest.text);
@@ -290,5 +293,13 @@ fn interval(line: Line<'_>, log: &mut Log) {
             log.push(metric, value, "1/s", Some(Better::Higher), MetricKind::Rate, line)
                 .label("second", second);
         }
+    }
+    // `lat (ms,95%): 3.55`
+    if let Some((percentile, rest)) = rest.behind("lat (ms,").and_then(|rest| rest.split("%):"))
+        && let Some(millis) = rest.word(0).and_then(|word| rest.decimals(word, 2))
+    {
+        log.quantile("interval-latency", millis / 1e3, line)
+            .label("percentile", percentile)
+            .label("second", second);
     }
 }

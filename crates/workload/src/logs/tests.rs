@@ -162,6 +162,7 @@ fn what_surrounds_an_output_changes_no_value() {
             ("CRLF", with("", "\r\n").replace("\n\n", "\n")),
             ("mail", with("> ", "")),
             ("two mails", with("> > ", "")),
+            ("two mails of the web", with("&gt; &gt; ", "")),
             ("Markdown", format!("# Results\n\n```\n{text}```\n")),
             ("indent", with("    ", "")),
             ("colour", with("\u{1b}[0m", "\u{1b}[0m")),
@@ -191,6 +192,12 @@ fn what_surrounds_an_output_changes_no_value() {
             assert_eq!(strip(path, &surrounded), whole, "{} in {name}", path.display());
         }
     }
+}
+
+#[test]
+fn a_page_of_the_web_ends_lines_with_tags() {
+    let text = "Running with 1*40 (== 40) tasks.<br>\nTime: 1.250<br />\n";
+    assert_eq!(read(text, None)[0].values[0].value, 1.25);
 }
 
 #[test]

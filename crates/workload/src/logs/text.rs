@@ -86,7 +86,12 @@ impl<'a> Line<'a> {
         let body = without_prefix(raw);
         let text = body.trim_start_matches([' ', '\t']);
         let indent = body.len() - text.len();
-        Self { text: text.trim_end(), number, indent, terminated }
+        let text = text.trim_end();
+        let text = match text.strip_suffix("<br>").or_else(|| text.strip_suffix("<br />")) {
+            Some(text) => text.trim_end(),
+            None => text,
+        };
+        Self { text, number, indent, terminated }
     }
 
     /// A line that holds only `text`, which is a part of this one.
@@ -235,7 +240,9 @@ pub(super) fn without_prefix(line: &str) -> &str {
     loop {
         let trimmed = rest.trim_start_matches([' ', '\t']);
         let next = match trimmed.as_bytes().first() {
-            Some(b'>') => after_quote(trimmed),
+            Some(b'>') => after_quote(&trimmed[1..]),
+            // A mail on a page of the web.
+            Some(b'&') => trimmed.strip_prefix("&gt;").and_then(after_quote),
             Some(b'[') => after_brackets(trimmed),
             Some(b'0'..=b'9') => after_date(trimmed).or_else(|| after_address(trimmed)),
             Some(b'A'..=b'Z') => after_syslog(trimmed).or_else(|| after_container(trimmed)),
@@ -250,9 +257,9 @@ pub(super) fn without_prefix(line: &str) -> &str {
     }
 }
 
-fn after_quote(line: &str) -> Option<&str> {
-    let rest = &line[1..];
-    let quoted = rest.is_empty() || rest.starts_with(['>', ' ', '\t']);
+/// What stands behind a mark of quoting.
+fn after_quote(rest: &str) -> Option<&str> {
+    let quoted = rest.is_empty() || rest.starts_with(['>', '&', ' ', '\t']);
     quoted.then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
 

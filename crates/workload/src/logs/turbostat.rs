@@ -4,8 +4,9 @@
 //! then of cores, then of packages; a row leaves out at its end what an
 //! earlier row has said for its core or package.
 
-use record::MetricKind;
+use record::{Better, MetricKind};
 
+use super::number::scaled;
 use super::sections::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
@@ -25,21 +26,21 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of intervals.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut names: Option<Vec<&str>> = None;
+    let mut names: Option<Vec<Column<'_>>> = None;
     // Before 3.14 (2014) the row of all has blanks where its place would be.
     let mut places_end = None;
     for line in text.lines() {
         if let Some(rest) = line.after("turbostat version ") {
             log.version = rest.word(0).map(str::to_owned);
         } else if is_old_heading(line.text) {
-            names = (!line.is_open()).then(|| line.words().collect());
+            names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
             places_end = line.text.find("CPU").map(|at| line.indent + at + "CPU".len());
         } else if line.text.contains("Bzy_MHz") || line.text.contains("Avg_MHz") {
-            names = (!line.is_open()).then(|| line.words().collect());
+            names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
             places_end = None;
         } else if let Some(names) = &names {
             let of_all = places_end.is_some_and(|end| line.indent >= end);
-            let places = names.iter().take_while(|name| is_place(name)).count();
+            let places = names.iter().take_while(|column| column.place.is_some()).count();
             row(if of_all { &names[places..] } else { names }, line, log);
         }
     }
@@ -68,30 +69,75 @@ const PLACES: [(&str, &str); 9] = [
     ("Time_Of_Day_Seconds", "time"),
 ];
 
-fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
+/// A column, by its heading.
+struct Column<'a> {
+    name: &'a str,
+    /// The label that it is.
+    place: Option<&'static str>,
+    metric: String,
+    unit: &'static str,
+    factor: f64,
+    better: Option<Better>,
+}
+
+impl<'a> Column<'a> {
+    fn of(name: &'a str) -> Self {
+        let (unit, factor, better) = if name == "GHz" || name == "TSC" {
+            ("Hz", 1e9, None)
+        } else if name.ends_with("MHz") {
+            ("Hz", 1e6, None)
+        } else if name.contains('%') {
+            ("%", 1.0, None)
+        } else if name.ends_with("Watt") {
+            ("W", 1.0, Some(Better::Lower))
+        } else if name.ends_with("_J") {
+            ("J", 1.0, Some(Better::Lower))
+        } else if name.ends_with("Tmp") {
+            ("°C", 1.0, None)
+        } else {
+            ("count", 1.0, None)
+        };
+        let place = PLACES.iter().find(|(column, _)| *column == name).map(|(_, label)| *label);
+        Self { name, place, metric: slug(name), unit, factor, better }
+    }
+
+    fn is_result(&self) -> bool {
+        self.place.is_none() && !["usec", "APIC", "X2APIC"].contains(&self.name)
+    }
+}
+
+fn row(columns: &[Column<'_>], line: Line<'_>, log: &mut Log) {
     let words: Vec<&str> = line.words().collect();
-    let places = names.iter().take_while(|name| is_place(name) || **name == "usec").count();
+    let places =
+        columns.iter().take_while(|column| column.place.is_some() || column.name == "usec").count();
     let looks = words.len() > places
         && words.iter().all(|word| *word == "-" || word.starts_with(|c: char| c.is_ascii_digit()));
     if !looks {
         return;
     }
-    if words.len() > names.len() {
+    if words.len() > columns.len() {
         return log.unread(line, "more numbers than columns");
     }
-    for (name, word) in names.iter().zip(&words) {
-        if let Some((_, label)) = PLACES.iter().find(|(column, _)| column == name) {
+    for (column, word) in columns.iter().zip(&words) {
+        if let Some(label) = column.place {
             log.label(label, if *word == "-" { "all" } else { word });
         }
     }
     // Without a place it is one summary row.
     let mut bad = false;
-    for (name, word) in names.iter().zip(&words) {
-        if is_place(name) || *name == "usec" || *name == "APIC" || *name == "X2APIC" {
-            continue;
-        }
+    for (column, word) in columns.iter().zip(&words).filter(|(column, _)| column.is_result()) {
         match line.number(word) {
-            Some(value) => note(name, value, line, log),
+            Some(value) => {
+                let value = scaled(value, column.factor);
+                log.push(
+                    &column.metric,
+                    value,
+                    column.unit,
+                    column.better,
+                    MetricKind::Count,
+                    line,
+                );
+            }
             None => bad |= *word != "-",
         }
     }
@@ -99,26 +145,4 @@ fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
         log.unread(line, "not all are numbers");
     }
     log.clear_labels();
-}
-
-fn note(name: &str, value: f64, line: Line<'_>, log: &mut Log) {
-    let metric = slug(name);
-    let kind = MetricKind::Count;
-    if name == "GHz" || name == "TSC" {
-        log.push(&metric, super::number::scaled(value, 1e9), "Hz", None, kind, line);
-        return;
-    }
-    if name.ends_with("MHz") {
-        log.push(&metric, super::number::scaled(value, 1e6), "Hz", None, kind, line);
-    } else if name.contains('%') {
-        log.push(&metric, value, "%", None, kind, line);
-    } else if name.ends_with("Watt") {
-        log.push(&metric, value, "W", Some(record::Better::Lower), kind, line);
-    } else if name.ends_with("_J") {
-        log.push(&metric, value, "J", Some(record::Better::Lower), kind, line);
-    } else if name.ends_with("Tmp") {
-        log.push(&metric, value, "°C", None, kind, line);
-    } else {
-        log.count(&metric, value, line);
-    }
 }
