@@ -1,11 +1,19 @@
 #!/bin/sh
 # Runs the installed tools and keeps what a shell session shows of them:
 # <tool>-<version>/NAME.log, for the readers of logs (src/logs). Needs the
-# tools of Debian 12: rt-tests, linux-perf, sysbench, stress-ng, fio, dbench,
-# time, bash, iperf, iperf3, sockperf, redis, sysstat, procps, hyperfine.
+# tools of Debian 12 that `scripts/install-deps goldens` installs.
 set -u
 cd "$(dirname "$0")"
 here=$PWD
+# An output of a tool that is not there would replace a golden.
+for tool in cyclictest perf sysbench stress-ng fio dbench iperf iperf3 sockperf redis-server \
+    redis-benchmark mpstat vmstat hyperfine /usr/bin/time; do
+    command -v "$tool" >/dev/null || missing="${missing:-} $tool"
+done
+if [ -n "${missing:-}" ]; then
+    echo "goldens.sh: missing:$missing; run scripts/install-deps goldens" >&2
+    exit 2
+fi
 scratch=$(mktemp -d)
 cd "$scratch"
 trap 'rm -rf "$scratch"' EXIT
