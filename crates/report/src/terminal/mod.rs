@@ -336,12 +336,15 @@ fn distributions(report: &Report, group: &Group, out: &mut Out) {
         |found: &&Distribution| (&found.workload, &found.load) == (&group.workload, &group.load);
     for found in report.distributions.iter().filter(here) {
         out.blank();
-        let level = percent(report.method.level);
-        let title = format!(
-            "Distribution of {}, all boots together, with the {level} band of a bootstrap over \
-             boots",
-            found.name
-        );
+        let mut points = found.curves.iter().flat_map(|curve| &curve.quantiles);
+        let band = match points.any(|point| point.estimate.interval.is_some()) {
+            true => {
+                let level = percent(report.method.level);
+                format!(", with the {level} band of a bootstrap over boots")
+            }
+            false => String::new(),
+        };
+        let title = format!("Distribution of {}, all boots together{band}", found.name);
         out.paragraph("", &title, None);
         let variants = found.curves.iter().map(|curve| (&*curve.variant, Align::Left));
         let heads: Vec<_> = [("quantile", Align::Left)].into_iter().chain(variants).collect();
