@@ -399,6 +399,8 @@ impl Start<'_> {
         if self.replica.made.restored {
             (self.say)("restoring the saved state");
             migrate(&mut monitor, "restore", &saved.state(), self.cancel)?;
+            // It was stopped when it was saved, and comes back so.
+            monitor.ask("cont", Value::Null)?;
         } else {
             (self.say)("booting");
             self.wait_for_boot(&process, began)?;
