@@ -59,6 +59,15 @@ fn cases_end_with_the_verdict_that_is_true() {
     check(r#"{"op":"start"}"#, 250.0, "equivalent");
 }
 
+/// A number from -0.5 to 0.5 that is another for each `place`, as if drawn.
+fn luck(place: u64) -> f64 {
+    // splitmix64.
+    let mut bits = place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (bits ^ (bits >> 31)) as f64 / u64::MAX as f64 - 0.5
+}
+
 /// Plays a session against a laboratory with a clock: a boot takes `boot_s`, an
 /// invocation 1 s, an iteration 0.1 s, and the invocations of a boot differ by
 /// some per cent. Returns the runs that were asked for, and the verdict.
@@ -66,7 +75,7 @@ fn play_timed(meta: &Value, boot_s: f64, b: f64) -> (Vec<(u64, u64)>, Value) {
     let mut session = Session::default();
     let start = serde_json::json!({"op": "start", "case": 1, "meta": meta});
     let mut reply = json(session.reply(&start.to_string()));
-    let (mut asked, mut now_s, mut count) = (Vec::new(), 0.0, 0);
+    let (mut asked, mut now_s, mut count, mut invocation) = (Vec::new(), 0.0, 0, 0);
     while let Some(run) = reply.get("run").and_then(Value::as_array) {
         let trial = |boot: &Value| {
             let [invocations, iterations] =
@@ -75,8 +84,8 @@ fn play_timed(meta: &Value, boot_s: f64, b: f64) -> (Vec<(u64, u64)>, Value) {
             let level = if boot["config"] == "A" { 1.0 } else { b };
             let values: Vec<Value> = (0..invocations)
                 .map(|_| {
-                    count += 1;
-                    let luck = ((count * 7919) % 101) as f64 / 101.0 - 0.5;
+                    invocation += 1;
+                    let luck = luck(invocation);
                     around(level * (1.0 + 0.06 * luck), iterations, &mut count)
                 })
                 .collect();
