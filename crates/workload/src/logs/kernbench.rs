@@ -75,11 +75,12 @@ fn row_of(line: Line<'_>) -> Option<(&'static str, Option<f64>)> {
     let (deviation, remark) = behind.split_once(')').unwrap_or((behind, ""));
     let remark = remark.trim_start();
     let alone = deviation.is_empty() || deviation.starts_with('(');
-    let alone = alone && (remark.is_empty() || remark.starts_with('('));
+    // A line that was cut off may have lost the second run.
+    let alone = alone && !line.is_open() && (remark.is_empty() || remark.starts_with('('));
     let beside = remark.starts_with(name.trim_end()) || is_number(remark);
-    let number = rest.number(value).or_else(|| rest.decimals(value, 6)).filter(|_| alone);
+    let number = rest.number(value).filter(|_| alone);
     let plausible = is_number(value) || value.starts_with('.');
-    (plausible && (alone || beside)).then_some((metric, number))
+    (plausible && (alone || beside || line.is_open())).then_some((metric, number))
 }
 
 fn row(line: &str) -> Option<()> {

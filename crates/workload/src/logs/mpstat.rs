@@ -65,7 +65,9 @@ fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     let time = head[..head.len() - 1].join(" ");
     log.label("cpu", cpu);
-    log.label("time", if time == "Average:" { "average" } else { &time });
+    // `Average:` in the language of whoever ran it.
+    let average = time.ends_with(':') && !time.bytes().any(|byte| byte.is_ascii_digit());
+    log.label("time", if average { "average" } else { &time });
     for (name, value) in names.iter().zip(values) {
         match name.strip_prefix('%') {
             Some(name) => drop(log.push(&slug(name), value, "%", None, MetricKind::Count, line)),
