@@ -102,3 +102,89 @@ fn write_column(
     }
     writer.close()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::RowAccessor as _;
+    use proptest::prelude::*;
+    use record::{Better, Environment, Metric, MetricKind, RecordSource};
+
+    use super::*;
+
+    fn record(sample: u32, value: f64, text: &str, counted: bool) -> Record {
+        Record {
+            study: "s".to_owned(),
+            load: "idle".to_owned(),
+            workload: "w".to_owned(),
+            variant: text.to_owned(),
+            block: sample / 3,
+            attempt: 0,
+            counted,
+            trial: format!("t{sample}"),
+            order: sample,
+            run: 1,
+            sample,
+            metric: Metric {
+                name: "time".to_owned(),
+                unit: "s".into(),
+                better: Better::Lower,
+                kind: MetricKind::Time,
+            },
+            value,
+            environment: Environment::Kvm,
+            source: RecordSource { tool: "hackbench".to_owned(), version: None },
+            started_unix_s: 1.5e9 + f64::from(sample),
+        }
+    }
+
+    /// Writes `records` and reads the rows back.
+    fn rows(records: &[Record]) -> Vec<parquet::record::Row> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes(records).unwrap()).unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        reader.get_row_iter(None).unwrap().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn columns_are_those_of_the_csv() {
+        let records = [record(4, 0.25, "a,b", false)];
+        let csv = report::csv(&records);
+        let mut lines = csv.lines();
+        let row = &rows(&records)[0];
+        let names: Vec<&str> = row.get_column_iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names.join(","), lines.next().unwrap());
+        let words: Vec<String> = row
+            .get_column_iter()
+            .map(|(_, field)| match field {
+                parquet::record::Field::Str(text) => text.clone(),
+                parquet::record::Field::Double(value) => format!("{value:?}"),
+                other => other.to_string(),
+            })
+            .collect();
+        assert_eq!(words.join(","), lines.next().unwrap().replace('"', ""));
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_comes_back(
+            samples in prop::collection::vec((any::<f64>(), "\\PC{0,9}", any::<bool>()), 0..40),
+        ) {
+            let records: Vec<Record> = samples
+                .iter()
+                .zip(0..)
+                .map(|((value, text, counted), place)| record(place, *value, text, *counted))
+                .collect();
+            let rows = rows(&records);
+            prop_assert_eq!(rows.len(), records.len());
+            for (row, record) in rows.iter().zip(&records) {
+                prop_assert_eq!(row.get_double(15).unwrap().to_bits(), record.value.to_bits());
+                prop_assert_eq!(row.get_string(3).unwrap(), &record.variant);
+                prop_assert_eq!(row.get_bool(6).unwrap(), record.counted);
+                prop_assert_eq!(row.get_int(10).unwrap() as u32, record.sample);
+            }
+        }
+    }
+}

@@ -45,6 +45,9 @@ fn python(packages: &[&str]) -> Result<PathBuf, String> {
     Ok(python)
 }
 
+/// What the snippets import.
+const PACKAGES: [&str; 4] = ["numpy", "pandas", "polars", "duckdb"];
+
 /// How much slower one variant is made.
 const SLOWER: f64 = 2.0;
 
@@ -81,7 +84,7 @@ fn the_snippets_of_the_documentation_work() {
     let comparison =
         machine.say(["compare", "samples.csv", "--baseline", "one", "--format", "json"]);
     let comparison: serde_json::Value = serde_json::from_str(&comparison.stdout).unwrap();
-    let python = python(&["numpy", "pandas", "polars", "duckdb"]);
+    let python = python(&PACKAGES);
     let (mut seen, mut checked) = (Vec::new(), 0);
     for (language, tool, text) in snippets() {
         seen.push(tool.clone());
@@ -121,4 +124,45 @@ fn the_snippets_of_the_documentation_work() {
     }
     assert_eq!(seen, ["pandas", "polars", "duckdb", "R"]);
     println!("{checked} ratios of snippets are right");
+}
+
+/// Reads both exports and ends badly where they differ.
+#[cfg(feature = "parquet")]
+const SAME_AS_CSV: &str = r#"
+import duckdb
+import polars as pl
+
+parquet = pl.read_parquet("samples.parquet")
+csv = pl.read_csv("samples.csv", schema_overrides=parquet.schema)
+csv = csv.with_columns(pl.col(pl.String).fill_null(""))
+assert parquet.columns == csv.columns, parquet.columns
+assert parquet.equals(csv), (parquet, csv)
+rows = duckdb.sql("SELECT * FROM 'samples.parquet'").fetchall()
+assert rows == parquet.rows(), rows[0]
+print(len(rows))
+"#;
+
+#[cfg(feature = "parquet")]
+#[test]
+fn others_read_the_parquet_export() {
+    let Some(_guard) = slow("Parquet") else { return };
+    let python = match python(&PACKAGES) {
+        Ok(python) => python,
+        Err(why) => return println!("SKIP: Polars and DuckDB: {why}"),
+    };
+    let machine = Machine::with_qemu("8.2.0");
+    let results = machine.results();
+    let results = results.to_str().unwrap();
+    for format in ["csv", "parquet"] {
+        let file = machine.path("").join(format!("samples.{format}"));
+        machine.say(["export", results, "--to", format, "--out", file.to_str().unwrap()]);
+    }
+    let output = Command::new(python)
+        .args(["-c", SAME_AS_CSV])
+        .current_dir(machine.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    assert!(rows > 0);
 }
