@@ -18,6 +18,7 @@ test: probe ## All tests: fast ones, goldens and real VMs
 	@scripts/install-deps test
 	$(CARGO) run --quiet --package vmlab -- image build
 	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
+	RUN_SLOW_TESTS=1 $(CARGO) test --package vmlab --features parquet parquet
 
 fast: ## The tests that need no VM
 	$(CARGO) test --workspace
