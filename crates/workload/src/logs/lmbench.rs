@@ -110,7 +110,7 @@ fn of_title(title: &str) -> Option<Table> {
     (lower.starts_with("mappings")).then_some(Table::Micros(name))
 }
 
-/// `0k	18774	171147	234949`
+/// `0k 18774 171147 234949`, with tabs.
 fn files(words: &[&str], line: Line<'_>, log: &mut Log) {
     let [size, _, created, deleted] = words[..] else { return };
     let (Some(created), Some(deleted)) = (line.number(created), line.number(deleted)) else {

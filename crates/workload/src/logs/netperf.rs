@@ -495,11 +495,11 @@ fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>,
         "rt-latency" | "round-trip-latency-usec/tran" => drop(log.time("round-trip", micros, line)),
         "local-cpu-util" | "local-cpu-util-%" => cpu(number, "local", line, log),
         "remote-cpu-util" | "remote-cpu-util-%" => cpu(number, "remote", line, log),
-        "local-transport-retrans" | "local-transport-retransmissions" => {
+        "local-transport-retrans" | "local-transport-retransmissions"
             // Below zero: not known.
-            if number >= 0.0 {
-                log.count("retransmissions", number, line).label("side", "local");
-            }
+            if number >= 0.0 =>
+        {
+            log.count("retransmissions", number, line).label("side", "local");
         }
         _ => {}
     }

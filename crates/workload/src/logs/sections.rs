@@ -202,11 +202,15 @@ pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> 
 /// All of a text in which no sign is, if it is of a shape that only one tool
 /// prints.
 fn bare(text: &str) -> Vec<Section<'_>> {
-    let shapes: [(&str, fn(Text<'_>) -> bool); 2] =
-        [(iperf::IPERF2.name, iperf::is_bare), (netperf::TOOL.name, netperf::is_bare)];
     let whole = Text::new(text);
-    let found = shapes.into_iter().find(|(_, is_bare)| is_bare(whole));
-    let tool = found.and_then(|(name, _)| super::tool(name));
+    let name = if iperf::is_bare(whole) {
+        iperf::IPERF2.name
+    } else if netperf::is_bare(whole) {
+        netperf::TOOL.name
+    } else {
+        return Vec::new();
+    };
+    let tool = super::tool(name);
     tool.map(|tool| Section { tool, text: whole, score: STRONG }).into_iter().collect()
 }
 

@@ -19,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
         part("Avg_MHz").within(),
         part("Bzy_MHz").within(),
         part("%Busy").within().when(|line| line.contains("GHz")),
-        part("%c0").within().when(|line| is_old_heading(line)),
+        part("%c0").within().when(is_old_heading),
     ],
     read,
 };
