@@ -53,7 +53,9 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
-        lines.extend(dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)));
+        lines.extend(
+            dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
+        );
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
     } else if !args.dry_run && args.sysfs_root.is_none() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use vmconfig::VmPatch;
 
+use super::NetworkPatch;
 use super::file::{BudgetTable, StudyFile};
 
 /// What a size changes of the study in full.
@@ -15,6 +16,8 @@ pub(super) struct ScaleTable {
     pub(super) budget: BudgetTable,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) network: NetworkPatch,
     /// Parameters by workload label, laid over the study's.
     #[serde(default)]
     pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
@@ -45,6 +48,7 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     study.title = format!("{} ({name} size)", study.title);
     study.budget = study.budget.overlay(scale.budget);
     study.vm = study.vm.overlay(&scale.vm);
+    study.network = study.network.overlay(&scale.network);
     study.workload.retain(|table| !scale.without.contains(&label(table)));
     study.published.retain(|table| !scale.without.contains(&table.workload));
     for table in &mut study.workload {

@@ -13,6 +13,7 @@ mod interrupted;
 mod lab;
 mod lint;
 mod metrics;
+mod on_host;
 mod repository;
 mod roles;
 mod running;
