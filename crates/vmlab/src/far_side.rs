@@ -107,7 +107,9 @@ fn trial(
 
 /// One session of a study at a time: a socket without a file, which is gone with
 /// this process.
-struct Alone(#[allow(dead_code, reason = "held for its name")] UnixListener);
+struct Alone {
+    _name: UnixListener,
+}
 
 impl Alone {
     fn with(plan: &Plan, link: &Link, cancel: &Cancel) -> anyhow::Result<Self> {
@@ -118,7 +120,7 @@ impl Alone {
         let mut said = false;
         loop {
             match UnixListener::bind_addr(&address) {
-                Ok(listener) => return Ok(Self(listener)),
+                Ok(listener) => return Ok(Self { _name: listener }),
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error.into()),
                 Err(_) if Instant::now() > deadline => {
                     bail!("Another session of this study still runs there: wait for it, or kill it")

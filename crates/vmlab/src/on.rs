@@ -145,10 +145,11 @@ fn go_on(dir: &Path, on: &OnArgs) -> String {
     )
 }
 
-/// The other machine, with a vmlab on it.
+/// The other machine.
 struct There {
     session: Session,
-    program: String,
+    /// The vmlab that was named for it.
+    program: Option<PathBuf>,
     interrupts: Interrupts,
     /// Holds the connection's socket.
     _runtime: RuntimeDir,
@@ -174,9 +175,8 @@ impl There {
         let cancelled = || interrupts.end.is_cancelled();
         let limit = if interactive { TYPE_LIMIT } else { CONNECT_LIMIT };
         let session = Session::open(&destination, &options, Patience::new(limit, &cancelled))?;
-        let program =
-            binary::bring(&session, on.remote_binary.as_deref(), Patience::unlimited(&cancelled))?;
         let interrupts = interrupts.clone();
+        let program = on.remote_binary.clone();
         Ok(Self { session, program, interrupts, _runtime: runtime, _reached: reached })
     }
 
@@ -209,15 +209,10 @@ impl There {
     /// Starts the far side, with the guests' program of `probe`.
     fn talk(&self, probe: Option<Arch>) -> anyhow::Result<Talk<'_>> {
         let cancelled = || self.interrupts.end.is_cancelled();
-        let mut words = vec!["env".to_owned()];
-        if let Some(arch) = probe {
-            let patience = Patience::unlimited(&cancelled);
-            let folder = binary::bring_probe(&self.session, arch, patience)?;
-            words.push(format!("{}={folder}", runner::probe::FOLDER_VARIABLE));
-        }
-        words.extend([self.program.clone(), "far-side".to_owned()]);
+        let patience = Patience::unlimited(&cancelled);
+        let program = binary::bring(&self.session, self.program.as_deref(), probe, patience)?;
         let (tell, warnings) = channel();
-        let command = self.session.command(words).on_stderr(move |line| {
+        let command = self.session.command([program.as_str(), "far-side"]).on_stderr(move |line| {
             // Whoever does not listen any more has ended.
             drop(tell.send(line.to_owned()));
         });
