@@ -54,7 +54,7 @@ const PROBES: &[Row] = &[
     ("probe-ipi", "time_ms = 100", ""),
     ("probe-lock", "time_ms = 100", ""),
     ("probe-clock", "time_ms = 100", ""),
-    ("probe-stream", "array_mib = 8", ""),
+    ("probe-stream", "array_mib = 8, repeats = 1", ""),
     ("probe-malloc", "mib = 16", ""),
     ("probe-tlb", "time_ms = 100, pages = 4096", ""),
     ("probe-pagecache", "size_mib = 32, repeats = 1", ""),

@@ -16,7 +16,7 @@ pub(crate) static STREAM: Entry = Entry {
     needs: &[PROGRAM],
     beside: Beside::NOTHING,
     params: &[
-        REPEATS,
+        Param::int("repeats", (1, 199), 3, "Samples of a run"),
         Param::per_vcpu("threads", 1024, "Threads"),
         Param::int("array_mib", (0, 1 << 24), 0, "Size of each array; 0 for four last caches")
             .unit("MiB"),
@@ -47,7 +47,7 @@ pub(crate) static STREAM: Entry = Entry {
         )
     },
     parse: |output, params, _| read(output, params, &STREAM),
-    duration_s: |params, facts| facts.computing_s(1.0 + 0.3 * params.int("repeats") as f64),
+    duration_s: |params, facts| facts.computing_s(1.3 + 0.3 * params.int("repeats") as f64),
 };
 
 pub(crate) static MALLOC: Entry = Entry {
@@ -89,7 +89,7 @@ pub(crate) static MALLOC: Entry = Entry {
         )
     },
     parse: |output, params, _| read(output, params, &MALLOC),
-    duration_s: |params, facts| facts.computing_s(1.0 + 0.3 * params.int("repeats") as f64),
+    duration_s: |params, facts| facts.computing_s(1.3 + 0.3 * params.int("repeats") as f64),
 };
 
 pub(crate) static TLB: Entry = Entry {
