@@ -16,6 +16,7 @@ quickstart: ## Install what is missing, build, run the first study
 
 test: probe ## All tests: fast ones, goldens and real VMs
 	@scripts/install-deps test
+	@scripts/build-static --debug
 	$(CARGO) run --quiet --package vmlab -- image build
 	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
 	RUN_SLOW_TESTS=1 $(CARGO) test --package vmlab --features parquet parquet
@@ -35,7 +36,7 @@ probe: ## The guests' static program, target/probe/<arch>/vmlab-probe
 	@scripts/build-probe
 
 static: probe ## A static binary to copy to a hypervisor
-	$(CARGO) build --release --package vmlab --target $$(uname -m)-unknown-linux-musl
+	@scripts/build-static
 
 bench: ## Time vmlab against its peers; prints ratios, asserts nothing
 	@scripts/install-deps bench

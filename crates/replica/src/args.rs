@@ -99,9 +99,10 @@ pub(crate) fn args(
 /// needs.
 fn cmdline(shape: &Shape, of_image: &[String]) -> String {
     let mut words: Vec<&str> = of_image.iter().map(String::as_str).collect();
-    // The first process switches the other pCPUs on, after KVM was loaded.
-    words.push("maxcpus=1");
     if shape.arch == Arch::X86_64 {
+        // The first process switches the other pCPUs on, after KVM was loaded;
+        // on arm64 KVM is part of the kernel.
+        words.push("maxcpus=1");
         // The emulated TSC is one for all pCPUs, and far cheaper than a timer
         // that is a device; a loop that counts on it would be calibrated anew
         // for every pCPU.

@@ -216,6 +216,11 @@ const NOT_FOR_GUESTS: &str = "boot/* etc/apt etc/resolv.conf etc/hostname etc/fs
 const NOT_WITHOUT_COMPILER: &str = "usr/include usr/share/perl usr/share/perl5 \
     usr/lib/@LIBRARIES@/perl usr/lib/@LIBRARIES@/perl-base usr/bin/perl*";
 
+/// The first stage's script, which loads these modules.
+fn initrd_init(modules: &[String]) -> String {
+    include_str!("files/initrd-init").replace("@MODULES@", &modules.join(" "))
+}
+
 fn debian_12(arch: Arch) -> Recipe {
     // virtio_console comes last: the agent's port is the first thing that the
     // second stage looks for.
@@ -262,8 +267,7 @@ fn debian_12(arch: Arch) -> Recipe {
              net/802 net/8021q net/bridge net/core net/ipv4 net/ipv6 net/llc net/netfilter \
              net/packet net/sched net/tls net/vmw_vsock",
         ),
-        initrd_init: include_str!("files/initrd-init")
-            .replace("@MODULES@", &initrd_modules.join(" ")),
+        initrd_init: initrd_init(&initrd_modules),
         initrd_modules,
         seed: in_folders(seed),
         applets: words(

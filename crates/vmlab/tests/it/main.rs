@@ -14,6 +14,7 @@ mod lab;
 mod lint;
 mod metrics;
 mod on_host;
+mod replicas;
 mod repository;
 mod roles;
 mod running;

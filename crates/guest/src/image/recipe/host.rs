@@ -50,12 +50,13 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
     let libraries = super::libraries(arch);
     let mut packages = words(&PACKAGES.replace("@QEMU@", qemu));
     packages.push(format!("linux-image-cloud-{debian}"));
-    // From Debian 13 on, /bin, /sbin and /lib are links, which this package has.
-    let busybox = if suite == "bookworm" {
-        "bin/busybox"
+    let (busybox, initrd_modules) = if suite == "bookworm" {
+        ("bin/busybox", guest.initrd_modules.clone())
     } else {
+        // From Debian 13 on, /bin, /sbin and /lib are links, which this package
+        // has, and the rest of virtio is part of the kernel.
         packages.push("base-files".to_owned());
-        "usr/bin/busybox"
+        ("usr/bin/busybox", words("virtio_blk overlay"))
     };
     let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
     let mut applets = guest.applets;
@@ -68,6 +69,8 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         packages,
         left_out: words(&left_out.replace("@LIBRARIES@", libraries)),
         seed: words(busybox),
+        initrd_init: super::initrd_init(&initrd_modules),
+        initrd_modules,
         applets,
         files: vec![
             file("sbin/init", 0o755, include_str!("../files/host/init")),

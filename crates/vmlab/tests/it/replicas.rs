@@ -1,0 +1,173 @@
+//! A whole emulated host: brought up, used, restored, taken down, and every way
+//! in which that fails.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use topology::Host;
+
+use crate::lab::{Machine, Said, VMLAB, said, slow, until, vmlab};
+
+/// How long any one step may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Replicas of this test alone, with the images and states of all.
+struct Lab {
+    state: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self { state: tempfile::tempdir().unwrap() }
+    }
+
+    fn replica(&self, args: &[&str]) -> Command {
+        let mut command = vmlab(["replica"]);
+        command.args(args).env("XDG_STATE_HOME", self.state.path());
+        command
+    }
+
+    fn say(&self, args: &[&str]) -> Said {
+        said(&mut self.replica(args))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.say(args).has_code(0).stdout).unwrap()
+    }
+
+    /// QEMU's process of the only replica.
+    fn qemu(&self) -> Option<Pid> {
+        let listed = self.json(&["list", "--json"]);
+        let folder = listed[0]["folder"].as_str()?;
+        let pid = std::fs::read_to_string(format!("{folder}/pid")).ok()?;
+        Pid::from_raw(pid.trim().parse().ok()?)
+    }
+
+    fn has_none(&self) {
+        assert_eq!(self.json(&["list", "--json"]), Value::Array(Vec::new()));
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Nothing of a failed test is left; what it said is told.
+        let _ = self.replica(&["down", "--all"]).output();
+    }
+}
+
+#[test]
+fn a_replica_is_a_kvm_host() {
+    let Some(_alone) = slow("an emulated host") else { return };
+    let lab = Lab::new();
+    let up = lab.json(&["up", "--like", "two-nodes", "--json", "--timeout", "600"]);
+    assert_eq!((&up["state"], &up["pcpus"]), (&Value::from("up"), &Value::from(4)), "{up}");
+    assert_eq!(up["node_memory_mib"], serde_json::json!([1024, 1024]));
+    assert_eq!(lab.json(&["list", "--json"])[0]["name"], "two-nodes");
+    lab.say(&["up", "--like", "two-nodes"]).is_error(&["\"two-nodes\" is up", "--name"]);
+
+    // The vmlab inside looks by itself, and boots a guest under KVM.
+    let shown = lab.say(&["exec", "--", "vmlab", "host", "--json", "--try-kvm"]);
+    let host = Host::from_json(&shown.has_code(0).stdout).unwrap();
+    assert_eq!(host.online().to_string(), "0-3");
+    let nodes: Vec<String> = host.nodes.iter().map(|node| node.pcpus.to_string()).collect();
+    assert_eq!(nodes, ["0-1", "2-3"]);
+    assert_eq!(host.nodes[0].distances, [(0, 10), (1, 20)].into());
+    assert_eq!(host.virtualised.emulator.as_deref(), Some("QEMU (TCG)"));
+    assert!(host.warnings.iter().any(|line| line.starts_with("Declared")), "{:?}", host.warnings);
+    let qemu = host.qemu.expect("QEMU is installed there");
+    assert_eq!(qemu.kvm_usable, Some(true), "{:?}", qemu.kvm_why);
+
+    // Exit codes, streams and the disk.
+    lab.say(&["exec", "two-nodes", "--", "sh", "-c", "exit 7"]).has_code(7);
+    let mut cat = lab.replica(&["exec", "--", "sh", "-c", "cat >/scratch/x; md5sum </scratch/x"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut cat.stdin.take().unwrap(), &[b'x'; 1 << 20]).unwrap();
+    let sum = String::from_utf8(cat.wait_with_output().unwrap().stdout).unwrap();
+    assert!(sum.starts_with("b561f87202d04959e37588ee05cf5b10"), "{sum}");
+
+    lab.say(&["down"]).has_code(0);
+    lab.has_none();
+    // The state was saved when it first came up.
+    let again = lab.json(&["up", "--like", "two-nodes", "--name", "again", "--json"]);
+    assert_eq!(again["restored"], true, "{again}");
+    let name = lab.say(&["exec", "--", "hostname"]);
+    assert_eq!(name.has_code(0).stdout, "again\n");
+
+    // Its QEMU is killed.
+    kill_process(lab.qemu().unwrap(), Signal::KILL).unwrap();
+    until("the replica is dead", LIMIT, || {
+        (lab.json(&["list", "--json"])[0]["state"] == "dead").then_some(())
+    });
+    lab.say(&["exec", "--", "true"]).is_error(&["\"again\" is dead", "vmlab replica down"]);
+    let down = lab.say(&["down"]);
+    assert!(down.has_code(0).stdout.contains("gone already"), "{down:?}");
+    lab.has_none();
+}
+
+#[test]
+fn a_boot_that_is_ended_leaves_nothing() {
+    let Some(_alone) = slow("an emulated host whose boot is ended") else { return };
+    let lab = Lab::new();
+    let too_late = lab.say(&["up", "--like", "two-nodes", "--fresh", "--timeout", "0"]);
+    assert_eq!(too_late.code, Some(2), "{too_late:?}");
+    assert!(too_late.stderr.contains("did not come up within 0 s"), "{too_late:?}");
+    lab.has_none();
+
+    let mut up = lab.replica(&["up", "--like", "two-nodes", "--fresh"]);
+    let up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_child(&up);
+    let qemu = until("QEMU runs", LIMIT, || lab.qemu());
+    kill_process(pid, Signal::INT).unwrap();
+    let ended = Said::of(up.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(rustix::process::test_kill_process(qemu).is_err(), "QEMU still runs");
+    lab.has_none();
+
+    // The command that boots it is killed: nobody waits for it any more.
+    let mut up = lab.replica(&["up", "--like", "two-nodes", "--fresh"]);
+    let mut up = up.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let qemu = until("QEMU runs", LIMIT, || lab.qemu());
+    up.kill().unwrap();
+    up.wait().unwrap();
+    assert_eq!(lab.json(&["list", "--json"])[0]["state"], "dead");
+    let clean = said(Command::new(VMLAB).arg("clean").env("XDG_STATE_HOME", lab.state.path()));
+    assert!(clean.stdout.contains("removed replica two-nodes"), "{clean:?}");
+    assert!(rustix::process::test_kill_process(qemu).is_err(), "QEMU still runs");
+    lab.has_none();
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_starts() {
+    let machine = Machine::with_qemu("7.2.0");
+    let shown = machine.say(["replica", "up", "--like", "xeon-4208", "--dry-run"]);
+    let text = &shown.has_code(0).stdout;
+    for part in ["32 pCPUs", "32.0 times", "threads of a core", "dist,src=0,dst=1,val=21"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    std::fs::write(
+        machine.path("ppc.json"),
+        r#"{"format":"vmlab-host","version":1,"arch":"ppc64le"}"#,
+    )
+    .unwrap();
+    machine.say(["replica", "up", "ppc.json", "-n"]).is_error(&["ppc64le", "aarch64"]);
+    machine
+        .say(["replica", "up", "--like", "two-nodes", "--memory", "100MiB", "-n"])
+        .is_error(&["100 MiB", "2 nodes"]);
+    machine
+        .say(["replica", "up", "--like", "two-nodes", "--image", "debian-12", "-n"])
+        .is_error(&["\"debian-12\"", "host-debian-12, host-debian-13"]);
+    machine.say(["replica", "exec", "lab", "--", "true"]).is_error(&["no replica \"lab\""]);
+    machine.say(["replica", "down"]).is_error(&["There is no replica"]);
+    assert!(machine.say(["replica", "list"]).has_code(0).stdout.contains("No replicas"));
+    for name in ["qemu-system-x86_64", "qemu-system-aarch64"] {
+        std::fs::remove_file(machine.path("bin").join(name)).unwrap();
+    }
+    machine
+        .say(["replica", "up", "--like", "two-nodes", "-n"])
+        .is_error(&["apt-get install qemu-system-x86"]);
+    machine
+        .say(["replica", "up", "--like", "altra", "-n"])
+        .is_error(&["apt-get install qemu-system-arm"]);
+}
