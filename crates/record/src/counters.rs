@@ -70,6 +70,22 @@ impl CounterSet {
         self.0.get(name).copied()
     }
 
+    /// The value of `name`; zero for what is counted by reason, has its row
+    /// from its first event on, and had none.
+    #[must_use]
+    pub fn counted(&self, name: &str) -> Option<f64> {
+        let none_came = || {
+            let prefix = if name.starts_with(PEER) { PEER } else { "" };
+            let by_reason = name.strip_prefix(prefix).is_some_and(|name| name.starts_with("kvm."))
+                && counter(name).is_some_and(|one| one.name.ends_with('.'));
+            let exits = format!("{prefix}{EXITS}");
+            // No VM runs without exits: if they were counted, there are some.
+            let first = self.0.range(exits.clone()..).next();
+            by_reason && first.is_some_and(|(name, _)| name.starts_with(&exits))
+        };
+        self.get(name).or_else(|| none_came().then_some(0.0))
+    }
+
     /// Takes over all values of `other`.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
@@ -80,25 +96,11 @@ impl CounterSet {
     /// is counted by reason begins to exist with its first event.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let counted_then = |name: &str| {
-            let prefix = if name.starts_with(PEER) { PEER } else { "" };
-            let kvm = name.strip_prefix(prefix).is_some_and(|name| name.starts_with("kvm."));
-            let of_family = kvm && counter(name).is_some_and(|one| one.name.ends_with('.'));
-            let exits = format!("{prefix}{EXITS}");
-            // No VM runs without exits: if they were counted then, there were some.
-            of_family
-                && before
-                    .0
-                    .range(exits.clone()..)
-                    .next()
-                    .is_some_and(|(one, _)| one.starts_with(&exits))
-        };
         let difference = |(name, now): (&String, &f64)| {
             if name.ends_with("_bytes") {
                 return Some((name.clone(), *now));
             }
-            let then = before.get(name).or_else(|| counted_then(name).then_some(0.0));
-            then.map(|then| (name.clone(), now - then))
+            before.counted(name).map(|then| (name.clone(), now - then))
         };
         Self(self.0.iter().filter_map(difference).collect())
     }
@@ -158,6 +160,32 @@ mod tests {
         check("peer.vcpu.run_s", "s", "vCPU threads ran");
         check("memory.node1_bytes", "B", "node of the host");
         assert_eq!(counter("kvm.new_in_some_kernel"), None);
+    }
+
+    #[test]
+    fn all_of_them_are_documented() {
+        let rows = COUNTERS.iter().chain(FAMILIES).map(|counter| {
+            let Counter { name, unit, meaning, source } = counter;
+            let rest = match (name.ends_with('.'), name.ends_with("node")) {
+                (true, _) => "<...>",
+                (_, true) => "<N>_bytes",
+                _ => "",
+            };
+            format!("| `{name}{rest}` | {unit} | {meaning} | {source} |\n")
+        });
+        let head = "| counter | unit | what it counts | where it is read |\n|---|---|---|---|\n";
+        let table = head.to_owned() + &rows.collect::<String>();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
+        let page = std::fs::read_to_string(path).expect("the page");
+        let (before, rest) = page.split_once("<!-- counters: begin -->\n").expect("the begin");
+        let (found, after) = rest.split_once("<!-- counters: end -->").expect("the end");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            let page =
+                format!("{before}<!-- counters: begin -->\n{table}<!-- counters: end -->{after}");
+            std::fs::write(path, page).expect("written");
+            return;
+        }
+        assert!(found == table, "docs/counters.md is not up to date: run with UPDATE_EXPECT=1");
     }
 
     #[test]

@@ -109,6 +109,10 @@ pub struct Variant {
     pub qemu_lines: Vec<String>,
     /// What could not be said on the command line, with the reason.
     pub losses: Vec<String>,
+    /// What was found of it once it ran: what the guest was given, whether
+    /// what was asked for is in force.
+    #[serde(default)]
+    pub found: Vec<Fact>,
 }
 
 /// What a variant is compared as.
@@ -322,6 +326,9 @@ pub struct CounterMove {
     pub baseline_value: f64,
     /// Its centre over the variant's boots, per run.
     pub variant_value: f64,
+    /// The same two by operation, where the benchmark counts operations.
+    #[serde(default)]
+    pub per_operation: Option<(f64, f64)>,
 }
 
 /// A value from elsewhere, beside which the measured one is shown.

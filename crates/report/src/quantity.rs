@@ -159,6 +159,21 @@ fn ratio_number(value: f64, digits: usize) -> String {
     }
 }
 
+/// Events, to as many digits as tell something: `1235`, `12.3`, `2`, `0.0002`.
+pub(crate) fn event_count(value: f64) -> String {
+    let text = match value {
+        v if v >= 100.0 => return format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 0.01 || v <= 0.0 => format!("{v:.2}"),
+        v => {
+            return format!("{v:.0e}")
+                .parse()
+                .map_or_else(|_| v.to_string(), |v: f64| v.to_string());
+        }
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// How a counter went from `from` to `to`.
 pub(crate) fn change(from: f64, to: f64) -> String {
     if from == to {

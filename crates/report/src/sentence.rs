@@ -3,7 +3,7 @@
 
 use record::{Better, Environment, Metric, MetricKind};
 
-use crate::quantity::{Scale, change, counted, percent, ratio_estimate};
+use crate::quantity::{Scale, change, counted, event_count, own_prefix, percent, ratio_estimate};
 use crate::{CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict};
 
 /// A verdict of one variant in one group.
@@ -251,6 +251,17 @@ pub(crate) fn counter_change(moved: &CounterMove) -> String {
     change(moved.baseline_value, moved.variant_value)
 }
 
+/// How much of a counter comes to each operation, before and after:
+/// `12.3 → 0.04`; empty where operations are not counted.
+pub(crate) fn each_operation(moved: &CounterMove) -> String {
+    let show = |value: f64| match moved.unit.0.as_str() {
+        // No thousandths of an event with a prefix.
+        "count" => event_count(value),
+        _ => own_prefix(&moved.unit, value),
+    };
+    moved.per_operation.map_or(String::new(), |(from, to)| format!("{} → {}", show(from), show(to)))
+}
+
 /// `text` with a capital and a full stop, as it may already have them.
 pub(crate) fn as_sentence(text: &str) -> String {
     let mut characters = text.trim().chars();
@@ -262,6 +273,27 @@ pub(crate) fn as_sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_are_told_by_operation() {
+        let check = |unit: &str, per_operation, expected: &str| {
+            let moved = CounterMove {
+                counter: "kvm.exits.hlt".to_owned(),
+                unit: record::Unit::from(unit),
+                meaning: String::new(),
+                variant: "v".to_owned(),
+                baseline_value: 1.0,
+                variant_value: 2.0,
+                per_operation,
+            };
+            assert_eq!(each_operation(&moved), expected);
+        };
+        check("count", Some((12.34, 0.041)), "12.3 → 0.04");
+        check("count", Some((0.0, 1_234.6)), "0 → 1235");
+        check("count", Some((0.000_2, 2.0)), "0.0002 → 2");
+        check("s", Some((1.5e-6, 2e-6)), "1.500 µs → 2.000 µs");
+        check("count", None, "");
+    }
 
     #[test]
     fn a_note_becomes_a_sentence_once() {

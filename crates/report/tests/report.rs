@@ -73,9 +73,11 @@ fn the_terminal_says_the_verdict_first() {
         Why: what moved most from 1-vcpu to 2-vcpu, per run
           counter                    from       to  change  what it counts
           guest.ipi_reschedule         12  48.21 k   ×4018  Rescheduling IPIs in the
-                                                            guest
+                                                            guest; each operation 0.0001
+                                                            → 0.48
           guest.context_switches  312.0 k  187.0 k   ×0.60  Context switches in the
-                                                            guest
+                                                            guest; each operation 3.12 →
+                                                            1.87
 
         1 trial failed
         ✕ 4-vcpu at cyclictest under host load half, block 2: guest panicked

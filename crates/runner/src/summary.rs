@@ -3,13 +3,14 @@
 
 mod distributions;
 mod overall;
+mod why;
 
 use std::path::Path;
 
 use record::journal::{Event, TrialResult};
 use record::{Environment, FailureKind, Metric, Outcome, Unit};
 use report::{
-    Cell, CounterMove, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
+    Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
     Variant,
 };
 use stats::Interval;
@@ -23,12 +24,6 @@ use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
 use crate::store::{Contents, blob_path};
 use crate::study::{Seat, Until};
-
-/// Counters shown for each group: more would bury the ones that explain.
-const MOVERS_SHOWN: usize = 12;
-
-/// A counter must change by this factor to be named (or its inverse).
-const MOVER_MIN_RATIO: f64 = 1.1;
 
 /// vCPUs that wait this part of their time for a pCPU share it with others.
 const CONTENDED_PART: f64 = 0.05;
@@ -59,7 +54,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         about: about(plan, host),
         host: Some(host.clone()),
         method: method(plan, events, &state),
-        variants: plan.variants.iter().map(|variant| show_variant(plan, variant)).collect(),
+        variants: plan.variants.iter().map(|variant| show_variant(plan, variant, &trials)).collect(),
         loads: plan.loads.iter().map(|load| named(&load.name, load.describe())).collect(),
         workloads: workloads(plan),
         suites: overall::suites(plan, results::engine(plan, &state).as_ref(), &groups),
@@ -162,7 +157,7 @@ fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
         .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
 
-fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
+fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[Trial<'_>]) -> Variant {
     let (qemu_lines, losses) = match variant.on {
         Seat::Vm => command_line(plan, &variant.spec),
         Seat::Host => Default::default(),
@@ -184,6 +179,7 @@ fn show_variant(plan: &Plan, variant: &PlanVariant) -> Variant {
         },
         qemu_lines,
         losses,
+        found: why::found(&variant.name, trials),
     }
 }
 
@@ -327,7 +323,7 @@ fn show_group(
         primary,
         margin: margin.map(|percent| percent / 100.0),
         cells: plan.variants.iter().enumerate().map(cell).collect(),
-        movers: if primary { movers(plan, group, trials) } else { Vec::new() },
+        movers: if primary { why::movers(plan, group, trials) } else { Vec::new() },
         steadiness: overall::steadiness(plan, engine.as_ref(), group),
         published: published(plan, &group.load.name, &group.workload.label, &group.metric.name),
     }
@@ -391,118 +387,6 @@ fn show_boot(boot: &Boot) -> report::Boot {
         samples: boot.samples.clone(),
         counted: boot.counted,
     }
-}
-
-/// The counters that differ between each variant and the baseline, block by
-/// block, by at least [`MOVER_MIN_RATIO`]: a list of findings among all that
-/// were counted, the clearest first.
-fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<CounterMove> {
-    let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
-    let mut tested: Vec<Tested> = Vec::new();
-    for variant in &plan.variants {
-        if variant.name == plan.baseline || variant.aa_of.is_some() {
-            continue;
-        }
-        let pairs = counted_pairs(group, trials, &plan.variants[baseline].name, &variant.name);
-        let Some((first, _)) = pairs.first() else { continue };
-        for name in counter_names(first) {
-            let values: Vec<(f64, f64)> = pairs
-                .iter()
-                .filter_map(|(a, b)| Some((per_run(a, &name)?, per_run(b, &name)?)))
-                .collect();
-            tested.extend(test_counter(&name, &variant.name, &values));
-        }
-    }
-    let p: Vec<f64> = tested.iter().map(|tested| tested.p).collect();
-    let mut found: Vec<Tested> = tested
-        .into_iter()
-        .zip(stats::benjamini_hochberg(&p))
-        .filter(|(tested, q)| *q <= ALPHA && tested.size >= MOVER_MIN_RATIO.ln())
-        .map(|(tested, _)| tested)
-        .collect();
-    found.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
-    found.into_iter().take(MOVERS_SHOWN).map(|tested| tested.mover).collect()
-}
-
-/// What the blocks say about a counter.
-struct Tested {
-    mover: CounterMove,
-    /// Mean logarithm of the ratio, without its sign.
-    size: f64,
-    /// How many standard deviations that is.
-    evidence: f64,
-    /// p of "it did not move".
-    p: f64,
-}
-
-/// The trials of `a` and `b` in the blocks that both counted in.
-fn counted_pairs<'t>(
-    group: &Group<'_>,
-    trials: &[Trial<'t>],
-    a: &str,
-    b: &str,
-) -> Vec<(&'t TrialResult, &'t TrialResult)> {
-    let of = |variant: &str| {
-        let variant = variant.to_owned();
-        trials.iter().filter(move |trial| {
-            let key = &trial.result.trial;
-            trial.counted
-                && trial.result.outcome.is_completed()
-                && key.variant == variant
-                && key.load == group.load.name
-                && key.workload == group.workload.label
-        })
-    };
-    of(a)
-        .filter_map(|a| {
-            let b = of(b).find(|b| b.result.trial.block == a.result.trial.block)?;
-            Some((a.result, b.result))
-        })
-        .collect()
-}
-
-fn counter_names(result: &TrialResult) -> Vec<String> {
-    result.runs.first().map(|run| run.counters.0.keys().cloned().collect()).unwrap_or_default()
-}
-
-/// The mean of a counter over the runs of a boot.
-fn per_run(result: &TrialResult, name: &str) -> Option<f64> {
-    let values: Option<Vec<f64>> = result.runs.iter().map(|run| run.counters.get(name)).collect();
-    let values = values.filter(|values| !values.is_empty())?;
-    Some(values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Tests whether a counter moved. None where a single block can't tell, or
-/// nothing was ever counted.
-fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<Tested> {
-    let unit = record::counter(name).map_or("count", |counter| counter.unit);
-    // Zeros have no logarithm. A floor far below what matters keeps them
-    // comparable: one event, a millisecond, a page.
-    let floor = match unit {
-        "s" => 1e-3,
-        "B" => 4096.0,
-        _ => 1.0,
-    };
-    let mean = |pick: fn(&(f64, f64)) -> f64| {
-        values.iter().map(pick).sum::<f64>() / values.len().max(1) as f64
-    };
-    let (baseline_value, variant_value) = (mean(|pair| pair.0), mean(|pair| pair.1));
-    let logs: Vec<f64> =
-        values.iter().map(|(a, b)| ((b.max(0.0) + floor) / (a.max(0.0) + floor)).ln()).collect();
-    let test =
-        stats::t_test(&logs, 1.0 - ALPHA).filter(|test| test.sd > 0.0 || test.mean != 0.0)?;
-    let meaning = record::counter(name).map_or("", |counter| counter.meaning).to_owned();
-    let mover = CounterMove {
-        counter: name.to_owned(),
-        unit: Unit::from(unit),
-        meaning,
-        variant: variant.to_owned(),
-        baseline_value,
-        variant_value,
-    };
-    // Equal differences in every block leave no noise: nothing is surer.
-    let evidence = test.mean.abs() / test.sd;
-    Some(Tested { mover, size: test.mean.abs(), evidence, p: test.p })
 }
 
 fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {

@@ -182,8 +182,12 @@ fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
     } else {
         format!("<p>Not said on the command line:</p><ul>{losses}</ul>")
     };
+    let fact = |fact: &Fact| format!("<li>{}: {}</li>", escape(&fact.name), escape(&fact.value));
+    let found: String = variant.found.iter().map(fact).collect();
+    let found =
+        if found.is_empty() { found } else { format!("<p>Found once it ran:</p><ul>{found}</ul>") };
     format!(
-        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\">{lines}</pre>{losses}</details>\n",
+        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\">{lines}</pre>{losses}{found}</details>\n",
         escape(&variant.name),
         escape(&about)
     )

@@ -6,7 +6,9 @@ use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
-use crate::sentence::{Label, boot_statistic, counter_change, label, what_is_missing};
+use crate::sentence::{
+    Label, boot_statistic, counter_change, each_operation, label, what_is_missing,
+};
 use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
 /// All workloads with all their metrics; loads lie side by side in each.
@@ -316,21 +318,30 @@ fn movers(report: &Report, group: &Group) -> String {
     let mut text = String::from("<h4>Why: the counters that moved most, per run</h4>\n");
     for variant in names(group.movers.iter().map(|moved| moved.variant.as_str())) {
         let caption = format!("{variant} against {}, host load {}", baseline.name, group.load);
+        let of_variant = || group.movers.iter().filter(|moved| moved.variant == variant);
+        let by_operation = of_variant().any(|moved| moved.per_operation.is_some());
         let mut table = Table::new("movers", caption)
             .text("counter")
             .number(&baseline.name)
             .number(variant)
-            .number("change")
-            .text("what it counts");
-        for moved in group.movers.iter().filter(|moved| moved.variant == variant) {
+            .number("change");
+        if by_operation {
+            table = table.number("an operation");
+        }
+        table = table.text("what it counts");
+        for moved in of_variant() {
             let CounterMove { counter, unit, baseline_value, variant_value, meaning, .. } = moved;
-            table.row(vec![
+            let mut row = vec![
                 Td::Html(format!("<code>{}</code>", escape(counter))),
                 own_prefix(unit, *baseline_value).into(),
                 own_prefix(unit, *variant_value).into(),
                 counter_change(moved).into(),
-                Td::Of("meaning", escape(meaning)),
-            ]);
+            ];
+            if by_operation {
+                row.push(each_operation(moved).into());
+            }
+            row.push(Td::Of("meaning", escape(meaning)));
+            table.row(row);
         }
         text.push_str(&table.finish());
     }

@@ -8,7 +8,8 @@ use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, Label, counter_change, headline, label, under_load, what_is_missing, without_verdict,
+    Finding, Label, counter_change, each_operation, headline, label, under_load, what_is_missing,
+    without_verdict,
 };
 use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
@@ -314,12 +315,18 @@ fn movers(report: &Report, group: &Group, out: &mut Out) {
             ("what it counts", Align::Left),
         ]);
         for moved in moved.iter().take(SHOWN_MOVERS) {
+            let mut meaning = moved.meaning.clone();
+            if moved.per_operation.is_some() {
+                let each = each_operation(moved);
+                meaning.push_str(if meaning.is_empty() { "" } else { "; " });
+                meaning.push_str(&format!("each operation {each}"));
+            }
             table.row(vec![
                 moved.counter.clone(),
                 own_prefix(&moved.unit, moved.baseline_value),
                 own_prefix(&moved.unit, moved.variant_value),
                 counter_change(moved),
-                moved.meaning.clone(),
+                meaning,
             ]);
         }
         out.table(&table);

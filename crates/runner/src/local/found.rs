@@ -25,8 +25,9 @@ use super::player::{Guest, MOMENT, failure, named};
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
 
-/// The fact that tells of `cpu_pm`.
+/// The fact that tells of `cpu_pm`, and what shows it.
 const CPU_PM: &str = "cpu_pm";
+const EVIDENCE: &str = "cpu_pm.evidence";
 
 /// What QEMU prints when KVM refuses to disable exits, and goes on.
 const REFUSED: &str = "guest stopping CPU not supported";
@@ -179,7 +180,7 @@ pub(super) fn cpu_pm_after(facts: &mut Facts, runs: &[RunResult]) -> Result<(), 
         "not proven: the guest never idled".clone_into(fact);
         return Ok(());
     }
-    let mut text = format!("in force: no halt exit in {idle_s:.1} s of idle vCPUs");
+    let mut text = format!("no halt exit in {idle_s:.1} s of idle vCPUs");
     for (name, what) in [("pause", "PAUSE"), ("mwait", "MWAIT")] {
         let names = [name.to_owned(), format!("{name}_instruction")];
         let exits = names.iter().find_map(|name| total(&format!("{EXITS}{name}")));
@@ -187,14 +188,22 @@ pub(super) fn cpu_pm_after(facts: &mut Facts, runs: &[RunResult]) -> Result<(), 
             text.push_str(&format!(", {exits:.0} {what} exits"));
         }
     }
-    *fact = text;
+    "in force".clone_into(fact);
     // QEMU shows MWAIT to the guest only where its exits can be disabled.
-    if facts.get("vcpu.monitor").is_some_and(|shown| shown == "off")
-        && let Some(fact) = facts.get_mut(CPU_PM)
-    {
-        fact.push_str("; the guest has no MWAIT");
+    if facts.get("vcpu.monitor").is_some_and(|shown| shown == "off") {
+        text.push_str("; the guest has no MWAIT");
     }
+    facts.insert(EVIDENCE.to_owned(), text);
     Ok(())
+}
+
+/// A word for readers where `cpu_pm` was asked for and is not shown to be in
+/// force.
+pub(super) fn doubt(facts: &Facts) -> Option<String> {
+    facts
+        .get(CPU_PM)
+        .filter(|fact| fact.starts_with("not "))
+        .map(|fact| format!("cpu_pm is {fact}."))
 }
 
 /// A cause that the host shows.
@@ -262,7 +271,11 @@ mod tests {
                 (CPU_PM.to_owned(), before.to_owned()),
                 ("vcpu.monitor".to_owned(), "off".to_owned()),
             ]);
-            cpu_pm_after(&mut facts, runs).map(|()| facts[CPU_PM].clone()).map_err(|f| f.detail)
+            let done = cpu_pm_after(&mut facts, runs).map_err(|failure| failure.detail);
+            done.map(|()| {
+                let evidence = facts.get(EVIDENCE).map(|text| format!(": {text}"));
+                facts[CPU_PM].clone() + &evidence.unwrap_or_default()
+            })
         };
         let idle = [("guest.idle_s", 3.0), ("kvm.halt_exits", 0.0), ("kvm.exits.pause", 2.0)];
         let found = after("not proven: no run", &[run(&idle), run(&idle)]).expect("in force");

@@ -119,8 +119,9 @@ fn measure(
     let outcome = invocations(lab, &mut bench, observe, record);
     bench.cast.shutdown();
     outcome?;
-    let TrialResult { facts, runs, .. } = &mut record.result;
+    let TrialResult { facts, runs, warnings, .. } = &mut record.result;
     found::cpu_pm_after(facts, runs)?;
+    warnings.extend(found::doubt(facts));
     lab.check_load(&mut record.result.warnings)
 }
 
