@@ -315,7 +315,7 @@ fn csv(line: Line<'_>) -> Option<Vec<&str>> {
 
 /// Whether rows of `-y C` stand in `text`, by their exact shape.
 pub(super) fn is_bare(text: Text<'_>) -> bool {
-    let is_address = |field: &str| field.parse::<std::net::IpAddr>().is_ok();
+    let is_address = |field: &str| field.parse::<core::net::IpAddr>().is_ok();
     let is_number =
         |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
     text.lines().any(|line| {
