@@ -1,3 +1,5 @@
+//! A sandbox on this machine: pCPUs that are its own, and what is put back.
+
 use super::*;
 
 /// A sandbox on the first pCPU that is allowed, if this machine lets us.
