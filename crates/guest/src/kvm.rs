@@ -193,11 +193,18 @@ fn boot(
         root_image: image.root_image.clone(),
         cmdline: image.cmdline.clone(),
     };
+    // KVM runs guests of its own architecture alone.
+    let here = std::env::consts::ARCH;
+    let arch = Arch::from_name(here).ok_or_else(|| refused(format!("no guests for {here}")))?;
+    let early = match arch {
+        Arch::X86_64 => "earlyprintk=ttyS0",
+        Arch::Aarch64 => "earlycon",
+    };
     let settings = VmSettings {
         memory_mib: MEMORY_MIB,
         // Signs of life, from the first instructions on.
-        kernel_cmdline: vec!["earlyprintk=ttyS0".to_owned(), "loglevel=7".to_owned()],
-        ..VmSettings::new("kvm-check", Arch::X86_64, Accel::Kvm, boot)
+        kernel_cmdline: vec![early.to_owned(), "loglevel=7".to_owned()],
+        ..VmSettings::new("kvm-check", arch, Accel::Kvm, boot)
     };
     let spec = VmSpec::new(settings).map_err(|error| refused(error.to_string()))?;
     let launch = Launch {

@@ -223,9 +223,15 @@ fn refused_arguments_are_told_in_qemus_words() {
 #[test]
 fn the_verdict_about_kvm_is_one_line() {
     let Some(lab) = lab("KVM") else { return };
-    let verdict =
-        guest::kvm::usable_kvm(guest::kvm::Host::Real, &lab.qemu, &lab.image, lab.folder.path(), &[], &Cancel::new())
-            .unwrap();
+    let verdict = guest::kvm::usable_kvm(
+        guest::kvm::Host::Real,
+        &lab.qemu,
+        &lab.image,
+        lab.folder.path(),
+        &[],
+        &Cancel::new(),
+    )
+    .unwrap();
     println!("{verdict:?}");
     if let guest::kvm::KvmVerdict::Unusable { why } = verdict {
         assert!(!why.is_empty() && !why.contains('\n'), "{why}");
