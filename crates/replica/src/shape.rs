@@ -296,7 +296,7 @@ fn nodes(host: &Host, asked_mib: Option<u64>) -> Result<(Vec<ShapeNode>, Option<
     let described: Option<u64> = nodes.iter().map(|(_, bytes)| *bytes).sum();
     let described = described.filter(|bytes| *bytes > 0);
     let default_mib = (all.len() as u64 * MIB_PER_PCPU).clamp(LEAST_MIB, MOST_MIB);
-    let total_mib = asked_mib.unwrap_or(default_mib).max(SECTION_MIB);
+    let total_mib = asked_mib.unwrap_or(default_mib);
     let least_mib = LEAST_NODE_MIB * nodes.len() as u64;
     if total_mib < least_mib {
         let nodes = nodes.len();

@@ -88,6 +88,16 @@ impl State {
             Self::Dead => "dead",
         }
     }
+
+    fn what_next(self, name: &str) -> String {
+        match self {
+            Self::Up => format!("use it, or end it with `vmlab replica down {name}`"),
+            Self::Booting => "wait for the `vmlab replica up` that boots it".to_owned(),
+            Self::Dead => format!(
+                "its QEMU was killed, or what booted it; `vmlab replica down {name}` removes it"
+            ),
+        }
+    }
 }
 
 /// A replica that was made.
@@ -120,10 +130,7 @@ pub enum FindError {
         names: String,
     },
     /// It can't be used.
-    #[error("The replica {name:?} is {}: {}", state.word(), match state {
-        State::Dead => "its QEMU was killed, or what booted it; `vmlab replica down` removes it",
-        _ => "wait for the `vmlab replica up` that boots it",
-    })]
+    #[error("The replica {name:?} is {}: {}", state.word(), state.what_next(name))]
     NotUp {
         /// Its name.
         name: String,

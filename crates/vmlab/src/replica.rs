@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 use guest::Cancel;
 use host::owner::{self, Owner};
 use remote::{Options, Patience, Session};
-use replica::{FindError, Replica, State};
+use replica::{Replica, State};
 
 use crate::{ERROR, interrupt, terminal};
 
@@ -59,11 +59,11 @@ enum Action {
     Up(up::UpArgs),
     /// End replicas, and remove what dead ones left.
     Down {
-        /// The replica; the only one if not given.
-        #[arg(conflicts_with = "all")]
-        name: Option<String>,
+        /// The replicas: what is ended is named.
+        #[arg(required_unless_present_any = ["all", "saved_states"])]
+        names: Vec<String>,
         /// All replicas.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "names")]
         all: bool,
         /// Remove the saved states, too.
         #[arg(long)]
@@ -101,7 +101,7 @@ enum Action {
 pub(crate) fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Up(args) => up::run(args),
-        Action::Down { name, all, saved_states } => down(name.as_deref(), *all, *saved_states),
+        Action::Down { names, all, saved_states } => down(names, *all, *saved_states),
         Action::List { json } => list(*json),
         Action::Shell { name } => shell(name.as_deref()),
         Action::Exec { name, command } => exec(name.as_deref(), command),
@@ -109,15 +109,10 @@ pub(crate) fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn down(name: Option<&str>, all: bool, saved_states: bool) -> anyhow::Result<ExitCode> {
-    let found = match (all, name) {
-        (true, _) => replica::list()?,
-        (false, name) => match replica::find(name) {
-            Ok(found) => vec![found],
-            // There is something else to do.
-            Err(FindError::None) if saved_states => Vec::new(),
-            Err(error) => return Err(error.into()),
-        },
+fn down(names: &[String], all: bool, saved_states: bool) -> anyhow::Result<ExitCode> {
+    let found = match all {
+        true => replica::list()?,
+        false => names.iter().map(|name| replica::find(Some(name))).collect::<Result<_, _>>()?,
     };
     for replica in found {
         let state = replica.state();

@@ -87,7 +87,8 @@ fn a_replica_is_a_kvm_host() {
     let sum = String::from_utf8(cat.wait_with_output().unwrap().stdout).unwrap();
     assert!(sum.starts_with("b561f87202d04959e37588ee05cf5b10"), "{sum}");
 
-    lab.say(&["down"]).has_code(0);
+    lab.say(&["down"]).has_code(2);
+    lab.say(&["down", "two-nodes"]).has_code(0);
     lab.has_none();
     // The state was saved when it first came up.
     let again = lab.json(&["up", "--like", "two-nodes", "--name", "again", "--json"]);
@@ -101,7 +102,7 @@ fn a_replica_is_a_kvm_host() {
         (lab.json(&["list", "--json"])[0]["state"] == "dead").then_some(())
     });
     lab.say(&["exec", "--", "true"]).is_error(&["\"again\" is dead", "vmlab replica down"]);
-    let down = lab.say(&["down"]);
+    let down = lab.say(&["down", "again"]);
     assert!(down.has_code(0).stdout.contains("gone already"), "{down:?}");
     lab.has_none();
 }
@@ -159,7 +160,8 @@ fn what_is_wrong_is_said_before_anything_starts() {
         .say(["replica", "up", "--like", "two-nodes", "--image", "debian-12", "-n"])
         .is_error(&["\"debian-12\"", "host-debian-12, host-debian-13"]);
     machine.say(["replica", "exec", "lab", "--", "true"]).is_error(&["no replica \"lab\""]);
-    machine.say(["replica", "down"]).is_error(&["There is no replica"]);
+    machine.say(["replica", "down", "lab"]).is_error(&["no replica \"lab\""]);
+    machine.say(["replica", "logs"]).is_error(&["There is no replica"]);
     assert!(machine.say(["replica", "list"]).has_code(0).stdout.contains("No replicas"));
     for name in ["qemu-system-x86_64", "qemu-system-aarch64"] {
         std::fs::remove_file(machine.path("bin").join(name)).unwrap();
