@@ -10,8 +10,7 @@ use std::path::Path;
 use record::journal::{Event, TrialResult};
 use record::{Environment, FailureKind, Metric, Outcome, Unit};
 use report::{
-    Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure,
-    Variant,
+    Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure, Variant,
 };
 use stats::Interval;
 use topology::Host;
@@ -54,7 +53,11 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         about: about(plan, host),
         host: Some(host.clone()),
         method: method(plan, events, &state),
-        variants: plan.variants.iter().map(|variant| show_variant(plan, variant, &trials)).collect(),
+        variants: plan
+            .variants
+            .iter()
+            .map(|variant| show_variant(plan, variant, &trials))
+            .collect(),
         loads: plan.loads.iter().map(|load| named(&load.name, load.describe())).collect(),
         workloads: workloads(plan),
         suites: overall::suites(plan, results::engine(plan, &state).as_ref(), &groups),
