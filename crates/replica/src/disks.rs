@@ -12,6 +12,12 @@ use crate::saved::link_or_copy;
 /// Size of the scratch disk; the file is sparse.
 const SCRATCH_BYTES: u64 = 8 << 30;
 
+/// Memory that is plugged in comes in pieces of this size on x86-64, of which the
+/// kernel takes whole ones only.
+///
+/// Source: Linux `include/linux/mmzone.h`, `SUBSECTION_SHIFT`.
+const PIECE_BYTES: u64 = 2 << 20;
+
 /// Error type for this module.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
@@ -23,6 +29,16 @@ pub enum DiskError {
     Mke2fs {
         /// The disk's file.
         path: PathBuf,
+        /// Its words.
+        said: String,
+    },
+    /// debugfs is missing or failed.
+    #[error("debugfs could not read {file} from {image}: {said}; `apt-get install e2fsprogs`?")]
+    Debugfs {
+        /// The disk.
+        image: PathBuf,
+        /// The file in it.
+        file: String,
         /// Its words.
         said: String,
     },
@@ -67,6 +83,73 @@ pub(crate) fn guests(image: &Image) -> Result<PathBuf, DiskError> {
     made.map(|()| disk)
 }
 
+/// A disk as a file that can be plugged in as memory: itself, or a copy of a fitting
+/// size from the cache (a second or two to make).
+pub(crate) fn in_memory(disk: &Path) -> Result<PathBuf, DiskError> {
+    let write = |source| DiskError::Write { path: disk.to_owned(), source };
+    let bytes = fs::metadata(disk).map_err(write)?.len();
+    if bytes.is_multiple_of(PIECE_BYTES) {
+        return Ok(disk.to_owned());
+    }
+    let cache = guest::image::cache_dir().join("replica-memory");
+    // A built image has its own folder, a disk of guests its own name.
+    let parts: Vec<_> = disk.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+    let copy = cache.join(parts.join("-"));
+    if copy.is_file() {
+        return Ok(copy);
+    }
+    let unfinished = cache.join(format!(".unfinished-{}", std::process::id()));
+    let made = (|| {
+        fs::create_dir_all(&cache)?;
+        fs::copy(disk, &unfinished)?;
+        File::options()
+            .write(true)
+            .open(&unfinished)?
+            .set_len(bytes.next_multiple_of(PIECE_BYTES))?;
+        fs::rename(&unfinished, &copy)
+    })();
+    if made.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&unfinished);
+    }
+    made.map(|()| copy).map_err(write)
+}
+
+/// A module of the only kernel in a root image, by its path below `kernel`.
+pub(crate) fn module(image: &Path, path: &str) -> Result<Vec<u8>, DiskError> {
+    let failed =
+        |said: String| DiskError::Debugfs { image: image.to_owned(), file: path.to_owned(), said };
+    let ask = |request: String| {
+        let output = debugfs().args(["-R", &request]).arg(image).stdin(Stdio::null()).output();
+        output.map_err(|error| failed(error.to_string()))
+    };
+    // Lines such as `/360/040755/0/0/6.1.0-50-cloud-amd64//`.
+    let listed = ask("ls -p /lib/modules".to_owned())?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let kernel = listed
+        .lines()
+        .filter_map(|line| line.split('/').nth(5))
+        .find(|name| name.starts_with(|c: char| c.is_ascii_digit()))
+        .ok_or_else(|| failed("there is no kernel's folder in /lib/modules".to_owned()))?;
+    let read = ask(format!("cat /lib/modules/{kernel}/kernel/{path}"))?;
+    if read.stdout.is_empty() {
+        return Err(failed(String::from_utf8_lossy(&read.stderr).trim().to_owned()));
+    }
+    Ok(read.stdout)
+}
+
+/// debugfs, of the same package as mke2fs.
+fn debugfs() -> Command {
+    let mut command = Command::new("debugfs");
+    command.env("PATH", search_path());
+    command
+}
+
+/// Where programs are that only root has by default.
+fn search_path() -> String {
+    std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin"
+}
+
 /// An empty disk to write to.
 pub(crate) fn scratch(path: &Path) -> Result<(), DiskError> {
     make(path, SCRATCH_BYTES, None)
@@ -77,8 +160,7 @@ fn make(path: &Path, bytes: u64, tree: Option<&Path>) -> Result<(), DiskError> {
         .and_then(|file| file.set_len(bytes))
         .map_err(|source| DiskError::Write { path: path.to_owned(), source })?;
     let mut command = Command::new("mke2fs");
-    let search = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    command.env("PATH", search).args(["-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096"]);
+    command.env("PATH", search_path()).args(["-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096"]);
     command.args(["-E", "root_owner=0:0,lazy_itable_init=1,nodiscard"]);
     command.args(["-O", "^has_journal,^metadata_csum,^resize_inode"]);
     if let Some(tree) = tree {

@@ -9,6 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -139,6 +141,8 @@ impl Alone {
 /// The two streams to whoever asked.
 struct Link {
     asked: Receiver<(Asked, Vec<u8>)>,
+    /// Whether nobody answers.
+    alone: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -147,14 +151,17 @@ impl Link {
         writeln!(stdout, "\n{GREETING}{PROTOCOL} {}", env!("CARGO_PKG_VERSION"))?;
         stdout.flush()?;
         let (tell, asked) = channel();
-        let cancel = cancel.clone();
+        let (cancel, alone) = (cancel.clone(), Arc::new(AtomicBool::new(false)));
+        let is_alone = Arc::clone(&alone);
         std::thread::spawn(move || {
-            if let Err(error) = listen(&tell, &cancel) {
+            if let Err(error) = listen(&tell, &cancel, &is_alone) {
                 terminal::note(&format!("vmlab: {error:#}"));
             }
-            cancel.cancel();
+            if !is_alone.load(Ordering::Relaxed) {
+                cancel.cancel();
+            }
         });
-        Ok(Self { asked })
+        Ok(Self { asked, alone })
     }
 
     fn next(&self) -> anyhow::Result<(Asked, Vec<u8>)> {
@@ -204,6 +211,9 @@ impl Keeper for &Link {
         let gone = |error: &dyn std::fmt::Display| StoreError::Elsewhere(error.to_string());
         let line = journal::encode(event).map_err(|error| gone(&error))?;
         self.tell(&Told::Line, line.as_bytes()).map_err(|error| gone(&error))?;
+        if self.alone.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         match self.next() {
             Ok((Asked::Kept, _)) => Ok(()),
             Ok((other, _)) => Err(gone(&format!("it says {other:?}"))),
@@ -220,7 +230,11 @@ impl Keeper for &Link {
 }
 
 /// Takes standard input apart until its end.
-fn listen(tell: &Sender<(Asked, Vec<u8>)>, cancel: &Cancel) -> anyhow::Result<()> {
+fn listen(
+    tell: &Sender<(Asked, Vec<u8>)>,
+    cancel: &Cancel,
+    alone: &AtomicBool,
+) -> anyhow::Result<()> {
     let mut stdin = io::stdin().lock();
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 64 << 10];
@@ -233,6 +247,7 @@ fn listen(tell: &Sender<(Asked, Vec<u8>)>, cancel: &Cancel) -> anyhow::Result<()
         while let Some(Frame { head, body }) = decoder.next_frame()? {
             match of_frame(&head)? {
                 Asked::Cancel => cancel.cancel(),
+                Asked::Alone => alone.store(true, Ordering::Relaxed),
                 asked => {
                     // What is not heard any more is not needed any more.
                     drop(tell.send((asked, body)));

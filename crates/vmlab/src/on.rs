@@ -9,6 +9,7 @@ mod binary;
 mod files;
 pub(crate) mod messages;
 mod place;
+mod repeatable;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -59,6 +60,10 @@ pub(crate) struct OnArgs {
     /// The static vmlab for that machine, if it is not found by itself.
     #[arg(long, value_name = "FILE", requires = "on")]
     remote_binary: Option<PathBuf>,
+    /// In an emulated host with one pCPU whose clock is its count of instructions:
+    /// the same study, seed and images give the same counts on any machine.
+    #[arg(long, requires = "on", conflicts_with_all = ["identity", "known_hosts"])]
+    deterministic: bool,
 }
 
 impl OnArgs {
@@ -77,6 +82,10 @@ impl OnArgs {
 pub(crate) fn plan(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
     let interrupts = Interrupts::listen("closing the connection ...", "ending at once")?;
     let written = StudyText::read(study)?;
+    if on.deterministic {
+        let (plan, _) = repeatable::talk(on, &written, budget, false, &interrupts)?.plan()?;
+        return Ok(plan);
+    }
     let there = There::connect(on, &interrupts)?;
     let mut talk = there.ask_for_plan(&written, budget, false)?;
     let (plan, _) = talk.plan()?;
@@ -94,6 +103,15 @@ pub(crate) fn start(
 ) -> anyhow::Result<(Ended, PathBuf)> {
     let interrupts = listen()?;
     let written = StudyText::read(study)?;
+    if on.deterministic {
+        let mut talk = repeatable::talk(on, &written, budget, true, &interrupts)?;
+        let (plan, host) = talk.plan()?;
+        let store = make(&plan, &host)?;
+        let dir = store.dir().to_owned();
+        let again = || format!("What was measured until then is in {}", dir.display());
+        let ended = talk.keep(&plan, &[], store, watch, again)?;
+        return Ok((ended, dir));
+    }
     let there = There::connect(on, &interrupts)?;
     let mut talk = there.ask_for_plan(&written, budget, true)?;
     let (plan, host) = talk.plan()?;
@@ -111,6 +129,11 @@ pub(crate) fn resume(
     contents: &Contents,
     watch: &Watch,
 ) -> anyhow::Result<Ended> {
+    if on.deterministic {
+        bail!(
+            "A deterministic study can't go on: its counts are those of a host that began with it. Run it again from its beginning"
+        );
+    }
     let interrupts = listen()?;
     let dir = store.dir().to_owned();
     let there = There::connect(on, &interrupts)?;
@@ -188,14 +211,15 @@ impl There {
     ) -> anyhow::Result<Talk<'_>> {
         // Mistakes in it are known before anything goes over.
         let study = written.parse(budget)?;
+        let beside = files::Beside::of(written, &study)?;
+        let arch = study.arch.or_else(|| Arch::from_name(self.session.machine()));
+        let talk = self.talk(arch.filter(|_| runner::probe::is_needed(&study)))?;
         let cancelled = || self.interrupts.end.is_cancelled();
         let patience = Patience::unlimited(&cancelled);
-        let folder = files::bring(&self.session, written, &study, patience)?;
-        let arch = study.arch.or_else(|| Arch::from_name(self.session.machine()));
+        let folder = beside.bring(&self.session, patience)?;
         if let Some(arch) = arch.filter(|_| run) {
             files::bring_images(&self.session, &study, arch, patience)?;
         }
-        let talk = self.talk(arch.filter(|_| runner::probe::is_needed(&study)))?;
         let asked = Asked::Plan {
             file: written.file.clone(),
             folder: folder.into(),
@@ -219,7 +243,7 @@ impl There {
         let mut running = command.spawn()?;
         let stdin = running.stdin().context("The far side has no standard input")?;
         let talk = Talk {
-            running: Some(running),
+            far: Box::new(OverSsh { running: Some(running) }),
             asked: write_all(stdin),
             warnings,
             decoder: Decoder::behind(GREETING),
@@ -245,9 +269,53 @@ fn write_all(mut stdin: impl Write + Send + 'static) -> Sender<Vec<u8>> {
     ask
 }
 
+/// Where the far side's words come from.
+trait Far {
+    /// Reads some of them, 0 at their end, none if there were none for a while; not
+    /// for longer than until `quit`.
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        quit: &(dyn Fn() -> bool + Sync),
+    ) -> anyhow::Result<Option<usize>>;
+
+    /// Why they ended without a last one.
+    fn ended_early(&mut self, quit: &(dyn Fn() -> bool + Sync)) -> anyhow::Error;
+}
+
+/// A far side over ssh.
+struct OverSsh<'s> {
+    running: Option<Running<'s>>,
+}
+
+impl Far for OverSsh<'_> {
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        quit: &(dyn Fn() -> bool + Sync),
+    ) -> anyhow::Result<Option<usize>> {
+        let Some(running) = &mut self.running else { bail!("The far side has ended") };
+        match running.read(buffer, Patience::new(TURN, quit)) {
+            Ok(length) => Ok(Some(length)),
+            Err(RunError::GaveUp { source: GaveUp::TimedOut(_), .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ended_early(&mut self, quit: &(dyn Fn() -> bool + Sync)) -> anyhow::Error {
+        let Some(running) = self.running.take() else { return anyhow!("The far side has ended") };
+        match running.finish(Patience::unlimited(quit)) {
+            Ok(output) => {
+                anyhow!("vmlab there ended with code {} and without a last word", output.code)
+            }
+            Err(error) => error.into(),
+        }
+    }
+}
+
 /// The far side at work.
 struct Talk<'s> {
-    running: Option<Running<'s>>,
+    far: Box<dyn Far + 's>,
     asked: Sender<Vec<u8>>,
     warnings: Receiver<String>,
     decoder: Decoder,
@@ -282,28 +350,18 @@ impl Talk<'_> {
                 self.ask(&Asked::Cancel, b"");
             }
             let quit = || self.interrupts.quit.is_cancelled();
-            let Some(running) = &mut self.running else { bail!("The far side has ended") };
-            match running.read(&mut buffer, Patience::new(TURN, &quit)) {
-                Ok(0) => return Err(self.ended_early(warn)),
-                Ok(length) => self.decoder.push(&buffer[..length]),
-                Err(RunError::GaveUp { source: GaveUp::TimedOut(_), .. }) => {}
-                Err(error) => return Err(error.into()),
+            match self.far.read(&mut buffer, &quit)? {
+                Some(0) => {
+                    let why = self.far.ended_early(&quit);
+                    for line in self.warnings.try_iter() {
+                        warn(&line);
+                    }
+                    return Err(why);
+                }
+                Some(length) => self.decoder.push(&buffer[..length]),
+                None => {}
             }
         }
-    }
-
-    /// Why the stream ended without a last word.
-    fn ended_early(&mut self, warn: &mut dyn FnMut(&str)) -> anyhow::Error {
-        let Some(running) = self.running.take() else { return anyhow!("The far side has ended") };
-        let quit = || self.interrupts.quit.is_cancelled();
-        let output = match running.finish(Patience::unlimited(&quit)) {
-            Ok(output) => output,
-            Err(error) => return error.into(),
-        };
-        for line in self.warnings.try_iter() {
-            warn(&line);
-        }
-        anyhow!("vmlab there ended with code {} and without a last word", output.code)
     }
 
     /// The plan that was asked for, and the machine.

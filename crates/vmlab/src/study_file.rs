@@ -41,6 +41,11 @@ impl BudgetArgs {
     pub(crate) fn blocks(&self) -> Option<u32> {
         self.blocks
     }
+
+    /// Orders the trials by `seed` unless the command line names another.
+    pub(crate) fn seed_if_none(&mut self, seed: u64) {
+        self.seed.get_or_insert(seed);
+    }
 }
 
 fn until(text: &str) -> Result<Until, String> {

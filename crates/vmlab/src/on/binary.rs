@@ -132,7 +132,7 @@ pub(crate) fn hash(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The program that was named, else a static one that is found by itself.
-fn choose(arch: Arch, named: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(super) fn choose(arch: Arch, named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let Some(named) = named else {
         return crate::replica::static_vmlab(arch)
             .context("--remote-binary names the program that goes over");

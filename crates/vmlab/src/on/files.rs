@@ -2,7 +2,7 @@
 //! have to be built there.
 
 use std::fs;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use guest::image::{self, Recipe};
@@ -24,39 +24,55 @@ const IMAGES: &str = "vmlab/images";
 /// Gives the folder `$1` its name `$2`, unless another was faster.
 const NAME: &str = "mv -T -- \"$1\" \"$2\" 2>/dev/null || { test -d \"$2\" && rm -r -- \"$1\"; }";
 
-/// Copies the images that lie beside the study, unless they are there; returns the
-/// folder that stands for the study's there. An absolute path is a file of the
-/// other machine.
-pub(crate) fn bring(
-    session: &Session,
-    written: &StudyText,
-    study: &Study,
-    patience: Patience<'_>,
-) -> anyhow::Result<String> {
-    let mut beside = Vec::new();
-    for image in freeze::images(study) {
-        let Image::File(path) = image else { continue };
-        if path.is_absolute() {
-            continue;
+/// The images that lie beside a study. An absolute path is a file of the other
+/// machine.
+pub(crate) struct Beside {
+    /// Hash, file here, path below the study's folder.
+    images: Vec<(String, PathBuf, PathBuf)>,
+}
+
+impl Beside {
+    /// Reads them; what can't go over is an error.
+    pub(crate) fn of(written: &StudyText, study: &Study) -> anyhow::Result<Self> {
+        let mut images = Vec::new();
+        for image in freeze::images(study) {
+            let Image::File(path) = image else { continue };
+            if path.is_absolute() {
+                continue;
+            }
+            if !path
+                .components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+            {
+                bail!(
+                    "{}: the image {} does not lie below the study's folder, so it can't go over: move it there, or name a file of the other machine by its absolute path",
+                    written.file,
+                    path.display()
+                );
+            }
+            let here = written.folder.join(&path);
+            images.push((hash(&here)?, here, path));
         }
-        if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            bail!(
-                "{}: the image {} does not lie below the study's folder, so it can't go over: move it there, or name a file of the other machine by its absolute path",
-                written.file,
-                path.display()
-            );
+        Ok(Self { images })
+    }
+
+    /// Copies them unless they are there; returns the folder that stands for the
+    /// study's there.
+    pub(crate) fn bring(
+        &self,
+        session: &Session,
+        patience: Patience<'_>,
+    ) -> anyhow::Result<String> {
+        let names =
+            self.images.iter().map(|(hash, _, path)| format!("{hash} {}\n", path.display()));
+        let all = blake3::hash(names.collect::<String>().as_bytes()).to_hex();
+        let folder = format!("{}/{FOLDER}/{}", session.cache_home(), &all[..16]);
+        for (_, here, path) in &self.images {
+            let there = Path::new(&folder).join(path).display().to_string();
+            put_if_missing(session, here, &there, 0o644, patience)?;
         }
-        let here = written.folder.join(&path);
-        beside.push((hash(&here)?, here, path));
+        Ok(folder)
     }
-    let names = beside.iter().map(|(hash, _, path)| format!("{hash} {}\n", path.display()));
-    let all = blake3::hash(names.collect::<String>().as_bytes()).to_hex();
-    let folder = format!("{}/{FOLDER}/{}", session.cache_home(), &all[..16]);
-    for (_, here, path) in &beside {
-        let there = Path::new(&folder).join(path).display().to_string();
-        put_if_missing(session, here, &there, 0o644, patience)?;
-    }
-    Ok(folder)
 }
 
 /// Copies the built images that guests of `arch` boot, where they are here and not
@@ -67,19 +83,7 @@ pub(crate) fn bring_images(
     arch: Arch,
     patience: Patience<'_>,
 ) -> anyhow::Result<()> {
-    let mut names: Vec<String> = freeze::images(study)
-        .into_iter()
-        .filter_map(|image| match image {
-            Image::Builtin(name) => Some(name),
-            Image::File(_) => None,
-        })
-        .collect();
-    if runner::machine::wants_kvm(study) {
-        names.push(runner::machine::TRIAL_IMAGE.to_owned());
-    }
-    names.sort();
-    names.dedup();
-    for name in names {
+    for name in builtin_images(study) {
         let Some(built) = Recipe::builtin(&name, arch).ok().and_then(|recipe| image::find(&recipe))
         else {
             continue;
@@ -104,4 +108,21 @@ pub(crate) fn bring_images(
         session.command(["sh", "-c", NAME, "sh", &part, &there]).run(patience)?;
     }
     Ok(())
+}
+
+/// Names of the built images that a study boots, and that the trial of KVM does.
+pub(super) fn builtin_images(study: &Study) -> Vec<String> {
+    let mut names: Vec<String> = freeze::images(study)
+        .into_iter()
+        .filter_map(|image| match image {
+            Image::Builtin(name) => Some(name),
+            Image::File(_) => None,
+        })
+        .collect();
+    if runner::machine::wants_kvm(study) {
+        names.push(runner::machine::TRIAL_IMAGE.to_owned());
+    }
+    names.sort();
+    names.dedup();
+    names
 }

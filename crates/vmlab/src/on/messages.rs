@@ -11,6 +11,9 @@
 //!                           <-      Ended, or Failed
 //! ```
 //!
+//! A far side that nobody listens to while it runs is asked Plan, Go and Alone at
+//! once, and waits for nothing.
+//!
 //! A study goes on with Resume, Host, Line ..., Go instead of Plan and Go. Both
 //! halves are the same version of vmlab: what a message means may change with it.
 
@@ -26,7 +29,7 @@ use crate::study_file::BudgetArgs;
 pub(crate) const GREETING: &str = "vmlab-far-side ";
 
 /// Raised whenever a message changes.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// What is said to the far side.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,6 +47,9 @@ pub(crate) enum Asked {
     Go,
     /// The last line is on disk.
     Kept,
+    /// Nobody asks anything more: what is told counts as kept, and the end of what
+    /// is asked means nothing.
+    Alone,
     /// End in order.
     Cancel,
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::lab::{Machine, VMLAB, events, said, slow, vmlab};
+use crate::lab::{Machine, Said, VMLAB, events, said, slow, vmlab};
 use crate::running::{Running, Study, assert_complete, results};
 use crate::sshd::Sshd;
 
@@ -61,6 +61,69 @@ fn resume(sshd: &Sshd, dir: &Path) -> Running {
 fn programs(sshd: &Sshd) -> Vec<PathBuf> {
     let folder = sshd.path("home/.cache/vmlab/bin");
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A machine with an ssh that runs commands on this one, below a login shell that
+/// prints `greeting`, and that can't be reached if there is none.
+fn pretended(greeting: Option<&str>) -> Machine {
+    let machine = Machine::with_qemu("9.2.0");
+    machine.study(&[]);
+    let ssh = match greeting {
+        Some(greeting) => {
+            format!("#!/bin/sh\necho '{greeting}'\nfor last; do :; done\nexec sh -c \"$last\"\n")
+        }
+        None => {
+            "#!/bin/sh\necho 'ssh: connect to host x port 22: No route to host' >&2\nexit 255\n"
+                .to_owned()
+        }
+    };
+    machine.program("ssh", &ssh);
+    machine
+}
+
+fn check_on(machine: &Machine, program: &Path) -> Said {
+    let mut command = machine.vmlab(["check", "small.toml", "--json", "--on", "ssh://x"]);
+    let path = format!("{}:/usr/bin:/bin", machine.path("bin").display());
+    said(command.env("PATH", path).arg("--remote-binary").arg(program))
+}
+
+#[test]
+fn the_plan_is_made_there_and_nothing_goes_over_twice() {
+    let machine = pretended(Some("Welcome!"));
+    let copied = |said: &Said| said.stderr.matches("copying ").count();
+    let first = check_on(&machine, Path::new(VMLAB));
+    let plan = runner::plan::Plan::from_json(first.has_code(0).stdout.as_bytes()).unwrap();
+    assert_eq!((plan.study_file.as_str(), plan.trials_per_block()), ("small.toml", 2));
+    // The program, and the disk image that the study names.
+    assert_eq!(copied(&first), 2, "{first:#?}");
+    assert_eq!(copied(check_on(&machine, Path::new(VMLAB)).has_code(0)), 0);
+    // Another disk of the same name is another one.
+    fs::write(machine.path("disk.raw"), [1; 512]).unwrap();
+    assert_eq!(copied(check_on(&machine, Path::new(VMLAB)).has_code(0)), 1);
+}
+
+#[test]
+fn what_can_not_run_there_is_one_error() {
+    let machine = pretended(None);
+    check_on(&machine, Path::new(VMLAB)).is_error(&["ssh://x does not answer", "No route to host"]);
+
+    let machine = pretended(Some(""));
+    machine.study(&[("blocks = 2", "block = 2")]);
+    check_on(&machine, Path::new(VMLAB)).is_error(&["small.toml:", "block"]);
+    machine.study(&[("\"disk.raw\"", "\"../disk.raw\"")]);
+    check_on(&machine, Path::new(VMLAB)).is_error(&["../disk.raw", "below the study's folder"]);
+    machine.study(&[("\"disk.raw\"", "\"/no/such/disk\"")]);
+    let gone = check_on(&machine, Path::new(VMLAB));
+    assert_eq!(gone.code, Some(2), "{gone:#?}");
+    let last = gone.stderr.lines().last().unwrap_or_default();
+    assert!(last.contains("small.toml:") && last.contains("/no/such/disk"), "{gone:#?}");
+    machine.study(&[]);
+    check_on(&machine, &machine.path("small.toml")).is_error(&["no program of Linux"]);
+    // Something else answers: the program ends before its greeting.
+    let other = ["/bin/true", "/usr/bin/true"].iter().find(|path| Path::new(path).exists());
+    let other = check_on(&machine, Path::new(other.expect("there is a true")));
+    assert_eq!(other.code, Some(2), "{other:#?}");
+    assert!(other.stderr.contains("without a last word"), "{other:#?}");
 }
 
 #[test]

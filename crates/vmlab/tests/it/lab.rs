@@ -116,7 +116,7 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    fn program(&self, name: &str, text: &str) {
+    pub(crate) fn program(&self, name: &str, text: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,0 +1,167 @@
+//! `--deterministic`: the far side in a host that nobody reaches while it runs.
+//!
+//! It is told everything before it begins, and what it tells is followed in a file
+//! ([`replica::Repeatable`]). So nothing of this machine reaches it, not even the
+//! time that an answer takes.
+
+use std::path::{Component, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use guest::image::{self, Image, Recipe};
+use guest::qemu::find_qemu;
+use replica::{Programs, Repeatable, RunningRepeatable};
+use runner::freeze;
+use runner::study::Study;
+use vmconfig::Arch;
+
+use super::messages::{Asked, GREETING, to_frame};
+use super::place::Place;
+use super::{Decoder, Far, OnArgs, TURN, Talk, binary};
+use crate::interrupt::Interrupts;
+use crate::progress::Spinner;
+use crate::study_file::{BudgetArgs, StudyText};
+
+/// The host's image.
+const IMAGE: &str = "host-debian-12";
+
+/// The seed of a study that names none.
+const SEED: u64 = 1;
+
+/// How long the host may take until vmlab speaks in it. It takes half a minute
+/// where nothing else runs.
+const BOOT_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Starts a host whose far side makes the plan of a study, and runs it if `run`.
+pub(super) fn talk<'i>(
+    on: &OnArgs,
+    written: &StudyText,
+    budget: &BudgetArgs,
+    run: bool,
+    interrupts: &'i Interrupts,
+) -> anyhow::Result<Talk<'i>> {
+    if !matches!(on.on, Some(Place::Replica(None))) {
+        bail!("--deterministic brings up a host of its own: write --on replica");
+    }
+    let study = written.parse(budget)?;
+    let arch = Arch::X86_64;
+    if let Some(other) = study.arch.filter(|other| *other != arch) {
+        bail!("--deterministic has x86_64 hosts only, and {} is for {other}", written.file);
+    }
+    let vmlab = binary::choose(arch, on.remote_binary.as_deref())?;
+    let probe = runner::probe::find(arch)?;
+    let spinner = Spinner::start();
+    let built = |recipe: Recipe| -> anyhow::Result<Image> {
+        let mut observe = |step| spinner.say(&runner::machine::build_step(&recipe.name, &step));
+        image::build(&recipe, &mut observe, &interrupts.end)
+            .with_context(|| format!("Cannot build the image {}", recipe.name))
+    };
+    let host = built(Recipe::host(IMAGE, arch)?)?;
+    let guests = super::files::builtin_images(&study)
+        .iter()
+        .map(|name| built(Recipe::builtin(name, arch)?))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    spinner.say("starting the deterministic host");
+    let asked = asked(written, &study, budget, run);
+    let repeatable = Repeatable {
+        qemu: &find_qemu(arch)?,
+        image: &host,
+        guests: &guests,
+        programs: Programs { vmlab: &vmlab, probe: &probe },
+        asked: &asked,
+        beside: &beside(written, &study)?,
+    };
+    let far = Followed {
+        host: repeatable.start()?,
+        interrupts: interrupts.clone(),
+        began: Instant::now(),
+        spoke: false,
+    };
+    Ok(Talk {
+        far: Box::new(far),
+        asked: std::sync::mpsc::channel().0,
+        warnings: std::sync::mpsc::channel().1,
+        decoder: Decoder::behind(GREETING),
+        interrupts,
+        is_told_to_end: false,
+    })
+}
+
+/// All that the far side is ever asked.
+fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> Vec<u8> {
+    let mut budget = budget.clone();
+    if study.seed.is_none() {
+        budget.seed_if_none(SEED);
+    }
+    let folder = PathBuf::from(Repeatable::STUDY_FOLDER);
+    // Where the study lies here would make the results this machine's.
+    let file = written.file.rsplit('/').next().unwrap_or(&written.file).to_owned();
+    let plan = Asked::Plan { file, folder, budget, run };
+    let mut frames = to_frame(&plan, written.text.as_bytes()).encode();
+    frames.extend(to_frame(&Asked::Alone, b"").encode());
+    frames.extend(to_frame(&Asked::Go, b"").encode());
+    frames
+}
+
+/// The disk images that lie beside the study.
+fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut beside = Vec::new();
+    for image in freeze::images(study) {
+        let vmconfig::Image::File(path) = image else { continue };
+        if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            bail!(
+                "{}: the image {} does not lie below the study's folder, and the deterministic host has no other files: move it there",
+                written.file,
+                path.display()
+            );
+        }
+        beside.push((path.clone(), written.folder.join(path)));
+    }
+    Ok(beside)
+}
+
+/// A far side whose words are followed in a file.
+struct Followed {
+    host: RunningRepeatable,
+    interrupts: Interrupts,
+    began: Instant,
+    spoke: bool,
+}
+
+impl Far for Followed {
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        _quit: &(dyn Fn() -> bool + Sync),
+    ) -> anyhow::Result<Option<usize>> {
+        if self.interrupts.end.is_cancelled() {
+            bail!("Interrupted: a deterministic study begins anew, it can't go on");
+        }
+        // What it told before its end is read after it.
+        let ended = self.host.has_ended()?;
+        match self.host.read(buffer)? {
+            0 if ended => Ok(Some(0)),
+            0 if !self.spoke && self.began.elapsed() > BOOT_LIMIT => bail!(
+                "The deterministic host did not come up within {} s; the end of its console:\n{}",
+                BOOT_LIMIT.as_secs(),
+                self.host.last_words()
+            ),
+            0 => {
+                // A file tells nobody when it grows.
+                std::thread::sleep(TURN);
+                Ok(None)
+            }
+            length => {
+                self.spoke = true;
+                Ok(Some(length))
+            }
+        }
+    }
+
+    fn ended_early(&mut self, _quit: &(dyn Fn() -> bool + Sync)) -> anyhow::Error {
+        anyhow!(
+            "The deterministic host ended without a last word; the end of its console:\n{}",
+            self.host.last_words()
+        )
+    }
+}
