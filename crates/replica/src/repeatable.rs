@@ -232,8 +232,8 @@ fn args(kernel: &Path, cmdline: &[String], images: &[(PathBuf, u64)]) -> Vec<Str
     let mut add = |words: &[&str]| args.extend(words.iter().map(|word| (*word).to_owned()));
     add(&["-name", "vmlab-repeatable", "-nodefaults", "-no-user-config"]);
     add(&["-display", "none", "-no-reboot"]);
-    // A named model: it is the same whatever emulates it.
-    add(&["-machine", "q35,nvdimm=on", "-cpu", "EPYC-Rome,+svm", "-smp", "1"]);
+    // A named model: it is the same whatever emulates it. For -cx16 see `args`.
+    add(&["-machine", "q35,nvdimm=on", "-cpu", "EPYC-Rome,+svm,-cx16", "-smp", "1"]);
     add(&["-accel", "tcg,thread=single"]);
     // One instruction is 1 ns, and where the host sleeps its clock leaps.
     add(&["-icount", "shift=0,sleep=off", "-rtc", "base=2024-01-01T00:00:00,clock=vm"]);
