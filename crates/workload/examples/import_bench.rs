@@ -1,7 +1,7 @@
-//! How fast logs are read: `cargo run --release -p workload --example
-//! import_bench [MEGABYTES]`. Every kept output is repeated until it is that
-//! large (100); one line a format: MB a second of processor time, whatever else
-//! the machine does. Asserts nothing about time.
+//! How fast logs are read, and in how much memory: `cargo run --release -p
+//! workload --example import_bench [MEGABYTES [PART]]`. Every kept output, or
+//! those with PART in their names, is repeated until it is that large (100);
+//! one line a format. Asserts nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,27 +12,107 @@ use workload::logs;
 fn main() {
     let megabytes: usize =
         std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
+    let part = std::env::args().nth(2).unwrap_or_default();
+    println!("MB/s are of processor time, whatever else the machine does; `memory` is the peak");
+    println!("above the log itself, which is held whole.\n");
+    println!(
+        "{:42} {:>9} {:>9} {:>10} {:>9} {:>9}",
+        "log", "read MB/s", "find MB/s", "memory MB", "values", "runs"
+    );
+    let mut lines = Total::default();
+    for (name, unit) in outputs().iter().filter(|(name, _)| name.contains(&part)) {
+        let times = (megabytes * 1_000_000 / unit.len().max(1)).max(1);
+        let measured = measure(name, &unit.repeat(times));
+        // A document is read at the speed of its parser.
+        if !name.contains("json") {
+            lines.add(measured, name);
+        }
+    }
+    println!(
+        "\nformats of lines: mean {:.0} MB/s, slowest {:.0} MB/s ({})",
+        lines.megabytes / lines.seconds,
+        lines.slowest.0,
+        lines.slowest.1
+    );
+}
+
+/// Every kept output by its name, what no tool wrote, and a run without end.
+fn outputs() -> BTreeMap<String, String> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut logs: BTreeMap<String, String> = BTreeMap::new();
+    let mut outputs = BTreeMap::new();
     for folder in fs::read_dir(testdata).expect("the repository is whole").flatten() {
         for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             if file.path().extension().is_some_and(|extension| extension == "log") {
                 let folder = folder.file_name().to_string_lossy().into_owned();
                 let name = file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned());
                 let text = fs::read_to_string(file.path()).expect("logs are UTF-8");
-                logs.insert(format!("{folder}/{}", name.unwrap_or_default()), text);
+                outputs.insert(format!("{folder}/{}", name.unwrap_or_default()), text);
             }
         }
     }
-    println!("{:40} {:>8} {:>8} {:>10}", "log", "read", "found", "values");
-    for (name, text) in &logs {
-        measure(name, &text.repeat(megabytes * 1_000_000 / text.len().max(1)), text.len());
+    let noise = "the quick brown fox, 12.5 of them\n";
+    outputs.insert("(noise)".to_owned(), noise.to_owned());
+    let state = "T: 0 ( 4909) P:80 I:1000 C:  12345 Min:      1 Act:    2 Avg:    2 Max:      9\n";
+    outputs.insert("(one long cyclictest)".to_owned(), state.to_owned());
+    outputs
+}
+
+/// Megabytes, and the seconds that they took.
+#[derive(Clone, Copy)]
+struct Measured(f64, f64);
+
+struct Total {
+    megabytes: f64,
+    seconds: f64,
+    slowest: (f64, String),
+}
+
+impl Default for Total {
+    fn default() -> Self {
+        Self { megabytes: 0.0, seconds: 0.0, slowest: (f64::INFINITY, String::new()) }
     }
-    // What no tool wrote, and one run that never ends.
-    measure("(noise)", &"the quick brown fox, 12.5 of them\n".repeat(megabytes * 30_000), 34);
-    let progress =
-        "T: 0 ( 4909) P:80 I:1000 C:  12345 Min:      1 Act:    2 Avg:    2 Max:      9\n";
-    measure("(one long cyclictest)", &progress.repeat(megabytes * 12_000), progress.len());
+}
+
+impl Total {
+    fn add(&mut self, Measured(megabytes, seconds): Measured, name: &str) {
+        self.megabytes += megabytes;
+        self.seconds += seconds;
+        if megabytes / seconds < self.slowest.0 {
+            self.slowest = (megabytes / seconds, name.to_owned());
+        }
+    }
+}
+
+/// Reads a log, one run after the other as `vmlab import` does.
+fn measure(name: &str, text: &str) -> Measured {
+    let started = cpu_s();
+    let _ = logs::recognise(text);
+    let find_s = cpu_s() - started;
+    let tool = name.rsplit_once(".as-").and_then(|(_, tool)| logs::tool(tool));
+    let before_mb = peak_mb(true);
+    let started = cpu_s();
+    let (values, runs) = read(text, tool);
+    let read_s = cpu_s() - started;
+    let memory_mb = peak_mb(false) - before_mb;
+    let megabytes = text.len() as f64 / 1e6;
+    println!(
+        "{name:42} {:9.0} {:9.0} {memory_mb:10.0} {values:9} {runs:9}",
+        megabytes / read_s,
+        megabytes / find_s
+    );
+    Measured(megabytes, read_s)
+}
+
+/// Values and runs. Apart, so that profilers can be told of it.
+#[inline(never)]
+fn read(text: &str, tool: Option<&logs::Tool>) -> (usize, usize) {
+    let (mut values, mut runs) = (0, 0);
+    let Ok(()) = logs::visit(text, tool, |log| {
+        values += log.values.len();
+        runs += 1;
+        Ok::<(), std::convert::Infallible>(())
+    });
+    (values, runs)
 }
 
 /// Processor time of this process. Source: Linux
@@ -43,21 +123,14 @@ fn cpu_s() -> f64 {
     ns.expect("Linux counts the time of tasks") / 1e9
 }
 
-fn measure(name: &str, text: &str, unit: usize) {
-    let started = cpu_s();
-    let recognised = logs::recognise(text);
-    let recognised_s = cpu_s() - started;
-    let tool = name.rsplit_once(".as-").and_then(|(_, tool)| logs::tool(tool));
-    let started = cpu_s();
-    let read = logs::read(text, tool);
-    let read_s = cpu_s() - started;
-    let values: usize = read.iter().map(|log| log.values.len()).sum();
-    let megabytes = text.len() as f64 / 1e6;
-    println!(
-        "{name:40} {:8.0} {:8.0} {values:10} values of {} runs, {unit} bytes each; {}",
-        megabytes / read_s,
-        megabytes / recognised_s,
-        read.len(),
-        recognised.first().map_or("-", |(tool, _)| tool.name),
-    );
+/// Most memory in use at once, since the last reset. Source: proc_pid_status(5)
+/// and proc_pid_clear_refs(5).
+fn peak_mb(reset: bool) -> f64 {
+    if reset {
+        let _ = fs::write("/proc/self/clear_refs", "5");
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kib.expect("Linux counts memory") * 1024.0 / 1e6
 }
