@@ -10,6 +10,7 @@ mod failures;
 mod images;
 mod import;
 mod interrupted;
+mod kvm_counts;
 mod lab;
 mod lint;
 mod metrics;
