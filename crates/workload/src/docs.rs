@@ -123,7 +123,7 @@ fn section(text: &mut String, entry: &Entry) {
         entry.example_toml(),
         seconds(entry.duration_s(&params, &facts)),
         seconds(entry.duration_s(&params, &GuestFacts { emulated: true, ..facts })),
-        entry.command(&params, &facts).join(" "),
+        shell_line(&entry.command(&params, &facts)),
     );
     let both = entry.beside.server.is_some();
     preparation(text, "Before that, in the server's guest:", &entry.server_setup(&params, &facts));
@@ -165,14 +165,42 @@ fn preparation(text: &mut String, title: &str, steps: &[Step]) {
     let _ = writeln!(text, "\n{title}\n\n```text");
     for step in steps {
         let _ = match step {
-            Step::Write { path, .. } => writeln!(text, "write {path}"),
-            Step::Run(argv) => writeln!(text, "{}", argv.join(" ")),
+            Step::Write { path, text: file } => {
+                write!(text, "cat >{} <<'{END}'\n{}{END}\n", shell_word(path), lines(file))
+            }
+            Step::Run(argv) => writeln!(text, "{}", shell_line(argv)),
             Step::Start(daemon) => {
-                writeln!(text, "{} &  # must {}", daemon.argv.join(" "), daemon.ready)
+                writeln!(text, "{} &  # must {}", shell_line(&daemon.argv), daemon.ready)
             }
         };
     }
     text.push_str("```\n");
+}
+
+/// Ends a file's text in a shell's script; no file of the catalogue has it as a line.
+const END: &str = "EOF";
+
+/// `text` as whole lines.
+fn lines(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") }
+}
+
+/// `argv` as a line that a shell splits into just these words, so that what the
+/// help shows can be run as it stands.
+///
+/// Source: POSIX.1-2017, Shell Command Language, 2.2 Quoting.
+pub(crate) fn shell_line(argv: &[String]) -> String {
+    argv.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Quoted only if a shell would take the plain word for something else.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 fn row(text: &mut String, cells: &[&str]) {

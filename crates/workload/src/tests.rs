@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use expect_test::expect_file;
 use proptest::prelude::*;
 
+use crate::docs::shell_line;
 use crate::entry::{DefaultValue, Entry, GuestFacts, ParamKind};
 use crate::params::{ParamError, ParamValue, Params};
 use crate::parse::{Output, ParseError, Parsed};
@@ -159,6 +160,30 @@ fn the_documentation_is_the_table() {
     for entry in CATALOGUE {
         assert!(markdown().contains(&entry.help()));
         assert!(entry.help().contains(&entry.example_toml()));
+    }
+}
+
+#[test]
+fn commands_of_the_help_can_be_run_as_they_stand() {
+    for entry in CATALOGUE {
+        let params = entry.resolve(&BTreeMap::new()).unwrap();
+        let mut commands = vec![entry.command(&params, &FACTS)];
+        let steps = [entry.server_setup(&params, &FACTS), entry.setup(&params, &FACTS)].concat();
+        commands.extend(steps.into_iter().filter_map(|step| match step {
+            Step::Run(argv) => Some(argv),
+            Step::Start(daemon) => Some(daemon.argv),
+            Step::Write { text, .. } => {
+                assert!(text.lines().all(|line| line != "EOF"), "{text}");
+                None
+            }
+        }));
+        for argv in commands {
+            let script =
+                format!("for word in {}; do printf '%s\\0' \"$word\"; done", shell_line(&argv));
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(text.split_terminator('\0').collect::<Vec<_>>(), argv, "{}", entry.name);
+        }
     }
 }
 

@@ -114,7 +114,8 @@ pub(crate) static NPB: Entry = Entry {
     summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, vmlab's own (vmlab-probe)",
     about: "From the published specification, with its verification values: a wrong result is \
             refused. Class S is tiny, W takes seconds, A and B more memory and time, BT and SP \
-            most. Threads meet at barriers, so one vCPU that does not run stops all.",
+            most. Threads meet at barriers, so one vCPU that does not run stops all. LU and UA, the \
+            other two of the original, are not part of it.",
     measures: "Parallel computing: pins, siblings, memory, barriers between vCPUs.",
     needs: &[PROGRAM],
     beside: Beside::NOTHING,
