@@ -12,7 +12,7 @@ use topology::{Host, PcpuSet};
 use vmconfig::{
     Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
 };
-use workload::GuestFacts;
+use workload::{Entry, FULL_IMAGE, GuestFacts};
 
 use crate::host_settings;
 use crate::plan::{
@@ -195,6 +195,13 @@ impl Freezer<'_> {
             changes = self.on_pcpus(written, changes)?;
         }
         let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
+        if variant.on == Seat::Vm {
+            let workloads = self.study.workloads.iter();
+            let backgrounds = workloads.clone().filter_map(|workload| workload.background.as_ref());
+            let backgrounds = backgrounds.filter_map(|it| workload::find(&it.workload).ok());
+            let entries = workloads.map(|workload| workload.entry).chain(backgrounds);
+            self.programs(written, &variant.vm.image(), entries);
+        }
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
         let summary = match variant.on {
@@ -278,6 +285,27 @@ impl Freezer<'_> {
         Some(spec)
     }
 
+    /// What a builtin image lacks is known before anything boots.
+    fn programs<'e>(
+        &mut self,
+        written: &str,
+        image: &Image,
+        entries: impl Iterator<Item = &'e Entry>,
+    ) {
+        let Image::Builtin(name) = image else { return };
+        if name.starts_with(FULL_IMAGE) {
+            return;
+        }
+        for entry in entries.filter(|entry| entry.beside.full_image) {
+            let who = if written.is_empty() { String::new() } else { format!("{written}: ") };
+            let message = format!(
+                "{who}{image} lacks the programs of {}: write image = \"builtin:{FULL_IMAGE}\"",
+                entry.name
+            );
+            self.problems.push(Problem { line: self.study.line_of(written, "image"), message });
+        }
+    }
+
     fn other_vms(&mut self) -> BTreeMap<String, VmSpec> {
         let loads = self.study.loads.iter();
         let vms: Vec<_> =
@@ -285,6 +313,8 @@ impl Freezer<'_> {
         vms.into_iter()
             .filter_map(|(load, vms)| {
                 let name = format!("{load}-other");
+                let entry = workload::find(&vms.workload).ok();
+                self.programs("", &vms.vm.image(), entry.into_iter());
                 Some((load, self.spec(&name, "", &vms.vm)?))
             })
             .collect()
@@ -297,6 +327,8 @@ impl Freezer<'_> {
         }
         let network = self.study.network.resolve().ok()?;
         let spec = self.spec("peer", "", &self.study.peer)?;
+        let played = self.study.workloads.iter().filter(|it| it.under_test.other().is_some());
+        self.programs("", &self.study.peer.image(), played.map(|workload| workload.entry));
         let disk = self.study.disk.clone();
         Some(PlanPeer { image: self.study.peer.image().to_string(), spec, network, disk })
     }

@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use std::fmt::Write as _;
 
 use crate::entry::{Entry, GuestFacts, Scope};
-use crate::roles::{SCRATCH, Step, UnderTest};
+use crate::roles::{FULL_IMAGE, SCRATCH, Step, UnderTest};
 use crate::{CATALOGUE, Params};
 
 /// Address of the other guest in examples.
@@ -46,7 +46,11 @@ impl Entry {
     /// The example as a study file has it.
     #[must_use]
     pub fn example_toml(&self) -> String {
-        let mut text = format!("[[workload]]\nrun = \"{}\"\n", self.name);
+        let mut text = String::new();
+        if self.beside.full_image {
+            let _ = write!(text, "[vm]\nimage = \"builtin:{FULL_IMAGE}\"\n\n");
+        }
+        let _ = writeln!(text, "[[workload]]\nrun = \"{}\"", self.name);
         if !self.example.is_empty() {
             let params: Vec<String> =
                 self.example.iter().map(|(name, value)| format!("{name} = {value}")).collect();
@@ -142,13 +146,18 @@ fn section(text: &mut String, entry: &Entry) {
 /// Who takes part, and what must be there.
 fn needs(entry: &Entry) -> String {
     let client = code_list(entry.needs.iter().copied());
+    let image = if entry.beside.full_image {
+        format!(" Of the builtin images only `builtin:{FULL_IMAGE}` has them.")
+    } else {
+        String::new()
+    };
     let Some(server) = &entry.beside.server else {
-        return format!("Needs in the guest: {client}.");
+        return format!("Needs in the guest: {client}.{image}");
     };
     let server_needs = code_list(server.needs.iter().copied());
     format!(
         "Roles: the *client* runs the command and needs {client}; the *server* needs \
-         {server_needs}. The VM under test is the {}, unless a study says `under_test = \
+         {server_needs}.{image} The VM under test is the {}, unless a study says `under_test = \
          \"server\"`, `\"client\"` or `\"both\"` (one guest, over its loopback).",
         match server.under_test {
             UnderTest::Both => "one guest that plays both",
@@ -189,7 +198,8 @@ fn lines(text: &str) -> String {
 /// help shows can be run as it stands.
 ///
 /// Source: POSIX.1-2017, Shell Command Language, 2.2 Quoting.
-pub(crate) fn shell_line(argv: &[String]) -> String {
+#[must_use]
+pub fn shell_line(argv: &[String]) -> String {
     argv.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
 }
 

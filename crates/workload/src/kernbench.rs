@@ -20,14 +20,14 @@ pub(crate) static ENTRY: Entry = Entry {
             `target` anew, with all objects on a scratch disk. `defconfig` and `vmlinux` is what \
             comparisons publish; for emulated guests, or a quick look, take `tinyconfig` and one \
             folder such as `init`. For a list of jobs, list the workload once for each, with a \
-            label. Needs builtin:debian-12-full, 2 GiB of guest memory and with `defconfig` some \
-            minutes of eight vCPUs. Emulated, even the preparation takes minutes: give it \
-            `limit_s = 3000`.",
+            label. Needs 2 GiB of guest memory and with `defconfig` some minutes of eight vCPUs. \
+            Emulated, even the preparation takes minutes: give it `limit_s = 3000`.",
     measures: "Many short processes, page faults and computing: the classic of mixed loads.",
     needs: &["make", "gcc", "sh", "time"],
     beside: Beside {
         setup,
         scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },
+        full_image: true,
         ..Beside::NOTHING
     },
     params: &[

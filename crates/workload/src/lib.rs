@@ -60,11 +60,11 @@ mod sysbench_cpu;
 #[cfg(test)]
 mod tests;
 
-pub use docs::markdown;
+pub use docs::{markdown, shell_line};
 pub use entry::{DefaultValue, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
 pub use params::{ParamError, ParamValue, Params};
 pub use parse::{Output, ParseError, Parsed, Stream};
-pub use roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
+pub use roles::{Beside, Daemon, FULL_IMAGE, Ready, SCRATCH, Server, Step, UnderTest};
 
 /// Every benchmark, in the order of the documentation.
 pub static CATALOGUE: &[&Entry] = &[

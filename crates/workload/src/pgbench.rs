@@ -19,8 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "Transactions on PostgreSQL: the TPC-B-like bank of pgbench",
     about: "The database lies on a scratch disk and is filled before the first run; every \
             transaction that changes something waits for the disk. `select` only reads, so with \
-            enough memory no disk takes part. Needs builtin:debian-12-full, and in the guest \
-            memory for `scale` times 16 MiB.",
+            enough memory no disk takes part. Needs in the guest memory for `scale` times 16 MiB.",
     measures: "Many small transactions: commits to the virtual disk, wake-ups, locks.",
     needs: &[PGBENCH],
     beside: Beside {
@@ -30,6 +29,7 @@ pub(crate) static ENTRY: Entry = Entry {
             setup: serve,
             under_test: UnderTest::Both,
         }),
+        full_image: true,
         ..Beside::NOTHING
     },
     params: &[

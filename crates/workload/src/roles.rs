@@ -11,6 +11,9 @@ use crate::params::Params;
 /// Where a benchmark finds its empty file system, if it asks for one.
 pub const SCRATCH: &str = "/scratch";
 
+/// The builtin image with a compiler, Linux' source and a database.
+pub const FULL_IMAGE: &str = "debian-12-full";
+
 /// What stands beside a benchmark's command. Its guest is prepared once a
 /// boot, before the first invocation.
 #[derive(Debug)]
@@ -23,12 +26,15 @@ pub struct Beside {
     pub scratch_mib: fn(&Params, &GuestFacts) -> u64,
     /// The other role, of benchmarks that have two.
     pub server: Option<Server>,
+    /// True if of the builtin images only those with a compiler and a database
+    /// ([`FULL_IMAGE`]) have its programs, whatever its role.
+    pub full_image: bool,
 }
 
 impl Beside {
     /// A benchmark that is a command and nothing else.
     pub const NOTHING: Self =
-        Self { setup: |_, _| Vec::new(), scratch_mib: |_, _| 0, server: None };
+        Self { setup: |_, _| Vec::new(), scratch_mib: |_, _| 0, server: None, full_image: false };
 }
 
 /// The role that is spoken to. The other one, which runs the command and

@@ -47,6 +47,17 @@ fn what_the_machine_cannot_do_is_said_with_line_and_value() {
 }
 
 #[test]
+fn an_image_without_a_workloads_programs_is_refused() {
+    let line = STUDY.lines().find(|line| line.starts_with("run = ")).unwrap();
+    for name in ["kernbench", "pgbench"] {
+        let run = format!("run = \"{name}\"");
+        let found = problems(line, &run).join("\n");
+        assert!(found.contains(&format!("lacks the programs of {name}")), "{found}");
+        assert!(found.contains("image = \"builtin:debian-12-full\""), "{found}");
+    }
+}
+
+#[test]
 fn built_in_variants_follow_the_host() {
     let text = STUDY
         .replace("name = \"b\"\nvm.vcpus = 2", "name = \"b\"\nuse = 'pin'\nvm.vcpus = 4")
