@@ -16,7 +16,7 @@ use crate::shape::Shape;
 use crate::store::{HOST_KEY, KEY};
 
 /// Where the vmlab inside reads what is declared of its host.
-const DECLARED: &str = host::snapshot::DECLARED_HOST;
+pub(crate) const DECLARED: &str = host::snapshot::DECLARED_HOST;
 
 /// Programs that are put into a host.
 #[derive(Debug, Clone, Copy)]

@@ -19,10 +19,11 @@ use std::process::{Child, Command, Stdio};
 use guest::image::{Archive, Image};
 use guest::qemu::Qemu;
 use host::owner::{Owner, OwnerError, RuntimeDir, RuntimeDirError, runtime_dir};
+use topology::{Host, Virtualised};
 
 use crate::args::{CONSOLE, INITRD};
 use crate::disks::{self, DiskError};
-use crate::inside::Programs;
+use crate::inside::{DECLARED, Programs};
 use crate::store::write_private;
 
 /// The file with what the host tells.
@@ -152,6 +153,9 @@ impl Repeatable<'_> {
         let probe = "vmlab-probe-x86_64";
         archive.file(&format!("seed/usr/local/bin/{probe}"), 0o755, &read(self.programs.probe)?);
         archive.link("seed/usr/local/bin/vmlab-probe", probe);
+        archive.folder("seed/etc");
+        archive.folder("seed/etc/vmlab");
+        archive.file(&format!("seed{DECLARED}"), 0o644, declared().to_json().as_bytes());
         archive.folder("seed/study");
         archive.file("seed/study/asked", 0o644, self.asked);
         for (path, here) in self.beside {
@@ -222,6 +226,19 @@ impl Drop for RunningRepeatable {
         // Both only fail for a process that has ended and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What vmlab inside can't see: that the clock counts instructions.
+fn declared() -> Host {
+    Host {
+        virtualised: Virtualised {
+            is_vm: Some(true),
+            emulator: Some("QEMU (TCG), instruction-counted".to_owned()),
+            counts_instructions: true,
+            ..Virtualised::default()
+        },
+        ..Host::default()
     }
 }
 

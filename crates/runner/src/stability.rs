@@ -137,6 +137,10 @@ pub fn of_block(
     results: &[TrialResult],
     events: &[Event],
 ) -> Vec<String> {
+    if plan.environment().is_deterministic() {
+        // Whatever disturbs does so in every run, at the same instruction.
+        return Vec::new();
+    }
     let load = &plan.loads[block.load];
     let earlier = events.iter().filter_map(|event| match event {
         Event::TrialEnded(result) if result.trial.load == load.name => Some(&**result),

@@ -318,6 +318,9 @@ pub struct Virtualised {
     /// on it is emulated time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulator: Option<String>,
+    /// True if that emulator's clock is its count of instructions, 1 ns each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_instructions: bool,
 }
 
 /// A QEMU and what it can do here.

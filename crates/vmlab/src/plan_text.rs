@@ -147,7 +147,9 @@ fn order(out: &mut String, plan: &Plan) -> std::fmt::Result {
 pub(crate) fn block_s(plan: &Plan) -> f64 {
     let boot_s = |environment| match environment {
         Environment::Host | Environment::EmulatedHost => 0.0,
-        Environment::Tcg | Environment::NestedKvm => EMULATED_BOOT_S,
+        Environment::Tcg | Environment::NestedKvm | Environment::InstructionCounted => {
+            EMULATED_BOOT_S
+        }
         Environment::Kvm | Environment::Simulated | Environment::Imported => BOOT_S,
     };
     let boots_s: f64 = plan.variants.iter().map(|variant| boot_s(variant.environment)).sum();

@@ -36,6 +36,11 @@ pub(super) fn lay_over(host: &mut Host) {
 fn merge(host: &mut Host, declared: &Host) {
     host.virtualised.is_vm = Some(true);
     host.virtualised.emulator.clone_from(&declared.virtualised.emulator);
+    host.virtualised.counts_instructions = declared.virtualised.counts_instructions;
+    if declared.pcpus.is_empty() {
+        // Only the emulator is named: what the kernel says of the pCPUs holds.
+        return;
+    }
     let named = |host: &Host| host.pcpus.iter().map(|pcpu| pcpu.id).collect::<Vec<_>>();
     if named(host) != named(declared) {
         host.warnings.push(format!(
@@ -107,6 +112,18 @@ mod tests {
         assert_eq!(shown.caches[0].pcpus.to_string(), "0-2");
         assert_eq!(shown.virtualised.emulator.as_deref(), Some("QEMU (TCG)"));
         assert!(shown.warnings[0].starts_with("Declared, not shown"), "{:?}", shown.warnings);
+    }
+
+    #[test]
+    fn an_emulator_alone_can_be_declared() {
+        let mut declared = Host::default();
+        declared.virtualised.emulator = Some("QEMU (TCG)".to_owned());
+        declared.virtualised.counts_instructions = true;
+        let mut shown = host(false);
+        merge(&mut shown, &declared);
+        assert_eq!(shown.pcpus, host(false).pcpus);
+        assert!(shown.warnings.is_empty(), "{:?}", shown.warnings);
+        assert!(shown.virtualised.counts_instructions);
     }
 
     #[test]

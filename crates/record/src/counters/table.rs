@@ -15,6 +15,12 @@ pub const COUNTERS: &[Counter] = &[
         source: "/proc/<pid>/task/<tid>/schedstat field 1",
     },
     Counter {
+        name: "vcpu.instructions",
+        unit: "count",
+        meaning: "Instructions of the vCPU threads: the guest's, and the host's kernel's for it; on hosts whose clock counts them only",
+        source: "vcpu.run_s, 1 ns each",
+    },
+    Counter {
         name: "vcpu.wait_s",
         unit: "s",
         meaning: "Time that runnable vCPU threads waited for a pCPU (run delay)",

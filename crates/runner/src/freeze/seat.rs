@@ -42,6 +42,9 @@ const PACKAGES: [(&str, &str); 22] = [
 pub(super) fn environment(on: Seat, accel: Accel, host: &Host) -> Environment {
     let is_emulated = host.virtualised.emulator.is_some();
     match (on, accel) {
+        (Seat::Host, _) | (Seat::Vm, Accel::Kvm) if host.virtualised.counts_instructions => {
+            Environment::InstructionCounted
+        }
         (Seat::Host, _) if is_emulated => Environment::EmulatedHost,
         (Seat::Host, _) => Environment::Host,
         (Seat::Vm, Accel::Kvm) if is_emulated => Environment::NestedKvm,

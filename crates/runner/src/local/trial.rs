@@ -26,6 +26,10 @@ const CONSOLE_TAIL_LINES: usize = 60;
 /// Most of a console that is kept, bytes.
 const CONSOLE_KEPT_BYTES: usize = 1 << 20;
 
+/// Instructions that an emulated host runs in a second of its clock where that
+/// counts them.
+const INSTRUCTIONS_PER_S: f64 = 1e9;
+
 /// A load that reaches less than this part of what was asked is worth a word.
 const LOAD_SHORTFALL: f64 = 0.9;
 
@@ -190,6 +194,11 @@ fn invocations(
         } else {
             let after = bench.counters(lab)?;
             result.counters = after.since(&before);
+            if bench.trial.variant.environment.is_deterministic()
+                && let Some(run_s) = result.counters.get("vcpu.run_s")
+            {
+                result.counters.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
+            }
             result.counters.merge(bench.cast.memory());
             before = after;
         }

@@ -489,7 +489,7 @@ fn virtualised(hypervisor: Option<String>, flags: Option<String>) -> Virtualised
         }
         None => (flag, Vec::new()),
     };
-    Virtualised { is_vm, signs, emulator: None }
+    Virtualised { is_vm, signs, ..Virtualised::default() }
 }
 
 /// Sizes from lines like `L2 cache: 6 MiB (12 instances)`, of all instances

@@ -242,7 +242,7 @@ fn virtualised(reader: &mut Reader, cpuinfo: &Cpuinfo) -> Virtualised {
     } else {
         None
     };
-    Virtualised { is_vm, signs, emulator: None }
+    Virtualised { is_vm, signs, ..Virtualised::default() }
 }
 
 /// Whether a DMI vendor or product stands for a hypervisor's machine.
