@@ -99,10 +99,12 @@ fn section(text: &mut String, entry: &Entry) {
         "\n| metric | unit | better | one sample is | meaning |\n|---|---|---|---|---|\n",
     );
     for metric in entry.metrics {
-        let name = if metric.primary {
-            format!("**`{}`** (primary)", metric.name)
-        } else {
-            format!("`{}`", metric.name)
+        let name = match metric.primary {
+            true if metric.name == entry.primary().name => {
+                format!("**`{}`** (primary)", metric.name)
+            }
+            true => format!("**`{}`** (primary without those above)", metric.name),
+            false => format!("`{}`", metric.name),
         };
         let scope = match (metric.scope, metric.optional) {
             (Scope::Total, false) => "a run",
@@ -115,7 +117,10 @@ fn section(text: &mut String, entry: &Entry) {
             record::Better::Higher => "higher",
         };
         let help = match metric.only_with {
-            Some((param, word)) => format!("{}; only with `{param} = \"{word}\"`", metric.help),
+            Some((param, words)) => {
+                let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                format!("{}; only with `{param}` {}", metric.help, words.join(", "))
+            }
             None => metric.help.to_owned(),
         };
         row(text, &[&name, metric.unit, better, scope, &help]);

@@ -105,14 +105,15 @@ pub struct MetricDef {
     pub better: Better,
     /// What sort of quantity it is.
     pub kind: MetricKind,
-    /// True for the one metric that a study compares by default.
+    /// True for the metric that a study compares by default; of several, the
+    /// first that exists with the study's parameters.
     pub primary: bool,
     /// What one sample covers.
     pub scope: Scope,
     /// True if a run may end well without a sample of it; the help says when.
     pub optional: bool,
-    /// The parameter and its word with which alone the metric exists.
-    pub only_with: Option<(&'static str, &'static str)>,
+    /// The parameter and its words with which alone the metric exists.
+    pub only_with: Option<(&'static str, &'static [&'static str])>,
     /// What it measures, one sentence without a full stop.
     pub help: &'static str,
 }
@@ -186,7 +187,7 @@ impl Entry {
         (self.duration_s)(params, facts)
     }
 
-    /// The metric that a study compares by default.
+    /// The metric that a study compares by default, if all exist.
     #[must_use]
     pub fn primary(&self) -> &'static MetricDef {
         self.metrics.iter().find(|metric| metric.primary).expect("the table's tests ask for one")
@@ -195,7 +196,9 @@ impl Entry {
     /// The metrics that exist with these parameters.
     pub fn metrics(&self, params: &Params) -> impl Iterator<Item = &'static MetricDef> {
         self.metrics.iter().filter(|metric| {
-            metric.only_with.is_none_or(|(param, word)| params.text_if_given(param) == Some(word))
+            metric.only_with.is_none_or(|(param, words)| {
+                params.text_if_given(param).is_some_and(|word| words.contains(&word))
+            })
         })
     }
 
@@ -267,9 +270,13 @@ impl MetricDef {
         self
     }
 
-    /// It exists only where `param` is `word`.
-    pub(crate) const fn only_with(mut self, param: &'static str, word: &'static str) -> Self {
-        self.only_with = Some((param, word));
+    /// It exists only where `param` is one of `words`.
+    pub(crate) const fn only_with(
+        mut self,
+        param: &'static str,
+        words: &'static [&'static str],
+    ) -> Self {
+        self.only_with = Some((param, words));
         self
     }
 

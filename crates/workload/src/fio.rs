@@ -18,8 +18,14 @@ const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> Met
 }
 
 const fn latency(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, kind, help).optional()
+    MetricDef::new(name, "s", Better::Lower, kind, help)
 }
+
+/// The operations that read.
+const READS: &[&str] = &["read", "randread", "randrw"];
+
+/// Those that write.
+const WRITES: &[&str] = &["write", "randwrite", "randrw"];
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "fio",
@@ -62,23 +68,19 @@ pub(crate) static ENTRY: Entry = Entry {
         latency(
             "read-latency-mean",
             MetricKind::Time,
-            "Mean time from a read's submission to its completion; absent without reads",
-        ),
-        latency(
-            "read-latency-p99",
-            MetricKind::Quantile,
-            "Time that 99 % of the reads keep; absent without reads",
-        ),
+            "Mean time from a read's submission to its completion",
+        )
+        .only_with("operation", READS),
+        latency("read-latency-p99", MetricKind::Quantile, "Time that 99 % of the reads keep")
+            .only_with("operation", READS),
         latency(
             "write-latency-mean",
             MetricKind::Time,
-            "Mean time from a write's submission to its completion; absent without writes",
-        ),
-        latency(
-            "write-latency-p99",
-            MetricKind::Quantile,
-            "Time that 99 % of the writes keep; absent without writes",
-        ),
+            "Mean time from a write's submission to its completion",
+        )
+        .only_with("operation", WRITES),
+        latency("write-latency-p99", MetricKind::Quantile, "Time that 99 % of the writes keep")
+            .only_with("operation", WRITES),
     ],
     repeats: "One run lasts `ramp_s` and `time_s`, merges all jobs, and brings one sample of every \
               metric, and a histogram of the latencies of reads and of writes.",

@@ -57,7 +57,7 @@ pub(crate) static ENTRY: Entry = Entry {
             "TCP segments sent again; absent where the sender can't count them",
         )
         .optional()
-        .only_with("protocol", "tcp"),
+        .only_with("protocol", &["tcp"]),
         MetricDef::new(
             "jitter",
             "s",
@@ -65,7 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
             MetricKind::Time,
             "Mean deviation of the datagrams' transit times (RFC 1889)",
         )
-        .only_with("protocol", "udp"),
+        .only_with("protocol", &["udp"]),
         MetricDef::new(
             "lost",
             "count",
@@ -73,7 +73,7 @@ pub(crate) static ENTRY: Entry = Entry {
             MetricKind::Count,
             "Datagrams that did not arrive",
         )
-        .only_with("protocol", "udp"),
+        .only_with("protocol", &["udp"]),
     ],
     repeats: "One run lasts `time_s` and brings one sample of every metric.",
     example: &[("streams", DefaultValue::Int(4)), ("reverse", DefaultValue::Bool(true))],

@@ -103,18 +103,19 @@ pub(crate) static FUTEX: Entry = Entry {
             "1/s",
             Better::Higher,
             MetricKind::Rate,
-            "Operations a second of one thread, mean; absent for what has a latency",
+            "Operations a second of one thread, mean",
         )
         .primary()
-        .optional(),
+        .only_with("test", TIMED),
         MetricDef::new(
             "latency",
             "s",
             Better::Lower,
             MetricKind::Time,
-            "Time until all threads are woken, mean of ten; absent for `hash` and `lock-pi`",
+            "Time until all threads are woken, mean of ten",
         )
-        .optional(),
+        .primary()
+        .only_with("test", &["wake", "wake-parallel", "requeue"]),
     ],
     repeats: REPEATS,
     example: &[("test", DefaultValue::Text("wake")), ("threads", DefaultValue::Int(8))],
@@ -140,8 +141,11 @@ pub(crate) static FUTEX: Entry = Entry {
     },
 };
 
+/// The tests that run for a time; the others end by themselves.
+const TIMED: &[&str] = &["hash", "lock-pi"];
+
 fn timed(params: &Params) -> bool {
-    ["hash", "lock-pi"].contains(&params.text("test"))
+    TIMED.contains(&params.text("test"))
 }
 
 pub(crate) static MEM: Entry = Entry {

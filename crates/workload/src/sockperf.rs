@@ -17,7 +17,8 @@ const TRIMMED_S: f64 = 0.8;
 
 /// A quantile of the messages' latencies, of the modes that have any.
 const fn latency(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Quantile, help).optional()
+    MetricDef::new(name, "s", Better::Lower, MetricKind::Quantile, help)
+        .only_with("mode", &["ping-pong", "under-load"])
 }
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -71,18 +72,18 @@ pub(crate) static ENTRY: Entry = Entry {
             "Messages that the client sent a second",
         )
         .primary(),
-        latency("latency-p50", "Latency that half of the messages keep; absent for `throughput`"),
-        latency("latency-p99", "Latency that 99 % keep; absent for `throughput`"),
-        latency("latency-p99.9", "Latency that 99.9 % keep; absent for `throughput`"),
-        latency("latency-max", "The greatest latency; absent for `throughput`"),
+        latency("latency-p50", "Latency that half of the messages keep"),
+        latency("latency-p99", "Latency that 99 % keep"),
+        latency("latency-p99.9", "Latency that 99.9 % keep"),
+        latency("latency-max", "The greatest latency"),
         MetricDef::new(
             "lost",
             "count",
             Better::Lower,
             MetricKind::Count,
-            "Answers that did not come; absent for `throughput`",
+            "Answers that did not come",
         )
-        .optional(),
+        .only_with("mode", &["ping-pong", "under-load"]),
     ],
     repeats: "One run lasts `time_s` and brings one sample of every metric. The first and last \
               400 ms of it do not count.",

@@ -16,6 +16,15 @@ const SERVER: Server = Server {
     under_test: UnderTest::Server,
 };
 
+/// The tests that send one way.
+const STREAMS: &[&str] = &["tcp_stream", "tcp_maerts", "udp_stream"];
+
+/// Those that wait for an answer.
+const REQUESTS: &[&str] = &["tcp_rr", "tcp_crr", "udp_rr"];
+
+/// Those whose packets may be lost.
+const DATAGRAMS: &[&str] = &["udp_stream", "udp_rr"];
+
 pub(crate) static NET: Entry = Entry {
     name: "probe-net",
     summary: "TCP streams, requests and connections, UDP (netperf's tests, vmlab-probe)",
@@ -42,16 +51,21 @@ pub(crate) static NET: Entry = Entry {
         Param::int("response", (1, 1 << 20), 1, "Bytes of its answer").unit("B"),
     ],
     metrics: &[
-        bytes("received", "Bytes a second that arrived; absent for requests").primary().optional(),
-        bytes("sent", "Bytes a second that were sent; absent for requests").optional(),
-        rate("exchanges-per-s", "Requests that were answered a second; absent for streams")
-            .optional(),
-        quantile("exchange-p50", "Time that half of the requests keep; absent for streams")
-            .optional(),
-        quantile("exchange-p99", "Time that 99 % keep; absent for streams").optional(),
-        quantile("exchange-max", "The longest request; absent for streams").optional(),
-        rate("datagrams-received", "Datagrams a second that arrived; absent for TCP").optional(),
-        count("datagrams-lost", "Datagrams that did not arrive; absent for TCP").optional(),
+        bytes("received", "Bytes a second that arrived").primary().only_with("test", STREAMS),
+        bytes("sent", "Bytes a second that were sent").only_with("test", STREAMS),
+        rate("exchanges-per-s", "Requests that were answered a second")
+            .primary()
+            .only_with("test", REQUESTS),
+        quantile("exchange-p50", "Time that half of the requests keep")
+            .optional()
+            .only_with("test", REQUESTS),
+        quantile("exchange-p99", "Time that 99 % keep").optional().only_with("test", REQUESTS),
+        quantile("exchange-max", "The longest request").optional().only_with("test", REQUESTS),
+        rate("datagrams-received", "Datagrams a second that arrived")
+            .only_with("test", &["udp_stream"]),
+        count("datagrams-lost", "Datagrams that did not arrive")
+            .optional()
+            .only_with("test", DATAGRAMS),
     ],
     repeats: REPEATED,
     example: &[("test", DefaultValue::Text("tcp_rr")), ("time_ms", DefaultValue::Int(5000))],
@@ -87,11 +101,17 @@ pub(crate) static UDP: Entry = Entry {
     metrics: &[
         rate("arrived", "Datagrams a second that the server got").primary(),
         rate("sent", "Datagrams a second that were sent"),
-        rate("returned", "Datagrams a second that came back; absent one way").optional(),
+        rate("returned", "Datagrams a second that came back").only_with("mode", &["two-way"]),
         count("lost-there", "Datagrams that did not arrive").optional(),
-        count("lost-back", "Datagrams that did not come back; absent one way").optional(),
-        quantile("latency-p50", "Round trip that half of them keep; absent one way").optional(),
-        quantile("latency-p99", "Round trip that 99 % keep; absent one way").optional(),
+        count("lost-back", "Datagrams that did not come back")
+            .optional()
+            .only_with("mode", &["two-way"]),
+        quantile("latency-p50", "Round trip that half of them keep")
+            .optional()
+            .only_with("mode", &["two-way"]),
+        quantile("latency-p99", "Round trip that 99 % keep")
+            .optional()
+            .only_with("mode", &["two-way"]),
     ],
     repeats: REPEATED,
     example: &[("mode", DefaultValue::Text("one-way")), ("size", DefaultValue::Int(200))],

@@ -10,9 +10,8 @@ use crate::params::Params;
 use crate::parse::{Output, ParseError, Parsed};
 use crate::roles::{Beside, SCRATCH};
 
-/// A test of the index, which exists only if it was run.
 const fn index(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help).optional()
+    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help)
 }
 
 pub(crate) static UNIXBENCH: Entry = Entry {
@@ -51,19 +50,41 @@ pub(crate) static UNIXBENCH: Entry = Entry {
         Param::int("copies", (0, 1024), 1, "Copies at once; 0 for one a vCPU"),
     ],
     metrics: &[
-        index("index", "Geometric mean of the twelve tests' results by their baselines, times ten; absent for one test").primary(),
-        rate("dhrystone", "Dhrystone loops a second").optional(),
-        rate("whetstone", "Whetstone instructions a second").optional(),
-        rate("execl", "execl calls a second").optional(),
-        bytes("copy-1024", "File copy with blocks of 1024 bytes").optional(),
-        bytes("copy-256", "File copy with blocks of 256 bytes").optional(),
-        bytes("copy-4096", "File copy with blocks of 4096 bytes").optional(),
-        rate("pipe", "Words through a pipe of one process a second").optional(),
-        rate("context", "Turns of two processes over pipes a second").optional(),
-        rate("spawn", "Processes made and awaited a second").optional(),
-        rate("shell-1", "Shell scripts a second, one at a time").optional(),
-        rate("shell-8", "Turns of eight shell scripts at a time a second").optional(),
-        rate("syscall", "System calls a second").optional(),
+        index("index", "Geometric mean of the twelve tests' results by their baselines, times ten")
+            .primary()
+            .only_with("test", &["all"]),
+        rate("dhrystone", "Dhrystone loops a second")
+            .primary()
+            .only_with("test", &["all", "dhrystone"]),
+        rate("whetstone", "Whetstone instructions a second")
+            .primary()
+            .only_with("test", &["all", "whetstone"]),
+        rate("execl", "execl calls a second").primary().only_with("test", &["all", "execl"]),
+        bytes("copy-1024", "File copy with blocks of 1024 bytes")
+            .primary()
+            .only_with("test", &["all", "copy-1024"]),
+        bytes("copy-256", "File copy with blocks of 256 bytes")
+            .primary()
+            .only_with("test", &["all", "copy-256"]),
+        bytes("copy-4096", "File copy with blocks of 4096 bytes")
+            .primary()
+            .only_with("test", &["all", "copy-4096"]),
+        rate("pipe", "Words through a pipe of one process a second")
+            .primary()
+            .only_with("test", &["all", "pipe"]),
+        rate("context", "Turns of two processes over pipes a second")
+            .primary()
+            .only_with("test", &["all", "context"]),
+        rate("spawn", "Processes made and awaited a second")
+            .primary()
+            .only_with("test", &["all", "spawn"]),
+        rate("shell-1", "Shell scripts a second, one at a time")
+            .primary()
+            .only_with("test", &["all", "shell-1"]),
+        rate("shell-8", "Turns of eight shell scripts at a time a second")
+            .primary()
+            .only_with("test", &["all", "shell-8"]),
+        rate("syscall", "System calls a second").primary().only_with("test", &["all", "syscall"]),
     ],
     repeats: "One run measures each test `repeats` times; each brings one sample of its metric.",
     example: &[("test", DefaultValue::Text("context")), ("repeats", DefaultValue::Int(1))],
@@ -100,13 +121,13 @@ fn with_index(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Par
     Ok(parsed)
 }
 
-/// A benchmark of the collection, which exists only if it was run.
+/// Of one benchmark of the collection.
 const fn operations(name: &'static str, help: &'static str) -> MetricDef {
-    rate(name, help).optional()
+    rate(name, help)
 }
 
 const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help).optional()
+    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help).primary()
 }
 
 pub(crate) static NPB: Entry = Entry {
@@ -131,20 +152,26 @@ pub(crate) static NPB: Entry = Entry {
         Param::per_vcpu("threads", 1024, "Threads"),
     ],
     metrics: &[
-        elapsed("cg-time", "Time of CG: conjugate gradient, irregular memory").primary(),
-        elapsed("ep-time", "Time of EP: pairs of random numbers, no memory"),
-        elapsed("mg-time", "Time of MG: multigrid, long and short distances"),
-        elapsed("ft-time", "Time of FT: Fourier transform, all to all"),
-        elapsed("is-time", "Time of IS: sorting integers"),
-        elapsed("bt-time", "Time of BT: a flow, block tridiagonal equations"),
-        elapsed("sp-time", "Time of SP: a flow, pentadiagonal equations"),
-        operations("cg", "Operations of CG a second"),
-        operations("ep", "Operations of EP a second"),
-        operations("mg", "Operations of MG a second"),
-        operations("ft", "Operations of FT a second"),
-        operations("is", "Operations of IS a second"),
-        operations("bt", "Operations of BT a second"),
-        operations("sp", "Operations of SP a second"),
+        elapsed("cg-time", "Time of CG: conjugate gradient, irregular memory")
+            .only_with("benchmark", &["all", "cg"]),
+        elapsed("ep-time", "Time of EP: pairs of random numbers, no memory")
+            .only_with("benchmark", &["all", "ep"]),
+        elapsed("mg-time", "Time of MG: multigrid, long and short distances")
+            .only_with("benchmark", &["all", "mg"]),
+        elapsed("ft-time", "Time of FT: Fourier transform, all to all")
+            .only_with("benchmark", &["all", "ft"]),
+        elapsed("is-time", "Time of IS: sorting integers").only_with("benchmark", &["all", "is"]),
+        elapsed("bt-time", "Time of BT: a flow, block tridiagonal equations")
+            .only_with("benchmark", &["all", "bt"]),
+        elapsed("sp-time", "Time of SP: a flow, pentadiagonal equations")
+            .only_with("benchmark", &["all", "sp"]),
+        operations("cg", "Operations of CG a second").only_with("benchmark", &["all", "cg"]),
+        operations("ep", "Operations of EP a second").only_with("benchmark", &["all", "ep"]),
+        operations("mg", "Operations of MG a second").only_with("benchmark", &["all", "mg"]),
+        operations("ft", "Operations of FT a second").only_with("benchmark", &["all", "ft"]),
+        operations("is", "Operations of IS a second").only_with("benchmark", &["all", "is"]),
+        operations("bt", "Operations of BT a second").only_with("benchmark", &["all", "bt"]),
+        operations("sp", "Operations of SP a second").only_with("benchmark", &["all", "sp"]),
     ],
     repeats: "One run does each benchmark `repeats` times; each brings one sample of its metrics.",
     example: &[("benchmark", DefaultValue::Text("cg")), ("class", DefaultValue::Text("S"))],
