@@ -21,8 +21,8 @@ pub mod trend;
 pub use export::{csv, json};
 pub use html::html;
 pub use model::{
-    Boot, Cell, CounterMove, Curve, Distribution, Estimate, Fact, Group, Judgement, Look, Method,
-    Named, Published, Quantile, REPORT_VERSION, Report, Role, Span, Suite, TABLE_SHARES,
-    TrialFailure, Variant, Verdict,
+    Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group, Judgement,
+    Look, Method, Named, Published, Quantile, REPORT_VERSION, Report, Role, Span, Suite,
+    TABLE_SHARES, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};

@@ -148,6 +148,9 @@ pub struct Group {
     pub steadiness: Vec<Fact>,
     /// The counters that moved, the surest first.
     pub movers: Vec<CounterMove>,
+    /// What was counted, whether it moved or not.
+    #[serde(default)]
+    pub counts: Vec<Count>,
     /// What others published for the same question.
     pub published: Vec<Published>,
 }
@@ -329,6 +332,34 @@ pub struct CounterMove {
     /// The same two by operation, where the benchmark counts operations.
     #[serde(default)]
     pub per_operation: Option<(f64, f64)>,
+}
+
+/// What was counted of each variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Count {
+    /// The counter's name.
+    pub counter: String,
+    /// Its base unit.
+    pub unit: Unit,
+    /// What it counts, one sentence; may be empty.
+    pub meaning: String,
+    /// What the values are of.
+    pub of: CountOf,
+    /// Means over the boots that counted, in the order of the variants; none
+    /// where it was not counted.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What a counter's value is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountOf {
+    /// Each operation of the benchmark.
+    Operation,
+    /// Each run.
+    Run,
+    /// The moment at which a run ends: a level.
+    End,
 }
 
 /// A value from elsewhere, beside which the measured one is shown.

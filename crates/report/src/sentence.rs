@@ -4,7 +4,9 @@
 use record::{Better, Environment, Metric, MetricKind};
 
 use crate::quantity::{Scale, change, counted, event_count, own_prefix, percent, ratio_estimate};
-use crate::{CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict};
+use crate::{
+    Count, CountOf, CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict,
+};
 
 /// A verdict of one variant in one group.
 pub(crate) struct Finding<'a> {
@@ -260,6 +262,25 @@ pub(crate) fn each_operation(moved: &CounterMove) -> String {
         _ => own_prefix(&moved.unit, value),
     };
     moved.per_operation.map_or(String::new(), |(from, to)| format!("{} → {}", show(from), show(to)))
+}
+
+/// What a counter's values are of, as a column of a table says it.
+pub(crate) fn count_of(of: CountOf) -> &'static str {
+    match of {
+        CountOf::Operation => "operation",
+        CountOf::Run => "run",
+        CountOf::End => "at its end",
+    }
+}
+
+/// A counter's value, or that it was not counted.
+pub(crate) fn count_value(count: &Count, value: Option<f64>) -> String {
+    match (value, count.unit.0.as_str(), count.of) {
+        (None, _, _) => "none".to_owned(),
+        (Some(value), "count", CountOf::Operation) => event_count(value),
+        (Some(value), "count", _) if value < 100_000.0 => event_count(value),
+        (Some(value), _, _) => own_prefix(&count.unit, value),
+    }
 }
 
 /// `text` with a capital and a full stop, as it may already have them.

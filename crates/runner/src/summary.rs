@@ -1,6 +1,7 @@
 //! Fills the report from a results folder: estimates, judgements, the
 //! counters that moved, failures, warnings.
 
+mod counts;
 mod distributions;
 mod overall;
 mod why;
@@ -327,6 +328,7 @@ fn show_group(
         margin: margin.map(|percent| percent / 100.0),
         cells: plan.variants.iter().enumerate().map(cell).collect(),
         movers: if primary { why::movers(plan, group, trials) } else { Vec::new() },
+        counts: if primary { counts::counts(plan, group, trials) } else { Vec::new() },
         steadiness: overall::steadiness(plan, engine.as_ref(), group),
         published: published(plan, &group.load.name, &group.workload.label, &group.metric.name),
     }
@@ -371,6 +373,7 @@ fn later_groups(plan: &Plan) -> Vec<report::Group> {
             margin: None,
             cells: Vec::new(),
             movers: Vec::new(),
+            counts: Vec::new(),
             steadiness: Vec::new(),
             published: published(plan, &row.load, &row.workload, &row.metric),
         });

@@ -362,6 +362,7 @@ fn empty_group(load: &str, workload: &str, metric: Metric) -> Group {
         margin: None,
         cells: Vec::new(),
         movers: Vec::new(),
+        counts: Vec::new(),
         steadiness: Vec::new(),
         published: Vec::new(),
     }

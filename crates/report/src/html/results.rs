@@ -7,7 +7,8 @@ use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
 use crate::sentence::{
-    Label, boot_statistic, counter_change, each_operation, label, what_is_missing,
+    Label, boot_statistic, count_of, count_value, counter_change, each_operation, label,
+    what_is_missing,
 };
 use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
@@ -188,8 +189,42 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
         text.push_str(&steadiness(group));
         text.push_str(&published(report, group));
         text.push_str(&movers(report, group));
+        text.push_str(&counts(report, group));
     }
     text
+}
+
+/// What was counted of each variant; folded away where time is real and what
+/// moved is told.
+fn counts(report: &Report, group: &Group) -> String {
+    if group.counts.is_empty() {
+        return String::new();
+    }
+    let caption = format!(
+        "Means over the boots, host load {}: of each operation, of each run, or as it was at a run's end.",
+        group.load
+    );
+    let mut table = Table::new("movers", caption).text("counter").text("of each");
+    for variant in &report.variants {
+        table = table.number(&variant.name);
+    }
+    table = table.text("what it counts");
+    for count in &group.counts {
+        let mut row = vec![
+            Td::Html(format!("<code>{}</code>", escape(&count.counter))),
+            count_of(count.of).into(),
+        ];
+        row.extend(count.values.iter().map(|value| Td::from(count_value(count, *value))));
+        row.push(Td::Of("meaning", escape(&count.meaning)));
+        table.row(row);
+    }
+    let open = report.environment.is_emulated_time() || group.movers.is_empty();
+    format!(
+        "<details{}><summary>What was counted, host load {}</summary>\n{}</details>\n",
+        if open { " open=\"\"" } else { "" },
+        escape(&group.load),
+        table.finish()
+    )
 }
 
 fn numbers(report: &Report, groups: &[&Group]) -> String {

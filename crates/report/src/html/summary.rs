@@ -27,8 +27,9 @@ pub(crate) fn header(report: &Report) -> String {
         "<div class=\"{kind}\" role=\"note\"><p><strong>{}</strong></p>",
         escape(report.environment.sentence())
     ));
-    if let Some(why) = &report.environment_why {
-        text.push_str(&format!("<p>{}</p>", escape(why)));
+    let said = report.environment.limits().into_iter().chain(report.environment_why.as_deref());
+    for line in said {
+        text.push_str(&format!("<p>{}</p>", escape(line)));
     }
     text.push_str("</div>\n</header>\n");
     text

@@ -8,8 +8,8 @@ use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, Label, counter_change, each_operation, headline, label, under_load, what_is_missing,
-    without_verdict,
+    Finding, Label, count_of, count_value, counter_change, each_operation, headline, label,
+    under_load, what_is_missing, without_verdict,
 };
 use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
@@ -25,6 +25,9 @@ pub struct Style {
 const SHOWN_VERDICTS: usize = 8;
 const SHOWN_MOVERS: usize = 4;
 
+/// Counts that are printed before the rest is only counted.
+const SHOWN_COUNTS: usize = 12;
+
 /// The least width that is laid out; narrower terminals wrap by themselves.
 const MIN_WIDTH: usize = 40;
 
@@ -38,6 +41,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
         numbers(report, group, &mut out);
         published(report, group, &mut out);
         movers(report, group, &mut out);
+        counts(report, group, &mut out);
         let is_here =
             |other: &&Group| (&other.workload, &other.load) == (&group.workload, &group.load);
         // Once for all metrics of a workload, behind its first.
@@ -143,8 +147,8 @@ fn heading(report: &Report, out: &mut Out) {
     out.paragraph("", &format!("Study {}, {blocks} done.", report.study), Some(Paint::Quiet));
     let paint = report.environment.is_emulated_time().then_some(Paint::Worse);
     out.paragraph("", report.environment.sentence(), paint);
-    if let Some(why) = &report.environment_why {
-        out.paragraph("", why, Some(Paint::Quiet));
+    for line in report.environment.limits().into_iter().chain(report.environment_why.as_deref()) {
+        out.paragraph("", line, Some(Paint::Quiet));
     }
     for warning in &report.warnings {
         out.paragraph("", &format!("Warning: {warning}"), Some(Paint::Worse));
@@ -334,6 +338,29 @@ fn movers(report: &Report, group: &Group, out: &mut Out) {
             let more = moved.len() - SHOWN_MOVERS;
             out.paragraph("  ", &format!("{more} more in the HTML report"), Some(Paint::Quiet));
         }
+    }
+}
+
+/// Counts where they are the result: where time is emulated.
+fn counts(report: &Report, group: &Group, out: &mut Out) {
+    if group.counts.is_empty() || !report.environment.is_emulated_time() {
+        return;
+    }
+    out.blank();
+    out.paragraph("", "What was counted, means over the boots", None);
+    let variants = report.variants.iter().map(|variant| (&*variant.name, Align::Right));
+    let heads: Vec<_> =
+        [("counter", Align::Left), ("of each", Align::Left)].into_iter().chain(variants).collect();
+    let mut table = Table::new(&heads);
+    for count in group.counts.iter().take(SHOWN_COUNTS) {
+        let names = [count.counter.clone(), count_of(count.of).to_owned()];
+        let values = count.values.iter().map(|value| count_value(count, *value));
+        table.row(names.into_iter().chain(values).collect());
+    }
+    out.table(&table);
+    if group.counts.len() > SHOWN_COUNTS {
+        let more = group.counts.len() - SHOWN_COUNTS;
+        out.paragraph("  ", &format!("{more} more in the HTML report"), Some(Paint::Quiet));
     }
 }
 

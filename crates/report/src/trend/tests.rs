@@ -62,6 +62,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             margin: None,
             cells: vec![cell("a", seconds), cell("a+aa", seconds)],
             movers: Vec::new(),
+            counts: Vec::new(),
             steadiness: Vec::new(),
             published: Vec::new(),
         }],

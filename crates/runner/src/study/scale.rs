@@ -6,7 +6,7 @@ use serde::Deserialize;
 use vmconfig::VmPatch;
 
 use super::NetworkPatch;
-use super::file::{BudgetTable, StudyFile};
+use super::file::{BudgetTable, StudyFile, VariantTable};
 
 /// What a size changes of the study in full.
 #[derive(Debug, Default, Deserialize)]
@@ -21,14 +21,28 @@ pub(super) struct ScaleTable {
     /// Parameters by workload label, laid over the study's.
     #[serde(default)]
     pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
-    /// Labels of workloads that it leaves out.
+    /// The other VMs of a load, by its name, laid over the study's.
+    #[serde(default)]
+    pub(super) vms: BTreeMap<String, VmsPatch>,
+    /// Workloads, loads and variants that it leaves out, by name.
     #[serde(default)]
     pub(super) without: Vec<String>,
     pub(super) invocations: Option<u32>,
 }
 
+/// What a size changes of a load's other VMs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VmsPatch {
+    count: Option<u32>,
+    #[serde(default)]
+    params: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    vm: VmPatch,
+}
+
 /// Makes `study` that of the size `name`; a message if there is none, or if it
-/// names a workload that is not there.
+/// names something that is not there.
 pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     let Some(scale) = study.scale.remove(name) else {
         let known: Vec<&str> = study.scale.keys().map(String::as_str).collect();
@@ -41,16 +55,38 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
         table.label.clone().unwrap_or_else(|| table.run.clone())
     };
     let labels: Vec<String> = study.workload.iter().map(label).collect();
-    let mut named = scale.params.keys().chain(&scale.without);
-    if let Some(unknown) = named.find(|name| !labels.contains(name)) {
+    if let Some(unknown) = scale.params.keys().find(|name| !labels.contains(name)) {
         return Err(format!("[scale.{name}] names {unknown:?}, which is no workload's label"));
+    }
+    let variant = |table: &VariantTable| table.name.clone().or_else(|| table.builtin.clone());
+    let variants = study.variant.iter().filter_map(variant);
+    let loads = study.load.iter().map(|load| load.name.clone());
+    let parts: Vec<String> = labels.into_iter().chain(loads).chain(variants).collect();
+    if let Some(unknown) = scale.without.iter().find(|name| !parts.contains(name)) {
+        return Err(format!(
+            "[scale.{name}] leaves out {unknown:?}, which is no workload, load or variant"
+        ));
+    }
+    for (load, patch) in scale.vms {
+        let tables = study.load.iter_mut().filter(|table| table.name == load);
+        let Some(vms) = tables.filter_map(|table| table.vms.as_mut()).next() else {
+            return Err(format!("[scale.{name}] names {load:?}, which is no load with other VMs"));
+        };
+        vms.count = patch.count.unwrap_or(vms.count);
+        vms.params.extend(patch.params);
+        vms.vm = vms.vm.overlay(&patch.vm);
     }
     study.title = format!("{} ({name} size)", study.title);
     study.budget = study.budget.overlay(scale.budget);
     study.vm = study.vm.overlay(&scale.vm);
     study.network = study.network.overlay(&scale.network);
-    study.workload.retain(|table| !scale.without.contains(&label(table)));
-    study.published.retain(|table| !scale.without.contains(&table.workload));
+    let stays = |name: &String| !scale.without.contains(name);
+    study.workload.retain(|table| stays(&label(table)));
+    study.load.retain(|table| stays(&table.name));
+    study.variant.retain(|table| variant(table).is_none_or(|name| stays(&name)));
+    study.published.retain(|table| {
+        stays(&table.workload) && stays(&table.variant) && table.load.as_ref().is_none_or(stays)
+    });
     for table in &mut study.workload {
         if let Some(params) = scale.params.get(&label(table)) {
             table.params.extend(params.clone());

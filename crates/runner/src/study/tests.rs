@@ -216,6 +216,30 @@ fn a_size_changes_what_it_names() {
 }
 
 #[test]
+fn a_size_shrinks_the_other_vms_and_leaves_parts_out() {
+    let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
+        [[load]]\nname = 'idle'\n[[load]]\nname = 'others'\n\
+        vms = { count = 3, workload = 'hackbench', params = { groups = 4, loops = 9 } }\n\
+        [[workload]]\nrun = 'hackbench'\n[[workload]]\nrun = 'probe-clock'\n\
+        [scale.small]\nwithout = ['idle', 'b', 'probe-clock']\n\
+        vms.others = { count = 1, params = { loops = 2 }, vm = { memory_mib = 256 } }\n";
+    let study = Study::parse_scaled("s.toml", text, "small").unwrap();
+    let names: Vec<&str> = study.variants.iter().map(|variant| &*variant.name).collect();
+    assert_eq!((names, study.workloads.len(), study.loads.len()), (vec!["a"], 1, 1));
+    let vms = study.loads[0].vms.as_ref().unwrap();
+    assert_eq!((vms.count, vms.vm.memory_mib), (1, Some(256)));
+    assert_eq!(
+        (&vms.params["groups"], &vms.params["loops"]),
+        (&ParamValue::Int(4), &ParamValue::Int(2))
+    );
+    for (from, to) in [("['idle'", "['iddle'"), ("vms.others", "vms.idle"), ("vms.others", "vms.x")]
+    {
+        let said = Study::parse_scaled("s.toml", &text.replace(from, to), "small").unwrap_err();
+        assert!(said.to_string().contains("[scale.small]"), "{said}");
+    }
+}
+
+#[test]
 fn a_variant_on_the_host_has_no_vm_to_configure() {
     let study = |variant: &str| {
         let text = format!(

@@ -60,7 +60,7 @@ pub(super) fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Ve
             let values = both(&|trial| per_run(trial, name));
             let mut of_counter = test_counter(name, &variant.name, &values);
             if let Some(tested) = &mut of_counter {
-                let each = both(&|trial| per_operation(&group.metric, trial, name));
+                let each = both(&|trial| per_operation(group.metric, trial, name));
                 tested.mover.per_operation = mean_of_pairs(&each);
             }
             tested.extend(of_counter);
@@ -125,7 +125,8 @@ fn per_run(result: &TrialResult, name: &str) -> Option<f64> {
     (!result.runs.is_empty()).then(|| total / result.runs.len() as f64)
 }
 
-fn total(result: &TrialResult, name: &str) -> Option<f64> {
+/// The sum of a counter over the runs of a boot; none where one lacks it.
+pub(super) fn total(result: &TrialResult, name: &str) -> Option<f64> {
     result.runs.iter().map(|run| run.counters.counted(name)).sum()
 }
 
@@ -137,9 +138,17 @@ fn per_operation(metric: &Metric, result: &TrialResult, name: &str) -> Option<f6
     if is_level || name.starts_with("host.") {
         return None;
     }
+    Some(total(result, name)? / operations_of_runs(metric, result)?)
+}
+
+/// Operations of all runs of a boot, where each of them tells.
+pub(super) fn operations_of(group: &Group<'_>, result: &TrialResult) -> Option<f64> {
+    operations_of_runs(group.metric, result)
+}
+
+fn operations_of_runs(metric: &Metric, result: &TrialResult) -> Option<f64> {
     let operations: Option<f64> = result.runs.iter().map(|run| operations(metric, run)).sum();
-    let operations = operations.filter(|operations| *operations > 0.0)?;
-    Some(total(result, name)? / operations)
+    operations.filter(|operations| *operations > 0.0)
 }
 
 /// Operations of a run: as many as were timed one by one, else those that the

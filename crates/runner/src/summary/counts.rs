@@ -1,0 +1,144 @@
+//! What was counted of each variant, whether it moved or not: where time is
+//! emulated, or blocks are too few for a test, the counts are the result.
+
+use std::collections::BTreeSet;
+
+use record::{EXITS, Unit};
+use report::{Count, CountOf};
+
+use super::why::{operations_of, total};
+use crate::plan::Plan;
+use crate::results::{Group, Trial};
+
+/// What is told, in this order; a name that ends in `.` is a family of which
+/// the largest are told.
+const TOLD: &[&str] = &[
+    "kvm.exits",
+    EXITS,
+    "kvm.halt_attempted_poll",
+    "kvm.halt_successful_poll",
+    "kvm.halt_wakeup",
+    "kvm.ipis.",
+    "kvm.hypercalls.",
+    "kvm.msr_writes.",
+    "kvm.irq_injections",
+    "guest.ipi_reschedule",
+    "guest.ipi_call_function",
+    "guest.timer_interrupts",
+    "guest.context_switches",
+    "vcpu.switches_voluntary",
+    "vcpu.switches_involuntary",
+    "vcpu.migrations",
+    "qemu.minor_faults",
+    "kvm.mapped_2m_bytes",
+    "memory.thp_bytes",
+    "memory.hugetlb_bytes",
+    "memory.merged_bytes",
+    "memory.node",
+    "host.ksm_shared_bytes",
+    "host.thp_splits",
+    "host.ksm_copies",
+];
+
+/// Counters of a family that are told.
+const OF_FAMILY: usize = 6;
+
+/// Counters of a family are told from this part of its largest on.
+const FAMILY_PART: f64 = 0.01;
+
+/// The counters of [`TOLD`] for each variant, means over the boots that count.
+/// What nobody has any of is left out.
+pub(super) fn counts(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<Count> {
+    let here: Vec<&Trial<'_>> = trials
+        .iter()
+        .filter(|trial| {
+            let key = &trial.result.trial;
+            trial.counted
+                && trial.result.outcome.is_completed()
+                && key.load == group.load.name
+                && key.workload == group.workload.label
+        })
+        .collect();
+    // By operation for all variants, or for none.
+    let by_operation =
+        !here.is_empty() && here.iter().all(|trial| operations_of(group, trial.result).is_some());
+    let runs = here.iter().flat_map(|trial| &trial.result.runs);
+    let names: BTreeSet<&str> =
+        runs.flat_map(|run| run.counters.0.keys().map(String::as_str)).collect();
+    let row = |name: &str| row(plan, group, &here, name, by_operation);
+    let mut told = Vec::new();
+    for wanted in TOLD {
+        let is_family = wanted.ends_with('.') || *wanted == "memory.node";
+        if !is_family {
+            told.extend(names.get(wanted).and_then(|name| row(name)));
+            continue;
+        }
+        let members = names.iter().filter(|name| name.starts_with(wanted));
+        let mut members: Vec<Count> = members.filter_map(|name| row(name)).collect();
+        let largest = members.iter().map(greatest).fold(0.0, f64::max);
+        if wanted.ends_with('.') {
+            members.retain(|count| greatest(count) >= FAMILY_PART * largest);
+            members.sort_by(|a, b| greatest(b).total_cmp(&greatest(a)));
+        }
+        members.truncate(OF_FAMILY);
+        told.extend(members);
+    }
+    told
+}
+
+fn greatest(count: &Count) -> f64 {
+    count.values.iter().flatten().copied().fold(0.0, f64::max)
+}
+
+fn row(
+    plan: &Plan,
+    group: &Group<'_>,
+    trials: &[&Trial<'_>],
+    name: &str,
+    by_operation: bool,
+) -> Option<Count> {
+    let known = record::counter(name);
+    let unit = known.map_or("count", |counter| counter.unit);
+    let of = match (unit, by_operation && !name.starts_with("host.")) {
+        ("B", _) => CountOf::End,
+        (_, true) => CountOf::Operation,
+        (_, false) => CountOf::Run,
+    };
+    let of_trial = |trial: &Trial<'_>| {
+        let by = match of {
+            CountOf::Operation => operations_of(group, trial.result)?,
+            CountOf::Run | CountOf::End => trial.result.runs.len() as f64,
+        };
+        (by > 0.0).then_some(total(trial.result, name)? / by)
+    };
+    let value = |variant: &str| {
+        let own = trials.iter().filter(|trial| trial.result.trial.variant == variant);
+        let values: Vec<f64> = own.map(|trial| of_trial(trial)).collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let count = Count {
+        counter: name.to_owned(),
+        unit: Unit::from(unit),
+        meaning: known.map_or("", |counter| counter.meaning).to_owned(),
+        of,
+        values: plan.variants.iter().map(|variant| value(&variant.name)).collect(),
+    };
+    (greatest(&count) > 0.0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_known() {
+        for name in TOLD {
+            let member = match *name {
+                "memory.node" => "memory.node0_bytes".to_owned(),
+                family if family.ends_with('.') => format!("{family}x"),
+                name => name.to_owned(),
+            };
+            assert!(record::counter(&member).is_some(), "{name}");
+        }
+    }
+}
