@@ -20,6 +20,9 @@ pub enum Environment {
     Tcg,
     /// A guest under KVM on a host that is itself emulated.
     NestedKvm,
+    /// The same where the emulator's clock is its count of instructions: whatever
+    /// is counted is the same in every run.
+    InstructionCounted,
     /// Computed by the simulator.
     Simulated,
     /// Read from a log that vmlab did not make.
@@ -30,17 +33,31 @@ impl Environment {
     /// True where a measured duration says nothing about real hardware.
     #[must_use]
     pub fn is_emulated_time(self) -> bool {
-        matches!(self, Self::EmulatedHost | Self::Tcg | Self::NestedKvm | Self::Simulated)
+        matches!(
+            self,
+            Self::EmulatedHost
+                | Self::Tcg
+                | Self::NestedKvm
+                | Self::InstructionCounted
+                | Self::Simulated
+        )
     }
 
     /// What can't be seen there at all, one plain sentence, where the machine
     /// itself is emulated.
     #[must_use]
     pub fn limits(self) -> Option<&'static str> {
-        matches!(self, Self::EmulatedHost | Self::NestedKvm).then_some(
+        matches!(self, Self::EmulatedHost | Self::NestedKvm | Self::InstructionCounted).then_some(
             "Not shown: what caches, threads of a core and memory of other nodes do to speed. \
              None of these costs or gains anything on an emulated processor.",
         )
+    }
+
+    /// True where the same study, seed, images and programs bring the same values
+    /// again, to the last digit.
+    #[must_use]
+    pub fn is_deterministic(self) -> bool {
+        self == Self::InstructionCounted
     }
 
     /// One plain sentence for people, as shown beside every verdict.
@@ -58,6 +75,9 @@ impl Environment {
             Self::NestedKvm => {
                 "KVM on an emulated host: times are emulated time; mechanisms and counts are real."
             }
+            Self::InstructionCounted => {
+                "Deterministic, instruction-counted: on an emulated host whose clock is its count of instructions, 1 ns each; counts are exact, and no time is a speed."
+            }
             Self::Simulated => "Simulated: computed by a model, not measured.",
             Self::Imported => "Imported from a log that vmlab did not make.",
         }
@@ -72,6 +92,7 @@ impl fmt::Display for Environment {
             Self::EmulatedHost => "no VM, emulated host",
             Self::Tcg => "emulated (TCG)",
             Self::NestedKvm => "KVM on emulated host",
+            Self::InstructionCounted => "deterministic (instruction-counted)",
             Self::Simulated => "simulated",
             Self::Imported => "imported",
         })
