@@ -3,8 +3,10 @@
 //! Logs hold millions of values with few names, so values share those: a
 //! [`Name`] and [`Labels`] are counted references, and a copy costs no memory.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -36,38 +38,82 @@ pub struct Imported {
 }
 
 /// A short text that many values share.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Arc<str>);
+#[derive(Clone)]
+pub struct Name(Kept);
+
+#[derive(Clone)]
+enum Kept {
+    /// Part of the program: nothing to count.
+    Static(&'static str),
+    Shared(Arc<str>),
+}
+
+impl Name {
+    /// A name that the program knows.
+    #[must_use]
+    pub const fn known(text: &'static str) -> Self {
+        Self(Kept::Static(text))
+    }
+}
 
 impl Deref for Name {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Kept::Static(text) => text,
+            Kept::Shared(text) => text,
+        }
     }
 }
 
 impl From<&str> for Name {
     fn from(text: &str) -> Self {
-        Self(text.into())
+        Self(Kept::Shared(text.into()))
     }
 }
 
 impl From<String> for Name {
     fn from(text: String) -> Self {
-        Self(text.into())
+        Self(Kept::Shared(text.into()))
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }
 
 impl PartialEq<str> for Name {
     fn eq(&self, text: &str) -> bool {
-        *self.0 == *text
+        **self == *text
     }
 }
 
 impl PartialEq<&str> for Name {
     fn eq(&self, text: &&str) -> bool {
-        *self.0 == **text
+        **self == **text
     }
 }
 
@@ -182,6 +228,7 @@ mod tests {
         assert_eq!((labels.get("op"), labels.get("size")), (Some("write"), None));
         assert_eq!(labels.without("cpu"), Labels::from_iter([("op", "write")]));
         assert!(labels.without("cpu").without("op").is_empty());
+        assert_eq!(Name::known("cpu"), Name::from("cpu"));
         assert_eq!(labels.address(), labels.clone().address());
         assert_ne!(labels.address(), Labels::default().address());
         let json = serde_json::to_string(&labels).unwrap();

@@ -5,7 +5,7 @@
 use record::{Better, MetricKind};
 
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ab",
@@ -47,7 +47,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     let mut words = value.words();
     let Some(first) = words.next() else { return };
-    let rest: Vec<&str> = words.collect();
+    let rest: Few<&str> = words.collect();
     let number = value.number(first);
     match (name, number) {
         ("Concurrency Level", Some(_)) => log.label("concurrency", first),
@@ -111,13 +111,13 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 /// `Connect:        1   12  41.8      3    1053`: least, mean, deviation,
 /// median, most; old versions leave deviation and median out.
 fn connection(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = value.words().collect();
+    let words: Few<&str> = value.words().collect();
     let names: &[&str] = match words.len() {
         5 => &["min", "mean", "stddev", "median", "max"],
         3 => &["min", "mean", "max"],
         _ => return log.unread(line, "not the columns of connection times"),
     };
-    let values: Option<Vec<f64>> = words.iter().map(|word| value.number(word)).collect();
+    let values: Option<Few<f64>> = words.iter().map(|word| value.number(word)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     let phase = name.to_ascii_lowercase();
     for (column, millis) in names.iter().zip(values) {
@@ -134,8 +134,8 @@ fn connection(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 fn percentage(line: Line<'_>, log: &mut Log) -> bool {
     let mut words = line.words();
     let (Some(percent), Some(millis)) = (words.next(), words.next()) else { return false };
-    let rest: Vec<&str> = words.collect();
-    if !(rest.is_empty() || rest == ["(longest", "request)"]) {
+    let rest: Few<&str> = words.collect();
+    if !(rest.is_empty() || rest[..] == ["(longest", "request)"]) {
         return false;
     }
     let Some(percent) = percent.strip_suffix('%').filter(|word| word.parse::<u8>().is_ok()) else {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json as in_json, opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "cyclictest",
@@ -185,7 +185,7 @@ impl Histogram {
         if !digits(bucket) {
             return;
         }
-        let counts: Option<Vec<f64>> =
+        let counts: Option<Few<f64>> =
             words.map(|word| digits(word).then(|| line.number(word)).flatten()).collect();
         let (Some(counts), Some(bucket)) = (counts, line.number(bucket)) else {
             self.broken = true;
@@ -234,7 +234,7 @@ fn summary(comment: Line<'_>, histogram: &mut Histogram, log: &mut Log) {
     {
         return;
     }
-    let values: Option<Vec<f64>> = rest.words().map(|word| rest.decimals(word, 0)).collect();
+    let values: Option<Few<f64>> = rest.words().map(|word| rest.decimals(word, 0)).collect();
     let Some(values) = values.filter(|values| !values.is_empty()) else {
         return log.unread(comment, "not a number a thread");
     };

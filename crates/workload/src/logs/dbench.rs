@@ -8,7 +8,7 @@ use record::MetricKind;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "dbench",
@@ -44,7 +44,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// ` NTCreateX      13969     0.006     5.238`: count and ms.
 fn row(line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let [operation, count, mean, most] = words[..] else {
         if words.len() > 1 && !line.text.starts_with('-') {
             log.unread(line, "an operation has a count and two latencies");
@@ -66,7 +66,7 @@ fn row(line: Line<'_>, log: &mut Log) {
 /// `Throughput 219.572 MB/sec  2 clients  2 procs  max_latency=28.747 ms`; dbench 3
 /// ends with the processes, dbench 2 has `(NB=...)` before them.
 fn result(line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let Some(megabytes) = words.get(1).and_then(|word| line.number(word)) else {
         return log.unread(line, "no number");
     };

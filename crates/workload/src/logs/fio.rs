@@ -63,11 +63,10 @@ fn latency(log: &mut Log, kind: &str, statistic: &str, seconds: f64, at: impl At
         "stddev" | "stdev" | "dev" => ("stddev", false),
         _ => return,
     };
-    let metric = format!("{kind}-{statistic}");
     if is_extreme {
-        log.quantile(&metric, seconds, at);
+        log.quantile(format_args!("{kind}-{statistic}"), seconds, at);
     } else {
-        log.time(&metric, seconds, at);
+        log.time(format_args!("{kind}-{statistic}"), seconds, at);
     }
 }
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use record::{Better, MetricKind};
 
+use super::names::name;
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
@@ -42,7 +43,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some((key @ ("goos" | "goarch" | "pkg" | "cpu"), value)) = line.split(": ")
             && !line.is_open()
         {
-            log.label(key, value.text);
+            log.label(name(key), value.text);
         }
     }
 }
@@ -55,7 +56,7 @@ fn is_result(line: &str) -> bool {
 }
 
 fn result(line: Line<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let name = words[0].trim_start_matches("Benchmark");
     for pair in words[2..].chunks(2) {
         let [value, unit] = pair else {
@@ -74,7 +75,7 @@ fn result(line: Line<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
                 log.push("bytes-per-op", value, "B", Some(Better::Lower), MetricKind::Count, line)
             }
             "allocs/op" => log.count("allocs-per-op", value, line).better(Some(Better::Lower)),
-            _ => log.push(&slug(unit), value, "1", said, MetricKind::Count, line),
+            _ => log.push(slug(unit), value, "1", said, MetricKind::Count, line),
         };
         let noted = noted.label("name", name);
         if let Some(said) = said {

@@ -4,7 +4,7 @@
 //! decimals in every version. `perf bench sched messaging` is [`super::perf_bench`].
 
 use super::sections::{hint, opens};
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hackbench",
@@ -43,7 +43,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 /// `Running in threaded mode with 10 groups using 40 file descriptors each
 /// (== 400 tasks)`, or `Running with 10*40 (== 400) tasks.`
 fn shape(line: Line<'_>, log: &mut Log) {
-    let numbers: Vec<&str> = line
+    let numbers: Few<&str> = line
         .text
         .split(|char: char| !char.is_ascii_digit())
         .filter(|word| !word.is_empty())
@@ -51,7 +51,7 @@ fn shape(line: Line<'_>, log: &mut Log) {
     let [groups, of_group, tasks] = numbers[..] else { return };
     log.label("groups", groups);
     log.label("tasks", tasks);
-    if let Some((mode, _)) = line.text["Running ".len()..].split_once(" mode with ") {
+    if let Some((mode, _)) = line.text["Running ".len()..].cut(" mode with ") {
         log.label("mode", mode.trim_start_matches("in "));
         log.label("fds", of_group);
     }

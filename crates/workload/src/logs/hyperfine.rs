@@ -5,7 +5,7 @@
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json_part, opens};
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hyperfine",
@@ -14,7 +14,7 @@ pub(super) const TOOL: Tool = Tool {
         json_part("\"exit_codes\""),
         json_part("\"stddev\"").when(|line| line.starts_with("\"stddev\":")),
         opens("Benchmark ").when(|line| {
-            line.split_once(": ").is_some_and(|(head, _)| {
+            line.cut(": ").is_some_and(|(head, _)| {
                 head.bytes().skip(10).all(|byte| byte.is_ascii_digit() || byte == b'#')
             })
         }),
@@ -46,7 +46,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         {
             mean(rest, line, log);
         } else if let Some(rest) = line.after("Range (min … max):") {
-            let words: Vec<&str> = rest.words().collect();
+            let words: Few<&str> = rest.words().collect();
             if let [min, min_unit, "…", max, max_unit, ..] = words[..]
                 && let (Some(min), Some(max)) = (time(min, min_unit), time(max, max_unit))
                 && !line.may_be_cut(max_unit)
@@ -65,7 +65,7 @@ fn time(value: &str, unit: &str) -> Option<f64> {
 
 /// `14.7 ms ±   5.5 ms    [User: 1.2 ms, System: 0.0 ms]`
 fn mean(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     let [value, unit, ..] = words[..] else { return log.unread(line, "the line ends early") };
     if rest.may_be_cut(unit) {
         return log.unread(line, "the line ends early");
@@ -94,7 +94,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         }
         for (name, value) in result.get("parameters").map_or(&[][..], Node::members) {
             if let Some(value) = value.text() {
-                log.label(&super::text::slug(&format!("parameter-{name}")), value);
+                log.label(super::text::slug(&format!("parameter-{name}")), value);
             }
         }
         for (key, metric, extreme) in [

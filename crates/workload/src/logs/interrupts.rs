@@ -4,7 +4,7 @@
 
 use super::sections::opens;
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
@@ -21,7 +21,7 @@ fn is_heading(line: &str) -> bool {
 
 /// Reads any number of snapshots.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut cpus: Vec<&str> = Vec::new();
+    let mut cpus: Few<&str> = Few::new();
     for line in text.lines() {
         if is_heading(line.text) {
             cpus = line.words().map(|word| word.trim_start_matches("CPU")).collect();
@@ -45,8 +45,8 @@ fn row(cpus: &[&str], line: Line<'_>, log: &mut Log) {
         return;
     }
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
-    let counts: Vec<&str> = rest.words().take(cpus.len()).take_while(digits).collect();
-    let whole: Option<Vec<f64>> = counts.iter().map(|count| rest.number(count)).collect();
+    let counts: Few<&str> = rest.words().take(cpus.len()).take_while(digits).collect();
+    let whole: Option<Few<f64>> = counts.iter().map(|count| rest.number(count)).collect();
     let Some(values) = whole.filter(|_| !line.is_open()) else {
         return log.unread(line, "the line ends early");
     };

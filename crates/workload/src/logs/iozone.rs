@@ -3,14 +3,12 @@
 //! Source: iozone 3.x `iozone.c`: every column ends where its heading does, so
 //! that operations that were not asked for leave blanks.
 
-use std::collections::HashSet;
-
 use record::{Better, MetricKind};
 
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "iozone",
@@ -40,6 +38,34 @@ struct Columns {
 /// value's bits.
 type Cell = (&'static str, u64, u64, u64);
 
+/// What a run's table says, which its reports repeat.
+#[derive(Default)]
+struct Said {
+    cells: Vec<Cell>,
+    sorted: bool,
+}
+
+impl Said {
+    fn insert(&mut self, cell: Cell) {
+        if self.cells.len() < super::MAX_VALUES {
+            self.cells.push(cell);
+            self.sorted = false;
+        }
+    }
+
+    /// Before anything is looked for.
+    fn sort(&mut self) {
+        if !self.sorted {
+            self.cells.sort_unstable();
+            self.sorted = true;
+        }
+    }
+
+    fn contains(&self, cell: &Cell) -> bool {
+        self.cells.binary_search(cell).is_ok()
+    }
+}
+
 /// The unit of the numbers: what to multiply with, and of what kind.
 #[derive(Clone, Copy)]
 enum Output {
@@ -54,7 +80,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut output = Output::BytesPerS(1024.0);
     let mut report: Option<Report<'_>> = None;
     // What the run's table says, which its reports repeat.
-    let mut said = HashSet::new();
+    let mut said = Said::default();
     for line in text.lines() {
         if let Some(rest) = line.after("Version $Revision:") {
             log.version = rest.word(0).map(str::to_owned);
@@ -65,11 +91,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(found) = heading(line) {
             columns = Some(found);
             report = None;
-            said.clear();
+            said = Said::default();
         } else if let Some(name) =
             line.text.strip_prefix('"').and_then(|text| text.strip_suffix(" report\""))
         {
             columns = None;
+            said.sort();
             report =
                 operation_of_report(name).map(|operation| Report { operation, record: Vec::new() });
         } else if let Some(report) = report.as_mut().filter(|_| line.text.starts_with('"')) {
@@ -108,7 +135,7 @@ fn heading(line: Line<'_>) -> Option<Columns> {
         return None;
     }
     let ends = word_ends(line);
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: Few<&str> = Few::new();
     let mut operations = Vec::new();
     for (word, end) in words.zip(&ends[2..]) {
         let before = seen.iter().filter(|name| **name == word).count();
@@ -140,9 +167,9 @@ fn word_ends(line: Line<'_>) -> Vec<usize> {
     line.words().map(|word| line.indent + word.as_ptr() as usize - start + word.len()).collect()
 }
 
-fn row(line: Line<'_>, columns: &Columns, output: Output, said: &mut HashSet<Cell>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
-    let values: Option<Vec<f64>> = words.iter().map(|word| line.number(word)).collect();
+fn row(line: Line<'_>, columns: &Columns, output: Output, said: &mut Said, log: &mut Log) {
+    let words: Few<&str> = line.words().collect();
+    let values: Option<Few<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     let Some(values) = values.filter(|_| words.len() > 2 && words.iter().take(2).all(whole)) else {
         // Words behind a table end it; a number that was cut off is told.
@@ -161,11 +188,15 @@ fn row(line: Line<'_>, columns: &Columns, output: Output, said: &mut HashSet<Cel
     else {
         return log.unread(line, "the numbers stand below no headings");
     };
+    let (size, record) = (words[0], words[1]);
+    log.label("size-kib", size);
+    log.label("record-kib", record);
     for (cell, value) in cells.iter().zip(&values[2..]) {
         let operation = columns.operations[*cell].0;
-        said.insert(the_cell(operation, words[0], words[1], *value));
-        note(operation, words[0], words[1], *value, output, line, log);
+        said.insert(the_cell(operation, size, record, *value));
+        note(operation, *value, output, line, log);
     }
+    log.clear_labels();
 }
 
 /// Which columns the cells of a row with blanks stand in.
@@ -194,15 +225,7 @@ fn by_position(ends: &[usize], columns: &Columns) -> Option<Vec<usize>> {
     Some(cells)
 }
 
-fn note(
-    operation: &str,
-    size_kib: &str,
-    record_kib: &str,
-    value: f64,
-    output: Output,
-    line: Line<'_>,
-    log: &mut Log,
-) {
+fn note(operation: &str, value: f64, output: Output, line: Line<'_>, log: &mut Log) {
     let noted = match output {
         Output::BytesPerS(factor) => log.rate("rate", number::scaled(value, factor), "B/s", line),
         Output::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
@@ -210,7 +233,7 @@ fn note(
             log.time("time-per-op", number::scaled(value, factor), line)
         }
     };
-    noted.label("op", operation).label("size-kib", size_kib).label("record-kib", record_kib);
+    noted.label("op", operation);
 }
 
 /// One of the Excel reports: a row of record sizes, then rows that begin with
@@ -221,8 +244,8 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn line(&mut self, line: Line<'a>, output: Output, said: &HashSet<Cell>, log: &mut Log) {
-        let words: Vec<&'a str> = line.words().collect();
+    fn line(&mut self, line: Line<'a>, output: Output, said: &Said, log: &mut Log) {
+        let words: Few<&'a str> = line.words().collect();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
                 .and_then(|word| word.strip_suffix('"'))
@@ -237,17 +260,20 @@ impl<'a> Report<'a> {
             return;
         }
         let Some(size) = unquote(words[0]) else { return };
-        let values: Option<Vec<f64>> = words[1..].iter().map(|word| line.number(word)).collect();
+        let values: Option<Few<f64>> = words[1..].iter().map(|word| line.number(word)).collect();
         let Some(values) = values.filter(|values| values.len() <= self.record.len()) else {
             return log.unread(line, "not a number a record size");
         };
+        log.label("size-kib", size);
         for (record, value) in self.record.iter().zip(values) {
             // Zero: this record is larger than the file.
             let said = said.contains(&the_cell(self.operation, size, record, value));
             if value != 0.0 && !said {
-                note(self.operation, size, record, value, output, line, log);
+                log.label("record-kib", record);
+                note(self.operation, value, output, line, log);
             }
         }
+        log.clear_labels();
     }
 }
 
@@ -300,7 +326,7 @@ fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     match who {
         "Children" | "Parent" => {
             // see throughput for 4 initial writers
-            let rest: Vec<&str> = words.skip(3).collect();
+            let rest: Few<&str> = words.skip(3).collect();
             let [count, operation @ ..] = rest.as_slice() else { return };
             log.label("threads", *count);
             log.label("op", slug(&operation.join(" ")));

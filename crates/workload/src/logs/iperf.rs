@@ -9,7 +9,7 @@ use super::json::{self, Node};
 use super::number::{self, scaled};
 use super::sections::{hint, json as in_json, opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
     name: "iperf3",
@@ -18,7 +18,7 @@ pub(super) const IPERF3: Tool = Tool {
         in_json("\"iperf 3"),
         opens("Connecting to host "),
         opens("iperf3: error"),
-        part("[").when(|line| line.contains(" connected to ") && line.contains("] local ")),
+        part(" connected to ").within().when(is_connection),
         part("[ ID]").when(|line| {
             line.contains("Interval")
                 && (line.contains("Bitrate") || line.contains("Interval           Transfer"))
@@ -34,7 +34,7 @@ pub(super) const IPERF2: Tool = Tool {
     signs: &[
         opens("Client connecting to "),
         opens("Server listening on ").when(|line| line.contains(" port ")),
-        part("[").when(|line| line.contains(" connected with ") && line.contains("] local ")),
+        part(" connected with ").within().when(is_connection),
         part("[ ID] Interval       Transfer     Bandwidth"),
         part("[ ID] Interval").when(|line| line.contains("Write/Err")),
     ],
@@ -66,7 +66,7 @@ impl<'a> Row<'a> {
             Some((role, rest)) => (Some(role), rest),
             None => (None, rest),
         };
-        let mut words: Vec<&'a str> = rest.words().collect();
+        let mut words: Few<&'a str> = rest.words().collect();
         // Old versions pad: `0.0- 1.0 sec`.
         let (from, to) = match words.first()?.split_once('-') {
             Some((from, "")) if words.len() > 1 => (from, words.remove(1)),
@@ -307,10 +307,18 @@ fn row2(row: &Row<'_>, single: bool, line: Line<'_>, log: &mut Log) {
 }
 
 /// `20261120153538,127.0.0.1,54088,127.0.0.1,5302,1,0.0-1.0,1952317500,15618540000`
-fn csv(line: Line<'_>) -> Option<Vec<&str>> {
-    let fields: Vec<&str> = line.text.split(',').collect();
-    let stamp = fields[0].len() == 14 && fields[0].bytes().all(|byte| byte.is_ascii_digit());
-    (stamp && matches!(fields.len(), 9 | 14)).then_some(fields)
+fn csv(line: Line<'_>) -> Option<Few<&str>> {
+    let (stamp, comma) = line.text.as_bytes().first_chunk::<15>()?.split_at(14);
+    if comma != b"," || !stamp.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let fields: Few<&str> = line.text.split(',').collect();
+    matches!(fields.len(), 9 | 14).then_some(fields)
+}
+
+/// `[  3] local 127.0.0.1 port 54088 connected with 127.0.0.1 port 5302`
+fn is_connection(line: &str) -> bool {
+    line.starts_with('[') && line.contains("] local ")
 }
 
 /// Whether rows of `-y C` stand in `text`, by their exact shape.

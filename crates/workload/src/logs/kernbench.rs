@@ -7,7 +7,7 @@
 use record::{Better, MetricKind};
 
 use super::sections::opens;
-use super::{Line, Log, Text, Tool, time};
+use super::{Few, Line, Log, Text, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
     name: "kernbench",
@@ -51,7 +51,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `Optimal load -j 8 Run`, `Half Load -j 2 Run:`, `Maximal -j Load Run`.
 fn load(rest: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     if let Some(load) = words.first() {
         log.label("load", load.to_ascii_lowercase());
     }
@@ -88,7 +88,7 @@ fn row(line: &str) -> Option<()> {
     row_of(lines.next()?).map(drop)
 }
 
-fn note(metric: &str, value: f64, line: Line<'_>, log: &mut Log) {
+fn note(metric: &'static str, value: f64, line: Line<'_>, log: &mut Log) {
     match metric {
         "cpu" => drop(log.push("cpu", value, "%", None, MetricKind::Count, line)),
         "context-switches" | "sleeps" => {

@@ -9,7 +9,7 @@ mod summary;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "lmbench",
@@ -81,7 +81,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if line.text.is_empty() {
             table = None;
         } else if let Some((name, rest)) =
-            line.text.split_once(": ").map(|(name, rest)| (name, line.part(rest)))
+            line.text.cut(": ").map(|(name, rest)| (name, line.part(rest)))
         {
             table = None;
             named(name, rest, line, log);
@@ -123,7 +123,7 @@ fn files(words: &[&str], line: Line<'_>, log: &mut Log) {
 
 /// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
 fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     let [value, unit, ..] = words[..] else { return };
     if name.len() > 60 || rest.may_be_cut(unit) {
         return;
@@ -141,7 +141,7 @@ fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 fn row(table: &Table, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     if matches!(table, Table::Files) {
         return files(&words, line, log);
     }

@@ -5,7 +5,7 @@
 
 use super::number;
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
@@ -74,7 +74,7 @@ fn columns(line: &str) -> Option<Vec<Column>> {
 }
 
 fn row(columns: &[Column], line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let name = words[0].to_ascii_lowercase();
     let cells = &words[1..];
     if cells.len() != columns.len() {
@@ -83,7 +83,7 @@ fn row(columns: &[Column], line: Line<'_>, log: &mut Log) {
         }
         return;
     }
-    let values: Vec<Option<f64>> = cells.iter().map(|cell| line.number(cell)).collect();
+    let values: Few<Option<f64>> = cells.iter().map(|cell| line.number(cell)).collect();
     if values.iter().zip(cells).any(|(value, cell)| value.is_none() && *cell != "---") {
         return log.unread(line, "not all are numbers");
     }

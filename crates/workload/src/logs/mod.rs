@@ -93,8 +93,12 @@ mod tests;
 
 use record::{Better, Imported, Labels, MetricKind};
 
+pub(crate) use names::Named;
 use sections::Sign;
-pub(crate) use text::{Line, Text};
+pub(crate) use text::{Cut, Line, Text};
+
+/// Words or numbers of a line, of which the usual few need no allocation.
+pub(crate) type Few<T> = smallvec::SmallVec<[T; 16]>;
 
 /// A tool whose output can be read.
 pub struct Tool {
@@ -194,7 +198,7 @@ impl Log {
     }
 
     /// Gives all further values a label; an empty value takes it away.
-    pub(crate) fn label(&mut self, key: &str, value: impl AsRef<str>) {
+    pub(crate) fn label(&mut self, key: impl Named, value: impl AsRef<str>) {
         self.labels = names::labelled(&self.labels, key, value.as_ref());
     }
 
@@ -204,22 +208,28 @@ impl Log {
     }
 
     /// A duration or a mean latency in seconds, lower is better.
-    pub(crate) fn time(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn time(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
         self.push(metric, value, "s", Some(Better::Lower), MetricKind::Time, at)
     }
 
     /// Work by time in `unit` (`1/s`, `B/s`), higher is better.
-    pub(crate) fn rate(&mut self, metric: &str, value: f64, unit: &str, at: impl At) -> Value<'_> {
+    pub(crate) fn rate(
+        &mut self,
+        metric: impl Named,
+        value: f64,
+        unit: impl Named,
+        at: impl At,
+    ) -> Value<'_> {
         self.push(metric, value, unit, Some(Better::Higher), MetricKind::Rate, at)
     }
 
     /// A quantile or an extreme of latencies in seconds, lower is better.
-    pub(crate) fn quantile(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn quantile(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
         self.push(metric, value, "s", Some(Better::Lower), MetricKind::Quantile, at)
     }
 
     /// How many, of which neither more nor fewer are better.
-    pub(crate) fn count(&mut self, metric: &str, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn count(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
         self.push(metric, value, "count", None, MetricKind::Count, at)
     }
 
@@ -227,13 +237,14 @@ impl Log {
     /// letter, is none.
     pub(crate) fn push(
         &mut self,
-        metric: &str,
+        metric: impl Named,
         value: f64,
-        unit: &str,
+        unit: impl Named,
         better: Option<Better>,
         kind: MetricKind,
         at: impl At,
     ) -> Value<'_> {
+        let metric = metric.named();
         if !value.is_finite() || metric.is_empty() {
             return Value(None);
         }
@@ -241,14 +252,14 @@ impl Log {
             if !self.is_full {
                 self.is_full = true;
                 let why = format!("more than {MAX_VALUES} values: the rest is not kept");
-                self.unread.push(Unread { line: at.line_number(), text: metric.to_owned(), why });
+                self.unread.push(Unread { line: at.line_number(), text: metric.to_string(), why });
             }
             return Value(None);
         }
         self.values.push(Imported {
-            metric: names::name(metric),
+            metric,
             value: number::tidy(value),
-            unit: names::name(unit),
+            unit: unit.named(),
             better,
             kind,
             labels: self.labels.clone(),
@@ -276,7 +287,7 @@ pub(crate) struct Value<'a>(Option<&'a mut Imported>);
 
 impl Value<'_> {
     /// Adds a label, unless it says nothing.
-    pub(crate) fn label(mut self, key: &str, value: impl AsRef<str>) -> Self {
+    pub(crate) fn label(mut self, key: impl Named, value: impl AsRef<str>) -> Self {
         let value = value.as_ref();
         if let Some(imported) = &mut self.0
             && !value.is_empty()
@@ -287,9 +298,9 @@ impl Value<'_> {
     }
 
     /// Gives it another unit than its kind has.
-    pub(crate) fn unit(mut self, unit: &str) -> Self {
+    pub(crate) fn unit(mut self, unit: impl Named) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.unit = names::name(unit);
+            imported.unit = unit.named();
         }
         self
     }
@@ -333,12 +344,13 @@ pub fn tool(name: &str) -> Option<&'static Tool> {
 pub fn recognise(text: &str) -> Vec<(&'static Tool, u32)> {
     let text = text::as_shown(text);
     let mut scores: Vec<(&'static Tool, u32)> = Vec::new();
-    for section in sections::split(&text, None) {
+    let Ok(()) = sections::split(&text, None, |section| {
         match scores.iter_mut().find(|(tool, _)| tool.name == section.tool.name) {
             Some((_, score)) => *score = score.saturating_add(section.score),
             None => scores.push((section.tool, section.score)),
         }
-    }
+        Ok::<(), std::convert::Infallible>(())
+    });
     scores.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
     scores
 }
@@ -368,7 +380,7 @@ pub fn visit<E>(
     mut take: impl FnMut(Log) -> Result<(), E>,
 ) -> Result<(), E> {
     let text = text::as_shown(text);
-    for section in sections::split(&text, tool) {
+    sections::split(&text, tool, |section| {
         let mut log = Log::new(section.tool.name);
         (section.tool.read)(section.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
@@ -376,6 +388,6 @@ pub fn visit<E>(
         if proven && !(log.values.is_empty() && log.unread.is_empty()) {
             take(log)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -3,12 +3,13 @@
 //! Source: sysstat `mpstat.c`, `json_stats.c`. `Average:` rows have the label
 //! `time=average`.
 
-use record::MetricKind;
+use record::{MetricKind, Name};
 
 use super::json::{self, Node};
+use super::names::name;
 use super::sections::{json as in_json, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
@@ -25,10 +26,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             return read_json(&document, log);
         }
     }
-    let mut names: Option<Vec<&str>> = None;
+    let mut names: Option<Vec<Column>> = None;
     for line in text.lines() {
         if let Some(found) = columns(line.text) {
-            names = Some(found);
+            names = Some(found.iter().map(|name| Column::of(name)).collect());
         } else if line.text.is_empty() {
             names = None;
         } else if let Some(names) = &names {
@@ -37,45 +38,65 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
+/// A column: its metric, and whether that is in percent.
+struct Column {
+    metric: Name,
+    percent: bool,
+    /// False of what is no statistic of ours.
+    wanted: bool,
+}
+
+impl Column {
+    fn of(heading: &str) -> Self {
+        match heading.strip_prefix('%') {
+            Some(rest) => Self { metric: name(&slug(rest)), percent: true, wanted: true },
+            None => Self {
+                metric: Name::known("interrupts-per-s"),
+                percent: false,
+                wanted: heading == "intr/s",
+            },
+        }
+    }
+}
+
 /// The names behind `CPU`, of the table of percents.
-fn columns(line: &str) -> Option<Vec<&str>> {
+fn columns(line: &str) -> Option<Few<&str>> {
+    if !line.contains("%idle") {
+        return None;
+    }
     let mut words = line.split_ascii_whitespace();
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
-    let names: Vec<&str> = words.collect();
+    let names: Few<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();
     (stamp <= 2 && percents >= 4 && names.contains(&"%idle")).then_some(names)
 }
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
 /// `Average:`.
-fn row(names: &[&str], line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
-    if words.len() < names.len() + 1 || words.len() > names.len() + 3 {
+fn row(columns: &[Column], line: Line<'_>, log: &mut Log) {
+    let words: Few<&str> = line.words().collect();
+    if words.len() < columns.len() + 1 || words.len() > columns.len() + 3 {
         if words.len() > 3 {
             log.unread(line, "not as many numbers as columns");
         }
         return;
     }
-    let (head, cells) = words.split_at(words.len() - names.len());
+    let (head, cells) = words.split_at(words.len() - columns.len());
     let cpu = head[head.len() - 1];
     if cpu != "all" && cpu.parse::<u32>().is_err() {
         return;
     }
-    let values: Option<Vec<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
+    let values: Option<Few<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     let time = head[..head.len() - 1].join(" ");
-    log.label("cpu", cpu);
     // `Average:` in the language of whoever ran it.
     let average = time.ends_with(':') && !time.bytes().any(|byte| byte.is_ascii_digit());
     log.label("time", if average { "average" } else { &time });
-    for (name, value) in names.iter().zip(values) {
-        match name.strip_prefix('%') {
-            Some(name) => drop(log.push(&slug(name), value, "%", None, MetricKind::Count, line)),
-            None if *name == "intr/s" => {
-                log.push("interrupts-per-s", value, "1/s", None, MetricKind::Rate, line);
-            }
-            None => {}
-        }
+    log.label("cpu", cpu);
+    for (column, value) in columns.iter().zip(values).filter(|(column, _)| column.wanted) {
+        let (unit, kind) =
+            if column.percent { ("%", MetricKind::Count) } else { ("1/s", MetricKind::Rate) };
+        log.push(&column.metric, value, unit, None, kind, line);
     }
     log.clear_labels();
 }
@@ -99,7 +120,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
                 log.label("time", time);
                 for (name, value) in row.members().iter().filter(|(name, _)| *name != place) {
                     if let Some(number) = value.number() {
-                        log.push(&slug(name), number, "%", None, MetricKind::Count, value.line);
+                        log.push(slug(name), number, "%", None, MetricKind::Count, value.line);
                     }
                 }
             }

@@ -5,6 +5,7 @@
 //! of ever new names needs no more memory than its values do.
 
 use std::cell::RefCell;
+use std::fmt::{self, Write as _};
 
 use record::{Labels, Name};
 
@@ -25,8 +26,67 @@ thread_local! {
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
 
+/// What can name a metric, a unit or a label.
+pub(crate) trait Named {
+    /// The name.
+    fn named(self) -> Name;
+}
+
+impl Named for &'static str {
+    fn named(self) -> Name {
+        Name::known(self)
+    }
+}
+
+impl Named for &String {
+    fn named(self) -> Name {
+        name(self)
+    }
+}
+
+impl Named for String {
+    fn named(self) -> Name {
+        name(&self)
+    }
+}
+
+impl Named for fmt::Arguments<'_> {
+    fn named(self) -> Name {
+        if let Some(text) = self.as_str() {
+            return Name::known(text);
+        }
+        let mut said = Said::default();
+        // Writing into memory cannot fail.
+        let _ = said.write_fmt(self);
+        name(&String::from_utf8_lossy(&said.0))
+    }
+}
+
+/// A text that is said once: most need no allocation.
+#[derive(Default)]
+struct Said(smallvec::SmallVec<[u8; 64]>);
+
+impl fmt::Write for Said {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Named for Name {
+    fn named(self) -> Name {
+        self
+    }
+}
+
+impl Named for &Name {
+    fn named(self) -> Name {
+        self.clone()
+    }
+}
+
 /// `text`, shared with the last that said it.
-pub(super) fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     NAMES.with_borrow_mut(|names| {
         let slot = &mut names[hash(text) % SLOTS];
         match slot {
@@ -37,13 +97,14 @@ pub(super) fn name(text: &str) -> Name {
 }
 
 /// `labels` with `key` set to `value`, or without it if that is empty.
-pub(super) fn labelled(labels: &Labels, key: &str, value: &str) -> Labels {
+pub(super) fn labelled(labels: &Labels, key: impl Named, value: &str) -> Labels {
+    let key = key.named();
     if value.is_empty() {
-        return if labels.get(key).is_some() { labels.without(key) } else { labels.clone() };
+        return if labels.get(&key).is_some() { labels.without(&key) } else { labels.clone() };
     }
     LABELS.with_borrow_mut(|derived| {
         let mixed =
-            hash(key) ^ hash(value).rotate_left(7) ^ labels.address().wrapping_mul(MIX) >> 40;
+            hash(&key) ^ hash(value).rotate_left(7) ^ labels.address().wrapping_mul(MIX) >> 40;
         let slot = &mut derived[mixed % SLOTS];
         match slot {
             Some(known)
@@ -54,7 +115,7 @@ pub(super) fn labelled(labels: &Labels, key: &str, value: &str) -> Labels {
                 known.to.clone()
             }
             _ => {
-                let (key, value) = (name(key), name(value));
+                let value = name(value);
                 let to = labels.with(key.clone(), value.clone());
                 *slot = Some(Derived { from: labels.clone(), key, value, to: to.clone() });
                 to

@@ -8,7 +8,7 @@ use record::MetricKind;
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "netperf",
@@ -66,7 +66,7 @@ pub(super) fn is_bare(text: Text<'_>) -> bool {
 }
 
 fn is_stream(line: Line<'_>) -> bool {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let [receive, send, message, seconds, rate] = words[..] else { return false };
     let (Ok(seconds), Ok(rate)) = (seconds.parse::<f64>(), rate.parse::<f64>()) else {
         return false;
@@ -143,7 +143,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         if heading(line, &mut state) || keyed(line, &mut state, log) || csv(line, &mut state, log) {
             continue;
         }
-        let words: Vec<&str> = line.words().collect();
+        let words: Few<&str> = line.words().collect();
         let first_is_number = words.first().is_some_and(|word| number::parse(word).is_some());
         if words.is_empty() || !first_is_number {
             if state.rows == Rows::Bare && !words.is_empty() {
@@ -161,7 +161,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `TCP STREAM` of `MIGRATED TCP STREAM TEST from 0.0.0.0 ...`
 fn test_name(line: &str) -> Option<&str> {
-    let at = line.find(" TEST from ").or_else(|| line.find(" TEST to "))?;
+    let at = line.place(" TEST from ").or_else(|| line.place(" TEST to "))?;
     let name = line[..at].trim_start_matches(['"', '\'']);
     let name = name.strip_prefix("MIGRATED ").unwrap_or(name);
     let upper = name.starts_with(|first: char| first.is_ascii_uppercase());
@@ -206,7 +206,7 @@ fn heading<'a>(line: Line<'a>, state: &mut State<'a>) -> bool {
 
 /// The unit in a heading's last line: `10^6bits/sec`, `MBytes  /s`, `KBytes/sec`.
 fn unit(line: &str) -> Option<f64> {
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let words: Few<&str> = line.split_ascii_whitespace().collect();
     words.iter().enumerate().find_map(|(at, word)| {
         let joined = match words.get(at + 1) {
             Some(&"/s" | &"/sec") => format!("{word}/s"),
@@ -251,7 +251,7 @@ fn row<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut L
     if state.rows == Rows::Bare && omni_table(line, words, state, log) {
         return;
     }
-    let values: Option<Vec<f64>> = words.iter().map(|word| line.decimals(word, 2)).collect();
+    let values: Option<Few<f64>> = words.iter().map(|word| line.decimals(word, 2)).collect();
     let Some(values) = values else {
         if matches!(
             state.rows,
@@ -347,7 +347,7 @@ fn cpu(percent: f64, side: &str, line: Line<'_>, log: &mut Log) {
 
 fn demand_of(micros: f64, per: &str, side: &str, line: Line<'_>, log: &mut Log) {
     if micros >= 0.0 {
-        log.time(&format!("cpu-time-per-{per}"), micros / 1e6, line).label("side", side);
+        log.time(format_args!("cpu-time-per-{per}"), micros / 1e6, line).label("side", side);
     }
 }
 
@@ -369,7 +369,7 @@ fn bare<'a>(line: Line<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log
             log.label("message-size", "");
             state.rows = if values.len() == 2 { Rows::RequestResponse } else { Rows::Udp };
             for line in [first, line] {
-                let words: Vec<&str> = line.words().collect();
+                let words: Few<&str> = line.words().collect();
                 if values.len() > 2 || line.number == first.number {
                     row(line, &words, state, log);
                 }
@@ -404,7 +404,7 @@ fn csv<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
         return true;
     }
     let Some(names) = state.csv.clone() else { return false };
-    let cells: Vec<&'a str> = line.text.split(',').collect();
+    let cells: Few<&'a str> = line.text.split(',').collect();
     if cells.len() != names.len() {
         if cells.len() > 1 && number::parse(cells[0]).is_some() {
             log.unread(line, "not as many cells as names");

@@ -6,7 +6,7 @@
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "npb",
@@ -92,7 +92,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `CG` of ` CG Benchmark Completed.`
 fn completed(line: &str) -> Option<String> {
-    let (name, rest) = line.split_once(" Benchmark Completed")?;
+    let (name, rest) = line.cut(" Benchmark Completed")?;
     let name = name.trim();
     (name.len() <= 6 && !name.contains(' ') && rest.trim_matches('.').trim().is_empty())
         .then(|| name.to_ascii_lowercase())

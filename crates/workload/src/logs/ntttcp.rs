@@ -3,11 +3,12 @@
 //! Source: ntttcp-for-linux `src/oscounter.c`, `src/logger.c`; Windows' NTttcp
 //! prints tables of a heading, a row of `=` and a row of numbers.
 
-use record::{Better, MetricKind};
+use record::{Better, MetricKind, Name};
 
+use super::names::Named;
 use super::number::{self, scaled};
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
@@ -56,7 +57,7 @@ fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
     let (digits, unit) = number::split_unit(value.word(0).unwrap_or_default());
     let cut = row.may_be_cut(value.text);
     let number = number::parse(digits).filter(|_| !cut);
-    let percent = |log: &mut Log, metric: &str, value: f64| {
+    let percent = |log: &mut Log, metric: Name, value: f64| {
         log.push(metric, value, "%", None, MetricKind::Count, line);
     };
     let Some(value) = number else {
@@ -87,9 +88,9 @@ fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
         }
         "average rtt" if unit == "us" => drop(log.time("round-trip", value / 1e6, line)),
         "user" | "system" | "idle" | "iowait" | "softirq" if unit == "%" => {
-            percent(log, &format!("cpu-{name}"), value);
+            percent(log, format_args!("cpu-{name}").named(), value);
         }
-        "cpu busy (all)" if unit == "%" => percent(log, "cpu-busy", value),
+        "cpu busy (all)" if unit == "%" => percent(log, "cpu-busy".named(), value),
         _ => {}
     }
 }
@@ -98,7 +99,7 @@ fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
 /// which the last number is the throughput, or below `Throughput(Buffers/s)
 /// Cycles/Byte       Buffers`.
 fn windows(heading: &str, line: Line<'_>, log: &mut Log) {
-    let values: Option<Vec<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     match (heading, &values[..]) {
         (heading, [_, _, _, rate]) if heading.ends_with("Throughput(MB/s)") => {

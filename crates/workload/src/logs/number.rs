@@ -5,6 +5,40 @@
 /// reading: `1234.5`, `1e-3`, `1,234.5`, `1.234,5`, `1,234,567`, `0,25`,
 /// `1'234`. `1,234` alone is refused: a thousand or a bit more than one?
 pub(crate) fn parse(word: &str) -> Option<f64> {
+    quick(word).or_else(|| parse_any(word))
+}
+
+/// Powers of ten that are exact.
+const TENS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
+/// Most words: few digits, perhaps with a point before the last ones. Both the
+/// digits and the power of ten are exact, so that their quotient is the nearest
+/// number.
+fn quick(word: &str) -> Option<f64> {
+    let digits = word.strip_prefix('-').unwrap_or(word).as_bytes();
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    let (mut mantissa, mut point) = (0_u64, None);
+    for (at, byte) in digits.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => mantissa = mantissa * 10 + u64::from(byte - b'0'),
+            b'.' if point.is_none() => point = Some(at),
+            _ => return None,
+        }
+    }
+    let value = match point.map(|at| digits.len() - at - 1) {
+        None => mantissa as f64,
+        Some(0) => return None,
+        Some(decimals) => mantissa as f64 / TENS[decimals],
+    };
+    Some(if digits.len() == word.len() { value } else { -value })
+}
+
+fn parse_any(word: &str) -> Option<f64> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return plain(word);
@@ -27,6 +61,9 @@ pub(crate) fn grouped(word: &str) -> Option<f64> {
 /// A number of a tool that always prints decimals and groups nothing: `1,234`
 /// is a bit more than one.
 pub(crate) fn with_decimals(word: &str) -> Option<f64> {
+    if let Some(value) = quick(word) {
+        return Some(value);
+    }
     match word.split_once(',') {
         Some((whole, fraction)) if !fraction.contains([',', '.']) && !whole.contains('.') => {
             plain(&format!("{whole}.{fraction}"))
@@ -189,19 +226,25 @@ pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
     if factor >= 1e6 && scaled < 1e12 { (scaled * 1e3).round() / 1e3 } else { scaled }
 }
 
+/// The least that has so many digits before the point, from eight zeros behind
+/// it on.
+const MAGNITUDES: [f64; 24] = [
+    1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8,
+    1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
+
 /// `value` without the error of its last digits that a product leaves: the
 /// number of 15 digits, if it is next to it.
 pub(crate) fn tidy(value: f64) -> f64 {
-    // Most are counts, and logarithms are slow.
+    // Most are counts.
     if value.trunc() == value && value.abs() < 1e15 {
         return value;
     }
-    let magnitude = value.abs().log10().floor();
-    let digits = 14.0 - magnitude;
-    if !(0.0..=22.0).contains(&digits) {
+    let at = MAGNITUDES.partition_point(|power| *power <= value.abs());
+    if at == 0 || at == MAGNITUDES.len() {
         return value;
     }
-    let scale = 10.0_f64.powi(digits as i32);
+    let scale = TENS[MAGNITUDES.len() - 1 - at];
     let tidied = (value * scale).round() / scale;
     if (tidied - value).abs() <= value.abs() * f64::EPSILON { tidied } else { value }
 }

@@ -7,7 +7,7 @@ use record::MetricKind;
 use super::number::{self, grouped};
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-bench",
@@ -44,7 +44,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// Comments that say how much is done, by whom.
 fn context(comment: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = comment.words().collect();
+    let words: Few<&str> = comment.words().collect();
     match words[..] {
         ["function", name, ..] => log.label("function", name.trim_matches(['\'', '"'])),
         [groups, "groups", "==", tasks, mode, "run"] => {
@@ -60,7 +60,7 @@ fn context(comment: Line<'_>, log: &mut Log) {
 }
 
 fn threads(rest: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     if let Some(at) = words.iter().position(|word| *word == "threads" || *word == "threads,") {
         log.label("threads", words[at.saturating_sub(1)]);
     }
@@ -73,13 +73,13 @@ fn value(line: Line<'_>, log: &mut Log) {
     if let Some((name, took)) = line.split(" took:").or_else(|| line.split(" took ")) {
         if let Some(seconds) = time(took, 0) {
             let name = slug(name.trim_start_matches("Average "));
-            log.time(&format!("{name}-time"), seconds, line);
+            log.time(format_args!("{name}-time"), seconds, line);
         } else if name.starts_with("Average ") {
             log.unread(line, "no time with a unit");
         }
         return;
     }
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     match words[..] {
         ["Total", "time:", seconds, "[sec]"] => {
             read_or_tell(line, log, line.number(seconds), |log, v| {
@@ -190,7 +190,7 @@ fn rate_or_time(line: Line<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&
         "nsecs/op" if plain => drop(log.time("time-per-op", value / 1e9, line)),
         "ops/sec" if plain => drop(log.rate("ops-per-s", value, "1/s", line)),
         "usecs/op" if rest.len() == 2 && rest[0] == "to" => {
-            log.time(&format!("time-per-op-to-{}", slug(rest[1])), value / 1e6, line)
+            log.time(format_args!("time-per-op-to-{}", slug(rest[1])), value / 1e6, line)
                 .better(Some(record::Better::Lower));
         }
         _ if plain || prefault => {
@@ -270,7 +270,7 @@ fn numa(line: Line<'_>, log: &mut Log, value: f64, unit: &str, words: &str, name
 /// 0.2040 ms`.
 fn of_one(line: Line<'_>, log: &mut Log) {
     let Some((head, rest)) = line.split("]") else { return };
-    let who: Vec<&str> = head.trim_start_matches('[').split_ascii_whitespace().collect();
+    let who: Few<&str> = head.trim_start_matches('[').split_ascii_whitespace().collect();
     let [kind @ ("thread" | "Run"), index] = who[..] else { return };
     if index.parse::<u32>().is_err() {
         return;
@@ -284,7 +284,7 @@ fn of_one(line: Line<'_>, log: &mut Log) {
     let Some(inner) = results.text.strip_suffix(']') else {
         return log.unread(line, "the line ends early");
     };
-    let words: Vec<&str> = inner.split_ascii_whitespace().collect();
+    let words: Few<&str> = inner.split_ascii_whitespace().collect();
     if let [number, "ops/sec"] = words[..] {
         match results.number(number) {
             Some(value) => drop(log.rate("ops-per-s", value, "1/s", line).label("thread", index)),
@@ -293,7 +293,7 @@ fn of_one(line: Line<'_>, log: &mut Log) {
         return;
     }
     for of_kind in inner.split(';') {
-        let words: Vec<&str> = of_kind.split_ascii_whitespace().collect();
+        let words: Few<&str> = of_kind.split_ascii_whitespace().collect();
         if let [kind, number, "ops"] = words[..]
             && let Some(value) = results.number(number)
         {

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::json::{self, Node};
 use super::number::{self, scaled};
 use super::sections::{hint, opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-stat",
@@ -112,7 +112,7 @@ fn row(line: Line<'_>, interval: bool, log: &mut Log) {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
     };
-    let mut words: Vec<&str> = counts.split_ascii_whitespace().collect();
+    let mut words: Few<&str> = counts.split_ascii_whitespace().collect();
     if let [seconds, "seconds", what @ ..] = &words[..] {
         return elapsed(line.number(seconds), what, line, log);
     }
@@ -158,7 +158,7 @@ fn row(line: Line<'_>, interval: bool, log: &mut Log) {
         return;
     }
     for (key, label) in &labels {
-        log.label(key, *label);
+        log.label(*key, *label);
     }
     note(log, event, value, unit, line);
     if let Some(comment) = comment {
@@ -206,7 +206,7 @@ fn elapsed(seconds: Option<f64>, what: &[&str], line: Line<'_>, log: &mut Log) {
 
 /// `1.23  insn per cycle`, `3.456 GHz`, `1.053 K/sec`, `0.07% of all branches`
 fn derived(event: &str, comment: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = comment.words().collect();
+    let words: Few<&str> = comment.words().collect();
     let [value, tail @ ..] = &words[..] else { return };
     let (value, percent) = match value.strip_suffix('%') {
         Some(value) => (value, true),
@@ -241,7 +241,7 @@ fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>
         }
         ["of", "all", ..] if percent || line.text.contains(',') => {
             log.push(
-                &format!("{event}-share"),
+                format_args!("{event}-share"),
                 value,
                 "%",
                 Some(Better::Lower),
@@ -257,7 +257,7 @@ fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>
                 _ => 1.0,
             };
             log.push(
-                &format!("{event}-per-s"),
+                format_args!("{event}-per-s"),
                 scaled(value, factor),
                 "1/s",
                 None,
@@ -271,9 +271,9 @@ fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>
 
 /// The fields of a CSV row, at the count: `[time,][place,[cpus,]]count,unit,event,
 /// [deviation%,]run time,percent[,metric,unit]`
-fn csv(line: &str) -> Option<Vec<&str>> {
+fn csv(line: &str) -> Option<Few<&str>> {
     let separator = [',', ';'].into_iter().find(|separator| line.contains(*separator))?;
-    let fields: Vec<&str> = line.split(separator).collect();
+    let fields: Few<&str> = line.split(separator).collect();
     (fields.len() >= 5 && at_count(&fields).is_some()).then_some(fields)
 }
 
@@ -312,7 +312,7 @@ fn of_csv(fields: &[&str], line: Line<'_>, log: &mut Log) {
             && !line.may_be_cut(unit)
             && let Some(value) = number::parse(value)
         {
-            let words: Vec<&str> = unit.split_ascii_whitespace().collect();
+            let words: Few<&str> = unit.split_ascii_whitespace().collect();
             metric(fields[at + 2], value, false, &words, line, log);
         }
     }
@@ -338,7 +338,7 @@ fn of_json(line: Line<'_>, log: &mut Log) {
     note(log, event, count, node.get("unit").and_then(Node::text).unwrap_or_default(), line);
     let unit = node.get("metric-unit").and_then(Node::text);
     if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(Node::number), unit) {
-        let words: Vec<&str> = unit.split_ascii_whitespace().collect();
+        let words: Few<&str> = unit.split_ascii_whitespace().collect();
         // `CPUs utilized` in JSON is scaled otherwise in some versions.
         if words.first() != Some(&"CPUs") {
             metric(event, value, false, &words, line, log);
@@ -371,7 +371,7 @@ pub(crate) fn read_kvm(text: Text<'_>, log: &mut Log) {
 /// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`,
 /// of which mails wrap the end into the next line.
 fn exit(line: Line<'_>, next: Option<Line<'_>>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let [reason, samples, percent, time, times @ ..] = &words[..] else { return };
     let percent = percent.strip_suffix('%').and_then(number::parse);
     let time = time.strip_suffix('%').and_then(number::parse);

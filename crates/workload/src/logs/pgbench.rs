@@ -6,7 +6,7 @@ use record::Better;
 
 use super::number;
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "pgbench",
@@ -105,7 +105,7 @@ fn tps(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `5.0 s, 1234.5 tps, lat 8.100 ms stddev 2.100`
 fn progress(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     let [second, "s,", tps, "tps,", "lat", millis, "ms", ..] = words[..] else { return };
     if let Some(value) = number::parse(tps) {
         log.rate("interval-transactions-per-s", value, "1/s", line).label("second", second);

@@ -5,7 +5,7 @@
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
@@ -16,7 +16,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut columns: Option<Vec<&str>> = None;
+    let mut columns: Option<Few<&str>> = None;
     for line in text.lines() {
         if let Some(rest) = line.after("====== ") {
             log.clear_labels();
@@ -42,7 +42,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn cells(line: Line<'_>) -> Vec<&str> {
+fn cells(line: Line<'_>) -> Few<&str> {
     line.text.split(',').map(|cell| cell.trim_matches('"')).collect()
 }
 
@@ -85,7 +85,7 @@ fn latency(statistic: &str, millis: f64, line: Line<'_>, log: &mut Log) {
 
 /// The row below `avg min p50 p95 p99 max`.
 fn latencies(names: &[&str], line: Line<'_>, log: &mut Log) {
-    let values: Option<Vec<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     match values.filter(|values| values.len() == names.len()) {
         Some(values) => {
             for (name, value) in names.iter().zip(values) {

@@ -50,7 +50,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             if name == "current" || name == "average" {
                 match rest.decimals(rest.word(0).unwrap_or_default(), 2) {
                     Some(value) => {
-                        log.rate(&format!("requests-per-s-{name}"), value, "1/s", line);
+                        log.rate(format_args!("requests-per-s-{name}"), value, "1/s", line);
                     }
                     None => log.unread(line, "no number"),
                 }
@@ -67,7 +67,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `* 99.0th: 20         (18323 samples)`
 fn row(
-    metric: &str,
+    metric: &String,
     divisor: Option<f64>,
     name: &str,
     rest: Line<'_>,

@@ -5,9 +5,10 @@
 //! the next tool's reaches a section, and a sign that a run prints once begins
 //! the tool's next run.
 
+use std::cmp::Reverse;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use super::text::{Text, without_prefix};
 use super::{TOOLS, Tool, iperf, netperf};
@@ -83,154 +84,228 @@ pub(super) struct Section<'a> {
     pub(super) score: u32,
 }
 
-/// Finder of all signs, and whose each pattern is: tool, and place among the
-/// tool's signs.
-static FINDER: LazyLock<(AhoCorasick, Vec<(usize, usize)>)> = LazyLock::new(|| {
-    let owners: Vec<(usize, usize)> = (0..TOOLS.len())
-        .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)))
-        .collect();
-    let needles = owners.iter().map(|(tool, sign)| TOOLS[*tool].signs[*sign].needle);
-    let finder = AhoCorasick::builder()
-        .match_kind(MatchKind::Standard)
-        // The fastest of them; its size does not matter here.
-        .kind(Some(AhoCorasickKind::DFA))
-        .build(needles)
+/// Whose a needle is: tool, and place among the tool's signs.
+type Owner = (usize, usize);
+
+/// Finder of all signs.
+struct Finder {
+    /// What may stand anywhere, and whose it is.
+    within: AhoCorasick,
+    within_owners: Vec<Owner>,
+    /// By a line's first two bytes, its place among the `starts`; 0 is none.
+    first_two: Vec<u8>,
+    starts: Vec<Vec<Owner>>,
+}
+
+static FINDER: LazyLock<Finder> = LazyLock::new(|| {
+    let owners = (0..TOOLS.len())
+        .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
+    let (at_start, within_owners): (Vec<Owner>, Vec<Owner>) =
+        owners.partition(|owner| sign(*owner).place == Place::Start);
+    let within = AhoCorasick::builder()
+        // No sign begins another one, so this finds all that begin somewhere.
+        .match_kind(MatchKind::LeftmostFirst)
+        .build(within_owners.iter().map(|owner| sign(*owner).needle))
         .expect("the signs are few and short");
-    (finder, owners)
+    let mut first_two = vec![0; 1 << 16];
+    let mut starts = vec![Vec::new()];
+    for owner in at_start {
+        let slot = &mut first_two[two_bytes(sign(owner).needle.as_bytes())];
+        if *slot == 0 {
+            *slot = u8::try_from(starts.len()).expect("the signs are few");
+            starts.push(Vec::new());
+        }
+        starts[usize::from(*slot)].push(owner);
+    }
+    Finder { within, within_owners, first_two, starts }
 });
+
+fn sign((tool, sign): Owner) -> &'static Sign {
+    &TOOLS[tool].signs[sign]
+}
+
+fn two_bytes(text: &[u8]) -> usize {
+    text.first_chunk().map_or(0, |two| usize::from(u16::from_le_bytes(*two)))
+}
+
+/// A sign in a line.
+#[derive(Clone, Copy)]
+struct Hit {
+    owner: Owner,
+    /// Where its needle ends.
+    end: usize,
+}
+
+impl Finder {
+    /// The signs with which a line begins.
+    fn at_start(&self, line: &str, at: usize, hits: &mut Vec<Hit>) {
+        let slot = self.first_two[two_bytes(line.as_bytes())];
+        for owner in &self.starts[usize::from(slot)] {
+            let needle = sign(*owner).needle;
+            if line.starts_with(needle) {
+                hits.push(Hit { owner: *owner, end: at + needle.len() });
+            }
+        }
+    }
+
+    /// The first sign that may stand anywhere and begins at `from` or behind:
+    /// where, and which.
+    fn within(&self, text: &str, from: usize) -> Option<(usize, Owner)> {
+        let found = self.within.find(Input::new(text).span(from..text.len()))?;
+        Some((found.start(), self.within_owners[found.pattern().as_usize()]))
+    }
+}
 
 /// A section while it grows.
 struct Open {
     tool: usize,
     start: usize,
+    start_line: usize,
     /// The last sign in print order that was seen.
     last_sign: usize,
     last_line_start: usize,
     score: u32,
 }
 
-/// The sections of `text`, in its order. Only of the tool at `only`, if it is
-/// given; then all of the text belongs to it.
-pub(super) fn split<'a>(text: &'a str, only: Option<&Tool>) -> Vec<Section<'a>> {
-    let (finder, owners) = &*FINDER;
+impl Open {
+    fn closed(self, text: &str, end: usize) -> Section<'_> {
+        Section {
+            tool: &TOOLS[self.tool],
+            text: Text::at(&text[self.start..end], self.start_line),
+            score: self.score,
+        }
+    }
+}
+
+/// Gives the sections of `text` to `take`, in its order. Only of the tool
+/// `only`, if it is given; then all of the text belongs to it.
+///
+/// # Errors
+/// The first of `take`.
+pub(super) fn split<'a, E>(
+    text: &'a str,
+    only: Option<&Tool>,
+    mut take: impl FnMut(Section<'a>) -> Result<(), E>,
+) -> Result<(), E> {
+    let finder = &*FINDER;
     let bytes = text.as_bytes();
     let only = only.and_then(|only| TOOLS.iter().position(|tool| tool.name == only.name));
-    let mut closed: Vec<Open> = Vec::new();
     let mut open: Option<Open> = only.map(|tool| Open {
         tool,
         start: 0,
+        start_line: 1,
         last_sign: 0,
         last_line_start: usize::MAX,
         score: STRONG,
     });
-    for hit in finder.find_overlapping_iter(bytes) {
-        let (tool, index) = owners[hit.pattern().as_usize()];
-        let sign = &TOOLS[tool].signs[index];
-        if only.is_some_and(|only| only != tool) {
-            continue;
+    let mut found = open.is_some();
+    let mut next_within = finder.within(text, 0);
+    let mut hits: Vec<Hit> = Vec::new();
+    // Documents are searched backwards for their begin: altogether not more
+    // often than a few times all of the text.
+    let mut backwards = 4 * text.len();
+    let (mut line_start, mut line_number) = (0, 0);
+    while line_start < bytes.len() {
+        let line_end =
+            memchr::memchr(b'\n', &bytes[line_start..]).map_or(bytes.len(), |at| line_start + at);
+        line_number += 1;
+        let line = without_prefix(&text[line_start..line_end]).trim_start_matches([' ', '\t']);
+        let line_at = line.as_ptr().addr() - text.as_ptr().addr();
+        hits.clear();
+        finder.at_start(line, line_at, &mut hits);
+        while let Some((at, owner)) = next_within.filter(|(at, _)| *at < line_end) {
+            // What a line says twice is no more sure.
+            if !hits.iter().any(|hit| hit.owner == owner) {
+                hits.push(Hit { owner, end: at + sign(owner).needle.len() });
+            }
+            next_within = finder.within(text, at + 1);
         }
-        if let Some(open) = &open {
-            let same = open.tool == tool;
-            // What was seen before says nothing new, and others' weak signs
-            // count nothing inside a section.
-            let seen = same && !sign.opens && index <= open.last_sign && open.score >= STRONG;
-            let weak = !same && open.score >= STRONG && sign.weight < STRONG;
-            if seen || weak {
+        hits.sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
+        for Hit { owner: (tool, index), .. } in hits.iter().copied() {
+            let sign = &TOOLS[tool].signs[index];
+            if only.is_some_and(|only| only != tool) {
                 continue;
             }
-        }
-        let line_start = memchr::memrchr(b'\n', &bytes[..hit.start()]).map_or(0, |at| at + 1);
-        if !sign.holds(text, line_start, hit.start()) {
-            continue;
-        }
-        let continues = open.as_ref().is_some_and(|open| {
-            open.tool == tool
-                && (!sign.opens
-                    || index > open.last_sign
-                    || open.last_line_start == usize::MAX
-                    || line_start == open.last_line_start)
-        });
-        match &mut open {
-            Some(open) if continues => {
-                open.last_sign = open.last_sign.max(index);
-                open.last_line_start = line_start;
-                open.score = open.score.saturating_add(sign.weight);
+            if let Some(open) = &open {
+                let same = open.tool == tool;
+                // What was seen before says nothing new, and others' weak signs
+                // count nothing inside a section.
+                let seen = same && !sign.opens && index <= open.last_sign && open.score >= STRONG;
+                let weak = !same && open.score >= STRONG && sign.weight < STRONG;
+                if seen || weak {
+                    continue;
+                }
             }
-            // On one line, the first strong sign decides.
-            Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
-            _ => {
-                let start = if sign.place == Place::Json {
-                    let floor = open.as_ref().map_or(0, |open| open.start);
-                    document_start(text, floor, line_start)
-                } else {
-                    line_start
-                };
-                closed.extend(open.take());
-                open = Some(Open {
-                    tool,
-                    start,
-                    last_sign: index,
-                    last_line_start: line_start,
-                    score: sign.weight,
-                });
+            if !sign.check.is_none_or(|check| check(line.trim_end())) {
+                continue;
+            }
+            found = true;
+            let continues = open.as_ref().is_some_and(|open| {
+                open.tool == tool
+                    && (!sign.opens
+                        || index > open.last_sign
+                        || open.last_line_start == usize::MAX
+                        || line_start == open.last_line_start)
+            });
+            match &mut open {
+                Some(open) if continues => {
+                    open.last_sign = open.last_sign.max(index);
+                    open.last_line_start = line_start;
+                    open.score = open.score.saturating_add(sign.weight);
+                }
+                // On one line, the first strong sign decides.
+                Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
+                _ => {
+                    let start = if sign.place == Place::Json {
+                        let floor = open.as_ref().map_or(0, |open| open.start);
+                        document_start(text, floor, line_start, &mut backwards)
+                    } else {
+                        line_start
+                    };
+                    let above = memchr::memchr_iter(b'\n', &bytes[start..line_start]).count();
+                    if let Some(open) = open.take() {
+                        take(open.closed(text, start))?;
+                    }
+                    open = Some(Open {
+                        tool,
+                        start,
+                        start_line: line_number - above,
+                        last_sign: index,
+                        last_line_start: line_start,
+                        score: sign.weight,
+                    });
+                }
             }
         }
+        line_start = line_end + 1;
     }
-    closed.extend(open);
-    if closed.is_empty() {
-        return bare(text);
+    if let Some(open) = open {
+        take(open.closed(text, text.len()))?;
     }
-    let mut line = 1;
-    let mut counted = 0;
-    let ends: Vec<usize> =
-        closed.iter().skip(1).map(|next| next.start).chain([text.len()]).collect();
-    closed
-        .iter()
-        .zip(ends)
-        .map(|(section, end)| {
-            line += memchr::memchr_iter(b'\n', &bytes[counted..section.start]).count();
-            counted = section.start;
-            Section {
-                tool: &TOOLS[section.tool],
-                text: Text::at(&text[section.start..end], line),
-                score: section.score,
-            }
-        })
-        .collect()
+    if !found && let Some(section) = bare(text) {
+        take(section)?;
+    }
+    Ok(())
 }
 
 /// All of a text in which no sign is, if it is of a shape that only one tool
 /// prints.
-fn bare(text: &str) -> Vec<Section<'_>> {
+fn bare(text: &str) -> Option<Section<'_>> {
     let whole = Text::new(text);
     let name = if iperf::is_bare(whole) {
         iperf::IPERF2.name
     } else if netperf::is_bare(whole) {
         netperf::TOOL.name
     } else {
-        return Vec::new();
+        return None;
     };
-    let tool = super::tool(name);
-    tool.map(|tool| Section { tool, text: whole, score: STRONG }).into_iter().collect()
-}
-
-impl Sign {
-    fn holds(&self, text: &str, line_start: usize, at: usize) -> bool {
-        if self.place == Place::Json && self.check.is_none() {
-            return true;
-        }
-        let end = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |n| at + n);
-        let line = without_prefix(&text[line_start..end]).trim_start_matches([' ', '\t']);
-        let at_start = line.as_ptr() as usize == text.as_ptr() as usize + at;
-        (self.place != Place::Start || at_start)
-            && self.check.is_none_or(|check| check(line.trim_end()))
-    }
+    super::tool(name).map(|tool| Section { tool, text: whole, score: STRONG })
 }
 
 /// Where the document begins that the line at `line_start` is in: at the last
 /// line that begins with a bracket without being indented more than any line
-/// between.
-fn document_start(text: &str, floor: usize, line_start: usize) -> usize {
+/// between. `budget` is how many bytes may still be gone through.
+fn document_start(text: &str, floor: usize, line_start: usize, budget: &mut usize) -> usize {
     let mut end = line_start;
     // The line itself first: a document of one line.
     let own = text[line_start..].lines().next().unwrap_or_default();
@@ -241,8 +316,9 @@ fn document_start(text: &str, floor: usize, line_start: usize) -> usize {
     }
     let mut best = line_start;
     let mut least = own_indent;
-    while end > floor {
+    while end > floor && *budget > 0 {
         let start = memchr::memrchr(b'\n', &text.as_bytes()[..end - 1]).map_or(0, |at| at + 1);
+        *budget = budget.saturating_sub(end - start);
         let body = without_prefix(&text[start..end]);
         let trimmed = body.trim_start_matches([' ', '\t']);
         let indent = body.len() - trimmed.len();
@@ -258,4 +334,24 @@ fn document_start(text: &str, floor: usize, line_start: usize) -> usize {
         end = start;
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sign_begins_another_that_may_stand_anywhere() {
+        let owners = &FINDER.within_owners;
+        for one in owners {
+            for other in owners.iter().filter(|other| *other != one) {
+                assert!(!sign(*one).needle.starts_with(sign(*other).needle));
+            }
+        }
+    }
+
+    #[test]
+    fn signs_have_two_bytes() {
+        assert!(TOOLS.iter().flat_map(|tool| tool.signs).all(|sign| sign.needle.len() >= 2));
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::number::{self, scaled};
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sockperf",
@@ -48,7 +48,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 /// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
 /// 325.185 MBps (2601.479 Mbps)`
 fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     let at = words.iter().position(|word| *word == "is");
     let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
     else {
@@ -98,7 +98,7 @@ fn observation(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 fn dropped(item: &str, line: Line<'_>, log: &mut Log) {
-    let Some((name, count)) = item.split_once(" messages = ") else { return };
+    let Some((name, count)) = item.cut(" messages = ") else { return };
     if let Some(count) = line.number(count.trim()) {
         let metric = format!("{}-messages", super::text::slug(name));
         log.count(&metric, count, line).better(Some(record::Better::Lower));

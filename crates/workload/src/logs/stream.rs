@@ -6,7 +6,7 @@
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stream",
@@ -69,11 +69,11 @@ fn time_metric(name: &str) -> String {
 /// `Function    Best Rate MB/s  Avg time     Min time     Max time`
 fn columns(line: &str) -> Option<Columns> {
     let rest = line.strip_prefix("Function")?.trim();
-    let (rate, times) = rest.split_once("B/s")?;
+    let (rate, times) = rest.cut("B/s")?;
     let rate =
         rate.trim_start_matches("Best ").strip_prefix("Rate")?.trim_start_matches([' ', '(']);
     let rate = number::bytes(&format!("{}B", rate.trim()), 1000.0)?;
-    let words: Vec<&str> = times.split_ascii_whitespace().filter(|word| *word != ")").collect();
+    let words: Few<&str> = times.split_ascii_whitespace().filter(|word| *word != ")").collect();
     let times = words
         .chunks(2)
         .map(|pair| (pair.len() == 2 && pair[1] == "time").then(|| time_metric(&slug(pair[0]))))
@@ -95,7 +95,7 @@ fn row(line: Line<'_>, table: &Columns, log: &mut Log) {
     if !["copy", "scale", "add", "triad"].contains(&operation.as_str()) {
         return;
     }
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     if words.len() != 4 {
         // hpcc and others print prose that begins so.
         if words.first().is_some_and(|word| number::parse(word).is_some()) {
@@ -104,7 +104,7 @@ fn row(line: Line<'_>, table: &Columns, log: &mut Log) {
         return;
     }
     let decimals = |word: &str| rest.number(word).or_else(|| rest.decimals(word, 6));
-    let values: Option<Vec<f64>> = words.iter().map(|word| decimals(word)).collect();
+    let values: Option<Few<f64>> = words.iter().map(|word| decimals(word)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     log.rate("rate", number::scaled(values[0], table.rate), "B/s", line).label("op", &*operation);
     for (metric, seconds) in table.times.iter().zip(&values[1..]) {

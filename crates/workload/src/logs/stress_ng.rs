@@ -6,10 +6,11 @@
 
 use record::{Better, MetricKind};
 
+use super::names::{Named, name};
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stress-ng",
@@ -102,11 +103,11 @@ fn is_stressor(name: &str) -> bool {
 /// `cpu  440  1.01  0.26  0.00  436.42  1671.04 [ 28.01  6468 ]`, or
 /// `pipe  102.19 MB per sec pipe write rate (geometric mean of 1 instances)`
 fn table(body: Line<'_>, columns: usize, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = body.words().collect();
+    let words: Few<&str> = body.words().collect();
     let Some((name, cells)) = words.split_first().filter(|(name, _)| is_stressor(name)) else {
         return;
     };
-    let numbers: Option<Vec<f64>> = cells.iter().map(|word| body.number(word)).collect();
+    let numbers: Option<Few<f64>> = cells.iter().map(|word| body.number(word)).collect();
     match numbers {
         // 0.14 has the CPU's use and no memory.
         Some(values) if values.len() == 6 || (columns == 9 && (7..=8).contains(&values.len())) => {
@@ -161,7 +162,6 @@ fn misc(stressor: &str, value: f64, words: &[&str], line: Line<'_>, log: &mut Lo
 /// A value whose name says its unit: `nanosecs-per-mutex`, `write128-mb/sec`.
 fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &str) {
     let lower = name.to_ascii_lowercase().replace('_', "-");
-    let lower = lower.as_str();
     let times = [
         ("nanosecs-per-", 1e-9),
         ("nanoseconds-per-", 1e-9),
@@ -179,21 +179,21 @@ fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &s
         Some(rest.trim_matches('-').to_owned())
     });
     let noted = if let Some((what, factor)) = time {
-        log.time(&format!("time-per-{what}"), number::scaled(value, *factor), line)
+        log.time(format_args!("time-per-{what}"), number::scaled(value, *factor), line)
     } else if let Some(what) = rate {
-        let metric = if what.is_empty() { "rate" } else { &what };
+        let metric = if what.is_empty() { "rate".named() } else { what.named() };
         log.rate(metric, number::scaled(value, MIB), "B/s", line)
     } else if lower.ends_with("-per-sec")
         || lower.ends_with("-per-second")
         || lower.contains("/sec")
     {
-        log.rate(lower, value, "1/s", line)
+        log.rate(&lower, value, "1/s", line)
     } else if lower.starts_with('%') || lower.contains("-%") {
-        log.push(lower, value, "%", None, MetricKind::Count, line)
+        log.push(&lower, value, "%", None, MetricKind::Count, line)
     } else if lower.is_empty() {
         return log.unread(line, "no name");
     } else {
-        log.push(lower, value, "1", None, MetricKind::Count, line)
+        log.push(&lower, value, "1", None, MetricKind::Count, line)
     };
     if !stressor.is_empty() {
         noted.label("stressor", stressor);
@@ -219,14 +219,14 @@ fn times(body: Line<'_>, line: Line<'_>, log: &mut Log) -> bool {
 
 /// `472049260 CPU Clock   0.467 B/sec`
 fn perf(body: Line<'_>, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = body.words().collect();
+    let words: Few<&str> = body.words().collect();
     let [count, name @ .., rate, unit] = words.as_slice() else { return };
     let counted = number::grouped(count).or_else(|| number::parse(count));
     let (Some(count), Some(_)) = (counted, number::parse(rate)) else { return };
     if name.is_empty() || !unit.contains("/sec") {
         return;
     }
-    log.count(&format!("perf-{}", slug(&name.join(" "))), count, line);
+    log.count(format_args!("perf-{}", slug(&name.join(" "))), count, line);
 }
 
 /// A line of the YAML; false if it is none.
@@ -267,7 +267,7 @@ fn yaml(line: Line<'_>, part: &mut Part, log: &mut Log) -> bool {
         return true;
     };
     if *part == Part::YamlTimes {
-        log.time(&format!("total-{}", slug(key)), number, line).better(None);
+        log.time(format_args!("total-{}", slug(key)), number, line).better(None);
         return true;
     }
     match key {
@@ -279,7 +279,7 @@ fn yaml(line: Line<'_>, part: &mut Part, log: &mut Log) -> bool {
         }
         "bogo-ops-per-second-real-time" => drop(log.rate("bogo-ops-per-s", number, "1/s", line)),
         "wall-clock-time" => drop(log.time("real-time", number, line).better(None)),
-        "user-time" | "system-time" => drop(log.time(key, number, line).better(None)),
+        "user-time" | "system-time" => drop(log.time(name(key), number, line).better(None)),
         "cpu-usage-per-instance" => {
             log.push("cpu-per-instance", number, "%", None, MetricKind::Count, line);
         }

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sysbench",
@@ -132,7 +132,7 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
             number.map(|v| log.time("execution-time", v, line))
         }
         "min" | "max" if summary => {
-            number.map(|v| log.quantile(&format!("latency-{name}"), v / 1e3, line))
+            number.map(|v| log.quantile(format_args!("latency-{name}"), v / 1e3, line))
         }
         "avg" if summary => number.map(|v| log.time("latency-avg", v / 1e3, line)),
         "sum" if summary => number.map(|v| log.time("latency-sum", v / 1e3, line).better(None)),
@@ -149,7 +149,7 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
             number.map(|v| log.quantile("latency", v / 1e3, line).label("percentile", percentile))
         }
         "reads/s" | "writes/s" | "fsyncs/s" => {
-            number.map(|v| log.rate(&name.replace("/s", "-per-s"), v, "1/s", line))
+            number.map(|v| log.rate(name.replace("/s", "-per-s"), v, "1/s", line))
         }
         "read, MiB/s" => number.map(|v| log.rate("read-rate", number::scaled(v, MIB), "B/s", line)),
         "written, MiB/s" => {
@@ -159,7 +159,7 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
             return iops(name, value, line, log);
         }
         "read" | "write" | "other" | "total" if summary && value.words().count() == 1 => {
-            number.map(|v| log.count(&format!("queries-{name}"), v, line))
+            number.map(|v| log.count(format_args!("queries-{name}"), v, line))
         }
         "transactions"
         | "deadlocks"
@@ -188,7 +188,7 @@ fn transferred(line: Line<'_>, log: &mut Log) -> bool {
         }
         return true;
     }
-    let Some(at) = text.find("transferred ") else { return false };
+    let Some(at) = text.place("transferred ") else { return false };
     let Some((_, rest)) = text[at..].split_once('(') else { return false };
     let Some(inner) = rest.strip_suffix(')') else {
         log.unread(line, "the line ends early");
@@ -223,7 +223,7 @@ fn operations(value: Line<'_>, line: Line<'_>, log: &mut Log) {
                 && !line.may_be_cut(kind)
                 && let Some(count) = number::parse(count)
             {
-                log.count(&format!("operations-{}", slug(kind)), count, line);
+                log.count(format_args!("operations-{}", slug(kind)), count, line);
             }
         }
         return;
@@ -256,7 +256,7 @@ fn per_second(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     let bad = matches!(name.as_str(), "deadlocks" | "ignored-errors" | "reconnects");
     let better = Some(if bad { Better::Lower } else { Better::Higher });
     log.count(&name, count, line).better(better);
-    log.rate(&format!("{name}-per-s"), rate, "1/s", line).better(better);
+    log.rate(format_args!("{name}-per-s"), rate, "1/s", line).better(better);
 }
 
 /// 1.1's `read:  IOPS=1234.56 19.29 MiB/s (20.23 MB/s)`.
@@ -264,12 +264,12 @@ fn iops(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
     let mut words = value.words();
     let rate = words.next().and_then(|word| value.number(word.strip_prefix("IOPS=")?));
     match rate {
-        Some(rate) => drop(log.rate(&format!("{name}s-per-s"), rate, "1/s", line)),
+        Some(rate) => drop(log.rate(format_args!("{name}s-per-s"), rate, "1/s", line)),
         None => return log.unread(line, "no rate"),
     }
     let (Some(bytes), Some("MiB/s")) = (words.next(), words.next()) else { return };
     if let Some(bytes) = value.number(bytes) {
-        log.rate(&format!("{name}-rate"), number::scaled(bytes, MIB), "B/s", line);
+        log.rate(format_args!("{name}-rate"), number::scaled(bytes, MIB), "B/s", line);
     }
 }
 
@@ -281,7 +281,7 @@ fn interval(line: Line<'_>, log: &mut Log) {
     if second.is_empty() || !second.bytes().all(|byte| byte.is_ascii_digit()) {
         return;
     }
-    let words: Vec<&str> = rest.words().collect();
+    let words: Few<&str> = rest.words().collect();
     for pair in words.windows(2) {
         let metric = match pair[0] {
             "tps:" => "interval-transactions-per-s",

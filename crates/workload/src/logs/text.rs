@@ -107,12 +107,12 @@ impl<'a> Line<'a> {
 
     /// What stands behind the first `mark`, wherever it is.
     pub(crate) fn behind(&self, mark: &str) -> Option<Self> {
-        self.text.split_once(mark).map(|(_, rest)| self.part(rest))
+        self.text.cut(mark).map(|(_, rest)| self.part(rest))
     }
 
     /// The two sides of the first `mark`.
     pub(crate) fn split(&self, mark: &str) -> Option<(&'a str, Self)> {
-        self.text.split_once(mark).map(|(left, right)| (left.trim(), self.part(right)))
+        self.text.cut(mark).map(|(left, right)| (left.trim(), self.part(right)))
     }
 
     /// The words. Spaces of other scripts are part of a word: some locales
@@ -159,6 +159,36 @@ impl<'a> Line<'a> {
 
     fn ends_with_it(&self, part: &str) -> bool {
         part.as_bytes().as_ptr_range().end >= self.text.as_bytes().as_ptr_range().end
+    }
+}
+
+/// Searches in short texts, which the standard library's two-way search begins
+/// slowly.
+pub(crate) trait Cut {
+    /// Where the first `mark` begins, which is not empty.
+    fn place(&self, mark: &str) -> Option<usize>;
+
+    /// What stands before and behind the first `mark`.
+    fn cut(&self, mark: &str) -> Option<(&str, &str)>;
+}
+
+impl Cut for str {
+    fn place(&self, mark: &str) -> Option<usize> {
+        // Lines are full of spaces: any other byte is rarer.
+        let skip = mark.bytes().position(|byte| byte != b' ').unwrap_or(0);
+        let rare = *mark.as_bytes().get(skip)?;
+        let mut from = skip;
+        loop {
+            let at = from + memchr::memchr(rare, self.as_bytes().get(from..)?)?;
+            if self.as_bytes()[at - skip..].starts_with(mark.as_bytes()) {
+                return Some(at - skip);
+            }
+            from = at + 1;
+        }
+    }
+
+    fn cut(&self, mark: &str) -> Option<(&str, &str)> {
+        self.place(mark).map(|at| (&self[..at], &self[at + mark.len()..]))
     }
 }
 

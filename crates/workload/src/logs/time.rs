@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "time",
@@ -95,7 +95,7 @@ fn posix(line: &str) -> Option<f64> {
 
 /// `1:02:03` or `2:03.45`, in seconds.
 fn colons(word: &str) -> Option<f64> {
-    let parts: Vec<&str> = word.split(':').collect();
+    let parts: Few<&str> = word.split(':').collect();
     if !(2..=3).contains(&parts.len()) {
         return None;
     }
@@ -135,18 +135,18 @@ fn default_line(line: Line<'_>, log: &mut Log) {
 /// `0inputs+0outputs (1major+73minor)pagefaults 0swaps`
 fn faults(line: Line<'_>, log: &mut Log) {
     let Some((_, rest)) = line.text.split_once('(') else { return };
-    let Some((inner, _)) = rest.split_once(")pagefaults") else { return };
+    let Some((inner, _)) = rest.cut(")pagefaults") else { return };
     let Some((major, minor)) = inner.split_once('+') else { return };
     for (word, name) in [(major, "major"), (minor, "minor")] {
         if let Some(value) = word.strip_suffix(name).and_then(number::parse) {
-            log.count(&format!("{name}-faults"), value, line);
+            log.count(format_args!("{name}-faults"), value, line);
         }
     }
 }
 
 /// `make -j4  400.2s user 33.1s system 360% cpu 2:00.50 total`
 fn zsh(line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let [.., user, "user", system, "system", percent, "cpu", total, "total"] = words[..] else {
         return;
     };

@@ -4,12 +4,13 @@
 //! then of cores, then of packages; a row leaves out at its end what an
 //! earlier row has said for its core or package.
 
-use record::{Better, MetricKind};
+use record::{Better, MetricKind, Name};
 
+use super::names;
 use super::number::scaled;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "turbostat",
@@ -34,7 +35,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             log.version = rest.word(0).map(str::to_owned);
         } else if is_old_heading(line.text) {
             names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
-            places_end = line.text.find("CPU").map(|at| line.indent + at + "CPU".len());
+            places_end = line.text.place("CPU").map(|at| line.indent + at + "CPU".len());
         } else if line.text.contains("Bzy_MHz") || line.text.contains("Avg_MHz") {
             names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
             places_end = None;
@@ -74,7 +75,7 @@ struct Column<'a> {
     name: &'a str,
     /// The label that it is.
     place: Option<&'static str>,
-    metric: String,
+    metric: Name,
     unit: &'static str,
     factor: f64,
     better: Option<Better>,
@@ -98,7 +99,7 @@ impl<'a> Column<'a> {
             ("count", 1.0, None)
         };
         let place = PLACES.iter().find(|(column, _)| *column == name).map(|(_, label)| *label);
-        Self { name, place, metric: slug(name), unit, factor, better }
+        Self { name, place, metric: names::name(&slug(name)), unit, factor, better }
     }
 
     fn is_result(&self) -> bool {
@@ -107,7 +108,7 @@ impl<'a> Column<'a> {
 }
 
 fn row(columns: &[Column<'_>], line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let places =
         columns.iter().take_while(|column| column.place.is_some() || column.name == "usec").count();
     let looks = words.len() > places

@@ -10,7 +10,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "unixbench",
@@ -66,7 +66,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 /// Where baseline, result and index stand among the numbers of the rows below a
 /// heading; copies from PDFs have them in other orders.
 fn columns(line: &str) -> Option<[usize; 3]> {
-    let names: Vec<&str> = line
+    let names: Few<&str> = line
         .split_ascii_whitespace()
         .filter(|word| ["BASELINE", "RESULT", "INDEX"].contains(word))
         .collect();
@@ -74,7 +74,7 @@ fn columns(line: &str) -> Option<[usize; 3]> {
     match names.len() {
         3 => Some([place("BASELINE")?, place("RESULT")?, place("INDEX")?]),
         // A mailer wrapped the last one.
-        2 => (names == ["BASELINE", "RESULT"]).then_some([0, 1, 2]),
+        2 => (names[..] == ["BASELINE", "RESULT"]).then_some([0, 1, 2]),
         _ => None,
     }
 }
@@ -95,7 +95,12 @@ fn score(line: Line<'_>) -> Option<&'static str> {
     }
 }
 
-fn index<'a>(metric: &str, value: f64, line: Line<'_>, log: &'a mut Log) -> super::Value<'a> {
+fn index<'a>(
+    metric: &'static str,
+    value: f64,
+    line: Line<'_>,
+    log: &'a mut Log,
+) -> super::Value<'a> {
     log.push(metric, value, "1", Some(Better::Higher), MetricKind::Rate, line)
 }
 
@@ -136,7 +141,7 @@ fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
 /// `Execl Throughput    43.0   1493.0   347.2`: baseline, result, index. A test
 /// without a baseline has dashes.
 fn row(line: Line<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let starts_with_letter = line.text.starts_with(|first: char| first.is_ascii_alphabetic());
     if words.len() < 4 || !starts_with_letter || words[0] == "SUM" {
         return;
@@ -145,7 +150,7 @@ fn row(line: Line<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Lo
     if cells[order[0]] == "---" && cells[order[2]] == "---" {
         return;
     }
-    let numbers: Option<Vec<f64>> = cells.iter().map(|cell| line.decimals(cell, 1)).collect();
+    let numbers: Option<Few<f64>> = cells.iter().map(|cell| line.decimals(cell, 1)).collect();
     let Some(numbers) = numbers else {
         // Two numbers at the end: the third one was wrapped by a mailer.
         if cells[2].parse::<f64>().is_ok() && cells[1].parse::<f64>().is_ok() {

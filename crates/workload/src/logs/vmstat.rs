@@ -7,7 +7,7 @@
 use record::MetricKind;
 
 use super::sections::{opens, part};
-use super::{Line, Log, Text, Tool};
+use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "vmstat",
@@ -25,7 +25,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut names: Option<Vec<&str>> = None;
+    let mut names: Option<Few<&str>> = None;
     let mut first = true;
     for line in text.lines() {
         if line.text.starts_with("r ") && line.text.contains(" b ") && line.text.contains(" swpd ")
@@ -67,7 +67,7 @@ fn column(name: &str) -> Option<(&'static str, &'static str, f64)> {
 }
 
 fn row(names: &[&str], first: bool, line: Line<'_>, log: &mut Log) {
-    let words: Vec<&str> = line.words().collect();
+    let words: Few<&str> = line.words().collect();
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     if words.len() < 3 || !words.iter().take(3).all(digits) {
         return;
@@ -75,7 +75,7 @@ fn row(names: &[&str], first: bool, line: Line<'_>, log: &mut Log) {
     // With -t the date and the time follow.
     let fits = words.len() == names.len() || words.len() == names.len() + 2;
     let cells = &words[..words.len().min(names.len())];
-    let values: Option<Vec<f64>> = cells.iter().map(|word| line.number(word)).collect();
+    let values: Option<Few<f64>> = cells.iter().map(|word| line.number(word)).collect();
     let Some(values) = values.filter(|_| fits) else {
         return log.unread(line, "not as many numbers as columns");
     };

@@ -5,7 +5,7 @@
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Log, Text, Tool};
+use super::{Few, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "will-it-scale",
@@ -35,8 +35,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 None => log.unread(line, "no number"),
             }
         } else if csv {
-            let cells: Vec<&str> = line.text.split(',').collect();
-            let values: Option<Vec<f64>> = cells.iter().map(|cell| number::parse(cell)).collect();
+            let cells: Few<&str> = line.text.split(',').collect();
+            let values: Option<Few<f64>> = cells.iter().map(|cell| number::parse(cell)).collect();
             let Some(values) = values else {
                 csv = line.text.is_empty();
                 continue;

@@ -85,7 +85,7 @@ fn io(node: &Node<'_>, log: &mut Log) {
 }
 
 /// The statistics of one latency, in whichever unit the version has.
-fn latencies(node: &Node<'_>, key: &str, metric: &str, log: &mut Log) {
+fn latencies(node: &Node<'_>, key: &str, metric: &'static str, log: &mut Log) {
     let found = [(format!("{key}_ns"), 1e-9), (format!("{key}_us"), 1e-6), (key.to_owned(), 1e-6)]
         .into_iter()
         .find_map(|(key, unit)| Some((node.get(&key)?, unit)));

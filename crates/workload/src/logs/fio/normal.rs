@@ -4,7 +4,7 @@
 use record::MetricKind;
 
 use super::super::number;
-use super::super::{Line, Log};
+use super::super::{Cut, Line, Log};
 use super::{latency, operation, percentile};
 
 /// Where in the output a line stands.
@@ -20,7 +20,7 @@ impl State {
         let text = line.text;
         if let Some(version) = text.strip_prefix("fio-").filter(|rest| !rest.contains(' ')) {
             log.version = Some(version.to_owned());
-        } else if let Some((name, rest)) = text.split_once(": (groupid=") {
+        } else if let Some((name, rest)) = text.cut(": (groupid=") {
             log.clear_labels();
             self.percentiles = None;
             self.inside_job = rest.contains("): err=");
@@ -55,9 +55,7 @@ impl State {
         } else if let Some(direction) = operation(name) {
             log.label("op", direction);
             io(rest, line, log);
-        } else if let Some((kind, unit)) =
-            name.split_once(" (").map(|(kind, unit)| (kind.trim(), unit))
-        {
+        } else if let Some((kind, unit)) = name.cut(" (").map(|(kind, unit)| (kind.trim(), unit)) {
             if let Some(kind) = kind.strip_suffix(" percentiles") {
                 let unit = number::seconds(unit);
                 self.percentiles = unit.map(|unit| (kind.trim().to_owned(), unit));
@@ -74,7 +72,7 @@ impl State {
     fn percentile_row(&mut self, line: Line<'_>, log: &mut Log) {
         let Some((kind, unit)) = &self.percentiles else { return };
         for item in line.text.trim_start_matches('|').split("],") {
-            let Some((name, value)) = item.split_once("=[") else {
+            let Some((name, value)) = item.cut("=[") else {
                 if !item.trim().is_empty() {
                     log.unread(line, "a percentile ends early");
                 }
@@ -99,7 +97,7 @@ impl State {
 
 /// `0, jobs=1): err= 5 (file:...): pid=...`: the error.
 fn failed(rest: &str, line: Line<'_>, log: &mut Log) {
-    let error = rest.split_once("err=").map(|(_, rest)| rest.trim_start());
+    let error = rest.cut("err=").map(|(_, rest)| rest.trim_start());
     let number = error.and_then(|error| error.split([' ', ':', '(']).next());
     if number.is_some_and(|number| number != "0") {
         log.unread(line, "the job failed");

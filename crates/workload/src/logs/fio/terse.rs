@@ -3,7 +3,7 @@
 
 use record::MetricKind;
 
-use super::super::{Line, Log};
+use super::super::{Cut, Few, Line, Log};
 use super::{latency, percentile};
 
 /// Fields of one direction: amount, rate, I/Os a second, runtime, two
@@ -24,7 +24,7 @@ pub(super) fn is_terse(line: &str) -> bool {
 }
 
 pub(super) fn read(line: Line<'_>, log: &mut Log) {
-    let fields: Vec<&str> = line.text.split(';').collect();
+    let fields: Few<&str> = line.text.split(';').collect();
     let version = fields[0];
     let named = if version == "2" { 1 } else { 2 };
     if named == 2 {
@@ -78,7 +78,7 @@ fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
     log.push("io", kib * 1024.0, "B", None, MetricKind::Count, line);
     log.time("runtime", millis / 1e3, line).better(None);
     for (kind, start) in [("slat", 4), ("clat", 8), ("lat", 32)] {
-        let values: Option<Vec<f64>> = (start..start + 4).map(number).collect();
+        let values: Option<Few<f64>> = (start..start + 4).map(number).collect();
         let Some(values) = values else { return false };
         // Zeros: nothing was measured.
         if values[1] == 0.0 && values[2] == 0.0 {
@@ -89,7 +89,7 @@ fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
         }
     }
     for field in &fields[12..32] {
-        let Some((name, value)) = field.split_once("%=") else { return false };
+        let Some((name, value)) = field.cut("%=") else { return false };
         let Some(value) = line.number(value) else { return false };
         if let Some(name) = percentile(name) {
             log.quantile("clat", value / 1e6, line).label("percentile", name);

@@ -6,7 +6,7 @@
 //! stands for no decimals, or in a `K`.
 
 use super::super::number;
-use super::super::{Line, Log};
+use super::super::{Few, Line, Log};
 
 /// A table, by the words with which its title begins.
 struct Known {
@@ -154,7 +154,7 @@ impl Table {
             return self.ranges.is_empty();
         }
         if line.text.bytes().all(|byte| byte == b'-' || byte == b' ') {
-            let words: Vec<&str> = line.words().collect();
+            let words: Few<&str> = line.words().collect();
             if words.len() > 2 {
                 self.ranges = words.iter().map(|word| columns_of(line, word)).collect();
             }
