@@ -73,6 +73,33 @@ const CANARIES_NEEDED: usize = 8;
 /// Robust standard deviations by which a canary must differ from the others.
 const CANARY_DEVIATIONS: f64 = 3.0;
 
+/// What was over one limit in the trials of a block.
+struct Over {
+    what: &'static str,
+    after: &'static str,
+    limit: f64,
+    /// The variant of each such trial, and by how many percent it was off.
+    trials: Vec<(String, f64)>,
+}
+
+impl Over {
+    /// One trial is named; many are told by their range.
+    fn text(&self, trials_in_block: usize) -> String {
+        let Self { what, after, limit, trials } = self;
+        let percents = || trials.iter().map(|(_, percent)| *percent);
+        let least = percents().fold(f64::INFINITY, f64::min).round();
+        let most = percents().fold(0.0, f64::max).round();
+        let range = if least < most { format!("{least} to {most} %") } else { format!("{most} %") };
+        match &trials[..] {
+            [(variant, _)] => format!("{variant}: {what} {range}{after} (limit {limit} %)"),
+            _ => format!(
+                "{what} {range}{after} (limit {limit} %) in {} of {trials_in_block} trials",
+                trials.len()
+            ),
+        }
+    }
+}
+
 /// What was unsteady in `block`, one short text each; empty if it was steady.
 ///
 /// `earlier` are the trials before it under the same load, counted or not.
@@ -84,29 +111,30 @@ fn unsteady(
 ) -> Vec<String> {
     let canaries: Vec<f64> = earlier.iter().copied().flat_map(canaries).collect();
     let mut found = Vec::new();
+    let mut over: Vec<Over> = Vec::new();
     for trial in block {
         let Some(watch) = &trial.watch else { continue };
-        let mut say = |what: String| found.push(format!("{}: {what}", trial.trial.variant));
+        let mut exceeds = |what, after, limit, part: Option<f64>| {
+            let Some(percent) = part.map(|part| part * 100.0).filter(|part| *part > limit) else {
+                return;
+            };
+            let one = (trial.trial.variant.clone(), percent);
+            match over.iter_mut().find(|known| known.what == what) {
+                Some(known) => known.trials.push(one),
+                None => over.push(Over { what, after, limit, trials: vec![one] }),
+            }
+        };
         // What a load level does to the VM is what it is there for.
         if load.is_quiet() {
-            for (limit, part, what) in [
-                (rules.foreign_percent, foreign(watch), "others used"),
-                (rules.run_delay_percent, run_delay(trial), "vCPUs waited for a pCPU for"),
-            ] {
-                if let Some(percent) = part.map(|part| part * 100.0).filter(|part| *part > limit) {
-                    say(format!("{what} {percent:.0} % of the time (limit {limit} %)"));
-                }
-            }
+            exceeds("others used", " of the time", rules.foreign_percent, foreign(watch));
+            let delay = run_delay(trial);
+            exceeds("vCPUs waited for a pCPU for", " of the time", rules.run_delay_percent, delay);
         }
-        for (limit, part, what) in [
-            (rules.steal_percent, steal(watch), "the host's hypervisor took"),
-            (rules.memory_pressure_percent, memory(watch), "something waited for memory for"),
-            (rules.clock_percent, clock_change(watch), "the clock changed by"),
-        ] {
-            if let Some(percent) = part.map(|part| part * 100.0).filter(|part| *part > limit) {
-                say(format!("{what} {percent:.0} % (limit {limit} %)"));
-            }
-        }
+        exceeds("the host's hypervisor took", "", rules.steal_percent, steal(watch));
+        let limit = rules.memory_pressure_percent;
+        exceeds("something waited for memory for", "", limit, memory(watch));
+        exceeds("the clock changed by", "", rules.clock_percent, clock_change(watch));
+        let mut say = |what: String| found.push(format!("{}: {what}", trial.trial.variant));
         if let Some(events) = watch.throttles.filter(|events| *events > 0.0) {
             say(format!("the pCPUs were throttled {events} time(s)"));
         }
@@ -115,7 +143,9 @@ fn unsteady(
             say(format!("a canary took {:.0} % {word} than usual", change.abs() * 100.0));
         }
     }
-    found
+    let mut texts: Vec<String> = over.iter().map(|over| over.text(block.len())).collect();
+    texts.append(&mut found);
+    texts
 }
 
 /// Unsteady blocks that are borne with, however few blocks there are.

@@ -167,8 +167,8 @@ impl Checker<'_> {
             blocks,
             minutes: table.minutes,
             until: table.until.unwrap_or_default(),
-            race: table.race,
-            aa_arm: table.aa_arm,
+            race: table.race.unwrap_or_default(),
+            aa_arm: table.aa_arm.unwrap_or_default(),
             boot_limit_s: table.boot_limit_s.unwrap_or(DEFAULT_BOOT_LIMIT_S),
         }
     }

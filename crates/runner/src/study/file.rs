@@ -54,10 +54,8 @@ pub(super) struct BudgetTable {
     pub(super) blocks: Option<u32>,
     pub(super) minutes: Option<f64>,
     pub(super) until: Option<super::Until>,
-    #[serde(default)]
-    pub(super) race: bool,
-    #[serde(default)]
-    pub(super) aa_arm: bool,
+    pub(super) race: Option<bool>,
+    pub(super) aa_arm: Option<bool>,
     pub(super) boot_limit_s: Option<f64>,
 }
 
@@ -68,8 +66,8 @@ impl BudgetTable {
             blocks: over.blocks.or(self.blocks),
             minutes: over.minutes.or(self.minutes),
             until: over.until.or(self.until),
-            race: over.race || self.race,
-            aa_arm: over.aa_arm || self.aa_arm,
+            race: over.race.or(self.race),
+            aa_arm: over.aa_arm.or(self.aa_arm),
             boot_limit_s: over.boot_limit_s.or(self.boot_limit_s),
         }
     }

@@ -193,13 +193,14 @@ proptest::proptest! {
 #[test]
 fn a_size_changes_what_it_names() {
     let text = format!(
-        "{GOOD}\n[scale.small]\nbudget.blocks = 1\nvm.memory_mib = 256\ninvocations = 2\n\
+        "{GOOD}\n[scale.small]\nbudget = {{ blocks = 1, aa_arm = false }}\nvm.memory_mib = 256\ninvocations = 2\n\
          params.hb = {{ loops = 5 }}\n"
     );
     let full = Study::parse("s.toml", &text).unwrap();
     assert_eq!((full.budget.blocks, full.workloads[0].invocations), (Some(3), None));
     let small = Study::parse_scaled("s.toml", &text, "small").unwrap();
     assert_eq!((small.budget.blocks, small.workloads[0].invocations), (Some(1), Some(2)));
+    assert_eq!((full.budget.aa_arm, small.budget.aa_arm), (true, false));
     assert_eq!(small.title, "One or two (small size)");
     assert_eq!(small.variants[1].vm.memory_mib, Some(256));
     assert_eq!(small.workloads[0].params["loops"], ParamValue::Int(5));
@@ -213,6 +214,29 @@ fn a_size_changes_what_it_names() {
     let line = text.lines().position(|line| line == "[scale.small]").unwrap() + 1;
     let said = error(&wrong, "small");
     assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains("hackbench"), "{said}");
+}
+
+#[test]
+fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
+    let study = |published: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'hackbench'\n\
+             [[published]]\nworkload = 'hackbench'\nvariant = 'a'\nmetric = 'time'\nunit = 's'\n\
+             source = 'x'\n{published}\n"
+        );
+        Study::parse("s.toml", &text)
+    };
+    let row = &study("ratio = 1.04\nsd = 34.5").unwrap().published[0];
+    assert_eq!((row.value, row.ratio, row.sd), (None, Some(1.04), Some(34.5)));
+    for (published, said) in [
+        ("", "give a value, a ratio to the baseline, or an sd"),
+        ("value = 1\nratio = 1.04", "it follows from the values"),
+        ("ratio = 0", "ratio = 0: must be greater than 0"),
+        ("sd = -1", "sd = -1: must be greater than 0"),
+    ] {
+        let error = study(published).unwrap_err().to_string();
+        assert!(error.starts_with("s.toml:") && error.contains(said), "{error}");
+    }
 }
 
 #[test]
