@@ -100,6 +100,27 @@ impl Over {
     }
 }
 
+/// Says by how much the canaries of some trials were off; nothing of none.
+fn canaries_text(mut off: Vec<(&str, f64)>, trials_in_block: usize) -> Option<String> {
+    let word = |change: f64| {
+        let word = if change > 0.0 { "longer" } else { "less" };
+        format!("{:.0} % {word}", change.abs() * 100.0)
+    };
+    off.sort_by(|a, b| a.1.total_cmp(&b.1));
+    match off[..] {
+        [] => None,
+        [(variant, change)] => {
+            Some(format!("{variant}: a canary took {} than usual", word(change)))
+        }
+        [(_, least), .., (_, most)] => Some(format!(
+            "canaries took from {} to {} than usual in {} of {trials_in_block} trials",
+            word(least),
+            word(most),
+            off.len()
+        )),
+    }
+}
+
 /// What was unsteady in `block`, one short text each; empty if it was steady.
 ///
 /// `earlier` are the trials before it under the same load, counted or not.
@@ -112,6 +133,7 @@ fn unsteady(
     let canaries: Vec<f64> = earlier.iter().copied().flat_map(canaries).collect();
     let mut found = Vec::new();
     let mut over: Vec<Over> = Vec::new();
+    let mut off: Vec<(&str, f64)> = Vec::new();
     for trial in block {
         let Some(watch) = &trial.watch else { continue };
         let mut exceeds = |what, after, limit, part: Option<f64>| {
@@ -138,13 +160,12 @@ fn unsteady(
         if let Some(events) = watch.throttles.filter(|events| *events > 0.0) {
             say(format!("the pCPUs were throttled {events} time(s)"));
         }
-        if let Some(change) = worst_canary(rules, watch, &canaries) {
-            let word = if change > 0.0 { "longer" } else { "less" };
-            say(format!("a canary took {:.0} % {word} than usual", change.abs() * 100.0));
-        }
+        let change = worst_canary(rules, watch, &canaries);
+        off.extend(change.map(|change| (&*trial.trial.variant, change)));
     }
     let mut texts: Vec<String> = over.iter().map(|over| over.text(block.len())).collect();
     texts.append(&mut found);
+    texts.extend(canaries_text(off, block.len()));
     texts
 }
 
