@@ -13,6 +13,7 @@ pub mod host_picture;
 mod html;
 mod judged;
 mod model;
+mod published;
 mod quantity;
 mod sentence;
 mod terminal;

@@ -368,7 +368,13 @@ pub struct Published {
     /// The variant that it belongs to.
     pub variant: String,
     /// The value, in the group's metric's base unit.
-    pub value: f64,
+    pub value: Option<f64>,
+    /// Its ratio to the baseline, where the value itself is not told.
+    #[serde(default)]
+    pub ratio: Option<f64>,
+    /// Its standard deviation, in the base unit.
+    #[serde(default)]
+    pub sd: Option<f64>,
     /// Who published it, and where.
     pub source: String,
 }

@@ -21,7 +21,7 @@ impl Scale {
         let measured = group.cells.iter().flat_map(|cell| &cell.boots).map(|boot| boot.value);
         Self::for_values(
             &group.metric.unit,
-            measured.chain(group.published.iter().map(|p| p.value)),
+            measured.chain(group.published.iter().filter_map(|p| p.value)),
         )
     }
 

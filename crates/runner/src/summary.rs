@@ -220,7 +220,8 @@ fn workloads(plan: &Plan) -> Vec<Named> {
         let summary = match workload.resolve() {
             Ok((entry, params)) => {
                 let facts = workload::GuestFacts::alone(vcpus, emulated);
-                format!("{}: {}", entry.summary, entry.command(&params, &facts).join(" "))
+                let command = workload::shell_line(&entry.command(&params, &facts));
+                format!("{}: {command}", entry.summary)
             }
             Err(error) => error.to_string(),
         };
@@ -341,6 +342,8 @@ fn published(plan: &Plan, load: &str, workload: &str, metric: &str) -> Vec<repor
         .map(|row| report::Published {
             variant: row.variant.clone(),
             value: row.value,
+            ratio: row.ratio,
+            sd: row.sd,
             source: row.source.clone(),
         })
         .collect()

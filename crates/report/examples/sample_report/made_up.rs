@@ -415,7 +415,13 @@ fn moved(counter: &str, unit: &str, variant: &str, from: f64, to: f64) -> Counte
 }
 
 fn published(variant: &str, value: f64, source: &str) -> Published {
-    Published { variant: variant.to_owned(), value, source: source.to_owned() }
+    Published {
+        variant: variant.to_owned(),
+        value: Some(value),
+        ratio: None,
+        sd: None,
+        source: source.to_owned(),
+    }
 }
 
 fn metric(name: &str, unit: &str, better: Better, kind: MetricKind) -> Metric {

@@ -4,6 +4,7 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
+use crate::published::published_ratio;
 use crate::quantity::{counted, percent, ratio, ratio_estimate};
 use crate::sentence::{directions, findings};
 use crate::{Estimate, Group, Report, Role};
@@ -101,13 +102,6 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     }
     let title = format!("{} of {}: ratio to {}", first.metric.name, first.workload, baseline.name);
     svg.finish(id, bottom + 44.0, &title, description.trim_end())
-}
-
-/// Published value of `variant` by that of the baseline.
-pub(crate) fn published_ratio(group: &Group, baseline: &str, variant: &str) -> Option<f64> {
-    let of = |name| group.published(name).map(|published| published.value);
-    let value = of(variant)? / of(baseline)?;
-    (value.is_finite() && value > 0.0).then_some(value)
 }
 
 fn axis(groups: &[&Group], baseline: &str) -> Axis {

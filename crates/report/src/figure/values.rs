@@ -60,7 +60,7 @@ fn shown_values(group: &Group) -> impl Iterator<Item = f64> {
         let span = estimate.interval;
         [Some(estimate.centre), span.map(|s| within(s.lo)), span.map(|s| within(s.hi))]
     });
-    dots.chain(ends.flatten()).chain(group.published.iter().map(|p| p.value))
+    dots.chain(ends.flatten()).chain(group.published.iter().filter_map(|p| p.value))
 }
 
 fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &Scale, metric: &Metric, bottom: f64) {
@@ -117,10 +117,10 @@ impl Row<'_> {
             svg.path(&format!("{class} {colour}"), &path, Some(&told));
         }
         self.draw_interval(svg, top + 6.5);
-        if let Some(published) = self.group.published(&self.cell.variant) {
-            let place = (x(self.axis, published.value), top + BAND / 2.0);
-            let told =
-                format!("published: {} ({})", self.scale.show(published.value), published.source);
+        let published = self.group.published(&self.cell.variant);
+        if let Some((published, value)) = published.and_then(|p| Some((p, p.value?))) {
+            let place = (x(self.axis, value), top + BAND / 2.0);
+            let told = format!("published: {} ({})", self.scale.show(value), published.source);
             svg.path("published", &marker::published(place), Some(&told));
         }
     }

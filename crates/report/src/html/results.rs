@@ -1,10 +1,11 @@
 //! The results, workload by workload: figures, numbers, reasons.
 
-use crate::figure::forest::{self, published_ratio};
+use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::escape;
 use crate::html::table::{Table, Td};
+use crate::published::{rows, tells_sd};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
 use crate::sentence::{
     Label, boot_statistic, count_of, count_value, counter_change, each_operation, label,
@@ -302,7 +303,6 @@ fn steadiness(group: &Group) -> String {
 }
 
 fn published(report: &Report, group: &Group) -> String {
-    let Some(baseline) = report.baseline() else { return String::new() };
     if group.published.is_empty() {
         return String::new();
     }
@@ -314,29 +314,36 @@ fn published(report: &Report, group: &Group) -> String {
         .number("measured")
         .number("published ratio")
         .number("measured ratio");
-    for published in &group.published {
-        let cell = group.cell(&published.variant);
-        let estimate = cell.and_then(|cell| cell.estimate.as_ref());
-        let measured = cell.and_then(|c| c.judgement.as_ref()).and_then(|j| j.ratio.as_ref());
-        let is_baseline = baseline.name == published.variant;
-        let ratio_of = published_ratio(group, &baseline.name, &published.variant);
-        table.row(vec![
-            published.variant.as_str().into(),
-            scale.show(published.value).into(),
-            estimate.map_or("none".into(), |estimate| scale.show(estimate.centre).into()),
-            match ratio_of {
-                _ if is_baseline => "baseline".into(),
-                ratio_of => ratio_of.map(ratio).unwrap_or_default().into(),
+    let with_sd = tells_sd(group);
+    if with_sd {
+        table = table.number("published SD").number("measured SD");
+    }
+    let shown = |value: Option<f64>, without: &str| -> Td {
+        value.map_or_else(|| without.into(), |value| scale.show(value).into())
+    };
+    for row in rows(report, group) {
+        let mut cells: Vec<Td> = vec![
+            row.published.variant.as_str().into(),
+            shown(row.published.value, "not told"),
+            shown(row.measured.map(|measured| measured.centre), "none"),
+            match row.published_ratio {
+                _ if row.is_baseline => "baseline".into(),
+                published => published.map(ratio).unwrap_or_default().into(),
             },
-            match measured {
-                _ if is_baseline => "baseline".into(),
+            match &row.measured_ratio {
+                _ if row.is_baseline => "baseline".into(),
                 Some(ratio) => {
                     let span = ratio_span(ratio).unwrap_or_default();
                     Td::Html(format!("{}<small>{span}</small>", ratio_centre(ratio)))
                 }
                 None => "none".into(),
             },
-        ]);
+        ];
+        if with_sd {
+            cells.push(shown(row.published.sd, "not told"));
+            cells.push(shown(row.measured_sd, "none"));
+        }
+        table.row(cells);
     }
     let sources: String = names(group.published.iter().map(|p| p.source.as_str()))
         .iter()

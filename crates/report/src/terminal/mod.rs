@@ -2,8 +2,8 @@
 
 mod layout;
 
-use crate::figure::forest::published_ratio;
 use crate::figure::values::no_value;
+use crate::published::{rows, tells_sd};
 use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
@@ -255,7 +255,6 @@ fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Ve
 }
 
 fn published(report: &Report, group: &Group, out: &mut Out) {
-    let Some(baseline) = report.baseline() else { return };
     if group.published.is_empty() {
         return;
     }
@@ -264,33 +263,38 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
         out.blank();
     }
     out.paragraph("", "Published beside measured (compare the ratios: the machines differ)", None);
-    let mut table = Table::new(&[
+    let mut heads = vec![
         ("variant", Align::Left),
         ("published", Align::Right),
         ("measured", Align::Right),
         ("published ratio", Align::Right),
         ("measured ratio", Align::Right),
-    ]);
+    ];
+    let with_sd = tells_sd(group);
+    if with_sd {
+        heads.extend([("published SD", Align::Right), ("measured SD", Align::Right)]);
+    }
+    let mut table = Table::new(&heads);
+    let shown = |value: Option<f64>, without: &str| {
+        value.map_or_else(|| without.to_owned(), |value| scale.show(value))
+    };
     let mut sources = Vec::new();
-    for published in &group.published {
-        let cell = group.cell(&published.variant);
-        let measured = cell.and_then(|cell| cell.estimate);
-        let measured_ratio = cell.and_then(|c| c.judgement.as_ref()).and_then(|j| j.ratio);
-        let is_baseline = published.variant == baseline.name;
-        let published_ratio = published_ratio(group, &baseline.name, &published.variant);
-        table.row(vec![
-            published.variant.clone(),
-            scale.show(published.value),
-            measured.map_or_else(|| "none".to_owned(), |m| scale.show(m.centre)),
-            if is_baseline {
-                String::new()
-            } else {
-                published_ratio.map(ratio).unwrap_or_default()
-            },
-            measured_ratio.as_ref().map(ratio_centre).unwrap_or_default(),
-        ]);
-        if !sources.contains(&&published.source) {
-            sources.push(&published.source);
+    for row in rows(report, group) {
+        let published_ratio = row.published_ratio.filter(|_| !row.is_baseline);
+        let mut cells = vec![
+            row.published.variant.clone(),
+            shown(row.published.value, "not told"),
+            shown(row.measured.map(|measured| measured.centre), "none"),
+            published_ratio.map(ratio).unwrap_or_default(),
+            row.measured_ratio.as_ref().map(ratio_centre).unwrap_or_default(),
+        ];
+        if with_sd {
+            cells.push(shown(row.published.sd, "not told"));
+            cells.push(shown(row.measured_sd, "none"));
+        }
+        table.row(cells);
+        if !sources.contains(&&row.published.source) {
+            sources.push(&row.published.source);
         }
     }
     out.table(&table);

@@ -536,21 +536,42 @@ impl Checker<'_> {
                 // A workload that is later, or that has problems of its own.
                 None => {}
             }
-            if !table.value.is_finite() {
-                self.problem(&at("value"), format!("value = {}: must be a number", table.value));
-            }
+            self.published_numbers(index, table);
             published.push(Published {
                 workload: table.workload.clone(),
                 load,
                 variant: table.variant.clone(),
                 metric: table.metric.clone(),
                 value: table.value,
+                ratio: table.ratio,
+                sd: table.sd,
                 unit: table.unit.clone(),
                 better: table.better,
                 source: table.source.clone(),
             });
         }
         published
+    }
+
+    fn published_numbers(&mut self, index: usize, table: &file::PublishedTable) {
+        use Step::{Index, Key};
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        if let Some(value) = table.value.filter(|value| !value.is_finite()) {
+            self.problem(&at("value"), format!("value = {value}: must be a number"));
+        }
+        for (key, value) in [("ratio", table.ratio), ("sd", table.sd)] {
+            if let Some(value) = value.filter(|value| !value.is_finite() || *value <= 0.0) {
+                self.problem(&at(key), format!("{key} = {value}: must be greater than 0"));
+            }
+        }
+        if table.value.is_some() && table.ratio.is_some() {
+            let message = "ratio: it follows from the values; give one of them".to_owned();
+            self.problem(&at("ratio"), message);
+        }
+        if table.value.or(table.ratio).or(table.sd).is_none() {
+            let message = "published nothing: give a value, a ratio to the baseline, or an sd";
+            self.problem(&at("source"), message.to_owned());
+        }
     }
 
     fn published_metric(

@@ -296,7 +296,13 @@ pub struct Published {
     /// The metric's name.
     pub metric: String,
     /// The value, in `unit`.
-    pub value: f64,
+    pub value: Option<f64>,
+    /// Its ratio to the study's baseline, where the value itself is not told.
+    #[serde(default)]
+    pub ratio: Option<f64>,
+    /// Its standard deviation, in `unit`.
+    #[serde(default)]
+    pub sd: Option<f64>,
     /// The unit: the metric's base unit, where the workload is run.
     pub unit: String,
     /// The better direction of a metric that this vmlab does not know (of a
