@@ -59,7 +59,8 @@ Examples:
   vmlab report DIR                    the verdicts again, from the results folder
   vmlab compare old.txt new.txt       what differs, by how much, how sure is that?
 
-Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error.";
+Exit codes: 0 fine, 1 findings (failed trials, comparisons that are
+not valid, an A/A alarm), 2 error.";
 
 /// A performance laboratory for KVM virtual machines.
 #[derive(Debug, Parser)]

@@ -113,7 +113,9 @@ fn workload_command(plan: &Plan, workload: &runner::plan::PlanWorkload) -> Strin
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
     let facts = workload::GuestFacts::alone(vcpus, plan.environment().is_emulated_time());
     match workload.resolve() {
-        Ok((entry, params)) => format!("`{}`", entry.command(&params, &facts).join(" ")),
+        Ok((entry, params)) => {
+            format!("`{}`", workload::shell_line(&entry.command(&params, &facts)))
+        }
         Err(error) => error.to_string(),
     }
 }

@@ -34,8 +34,8 @@ A study ends as soon as all its comparisons are decided, at the latest when its
 budget is used up. --until budget uses all of it.
 
 Progress goes to standard error when it is a terminal, the verdict to standard
-output. Exit codes: 0 fine, 1 findings (failed trials, an A/A alarm), 2 error
-or interrupted.";
+output. Exit codes: 0 fine, 1 findings (failed trials, comparisons that are
+not valid, an A/A alarm), 2 error or interrupted.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
