@@ -283,6 +283,46 @@ pub(crate) fn count_value(count: &Count, value: Option<f64>) -> String {
     }
 }
 
+/// A counter's value to the last digit, with its difference from the `baseline`'s.
+pub(crate) fn exact_count(count: &Count, value: Option<f64>, baseline: Option<f64>) -> String {
+    let (Some(value), "count") = (value, count.unit.0.as_str()) else {
+        return count_value(count, value);
+    };
+    // Means over runs are fractions; differences of floats end in dust.
+    let exact = |value: f64| {
+        let text = format!("{value:.4}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match baseline.map(|baseline| value - baseline) {
+        Some(more) if more > 0.0 => format!("{} (+{})", exact(value), exact(more)),
+        Some(more) if more < 0.0 => format!("{} ({})", exact(value), exact(more)),
+        _ => exact(value),
+    }
+}
+
+/// What a row of counts says of each variant: to the last digit where that is
+/// the same in every run.
+pub(crate) fn count_values(report: &Report, count: &Count) -> Vec<String> {
+    if !report.environment.is_deterministic() {
+        return count.values.iter().map(|value| count_value(count, *value)).collect();
+    }
+    let baseline = report.variants.iter().position(|variant| variant.role == Role::Baseline);
+    let of_baseline = baseline.and_then(|index| *count.values.get(index)?);
+    let shown = |(index, value): (usize, &Option<f64>)| {
+        exact_count(count, *value, of_baseline.filter(|_| baseline != Some(index)))
+    };
+    count.values.iter().enumerate().map(shown).collect()
+}
+
+/// What the counts are called.
+pub(crate) fn counts_title(report: &Report) -> &'static str {
+    if report.environment.is_deterministic() {
+        "What was counted: exact, means over the boots, in brackets the difference from the baseline"
+    } else {
+        "What was counted, means over the boots"
+    }
+}
+
 /// `text` with a capital and a full stop, as it may already have them.
 pub(crate) fn as_sentence(text: &str) -> String {
     let mut characters = text.trim().chars();
@@ -294,6 +334,27 @@ pub(crate) fn as_sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exact_counts_keep_every_digit() {
+        let count = |unit: &str| Count {
+            counter: "x".to_owned(),
+            unit: record::Unit::from(unit),
+            meaning: String::new(),
+            of: CountOf::Run,
+            values: Vec::new(),
+        };
+        let check = |unit: &str, value, baseline, expected: &str| {
+            assert_eq!(exact_count(&count(unit), value, baseline), expected);
+        };
+        check("count", Some(14_334_191.0), None, "14334191");
+        check("count", Some(14_334_191.25), Some(14_334_190.0), "14334191.25 (+1.25)");
+        check("count", Some(20.0), Some(38.0), "20 (-18)");
+        check("count", Some(20.0), Some(20.0), "20");
+        check("count", Some(0.0), Some(100.0), "0 (-100)");
+        check("count", None, Some(1.0), "none");
+        check("s", Some(0.25), Some(0.5), "250.0 ms");
+    }
 
     #[test]
     fn counters_are_told_by_operation() {

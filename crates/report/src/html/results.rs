@@ -8,8 +8,8 @@ use crate::html::table::{Table, Td};
 use crate::published::{rows, tells_sd};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
 use crate::sentence::{
-    Label, boot_statistic, count_of, count_value, counter_change, each_operation, label,
-    what_is_missing,
+    Label, boot_statistic, count_of, count_values, counter_change, counts_title, each_operation,
+    label, what_is_missing,
 };
 use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
@@ -202,7 +202,8 @@ fn counts(report: &Report, group: &Group) -> String {
         return String::new();
     }
     let caption = format!(
-        "Means over the boots, host load {}: of each operation, of each run, or as it was at a run's end.",
+        "{}, host load {}: of each operation, of each run, or as it was at a run's end.",
+        counts_title(report),
         group.load
     );
     let mut table = Table::new("movers", caption).text("counter").text("of each");
@@ -215,7 +216,7 @@ fn counts(report: &Report, group: &Group) -> String {
             Td::Html(format!("<code>{}</code>", escape(&count.counter))),
             count_of(count.of).into(),
         ];
-        row.extend(count.values.iter().map(|value| Td::from(count_value(count, *value))));
+        row.extend(count_values(report, count).into_iter().map(Td::from));
         row.push(Td::Of("meaning", escape(&count.meaning)));
         table.row(row);
     }

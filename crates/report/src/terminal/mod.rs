@@ -8,8 +8,8 @@ use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, Label, count_of, count_value, counter_change, each_operation, headline, label,
-    under_load, what_is_missing, without_verdict,
+    Finding, Label, count_of, count_values, counter_change, counts_title, each_operation, headline,
+    label, under_load, what_is_missing, without_verdict,
 };
 use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
 use layout::{Align, Table, one_line, wrap};
@@ -351,15 +351,14 @@ fn counts(report: &Report, group: &Group, out: &mut Out) {
         return;
     }
     out.blank();
-    out.paragraph("", "What was counted, means over the boots", None);
+    out.paragraph("", counts_title(report), None);
     let variants = report.variants.iter().map(|variant| (&*variant.name, Align::Right));
     let heads: Vec<_> =
         [("counter", Align::Left), ("of each", Align::Left)].into_iter().chain(variants).collect();
     let mut table = Table::new(&heads);
     for count in group.counts.iter().take(SHOWN_COUNTS) {
         let names = [count.counter.clone(), count_of(count.of).to_owned()];
-        let values = count.values.iter().map(|value| count_value(count, *value));
-        table.row(names.into_iter().chain(values).collect());
+        table.row(names.into_iter().chain(count_values(report, count)).collect());
     }
     out.table(&table);
     if group.counts.len() > SHOWN_COUNTS {

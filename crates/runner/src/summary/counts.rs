@@ -13,6 +13,7 @@ use crate::results::{Group, Trial};
 /// What is told, in this order; a name that ends in `.` is a family of which
 /// the largest are told.
 const TOLD: &[&str] = &[
+    "vcpu.instructions",
     "kvm.exits",
     EXITS,
     "kvm.halt_attempted_poll",
