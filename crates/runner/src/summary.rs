@@ -508,7 +508,11 @@ fn run_warnings(
     }
     warnings.extend(contended(plan, trials));
     let mut said: Vec<(String, u32)> = Vec::new();
-    for warning in trials.iter().flat_map(|trial| &trial.result.warnings) {
+    // Each run of a trial says it again.
+    let once = trials
+        .iter()
+        .flat_map(|trial| trial.result.warnings.iter().collect::<std::collections::BTreeSet<_>>());
+    for warning in once {
         match said.iter_mut().find(|(text, _)| text == warning) {
             Some((_, times)) => *times += 1,
             None => said.push((warning.clone(), 1)),
