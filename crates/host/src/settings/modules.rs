@@ -24,6 +24,12 @@ pub(super) const PRESENT: &str = "present";
 const MODPROBE: &str = "sbin/modprobe";
 const RMMOD: &str = "sbin/rmmod";
 
+/// How often a VM without vCPUs, which an emulated host has from its beginning,
+/// uses KVM's modules: a file each, there while that VM is.
+const KEPT_KVM: &str = "run/vmlab/kept-kvm";
+/// Ends that VM.
+const KEEP_KVM: &str = "sbin/keep-kvm";
+
 pub(super) fn folder(module: &str) -> String {
     format!("sys/module/{module}")
 }
@@ -183,8 +189,9 @@ fn holders(tree: &Tree, module: &str) -> Vec<String> {
 fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
     let holders = holders(tree, module);
     let users = |name: &str| {
-        let text = tree.text(&format!("{}/refcnt", folder(name))).unwrap_or_default();
-        text.parse::<u64>().unwrap_or(0)
+        let number = |path: String| tree.text(&path).unwrap_or_default().parse::<u64>();
+        let kept = number(format!("{KEPT_KVM}/{name}")).unwrap_or(0);
+        number(format!("{}/refcnt", folder(name))).unwrap_or(0).saturating_sub(kept)
     };
     let others = users(module).saturating_sub(holders.len() as u64);
     if others > 0 {
@@ -268,6 +275,9 @@ fn parse(text: &str) -> Stack {
 /// Takes `module` and its holders out and loads what `wanted` says.
 pub(super) fn write(tree: &Tree, module: &str, wanted: &str) -> io::Result<()> {
     let run = |program: &str, args: &[&str]| tree.kernel.run(&tree.path(program), args);
+    if tree.has(&format!("{KEPT_KVM}/{module}")) {
+        run(KEEP_KVM, &["end"])?;
+    }
     for holder in holders(tree, module) {
         run(RMMOD, &[&holder])?;
     }

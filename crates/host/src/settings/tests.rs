@@ -389,6 +389,12 @@ fn parameters_of_one_module_are_loaded_at_once() {
     assert_eq!(settings.deviations(), [""; 0]);
     settings.restore().expect("restored");
     machine.is_as(&before, "after live ones");
+    // A VM without vCPUs that an emulated host keeps makes room.
+    machine.file("sys/module/kvm_intel/refcnt", "3");
+    machine.file("run/vmlab/kept-kvm/kvm_intel", "3");
+    let settings = Settings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &me());
+    settings.expect("set").restore().expect("restored");
+    assert!(!machine.tree.has("run/vmlab/kept-kvm"));
     // Killed while the module was out.
     std::mem::forget(Settings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &dead()));
     machine.tree.kernel.run("rmmod".as_ref(), &["kvm_intel"]).expect("taken out");

@@ -9,9 +9,10 @@ use vmconfig::Arch;
 use super::{NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words};
 
 /// What a host needs beside a guest's tools: QEMU and libvirt, and to be
-/// reached.
+/// reached. Its `sh` is Debian's own: busybox' takes its applets before programs
+/// of the same name, and its `ip` makes no bridge.
 const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sftp-server iproute2 \
-    numactl bash coreutils util-linux procps libvirt-daemon libvirt-daemon-driver-qemu \
+    numactl bash dash coreutils util-linux procps libvirt-daemon libvirt-daemon-driver-qemu \
     libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 sockperf fio dbench nginx-light \
     apache2-utils redis-server redis-tools busybox-static";
 
@@ -74,6 +75,7 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         applets,
         files: vec![
             file("sbin/init", 0o755, include_str!("../files/host/init")),
+            file("sbin/keep-kvm", 0o755, include_str!("../files/host/keep-kvm")),
             file("etc/fstab", 0o644, include_str!("../files/host/fstab")),
             file("etc/passwd", 0o644, include_str!("../files/host/passwd")),
             file("etc/group", 0o644, include_str!("../files/host/group")),

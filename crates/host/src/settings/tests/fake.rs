@@ -154,6 +154,10 @@ impl Kernel for FakeKernel {
             (Some("modprobe"), ["-n", _]) => Ok(()),
             (Some("modprobe"), ["-r", module]) | (Some("rmmod"), [module]) => self.unload(module),
             (Some("modprobe"), [module, parameters @ ..]) => self.load(module, parameters),
+            (Some("keep-kvm"), ["end"]) => {
+                fs::remove_dir_all(self.root.join("run/vmlab/kept-kvm"))?;
+                fs::write(self.root.join("sys/module/kvm_intel/refcnt"), "0\n")
+            }
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
     }
