@@ -5,14 +5,16 @@
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json_part, opens};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{At, Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hyperfine",
-    about: "hyperfine: --export-json, text",
+    about: "hyperfine: text, --export-json, --export-csv, --export-markdown",
     signs: &[
         json_part("\"exit_codes\""),
         json_part("\"stddev\"").when(|line| line.starts_with("\"stddev\":")),
+        opens(CSV),
+        opens("Command ").when(|line| table_unit(line).is_some()),
         opens("Benchmark ").when(|line| {
             line.cut(": ").is_some_and(|(head, _)| {
                 head.bytes().skip(10).all(|byte| byte.is_ascii_digit() || byte == b'#')
@@ -36,8 +38,18 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         }
         return;
     }
+    // Columns of the CSV, and the unit of the Markdown's.
+    let (mut csv, mut unit) = (None, None);
     for line in text.lines() {
-        if line.text.starts_with("Benchmark ") {
+        if line.text.starts_with(CSV) {
+            (csv, unit) = (Some(line.text.split(',').collect::<Few<&str>>()), None);
+        } else if line.text.starts_with("Command ") {
+            (csv, unit) = (None, table_unit(line.text));
+        } else if let Some(names) = csv.as_ref().filter(|_| line.text.contains(',')) {
+            row_csv(names, line, log);
+        } else if let Some(factor) = unit.filter(|_| line.text.starts_with('`')) {
+            row_table(factor, line, log);
+        } else if line.text.starts_with("Benchmark ") {
             if let Some((_, command)) = line.split(": ").filter(|_| !line.is_open()) {
                 log.label("command", command.text);
             }
@@ -56,6 +68,94 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         }
     }
+    log.clear_labels();
+}
+
+const CSV: &str = "command,mean,stddev,median,user,system,min,max";
+
+/// The metric of a column of the CSV or a key of the JSON, and whether it is a
+/// quantile.
+const METRICS: [(&str, &str, bool); 7] = [
+    ("mean", "time-mean", false),
+    ("stddev", "time-stddev", false),
+    ("median", "time-median", true),
+    ("user", "user-time", false),
+    ("system", "system-time", false),
+    ("min", "time-min", true),
+    ("max", "time-max", true),
+];
+
+fn note(
+    (_, metric, is_quantile): (&str, &'static str, bool),
+    seconds: f64,
+    at: impl At,
+    log: &mut Log,
+) {
+    if is_quantile {
+        log.quantile(metric, seconds, at);
+    } else {
+        log.time(metric, seconds, at);
+    }
+}
+
+/// `sleep 0.1,0.102,0.001,0.102,0.001,0.002,0.101,0.105`, with parameters
+/// behind; a command may hold commas.
+fn row_csv(names: &[&str], line: Line<'_>, log: &mut Log) {
+    let mut cells: Few<&str> = line.text.rsplitn(names.len(), ',').collect();
+    cells.reverse();
+    // The least and the most, which are always there, tell whether it is a row.
+    let whole = cells.len() == names.len()
+        && [1, 4, 5, 6, 7].iter().all(|at| line.number(cells[*at]).is_some());
+    if !whole || line.is_open() {
+        return log.unread(line, "not the columns of its heading");
+    }
+    log.clear_labels();
+    log.label("command", cells[0].trim_matches('"'));
+    for (name, cell) in names.iter().zip(&cells).skip(8) {
+        log.label(super::text::slug(&name.replace('_', "-")), *cell);
+    }
+    for (metric, cell) in METRICS.iter().zip(&cells[1..]) {
+        if let Some(seconds) = number::parse(cell) {
+            note(*metric, seconds, line, log);
+        }
+    }
+    log.clear_labels();
+}
+
+/// The unit in `Command  Mean [ms]  Min [ms]  Max [ms]  Relative`.
+fn table_unit(line: &str) -> Option<f64> {
+    let words: Few<&str> = line.split_ascii_whitespace().collect();
+    match words[..] {
+        ["Command", "Mean", unit, "Min", min, "Max", max, "Relative"]
+            if unit == min && unit == max =>
+        {
+            number::seconds(unit)
+        }
+        _ => None,
+    }
+}
+
+/// `` `sleep 0.1`  102.3 ± 1.2  101.0  105.0  1.00 ``, where a single run has no
+/// deviation.
+fn row_table(factor: f64, line: Line<'_>, log: &mut Log) {
+    let Some((command, rest)) = line.text[1..].rsplit_once('`') else { return };
+    let words: Few<&str> = rest.split_ascii_whitespace().collect();
+    let seconds = |word: &str| Some(number::scaled(line.number(word)?, factor));
+    let (mean, deviation, min, max) = match words[..] {
+        [mean, "±", deviation, min, max, _, ..] => (mean, Some(deviation), min, max),
+        [mean, min, max, _, ..] => (mean, None, min, max),
+        _ => return log.unread(line, "not the columns of its heading"),
+    };
+    let (Some(mean), Some(min), Some(max)) = (seconds(mean), seconds(min), seconds(max)) else {
+        return log.unread(line, "not all are numbers");
+    };
+    log.label("command", command);
+    log.time("time-mean", mean, line);
+    if let Some(deviation) = deviation.and_then(seconds) {
+        log.time("time-stddev", deviation, line);
+    }
+    log.quantile("time-min", min, line);
+    log.quantile("time-max", max, line);
     log.clear_labels();
 }
 
@@ -97,24 +197,11 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
                 log.label(super::text::slug(&format!("parameter-{name}")), value);
             }
         }
-        for (key, metric, extreme) in [
-            ("mean", "time-mean", false),
-            ("stddev", "time-stddev", false),
-            ("median", "time-median", true),
-            ("user", "user-time", false),
-            ("system", "system-time", false),
-            ("min", "time-min", true),
-            ("max", "time-max", true),
-        ] {
-            let Some((value, line)) =
-                result.get(key).and_then(|node| Some((node.number()?, node.line)))
-            else {
-                continue;
-            };
-            if extreme {
-                log.quantile(metric, value, line);
-            } else {
-                log.time(metric, value, line);
+        for metric in METRICS {
+            if let Some(node) = result.get(metric.0)
+                && let Some(seconds) = node.number()
+            {
+                note(metric, seconds, node.line, log);
             }
         }
         for time in result.get("times").map_or(&[][..], Node::items) {

@@ -1,16 +1,23 @@
-//! memtier_benchmark: its table of all operations.
+//! memtier_benchmark: its table of all operations, and its JSON.
 //!
 //! Source: memtier_benchmark `run_stats.cpp`, 1.x and 2.x: latencies in ms, KB
 //! of 1024 bytes, `---` where a kind has no such number.
 
+use super::json::{self, Node};
 use super::number;
-use super::sections::{opens, part};
+use super::sections::{json as in_json, json_part, opens, part};
 use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
-    about: "memtier_benchmark: the table ALL STATS, or of the best and worst run",
-    signs: &[opens("ALL STATS"), part("Type ").when(|line| columns(line).is_some())],
+    about: "memtier_benchmark: the table ALL STATS, or of the best and worst run; JSON",
+    signs: &[
+        in_json("\"run information\""),
+        json_part("\"ALL STATS\""),
+        json_part("\"Misses/sec\""),
+        opens("ALL STATS"),
+        part("Type ").when(|line| columns(line).is_some()),
+    ],
     read,
 };
 
@@ -27,15 +34,23 @@ enum Column {
 
 /// Reads any number of tables.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    if text.raw().contains("\"ALL STATS\"") {
+        let clean = json::unquoted(text);
+        // Of every second they are most of it.
+        let skip = |key: &str| key == "Time-Serie";
+        if let Some((document, rest)) = json::parse(Text::at(&clean, text.first_line()), skip) {
+            read_json(&document, log);
+            return tables(rest, log);
+        }
+    }
+    tables(text, log);
+}
+
+fn tables(text: Text<'_>, log: &mut Log) {
     let mut table: Option<Vec<Column>> = None;
     for line in text.lines() {
-        if let Some(title) =
-            ["BEST RUN RESULTS", "WORST RUN RESULTS", "AGGREGATED AVERAGE RESULTS", "ALL STATS"]
-                .iter()
-                .find(|title| line.text.starts_with(**title))
-        {
-            let run = title.split(' ').next().unwrap_or_default().to_ascii_lowercase();
-            log.label("run", if run == "all" { "" } else { &run });
+        if let Some(run) = run_of(line.text) {
+            log.label("run", run);
         } else if line.text.starts_with("Type ") {
             table = columns(line.text);
         } else if let Some(found) = &table {
@@ -48,6 +63,76 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 row(found, line, log);
             }
         }
+    }
+}
+
+/// The label of the run that a title is of; none for all of them.
+fn run_of(title: &str) -> Option<&'static str> {
+    let runs = [
+        ("BEST RUN RESULTS", "best"),
+        ("WORST RUN RESULTS", "worst"),
+        ("AGGREGATED AVERAGE RESULTS", "aggregated"),
+        ("ALL STATS", ""),
+    ];
+    runs.iter().find(|(begin, _)| title.starts_with(begin)).map(|(_, run)| *run)
+}
+
+/// An object for each run, with one for each kind of operation in it.
+fn read_json(document: &Node<'_>, log: &mut Log) {
+    if !document.whole {
+        log.unread_at(document.line, "{", "the document ends early");
+    }
+    for (title, stats) in document.members() {
+        let Some(run) = run_of(title) else { continue };
+        log.label("run", run);
+        for (operation, node) in stats.members().iter().filter(|(_, node)| node.whole) {
+            let count = node.get("Count").and_then(Node::number);
+            if count.is_some_and(|count| count > 0.0) {
+                log.label("op", operation.to_ascii_lowercase());
+                operation_json(operation, node, log);
+            }
+        }
+        log.label("op", "");
+    }
+    log.clear_labels();
+}
+
+fn operation_json(operation: &str, node: &Node<'_>, log: &mut Log) {
+    let field = |key: &str| {
+        let found = node.get(key)?;
+        Some((found.number()?, found.line))
+    };
+    if let Some((value, line)) = field("Ops/sec") {
+        log.rate("ops-per-s", value, "1/s", line);
+    }
+    // A write hits nothing.
+    if operation != "Sets" {
+        if let Some((value, line)) = field("Hits/sec") {
+            log.rate("hits-per-s", value, "1/s", line);
+        }
+        if let Some((value, line)) = field("Misses/sec") {
+            log.rate("misses-per-s", value, "1/s", line).better(None);
+        }
+    }
+    if let Some((millis, line)) = field("Average Latency").or_else(|| field("Latency")) {
+        log.time("latency-avg", millis / 1e3, line);
+    }
+    for (key, metric) in [("Min Latency", "latency-min"), ("Max Latency", "latency-max")] {
+        if let Some((millis, line)) = field(key) {
+            log.quantile(metric, millis / 1e3, line);
+        }
+    }
+    for (key, value) in node.get("Percentile Latencies").map_or(&[][..], Node::members) {
+        let percentile = key.strip_prefix('p').filter(|rest| number::parse(rest).is_some());
+        if let (Some(percentile), Some(millis)) = (percentile, value.number()) {
+            // As the table says it: 50, 99, 99.9.
+            let short = percentile.trim_end_matches('0').trim_end_matches('.');
+            let percentile = if percentile.contains('.') { short } else { percentile };
+            log.quantile("latency", millis / 1e3, value.line).label("percentile", percentile);
+        }
+    }
+    if let Some((kib, line)) = field("KB/sec") {
+        log.rate("rate", kib * 1024.0, "B/s", line);
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("TEST").within().when(|line| test_name(line).is_some()),
         opens("MIGRATED "),
+        part("Interim result:"),
         part("Socket Socket  Message  Elapsed"),
         part("THROUGHPUT="),
         part("Throughput,Throughput Units").within(),

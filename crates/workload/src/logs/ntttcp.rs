@@ -12,8 +12,10 @@ use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
-    about: "NTTTCP for Linux, and the totals of NTttcp of Windows",
+    about: "NTTTCP for Linux, and the totals of NTttcp of Windows; both ones' XML",
     signs: &[
+        opens("<ntttcps"),
+        opens("<ntttcpr"),
         opens("NTTTCP for Linux"),
         part("#####  Totals:  #####").within(),
         part("##### Totals:").within(),
@@ -25,10 +27,23 @@ pub(super) const TOOL: Tool = Tool {
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut totals = false;
+    // Inside the document, and inside what it says of one thread.
+    let (mut xml, mut thread) = (false, false);
     // Headings of a Windows table, until its row.
     let mut heading: Option<&str> = None;
     for line in text.lines() {
-        if let Some(rest) = line.after("NTTTCP for Linux ") {
+        if line.text.starts_with("<ntttcp") {
+            (xml, thread) = (true, false);
+            let version = line.behind(" version=\"").and_then(|rest| rest.text.split('"').next());
+            log.version = version.map(str::to_owned);
+        } else if line.text.starts_with("</ntttcp") {
+            xml = false;
+        } else if xml && line.text.starts_with('<') {
+            thread = line.text.starts_with("<thread ") || thread && line.text != "</thread>";
+            if !thread {
+                element(line, log);
+            }
+        } else if let Some(rest) = line.after("NTTTCP for Linux ") {
             log.version = rest.word(0).map(str::to_owned);
             totals = false;
         } else if line.text.contains("Totals:") && line.text.contains("#####") {
@@ -49,6 +64,46 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             heading = None;
         }
     }
+}
+
+/// `<throughput metric="mbps">9350.120</throughput>`: its mbps are 10^6 bits a
+/// second.
+fn element(line: Line<'_>, log: &mut Log) {
+    let Some((head, rest)) = line.text[1..].split_once('>') else { return };
+    let (name, metric) = head.split_once(" metric=\"").unwrap_or((head, ""));
+    let Some((digits, end)) = rest.split_once("</") else { return };
+    let metric = metric.trim_end_matches('"');
+    let known = matches!(
+        (name, metric),
+        ("throughput", "mbps")
+            | ("realtime", "s")
+            | ("packets_retransmitted", "")
+            | ("cpu", "%")
+            | ("cycles", "cycles/byte")
+            | ("tcp_average_rtt", "us")
+    );
+    if !known {
+        return;
+    }
+    let Some(value) = number::parse(digits.trim()).filter(|_| end.trim_end_matches('>') == name)
+    else {
+        return log.unread(line, "no number");
+    };
+    match name {
+        "throughput" => drop(log.rate("throughput", scaled(value, 125e3), "B/s", line)),
+        "realtime" => drop(log.time("test-time", value, line).better(None)),
+        "packets_retransmitted" => {
+            log.count("retransmits", value, line).better(Some(Better::Lower));
+        }
+        "cpu" => drop(log.push("cpu-busy", value, "%", None, MetricKind::Count, line)),
+        "tcp_average_rtt" => drop(log.time("round-trip", value / 1e6, line)),
+        _ => cycles(value, line, log),
+    }
+}
+
+fn cycles(value: f64, line: Line<'_>, log: &mut Log) {
+    let better = Some(Better::Lower);
+    log.push("cycles-per-byte", value, "count", better, MetricKind::Time, line);
 }
 
 /// `  throughput     :84.04Gbps`
@@ -76,16 +131,7 @@ fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
         "retrans segs" => {
             log.count("retransmits", value, line).better(Some(Better::Lower));
         }
-        "cycles/byte" => {
-            log.push(
-                "cycles-per-byte",
-                value,
-                "count",
-                Some(Better::Lower),
-                MetricKind::Time,
-                line,
-            );
-        }
+        "cycles/byte" => cycles(value, line, log),
         "average rtt" if unit == "us" => drop(log.time("round-trip", value / 1e6, line)),
         "user" | "system" | "idle" | "iowait" | "softirq" if unit == "%" => {
             percent(log, format_args!("cpu-{name}").named(), value);
@@ -107,14 +153,7 @@ fn windows(heading: &str, line: Line<'_>, log: &mut Log) {
         }
         (heading, [buffers, cycles, _]) if heading.starts_with("Throughput(Buffers/s)") => {
             log.rate("buffers-per-s", *buffers, "1/s", line);
-            log.push(
-                "cycles-per-byte",
-                *cycles,
-                "count",
-                Some(Better::Lower),
-                MetricKind::Time,
-                line,
-            );
+            self::cycles(*cycles, line, log);
         }
         _ => log.unread(line, "not the columns of its heading"),
     }

@@ -10,7 +10,15 @@ use super::{Few, Line, Log, Text, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
     about: "redis-benchmark: text, -q, --csv; every version",
-    signs: &[opens("\"test\",\"rps\""), part("requests per second").within(), part("====== ")],
+    signs: &[
+        opens("\"test\",\"rps\""),
+        part("requests per second").within(),
+        part("====== "),
+        // Before 6.2 there was no heading.
+        part("\"PING_INLINE\",").when(is_old_csv),
+        part("\"SET\",").when(is_old_csv),
+        part("\"GET\",").when(is_old_csv),
+    ],
     read,
 };
 
@@ -26,6 +34,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             columns = Some(cells(line));
         } else if let Some(names) = columns.as_ref().filter(|_| line.text.starts_with('"')) {
             csv(names, line, log);
+        } else if let Some((test, rate)) = old_csv(line.text) {
+            log.clear_labels();
+            log.rate("requests-per-s", rate, "1/s", line).label("test", slug(test));
         } else if let Some(rest) = line.after("throughput summary:") {
             rate(rest, line, log);
         } else if line.text.starts_with("avg") && line.text.contains("p50") {
@@ -40,6 +51,17 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             percentile(percent, rest, line, log);
         }
     }
+}
+
+fn is_old_csv(line: &str) -> bool {
+    old_csv(line).is_some()
+}
+
+/// `"SET","83402.84"`
+fn old_csv(line: &str) -> Option<(&str, f64)> {
+    let (test, rate) = line.strip_prefix('"')?.strip_suffix('"')?.split_once("\",\"")?;
+    let decimals = rate.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    (decimals == 2).then_some((test, number::parse(rate)?))
 }
 
 fn cells(line: Line<'_>) -> Few<&str> {

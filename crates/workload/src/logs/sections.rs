@@ -351,6 +351,12 @@ mod tests {
     }
 
     #[test]
+    fn signs_within_lines_are_few_enough_for_simd() {
+        // Source: aho-corasick's `packed` module.
+        assert!(FINDER.within_owners.len() <= 64, "{}", FINDER.within_owners.len());
+    }
+
+    #[test]
     fn signs_have_two_bytes() {
         assert!(TOOLS.iter().flat_map(|tool| tool.signs).all(|sign| sign.needle.len() >= 2));
     }

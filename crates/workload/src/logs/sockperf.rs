@@ -11,10 +11,10 @@ pub(super) const TOOL: Tool = Tool {
     name: "sockperf",
     about: "sockperf: ping-pong, under-load, throughput, playback",
     signs: &[
+        part("sockperf:"),
         opens("sockperf: == version"),
         opens("sockperf: [Total Run]"),
         opens("sockperf: Total of ").when(|line| line.contains("messages sent in")),
-        part("sockperf:"),
     ],
     read,
 };
@@ -32,8 +32,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(rest) =
             rest.after("====> avg-lat").and_then(|rest| rest.split("(std-dev="))
         {
-            let deviation = rest.1.text.strip_suffix(')').map(|word| rest.1.number(word));
-            match deviation.flatten() {
+            // Since 3.8 more follow behind a comma.
+            let end = rest.1.text.find([',', ')']);
+            match end.and_then(|end| number::parse(&rest.1.text[..end])) {
                 Some(micros) => drop(log.time("latency-stddev", micros / 1e6, line)),
                 None => log.unread(line, "no deviation"),
             }

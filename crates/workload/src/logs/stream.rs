@@ -51,7 +51,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         } else if let Some(rest) = line.after("Array size =") {
             if !line.is_open() {
-                log.label("elements", rest.word(0).unwrap_or_default());
+                log.label("elements", rest.word(0).unwrap_or_default().trim_end_matches(','));
             }
         } else if line.text.starts_with("Failed Validation") {
             log.values.truncate(run_begin);
@@ -81,12 +81,14 @@ fn columns(line: &str) -> Option<Columns> {
     (times.len() == 3).then_some(Columns { rate, times })
 }
 
-/// Whether the line is a row: a name and four numbers.
+/// Whether the line is a row: a name, a rate and three times, which have at
+/// least four decimals: four rates side by side have not.
 fn is_row(line: &str) -> bool {
-    let mut words = line.split_ascii_whitespace();
-    words.next();
-    let numbers = words.clone().filter(|word| number::parse(word).is_some()).count();
-    numbers == 4 && words.count() == 4
+    let words: Few<&str> = line.split_ascii_whitespace().skip(1).collect();
+    let decimals = |word: &str| word.rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
+    words.len() == 4
+        && words.iter().all(|word| number::parse(word).is_some())
+        && words[1..].iter().all(|word| decimals(word) >= 4)
 }
 
 fn row(line: Line<'_>, table: &Columns, log: &mut Log) {

@@ -202,7 +202,8 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     // What a carriage return overwrites does not reach into the margin, and
     // colours may stand before it.
-    let steps: [fn(&str) -> Cow<'_, str>; 3] = [margin::without, of_terminal, margin::without];
+    let steps: [fn(&str) -> Cow<'_, str>; 4] =
+        [margin::without, of_terminal, margin::without, of_table];
     let mut shown = Cow::Borrowed(text);
     for step in steps {
         shown = match shown {
@@ -214,6 +215,29 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
         };
     }
     shown
+}
+
+/// A table of Markdown, `| a | b |`, as the words that stand in it.
+fn of_table(text: &str) -> Cow<'_, str> {
+    let row = |line: &'_ str| -> Option<usize> {
+        let body = without_prefix(line);
+        let row = body.trim();
+        let is_row = row.len() > 1 && row.starts_with('|') && row.ends_with('|');
+        is_row.then(|| line.len() - body.len())
+    };
+    // Bars are rare: most logs have none at the end of a line.
+    let has_bar = |end: &[u8]| memchr::memmem::find(text.as_bytes(), end).is_some();
+    let may_have = [&b"|\n"[..], b"| \n", b"|\r"].into_iter().any(has_bar) || text.ends_with('|');
+    if !may_have || !text.lines().any(|line| row(line).is_some()) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (prefix, body) = line.split_at(row(line).unwrap_or(line.len()));
+        shown.push_str(prefix);
+        shown.extend(body.chars().map(|char| if char == '|' { ' ' } else { char }));
+    }
+    Cow::Owned(shown)
 }
 
 fn of_terminal(text: &str) -> Cow<'_, str> {

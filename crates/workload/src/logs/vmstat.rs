@@ -44,6 +44,8 @@ fn column(name: &str) -> Option<(&'static str, &'static str, f64)> {
     Some(match name {
         "r" => ("runnable", "count", 1.0),
         "b" => ("blocked", "count", 1.0),
+        // Before Linux 2.6.
+        "w" => ("swapped-out", "count", 1.0),
         "swpd" => ("swapped", "B", 1024.0),
         "free" => ("free", "B", 1024.0),
         "buff" => ("buffers", "B", 1024.0),
