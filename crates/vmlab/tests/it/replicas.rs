@@ -9,6 +9,7 @@ use serde_json::Value;
 use topology::Host;
 
 use crate::lab::{Machine, Said, VMLAB, said, slow, until, vmlab};
+use crate::running::{Running, Study, assert_complete};
 
 /// How long any one step may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -43,6 +44,13 @@ impl Lab {
         let folder = listed[0]["folder"].as_str()?;
         let pid = std::fs::read_to_string(format!("{folder}/pid")).ok()?;
         Pid::from_raw(pid.trim().parse().ok()?)
+    }
+
+    /// A study that runs in a replica.
+    fn run(&self, args: &[&str], study: &Study) -> Running {
+        let mut command = vmlab(["run"]);
+        command.args(args).args(["--on", "replica"]).env("XDG_STATE_HOME", self.state.path());
+        Running::spawn(&mut command, &study.dir())
     }
 
     fn has_none(&self) {
@@ -105,6 +113,37 @@ fn a_replica_is_a_kvm_host() {
     let down = lab.say(&["down", "again"]);
     assert!(down.has_code(0).stdout.contains("gone already"), "{down:?}");
     lab.has_none();
+}
+
+#[test]
+fn a_study_goes_on_in_another_replica() {
+    let Some(_alone) = slow("a study in an emulated host") else { return };
+    let lab = Lab::new();
+    lab.say(&["up", "--like", "two-nodes", "--timeout", "600"]).has_code(0);
+    let hackbench = "[[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 10 }\n";
+    let variants = "[[variant]]\nname = \"one\"\nvm.vcpus = 1\n\n\
+                    [[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n";
+    let study = Study::new(1, &format!("{variants}{hackbench}"));
+    study.change("accel = \"tcg\"", "accel = \"kvm\"");
+    study.change("boot_limit_s = 60", "boot_limit_s = 300");
+    let (file, dir) = (study.folder().join("study.toml"), study.dir());
+    let dir = dir.to_str().unwrap();
+    let mut running = lab.run(&[file.to_str().unwrap(), "--out", dir], &study);
+    running.until_trials_ended(1);
+    kill_process(lab.qemu().unwrap(), Signal::KILL).unwrap();
+    let lost = running.wait();
+    assert_eq!(lost.code, Some(2), "{lost:?}");
+    let last = lost.stderr.lines().last().unwrap_or_default();
+    let go_on = format!("--resume {dir} --on replica` goes on");
+    assert!(last.contains("was lost") && last.contains(&go_on), "{lost:?}");
+
+    lab.say(&["down", "two-nodes"]).has_code(0);
+    // There is none any more: one is brought up, and taken down again.
+    lab.run(&["--resume", dir], &study).wait().has_code(0);
+    lab.has_none();
+    assert_complete(&study.dir());
+    let report = said(&mut vmlab(["report", dir]));
+    assert!(report.has_code(0).stdout.contains("KVM on emulated host"), "{report:?}");
 }
 
 #[test]
