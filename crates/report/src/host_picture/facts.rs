@@ -278,13 +278,14 @@ fn virtualised(host: &Host) -> Vec<String> {
     if host.virtualised.is_vm != Some(true) {
         return Vec::new();
     }
-    let signs = host.virtualised.signs.join("; ");
+    let signs = match host.virtualised.signs.join("; ") {
+        none if none.is_empty() => none,
+        signs => format!(" ({signs})"),
+    };
     match &host.virtualised.emulator {
         Some(emulator) => {
-            vec![format!(
-                "this host is emulated by {emulator}: its time is emulated time ({signs})"
-            )]
+            vec![format!("this host is emulated by {emulator}: its time is emulated time{signs}")]
         }
-        None => vec![format!("this machine is itself a VM ({signs})")],
+        None => vec![format!("this machine is itself a VM{signs}")],
     }
 }
