@@ -269,7 +269,7 @@ pub(crate) fn count_of(of: CountOf) -> &'static str {
     match of {
         CountOf::Operation => "operation",
         CountOf::Run => "run",
-        CountOf::End => "at its end",
+        CountOf::End => "end of a run",
     }
 }
 

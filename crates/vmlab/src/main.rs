@@ -13,6 +13,7 @@ mod completions;
 mod convert;
 mod decide;
 mod export;
+mod facts;
 mod far_side;
 mod host;
 mod host_file;
@@ -101,6 +102,8 @@ enum Command {
     Decide(decide::DecideArgs),
     /// Follow a study over time: since when is it faster or slower?
     Trend(trend::TrendArgs),
+    /// Show what was found of the VMs: is what was asked for in force, by host?
+    Facts(facts::FactsArgs),
     /// Give a study's samples to other tools: benchfmt, CSV, JSON lines, Parquet.
     Export(export::ExportArgs),
     /// Build, list or remove guest images.
@@ -141,6 +144,7 @@ fn main() -> ExitCode {
         Command::Trend(args) => trend::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Decide(args) => decide::run(&args),
+        Command::Facts(args) => facts::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Import(args) => import::run(&args),

@@ -37,8 +37,11 @@ pub(crate) fn sections(report: &Report) -> String {
             if groups.iter().any(|group| group.primary) || !has_primary {
                 text.push_str(&format!("<h3>{heading}</h3>\n{body}"));
             } else {
+                // What others published is what a reader came for.
+                let is_open = groups.iter().any(|group| !group.published.is_empty());
+                let open = if is_open { " open=\"\"" } else { "" };
                 text.push_str(&format!(
-                    "<details><summary>Further metric: {heading}</summary>\n{body}</details>\n"
+                    "<details{open}><summary>Further metric: {heading}</summary>\n{body}</details>\n"
                 ));
             }
         }

@@ -67,7 +67,8 @@ pub(crate) struct Line {
     pub(crate) head: bool,
 }
 
-const GAP: usize = 2;
+/// Columns between two columns of a table.
+pub(crate) const GAP: usize = 2;
 
 /// A wrapped column is never narrower.
 const MIN_WRAPPED: usize = 14;

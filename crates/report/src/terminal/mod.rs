@@ -11,7 +11,9 @@ use crate::sentence::{
     Finding, Label, count_of, count_values, counter_change, counts_title, each_operation, headline,
     label, under_load, what_is_missing, without_verdict,
 };
-use crate::{Cell, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure};
+use crate::{
+    Cell, Count, CountOf, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure,
+};
 use layout::{Align, Table, one_line, wrap};
 
 /// How text for a terminal may look.
@@ -350,20 +352,54 @@ fn counts(report: &Report, group: &Group, out: &mut Out) {
     if group.counts.is_empty() || !report.environment.is_emulated_time() {
         return;
     }
-    out.blank();
-    out.paragraph("", counts_title(report), None);
-    let variants = report.variants.iter().map(|variant| (&*variant.name, Align::Right));
-    let heads: Vec<_> =
-        [("counter", Align::Left), ("of each", Align::Left)].into_iter().chain(variants).collect();
-    let mut table = Table::new(&heads);
-    for count in group.counts.iter().take(SHOWN_COUNTS) {
-        let names = [count.counter.clone(), count_of(count.of).to_owned()];
-        table.row(names.into_iter().chain(count_values(report, count)).collect());
+    let shown = &group.counts[..group.counts.len().min(SHOWN_COUNTS)];
+    for of in [CountOf::Operation, CountOf::Run, CountOf::End] {
+        let rows: Vec<&Count> = shown.iter().filter(|count| count.of == of).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        out.blank();
+        let title = format!("{}, by {}", counts_title(report), count_of(of));
+        out.paragraph("", &title, None);
+        counts_table(report, &rows, out);
     }
-    out.table(&table);
-    if group.counts.len() > SHOWN_COUNTS {
-        let more = group.counts.len() - SHOWN_COUNTS;
+    if group.counts.len() > shown.len() {
+        let more = group.counts.len() - shown.len();
         out.paragraph("  ", &format!("{more} more in the HTML report"), Some(Paint::Quiet));
+    }
+}
+
+/// Counters as rows, variants as columns; below each other where they are too
+/// many for one line.
+fn counts_table(report: &Report, rows: &[&Count], out: &mut Out) {
+    let values: Vec<Vec<String>> = rows.iter().map(|count| count_values(report, count)).collect();
+    let column = |index: usize, name: &str| {
+        let cells: Vec<String> =
+            values.iter().map(|row| row.get(index).cloned().unwrap_or_default()).collect();
+        let width = cells.iter().map(|cell| layout::width(cell)).max().unwrap_or(0);
+        (name.to_owned(), width.max(layout::width(name)) + layout::GAP, cells)
+    };
+    let columns: Vec<_> =
+        report.variants.iter().enumerate().map(|(i, variant)| column(i, &variant.name)).collect();
+    let names = rows.iter().map(|count| layout::width(&count.counter)).max().unwrap_or(0);
+    let room = out.width.saturating_sub(names + layout::GAP);
+    let mut rest = &columns[..];
+    while !rest.is_empty() {
+        let mut used = 0;
+        let fit = rest.iter().take_while(|(_, width, _)| {
+            used += width;
+            used <= room
+        });
+        let (now, later) = rest.split_at(fit.count().max(1));
+        rest = later;
+        let heads = now.iter().map(|(name, _, _)| (&**name, Align::Right));
+        let heads: Vec<_> = [("counter", Align::Left)].into_iter().chain(heads).collect();
+        let mut table = Table::new(&heads);
+        for (i, count) in rows.iter().enumerate() {
+            let cells = now.iter().map(|(_, _, cells)| cells[i].clone());
+            table.row([count.counter.clone()].into_iter().chain(cells).collect());
+        }
+        out.table(&table);
     }
 }
 

@@ -7,6 +7,7 @@ mod console_blocks;
 mod deterministic;
 mod elsewhere;
 mod export;
+mod facts;
 mod failures;
 mod images;
 mod import;
