@@ -9,8 +9,9 @@ use std::fmt::{self, Write as _};
 
 use record::{Labels, Name};
 
-/// Slots of each table: more than the names of any tool.
-const SLOTS: usize = 1024;
+/// Slots of each table: more than the names of any tool, and than the labels of
+/// most tables.
+const SLOTS: usize = 4096;
 
 /// Labels that came of others by setting one.
 struct Derived {

@@ -29,7 +29,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     // The list's metric, and what its numbers count in: none are requests.
     let mut list: Option<(String, Option<f64>)> = None;
     for line in text.lines() {
-        if let Some((name, rest)) = line.split("percentiles (") {
+        let is_row = line.text.starts_with(|first: char| first.is_ascii_digit() || first == '*');
+        if is_row {
+            if let (Some((metric, divisor)), Some((name, rest))) = (&list, line.split("th:")) {
+                row(metric, *divisor, name, rest, line, log);
+            }
+        } else if let Some((name, rest)) = line.split("percentiles (") {
             let latency = rest.text.starts_with("usec)");
             if !latency && !rest.text.starts_with("requests)") {
                 list = None;
@@ -55,12 +60,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                     None => log.unread(line, "no number"),
                 }
             }
-        } else if let Some((metric, divisor)) = &list {
-            if line.text.starts_with("min=") {
-                extremes(metric, *divisor, line, log);
-            } else if let Some((name, rest)) = line.split("th:") {
-                row(metric, *divisor, name, rest, line, log);
-            }
+        } else if let Some((metric, divisor)) = &list
+            && line.text.starts_with("min=")
+        {
+            extremes(metric, *divisor, line, log);
         }
     }
 }
