@@ -298,10 +298,10 @@ pub struct Published {
     /// The value, in `unit`.
     pub value: Option<f64>,
     /// Its ratio to the study's baseline, where the value itself is not told.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// Its standard deviation, in `unit`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sd: Option<f64>,
     /// The unit: the metric's base unit, where the workload is run.
     pub unit: String,
