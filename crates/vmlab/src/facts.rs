@@ -93,7 +93,7 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
             fact,
             variant: variant.name.clone(),
             kernel: host.kernel.clone().unwrap_or_else(|| "unknown".to_owned()),
-            qemu: plan.qemu.version.clone(),
+            qemu: plan.qemu.version.trim_start_matches("QEMU emulator version ").to_owned(),
             state,
             evidence,
             trials,
