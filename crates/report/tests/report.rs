@@ -64,7 +64,8 @@ fn the_terminal_says_the_verdict_first() {
           4-vcpu            5  0.609 [0.597, 0.622]  ×0.49 [0.48, 0.50]  ▲ faster
           1-vcpu-again      5  1.231 [1.223, 1.238]  ×0.99 [0.97, 1.02]  = A/A passed
 
-        Published beside measured (compare the ratios: the machines differ)
+        Published beside measured (compare the ratios: machines differ, and how much
+        work was done)
           variant  published  measured  published ratio  measured ratio
           1-vcpu     1.300 s   1.240 s
           2-vcpu     0.620 s   0.657 s            ×0.48           ×0.53

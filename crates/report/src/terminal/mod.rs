@@ -264,7 +264,7 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
     if !group.cells.is_empty() {
         out.blank();
     }
-    out.paragraph("", "Published beside measured (compare the ratios: the machines differ)", None);
+    out.paragraph("", "Published beside measured (compare the ratios: machines differ, and how much work was done)", None);
     let mut heads = vec![
         ("variant", Align::Left),
         ("published", Align::Right),
