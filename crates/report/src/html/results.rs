@@ -311,7 +311,10 @@ fn published(report: &Report, group: &Group) -> String {
         return String::new();
     }
     let scale = Scale::of(group);
-    let caption = format!("Host load {}. Compare the ratios: machines differ, and how much work was done.", group.load);
+    let caption = format!(
+        "Host load {}. Compare the ratios: machines differ, and how much work was done.",
+        group.load
+    );
     let mut table = Table::new("published", caption)
         .text("variant")
         .number("published")
