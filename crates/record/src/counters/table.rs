@@ -2,7 +2,7 @@
 
 use super::Counter;
 
-/// The counters with a fixed name. Beside them stand [`FAMILIES`], and what the
+/// The counters with a fixed name. Beside them stand `FAMILIES`, and what the
 /// accelerator counts under names that are not known here (`kvm.<stat>`).
 ///
 /// Source of KVM's: Linux `arch/x86/kvm/x86.c` and `arch/arm64/kvm/guest.c`
