@@ -20,8 +20,8 @@ Examples:
   vmlab facts --json results/* | jq '.[] | select(.state == \"silently ignored\")'
 
 States: in force; accepted, not proven; silently ignored; refused by KVM (QEMU
-says so and goes on); refused by QEMU (it does not start). Other facts are told
-as they are.";
+says so and goes on); refused by QEMU (it does not start); not known (the trial
+failed for another reason). Other facts are told as they are.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -77,7 +77,7 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
         };
         for result in trials.iter().filter(|result| result.trial.variant == variant.name) {
             if let Some((fact, state, evidence)) = refused(result, variant.spec.hints.cpu_pm) {
-                count(fact, state.to_owned(), evidence);
+                count(fact, state, evidence);
                 continue;
             }
             for (fact, value) in &result.facts {
@@ -103,18 +103,22 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What a trial says that came to nothing because a wish was not granted.
+/// What a trial says that came to nothing, most often because a wish was not
+/// granted.
 fn refused(
     result: &TrialResult,
     cpu_pm: Option<bool>,
-) -> Option<(&'static str, &'static str, String)> {
+) -> Option<(&'static str, String, String)> {
     let Outcome::Failed(failure) = &result.outcome else { return None };
     let fact = if cpu_pm == Some(true) { "cpu_pm" } else { "hints" };
     let state = match failure.kind {
-        FailureKind::VmRefused => "refused by QEMU",
-        FailureKind::NotAsClaimed if failure.detail.contains("QEMU said") => "refused by KVM",
-        FailureKind::NotAsClaimed => "silently ignored",
-        _ => return None,
+        FailureKind::VmRefused => "refused by QEMU".to_owned(),
+        FailureKind::NotAsClaimed if failure.detail.contains("QEMU said") => {
+            "refused by KVM".to_owned()
+        }
+        FailureKind::NotAsClaimed => "silently ignored".to_owned(),
+        FailureKind::Aborted => return None,
+        other => format!("not known: {other}"),
     };
     Some((fact, state, failure.detail.lines().next().unwrap_or_default().to_owned()))
 }

@@ -3,9 +3,19 @@
 # ($1) finds. The pCPUs are $2 and $3.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
-for folder in /run /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
+for folder in /run /etc/libvirt /var/lib /var/cache /var/log; do
     mount -t tmpfs none "$folder"
 done
+# Debian's libvirt-daemon alone brings none of them, nor the user and the group that
+# it looks for before it reads who else shall run QEMU.
+mkdir /var/lib/libvirt /var/cache/libvirt /var/log/libvirt
+for database in passwd group; do
+    cp /etc/$database /run/$database
+    mount --bind /run/$database /etc/$database
+done
+getent passwd libvirt-qemu >/dev/null ||
+    echo 'libvirt-qemu:x:64055:64055::/var/lib/libvirt:/usr/sbin/nologin' >>/run/passwd
+getent group libvirt-qemu >/dev/null || echo 'libvirt-qemu:x:64055:' >>/run/group
 # libvirt asks every QEMU that it finds what it can; one is wanted.
 for program in /usr/bin/qemu-system-*; do
     [ "$program" = /usr/bin/qemu-system-x86_64 ] || mount --bind /dev/null "$program"

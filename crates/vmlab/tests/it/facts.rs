@@ -16,10 +16,11 @@ fn what_was_asked_for_is_told_by_host() {
     for (dir, qemu_refuses) in [("results", false), ("other", true)] {
         let dir = machine.path(dir);
         let mut events = events(&dir);
+        let mut kinds = [FailureKind::GuestNeverAnswered].into_iter();
         for event in &mut events {
             let Event::TrialEnded(result) = event else { continue };
             if qemu_refuses {
-                let kind = FailureKind::NotAsClaimed;
+                let kind = kinds.next().unwrap_or(FailureKind::NotAsClaimed);
                 result.outcome = Outcome::Failed(Failure { kind, detail: detail.to_owned() });
             } else {
                 let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -39,7 +40,8 @@ fn what_was_asked_for_is_told_by_host() {
     let rows: serde_json::Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
     let states: Vec<_> =
         rows.as_array().unwrap().iter().map(|row| (&row["qemu"], &row["state"])).collect();
-    assert_eq!(states.len(), 4, "{rows}");
+    assert_eq!(states.len(), 5, "{rows}");
+    assert!(states.iter().any(|row| row.1 == "not known: guest never answered"), "{rows}");
     assert!(states.iter().any(|row| row.0 == "10.0.2" && row.1 == "refused by KVM"), "{rows}");
     assert!(machine.say(["facts", "--fact", "odd", "results"]).stdout.contains("No trial told"));
     machine.say(["facts", "nowhere"]).is_error(&["nowhere"]);
