@@ -18,7 +18,7 @@ use remote::Destination;
 use serde::{Deserialize, Serialize};
 use vmconfig::Arch;
 
-use crate::args::CONSOLE;
+use crate::args::{CONSOLE, PID};
 
 const MADE: &str = "replica.json";
 /// The private key that ssh offers.
@@ -269,11 +269,24 @@ impl Replica {
     /// # Errors
     /// [`DownError`].
     pub fn down(&self) -> Result<(), DownError> {
-        if let Some(process) = &self.made.process {
-            owner::end_kept(process, QUIT_LIMIT)?;
+        if let Some(process) = self.process() {
+            owner::end_kept(&process, QUIT_LIMIT)?;
         }
         fs::remove_dir_all(&self.folder)
             .map_err(|source| DownError::Remove { path: self.folder.clone(), source })
+    }
+
+    /// Its QEMU, as it was noted; else as QEMU noted itself, if what started it was
+    /// killed before it could, and it still is that one.
+    fn process(&self) -> Option<Owner> {
+        let noted_itself = || {
+            let pid: u32 = fs::read_to_string(self.folder.join(PID)).ok()?.trim().parse().ok()?;
+            let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let args = line.split(|byte| *byte == 0).skip(1);
+            let same = args.zip(&self.made.args).all(|(is, was)| is == was.as_bytes());
+            same.then(|| Owner::of(pid, "replica").ok()).flatten()
+        };
+        self.made.process.clone().or_else(noted_itself)
     }
 
     /// Makes the folder of a new replica; fails if there is one of that name.

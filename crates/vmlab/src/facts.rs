@@ -105,10 +105,7 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
 
 /// What a trial says that came to nothing, most often because a wish was not
 /// granted.
-fn refused(
-    result: &TrialResult,
-    cpu_pm: Option<bool>,
-) -> Option<(&'static str, String, String)> {
+fn refused(result: &TrialResult, cpu_pm: Option<bool>) -> Option<(&'static str, String, String)> {
     let Outcome::Failed(failure) = &result.outcome else { return None };
     let fact = if cpu_pm == Some(true) { "cpu_pm" } else { "hints" };
     let state = match failure.kind {
