@@ -21,7 +21,8 @@ Examples:
 
 States: in force; accepted, not proven; silently ignored; refused by KVM (QEMU
 says so and goes on); refused by QEMU (it does not start); not known (the trial
-failed for another reason). Other facts are told as they are.";
+failed for another reason). Other facts are told as they are, other failures as
+the fact `trial`.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -71,12 +72,13 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
     let trials: Vec<TrialResult> = events.iter().filter_map(trial).collect();
     let mut rows = Vec::new();
     for variant in &plan.variants {
+        let wishes_cpu_pm = variant.spec.hints.cpu_pm == Some(true);
         let mut states: BTreeMap<(String, String), (String, usize)> = BTreeMap::new();
         let mut count = |fact: &str, state: String, evidence: String| {
             states.entry((fact.to_owned(), state)).or_insert((evidence, 0)).1 += 1;
         };
         for result in trials.iter().filter(|result| result.trial.variant == variant.name) {
-            if let Some((fact, state, evidence)) = refused(result, variant.spec.hints.cpu_pm) {
+            if let Some((fact, state, evidence)) = failed(result, wishes_cpu_pm) {
                 count(fact, state, evidence);
                 continue;
             }
@@ -103,19 +105,21 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What a trial says that came to nothing, most often because a wish was not
-/// granted.
-fn refused(result: &TrialResult, cpu_pm: Option<bool>) -> Option<(&'static str, String, String)> {
+/// What a trial says that came to nothing: of `cpu_pm` where it was wished and the
+/// failure may be its own, else of the trial.
+fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, String)> {
     let Outcome::Failed(failure) = &result.outcome else { return None };
-    let fact = if cpu_pm == Some(true) { "cpu_pm" } else { "hints" };
-    let state = match failure.kind {
-        FailureKind::VmRefused => "refused by QEMU".to_owned(),
-        FailureKind::NotAsClaimed if failure.detail.contains("QEMU said") => {
-            "refused by KVM".to_owned()
-        }
-        FailureKind::NotAsClaimed => "silently ignored".to_owned(),
+    // By QEMU's names for it, and by vmlab's.
+    let named = ["cpu_pm", "cpu-pm", "overcommit"].iter().any(|name| failure.detail.contains(name));
+    let (fact, state) = match failure.kind {
         FailureKind::Aborted => return None,
-        other => format!("not known: {other}"),
+        FailureKind::VmRefused if cpu_pm && named => ("cpu_pm", "refused by QEMU".to_owned()),
+        FailureKind::NotAsClaimed if named => {
+            let by_kvm = failure.detail.contains("QEMU said");
+            ("cpu_pm", if by_kvm { "refused by KVM" } else { "silently ignored" }.to_owned())
+        }
+        other if cpu_pm => ("cpu_pm", format!("not known: {other}")),
+        other => ("trial", format!("failed: {other}")),
     };
     Some((fact, state, failure.detail.lines().next().unwrap_or_default().to_owned()))
 }

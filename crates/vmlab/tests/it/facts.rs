@@ -41,7 +41,7 @@ fn what_was_asked_for_is_told_by_host() {
     let states: Vec<_> =
         rows.as_array().unwrap().iter().map(|row| (&row["qemu"], &row["state"])).collect();
     assert_eq!(states.len(), 5, "{rows}");
-    assert!(states.iter().any(|row| row.1 == "not known: guest never answered"), "{rows}");
+    assert!(states.iter().any(|row| row.1 == "failed: guest never answered"), "{rows}");
     assert!(states.iter().any(|row| row.0 == "10.0.2" && row.1 == "refused by KVM"), "{rows}");
     assert!(machine.say(["facts", "--fact", "odd", "results"]).stdout.contains("No trial told"));
     machine.say(["facts", "nowhere"]).is_error(&["nowhere"]);
