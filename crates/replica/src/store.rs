@@ -282,8 +282,8 @@ impl Replica {
         let noted_itself = || {
             let pid: u32 = fs::read_to_string(self.folder.join(PID)).ok()?.trim().parse().ok()?;
             let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let args = line.split(|byte| *byte == 0).skip(1);
-            let same = args.zip(&self.made.args).all(|(is, was)| is == was.as_bytes());
+            let args = line.strip_suffix(&[0])?.split(|byte| *byte == 0).skip(1);
+            let same = args.eq(self.made.args.iter().map(String::as_bytes));
             same.then(|| Owner::of(pid, "replica").ok()).flatten()
         };
         self.made.process.clone().or_else(noted_itself)
