@@ -322,6 +322,12 @@ fn the_rules_hold_for_vms_that_run() {
 /// Namespaces in which a libvirtd of the test's own is alone.
 const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
 
+/// What runs in them.
+const SCRIPT: &str = concat!(
+    include_str!("../../../vmconfig/src/libvirt/tests/libvirtd.sh"),
+    include_str!("audit_libvirt.sh")
+);
+
 #[test]
 fn what_libvirt_was_asked_for_stands_against_what_is() {
     let Some(_one) = slow("what_libvirt_was_asked_for_stands_against_what_is") else { return };
@@ -337,7 +343,7 @@ fn what_libvirt_was_asked_for_stands_against_what_is() {
     let (first, second) = (first.to_string(), second.to_string());
     let output = Command::new("unshare")
         .args(NAMESPACES)
-        .args(["sh", "-c", include_str!("audit_libvirt.sh"), "sh", crate::lab::VMLAB])
+        .args(["sh", "-c", SCRIPT, "sh", crate::lab::VMLAB])
         .args([&first, &second])
         .output()
         .expect("unshare starts");

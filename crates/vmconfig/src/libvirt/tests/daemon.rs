@@ -35,7 +35,7 @@ fn virsh(scripts: &[String]) -> Option<Vec<String>> {
     }
     let mut child = Command::new("unshare")
         .args(NAMESPACES)
-        .args(["sh", "-c", include_str!("daemon.sh")])
+        .args(["sh", "-c", concat!(include_str!("libvirtd.sh"), include_str!("daemon.sh"))])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
