@@ -28,6 +28,8 @@ use crate::summary;
 const LIMIT_FACTOR: f64 = 10.0;
 /// ... and never less than this, s.
 const LIMIT_MIN_S: f64 = 60.0;
+/// ... or than this where time is emulated: there rough durations are rougher still.
+const LIMIT_MIN_EMULATED_S: f64 = 300.0;
 
 /// A benchmark that is over sooner is cheap to repeat, s.
 const SHORT_S: f64 = 5.0;
@@ -161,6 +163,7 @@ pub fn freeze(
 fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
     let params = workload.entry.resolve(&workload.params);
     let typical_s = params.map_or(1.0, |params| workload.entry.duration_s(&params, facts));
+    let limit_min_s = if facts.emulated { LIMIT_MIN_EMULATED_S } else { LIMIT_MIN_S };
     PlanWorkload {
         label: workload.label.clone(),
         workload: workload.entry.name.to_owned(),
@@ -169,7 +172,7 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
         adapt: workload.invocations.is_none(),
         limit_s: workload
             .limit_s
-            .unwrap_or((typical_s * LIMIT_FACTOR).clamp(LIMIT_MIN_S, LONGEST_LIMIT_S)),
+            .unwrap_or((typical_s * LIMIT_FACTOR).clamp(limit_min_s, LONGEST_LIMIT_S)),
         metrics: workload.metrics(),
         margin_percent: workload.margin_percent.clone(),
         typical_s,
