@@ -19,15 +19,19 @@ use crate::proc;
 
 pub mod argv;
 pub mod cgroup;
+pub mod cpu_pm;
 pub mod guest_view;
 pub mod in_force;
+pub mod libvirt_log;
 pub mod memory;
 pub mod pages;
 pub mod thread;
 
 use argv::Asked;
 use cgroup::Hierarchies;
+use cpu_pm::{CpuPm, Halts};
 use guest_view::GuestView;
+use libvirt_log::Start;
 use memory::Memory;
 use thread::{Role, RunningThread};
 
@@ -54,6 +58,17 @@ pub struct RunningVm {
     pub memory: Memory,
     /// What QEMU says that the guest has; `None` where it could not be asked.
     pub guest: Option<GuestView>,
+    /// How often its vCPUs left for the host because they halted; `None` where
+    /// KVM does not tell.
+    #[serde(default)]
+    pub halts: Option<Halts>,
+    /// Whether `cpu-pm=on` is in force; `None` where it was not asked for.
+    #[serde(default)]
+    pub cpu_pm: Option<CpuPm>,
+    /// Its start, as libvirt noted it; `None` where libvirt did not start it, or
+    /// its log may not be read.
+    #[serde(default)]
+    pub start: Option<Start>,
     /// What could not be learnt, and why.
     pub notes: Vec<String>,
 }
@@ -186,6 +201,9 @@ pub fn read(pid: u32, look: &Look) -> Result<RunningVm, ReadVmError> {
         vcpus_known_by: KnownBy::Nothing,
         memory: Memory::default(),
         guest: None,
+        halts: None,
+        cpu_pm: None,
+        start: None,
         notes: Vec::new(),
     };
     if look.qmp {
@@ -196,6 +214,7 @@ pub fn read(pid: u32, look: &Look) -> Result<RunningVm, ReadVmError> {
     }
     read_threads(root, &mut vm, &look.vcpu_tids);
     read_memory(root, &mut vm, look.pages);
+    cpu_pm::look(&mut vm);
     // A pid that was given to another process in between is not this VM.
     match proc::stat(pid) {
         Some(now) if now.starttime_ticks == stat.starttime_ticks => Ok(vm),

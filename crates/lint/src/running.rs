@@ -65,6 +65,8 @@ pub enum Is {
     Topology([u32; 5]),
     /// What executes the guest, as QEMU tells: `kvm`, `tcg`.
     Accelerator(String),
+    /// Halts of vCPUs that left the guest, since the VM began.
+    HaltExits(u64),
 }
 
 /// Whose thread.
@@ -163,6 +165,7 @@ impl Is {
             Self::Swapped(_) => "swapped out".to_owned(),
             Self::Topology(_) => "topology".to_owned(),
             Self::Accelerator(_) => "accelerator".to_owned(),
+            Self::HaltExits(_) => "halt exits".to_owned(),
         }
     }
 
@@ -185,6 +188,7 @@ impl fmt::Display for Is {
                 "sockets={sockets},dies={dies},clusters={clusters},cores={cores},threads={threads}"
             ),
             Self::Accelerator(name) => f.write_str(name),
+            Self::HaltExits(exits) => write!(f, "{exits}"),
         }
     }
 }
@@ -307,6 +311,7 @@ fn parse(text: &str) -> Option<Is> {
         "swapped" => Is::Swapped(bytes(said)?),
         "topology" => Is::Topology(levels(said)?),
         "accelerator" => Is::Accelerator(said.to_owned()),
+        "halt" if rest == "exits" => Is::HaltExits(said.parse().ok()?),
         _ => return None,
     })
 }
@@ -433,6 +438,7 @@ mod tests {
             any::<u64>().prop_map(Is::Swapped),
             any::<[u32; 5]>().prop_map(Is::Topology),
             "[a-z]{1,5}".prop_map(Is::Accelerator),
+            any::<u64>().prop_map(Is::HaltExits),
         ]
     }
 

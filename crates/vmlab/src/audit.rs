@@ -22,7 +22,7 @@ Examples:
   vmlab audit               every VM: threads, pCPUs, memory, what is wrong
   vmlab audit 4711 --pages  one VM, every page of its memory looked at
   vmlab audit --map         which threads may run on which pCPU
-  vmlab audit --json        all that was found, for programs
+  vmlab audit --json        all that was found, for programs and `vmlab facts`
   vmlab audit --transcript > vms.txt
                             what the rules look at, for `vmlab lint --host`
 
@@ -89,11 +89,18 @@ pub(crate) fn look(look: &Look, here: &Host, context: &Context) -> Looked {
     Looked { vms, transcripts, findings, problems }
 }
 
+/// What `--json` prints is of this format.
+pub(crate) const FORMAT: &str = "vmlab-audit";
+
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Audit<'a> {
     format: &'static str,
     version: u32,
+    /// The kernel's release.
+    kernel: Option<&'a str>,
+    /// Version of the QEMU that a VM would be started with now.
+    qemu: Option<&'a str>,
     vms: &'a [RunningVm],
     findings: &'a [Finding],
     /// VMs that could not be read.
@@ -131,8 +138,10 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         let audit = Audit {
-            format: "vmlab-audit",
+            format: FORMAT,
             version: 2,
+            kernel: host.kernel.as_deref(),
+            qemu: host.qemu.as_ref().map(|qemu| qemu.version.as_str()),
             vms: &vms,
             findings: &findings,
             problems: &problems,

@@ -30,6 +30,10 @@ pub struct Asked {
     pub mem_path: Option<String>,
     /// Whether memory shall be locked (`-overcommit mem-lock=on`).
     pub lock_memory: bool,
+    /// Whether vCPUs shall keep their pCPUs when they idle (`-overcommit
+    /// cpu-pm=on`).
+    #[serde(default)]
+    pub cpu_pm: bool,
     /// Memory backends by their id, in order.
     pub backends: Vec<MemoryBackend>,
     /// Guest nodes.
@@ -140,7 +144,16 @@ pub fn parse(args: &[String]) -> Asked {
             "smp" => smp(&mut asked, &properties),
             "m" => asked.memory_bytes = properties.text("size").and_then(|t| size(&t, 1 << 20)),
             "mem-path" => asked.mem_path = Some(value.clone()),
-            "overcommit" => asked.lock_memory = properties.is_on("mem-lock"),
+            // It may stand several times: libvirt writes one of its own.
+            "overcommit" => {
+                for (name, wish) in
+                    [("mem-lock", &mut asked.lock_memory), ("cpu-pm", &mut asked.cpu_pm)]
+                {
+                    if properties.0.contains_key(name) {
+                        *wish = properties.is_on(name);
+                    }
+                }
+            }
             "object" => object(&mut asked, &properties),
             "numa" => guest_node(&mut asked, &properties),
             "chardev" => {
@@ -375,10 +388,12 @@ mod tests {
             r#"-numa node,nodeid=0,cpus=0-1,memdev=ram-node0 "#,
             r#"-object memory-backend-memfd,id=ram-node1,hugetlb=on,hugetlbsize=1G,size=2G,host-nodes=1,policy=preferred "#,
             r#"-numa node,nodeid=1,cpus=2,cpus=3,memdev=ram-node1 "#,
-            r#"-chardev socket,id=charmonitor,fd=27,server=on,wait=off -mon chardev=charmonitor,id=monitor,mode=control"#,
+            r#"-chardev socket,id=charmonitor,fd=27,server=on,wait=off -mon chardev=charmonitor,id=monitor,mode=control "#,
+            r#"-overcommit cpu-pm=on"#,
         ));
         assert_eq!(asked.name.as_deref(), Some("db"));
-        assert!(asked.thread_names && asked.libvirt && asked.lock_memory);
+        assert!(asked.thread_names && asked.libvirt);
+        assert!(asked.lock_memory && asked.cpu_pm, "of two options");
         assert_eq!(asked.accel.as_deref(), Some("kvm"));
         assert_eq!(asked.iothreads, ["iothread1"]);
         assert_eq!(asked.qmp, [], "libvirt's socket has no path to connect to");

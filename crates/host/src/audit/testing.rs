@@ -47,6 +47,9 @@ pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
         vcpus_known_by: KnownBy::Names,
         memory: Memory::default(),
         guest: None,
+        halts: None,
+        cpu_pm: None,
+        start: None,
         notes: Vec::new(),
     }
 }

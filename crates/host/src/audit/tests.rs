@@ -48,6 +48,9 @@ fn vm(guest: Option<GuestView>) -> RunningVm {
         vcpus_known_by: KnownBy::Nothing,
         memory: Memory::default(),
         guest,
+        halts: None,
+        cpu_pm: None,
+        start: None,
         notes: Vec::new(),
     }
 }

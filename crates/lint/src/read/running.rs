@@ -47,6 +47,14 @@ impl Live {
         })
     }
 
+    /// Halts that left the guest, with their place.
+    pub(crate) fn halt_exits(&self) -> Option<(u64, Span)> {
+        self.facts.iter().find_map(|fact| match fact.value.is {
+            Is::HaltExits(exits) => Some((exits, fact.span)),
+            _ => None,
+        })
+    }
+
     /// Where the memory of one guest node lies.
     pub(crate) fn backend(&self, memdev: Option<&str>) -> Option<(&Memory, Span)> {
         let found = self.memory().find(|(id, ..)| memdev.is_some() && *id == memdev)?;

@@ -175,12 +175,32 @@ pub(crate) const CPU_PM_IGNORED: Rule = Rule {
     fires: &[
         xml(OLD_KERNEL, CPU_PM_PINNED),
         qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel tcg -smp 2 -overcommit cpu-pm=on"),
+        qemu(
+            ANY,
+            "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# is: halt exits: 1526
+# asked: halt exits: 0
+",
+        ),
     ],
     quiet: &[
         xml(TWO_SOCKETS, CPU_PM_PINNED),
         qemu(
             ANY,
             "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
+        ),
+        qemu(
+            ANY,
+            "\
+# vmlab: running 1
+qemu-system-x86_64 -accel kvm -cpu host -smp 1 -overcommit cpu-pm=on
+# is: vCPU 0: pCPU 1
+# is: halt exits: 0
+# asked: halt exits: 0
+",
         ),
     ],
 };
@@ -193,7 +213,12 @@ fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
     let mitigated = machine
         .and_then(|machine| machine.kvm_parameter("mitigate_smt_rsb"))
         .is_some_and(|value| value == "Y");
-    if vm.accel.value != "kvm" {
+    let halts = vm.live.as_ref().and_then(|live| live.halt_exits());
+    if let Some((exits, is)) = halts.filter(|(exits, _)| *exits > 0) {
+        out.at(is, format!("{exits} halts left the guest since it began"));
+    } else if halts.is_some() {
+        // What was counted says more than what is known of the host.
+    } else if vm.accel.value != "kvm" {
         out.at(span, format!("cpu-pm needs KVM; the accelerator is {}", vm.accel.value));
     } else if vm.is_arm() {
         out.at(span, "QEMU does not look at cpu-pm on Arm");

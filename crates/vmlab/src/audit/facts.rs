@@ -32,6 +32,10 @@ pub(crate) fn running(
         }));
     }
     facts.extend(vm.memory.swapped_bytes.filter(|bytes| *bytes > 0).map(Is::Swapped).map(fact));
+    if let Some(halts) = vm.halts.filter(|_| vm.asked.cpu_pm) {
+        let is = Is::HaltExits(halts.halt_exits);
+        facts.push(Fact { is, asked: Some("0 (cpu-pm=on)".to_owned()) });
+    }
     if let Some(view) = &vm.guest {
         facts.extend(levels(view).map(Is::Topology).map(fact));
         let name = |kvm| if kvm { "kvm" } else { "tcg" };

@@ -143,6 +143,9 @@ mod tests {
             vcpus_known_by: KnownBy::Names,
             memory: Memory::default(),
             guest: None,
+            halts: None,
+            cpu_pm: None,
+            start: None,
             notes: Vec::new(),
         }
     }

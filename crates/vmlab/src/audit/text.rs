@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use host::audit::cpu_pm::CpuPm;
 use host::audit::in_force::size;
 use host::audit::memory::{ByNode, Region};
 use host::audit::thread::{Policy, RunningThread};
@@ -31,6 +32,11 @@ fn block(vm: &RunningVm, host: &Host) -> String {
     if let Some(text) = guest(vm) {
         lines.push(format!("  guest sees: {text}"));
     }
+    if let Some(CpuPm { state, evidence }) = &vm.cpu_pm {
+        lines.push(format!("  cpu-pm=on: {state}: {evidence}"));
+    } else if let Some(halts) = &vm.halts {
+        lines.push(format!("  halts: {halts}"));
+    }
     lines.extend(memory(vm).into_iter().map(|line| format!("  {line}")));
     for note in &vm.notes {
         lines.push(format!("  note: {note}"));
@@ -52,7 +58,8 @@ fn head(vm: &RunningVm) -> String {
     let accel = vm.asked.accel.clone();
     parts.push(accel.unwrap_or_else(|| "tcg".to_owned()));
     if vm.asked.libvirt {
-        parts.push("libvirt".to_owned());
+        let version = vm.start.as_ref().map(|start| format!(" {}", start.libvirt));
+        parts.push(format!("libvirt{}", version.unwrap_or_default()));
     }
     parts.join(", ")
 }
