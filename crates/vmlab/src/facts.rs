@@ -1,15 +1,20 @@
-//! `vmlab facts DIR...`: what was found of the VMs, host by host: whether what
-//! was asked for is in force, was refused, or was ignored without a word.
+//! `vmlab facts PATH...`: what was found of VMs, host by host: whether what was
+//! asked for is in force, was refused, or was ignored without a word. Of trials,
+//! of VMs that ran (`vmlab audit --json`), and of starts that libvirt noted.
+
+mod saved;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use host::audit::cpu_pm::State;
 use record::journal::{Event, TrialResult};
 use record::{FailureKind, Outcome};
 use runner::store::{self, Contents};
 use serde::Serialize;
+use vmconfig::VmSpec;
 
 use crate::terminal;
 
@@ -17,19 +22,24 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab facts results/*                   all facts, by host and variant
   vmlab facts --fact cpu_pm results/*     where cpu_pm is in force
+  vmlab facts results/* audit.json /var/log/libvirt/qemu/*.log
+                                          trials, VMs that ran, libvirt's starts
   vmlab facts --json results/* | jq '.[] | select(.state == \"silently ignored\")'
 
 States: in force; accepted, not proven; silently ignored; refused by KVM (QEMU
-says so and goes on); refused by QEMU (it does not start); not known (the trial
-failed for another reason). Other facts are told as they are, other failures as
-the fact `trial`.";
+says so and goes on); refused by QEMU (it does not start); the VM stopped; not
+asked for; not known (the trial or the start failed for another reason). Other
+facts are told as they are, other failures as the fact `trial`.
+
+The column libvirt says which one started the VM, - that none did.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FactsArgs {
-    /// Results folders, of any studies and hosts.
-    #[arg(required = true)]
-    dirs: Vec<PathBuf>,
+    /// Results folders, of any studies and hosts; what `vmlab audit --json`
+    /// printed; libvirt's logs of VMs.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
     /// This fact alone.
     #[arg(long, value_name = "NAME")]
     fact: Option<String>,
@@ -38,49 +48,68 @@ pub(crate) struct FactsArgs {
     json: bool,
 }
 
-/// What was found of a variant on a host.
+/// What was found of a variant, or a VM, on a host.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     fact: String,
+    /// The variant's name, or the VM's.
     variant: String,
     kernel: String,
     qemu: String,
+    /// Version of the libvirt that started the VM.
+    libvirt: Option<String>,
     state: String,
     /// What shows it; empty where the state says all.
     evidence: String,
+    /// Trials or VMs.
     trials: usize,
 }
 
+/// The fact that tells of cpu-pm.
+const CPU_PM: &str = "cpu_pm";
+/// Its state where it was not asked for; the evidence says how the VM halts.
+const NOT_ASKED_FOR: &str = "not asked for";
+const UNKNOWN: &str = "unknown";
+
 pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
     let mut rows: Vec<Row> = Vec::new();
-    for dir in &args.dirs {
-        rows.extend(rows_of(dir, args.fact.as_deref())?);
+    for path in &args.paths {
+        rows.extend(if path.is_dir() { rows_of(path)? } else { saved::rows_of(path)? });
     }
-    rows.sort();
+    rows.retain(|row| args.fact.as_ref().is_none_or(|only| row.fact == *only));
+    let rows = saved::without_surpassed(rows);
     let text =
         if args.json { serde_json::to_string_pretty(&rows)? + "\n" } else { table(&rows, args) };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
+fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
     let Contents { plan, host, events, .. } = store::read(dir)?;
     let trial = |event: &Event| match event {
         Event::TrialEnded(result) => Some((**result).clone()),
         _ => None,
     };
     let trials: Vec<TrialResult> = events.iter().filter_map(trial).collect();
+    let wishes_cpu_pm = |spec: &VmSpec| spec.hints.cpu_pm == Some(true);
+    let study_of_cpu_pm = plan.variants.iter().any(|variant| wishes_cpu_pm(&variant.spec));
     let mut rows = Vec::new();
     for variant in &plan.variants {
-        let wishes_cpu_pm = variant.spec.hints.cpu_pm == Some(true);
+        let wished = wishes_cpu_pm(&variant.spec);
         let mut states: BTreeMap<(String, String), (String, usize)> = BTreeMap::new();
         let mut count = |fact: &str, state: String, evidence: String| {
             states.entry((fact.to_owned(), state)).or_insert((evidence, 0)).1 += 1;
         };
         for result in trials.iter().filter(|result| result.trial.variant == variant.name) {
-            if let Some((fact, state, evidence)) = failed(result, wishes_cpu_pm) {
+            if let Some((fact, state, evidence)) = failed(result, wished) {
                 count(fact, state, evidence);
                 continue;
+            }
+            if study_of_cpu_pm
+                && !wished
+                && let Some(evidence) = halts(result)
+            {
+                count(CPU_PM, NOT_ASKED_FOR.to_owned(), evidence);
             }
             for (fact, value) in &result.facts {
                 let more = result.facts.get(&format!("{fact}.evidence"));
@@ -94,15 +123,26 @@ fn rows_of(dir: &Path, only: Option<&str>) -> anyhow::Result<Vec<Row>> {
         rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| Row {
             fact,
             variant: variant.name.clone(),
-            kernel: host.kernel.clone().unwrap_or_else(|| "unknown".to_owned()),
+            kernel: host.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
             qemu: plan.qemu.version.trim_start_matches("QEMU emulator version ").to_owned(),
+            libvirt: None,
             state,
             evidence,
             trials,
         }));
     }
-    rows.retain(|row| only.is_none_or(|only| row.fact == only));
     Ok(rows)
+}
+
+/// What a VM did that may halt into the host: what the same with cpu-pm is
+/// compared with.
+fn halts(result: &TrialResult) -> Option<String> {
+    let total = |name| -> Option<f64> {
+        let runs = result.runs.iter().map(|run| run.counters.get(name));
+        runs.sum::<Option<f64>>().filter(|_| !result.runs.is_empty())
+    };
+    let (exits, idle_s) = (total("kvm.halt_exits")?, total("guest.idle_s")?);
+    Some(format!("{exits:.0} halt exits in {idle_s:.1} s of idle vCPUs"))
 }
 
 /// What a trial says that came to nothing: of `cpu_pm` where it was wished and the
@@ -113,12 +153,13 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
     let named = ["cpu_pm", "cpu-pm", "overcommit"].iter().any(|name| failure.detail.contains(name));
     let (fact, state) = match failure.kind {
         FailureKind::Aborted => return None,
-        FailureKind::VmRefused if cpu_pm && named => ("cpu_pm", "refused by QEMU".to_owned()),
+        FailureKind::VmRefused if cpu_pm && named => (CPU_PM, State::RefusedByQemu.to_string()),
         FailureKind::NotAsClaimed if named => {
             let by_kvm = failure.detail.contains("QEMU said");
-            ("cpu_pm", if by_kvm { "refused by KVM" } else { "silently ignored" }.to_owned())
+            let state = if by_kvm { State::RefusedByKvm } else { State::SilentlyIgnored };
+            (CPU_PM, state.to_string())
         }
-        other if cpu_pm => ("cpu_pm", format!("not known: {other}")),
+        other if cpu_pm => (CPU_PM, format!("not known: {other}")),
         other => ("trial", format!("failed: {other}")),
     };
     Some((fact, state, failure.detail.lines().next().unwrap_or_default().to_owned()))
@@ -127,10 +168,10 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
 /// A fact's value as a state and what else it says.
 fn state(value: &str) -> (String, String) {
     for (begin, state) in
-        [("not proven", "accepted, not proven"), ("not in force", "silently ignored")]
+        [("not proven", State::NotProven), ("not in force", State::SilentlyIgnored)]
     {
         if let Some(why) = value.strip_prefix(begin) {
-            return (state.to_owned(), why.trim_start_matches(": ").to_owned());
+            return (state.to_string(), why.trim_start_matches(": ").to_owned());
         }
     }
     (value.to_owned(), String::new())
@@ -139,18 +180,21 @@ fn state(value: &str) -> (String, String) {
 fn table(rows: &[Row], args: &FactsArgs) -> String {
     if rows.is_empty() {
         return match &args.fact {
-            Some(fact) => format!("No trial told of {fact}.\n"),
-            None => "No trial told of any fact.\n".to_owned(),
+            Some(fact) => format!("No trial and no VM told of {fact}.\n"),
+            None => "No trial and no VM told of any fact.\n".to_owned(),
         };
     }
     let cells = |row: &Row| {
+        let libvirt = row.libvirt.clone().unwrap_or_else(|| "-".to_owned());
         let state = format!("{} ({})", row.state, row.trials);
-        [row.fact.clone(), row.variant.clone(), row.kernel.clone(), row.qemu.clone(), state]
+        let [fact, variant] = [&row.fact, &row.variant].map(Clone::clone);
+        [fact, variant, row.kernel.clone(), row.qemu.clone(), libvirt, state]
     };
-    let head = ["fact", "variant", "host kernel", "QEMU", "state (trials)"].map(str::to_owned);
-    let all: Vec<[String; 5]> = [head].into_iter().chain(rows.iter().map(cells)).collect();
+    let head =
+        ["fact", "variant", "host kernel", "QEMU", "libvirt", "state (trials)"].map(str::to_owned);
+    let all: Vec<[String; 6]> = [head].into_iter().chain(rows.iter().map(cells)).collect();
     let width = |i: usize| all.iter().map(|cells| cells[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..5).map(width).collect();
+    let widths: Vec<usize> = (0..6).map(width).collect();
     let mut text = String::new();
     for (i, cells) in all.iter().enumerate() {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));

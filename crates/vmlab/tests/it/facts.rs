@@ -1,9 +1,10 @@
-//! What was found of VMs, over results folders.
+//! What was found of VMs, over results folders, audits and libvirt's logs.
 
 use std::fs;
 
 use record::journal::{Event, encode};
 use record::{Failure, FailureKind, Outcome};
+use serde_json::{Value, json};
 
 use crate::lab::{Machine, events};
 
@@ -34,15 +35,123 @@ fn what_was_asked_for_is_told_by_host() {
     let said = machine.say(["facts", "--fact", "cpu_pm", "results"]);
     let lines: Vec<&str> = said.has_code(0).stdout.lines().collect();
     assert!(lines[0].starts_with("fact    variant  host kernel"), "{said:?}");
-    assert!(lines[1].contains("one") && lines[1].ends_with("7.2.17  in force (2)"), "{said:?}");
+    assert!(
+        lines[1].contains("one") && lines[1].ends_with("7.2.17  -        in force (2)"),
+        "{said:?}"
+    );
     assert_eq!(lines[2].trim(), "no halt exit in 6.0 s of idle vCPUs");
     let said = machine.say(["facts", "--json", "results", "other"]);
-    let rows: serde_json::Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+    let rows: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
     let states: Vec<_> =
         rows.as_array().unwrap().iter().map(|row| (&row["qemu"], &row["state"])).collect();
     assert_eq!(states.len(), 5, "{rows}");
     assert!(states.iter().any(|row| row.1 == "failed: guest never answered"), "{rows}");
     assert!(states.iter().any(|row| row.0 == "10.0.2" && row.1 == "refused by KVM"), "{rows}");
-    assert!(machine.say(["facts", "--fact", "odd", "results"]).stdout.contains("No trial told"));
+    assert!(
+        machine
+            .say(["facts", "--fact", "odd", "results"])
+            .stdout
+            .contains("No trial and no VM told")
+    );
     machine.say(["facts", "nowhere"]).is_error(&["nowhere"]);
+}
+
+/// A VM as `vmlab audit --json` tells of it, which libvirt 9.0 started.
+fn audited(name: &str, halt_exits: u64, cpu_pm: Option<(&str, &str)>) -> Value {
+    let words: Vec<String> = [
+        "qemu-system-x86_64",
+        "-name",
+        &format!("guest={name},debug-threads=on"),
+        "-accel",
+        "kvm",
+        "-chardev",
+        "socket,id=charmonitor,fd=23,server=on,wait=off",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let start = json!({
+        "libvirt": "9.0.0", "qemu": "7.2.22 (Debian)", "kernel": "6.1.0-50-cloud-amd64",
+        "cpu_pm": cpu_pm.is_some(), "failed": false, "said": [],
+    });
+    let mut asked = host::audit::argv::parse(&words[1..]);
+    asked.cpu_pm = cpu_pm.is_some();
+    json!({
+        "pid": 1, "starttime_ticks": 1, "program": "/usr/bin/qemu-system-x86_64",
+        "argv": words, "asked": asked, "threads": [], "vcpus_known_by": "names",
+        "memory": host::audit::memory::Memory::default(), "guest": null, "notes": [],
+        "halts": { "halt_exits": halt_exits, "awake_s": 59.0, "age_s": 61.0 },
+        "cpu_pm": cpu_pm.map(|(state, evidence)| json!({ "state": state, "evidence": evidence })),
+        "start": start,
+    })
+}
+
+/// libvirt's words for a VM with cpu-pm, and what came of it.
+fn log(libvirt: &str, said: &str) -> String {
+    format!(
+        "2021-08-31 02:39:53.1+0000: starting up libvirt version: {libvirt}, package: x, \
+         qemu version: 7.2.22Debian, kernel: 6.1.0-50-cloud-amd64, hostname: node1\n\
+         LC_ALL=C \\\n/usr/bin/qemu-system-x86_64 \\\n-overcommit cpu-pm=on \\\n\
+         -msg timestamp=on\n{said}"
+    )
+}
+
+#[test]
+fn what_libvirt_s_vms_are_stands_beside_trials() {
+    let machine = Machine::with_qemu("7.2.17");
+    let none = "no halt exit in 61 s, of which its vCPUs were awake 59 s";
+    let audit = json!({
+        "format": "vmlab-audit", "version": 2, "kernel": "6.1.0-50-cloud-amd64",
+        "qemu": "7.2.22 (Debian)", "findings": [], "problems": [],
+        "vms": [
+            audited("on", 0, Some(("in_force", none))),
+            audited("off", 1526, None),
+            audited("kept", 0, None),
+        ],
+    });
+    let write = |name: &str, text: &str| fs::write(machine.path(name), text).unwrap();
+    write("audit.json", &audit.to_string());
+    // The start of a VM of which the audit tells more, and others.
+    write("on.log", &log("9.0.0", ""));
+    write("alone.log", &log("9.0.0", ""));
+    let failed = "2021-08-31 02:39:54.2+0000: shutting down, reason=failed\n";
+    write("old.log", &log("4.5.0", &format!("qemu-kvm: -overcommit: invalid option\n{failed}")));
+    let refused = "qemu-kvm: kvm: guest stopping CPU not supported: Invalid argument";
+    write("kernel.log", &log("4.5.0", &format!("2021-08-31T02:39:54.168673Z {refused}\n")));
+    write("broken.log", &log("4.5.0", &format!("qemu-kvm: no memory\n{failed}")));
+    let files = ["audit.json", "on.log", "alone.log", "old.log", "kernel.log", "broken.log"];
+    let said = machine.say(["facts", "--json"].iter().chain(&files));
+    let rows: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
+    let found: Vec<String> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| ["variant", "libvirt", "state"].map(|name| text(row, name)).join(" | "))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "alone | 9.0.0 | accepted, not proven",
+            "broken | 4.5.0 | not known: the VM did not start",
+            "kernel | 4.5.0 | refused by KVM",
+            "off | 9.0.0 | not asked for",
+            "old | 4.5.0 | refused by QEMU",
+            "on | 9.0.0 | in force",
+        ],
+        "{rows:#}"
+    );
+    assert_eq!(text(&rows[2], "evidence"), format!("QEMU said {refused:?}"));
+    let said = machine.say(["facts"].iter().chain(&files));
+    let on = said.has_code(0).stdout.lines().find(|line| line.contains("  on ")).unwrap();
+    let cells: Vec<&str> = on.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    let expected =
+        ["cpu_pm", "on", "6.1.0-50-cloud-amd64", "7.2.22 (Debian)", "9.0.0", "in force (1)"];
+    assert_eq!(cells, expected);
+
+    write("other.json", r#"{"format": "vmlab-host", "vms": []}"#);
+    write("other.txt", "neither\n");
+    machine.say(["facts", "other.json"]).is_error(&["other.json", "vmlab-host"]);
+    machine.say(["facts", "other.txt"]).is_error(&["other.txt", "no log of libvirt's"]);
+    write("other.json", "{");
+    machine.say(["facts", "other.json"]).is_error(&["other.json", "vmlab audit --json"]);
 }

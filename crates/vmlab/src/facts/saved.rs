@@ -1,0 +1,122 @@
+//! Facts of VMs that no study started: from saved audits and libvirt's logs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use host::audit::RunningVm;
+use host::audit::cpu_pm::State;
+use host::audit::libvirt_log::{self, Start};
+use serde::Deserialize;
+
+use super::{CPU_PM, NOT_ASKED_FOR, Row, UNKNOWN};
+use crate::audit;
+
+/// What a start says where no audit looked at the VM.
+const STARTED: &str = "QEMU started; `vmlab audit` shows what is in force while the VM runs";
+
+/// What is read of an audit.
+#[derive(Debug, Deserialize)]
+struct Audit {
+    format: String,
+    #[serde(default)]
+    kernel: Option<String>,
+    #[serde(default)]
+    qemu: Option<String>,
+    vms: Vec<RunningVm>,
+}
+
+/// The rows of a saved audit, or of a log of libvirt's.
+pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
+    let name = path.display();
+    let bytes = fs::read(path).with_context(|| format!("Cannot read {name}"))?;
+    let text = String::from_utf8_lossy(&bytes);
+    if text.trim_start().starts_with('{') {
+        let audit: Audit = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is not what `vmlab audit --json` prints"))?;
+        ensure!(
+            audit.format == audit::FORMAT,
+            "{name} is not what `vmlab audit --json` prints: its format is {:?}",
+            audit.format
+        );
+        return Ok(audit.vms.iter().filter_map(|vm| row_of_vm(vm, &audit)).collect());
+    }
+    if !libvirt_log::is_log(&text) {
+        bail!("{name} is no results folder, no audit in JSON and no log of libvirt's VMs");
+    }
+    let vm = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(libvirt_log::starts(&text).iter().filter_map(|start| row_of_start(&vm, start)).collect())
+}
+
+fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<Row> {
+    let halts = vm.halts.filter(|halts| halts.halt_exits > 0);
+    let (state, evidence) = match (&vm.cpu_pm, halts) {
+        (Some(found), _) => (found.state.to_string(), found.evidence.clone()),
+        (None, Some(halts)) => (NOT_ASKED_FOR.to_owned(), halts.to_string()),
+        (None, None) => return None,
+    };
+    let start = vm.start.as_ref();
+    let unknown = || UNKNOWN.to_owned();
+    Some(Row {
+        fact: CPU_PM.to_owned(),
+        variant: vm.label(),
+        kernel: audit.kernel.clone().unwrap_or_else(unknown),
+        qemu: match start {
+            Some(start) => start.qemu.clone(),
+            None => audit.qemu.clone().unwrap_or_else(unknown),
+        },
+        libvirt: vm.asked.libvirt.then(|| start.map_or_else(unknown, |s| s.libvirt.clone())),
+        state,
+        evidence,
+        trials: 1,
+    })
+}
+
+fn row_of_start(vm: &str, start: &Start) -> Option<Row> {
+    let quoted = |line: &String| format!("QEMU said {line:?}");
+    let (state, evidence) = if !start.cpu_pm {
+        return None;
+    } else if let Some(line) = start.refused_by_qemu() {
+        (State::RefusedByQemu.to_string(), quoted(line))
+    } else if let Some(line) = start.refused_by_kvm() {
+        (State::RefusedByKvm.to_string(), quoted(line))
+    } else if start.failed {
+        let last = start.said.last().map(quoted).unwrap_or_default();
+        ("not known: the VM did not start".to_owned(), last)
+    } else {
+        (State::NotProven.to_string(), STARTED.to_owned())
+    };
+    Some(Row {
+        fact: CPU_PM.to_owned(),
+        variant: vm.to_owned(),
+        kernel: start.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
+        qemu: start.qemu.clone(),
+        libvirt: Some(start.libvirt.clone()),
+        state,
+        evidence,
+        trials: 1,
+    })
+}
+
+/// The rows in order, alike ones as one, without those starts of which an audit
+/// of the same VM tells more.
+pub(super) fn without_surpassed(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort();
+    let key = |row: &Row| {
+        [&row.fact, &row.variant, &row.kernel, &row.qemu]
+            .map(Clone::clone)
+            .into_iter()
+            .chain(row.libvirt.clone())
+            .collect::<Vec<_>>()
+    };
+    let told: Vec<Vec<String>> =
+        rows.iter().filter(|row| row.evidence != STARTED).map(key).collect();
+    rows.retain(|row| row.evidence != STARTED || !told.contains(&key(row)));
+    rows.dedup_by(|row, before| {
+        let alike = key(row) == key(before)
+            && (&row.state, &row.evidence) == (&before.state, &before.evidence);
+        before.trials += if alike { row.trials } else { 0 };
+        alike
+    });
+    rows
+}
