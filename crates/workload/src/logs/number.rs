@@ -236,8 +236,10 @@ const MAGNITUDES: [f64; 24] = [
 /// `value` without the error of its last digits that a product leaves: the
 /// number of 15 digits, if it is next to it.
 pub(crate) fn tidy(value: f64) -> f64 {
-    // Most are counts.
-    if value.trunc() == value && value.abs() < 1e15 {
+    // Most are counts. Not all processors round in one step: numbers of less
+    // than 16 digits are cut to whole ones sooner.
+    let cut = |value: f64| value as i64 as f64;
+    if value.abs() < 1e15 && cut(value) == value {
         return value;
     }
     let at = MAGNITUDES.partition_point(|power| *power <= value.abs());
@@ -245,7 +247,10 @@ pub(crate) fn tidy(value: f64) -> f64 {
         return value;
     }
     let scale = TENS[MAGNITUDES.len() - 1 - at];
-    let tidied = (value * scale).round() / scale;
+    let scaled = value * scale;
+    let whole = cut(scaled);
+    let up = if (scaled - whole).abs() < 0.5 { 0.0 } else { 1_f64.copysign(value) };
+    let tidied = (whole + up) / scale;
     if (tidied - value).abs() <= value.abs() * f64::EPSILON { tidied } else { value }
 }
 

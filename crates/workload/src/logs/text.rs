@@ -84,9 +84,10 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     fn new(raw: &'a str, number: usize, terminated: bool) -> Self {
         let body = without_prefix(raw);
-        let text = body.trim_start_matches([' ', '\t']);
+        let text = without_indent(body);
         let indent = body.len() - text.len();
-        let text = text.trim_end();
+        // `trim` would take more than spaces and tabs from the front.
+        let text = if is_plain(text.as_bytes().last()) { text } else { text.trim_end() };
         let text = match text.strip_suffix("<br>").or_else(|| text.strip_suffix("<br />")) {
             Some(text) => text.trim_end(),
             None => text,
@@ -96,7 +97,7 @@ impl<'a> Line<'a> {
 
     /// A line that holds only `text`, which is a part of this one.
     pub(crate) fn part(&self, text: &'a str) -> Self {
-        let text = text.trim();
+        let text = trim(text);
         Self { text, terminated: self.terminated || !self.ends_with_it(text), ..*self }
     }
 
@@ -112,13 +113,13 @@ impl<'a> Line<'a> {
 
     /// The two sides of the first `mark`.
     pub(crate) fn split(&self, mark: &str) -> Option<(&'a str, Self)> {
-        self.text.cut(mark).map(|(left, right)| (left.trim(), self.part(right)))
+        self.text.cut(mark).map(|(left, right)| (trim(left), self.part(right)))
     }
 
     /// The words. Spaces of other scripts are part of a word: some locales
     /// group digits with them.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &'a str> + Clone {
-        self.text.split_ascii_whitespace()
+    pub(crate) fn words(&self) -> Words<'a> {
+        Words { rest: self.text }
     }
 
     /// The word with an index.
@@ -160,6 +161,45 @@ impl<'a> Line<'a> {
     fn ends_with_it(&self, part: &str) -> bool {
         part.as_bytes().as_ptr_range().end >= self.text.as_bytes().as_ptr_range().end
     }
+}
+
+/// As `split_ascii_whitespace` of a text, sooner.
+#[derive(Debug, Clone)]
+pub(crate) struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let bytes = self.rest.as_bytes();
+        let start = bytes.iter().position(|byte| !byte.is_ascii_whitespace())?;
+        let word = bytes[start..].iter().position(u8::is_ascii_whitespace);
+        let end = word.map_or(bytes.len(), |length| start + length);
+        let word = &self.rest[start..end];
+        self.rest = &self.rest[end..];
+        Some(word)
+    }
+}
+
+/// As `str::trim`, sooner where the ends are ASCII.
+fn trim(text: &str) -> &str {
+    let text = text.trim_ascii();
+    let bytes = text.as_bytes();
+    if is_plain(bytes.first()) && is_plain(bytes.last()) { text } else { text.trim() }
+}
+
+/// Whether a text with this byte at an end has no space there.
+fn is_plain(byte: Option<&u8>) -> bool {
+    byte.is_some_and(u8::is_ascii_graphic)
+}
+
+/// The line behind its spaces and tabs.
+pub(super) fn without_indent(line: &str) -> &str {
+    let indent = line.bytes().position(|byte| byte != b' ' && byte != b'\t');
+    &line[indent.unwrap_or(line.len())..]
 }
 
 /// Searches in short texts, which the standard library's two-way search begins
@@ -292,7 +332,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
 pub(super) fn without_prefix(line: &str) -> &str {
     let mut rest = line;
     loop {
-        let trimmed = rest.trim_start_matches([' ', '\t']);
+        let trimmed = without_indent(rest);
         let next = match trimmed.as_bytes().first() {
             Some(b'>') => after_quote(&trimmed[1..]),
             // A mail on a page of the web.
@@ -347,8 +387,8 @@ pub(super) fn after_date(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let is = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
-    let date = (0..4).all(digit)
-        && is(4, b"-/")
+    let date = is(4, b"-/")
+        && (0..4).all(digit)
         && digit(5)
         && digit(6)
         && is(7, b"-/")
@@ -388,8 +428,10 @@ fn after_level(rest: &str) -> Option<&str> {
 
 /// pdsh's `10.0.0.11: `.
 fn after_address(line: &str) -> Option<&str> {
-    let end = line.as_bytes().iter().take(16).position(|byte| *byte == b':')?;
-    let (address, rest) = (&line[..end], &line[end + 1..]);
+    // Most lines that begin with a digit are none: they end the search soon.
+    let in_address = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let end = line.as_bytes().iter().take(16).position(|byte| !in_address(byte))?;
+    let (address, rest) = (&line[..end], line[end..].strip_prefix(':')?);
     let parts = address.split('.').filter(|part| part.parse::<u8>().is_ok()).count();
     (parts == 4 && address.split('.').count() == 4 && rest.starts_with([' ', '\t']))
         .then(|| rest.strip_prefix(' ').unwrap_or(rest))
