@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use rayon::prelude::*;
 use record::Unit;
 use serde::Serialize;
 use workload::logs::{self, Log, Tool};
@@ -33,6 +34,9 @@ Exit codes: 0 all was read, 1 something was not (it is listed), 2 error.";
 
 /// Bytes of output that are kept until they are printed.
 const PRINTED_AT_ONCE: usize = 1 << 16;
+
+/// Files that together have less are read before other threads have begun.
+const SHARED_BYTES: u64 = 1 << 16;
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -83,9 +87,26 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&list())?;
         return Ok(ExitCode::SUCCESS);
     }
+    let sources = files::find(&args.files)?;
     let mut seen = Seen::default();
-    for source in files::find(&args.files)? {
-        read(&source, args, &mut seen)?;
+    for group in files::groups(&sources) {
+        if group.bytes < SHARED_BYTES || group.sources.len() == 1 {
+            for source in group.sources {
+                read(source, args, &mut seen, Seen::print)?;
+            }
+            continue;
+        }
+        let kept: Vec<anyhow::Result<Seen>> = group
+            .sources
+            .par_iter()
+            .map(|source| {
+                let mut kept = Seen::default();
+                read(source, args, &mut kept, |_| Ok(())).map(|()| kept)
+            })
+            .collect();
+        for kept in kept {
+            seen.add(kept?)?;
+        }
     }
     if seen.foreign > 0 {
         terminal::note(&format!(
@@ -106,13 +127,43 @@ struct Seen {
     unread: usize,
     /// Files in folders that hold no log.
     foreign: usize,
+    /// What is to be printed of it.
+    output: String,
+    /// What is to be said beside that, behind it.
+    notes: Vec<String>,
+}
+
+impl Seen {
+    /// Adds and prints what was seen apart.
+    fn add(&mut self, other: Self) -> anyhow::Result<()> {
+        self.values += other.values;
+        self.unread += other.unread;
+        self.foreign += other.foreign;
+        self.output = other.output;
+        self.notes = other.notes;
+        self.print()
+    }
+
+    fn print(&mut self) -> anyhow::Result<()> {
+        let printed = terminal::print(&self.output);
+        self.output.clear();
+        self.notes.drain(..).for_each(|note| terminal::note(&note));
+        printed
+    }
 }
 
 fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
-fn read(source: &Source, args: &ImportArgs, seen: &mut Seen) -> anyhow::Result<()> {
+/// Reads `source`, and calls `full` at the end and whenever there is enough to
+/// print.
+fn read(
+    source: &Source,
+    args: &ImportArgs,
+    seen: &mut Seen,
+    full: impl Fn(&mut Seen) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let text = match source.text()? {
         Text::Log(text) => text,
         Text::Binary if source.named => bail!("{} is no text", source.name),
@@ -121,41 +172,52 @@ fn read(source: &Source, args: &ImportArgs, seen: &mut Seen) -> anyhow::Result<(
             return Ok(());
         }
     };
-    let mut output = String::new();
     let mut found = false;
-    logs::visit(&text, args.tool.as_ref().map(|tool| tool.0), |mut log| {
-        found = true;
-        seen.values += log.values.len();
-        seen.unread += log.unread.len();
-        for (key, label) in source.labels.iter().chain(&args.labels) {
-            for value in &mut log.values {
-                value.labels = value.labels.with(key.as_str(), label.as_str());
-            }
-        }
-        if args.json {
-            json(source, &log, &mut output)?;
-        } else {
-            table(source, &log, &mut output);
-        }
-        // A log may hold a million runs.
-        if output.len() < PRINTED_AT_ONCE { Ok(()) } else { print(&mut output) }
-    })?;
+    logs::visit(
+        &text,
+        args.tool.as_ref().map(|tool| tool.0),
+        |log| shown(source, args, log),
+        |shown| {
+            let (values, unread, text) = shown?;
+            found = true;
+            seen.values += values;
+            seen.unread += unread;
+            seen.output.push_str(&text);
+            // A log may hold a million runs.
+            if seen.output.len() < PRINTED_AT_ONCE { Ok(()) } else { full(seen) }
+        },
+    )?;
     if !found && source.named {
         seen.unread += 1;
-        terminal::note(&match logs::recognise(&text).first() {
+        seen.notes.push(match logs::recognise(&text).first() {
             Some((tool, _)) => format!("{}: no result in the output of {}", source.name, tool.name),
             None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
         });
     } else if !found {
         seen.foreign += 1;
     }
-    print(&mut output)
+    full(seen)
 }
 
-fn print(output: &mut String) -> anyhow::Result<()> {
-    let printed = terminal::print(output);
-    output.clear();
-    printed
+/// How many values a run has, how many lines of it were not read, and what is
+/// printed of it.
+fn shown(
+    source: &Source,
+    args: &ImportArgs,
+    mut log: Log,
+) -> anyhow::Result<(usize, usize, String)> {
+    for (key, label) in source.labels.iter().chain(&args.labels) {
+        for value in &mut log.values {
+            value.labels = value.labels.with(key.as_str(), label.as_str());
+        }
+    }
+    let mut text = String::new();
+    if args.json {
+        json(source, &log, &mut text)?;
+    } else {
+        table(source, &log, &mut text);
+    }
+    Ok((log.values.len(), log.unread.len(), text))
 }
 
 // ---- For people ----
@@ -181,16 +243,13 @@ fn table(source: &Source, log: &Log, text: &mut String) {
     let metrics = log.values.iter().map(|value| value.metric.len()).max().unwrap_or(0);
     for value in &log.values {
         let shown = Unit::from(&*value.unit).show(value.value);
-        let labels = value.labels.iter().map(|(key, label)| format!(" {key}={label}"));
-        let labels = labels.collect::<String>();
-        let gap = if labels.is_empty() { "" } else { " " };
-        push(
-            text,
-            format_args!(
-                "  {:>lines$}  {:metrics$}  {shown}{gap}{labels}",
-                value.line, value.metric
-            ),
-        );
+        write!(text, "  {:>lines$}  {:metrics$}  {shown}", value.line, value.metric)
+            .expect("writing to a String does not fail");
+        for (index, (key, label)) in value.labels.iter().enumerate() {
+            let gap = if index == 0 { "  " } else { " " };
+            text.extend([gap, key, "=", label]);
+        }
+        text.push('\n');
     }
     for unread in &log.unread {
         push(

@@ -1,11 +1,12 @@
 //! How fast logs are read, and in how much memory: `cargo run --release -p
 //! workload --example import_bench [MEGABYTES [PART]]`. Every kept output, or
 //! those with PART in their names, is repeated until it is that large (100);
-//! one line a format. Asserts nothing.
+//! one line a format. `RAYON_NUM_THREADS=1` reads in one thread. Asserts nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use workload::logs;
 
@@ -13,27 +14,38 @@ fn main() {
     let megabytes: usize =
         std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
     let part = std::env::args().nth(2).unwrap_or_default();
-    println!("MB/s are of processor time, whatever else the machine does; `memory` is the peak");
-    println!("above the log itself, which is held whole.\n");
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     println!(
-        "{:42} {:>9} {:>9} {:>10} {:>9} {:>9}",
-        "log", "read MB/s", "find MB/s", "memory MB", "values", "runs"
+        "MB/s by two clocks. `cpu`: of processor time, that of all threads added up, whatever"
     );
-    let mut lines = Total::default();
+    println!("else the machine does. `wall`: of the time that passed, on {processors} processors.");
+    println!(
+        "`find`: of processor time, to find the runs only, which one thread does. `memory` is"
+    );
+    println!("the peak above the log itself, which is held whole.\n");
+    println!(
+        "{:42} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "log", "cpu MB/s", "wall MB/s", "find MB/s", "memory MB", "values", "runs"
+    );
+    let (mut cpu, mut wall) = (Total::default(), Total::default());
     for (name, unit) in outputs().iter().filter(|(name, _)| name.contains(&part)) {
         let times = (megabytes * 1_000_000 / unit.len().max(1)).max(1);
         let measured = measure(name, &unit.repeat(times));
         // A document is read at the speed of its parser.
         if !name.contains("json") {
-            lines.add(measured, name);
+            cpu.add(measured.megabytes, measured.cpu_s, name);
+            wall.add(measured.megabytes, measured.wall_s, name);
         }
     }
-    println!(
-        "\nformats of lines: mean {:.0} MB/s, slowest {:.0} MB/s ({})",
-        lines.megabytes / lines.seconds,
-        lines.slowest.0,
-        lines.slowest.1
-    );
+    println!("\nformats of lines:");
+    for (clock, total) in [("cpu", cpu), ("wall", wall)] {
+        println!(
+            "{clock:4} mean {:.0} MB/s, slowest {:.0} MB/s ({})",
+            total.megabytes / total.seconds,
+            total.slowest.0,
+            total.slowest.1
+        );
+    }
 }
 
 /// Every kept output by its name, what no tool wrote, and a run without end.
@@ -57,9 +69,13 @@ fn outputs() -> BTreeMap<String, String> {
     outputs
 }
 
-/// Megabytes, and the seconds that they took.
+/// What reading a log took.
 #[derive(Clone, Copy)]
-struct Measured(f64, f64);
+struct Measured {
+    megabytes: f64,
+    cpu_s: f64,
+    wall_s: f64,
+}
 
 struct Total {
     megabytes: f64,
@@ -74,7 +90,7 @@ impl Default for Total {
 }
 
 impl Total {
-    fn add(&mut self, Measured(megabytes, seconds): Measured, name: &str) {
+    fn add(&mut self, megabytes: f64, seconds: f64, name: &str) {
         self.megabytes += megabytes;
         self.seconds += seconds;
         if megabytes / seconds < self.slowest.0 {
@@ -83,44 +99,55 @@ impl Total {
     }
 }
 
-/// Reads a log, one run after the other as `vmlab import` does.
+/// Reads a log as `vmlab import` does.
 fn measure(name: &str, text: &str) -> Measured {
     let started = cpu_s();
     let _ = logs::recognise(text);
     let find_s = cpu_s() - started;
     let tool = name.rsplit_once(".as-").and_then(|(_, tool)| logs::tool(tool));
     let before_mb = peak_mb(true);
-    let started = cpu_s();
+    let (started, clock) = (cpu_s(), Instant::now());
     let (values, runs) = read(text, tool);
+    let wall_s = clock.elapsed().as_secs_f64();
     let read_s = cpu_s() - started;
     let memory_mb = peak_mb(false) - before_mb;
     let megabytes = text.len() as f64 / 1e6;
     println!(
-        "{name:42} {:9.0} {:9.0} {memory_mb:10.0} {values:9} {runs:9}",
+        "{name:42} {:8.0} {:9.0} {:9.0} {memory_mb:9.0} {values:9} {runs:9}",
         megabytes / read_s,
+        megabytes / wall_s,
         megabytes / find_s
     );
-    Measured(megabytes, read_s)
+    Measured { megabytes, cpu_s: read_s, wall_s }
 }
 
 /// Values and runs. Apart, so that profilers can be told of it.
 #[inline(never)]
 fn read(text: &str, tool: Option<&logs::Tool>) -> (usize, usize) {
     let (mut values, mut runs) = (0, 0);
-    let Ok(()) = logs::visit(text, tool, |log| {
-        values += log.values.len();
-        runs += 1;
-        Ok::<(), std::convert::Infallible>(())
-    });
+    let Ok(()) = logs::visit(
+        text,
+        tool,
+        |log| log.values.len(),
+        |held| {
+            values += held;
+            runs += 1;
+            Ok::<(), std::convert::Infallible>(())
+        },
+    );
     (values, runs)
 }
 
-/// Processor time of this process. Source: Linux
+/// Processor time of this process's threads. Source: Linux
 /// `Documentation/scheduler/sched-stats.rst`.
 fn cpu_s() -> f64 {
-    let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
-    ns.expect("Linux counts the time of tasks") / 1e9
+    let threads = fs::read_dir("/proc/self/task").expect("Linux lists threads").flatten();
+    let ns = threads.map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+        ns.expect("Linux counts the time of tasks")
+    });
+    ns.sum::<f64>() / 1e9
 }
 
 /// Most memory in use at once, since the last reset. Source: proc_pid_status(5)

@@ -33,6 +33,9 @@ pub(super) enum Text {
     Binary,
 }
 
+/// Small files are read together until they have so many bytes.
+const GROUP_BYTES: u64 = 1 << 20;
+
 /// All files of `paths`, those of folders in the order of their names.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
     let mut sources = Vec::new();
@@ -55,6 +58,33 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
         }
     }
     Ok(sources)
+}
+
+/// Sources that may be read at once.
+pub(super) struct Group<'a> {
+    pub(super) sources: &'a [Source],
+    /// How long they are altogether; the largest number if that is not known.
+    pub(super) bytes: u64,
+}
+
+/// The sources in their order: small files together, any other alone, so that
+/// not much is in memory at once.
+pub(super) fn groups(sources: &[Source]) -> impl Iterator<Item = Group<'_>> {
+    let mut rest = sources;
+    std::iter::from_fn(move || {
+        let (first, others) = rest.split_first()?;
+        let (mut together, mut bytes) = (1, first.bytes().unwrap_or(u64::MAX));
+        for other in others {
+            let sum = bytes.saturating_add(other.bytes().unwrap_or(u64::MAX));
+            if sum > GROUP_BYTES {
+                break;
+            }
+            (together, bytes) = (together + 1, sum);
+        }
+        let (group, behind) = rest.split_at(together);
+        rest = behind;
+        Some(Group { sources: group, bytes })
+    })
 }
 
 fn search(folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
@@ -94,6 +124,12 @@ impl Source {
         Self { name: name.to_owned(), named: true, labels: Vec::new(), path: None }
     }
 
+    /// How long its text is, if that can be known before it is read.
+    fn bytes(&self) -> Option<u64> {
+        let path = self.path.as_deref().filter(|path| decompressor(path).is_none())?;
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+    }
+
     /// Reads, decompresses and decodes it.
     pub(super) fn text(&self) -> anyhow::Result<Text> {
         let Some(path) = &self.path else {
@@ -101,15 +137,19 @@ impl Source {
             io::stdin().read_to_end(&mut bytes).context("Cannot read standard input")?;
             return Ok(decode(bytes));
         };
-        let program = path.extension().and_then(|extension| {
-            COMPRESSED.iter().find(|(ending, _)| extension.eq_ignore_ascii_case(ending))
-        });
-        let bytes = match program {
-            Some((_, program)) => decompress(path, program)?,
+        let bytes = match decompressor(path) {
+            Some(program) => decompress(path, program)?,
             None => fs::read(path).with_context(|| format!("Cannot read {}", self.name))?,
         };
         Ok(decode(bytes))
     }
+}
+
+/// The program that decompresses a file of this name.
+fn decompressor(path: &Path) -> Option<&'static str> {
+    let extension = path.extension()?;
+    let known = COMPRESSED.iter().find(|(ending, _)| extension.eq_ignore_ascii_case(ending));
+    known.map(|(_, program)| *program)
 }
 
 fn decompress(path: &Path, program: &str) -> anyhow::Result<Vec<u8>> {
@@ -203,6 +243,21 @@ mod tests {
         assert_eq!(decode(b"\xfe\xff\0a\0b".to_vec()), Text::Log("ab".to_owned()));
         assert_eq!(decode(b"\x7fELF\0".to_vec()), Text::Binary);
         assert_eq!(decode(Vec::new()), Text::Log(String::new()));
+    }
+
+    #[test]
+    fn small_files_are_read_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let half = "a".repeat(GROUP_BYTES as usize / 2);
+        for (name, text) in
+            [("1", "a"), ("2", &half), ("3", &half), ("4.gz", "a"), ("5", "a"), ("6", "")]
+        {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let sources = find(&[folder.path().to_owned(), PathBuf::from("-")]).unwrap();
+        let sizes: Vec<usize> = groups(&sources).map(|group| group.sources.len()).collect();
+        assert_eq!(sizes, [2, 1, 1, 2, 1]);
+        assert_eq!(groups(&[]).count(), 0);
     }
 
     #[test]

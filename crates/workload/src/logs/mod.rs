@@ -91,10 +91,11 @@ pub(crate) mod will_it_scale;
 #[cfg(test)]
 mod tests;
 
+use rayon::prelude::*;
 use record::{Better, Imported, Labels, MetricKind};
 
 pub(crate) use names::Named;
-use sections::Sign;
+use sections::{Section, Sections, Sign};
 pub(crate) use text::{Cut, Line, Text};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
@@ -183,6 +184,11 @@ const MAX_UNREAD: usize = 1000;
 
 /// More values than these are no benchmark's results: memory is bounded.
 const MAX_VALUES: usize = 1_000_000;
+
+/// Runs that are read at once have so many bytes or little more, or are a single
+/// one: what is read of them is in memory until they are taken. A log that has
+/// no more is read sooner than other threads have begun.
+const BATCH_BYTES: usize = 1 << 20;
 
 impl Log {
     /// A log of a tool, nothing read yet.
@@ -344,13 +350,19 @@ pub fn tool(name: &str) -> Option<&'static Tool> {
 pub fn recognise(text: &str) -> Vec<(&'static Tool, u32)> {
     let text = text::as_shown(text);
     let mut scores: Vec<(&'static Tool, u32)> = Vec::new();
-    let Ok(()) = sections::split(&text, None, |section| {
-        match scores.iter_mut().find(|(tool, _)| tool.name == section.tool.name) {
-            Some((_, score)) => *score = score.saturating_add(section.score),
-            None => scores.push((section.tool, section.score)),
+    let mut sections = Sections::new(&text, None);
+    loop {
+        let batch = sections.next_batch(BATCH_BYTES);
+        if batch.is_empty() {
+            break;
         }
-        Ok::<(), std::convert::Infallible>(())
-    });
+        for section in batch {
+            match scores.iter_mut().find(|(tool, _)| tool.name == section.tool.name) {
+                Some((_, score)) => *score = score.saturating_add(section.score),
+                None => scores.push((section.tool, section.score)),
+            }
+        }
+    }
     scores.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
     scores
 }
@@ -362,32 +374,57 @@ pub fn recognise(text: &str) -> Vec<(&'static Tool, u32)> {
 #[must_use]
 pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
     let mut logs = Vec::new();
-    let Ok(()) = visit(text, tool, |log| {
-        logs.push(log);
-        Ok::<(), std::convert::Infallible>(())
-    });
+    let Ok(()) = visit(
+        text,
+        tool,
+        |log| log,
+        |log| {
+            logs.push(log);
+            Ok::<(), std::convert::Infallible>(())
+        },
+    );
     logs
 }
 
-/// As [`read`], of a log that may hold more runs than fit into memory: each is
-/// given to `take` in turn.
+/// As [`read`], of a log that may hold more runs than fit into memory. `shape`
+/// makes of each what is needed of it, in several threads if the log is large;
+/// `take` gets that in turn, in the log's order, whatever the threads.
 ///
 /// # Errors
 /// The first of `take`, which ends the reading.
-pub fn visit<E>(
+pub fn visit<T: Send, E>(
     text: &str,
     tool: Option<&Tool>,
-    mut take: impl FnMut(Log) -> Result<(), E>,
+    shape: impl Fn(Log) -> T + Sync,
+    mut take: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     let text = text::as_shown(text);
-    sections::split(&text, tool, |section| {
-        let mut log = Log::new(section.tool.name);
-        (section.tool.read)(section.text, &mut log);
-        // Without a sign of its own, only what was read proves the tool.
-        let proven = section.score >= sections::STRONG || !log.values.is_empty();
-        if proven && !(log.values.is_empty() && log.unread.is_empty()) {
-            take(log)?;
+    let mut sections = Sections::new(&text, tool);
+    let read = |section: &Section<'_>| section.read().map(&shape);
+    let mut batch = sections.next_batch(BATCH_BYTES);
+    while !batch.is_empty() {
+        if text.len() <= BATCH_BYTES {
+            batch.iter().filter_map(read).try_for_each(&mut take)?;
+            batch = sections.next_batch(BATCH_BYTES);
+        } else {
+            let (shaped, next) = rayon::join(
+                || batch.par_iter().filter_map(read).collect::<Vec<T>>(),
+                || sections.next_batch(BATCH_BYTES),
+            );
+            shaped.into_iter().try_for_each(&mut take)?;
+            batch = next;
         }
-        Ok(())
-    })
+    }
+    Ok(())
+}
+
+impl Section<'_> {
+    /// What its run printed, if anything of it is a result.
+    fn read(&self) -> Option<Log> {
+        let mut log = Log::new(self.tool.name);
+        (self.tool.read)(self.text, &mut log);
+        // Without a sign of its own, only what was read proves the tool.
+        let proven = self.score >= sections::STRONG || !log.values.is_empty();
+        (proven && !(log.values.is_empty() && log.unread.is_empty())).then_some(log)
+    }
 }

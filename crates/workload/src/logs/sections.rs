@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-use super::text::{Text, without_prefix};
+use super::text::{Text, without_indent, without_prefix};
 use super::{TOOLS, Tool, iperf, netperf};
 
 /// Words that tell a tool's output.
@@ -177,56 +177,93 @@ impl Open {
     }
 }
 
-/// Gives the sections of `text` to `take`, in its order. Only of the tool
-/// `only`, if it is given; then all of the text belongs to it.
-///
-/// # Errors
-/// The first of `take`.
-pub(super) fn split<'a, E>(
+/// The sections of a text, in its order.
+pub(super) struct Sections<'a> {
     text: &'a str,
-    only: Option<&Tool>,
-    mut take: impl FnMut(Section<'a>) -> Result<(), E>,
-) -> Result<(), E> {
-    let finder = &*FINDER;
-    let bytes = text.as_bytes();
-    let only = only.and_then(|only| TOOLS.iter().position(|tool| tool.name == only.name));
-    let mut open: Option<Open> = only.map(|tool| Open {
-        tool,
-        start: 0,
-        start_line: 1,
-        last_sign: 0,
-        last_line_start: usize::MAX,
-        score: STRONG,
-    });
-    let mut found = open.is_some();
-    let mut next_within = finder.within(text, 0);
-    let mut hits: Vec<Hit> = Vec::new();
-    // Documents are searched backwards for their begin: altogether not more
-    // often than a few times all of the text.
-    let mut backwards = 4 * text.len();
-    let (mut line_start, mut line_number) = (0, 0);
-    while line_start < bytes.len() {
+    /// The only tool looked for; then all of the text belongs to it.
+    only: Option<usize>,
+    open: Option<Open>,
+    /// Whether there was any sign.
+    found: bool,
+    next_within: Option<(usize, Owner)>,
+    hits: Vec<Hit>,
+    /// Documents are searched backwards for their begin: altogether not more
+    /// often than a few times all of the text. So many bytes are left.
+    backwards: usize,
+    line_start: usize,
+    line_number: usize,
+}
+
+impl<'a> Sections<'a> {
+    /// Those of `text`, or the one of the tool `only`.
+    pub(super) fn new(text: &'a str, only: Option<&Tool>) -> Self {
+        let only = only.and_then(|only| TOOLS.iter().position(|tool| tool.name == only.name));
+        let open = only.map(|tool| Open {
+            tool,
+            start: 0,
+            start_line: 1,
+            last_sign: 0,
+            last_line_start: usize::MAX,
+            score: STRONG,
+        });
+        Self {
+            text,
+            only,
+            found: open.is_some(),
+            open,
+            next_within: FINDER.within(text, 0),
+            hits: Vec::new(),
+            backwards: 4 * text.len(),
+            line_start: 0,
+            line_number: 0,
+        }
+    }
+
+    /// The next ones, which altogether have at least so many bytes, or all that
+    /// are left: none at the end.
+    pub(super) fn next_batch(&mut self, bytes: usize) -> Vec<Section<'a>> {
+        let mut batch = Batch { sections: Vec::new(), bytes: 0 };
+        let finder = &*FINDER;
+        while self.line_start < self.text.len() {
+            if batch.bytes >= bytes {
+                return batch.sections;
+            }
+            self.read_line(finder, &mut batch);
+        }
+        if let Some(open) = self.open.take() {
+            batch.push(open.closed(self.text, self.text.len()));
+        }
+        if !std::mem::replace(&mut self.found, true) {
+            batch.sections.extend(bare(self.text));
+        }
+        batch.sections
+    }
+
+    /// Looks for signs in the next line, each of which can end a section.
+    fn read_line(&mut self, finder: &Finder, batch: &mut Batch<'a>) {
+        let (text, bytes, line_start) = (self.text, self.text.as_bytes(), self.line_start);
         let line_end =
             memchr::memchr(b'\n', &bytes[line_start..]).map_or(bytes.len(), |at| line_start + at);
-        line_number += 1;
-        let line = without_prefix(&text[line_start..line_end]).trim_start_matches([' ', '\t']);
+        self.line_start = line_end + 1;
+        self.line_number += 1;
+        let line = without_indent(without_prefix(&text[line_start..line_end]));
         let line_at = line.as_ptr().addr() - text.as_ptr().addr();
-        hits.clear();
-        finder.at_start(line, line_at, &mut hits);
-        while let Some((at, owner)) = next_within.filter(|(at, _)| *at < line_end) {
+        self.hits.clear();
+        finder.at_start(line, line_at, &mut self.hits);
+        while let Some((at, owner)) = self.next_within.filter(|(at, _)| *at < line_end) {
             // What a line says twice is no more sure.
-            if !hits.iter().any(|hit| hit.owner == owner) {
-                hits.push(Hit { owner, end: at + sign(owner).needle.len() });
+            if !self.hits.iter().any(|hit| hit.owner == owner) {
+                self.hits.push(Hit { owner, end: at + sign(owner).needle.len() });
             }
-            next_within = finder.within(text, at + 1);
+            self.next_within = finder.within(text, at + 1);
         }
-        hits.sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
-        for Hit { owner: (tool, index), .. } in hits.iter().copied() {
+        self.hits.sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
+        for Hit { owner: (tool, index), .. } in self.hits.iter().copied() {
             let sign = &TOOLS[tool].signs[index];
-            if only.is_some_and(|only| only != tool) {
+            if self.only.is_some_and(|only| only != tool) {
                 continue;
             }
-            if let Some(open) = &open {
+            if let Some(open) = &self.open {
                 let same = open.tool == tool;
                 // What was seen before says nothing new, and others' weak signs
                 // count nothing inside a section.
@@ -239,15 +276,15 @@ pub(super) fn split<'a, E>(
             if !sign.check.is_none_or(|check| check(line.trim_end())) {
                 continue;
             }
-            found = true;
-            let continues = open.as_ref().is_some_and(|open| {
+            self.found = true;
+            let continues = self.open.as_ref().is_some_and(|open| {
                 open.tool == tool
                     && (!sign.opens
                         || index > open.last_sign
                         || open.last_line_start == usize::MAX
                         || line_start == open.last_line_start)
             });
-            match &mut open {
+            match &mut self.open {
                 Some(open) if continues => {
                     open.last_sign = open.last_sign.max(index);
                     open.last_line_start = line_start;
@@ -257,19 +294,19 @@ pub(super) fn split<'a, E>(
                 Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
                 _ => {
                     let start = if sign.place == Place::Json {
-                        let floor = open.as_ref().map_or(0, |open| open.start);
-                        document_start(text, floor, line_start, &mut backwards)
+                        let floor = self.open.as_ref().map_or(0, |open| open.start);
+                        document_start(text, floor, line_start, &mut self.backwards)
                     } else {
                         line_start
                     };
                     let above = memchr::memchr_iter(b'\n', &bytes[start..line_start]).count();
-                    if let Some(open) = open.take() {
-                        take(open.closed(text, start))?;
+                    if let Some(open) = self.open.take() {
+                        batch.push(open.closed(text, start));
                     }
-                    open = Some(Open {
+                    self.open = Some(Open {
                         tool,
                         start,
-                        start_line: line_number - above,
+                        start_line: self.line_number - above,
                         last_sign: index,
                         last_line_start: line_start,
                         score: sign.weight,
@@ -277,15 +314,21 @@ pub(super) fn split<'a, E>(
                 }
             }
         }
-        line_start = line_end + 1;
     }
-    if let Some(open) = open {
-        take(open.closed(text, text.len()))?;
+}
+
+/// Sections that are read at once.
+struct Batch<'a> {
+    sections: Vec<Section<'a>>,
+    /// How long they are.
+    bytes: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn push(&mut self, section: Section<'a>) {
+        self.bytes += section.text.raw().len();
+        self.sections.push(section);
     }
-    if !found && let Some(section) = bare(text) {
-        take(section)?;
-    }
-    Ok(())
 }
 
 /// All of a text in which no sign is, if it is of a shape that only one tool

@@ -273,6 +273,45 @@ fn outputs_are_recognised_as_their_own_tools_and_no_others() {
     }
 }
 
+// ---- Threads ----
+
+#[test]
+fn threads_change_nothing() {
+    let all: String = GOLDENS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    // A colour: what is read is then a copy of what was given.
+    let all = format!("\u{1b}[0m{all}");
+    let long = all.repeat(3 * super::BATCH_BYTES / all.len() + 1);
+    let short = &all[..super::BATCH_BYTES.min(all.len())];
+    let read_by = |threads: usize, text: &str, tool: Option<&Tool>| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| show(&read(text, tool)))
+    };
+    for (text, tool) in [(&*long, None), (short, None), (&*long, tool("netperf"))] {
+        let expected = read_by(1, text, tool);
+        assert!(!expected.is_empty());
+        for threads in [2, 5] {
+            assert!(read_by(threads, text, tool) == expected, "{threads} threads");
+        }
+    }
+    // Runs are given one after the other until one is refused.
+    let whole = read(&long, None);
+    let mut taken = Vec::new();
+    let refused = super::visit(
+        &long,
+        None,
+        |log| log,
+        |log| {
+            if taken.len() == whole.len() / 2 {
+                return Err(log);
+            }
+            taken.push(log);
+            Ok(())
+        },
+    );
+    assert!(taken == whole[..whole.len() / 2]);
+    assert!(refused == Err(whole[whole.len() / 2].clone()));
+}
+
 // ---- Mutilated outputs ----
 
 /// Every number of `text`, in all units.
