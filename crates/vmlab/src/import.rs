@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let sources = files::find(&args.files)?;
-    let mut seen = Seen::default();
+    let mut seen = Seen { json: args.json, ..Seen::default() };
     for group in files::groups(&sources) {
         if group.bytes < SHARED_BYTES || group.sources.len() == 1 {
             for source in group.sources {
@@ -127,6 +127,8 @@ struct Seen {
     unread: usize,
     /// Files in folders that hold no log.
     foreign: usize,
+    /// Whether `output` is JSON, in which nothing stands for colours.
+    json: bool,
     /// What is to be printed of it.
     output: String,
     /// What is to be said beside that, behind it.
@@ -145,7 +147,11 @@ impl Seen {
     }
 
     fn print(&mut self) -> anyhow::Result<()> {
-        let printed = terminal::print(&self.output);
+        let printed = if self.json {
+            terminal::print_bytes(self.output.as_bytes())
+        } else {
+            terminal::print(&self.output)
+        };
         self.output.clear();
         self.notes.drain(..).for_each(|note| terminal::note(&note));
         printed
