@@ -19,23 +19,23 @@ image=${image%% *}
 image=${image%/vmlinuz}
 [ -e "$image/vmlinuz" ] || { say "no image debian-12: vmlab image build debian-12"; exit 2; }
 folder=$(mktemp -d)
-daemon=
+daemons=
 vms=
 end() {
     for vm in $vms; do
         virsh destroy "$vm" 2>/dev/null || :
         virsh undefine "$vm" 2>/dev/null || :
     done
-    if [ -n "$daemon" ]; then
+    for daemon in $daemons; do
         kill "$daemon" && wait "$daemon" || :
-    fi
+    done
     rm -r "$folder"
 }
 trap end EXIT
 trap 'exit 2' INT TERM
 
-# Debian's libvirt-daemon alone brings neither folders nor configuration, and an
-# emulated host no link to /run.
+# Debian's libvirt-daemon alone brings no folders, in Debian 12 no configuration,
+# and an emulated host has neither services nor a link to /run.
 if ! virsh version 2>/dev/null; then
     mkdir -p /var/lib/libvirt /var/cache/libvirt /var/log/libvirt
     mkdir -p /run/libvirt /var/run
@@ -48,8 +48,14 @@ user = "root"
 group = "root"
 stdio_handler = "file"
 END
+    # It keeps the logs, where libvirtd is not told to.
+    if command -v virtlogd >/dev/null && [ ! -S /run/libvirt/virtlogd-sock ]; then
+        virtlogd >"$folder/virtlogd.log" 2>&1 &
+        daemons=$!
+    fi
     libvirtd >"$folder/libvirtd.log" 2>&1 &
     daemon=$!
+    daemons="$daemons $daemon"
     tries=0
     until virsh version 2>/dev/null; do
         tries=$((tries + 1))
@@ -84,12 +90,14 @@ END
     fi
 }
 pid_of() { cat "/run/libvirt/qemu/$1.pid" 2>/dev/null; }
+# Its halt exits; 0 where it does not run.
 halts() { cat "/sys/kernel/debug/kvm/$(pid_of "$1")"-*/halt_exits 2>/dev/null || echo 0; }
 try libvirt-on host 1 -overcommit cpu-pm=on
 try libvirt-on-model qemu64 1 -overcommit cpu-pm=on
 try libvirt-on-smp host 2 -overcommit cpu-pm=on
 # The same without cpu-pm shows that this guest halts, and when it does.
 try libvirt-off host 1
+pid_of libvirt-off >/dev/null || { say "libvirt-off does not run"; exit 1; }
 waited=0
 until [ "$(halts libvirt-off)" -gt 500 ]; do
     waited=$((waited + 1))
