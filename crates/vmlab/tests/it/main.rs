@@ -4,6 +4,7 @@ mod audit;
 mod command_line;
 mod compare;
 mod console_blocks;
+mod cpu_pm;
 mod deterministic;
 mod elsewhere;
 mod export;
