@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// An empty disk with a file system.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub enum ScratchError {
     Create {
         /// The folder.
         folder: PathBuf,
-        /// Why; EOPNOTSUPP: its file system has no files without names.
+        /// Why.
         #[source]
         source: io::Error,
     },
@@ -69,11 +69,10 @@ impl Scratch {
     pub fn new(mib: u64) -> Result<Self, ScratchError> {
         let set = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let folder = set.unwrap_or_else(|| PathBuf::from("/var/tmp"));
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = open(&folder, flags, Mode::RUSR | Mode::WUSR).map_err(|source| {
-            ScratchError::Create { folder: folder.clone(), source: source.into() }
-        })?;
-        let file = File::from(file);
+        // Where a file system has no files without names (overlayfs before Linux 6.3),
+        // this one loses its name at once.
+        let file = tempfile::tempfile_in(&folder)
+            .map_err(|source| ScratchError::Create { folder: folder.clone(), source })?;
         let bytes = mib << 20;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             // A file system that can't allocate has to take it as it comes.

@@ -520,11 +520,12 @@ impl Start<'_> {
     }
 
     /// What must not be in a saved state: the name, the time, and a disk that
-    /// each replica has for itself.
+    /// each replica has for itself. `/var/tmp` is on it: disks of VMs lie there.
     fn settle(&mut self) -> Result<(), UpError> {
         let (name, now) = (&self.replica.name, unix_s());
         let script = format!(
-            "hostname {name}; date -s @{now} >/dev/null; mount -t ext4 /dev/scratch /scratch"
+            "hostname {name}; date -s @{now} >/dev/null; mount -t ext4 /dev/scratch /scratch; \
+             mkdir -m 1777 /scratch/tmp; mount --bind /scratch/tmp /var/tmp"
         );
         self.in_host(&script).map(drop)
     }

@@ -12,9 +12,9 @@ use super::{NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch
 /// reached. Its `sh` is Debian's own: busybox' takes its applets before programs
 /// of the same name, and its `ip` makes no bridge.
 const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sftp-server iproute2 \
-    numactl bash dash coreutils util-linux procps libvirt-daemon libvirt-daemon-driver-qemu \
-    libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 sockperf fio dbench nginx-light \
-    apache2-utils redis-server redis-tools busybox-static";
+    numactl bash dash coreutils util-linux e2fsprogs procps libvirt-daemon \
+    libvirt-daemon-driver-qemu libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 \
+    sockperf fio dbench nginx-light apache2-utils redis-server redis-tools busybox-static";
 
 /// Large, and of no use to QEMU or libvirt here. `modprobe` goes because that of
 /// kmod reads an index which only its own depmod writes; busybox' is linked.
@@ -35,9 +35,9 @@ const MORE_APPLETS: &str = "basename cat chmod chown cp cut date dd df dirname d
 /// What a KVM host of today has loaded, or loads once it is asked to.
 fn modules(arch: Arch) -> &'static str {
     match arch {
-        Arch::X86_64 => "virtio_net kvm_amd vhost_net tun bridge macvtap",
+        Arch::X86_64 => "virtio_net kvm_amd vhost_net tun bridge macvtap loop",
         // KVM is part of the kernel.
-        Arch::Aarch64 => "virtio_net vhost_net tun bridge macvtap",
+        Arch::Aarch64 => "virtio_net vhost_net tun bridge macvtap loop",
     }
 }
 
