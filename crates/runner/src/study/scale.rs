@@ -7,6 +7,7 @@ use vmconfig::VmPatch;
 
 use super::NetworkPatch;
 use super::file::{BudgetTable, StudyFile, VariantTable};
+use crate::stability::Rules;
 
 /// What a size changes of the study in full.
 #[derive(Debug, Default, Deserialize)]
@@ -14,6 +15,9 @@ use super::file::{BudgetTable, StudyFile, VariantTable};
 pub(super) struct ScaleTable {
     #[serde(default)]
     pub(super) budget: BudgetTable,
+    /// Limits, laid over the study's.
+    #[serde(default)]
+    pub(super) stability: toml::Table,
     #[serde(default)]
     pub(super) vm: VmPatch,
     #[serde(default)]
@@ -78,6 +82,8 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     }
     study.title = format!("{} ({name} size)", study.title);
     study.budget = study.budget.overlay(scale.budget);
+    study.stability = overlay(study.stability, scale.stability)
+        .map_err(|error| format!("[scale.{name}] stability: {}", error.message()))?;
     study.vm = study.vm.overlay(&scale.vm);
     study.network = study.network.overlay(&scale.network);
     let stays = |name: &String| !scale.without.contains(name);
@@ -96,4 +102,10 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
         table.invocations = scale.invocations.or(table.invocations);
     }
     Ok(())
+}
+
+fn overlay(rules: Rules, over: toml::Table) -> Result<Rules, toml::de::Error> {
+    let mut table = toml::Table::try_from(rules).expect("limits are a table");
+    table.extend(over);
+    table.try_into()
 }

@@ -194,13 +194,14 @@ proptest::proptest! {
 fn a_size_changes_what_it_names() {
     let text = format!(
         "{GOOD}\n[scale.small]\nbudget = {{ blocks = 1, aa_arm = false }}\nvm.memory_mib = 256\ninvocations = 2\n\
-         params.hb = {{ loops = 5 }}\n"
+         stability.repeat = false\nparams.hb = {{ loops = 5 }}\n"
     );
     let full = Study::parse("s.toml", &text).unwrap();
     assert_eq!((full.budget.blocks, full.workloads[0].invocations), (Some(3), None));
     let small = Study::parse_scaled("s.toml", &text, "small").unwrap();
     assert_eq!((small.budget.blocks, small.workloads[0].invocations), (Some(1), Some(2)));
     assert_eq!((full.budget.aa_arm, small.budget.aa_arm), (true, false));
+    assert_eq!(small.stability, Rules { repeat: false, ..full.stability });
     assert_eq!(small.title, "One or two (small size)");
     assert_eq!(small.variants[1].vm.memory_mib, Some(256));
     assert_eq!(small.workloads[0].params["loops"], ParamValue::Int(5));
@@ -210,10 +211,15 @@ fn a_size_changes_what_it_names() {
     };
     assert!(error(&text, "tiny").contains("there is small"));
     assert!(error(GOOD, "small").contains("one size only"));
-    let wrong = text.replace("params.hb", "params.hackbench");
     let line = text.lines().position(|line| line == "[scale.small]").unwrap() + 1;
-    let said = error(&wrong, "small");
-    assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains("hackbench"), "{said}");
+    for (from, to, why) in [
+        ("params.hb", "params.hackbench", "hackbench"),
+        ("stability.repeat = false", "stability.repeat = 1", "expected a boolean"),
+        ("stability.repeat = false", "stability.quiet = 1", "unknown field `quiet`"),
+    ] {
+        let said = error(&text.replace(from, to), "small");
+        assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains(why), "{said}");
+    }
 }
 
 #[test]
