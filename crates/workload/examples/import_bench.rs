@@ -19,10 +19,8 @@ fn main() {
         "MB/s by two clocks. `cpu`: of processor time, that of all threads added up, whatever"
     );
     println!("else the machine does. `wall`: of the time that passed, on {processors} processors.");
-    println!(
-        "`find`: of processor time, to find the runs only, which one thread does. `memory` is"
-    );
-    println!("the peak above the log itself, which is held whole.\n");
+    println!("`find`: of processor time, to find the runs only. `memory` is the peak above the");
+    println!("log itself, which is held whole.\n");
     println!(
         "{:42} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "log", "cpu MB/s", "wall MB/s", "find MB/s", "memory MB", "values", "runs"

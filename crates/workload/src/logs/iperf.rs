@@ -321,23 +321,21 @@ fn is_connection(line: &str) -> bool {
     line.starts_with('[') && line.contains("] local ")
 }
 
-/// Whether rows of `-y C` stand in `text`, by their exact shape.
-pub(super) fn is_bare(text: Text<'_>) -> bool {
+/// Whether a line is a row of `-y C`, by its exact shape.
+pub(super) fn is_bare(line: Line<'_>) -> bool {
     let is_address = |field: &str| field.parse::<core::net::IpAddr>().is_ok();
     let is_number =
         |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
-    text.lines().any(|line| {
-        csv(line).is_some_and(|fields| {
-            is_address(fields[1])
-                && is_address(fields[3])
-                && is_number(fields[2])
-                && is_number(fields[4])
-                && is_number(fields[7])
-                && is_number(fields[8])
-                && fields[6].split_once('-').is_some_and(|(from, to)| {
-                    number::parse(from).is_some() && number::parse(to).is_some()
-                })
-        })
+    csv(line).is_some_and(|fields| {
+        is_address(fields[1])
+            && is_address(fields[3])
+            && is_number(fields[2])
+            && is_number(fields[4])
+            && is_number(fields[7])
+            && is_number(fields[8])
+            && fields[6].split_once('-').is_some_and(|(from, to)| {
+                number::parse(from).is_some() && number::parse(to).is_some()
+            })
     })
 }
 

@@ -51,6 +51,7 @@ mod json;
 mod margin;
 mod names;
 mod number;
+mod scan;
 mod sections;
 mod text;
 

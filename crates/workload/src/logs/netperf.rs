@@ -52,18 +52,11 @@ struct State<'a> {
     bare: Option<Line<'a>>,
 }
 
-/// Whether lines of `-P 0` stand in `text`, by their exact columns: a stream's
-/// `%5d  %5d %6d    %-6.2f   %7.2f`, or the two rows of UDP and of request and
+/// Whether a line is one of `-P 0`, by its exact columns: a stream's
+/// `%5d  %5d %6d    %-6.2f   %7.2f`, or the second row of UDP and of request and
 /// response, which name the same socket twice.
-pub(super) fn is_bare(text: Text<'_>) -> bool {
-    let mut before: Option<Line<'_>> = None;
-    text.lines().any(|line| {
-        let above = before.replace(line);
-        if line.is_open() || !line.text.starts_with(|first: char| first.is_ascii_digit()) {
-            return false;
-        }
-        is_stream(line) || above.is_some_and(|above| are_two_rows(above, line))
-    })
+pub(super) fn is_bare(above: Option<Line<'_>>, line: Line<'_>) -> bool {
+    is_stream(line) || above.is_some_and(|above| are_two_rows(above, line))
 }
 
 fn is_stream(line: Line<'_>) -> bool {

@@ -1,22 +1,20 @@
 //! Where in a log which tool's output begins.
 //!
 //! Every tool names its [`Sign`]s: words that its output holds, in the order
-//! in which they are printed. One pass finds them all; from one tool's sign to
+//! in which they are printed. One pass finds them all ([`scan`]); from one tool's sign to
 //! the next tool's reaches a section, and a sign that a run prints once begins
 //! the tool's next run.
 
-use std::cmp::Reverse;
-use std::sync::LazyLock;
+use std::collections::VecDeque;
 
-use aho_corasick::{AhoCorasick, Input, MatchKind};
-
-use super::text::{Text, without_indent, without_prefix};
+use super::scan::{Hit, Scanned, bare_line, scan, sign};
+use super::text::{Text, without_prefix};
 use super::{TOOLS, Tool, iperf, netperf};
 
 /// Words that tell a tool's output.
 pub(crate) struct Sign {
-    needle: &'static str,
-    place: Place,
+    pub(super) needle: &'static str,
+    pub(super) place: Place,
     weight: u32,
     /// Printed once a run, by which runs are told apart.
     opens: bool,
@@ -25,7 +23,7 @@ pub(crate) struct Sign {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// The line begins with it.
     Start,
     /// Anywhere in a line.
@@ -84,78 +82,6 @@ pub(super) struct Section<'a> {
     pub(super) score: u32,
 }
 
-/// Whose a needle is: tool, and place among the tool's signs.
-type Owner = (usize, usize);
-
-/// Finder of all signs.
-struct Finder {
-    /// What may stand anywhere, and whose it is.
-    within: AhoCorasick,
-    within_owners: Vec<Owner>,
-    /// By a line's first two bytes, its place among the `starts`; 0 is none.
-    first_two: Vec<u8>,
-    starts: Vec<Vec<Owner>>,
-}
-
-static FINDER: LazyLock<Finder> = LazyLock::new(|| {
-    let owners = (0..TOOLS.len())
-        .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
-    let (at_start, within_owners): (Vec<Owner>, Vec<Owner>) =
-        owners.partition(|owner| sign(*owner).place == Place::Start);
-    let within = AhoCorasick::builder()
-        // No sign begins another one, so this finds all that begin somewhere.
-        .match_kind(MatchKind::LeftmostFirst)
-        .build(within_owners.iter().map(|owner| sign(*owner).needle))
-        .expect("the signs are few and short");
-    let mut first_two = vec![0; 1 << 16];
-    let mut starts = vec![Vec::new()];
-    for owner in at_start {
-        let slot = &mut first_two[two_bytes(sign(owner).needle.as_bytes())];
-        if *slot == 0 {
-            *slot = u8::try_from(starts.len()).expect("the signs are few");
-            starts.push(Vec::new());
-        }
-        starts[usize::from(*slot)].push(owner);
-    }
-    Finder { within, within_owners, first_two, starts }
-});
-
-fn sign((tool, sign): Owner) -> &'static Sign {
-    &TOOLS[tool].signs[sign]
-}
-
-fn two_bytes(text: &[u8]) -> usize {
-    text.first_chunk().map_or(0, |two| usize::from(u16::from_le_bytes(*two)))
-}
-
-/// A sign in a line.
-#[derive(Clone, Copy)]
-struct Hit {
-    owner: Owner,
-    /// Where its needle ends.
-    end: usize,
-}
-
-impl Finder {
-    /// The signs with which a line begins.
-    fn at_start(&self, line: &str, at: usize, hits: &mut Vec<Hit>) {
-        let slot = self.first_two[two_bytes(line.as_bytes())];
-        for owner in &self.starts[usize::from(slot)] {
-            let needle = sign(*owner).needle;
-            if line.starts_with(needle) {
-                hits.push(Hit { owner: *owner, end: at + needle.len() });
-            }
-        }
-    }
-
-    /// The first sign that may stand anywhere and begins at `from` or behind:
-    /// where, and which.
-    fn within(&self, text: &str, from: usize) -> Option<(usize, Owner)> {
-        let found = self.within.find(Input::new(text).span(from..text.len()))?;
-        Some((found.start(), self.within_owners[found.pattern().as_usize()]))
-    }
-}
-
 /// A section while it grows.
 struct Open {
     tool: usize,
@@ -185,13 +111,15 @@ pub(super) struct Sections<'a> {
     open: Option<Open>,
     /// Whether there was any sign.
     found: bool,
-    next_within: Option<(usize, Owner)>,
-    hits: Vec<Hit>,
+    /// What was searched ahead, up to `scanned_to`.
+    scanned: VecDeque<Scanned>,
+    scanned_to: usize,
+    /// How many hits of the first part are dealt with, and the lines before it.
+    hits_done: usize,
+    lines_before: usize,
     /// Documents are searched backwards for their begin: altogether not more
     /// often than a few times all of the text. So many bytes are left.
     backwards: usize,
-    line_start: usize,
-    line_number: usize,
 }
 
 impl<'a> Sections<'a> {
@@ -211,11 +139,11 @@ impl<'a> Sections<'a> {
             only,
             found: open.is_some(),
             open,
-            next_within: FINDER.within(text, 0),
-            hits: Vec::new(),
+            scanned: VecDeque::new(),
+            scanned_to: 0,
+            hits_done: 0,
+            lines_before: 0,
             backwards: 4 * text.len(),
-            line_start: 0,
-            line_number: 0,
         }
     }
 
@@ -223,43 +151,51 @@ impl<'a> Sections<'a> {
     /// are left: none at the end.
     pub(super) fn next_batch(&mut self, bytes: usize) -> Vec<Section<'a>> {
         let mut batch = Batch { sections: Vec::new(), bytes: 0 };
-        let finder = &*FINDER;
-        while self.line_start < self.text.len() {
-            if batch.bytes >= bytes {
-                return batch.sections;
-            }
-            self.read_line(finder, &mut batch);
-        }
-        if let Some(open) = self.open.take() {
-            batch.push(open.closed(self.text, self.text.len()));
-        }
-        if !std::mem::replace(&mut self.found, true) {
-            batch.sections.extend(bare(self.text));
+        while batch.bytes < bytes {
+            let Some(hits) = self.next_line() else {
+                if let Some(open) = self.open.take() {
+                    batch.push(open.closed(self.text, self.text.len()));
+                }
+                if !std::mem::replace(&mut self.found, true) {
+                    batch.sections.extend(bare(self.text));
+                }
+                break;
+            };
+            self.read_line(&hits, &mut batch);
         }
         batch.sections
     }
 
-    /// Looks for signs in the next line, each of which can end a section.
-    fn read_line(&mut self, finder: &Finder, batch: &mut Batch<'a>) {
-        let (text, bytes, line_start) = (self.text, self.text.as_bytes(), self.line_start);
-        let line_end =
-            memchr::memchr(b'\n', &bytes[line_start..]).map_or(bytes.len(), |at| line_start + at);
-        self.line_start = line_end + 1;
-        self.line_number += 1;
-        let line = without_indent(without_prefix(&text[line_start..line_end]));
-        let line_at = line.as_ptr().addr() - text.as_ptr().addr();
-        self.hits.clear();
-        finder.at_start(line, line_at, &mut self.hits);
-        while let Some((at, owner)) = self.next_within.filter(|(at, _)| *at < line_end) {
-            // What a line says twice is no more sure.
-            if !self.hits.iter().any(|hit| hit.owner == owner) {
-                self.hits.push(Hit { owner, end: at + sign(owner).needle.len() });
+    /// The signs of the next line that has some; none at the end.
+    fn next_line(&mut self) -> Option<Line> {
+        loop {
+            if let Some(scanned) = self.scanned.front() {
+                let left = &scanned.hits[self.hits_done..];
+                if let Some(first) = left.first() {
+                    let same = |hit: &&Hit| hit.line_start == first.line_start;
+                    let hits: Line = left.iter().take_while(same).copied().collect();
+                    self.hits_done += hits.len();
+                    return Some(hits);
+                }
+                self.lines_before += scanned.lines;
+                self.hits_done = 0;
+                self.scanned.pop_front();
+            } else if self.scanned_to < self.text.len() {
+                let (scanned, end) = scan(self.text, self.scanned_to);
+                self.scanned.extend(scanned);
+                self.scanned_to = end;
+            } else {
+                return None;
             }
-            self.next_within = finder.within(text, at + 1);
         }
-        self.hits.sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
-        for Hit { owner: (tool, index), .. } in self.hits.iter().copied() {
-            let sign = &TOOLS[tool].signs[index];
+    }
+
+    /// Looks at the signs of a line, each of which can end a section.
+    fn read_line(&mut self, hits: &[Hit], batch: &mut Batch<'a>) {
+        let (text, bytes) = (self.text, self.text.as_bytes());
+        for Hit { owner, line_start, line, .. } in hits.iter().copied() {
+            let (tool, index) = owner;
+            let sign = sign(owner);
             if self.only.is_some_and(|only| only != tool) {
                 continue;
             }
@@ -273,7 +209,7 @@ impl<'a> Sections<'a> {
                     continue;
                 }
             }
-            if !sign.check.is_none_or(|check| check(line.trim_end())) {
+            if !sign.check.is_none_or(|check| check(line_at(text, line_start))) {
                 continue;
             }
             self.found = true;
@@ -306,7 +242,7 @@ impl<'a> Sections<'a> {
                     self.open = Some(Open {
                         tool,
                         start,
-                        start_line: self.line_number - above,
+                        start_line: self.lines_before + line - above,
                         last_sign: index,
                         last_line_start: line_start,
                         score: sign.weight,
@@ -315,6 +251,15 @@ impl<'a> Sections<'a> {
             }
         }
     }
+}
+
+/// The signs of one line: seldom more than a few.
+type Line = smallvec::SmallVec<[Hit; 4]>;
+
+/// The line that begins at `start`, without what surrounds it.
+fn line_at(text: &str, start: usize) -> &str {
+    let end = memchr::memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |at| start + at);
+    bare_line(&text[start..end]).trim_end()
 }
 
 /// Sections that are read at once.
@@ -335,14 +280,22 @@ impl<'a> Batch<'a> {
 /// prints.
 fn bare(text: &str) -> Option<Section<'_>> {
     let whole = Text::new(text);
-    let name = if iperf::is_bare(whole) {
-        iperf::IPERF2.name
-    } else if netperf::is_bare(whole) {
-        netperf::TOOL.name
-    } else {
-        return None;
-    };
-    super::tool(name).map(|tool| Section { tool, text: whole, score: STRONG })
+    let (mut above, mut found) = (None, None);
+    for line in whole.lines() {
+        let above = above.replace(line);
+        if !line.text.starts_with(|first: char| first.is_ascii_digit()) {
+            continue;
+        }
+        if iperf::is_bare(line) {
+            found = Some(iperf::IPERF2.name);
+            break;
+        }
+        if found.is_none() && !line.is_open() && netperf::is_bare(above, line) {
+            found = Some(netperf::TOOL.name);
+        }
+    }
+    let tool = super::tool(found?)?;
+    Some(Section { tool, text: whole, score: STRONG })
 }
 
 /// Where the document begins that the line at `line_start` is in: at the last
@@ -377,30 +330,4 @@ fn document_start(text: &str, floor: usize, line_start: usize, budget: &mut usiz
         end = start;
     }
     best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_sign_begins_another_that_may_stand_anywhere() {
-        let owners = &FINDER.within_owners;
-        for one in owners {
-            for other in owners.iter().filter(|other| *other != one) {
-                assert!(!sign(*one).needle.starts_with(sign(*other).needle));
-            }
-        }
-    }
-
-    #[test]
-    fn signs_within_lines_are_few_enough_for_simd() {
-        // Source: aho-corasick's `packed` module.
-        assert!(FINDER.within_owners.len() <= 64, "{}", FINDER.within_owners.len());
-    }
-
-    #[test]
-    fn signs_have_two_bytes() {
-        assert!(TOOLS.iter().flat_map(|tool| tool.signs).all(|sign| sign.needle.len() >= 2));
-    }
 }

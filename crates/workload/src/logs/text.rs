@@ -266,9 +266,14 @@ fn of_table(text: &str) -> Cow<'_, str> {
         is_row.then(|| line.len() - body.len())
     };
     // Bars are rare: most logs have none at the end of a line.
-    let has_bar = |end: &[u8]| memchr::memmem::find(text.as_bytes(), end).is_some();
-    let may_have = [&b"|\n"[..], b"| \n", b"|\r"].into_iter().any(has_bar) || text.ends_with('|');
-    if !may_have || !text.lines().any(|line| row(line).is_some()) {
+    let bytes = text.as_bytes();
+    let ends_line = |bar: usize| {
+        let rest = &bytes[bar + 1..];
+        rest.is_empty() || [&b"\n"[..], b" \n", b"\r"].iter().any(|end| rest.starts_with(end))
+    };
+    if !memchr::memchr_iter(b'|', bytes).any(ends_line)
+        || !text.lines().any(|line| row(line).is_some())
+    {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());

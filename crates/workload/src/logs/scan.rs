@@ -1,0 +1,176 @@
+//! Which lines of a log hold a tool's sign: the part of the search that knows
+//! nothing of the lines before, so that threads share it.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+use rayon::prelude::*;
+
+use super::TOOLS;
+use super::sections::{Place, Sign};
+use super::text::{without_indent, without_prefix};
+
+/// Parts of a log that are searched at once are about so long: few enough for
+/// what is found in them to be kept, and worth a thread.
+const PART_BYTES: usize = 1 << 18;
+
+/// Whose a needle is: tool, and place among the tool's signs.
+pub(super) type Owner = (usize, usize);
+
+/// Finder of all signs.
+struct Finder {
+    /// What may stand anywhere, and whose it is.
+    within: AhoCorasick,
+    within_owners: Vec<Owner>,
+    /// By a line's first two bytes, its place among the `starts`; 0 is none.
+    first_two: Vec<u8>,
+    starts: Vec<Vec<Owner>>,
+}
+
+static FINDER: LazyLock<Finder> = LazyLock::new(|| {
+    let owners = (0..TOOLS.len())
+        .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
+    let (at_start, within_owners): (Vec<Owner>, Vec<Owner>) =
+        owners.partition(|owner| sign(*owner).place == Place::Start);
+    let within = AhoCorasick::builder()
+        // No sign begins another one, so this finds all that begin somewhere.
+        .match_kind(MatchKind::LeftmostFirst)
+        .build(within_owners.iter().map(|owner| sign(*owner).needle))
+        .expect("the signs are few and short");
+    let mut first_two = vec![0; 1 << 16];
+    let mut starts = vec![Vec::new()];
+    for owner in at_start {
+        let slot = &mut first_two[two_bytes(sign(owner).needle.as_bytes())];
+        if *slot == 0 {
+            *slot = u8::try_from(starts.len()).expect("the signs are few");
+            starts.push(Vec::new());
+        }
+        starts[usize::from(*slot)].push(owner);
+    }
+    Finder { within, within_owners, first_two, starts }
+});
+
+pub(super) fn sign((tool, sign): Owner) -> &'static Sign {
+    &TOOLS[tool].signs[sign]
+}
+
+fn two_bytes(text: &[u8]) -> usize {
+    text.first_chunk().map_or(0, |two| usize::from(u16::from_le_bytes(*two)))
+}
+
+/// A sign in a line.
+#[derive(Clone, Copy)]
+pub(super) struct Hit {
+    pub(super) owner: Owner,
+    /// Where its needle ends.
+    end: usize,
+    /// Where the line begins, and its number in its part, from 1.
+    pub(super) line_start: usize,
+    pub(super) line: usize,
+}
+
+impl Finder {
+    /// The signs with which a line begins.
+    fn at_start<'a>(&'a self, line: &'a str) -> impl Iterator<Item = Owner> + 'a {
+        let slot = self.first_two[two_bytes(line.as_bytes())];
+        let owners = self.starts[usize::from(slot)].iter().copied();
+        owners.filter(|owner| line.starts_with(sign(*owner).needle))
+    }
+
+    /// The first sign that may stand anywhere and begins in `span`: where, and
+    /// which.
+    fn within(&self, text: &str, span: Range<usize>) -> Option<(usize, Owner)> {
+        let found = self.within.find(Input::new(text).span(span))?;
+        Some((found.start(), self.within_owners[found.pattern().as_usize()]))
+    }
+}
+
+/// What was found in a part of a log.
+pub(super) struct Scanned {
+    /// Line by line, in the order in which they end.
+    pub(super) hits: Vec<Hit>,
+    pub(super) lines: usize,
+}
+
+/// The signs in the next parts of `text`, one for each thread, and where the
+/// parts end.
+pub(super) fn scan(text: &str, from: usize) -> (Vec<Scanned>, usize) {
+    let mut parts = Vec::new();
+    let mut start = from;
+    // To ask for the number of threads begins them: a short log needs none.
+    while start < text.len() && (parts.is_empty() || parts.len() < rayon::current_num_threads()) {
+        let least = text.len().min(start + PART_BYTES);
+        let end = memchr::memchr(b'\n', &text.as_bytes()[least..]);
+        let end = end.map_or(text.len(), |at| least + at + 1);
+        parts.push(start..end);
+        start = end;
+    }
+    let scanned = match &parts[..] {
+        [part] => vec![scan_part(text, part.clone())],
+        _ => parts.into_par_iter().map(|part| scan_part(text, part)).collect(),
+    };
+    (scanned, start)
+}
+
+fn scan_part(text: &str, part: Range<usize>) -> Scanned {
+    let (finder, bytes, end) = (&*FINDER, text.as_bytes(), part.end);
+    let mut scanned = Scanned { hits: Vec::new(), lines: 0 };
+    let mut next_within = finder.within(text, part.clone());
+    let mut line_start = part.start;
+    while line_start < end {
+        let line_end =
+            memchr::memchr(b'\n', &bytes[line_start..end]).map_or(end, |at| line_start + at);
+        scanned.lines += 1;
+        let first = scanned.hits.len();
+        let line = scanned.lines;
+        let hit =
+            |owner: Owner, at| Hit { owner, end: at + sign(owner).needle.len(), line_start, line };
+        let body = bare_line(&text[line_start..line_end]);
+        let body_at = body.as_ptr().addr() - text.as_ptr().addr();
+        scanned.hits.extend(finder.at_start(body).map(|owner| hit(owner, body_at)));
+        while let Some((at, owner)) = next_within.filter(|(at, _)| *at < line_end) {
+            // What a line says twice is no more sure.
+            if !scanned.hits[first..].iter().any(|hit| hit.owner == owner) {
+                scanned.hits.push(hit(owner, at));
+            }
+            next_within = finder.within(text, at + 1..end);
+        }
+        scanned.hits[first..]
+            .sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
+        line_start = line_end + 1;
+    }
+    scanned
+}
+
+/// A line without what surrounds it.
+pub(super) fn bare_line(line: &str) -> &str {
+    without_indent(without_prefix(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sign_begins_another_that_may_stand_anywhere() {
+        let owners = &FINDER.within_owners;
+        for one in owners {
+            for other in owners.iter().filter(|other| *other != one) {
+                assert!(!sign(*one).needle.starts_with(sign(*other).needle));
+            }
+        }
+    }
+
+    #[test]
+    fn signs_within_lines_are_few_enough_for_simd() {
+        // Source: aho-corasick's `packed` module.
+        assert!(FINDER.within_owners.len() <= 64, "{}", FINDER.within_owners.len());
+    }
+
+    #[test]
+    fn signs_have_two_bytes() {
+        assert!(TOOLS.iter().flat_map(|tool| tool.signs).all(|sign| sign.needle.len() >= 2));
+    }
+}
