@@ -60,8 +60,11 @@ pub enum TracingError {
     /// KVM has no tracepoints here.
     #[error("The kernel has no tracepoints of KVM: is the module kvm loaded?")]
     NoEvents,
+    /// The kernel can't count by keys.
+    #[error("The kernel has no histogram triggers: it needs CONFIG_HIST_TRIGGERS")]
+    NoHistograms,
     /// The kernel or the rights of this user refuse.
-    #[error("Cannot use {}: be root, on a kernel with CONFIG_HIST_TRIGGERS", .path.display())]
+    #[error("Cannot use {}: be root", .path.display())]
     Io {
         /// File or folder.
         path: PathBuf,
@@ -107,8 +110,12 @@ impl Tracing {
     }
 
     fn new_in(root: &Path, owner: &Owner) -> Result<Self, TracingError> {
-        if !root.join("events/kvm").join(EXIT).exists() {
+        let exit = root.join("events/kvm").join(EXIT);
+        if !exit.exists() {
             return Err(TracingError::NoEvents);
+        }
+        if !exit.join("hist").exists() {
+            return Err(TracingError::NoHistograms);
         }
         let name = format!("{PREFIX}{}.{}", owner.pid, owner.starttime_ticks);
         let folder = root.join("instances").join(name);

@@ -124,7 +124,9 @@ fn ipis_are_told_by_vector_or_kind() {
 fn made_up(owner: &Owner) -> (tempfile::TempDir, PathBuf) {
     let temp = tempfile::tempdir().expect("temp folder");
     fs::create_dir_all(temp.path().join("instances")).expect("mkdir");
-    fs::create_dir_all(temp.path().join("events/kvm/kvm_exit")).expect("mkdir");
+    let exit = temp.path().join("events/kvm/kvm_exit");
+    fs::create_dir_all(&exit).expect("mkdir");
+    fs::write(exit.join("hist"), "").expect("write");
     let name = format!("{PREFIX}{}.{}", owner.pid, owner.starttime_ticks);
     let instance = temp.path().join("instances").join(name);
     (temp, instance)
@@ -160,6 +162,8 @@ fn an_instance_is_made_and_counts_stop() {
     assert!(matches!(Tracing::new_in(temp.path(), &owner), Err(TracingError::Io { .. })));
     let empty = tempfile::tempdir().expect("temp folder");
     assert!(matches!(Tracing::new_in(empty.path(), &owner), Err(TracingError::NoEvents)));
+    fs::create_dir_all(empty.path().join("events/kvm/kvm_exit")).expect("mkdir");
+    assert!(matches!(Tracing::new_in(empty.path(), &owner), Err(TracingError::NoHistograms)));
 }
 
 #[test]
