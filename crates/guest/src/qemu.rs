@@ -20,6 +20,15 @@ pub struct Qemu {
     pub accelerators: Vec<String>,
 }
 
+impl Qemu {
+    /// Whether it is one that `scripts/build-qemu` made, in which interrupts of an
+    /// emulated AMD host come right and patched code is seen.
+    #[must_use]
+    pub fn is_mended(&self) -> bool {
+        self.version_text.contains("mended for vmlab replicas")
+    }
+}
+
 /// Error type for [`find_qemu`].
 #[derive(Debug, thiserror::Error)]
 pub enum FindQemuError {
@@ -68,6 +77,17 @@ pub enum FindQemuError {
 pub fn find_qemu(arch: Arch) -> Result<Qemu, FindQemuError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     find_in(arch, std::env::split_paths(&path))
+}
+
+/// The QEMU that emulates a whole host: the one that `scripts/build-qemu` put into
+/// vmlab's cache if it is there, otherwise that of [`find_qemu`].
+///
+/// # Errors
+/// As [`find_qemu`].
+pub fn find_emulator(arch: Arch) -> Result<Qemu, FindQemuError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mended = crate::image::cache_dir().join("qemu-mended");
+    find_in(arch, std::iter::once(mended).chain(std::env::split_paths(&path)))
 }
 
 fn find_in(arch: Arch, mut folders: impl Iterator<Item = PathBuf>) -> Result<Qemu, FindQemuError> {

@@ -40,6 +40,9 @@ pub struct Made {
     pub source: String,
     /// The host image.
     pub image: String,
+    /// The QEMU that emulates it; empty for a replica of an older vmlab.
+    #[serde(default)]
+    pub qemu: String,
     /// The vmlab that made it.
     pub vmlab: String,
     /// pCPUs.
@@ -282,8 +285,10 @@ impl Replica {
         let noted_itself = || {
             let pid: u32 = fs::read_to_string(self.folder.join(PID)).ok()?.trim().parse().ok()?;
             let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let args = line.strip_suffix(&[0])?.split(|byte| *byte == 0).skip(1);
-            let same = args.eq(self.made.args.iter().map(String::as_bytes));
+            let args: Vec<&[u8]> = line.strip_suffix(&[0])?.split(|byte| *byte == 0).collect();
+            // A script that starts QEMU may put more in front.
+            let made: Vec<&[u8]> = self.made.args.iter().map(String::as_bytes).collect();
+            let same = !made.is_empty() && args.ends_with(&made);
             same.then(|| Owner::of(pid, "replica").ok()).flatten()
         };
         self.made.process.clone().or_else(noted_itself)
@@ -319,6 +324,9 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn made() -> Made {
@@ -326,6 +334,7 @@ mod tests {
             arch: Arch::X86_64,
             source: "two-nodes".to_owned(),
             image: "host-debian-12".to_owned(),
+            qemu: "QEMU emulator version 7.2.22".to_owned(),
             vmlab: "0".to_owned(),
             pcpus: 4,
             node_memory_mib: vec![1024, 1024],
@@ -363,6 +372,35 @@ mod tests {
         process.starttime_ticks += 1;
         replica.made.process = Some(process);
         assert_eq!(replica.state(), State::Dead, "another process of that number");
+    }
+
+    #[test]
+    fn a_qemu_that_noted_itself_is_found_by_its_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        // As a script starts it: with arguments in front of those it was given.
+        // It tells that it runs: a child's arguments are not there to be read
+        // as soon as `spawn` returns.
+        let mut qemu = Command::new("sh")
+            .args(["-c", "echo up; read end", "1", "600"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 3];
+        qemu.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        fs::write(folder.path().join(PID), format!("{}\n", qemu.id())).unwrap();
+        let mut replica =
+            Replica { name: "a".to_owned(), folder: folder.path().to_owned(), made: made() };
+        let mut found = |args: &[&str]| {
+            replica.made.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+            replica.process().map(|process| process.pid)
+        };
+        assert_eq!(found(&["1", "600"]), Some(qemu.id()));
+        assert_eq!(found(&["600"]), Some(qemu.id()));
+        assert_eq!(found(&["1"]), None, "another process of that number");
+        assert_eq!(found(&[]), None);
+        qemu.kill().unwrap();
+        qemu.wait().unwrap();
     }
 
     #[test]

@@ -137,6 +137,14 @@ pub enum UpError {
         /// The end of the console.
         tail: String,
     },
+    /// What is done in the host before it is handed over.
+    #[error("Setting up the host failed: {said}{}", shown(tail))]
+    Inside {
+        /// The words of the command that failed.
+        said: String,
+        /// The end of the console.
+        tail: String,
+    },
     /// The host never came up.
     #[error(
         "The host did not come up within {} s (--timeout allows more){}", limit.as_secs(), shown(tail)
@@ -348,6 +356,7 @@ fn create(
         arch: shape.arch,
         source: wanted.source.to_owned(),
         image: wanted.image.1.to_owned(),
+        qemu: wanted.qemu.version_text.clone(),
         vmlab: env!("CARGO_PKG_VERSION").to_owned(),
         pcpus: shape.pcpus(),
         node_memory_mib: shape.nodes.iter().map(|node| node.memory_mib).collect(),
@@ -524,8 +533,9 @@ impl Start<'_> {
     fn settle(&mut self) -> Result<(), UpError> {
         let (name, now) = (&self.replica.name, unix_s());
         let script = format!(
-            "hostname {name}; date -s @{now} >/dev/null; mount -t ext4 /dev/scratch /scratch; \
-             mkdir -m 1777 /scratch/tmp; mount --bind /scratch/tmp /var/tmp"
+            "set -e; hostname {name}; date -s @{now} >/dev/null; \
+             mount -t ext4 /dev/scratch /scratch; mkdir -m 1777 /scratch/tmp; \
+             mount --bind /scratch/tmp /var/tmp"
         );
         self.in_host(&script).map(drop)
     }
@@ -539,6 +549,11 @@ impl Start<'_> {
         let options = Options { folder: runtime.path(), env: &env, interactive: false };
         let session = Session::open(&destination, &options, patience)?;
         let output = session.command(["sh", "-c", script]).run(patience)?;
+        if output.code != 0 {
+            let said = output.stderr.trim().to_owned();
+            let tail = tail(&self.replica.folder.join(CONSOLE));
+            return Err(UpError::Inside { said, tail });
+        }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }

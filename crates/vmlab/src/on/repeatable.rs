@@ -64,6 +64,7 @@ pub(super) fn talk<'i>(
     spinner.say("starting the deterministic host");
     let asked = asked(written, &study, budget, run);
     let repeatable = Repeatable {
+        // Not one that only some machines have: counts are compared between them.
         qemu: &find_qemu(arch)?,
         image: &host,
         guests: &guests,

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use guest::qemu::Qemu;
 use replica::{Replica, Shape};
 use serde_json::json;
+use vmconfig::Arch;
 
 use crate::plan_text;
 
@@ -65,6 +67,7 @@ pub(super) fn object(replica: &Replica) -> serde_json::Value {
         "memory_factor": made.memory_factor,
         "source": made.source,
         "image": made.image,
+        "qemu": made.qemu,
         "since_unix_s": made.made_unix_s,
         "restored": made.restored,
         "ready_s": made.ready_s,
@@ -73,6 +76,17 @@ pub(super) fn object(replica: &Replica) -> serde_json::Value {
         "ssh_command": destination.as_ref().map(remote::Destination::command_line),
         "folder": replica.folder,
     })
+}
+
+/// What to know of the QEMU that emulates the host.
+pub(super) fn emulator(arch: Arch, qemu: &Qemu) -> &'static str {
+    match arch {
+        Arch::X86_64 if !qemu.is_mended() => {
+            "This QEMU's emulator now and then ends guests of several vCPUs, and hosts:\n\
+             scripts/build-qemu builds one that does not (docs/replica.md)\n"
+        }
+        _ => "",
+    }
 }
 
 /// What the emulated host is, and what it can't show.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Command, FromArgMatches as _};
 use guest::Cancel;
 use guest::image::{self, Image, Recipe};
-use guest::qemu::{Qemu, find_qemu};
+use guest::qemu::{Qemu, find_emulator};
 use placement::plan::Size;
 use replica::{KNOWN, Programs, Replica, Shape, Wanted};
 use topology::Host;
@@ -97,6 +97,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     );
     let shape = Shape::of(&asked.host, args.memory.map(Size::in_mib))?;
     said += &text::shape(&shape);
+    said += text::emulator(asked.arch, &asked.qemu);
     said += &format!("Next: vmlab replica exec {name} -- vmlab host\n");
     terminal::print(&said)?;
     Ok(ExitCode::SUCCESS)
@@ -129,7 +130,7 @@ impl Asked {
         let (host, source) = described(args)?;
         let name = args.name.clone().unwrap_or_else(|| default_name(&host));
         let arch = arch_of(&host)?;
-        let qemu = find_qemu(arch)?;
+        let qemu = find_emulator(arch)?;
         let recipe = Recipe::host(args.image.trim_start_matches("builtin:"), arch)?;
         let guests = Recipe::builtin(args.guest.trim_start_matches("builtin:"), arch)?;
         Ok(Self { name, host, source, arch, qemu, recipe, guests })
