@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use super::place::Step;
 use super::refusal::Refusal;
@@ -21,14 +22,16 @@ use super::tree::Tree;
 /// A module that is wanted, whatever its parameters.
 pub(super) const PRESENT: &str = "present";
 
-const MODPROBE: &str = "sbin/modprobe";
-const RMMOD: &str = "sbin/rmmod";
+const MODPROBE: &str = "modprobe";
+const RMMOD: &str = "rmmod";
+/// Where they may be: kmod's in the first two, busybox' in any.
+const PROGRAMS: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
 
 /// How often a VM without vCPUs, which an emulated host has from its beginning,
 /// uses KVM's modules: a file each, there while that VM is.
 const KEPT_KVM: &str = "run/vmlab/kept-kvm";
 /// Ends that VM.
-const KEEP_KVM: &str = "sbin/keep-kvm";
+const KEEP_KVM: &str = "keep-kvm";
 
 pub(super) fn folder(module: &str) -> String {
     format!("sys/module/{module}")
@@ -159,7 +162,8 @@ pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<S
         (true, true) | (false, false) => old.clone(),
         (true, false) => {
             check_programs(tree)?;
-            let dry = tree.kernel.run(&tree.path(MODPROBE), &["-n", module]);
+            // What loading it would do; `-n` is not in busybox.
+            let dry = run(tree, MODPROBE, &["-D", module]);
             dry.map_err(|error| Refusal::NoModules { why: error.to_string() })?;
             PRESENT.to_owned()
         }
@@ -206,9 +210,20 @@ fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The path of a program in `tree`.
+fn program(tree: &Tree, name: &str) -> Option<PathBuf> {
+    let mut paths = PROGRAMS.iter().map(|folder| format!("{folder}/{name}"));
+    paths.find(|path| tree.has(path)).map(|path| tree.path(&path))
+}
+
+fn run(tree: &Tree, name: &str, args: &[&str]) -> io::Result<()> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing"));
+    tree.kernel.run(&program(tree, name).ok_or_else(missing)?, args)
+}
+
 fn check_programs(tree: &Tree) -> Result<(), Refusal> {
     let refuse = |why: &str| Err(Refusal::NoModules { why: why.to_owned() });
-    if !tree.has(MODPROBE) || !tree.has(RMMOD) {
+    if program(tree, MODPROBE).is_none() || program(tree, RMMOD).is_none() {
         return refuse("modprobe and rmmod are missing: run `apt-get install kmod`");
     }
     if !rustix::process::geteuid().is_root() {
@@ -274,7 +289,7 @@ fn parse(text: &str) -> Stack {
 
 /// Takes `module` and its holders out and loads what `wanted` says.
 pub(super) fn write(tree: &Tree, module: &str, wanted: &str) -> io::Result<()> {
-    let run = |program: &str, args: &[&str]| tree.kernel.run(&tree.path(program), args);
+    let run = |program: &str, args: &[&str]| run(tree, program, args);
     if tree.has(&format!("{KEPT_KVM}/{module}")) {
         run(KEEP_KVM, &["end"])?;
     }

@@ -299,7 +299,7 @@ fn what_cannot_be_done_changes_nothing() {
         let reload = with_reload(&[("ple_gap", "0")]);
         check(&busy, reload.clone(), "Module kvm_intel is in use (2 users");
         check(&busy, with_reload(&[("tdp_mmu", "1")]), "Module kvm_intel is in use");
-        check(&remove("sbin/rmmod"), reload, "modprobe and rmmod are missing");
+        check(&remove("bin/rmmod"), reload, "modprobe and rmmod are missing");
     }
     let unknown = |id, value, message: &str| {
         let error = Change::new(id, value).expect_err(message).to_string();

@@ -105,13 +105,39 @@ fn a_replica_is_a_kvm_host() {
     let sum = String::from_utf8(cat.wait_with_output().unwrap().stdout).unwrap();
     assert!(sum.starts_with("b561f87202d04959e37588ee05cf5b10"), "{sum}");
 
+    // A parameter for which the module is taken out and loaded again.
+    let zerocopy = "/sys/module/vhost_net/parameters/experimental_zcopytx";
+    let read = |args: &[&str]| {
+        lab.say(&[&["exec", "--"], args, &["cat", zerocopy]].concat()).has_code(0).stdout.clone()
+    };
+    assert_eq!(read(&[]), "0\n");
+    assert_eq!(
+        read(&["vmlab", "settings", "set", "vhost_net_zerocopy=1", "--reload", "--"]),
+        "1\n"
+    );
+    assert_eq!(read(&[]), "0\n");
+
     lab.say(&["down"]).has_code(2);
     lab.say(&["down", "two-nodes"]).has_code(0);
     lab.has_none();
-    // The state was saved when it first came up.
-    let again = lab.json(&["up", "--like", "two-nodes", "--name", "again", "--json"]);
-    assert_eq!(again["restored"], true, "{again}");
-    let name = lab.say(&["exec", "--", "hostname"]);
+    // Two at once, of the state that was saved when it first came up.
+    let names = ["again", "beside"];
+    let both = names.map(|name| {
+        let mut up = lab.replica(&["up", "--like", "two-nodes", "--name", name, "--json"]);
+        up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for up in both {
+        let said = Said::of(up.wait_with_output().unwrap());
+        let up: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+        assert_eq!(up["restored"], true, "{up}");
+    }
+    lab.say(&["exec", "--", "true"]).is_error(&["again, beside"]);
+    for name in names {
+        let said = lab.say(&["exec", name, "--", "sh", "-c", "hostname | tee /scratch/name"]);
+        assert_eq!(said.has_code(0).stdout, format!("{name}\n"));
+    }
+    lab.say(&["down", "beside"]).has_code(0);
+    let name = lab.say(&["exec", "--", "cat", "/scratch/name"]);
     assert_eq!(name.has_code(0).stdout, "again\n");
 
     // Its QEMU is killed.

@@ -151,7 +151,7 @@ impl Kernel for FakeKernel {
 
     fn run(&self, program: &Path, args: &[&str]) -> io::Result<()> {
         match (program.file_name().and_then(|name| name.to_str()), args) {
-            (Some("modprobe"), ["-n", _]) => Ok(()),
+            (Some("modprobe"), ["-D", _]) => Ok(()),
             (Some("modprobe"), ["-r", module]) | (Some("rmmod"), [module]) => self.unload(module),
             (Some("modprobe"), [module, parameters @ ..]) => self.load(module, parameters),
             (Some("keep-kvm"), ["end"]) => {
@@ -193,8 +193,9 @@ impl Machine {
         self.file(&format!("{MOUNT}/cgroup.controllers"), "cpuset cpu memory");
         self.file(&format!("{MOUNT}/cgroup.subtree_control"), "cpu memory");
         self.file(&format!("{MOUNT}/cgroup.threads"), "");
-        self.file("sbin/modprobe", "");
-        self.file("sbin/rmmod", "");
+        self.file("usr/sbin/modprobe", "");
+        self.file("bin/rmmod", "");
+        self.file("sbin/keep-kvm", "");
         for irq in [24, 25] {
             self.file(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3");
         }
