@@ -498,20 +498,36 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
 
 /// What the patches say, as `key = value` pairs on one line.
 fn summary(changes: &VmPatch, variant: &crate::study::Variant) -> String {
-    let pairs = |prefix: &str, table: Result<toml::Value, _>| match table {
-        Ok(toml::Value::Table(table)) => {
-            table.iter().map(|(key, value)| format!("{prefix}{key} = {value}")).collect()
-        }
-        Ok(_) | Err(_) => Vec::new(),
+    // TOML has no numbers as keys, which the pins of vCPUs are, and no null.
+    let pairs = |prefix: &str, table: serde_json::Result<serde_json::Value>| {
+        let table = without_nulls(table.expect("keys are words or numbers"));
+        let table = toml::Table::try_from(table).expect("a patch is a table");
+        let pair = |(key, value)| format!("{prefix}{key} = {value}");
+        table.iter().map(pair).collect::<Vec<_>>()
     };
     let all = [
-        pairs("", toml::Value::try_from(changes)),
-        pairs("network.", toml::Value::try_from(&variant.network)),
-        pairs("disk.", toml::Value::try_from(&variant.disk)),
-        pairs("host.", toml::Value::try_from(&variant.host)),
+        pairs("", serde_json::to_value(changes)),
+        pairs("network.", serde_json::to_value(&variant.network)),
+        pairs("disk.", serde_json::to_value(&variant.disk)),
+        pairs("host.", serde_json::to_value(&variant.host)),
     ]
     .concat();
     if all.is_empty() { "as the base VM".to_owned() } else { all.join(", ") }
+}
+
+/// `value` without what is null in it.
+fn without_nulls(value: serde_json::Value) -> Option<serde_json::Value> {
+    use serde_json::Value;
+    match value {
+        Value::Null => None,
+        Value::Object(table) => {
+            let kept =
+                table.into_iter().filter_map(|(key, value)| Some((key, without_nulls(value)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(values) => Some(values.into_iter().filter_map(without_nulls).collect()),
+        value => Some(value),
+    }
 }
 
 #[cfg(test)]

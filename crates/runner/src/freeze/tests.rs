@@ -65,7 +65,8 @@ fn built_in_variants_follow_the_host() {
     let plan = crate::testing::plan_of(&text);
     let pins = &plan.variants[1].spec.pins.vcpus;
     assert_eq!(pins.len(), 4, "{pins:?}");
-    assert!(plan.variants[1].summary.starts_with("pin: "), "{}", plan.variants[1].summary);
+    let summary = &plan.variants[1].summary;
+    assert!(summary.starts_with("pin: ") && summary.contains("pins = { 0 = "), "{summary}");
     let problems = problems("name = \"b\"\nvm.vcpus = 2", "use = 'pin'\nvm.vcpus = 8");
     assert!(problems[0].contains("the host has 4"), "{problems:?}");
 }

@@ -356,7 +356,8 @@ fn interface_args(interface: Network, number: usize, netdev: &str) -> Vec<String
         NicModel::E1000 => "e1000",
         NicModel::Rtl8139 => "rtl8139",
     };
-    let mut device = format!("{model},netdev=between,mac={}", MACS[number]);
+    // Nothing boots from it, and not every QEMU has the ROMs to do so.
+    let mut device = format!("{model},netdev=between,mac={},romfile=", MACS[number]);
     if interface.queues > 1 {
         // One interrupt a queue and direction, one for changes of configuration
         // and one for control.

@@ -4,19 +4,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::Cancel;
+use host::scratch::Scratch;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
 use super::place::Place;
 use super::player::{Guest, failure};
-use super::{LocalLab, cast, placement};
+use super::{LocalLab, cast, load_failure, placement};
 use crate::probe;
-use crate::study::{LONGEST_LIMIT_S, Load, OtherVms};
+use crate::study::{DiskPatch, LONGEST_LIMIT_S, Load, OtherVms};
 
 /// A VM that repeats a workload; ended on drop.
 #[derive(Debug)]
 pub(super) struct OtherVm {
     guest: Guest,
+    /// The empty disk that its workload wants, gone after the VM.
+    _scratch: Option<Scratch>,
     name: String,
     console_log: PathBuf,
 }
@@ -47,6 +50,15 @@ impl OtherVm {
         let params = entry.resolve(&vms.params).map_err(|error| missing(error.to_string()))?;
         let emulated = lab.plan.environment().is_emulated_time();
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
+        let mib = entry.scratch_mib(&params, &facts);
+        let scratch = (mib > 0).then(|| Scratch::new(mib)).transpose();
+        let scratch = scratch.map_err(|error| missing(load_failure(&error).detail))?;
+        let spec = match &scratch {
+            Some(scratch) => &DiskPatch::default()
+                .attach(spec, &scratch.path())
+                .map_err(|error| missing(error.to_string()))?,
+            None => spec,
+        };
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
         let mut vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
@@ -56,6 +68,9 @@ impl OtherVm {
         booted.map_err(|error| failed(failure(error)))?;
         let mut guest = Guest { place: Place::Vm(Box::new(vm)), facts, role: None, counted: None };
 
+        if scratch.is_some() {
+            guest.mount_scratch(&lab.cancel).map_err(failed)?;
+        }
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
         let limit = Duration::from_secs_f64(limit_s);
@@ -69,7 +84,7 @@ impl OtherVm {
         let argv = entry.command(&params, &facts);
         guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;
         guest.repeat(argv, &lab.cancel).map_err(failed)?;
-        Ok(Self { guest, name, console_log })
+        Ok(Self { guest, _scratch: scratch, name, console_log })
     }
 
     /// Whether the VM still runs.

@@ -51,6 +51,8 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
     let libraries = super::libraries(arch);
     let mut packages = words(&PACKAGES.replace("@QEMU@", qemu));
     packages.push(format!("linux-image-cloud-{debian}"));
+    // What VMs' interfaces boot from; QEMU for x86 depends on it.
+    packages.push("ipxe-qemu".to_owned());
     let (busybox, initrd_modules) = if suite == "bookworm" {
         ("bin/busybox", guest.initrd_modules.clone())
     } else {
