@@ -25,6 +25,10 @@ pub(super) struct ScaleTable {
     /// Parameters by workload label, laid over the study's.
     #[serde(default)]
     pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
+    /// Parameters of a workload's background by the workload's label, laid over
+    /// the study's.
+    #[serde(default)]
+    pub(super) background: BTreeMap<String, BTreeMap<String, toml::Value>>,
     /// The other VMs of a load, by its name, laid over the study's.
     #[serde(default)]
     pub(super) vms: BTreeMap<String, VmsPatch>,
@@ -59,7 +63,8 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
         table.label.clone().unwrap_or_else(|| table.run.clone())
     };
     let labels: Vec<String> = study.workload.iter().map(label).collect();
-    if let Some(unknown) = scale.params.keys().find(|name| !labels.contains(name)) {
+    let mut named = scale.params.keys().chain(scale.background.keys());
+    if let Some(unknown) = named.find(|name| !labels.contains(name)) {
         return Err(format!("[scale.{name}] names {unknown:?}, which is no workload's label"));
     }
     let variant = |table: &VariantTable| table.name.clone().or_else(|| table.builtin.clone());
@@ -98,6 +103,15 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
             table.params.extend(params.clone());
             // What was meant for the full size.
             table.limit_s = None;
+        }
+        if let Some(params) = scale.background.get(&label(table)) {
+            let Some(background) = &mut table.background else {
+                return Err(format!(
+                    "[scale.{name}] names the background of {:?}, which has none",
+                    label(table)
+                ));
+            };
+            background.params.extend(params.clone());
         }
         table.invocations = scale.invocations.or(table.invocations);
     }

@@ -246,6 +246,22 @@ fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
 }
 
 #[test]
+fn a_size_changes_a_background() {
+    let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'cyclictest'\n\
+        background = { run = 'hackbench', params = { groups = 4, loops = 9 } }\n\
+        [[workload]]\nrun = 'probe-clock'\n\
+        [scale.small]\nbackground.cyclictest = { groups = 1 }\n";
+    let study = Study::parse_scaled("s.toml", text, "small").unwrap();
+    let params = &study.workloads[0].background.as_ref().unwrap().params;
+    assert_eq!((&params["groups"], &params["loops"]), (&ParamValue::Int(1), &ParamValue::Int(9)));
+    for (label, why) in [("probe-clock", "which has none"), ("nothing", "no workload's label")] {
+        let text = text.replace("background.cyclictest", &format!("background.{label}"));
+        let said = Study::parse_scaled("s.toml", &text, "small").unwrap_err().to_string();
+        assert!(said.contains(label) && said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn a_size_shrinks_the_other_vms_and_leaves_parts_out() {
     let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
         [[load]]\nname = 'idle'\n[[load]]\nname = 'others'\n\

@@ -23,7 +23,17 @@ pub(crate) static UNIXBENCH: Entry = Entry {
             own only.",
     measures: "A bit of everything: computing, system calls, processes, pipes.",
     needs: &[PROGRAM],
-    beside: Beside { scratch_mib: |_, _| 256, ..Beside::NOTHING },
+    beside: Beside {
+        // Each copy of the largest file test has two files of 31 MiB.
+        scratch_mib: |params, facts| {
+            let copies = match params.int("copies") as u64 {
+                0 => facts.vcpus.into(),
+                copies => copies,
+            };
+            128 + 64 * copies
+        },
+        ..Beside::NOTHING
+    },
     params: &[
         TIME,
         REPEATS,
