@@ -376,15 +376,22 @@ fn after_brackets(line: &str) -> Option<&str> {
         return rest.strip_prefix(' ');
     }
     let bytes = inner.as_bytes();
-    let of_time = bytes.iter().all(|byte| b" 0123456789:.,-+TZ/".contains(byte));
-    let colons = bytes.iter().filter(|byte| **byte == b':').count();
-    let of_kernel = inner.split_once('.').is_some_and(|(seconds, micros)| {
-        micros.len() >= 6
-            && micros.bytes().all(|byte| byte.is_ascii_digit())
-            && seconds.trim().bytes().all(|byte| byte.is_ascii_digit())
-            && !seconds.trim().is_empty()
+    // Journals are full of these: `contains` and `split_once` take longer.
+    let of_time = bytes.iter().all(|byte| {
+        matches!(byte, b'0'..=b'9' | b' ' | b':' | b'.' | b',' | b'-' | b'+' | b'T' | b'Z' | b'/')
     });
-    (of_time && (colons >= 2 || of_kernel)).then(|| rest.strip_prefix(' ').unwrap_or(rest))
+    if !of_time {
+        return None;
+    }
+    let colons = bytes.iter().filter(|byte| **byte == b':').count();
+    let of_kernel = bytes.iter().position(|byte| *byte == b'.').is_some_and(|point| {
+        let (seconds, micros) = (bytes[..point].trim_ascii(), &bytes[point + 1..]);
+        micros.len() >= 6
+            && micros.iter().all(u8::is_ascii_digit)
+            && seconds.iter().all(u8::is_ascii_digit)
+            && !seconds.is_empty()
+    });
+    (colons >= 2 || of_kernel).then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
 
 /// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.

@@ -49,9 +49,10 @@ pub(super) fn read_line(line: Line<'_>, log: &mut Log) {
                 None => {}
             }
         }
-        _ if line.text.contains("elapsed") => default_line(line, log),
-        _ if line.text.contains("pagefaults") => faults(line, log),
-        _ if line.text.contains("s user ") => zsh(line, log),
+        // Most lines are none: these tell so soonest.
+        _ if first.ends_with("user") => default_line(line, log),
+        _ if line.text.place(")pagefaults").is_some() => faults(line, log),
+        _ if line.text.ends_with(" total") => zsh(line, log),
         _ => verbose(line, log),
     }
 }
