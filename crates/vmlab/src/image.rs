@@ -76,9 +76,11 @@ pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
 
 fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
     let recipe = image::recipe(name)?;
+    // As it was asked for: the recipe's name says no architecture.
+    let name = name.strip_prefix("builtin:").unwrap_or(name);
     let cancel = interrupt::cancel_on_signals()?;
     if !again && let Some(found) = image::find(&recipe) {
-        terminal::print(&format!("{} is there: {}\n", recipe.name, found.folder.display()))?;
+        terminal::print(&format!("{name} is there: {}\n", found.folder.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if again && let Some(found) = image::find(&recipe) {
@@ -88,14 +90,13 @@ fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
     let spinner = Spinner::start();
     let built = image::build(
         &recipe,
-        &mut |progress| spinner.say(&runner::machine::build_step(&recipe.name, &progress)),
+        &mut |progress| spinner.say(&runner::machine::build_step(name, &progress)),
         &cancel,
     );
     drop(spinner);
     let built = built?;
     terminal::print(&format!(
-        "Built {} with {} packages: {}\n",
-        recipe.name,
+        "Built {name} with {} packages: {}\n",
         built.packages.len(),
         built.folder.display()
     ))?;
