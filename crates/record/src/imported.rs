@@ -81,7 +81,8 @@ impl From<String> for Name {
 
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
-        **self == **other
+        // Most that are equal are one.
+        std::ptr::eq(&**self, &**other) || **self == **other
     }
 }
 

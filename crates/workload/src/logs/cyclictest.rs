@@ -15,6 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     about: "cyclictest of rt-tests: thread lines, -h and -H histograms, --json",
     signs: &[
         in_json("\"rt_test_version"),
+        opens("# /dev/cpu_dma_latency"),
         part("T:").when(|line| thread_line(line).is_some()),
         opens("# Histogram").when(|line| line == "# Histogram"),
         part("# Min Latencies:"),
@@ -56,9 +57,6 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 _ => log.unread(line, "not the fields of a thread"),
             }
         } else if let Some(comment) = line.after("#") {
-            if comment.text.starts_with("/dev/cpu_dma_latency") {
-                emit_threads(&mut threads, log);
-            }
             if comment.text == "Histogram" {
                 histogram = Histogram::default();
             }

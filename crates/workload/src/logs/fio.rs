@@ -21,10 +21,10 @@ pub(super) const TOOL: Tool = Tool {
         part("(g=").within().when(|line| line.contains("): rw=")),
         part("(groupid=").within().when(|line| line.contains("): err=")),
         part("Run status group "),
-        part("2;").when(terse::is_terse),
-        part("3;fio-").when(terse::is_terse),
-        part("4;fio-").when(terse::is_terse),
-        part("5;fio-").when(terse::is_terse),
+        part("2;").when(terse::is_terse).anew(),
+        part("3;fio-").when(terse::is_terse).anew(),
+        part("4;fio-").when(terse::is_terse).anew(),
+        part("5;fio-").when(terse::is_terse).anew(),
     ],
     read,
 };
@@ -47,6 +47,8 @@ fn lines(text: Text<'_>, log: &mut Log) {
     let mut normal = normal::State::default();
     for line in text.lines() {
         if terse::is_terse(line.text) {
+            normal = normal::State::default();
+            log.clear_labels();
             terse::read(line, log);
         } else {
             normal.line(line, log);

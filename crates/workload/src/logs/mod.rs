@@ -34,7 +34,9 @@
 //! printed: `opens` what is printed once a run (a second one begins a new
 //! [`Log`]), `part` what only this tool prints, any number of times, `hint`
 //! what others print as well, `json` a key that marks a JSON document. Each
-//! can be narrowed: `.within()` a line, `.when(|line| ...)` of a shape.
+//! can be narrowed: `.within()` a line, `.when(|line| ...)` of a shape. At a line
+//! with an `.anew()` sign `read` knows nothing of the lines before, so that long
+//! runs are read in pieces.
 //! `read` gets one run: from its first sign up to the next sign of another
 //! tool, so foreign lines can follow and must be passed over. A row of a table
 //! that was begun and makes no sense is `unread`.
@@ -51,6 +53,7 @@ mod json;
 mod margin;
 mod names;
 mod number;
+mod pieces;
 mod scan;
 mod sections;
 mod text;
@@ -165,8 +168,10 @@ pub struct Log {
     pub unread: Vec<Unread>,
     /// Labels that all further values get.
     labels: Labels,
-    /// Whether values had to be left out.
-    is_full: bool,
+    /// So many values are kept.
+    room: usize,
+    /// The first value that had to be left out.
+    left_out: Option<Unread>,
 }
 
 /// A line that could not be read.
@@ -200,7 +205,8 @@ impl Log {
             values: Vec::new(),
             unread: Vec::new(),
             labels: Labels::default(),
-            is_full: false,
+            room: MAX_VALUES,
+            left_out: None,
         }
     }
 
@@ -255,12 +261,8 @@ impl Log {
         if !value.is_finite() || metric.is_empty() {
             return Value(None);
         }
-        if self.values.len() >= MAX_VALUES {
-            if !self.is_full {
-                self.is_full = true;
-                let why = format!("more than {MAX_VALUES} values: the rest is not kept");
-                self.unread.push(Unread { line: at.line_number(), text: metric.to_string(), why });
-            }
+        if self.values.len() >= self.room {
+            self.leave_out(&metric, at.line_number());
             return Value(None);
         }
         self.values.push(Imported {
@@ -275,6 +277,33 @@ impl Log {
         Value(self.values.last_mut())
     }
 
+    /// Notes the first value for which there is no room. Apart from
+    /// [`Log::push`], so that this stays small.
+    #[cold]
+    fn leave_out(&mut self, metric: &str, line: usize) {
+        self.left_out.get_or_insert_with(|| left_out(metric, line));
+    }
+
+    /// What is read of lines behind those of this log.
+    fn behind(&self) -> Self {
+        Self { room: self.room - self.values.len(), ..Self::new(self.tool) }
+    }
+
+    /// Adds what was read of the lines behind.
+    fn append(&mut self, mut behind: Self) {
+        self.version = behind.version.or_else(|| self.version.take());
+        let room = self.room - self.values.len();
+        if self.left_out.is_none() {
+            let first_out =
+                behind.values.get(room).map(|value| left_out(&value.metric, value.line));
+            self.left_out = first_out.or(behind.left_out);
+        }
+        behind.values.truncate(room);
+        self.values.append(&mut behind.values);
+        behind.unread.truncate(MAX_UNREAD - self.unread.len());
+        self.unread.append(&mut behind.unread);
+    }
+
     /// Notes a line that could not be read.
     pub(crate) fn unread(&mut self, line: Line<'_>, why: impl Into<String>) {
         self.unread_at(line.number, line.text, why);
@@ -287,6 +316,11 @@ impl Log {
             self.unread.push(Unread { line, text, why: why.into() });
         }
     }
+}
+
+fn left_out(metric: &str, line: usize) -> Unread {
+    let why = format!("more than {MAX_VALUES} values: the rest is not kept");
+    Unread { line, text: metric.to_owned(), why }
 }
 
 /// A value that was just noted, to be described further.
@@ -423,7 +457,8 @@ impl Section<'_> {
     /// What its run printed, if anything of it is a result.
     fn read(&self) -> Option<Log> {
         let mut log = Log::new(self.tool.name);
-        (self.tool.read)(self.text, &mut log);
+        pieces::read(self.tool, self.text, &mut log);
+        log.unread.extend(log.left_out.take());
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sections::STRONG || !log.values.is_empty();
         (proven && !(log.values.is_empty() && log.unread.is_empty())).then_some(log)

@@ -14,7 +14,10 @@ use super::{Few, Line, Log, Text, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
     about: "mpstat of sysstat: tables, -o JSON",
-    signs: &[in_json("\"sysstat\""), part("CPU ").within().when(|line| columns(line).is_some())],
+    signs: &[
+        in_json("\"sysstat\""),
+        part("CPU ").within().when(|line| columns(line).is_some()).anew(),
+    ],
     read,
 };
 

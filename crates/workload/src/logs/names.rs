@@ -103,6 +103,10 @@ pub(super) fn labelled(labels: &Labels, key: impl Named, value: &str) -> Labels 
     if value.is_empty() {
         return if labels.get(&key).is_some() { labels.without(&key) } else { labels.clone() };
     }
+    // Said again, it would make ever new labels.
+    if labels.get(&key) == Some(value) {
+        return labels.clone();
+    }
     LABELS.with_borrow_mut(|derived| {
         let mixed =
             hash(&key) ^ hash(value).rotate_left(7) ^ labels.address().wrapping_mul(MIX) >> 40;

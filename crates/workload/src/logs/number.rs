@@ -242,10 +242,16 @@ pub(crate) fn tidy(value: f64) -> f64 {
     if value.abs() < 1e15 && cut(value) == value {
         return value;
     }
-    let at = MAGNITUDES.partition_point(|power| *power <= value.abs());
-    if at == 0 || at == MAGNITUDES.len() {
+    if !(MAGNITUDES[0]..MAGNITUDES[MAGNITUDES.len() - 1]).contains(&value.abs()) {
         return value;
     }
+    // The power of two says the power of ten, or the one below it: lg 2 is a
+    // little more than 1233 / 4096.
+    let two = (value.abs().to_bits() >> 52) as i64 - 1023;
+    let ten = (8 + (two * 1233 >> 12)).max(0) as usize;
+    let at = ten
+        + usize::from(MAGNITUDES[ten] <= value.abs())
+        + usize::from(MAGNITUDES[ten + 1] <= value.abs());
     let scale = TENS[MAGNITUDES.len() - 1 - at];
     let scaled = value * scale;
     let whole = cut(scaled);

@@ -3,9 +3,10 @@
 //! Source: Linux `tools/perf/util/stat-display.c`, `tools/perf/builtin-kvm.c`,
 //! perf-stat(1).
 
-use record::{Better, MetricKind};
+use record::{Better, MetricKind, Name};
 
 use super::json::{self, Node};
+use super::names;
 use super::number::{self, scaled};
 use super::sections::{hint, opens, part};
 use super::{Few, Line, Log, Text, Tool};
@@ -20,20 +21,20 @@ pub(super) const TOOL: Tool = Tool {
         part(" msec task-clock").within().when(|line| line.contains('#')),
         part(" task-clock (msec)").within().when(|line| line.contains('#')),
         // Modifiers may follow.
-        part(",task-clock").within().when(is_csv),
-        part(",cpu-clock").within().when(is_csv),
-        part(",context-switches").within().when(is_csv),
-        part(",page-faults").within().when(is_csv),
-        part(",cycles").within().when(is_csv),
-        part(",cpu-cycles").within().when(is_csv),
-        part(",instructions").within().when(is_csv),
-        part(",cache-misses").within().when(is_csv),
-        part(",branch-misses").within().when(is_csv),
-        part(",cpu_core/").within().when(is_csv),
-        part(";task-clock").within().when(is_csv),
-        part(";cycles").within().when(is_csv),
-        part(";instructions").within().when(is_csv),
-        part("{\"counter-value\"").within(),
+        part(",task-clock").within().when(is_csv).anew(),
+        part(",cpu-clock").within().when(is_csv).anew(),
+        part(",context-switches").within().when(is_csv).anew(),
+        part(",page-faults").within().when(is_csv).anew(),
+        part(",cycles").within().when(is_csv).anew(),
+        part(",cpu-cycles").within().when(is_csv).anew(),
+        part(",instructions").within().when(is_csv).anew(),
+        part(",cache-misses").within().when(is_csv).anew(),
+        part(",branch-misses").within().when(is_csv).anew(),
+        part(",cpu_core/").within().when(is_csv).anew(),
+        part(";task-clock").within().when(is_csv).anew(),
+        part(";cycles").within().when(is_csv).anew(),
+        part(";instructions").within().when(is_csv).anew(),
+        part("{\"counter-value\"").within().anew(),
         part("\"counter-value\" :").within(),
         hint("context-switches").within().when(|line| line.contains(" #")),
     ],
@@ -60,8 +61,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if line.text.starts_with('#') && line.text.contains("counts unit events") {
             interval = true;
         } else if line.text.starts_with('{') {
+            interval = false;
+            log.clear_labels();
             of_json(line, log);
         } else if let Some(fields) = csv(line.text) {
+            interval = false;
+            log.clear_labels();
             of_csv(&fields, line, log);
         } else {
             row(line, interval, log);
@@ -70,13 +75,18 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 /// An event as a metric's name: `kvm:kvm_exit`, `cycles:u`, `cpu/event=0x3c/`.
-fn event_name(event: &str) -> String {
+fn event_name(event: &str) -> Name {
+    // Most are names as they stand.
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':');
+    if event.bytes().all(plain) {
+        return names::name(event.trim_matches('-'));
+    }
     let allowed = |char: char| char.is_ascii_alphanumeric() || "-._/:%+=,".contains(char);
     let name: String = event
         .chars()
         .map(|char| if allowed(char) { char.to_ascii_lowercase() } else { '-' })
         .collect();
-    name.trim_matches('-').to_owned()
+    names::name(name.trim_matches('-'))
 }
 
 fn is_event(word: &str) -> bool {
@@ -100,7 +110,7 @@ fn note(log: &mut Log, event: &str, value: f64, unit: &str, line: Line<'_>) {
         "Bytes" => (value, "B", MetricKind::Count),
         _ => (value, "count", MetricKind::Count),
     };
-    log.push(&name, value, base, None, kind, line);
+    log.push(name, value, base, None, kind, line);
 }
 
 fn is_clock(event: &str) -> bool {

@@ -13,11 +13,11 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("\"test\",\"rps\""),
         part("requests per second").within(),
-        part("====== "),
+        part("====== ").anew(),
         // Before 6.2 there was no heading.
-        part("\"PING_INLINE\",").when(is_old_csv),
-        part("\"SET\",").when(is_old_csv),
-        part("\"GET\",").when(is_old_csv),
+        part("\"PING_INLINE\",").when(is_old_csv).anew(),
+        part("\"SET\",").when(is_old_csv).anew(),
+        part("\"GET\",").when(is_old_csv).anew(),
     ],
     read,
 };
@@ -32,11 +32,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             log.label("test", slug(rest.text.trim_end_matches(['=', ' '])));
         } else if line.text.starts_with("\"test\",\"rps\"") {
             columns = Some(cells(line));
-        } else if let Some(names) = columns.as_ref().filter(|_| line.text.starts_with('"')) {
-            csv(names, line, log);
         } else if let Some((test, rate)) = old_csv(line.text) {
             log.clear_labels();
+            columns = None;
             log.rate("requests-per-s", rate, "1/s", line).label("test", slug(test));
+        } else if let Some(names) = columns.as_ref().filter(|_| line.text.starts_with('"')) {
+            csv(names, line, log);
         } else if let Some(rest) = line.after("throughput summary:") {
             rate(rest, line, log);
         } else if line.text.starts_with("avg") && line.text.contains("p50") {
@@ -59,7 +60,13 @@ fn is_old_csv(line: &str) -> bool {
 
 /// `"SET","83402.84"`
 fn old_csv(line: &str) -> Option<(&str, f64)> {
-    let (test, rate) = line.strip_prefix('"')?.strip_suffix('"')?.split_once("\",\"")?;
+    let inner = line.strip_prefix('"')?.strip_suffix('"')?;
+    // The newer form has more cells, and many lines.
+    let comma = memchr::memchr(b',', inner.as_bytes())?;
+    if memchr::memchr(b',', &inner.as_bytes()[comma + 1..]).is_some() {
+        return None;
+    }
+    let (test, rate) = (inner[..comma].strip_suffix('"')?, inner[comma + 1..].strip_prefix('"')?);
     let decimals = rate.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     (decimals == 2).then_some((test, number::parse(rate)?))
 }

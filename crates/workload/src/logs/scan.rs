@@ -26,7 +26,34 @@ struct Finder {
     within_owners: Vec<Owner>,
     /// By a line's first two bytes, its place among the `starts`; 0 is none.
     first_two: Vec<u8>,
-    starts: Vec<Vec<Owner>>,
+    starts: Vec<Vec<Start>>,
+}
+
+/// What a line may begin with.
+struct Start {
+    /// The needle's first bytes, and which bits of eight they are: most lines
+    /// that share two bytes with it have others behind.
+    head: u64,
+    mask: u64,
+    needle: &'static [u8],
+    owner: Owner,
+}
+
+impl Start {
+    fn of(owner: Owner) -> Self {
+        let needle = sign(owner).needle.as_bytes();
+        let bits = 8 * needle.len().min(8) as u32;
+        let mask = u64::MAX.checked_shl(bits).map_or(u64::MAX, |above| !above);
+        Self { head: first_eight(needle), mask, needle, owner }
+    }
+}
+
+/// The first eight bytes as a number, with zeros where there are none.
+fn first_eight(text: &[u8]) -> u64 {
+    match text.first_chunk() {
+        Some(eight) => u64::from_le_bytes(*eight),
+        None => text.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
 }
 
 static FINDER: LazyLock<Finder> = LazyLock::new(|| {
@@ -42,22 +69,19 @@ static FINDER: LazyLock<Finder> = LazyLock::new(|| {
     let mut first_two = vec![0; 1 << 16];
     let mut starts = vec![Vec::new()];
     for owner in at_start {
-        let slot = &mut first_two[two_bytes(sign(owner).needle.as_bytes())];
+        let two = first_eight(sign(owner).needle.as_bytes()) as u16;
+        let slot = &mut first_two[usize::from(two)];
         if *slot == 0 {
             *slot = u8::try_from(starts.len()).expect("the signs are few");
             starts.push(Vec::new());
         }
-        starts[usize::from(*slot)].push(owner);
+        starts[usize::from(*slot)].push(Start::of(owner));
     }
     Finder { within, within_owners, first_two, starts }
 });
 
 pub(super) fn sign((tool, sign): Owner) -> &'static Sign {
     &TOOLS[tool].signs[sign]
-}
-
-fn two_bytes(text: &[u8]) -> usize {
-    text.first_chunk().map_or(0, |two| usize::from(u16::from_le_bytes(*two)))
 }
 
 /// A sign in a line.
@@ -74,9 +98,14 @@ pub(super) struct Hit {
 impl Finder {
     /// The signs with which a line begins.
     fn at_start<'a>(&'a self, line: &'a str) -> impl Iterator<Item = Owner> + 'a {
-        let slot = self.first_two[two_bytes(line.as_bytes())];
-        let owners = self.starts[usize::from(slot)].iter().copied();
-        owners.filter(|owner| line.starts_with(sign(*owner).needle))
+        let line = line.as_bytes();
+        let head = first_eight(line);
+        let starts = &self.starts[usize::from(self.first_two[usize::from(head as u16)])];
+        let found = starts.iter().filter(move |start| {
+            (head ^ start.head) & start.mask == 0
+                && (start.needle.len() <= 8 || line.starts_with(start.needle))
+        });
+        found.map(|start| start.owner)
     }
 
     /// The first sign that may stand anywhere and begins in `span`: where, and
@@ -137,8 +166,11 @@ fn scan_part(text: &str, part: Range<usize>) -> Scanned {
             }
             next_within = finder.within(text, at + 1..end);
         }
-        scanned.hits[first..]
-            .sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
+        // Most lines have one.
+        if scanned.hits.len() > first + 1 {
+            scanned.hits[first..]
+                .sort_unstable_by_key(|hit| (hit.end, Reverse(sign(hit.owner).needle.len())));
+        }
         line_start = line_end + 1;
     }
     scanned

@@ -14,15 +14,22 @@ pub(super) const TOOL: Tool = Tool {
     name: "schbench",
     about: "schbench, its lists of percentiles in the old and the new form",
     signs: &[
-        part("Wakeup Latencies percentiles"),
-        part("Request Latencies percentiles"),
-        part("RPS percentiles"),
+        part("Wakeup Latencies percentiles").when(is_list).anew(),
+        part("Request Latencies percentiles").when(is_list).anew(),
+        part("RPS percentiles").when(is_list).anew(),
         opens("Latency percentiles (usec)"),
         part("current rps:"),
         part("average rps:"),
     ],
     read,
 };
+
+/// What a list's heading has, whose unit follows.
+const LIST: &str = "percentiles (";
+
+fn is_list(line: &str) -> bool {
+    line.contains(LIST)
+}
 
 /// Reads any number of lists.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
@@ -34,7 +41,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             if let (Some((metric, divisor)), Some((name, rest))) = (&list, line.split("th:")) {
                 row(metric, *divisor, name, rest, line, log);
             }
-        } else if let Some((name, rest)) = line.split("percentiles (") {
+        } else if let Some((name, rest)) = line.split(LIST) {
+            log.clear_labels();
             let latency = rest.text.starts_with("usec)");
             if !latency && !rest.text.starts_with("requests)") {
                 list = None;
@@ -46,7 +54,6 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 "rps" => "requests-per-s".to_owned(),
                 _ => format!("{name}-latency"),
             };
-            log.clear_labels();
             if let Some((_, rest)) = rest.split("runtime ") {
                 log.label("runtime-s", rest.word(0).unwrap_or_default());
             }

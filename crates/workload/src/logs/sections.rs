@@ -6,9 +6,10 @@
 //! the tool's next run.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::scan::{Hit, Scanned, bare_line, scan, sign};
-use super::text::{Text, without_prefix};
+use super::text::{Cut, Text, without_prefix};
 use super::{TOOLS, Tool, iperf, netperf};
 
 /// Words that tell a tool's output.
@@ -18,6 +19,8 @@ pub(crate) struct Sign {
     weight: u32,
     /// Printed once a run, by which runs are told apart.
     opens: bool,
+    /// Where the tool's reader knows nothing of the lines before.
+    anew: bool,
     /// What else must hold for the line, without what surrounds it.
     check: Option<fn(&str) -> bool>,
 }
@@ -39,7 +42,7 @@ const WEAK: u32 = 1;
 
 /// A line's beginning that this tool alone prints, once a run.
 pub(crate) const fn opens(needle: &'static str) -> Sign {
-    Sign { needle, place: Place::Start, weight: STRONG, opens: true, check: None }
+    Sign { needle, place: Place::Start, weight: STRONG, opens: true, anew: false, check: None }
 }
 
 /// A line's beginning that this tool alone prints, any number of times.
@@ -71,6 +74,25 @@ impl Sign {
     /// The sign only counts in a line for which `check` is true.
     pub(crate) const fn when(self, check: fn(&str) -> bool) -> Self {
         Self { check: Some(check), ..self }
+    }
+
+    /// At a line with the sign, the tool's reader forgets what it knows of the
+    /// lines before: a run can be read in pieces that begin there.
+    pub(crate) const fn anew(self) -> Self {
+        Self { anew: true, ..self }
+    }
+
+    pub(super) fn begins_anew(&self) -> bool {
+        self.anew
+    }
+
+    /// Whether a line, without what surrounds it, has the sign.
+    pub(super) fn is_in(&self, line: &str) -> bool {
+        let found = match self.place {
+            Place::Start => line.starts_with(self.needle),
+            Place::Within | Place::Json => line.place(self.needle).is_some(),
+        };
+        found && self.check.is_none_or(|check| check(line))
     }
 }
 
@@ -161,21 +183,22 @@ impl<'a> Sections<'a> {
                 }
                 break;
             };
-            self.read_line(&hits, &mut batch);
+            self.read_line(hits, &mut batch);
         }
         batch.sections
     }
 
-    /// The signs of the next line that has some; none at the end.
-    fn next_line(&mut self) -> Option<Line> {
+    /// The signs of the next line that has some, as places in the first part
+    /// that was searched; none at the end.
+    fn next_line(&mut self) -> Option<Range<usize>> {
         loop {
             if let Some(scanned) = self.scanned.front() {
                 let left = &scanned.hits[self.hits_done..];
                 if let Some(first) = left.first() {
                     let same = |hit: &&Hit| hit.line_start == first.line_start;
-                    let hits: Line = left.iter().take_while(same).copied().collect();
-                    self.hits_done += hits.len();
-                    return Some(hits);
+                    let begin = self.hits_done;
+                    self.hits_done += left.iter().take_while(same).count();
+                    return Some(begin..self.hits_done);
                 }
                 self.lines_before += scanned.lines;
                 self.hits_done = 0;
@@ -191,9 +214,10 @@ impl<'a> Sections<'a> {
     }
 
     /// Looks at the signs of a line, each of which can end a section.
-    fn read_line(&mut self, hits: &[Hit], batch: &mut Batch<'a>) {
+    fn read_line(&mut self, hits: Range<usize>, batch: &mut Batch<'a>) {
         let (text, bytes) = (self.text, self.text.as_bytes());
-        for Hit { owner, line_start, line, .. } in hits.iter().copied() {
+        for at in hits {
+            let Hit { owner, line_start, line, .. } = self.scanned[0].hits[at];
             let (tool, index) = owner;
             let sign = sign(owner);
             if self.only.is_some_and(|only| only != tool) {
@@ -252,9 +276,6 @@ impl<'a> Sections<'a> {
         }
     }
 }
-
-/// The signs of one line: seldom more than a few.
-type Line = smallvec::SmallVec<[Hit; 4]>;
 
 /// The line that begins at `start`, without what surrounds it.
 fn line_at(text: &str, start: usize) -> &str {

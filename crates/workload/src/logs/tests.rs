@@ -312,6 +312,21 @@ fn threads_change_nothing() {
     assert!(refused == Err(whole[whole.len() / 2].clone()));
 }
 
+#[test]
+fn pieces_of_a_run_are_what_it_is_whole() {
+    let of_lines = GOLDENS.iter().filter(|(path, _)| !path.to_string_lossy().contains("json"));
+    let all: String = of_lines.map(|(_, text)| format!("{text}\n")).collect();
+    let long = all.repeat(2 * super::BATCH_BYTES / all.len() + 1);
+    let text = super::Text::new(&long);
+    let in_pieces = |tool: &&Tool| tool.signs.iter().any(|sign| sign.begins_anew());
+    for tool in TOOLS.iter().filter(in_pieces) {
+        let (mut whole, mut pieces) = (Log::new(tool.name), Log::new(tool.name));
+        (tool.read)(text, &mut whole);
+        super::pieces::read(tool, text, &mut pieces);
+        assert!(!whole.values.is_empty() && pieces == whole, "{}", tool.name);
+    }
+}
+
 // ---- Mutilated outputs ----
 
 /// Every number of `text`, in all units.

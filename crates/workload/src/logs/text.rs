@@ -280,7 +280,12 @@ fn of_table(text: &str) -> Cow<'_, str> {
     for line in text.split_inclusive('\n') {
         let (prefix, body) = line.split_at(row(line).unwrap_or(line.len()));
         shown.push_str(prefix);
-        shown.extend(body.chars().map(|char| if char == '|' { ' ' } else { char }));
+        for (at, cell) in body.split('|').enumerate() {
+            if at > 0 {
+                shown.push(' ');
+            }
+            shown.push_str(cell);
+        }
     }
     Cow::Owned(shown)
 }

@@ -17,10 +17,10 @@ pub(super) const TOOL: Tool = Tool {
     about: "turbostat: the tables of every interval",
     signs: &[
         opens("turbostat version"),
-        part("Avg_MHz").within(),
-        part("Bzy_MHz").within(),
+        part("Avg_MHz").within().anew(),
+        part("Bzy_MHz").within().anew(),
         part("%Busy").within().when(|line| line.contains("GHz")),
-        part("%c0").within().when(is_old_heading),
+        part("%c0").within().when(is_old_heading).anew(),
     ],
     read,
 };

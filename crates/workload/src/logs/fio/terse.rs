@@ -40,7 +40,6 @@ pub(super) fn read(line: Line<'_>, log: &mut Log) {
     if fields.len() < cpu + 5 {
         return log.unread(line, "fewer fields than its version has");
     }
-    log.clear_labels();
     log.label("job", fields[named]);
     for (index, name) in directions.iter().enumerate() {
         let start = begin + index * width;

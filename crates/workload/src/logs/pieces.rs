@@ -1,0 +1,73 @@
+//! A long run in pieces that threads read at once.
+//!
+//! At some lines of some outputs a reader forgets all that it knows: at a
+//! table's heading, at a row that says all of itself ([`Sign::anew`]). A run is
+//! cut there, and its pieces, read apart, are what it is read whole.
+
+use rayon::prelude::*;
+
+use super::scan::bare_line;
+use super::sections::Sign;
+use super::{BATCH_BYTES, Log, Text, Tool};
+
+/// Pieces are about so long: worth a thread, and enough for many of them.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// Reads a run of `tool` into `log`.
+pub(super) fn read(tool: &Tool, text: Text<'_>, log: &mut Log) {
+    let anew: Vec<&Sign> = tool.signs.iter().filter(|sign| sign.begins_anew()).collect();
+    if anew.is_empty() || text.raw().len() < BATCH_BYTES {
+        return (tool.read)(text, log);
+    }
+    let (mut rest, mut line) = (text.raw(), text.first_line());
+    while !rest.is_empty() {
+        let mut pieces = Vec::new();
+        let mut bytes = 0;
+        // What is read of so many is in memory twice for a moment.
+        while bytes < BATCH_BYTES && !rest.is_empty() {
+            let (piece, behind) = rest.split_at(end_of_piece(rest, &anew));
+            pieces.push(piece);
+            bytes += piece.len();
+            rest = behind;
+        }
+        let lines: Vec<usize> = pieces.par_iter().map(|piece| lines(piece)).collect();
+        let first_lines = lines.iter().scan(line, |next, lines| {
+            *next += lines;
+            Some(*next - lines)
+        });
+        let first_lines: Vec<usize> = first_lines.collect();
+        line += lines.iter().sum::<usize>();
+        let logs: Vec<Log> = pieces
+            .into_par_iter()
+            .zip(first_lines)
+            .map(|(piece, first_line)| {
+                let mut behind = log.behind();
+                (tool.read)(Text::at(piece, first_line), &mut behind);
+                behind
+            })
+            .collect();
+        logs.into_iter().for_each(|piece| log.append(piece));
+    }
+}
+
+fn lines(text: &str) -> usize {
+    memchr::memchr_iter(b'\n', text.as_bytes()).count()
+}
+
+/// Where the first line begins that is far enough behind and has one of the
+/// signs `anew`; the end of the text if none has.
+fn end_of_piece(text: &str, anew: &[&Sign]) -> usize {
+    let mut from = PIECE_BYTES;
+    while let Some(end) = text.as_bytes().get(from..).and_then(|bytes| memchr::memchr(b'\n', bytes))
+    {
+        let start = from + end + 1;
+        let rest = &text[start..];
+        let end = memchr::memchr(b'\n', rest.as_bytes()).unwrap_or(rest.len());
+        let line = bare_line(&rest[..end]).trim_end();
+        if anew.iter().any(|sign| sign.is_in(line)) {
+            return start;
+        }
+        from = start;
+    }
+    text.len()
+}
