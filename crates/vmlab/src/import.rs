@@ -270,14 +270,15 @@ fn table(source: &Source, log: &Log, text: &mut String) {
 
 // ---- For programs ----
 
+const NOT_SAID: &str = "Cannot say a value as JSON";
+
+/// What the lines of all values of a run begin with.
 #[derive(Serialize)]
-struct ValueLine<'a> {
+struct Head<'a> {
     file: &'a str,
     tool: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'a str>,
-    #[serde(flatten)]
-    value: &'a record::Imported,
 }
 
 #[derive(Serialize)]
@@ -290,14 +291,17 @@ struct UnreadLine<'a> {
 }
 
 fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
+    let head = Head { file: &source.name, tool: log.tool, version: log.version.as_deref() };
+    let head = serde_json::to_string(&head).context(NOT_SAID)?;
+    // Members of one object: said once for the million values that a log may
+    // hold.
+    let head = head.strip_suffix('}').unwrap_or_default();
+    let mut members = Vec::new();
     for value in &log.values {
-        let line = ValueLine {
-            file: &source.name,
-            tool: log.tool,
-            version: log.version.as_deref(),
-            value,
-        };
-        push_json(text, &line)?;
+        members.clear();
+        serde_json::to_writer(&mut members, value).context(NOT_SAID)?;
+        let members = std::str::from_utf8(&members).context(NOT_SAID)?;
+        text.extend([head, ",", members.strip_prefix('{').unwrap_or_default(), "\n"]);
     }
     for unread in &log.unread {
         let line = UnreadLine {
@@ -307,14 +311,8 @@ fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
             unread: &unread.text,
             why: &unread.why,
         };
-        push_json(text, &line)?;
+        text.extend([&*serde_json::to_string(&line).context(NOT_SAID)?, "\n"]);
     }
-    Ok(())
-}
-
-fn push_json(text: &mut String, line: &impl Serialize) -> anyhow::Result<()> {
-    text.push_str(&serde_json::to_string(line).context("Cannot say a value as JSON")?);
-    text.push('\n');
     Ok(())
 }
 
