@@ -171,7 +171,7 @@ pub struct Log {
     /// So many values are kept.
     room: usize,
     /// The first value that had to be left out.
-    left_out: Option<Unread>,
+    left_out: Option<Box<Unread>>,
 }
 
 /// A line that could not be read.
@@ -318,9 +318,9 @@ impl Log {
     }
 }
 
-fn left_out(metric: &str, line: usize) -> Unread {
+fn left_out(metric: &str, line: usize) -> Box<Unread> {
     let why = format!("more than {MAX_VALUES} values: the rest is not kept");
-    Unread { line, text: metric.to_owned(), why }
+    Box::new(Unread { line, text: metric.to_owned(), why })
 }
 
 /// A value that was just noted, to be described further.
@@ -458,7 +458,7 @@ impl Section<'_> {
     fn read(&self) -> Option<Log> {
         let mut log = Log::new(self.tool.name);
         pieces::read(self.tool, self.text, &mut log);
-        log.unread.extend(log.left_out.take());
+        log.unread.extend(log.left_out.take().map(|unread| *unread));
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sections::STRONG || !log.values.is_empty();
         (proven && !(log.values.is_empty() && log.unread.is_empty())).then_some(log)

@@ -248,7 +248,7 @@ pub(crate) fn tidy(value: f64) -> f64 {
     // The power of two says the power of ten, or the one below it: lg 2 is a
     // little more than 1233 / 4096.
     let two = (value.abs().to_bits() >> 52) as i64 - 1023;
-    let ten = (8 + (two * 1233 >> 12)).max(0) as usize;
+    let ten = (8 + ((two * 1233) >> 12)).max(0) as usize;
     let at = ten
         + usize::from(MAGNITUDES[ten] <= value.abs())
         + usize::from(MAGNITUDES[ten + 1] <= value.abs());
