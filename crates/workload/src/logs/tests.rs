@@ -320,10 +320,14 @@ fn pieces_of_a_run_are_what_it_is_whole() {
     let text = super::Text::new(&long);
     let in_pieces = |tool: &&Tool| tool.signs.iter().any(|sign| sign.begins_anew());
     for tool in TOOLS.iter().filter(in_pieces) {
-        let (mut whole, mut pieces) = (Log::new(tool.name), Log::new(tool.name));
-        (tool.read)(text, &mut whole);
-        super::pieces::read(tool, text, &mut pieces);
-        assert!(!whole.values.is_empty() && pieces == whole, "{}", tool.name);
+        for room in [super::MAX_VALUES, 100] {
+            let mut whole = Log { room, ..Log::new(tool.name) };
+            let mut pieces = whole.clone();
+            (tool.read)(text, &mut whole);
+            super::pieces::read(tool, text, &mut pieces);
+            assert!(!whole.values.is_empty() && pieces == whole, "{}, {room}", tool.name);
+            assert_eq!(whole.left_out.is_some(), room < super::MAX_VALUES, "{}", tool.name);
+        }
     }
 }
 
