@@ -17,15 +17,22 @@ const PIECE_BYTES: usize = 1 << 16;
 pub(super) fn read(tool: &Tool, text: Text<'_>, log: &mut Log) {
     let anew: Vec<&Sign> = tool.signs.iter().filter(|sign| sign.begins_anew()).collect();
     if anew.is_empty() || text.raw().len() < BATCH_BYTES {
-        return (tool.read)(text, log);
+        (tool.read)(text, log);
+    } else {
+        in_pieces(tool, &anew, PIECE_BYTES, text, log);
     }
+}
+
+/// Reads a run of `tool` that is cut at lines with one of the signs `anew`,
+/// into pieces of at least so many bytes.
+fn in_pieces(tool: &Tool, anew: &[&Sign], piece_bytes: usize, text: Text<'_>, log: &mut Log) {
     let (mut rest, mut line) = (text.raw(), text.first_line());
     while !rest.is_empty() {
         let mut pieces = Vec::new();
         let mut bytes = 0;
         // What is read of so many is in memory twice for a moment.
         while bytes < BATCH_BYTES && !rest.is_empty() {
-            let (piece, behind) = rest.split_at(end_of_piece(rest, &anew));
+            let (piece, behind) = rest.split_at(end_of_piece(rest, piece_bytes, anew));
             pieces.push(piece);
             bytes += piece.len();
             rest = behind;
@@ -54,10 +61,10 @@ fn lines(text: &str) -> usize {
     memchr::memchr_iter(b'\n', text.as_bytes()).count()
 }
 
-/// Where the first line begins that is far enough behind and has one of the
+/// Where the first line begins that is `far` enough behind and has one of the
 /// signs `anew`; the end of the text if none has.
-fn end_of_piece(text: &str, anew: &[&Sign]) -> usize {
-    let mut from = PIECE_BYTES;
+fn end_of_piece(text: &str, far: usize, anew: &[&Sign]) -> usize {
+    let mut from = far;
     while let Some(end) = text.as_bytes().get(from..).and_then(|bytes| memchr::memchr(b'\n', bytes))
     {
         let start = from + end + 1;
@@ -70,4 +77,30 @@ fn end_of_piece(text: &str, anew: &[&Sign]) -> usize {
         from = start;
     }
     text.len()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::TOOLS;
+    use super::*;
+
+    /// What each tool that is read in pieces finds in `text`, whole and in pieces
+    /// of at least so many bytes, if no more than `room` values are kept.
+    pub(in super::super) fn whole_and_in_pieces(
+        text: &str,
+        piece_bytes: usize,
+        room: usize,
+    ) -> Vec<(Log, Log)> {
+        let both = |tool: &Tool| {
+            let anew: Vec<&Sign> = tool.signs.iter().filter(|sign| sign.begins_anew()).collect();
+            let mut whole = Log { room, ..Log::new(tool.name) };
+            let mut pieces = whole.clone();
+            (tool.read)(Text::new(text), &mut whole);
+            // Those of values to come, of which there are none.
+            whole.clear_labels();
+            in_pieces(tool, &anew, piece_bytes, Text::new(text), &mut pieces);
+            (!anew.is_empty()).then_some((whole, pieces))
+        };
+        TOOLS.iter().filter_map(both).collect()
+    }
 }

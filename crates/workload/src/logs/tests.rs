@@ -9,6 +9,7 @@ use expect_test::expect_file;
 use proptest::prelude::*;
 use record::Imported;
 
+use super::pieces::tests::whole_and_in_pieces;
 use super::{Log, TOOLS, Tool, read, recognise, tool};
 
 /// Every kept output, `testdata/<tool>-<version>/NAME.log`, or
@@ -312,23 +313,28 @@ fn threads_change_nothing() {
     assert!(refused == Err(whole[whole.len() / 2].clone()));
 }
 
+/// Outputs of lines: a document is read whole, wherever it is cut.
+fn of_lines() -> impl Iterator<Item = &'static str> {
+    let of_lines = GOLDENS.iter().filter(|(path, _)| !path.to_string_lossy().contains("json"));
+    of_lines.map(|(_, text)| text.as_str())
+}
+
 #[test]
 fn pieces_of_a_run_are_what_it_is_whole() {
-    let of_lines = GOLDENS.iter().filter(|(path, _)| !path.to_string_lossy().contains("json"));
-    let all: String = of_lines.map(|(_, text)| format!("{text}\n")).collect();
-    let long = all.repeat(2 * super::BATCH_BYTES / all.len() + 1);
-    let text = super::Text::new(&long);
-    let in_pieces = |tool: &&Tool| tool.signs.iter().any(|sign| sign.begins_anew());
-    for tool in TOOLS.iter().filter(in_pieces) {
-        for room in [super::MAX_VALUES, 100] {
-            let mut whole = Log { room, ..Log::new(tool.name) };
-            let mut pieces = whole.clone();
-            (tool.read)(text, &mut whole);
-            super::pieces::read(tool, text, &mut pieces);
-            assert!(!whole.values.is_empty() && pieces == whole, "{}, {room}", tool.name);
-            assert_eq!(whole.left_out.is_some(), room < super::MAX_VALUES, "{}", tool.name);
+    let all: String = of_lines().map(|text| format!("{text}\n")).collect();
+    for (piece_bytes, room) in [(1, super::MAX_VALUES), (5000, super::MAX_VALUES), (1, 100)] {
+        let found = whole_and_in_pieces(&all, piece_bytes, room);
+        assert!(!found.is_empty());
+        for (whole, pieces) in found {
+            assert!(!whole.values.is_empty() && pieces == whole, "{}, {room}", whole.tool);
         }
     }
+    // As users get there: of more than a piece.
+    let text = "SET: 86956.52 requests per second\n====== GET ======\n".repeat(1 << 16);
+    let mut log = Log::new("redis-benchmark");
+    super::pieces::read(tool("redis-benchmark").unwrap(), super::Text::new(&text), &mut log);
+    let lines: Vec<usize> = log.values.iter().map(|value| value.line).collect();
+    assert!(lines.into_iter().eq((1..=1 << 17).step_by(2)));
 }
 
 // ---- Mutilated outputs ----
@@ -336,6 +342,20 @@ fn pieces_of_a_run_are_what_it_is_whole() {
 /// Every number of `text`, in all units.
 fn stands_in(text: &str, value: &Imported) -> bool {
     text.lines().nth(value.line - 1).is_some_and(|line| says(line, value.value))
+}
+
+/// `text`, whose lines are left out where `keep` is 0 and doubled where it is 1.
+fn lost_or_doubled(text: &str, keep: &[u8]) -> String {
+    let times = |keep: &u8| match keep {
+        0 => 0,
+        1 => 2,
+        _ => 1,
+    };
+    let lines = text.lines().zip(keep.iter().cycle());
+    lines
+        .flat_map(|(line, keep)| std::iter::repeat_n([line, "\n"], times(keep)))
+        .flatten()
+        .collect()
 }
 
 proptest! {
@@ -376,16 +396,28 @@ proptest! {
     }
 
     #[test]
+    fn pieces_of_a_mutilated_run_are_what_it_is_whole(
+        goldens in proptest::collection::vec(any::<proptest::sample::Index>(), 3),
+        keep in proptest::collection::vec(0_u8..8, 1..64),
+        cut in any::<proptest::sample::Index>(),
+    ) {
+        let texts: Vec<&str> = of_lines().collect();
+        let begin = |golden: &proptest::sample::Index| golden.get(&texts).chars().take(2000);
+        let joined: Vec<char> = goldens.iter().flat_map(begin).collect();
+        let joined: String = joined[..cut.index(joined.len())].iter().collect();
+        let text = lost_or_doubled(&joined, &keep);
+        for (whole, pieces) in whole_and_in_pieces(&text, 1, 50) {
+            prop_assert!(pieces == whole, "{}\n{text}", whole.tool);
+        }
+    }
+
+    #[test]
     fn lines_that_are_lost_or_doubled_make_no_reader_panic(
         golden in any::<proptest::sample::Index>(),
         keep in proptest::collection::vec(0_u8..8, 1..64),
     ) {
         let (path, text) = golden.get(&GOLDENS);
-        let mutilated: String = text
-            .lines()
-            .zip(keep.iter().cycle())
-            .flat_map(|(line, keep)| std::iter::repeat_n(format!("{line}\n"), match keep { 0 => 0, 1 => 2, _ => 1 }))
-            .collect();
+        let mutilated = lost_or_doubled(text, &keep);
         for value in values(path, &mutilated) {
             prop_assert!(stands_in(&mutilated, &value), "{}: {}", path.display(), show_value(&value));
         }
