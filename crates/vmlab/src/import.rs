@@ -195,7 +195,8 @@ fn read(
     )?;
     if !found && source.named {
         seen.unread += 1;
-        seen.notes.push(match logs::recognise(&text).first() {
+        let tool = logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
+        seen.notes.push(match tool {
             Some((tool, _)) => format!("{}: no result in the output of {}", source.name, tool.name),
             None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
         });

@@ -15,7 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     about: "cyclictest of rt-tests: thread lines, -h and -H histograms, --json",
     signs: &[
         in_json("\"rt_test_version"),
-        opens("# /dev/cpu_dma_latency"),
+        opens("# /dev/cpu_dma_latency").weak(),
         part("T:").when(|line| thread_line(line).is_some()),
         opens("# Histogram").when(|line| line == "# Histogram"),
         part("# Min Latencies:"),

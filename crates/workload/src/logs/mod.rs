@@ -379,6 +379,9 @@ pub fn tool(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
+/// The least score, as [`recognise`] gives it, of a tool that is sure.
+pub const SURE: u32 = sections::STRONG;
+
 /// The tools that wrote `text`, the likeliest first, with scores: 10 for each
 /// sign that the tool alone prints, 1 for one that others print too.
 #[must_use]

@@ -52,7 +52,7 @@ pub(crate) const fn part(needle: &'static str) -> Sign {
 
 /// A line's beginning that others print as well.
 pub(crate) const fn hint(needle: &'static str) -> Sign {
-    Sign { weight: WEAK, opens: false, ..opens(needle) }
+    part(needle).weak()
 }
 
 /// A word of a JSON document that this tool alone prints, once a document.
@@ -74,6 +74,11 @@ impl Sign {
     /// The sign only counts in a line for which `check` is true.
     pub(crate) const fn when(self, check: fn(&str) -> bool) -> Self {
         Self { check: Some(check), ..self }
+    }
+
+    /// Others print it as well.
+    pub(crate) const fn weak(self) -> Self {
+        Self { weight: WEAK, ..self }
     }
 
     /// At a line with the sign, the tool's reader forgets what it knows of the

@@ -245,6 +245,9 @@ fn a_text_of_no_tool_is_no_log() {
         assert!(read(text, None).is_empty(), "{text:?}");
         assert!(recognise(text).is_empty(), "{text:?}");
     }
+    // As oslat begins, too.
+    let latency = "# /dev/cpu_dma_latency set to 0us\n";
+    assert!(read(latency, None).is_empty() && recognise(latency)[0].1 < super::SURE);
 }
 
 /// The tools of folders that are not called after their one tool.
