@@ -56,6 +56,11 @@ const AGENT_LINE_BYTES: usize = 1 << 20;
 /// from what an agent may still have to say to somebody before us.
 const SYNC_ID: u64 = 0x766d_6c61;
 
+/// An agent that was asked and ended before it answered, as one that the guest
+/// starts anew while it boots, is asked again after so long.
+const ASK_AGAIN: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
+
 /// What is needed to start a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -84,6 +89,9 @@ pub struct Vm {
     tells_ends: bool,
     /// The agent has answered.
     ready: bool,
+    /// What the agent was asked last, and when.
+    sync_id: u64,
+    asked: Instant,
     /// The answer to the request under way.
     qmp_answer: Option<(u64, Result<Value, QmpRefusal>)>,
     qmp_id: u64,
@@ -132,20 +140,29 @@ impl Vm {
             vcpu_tids: Vec::new(),
             tells_ends: false,
             ready: false,
+            sync_id: SYNC_ID,
+            asked: started,
             qmp_answer: None,
             qmp_id: 0,
             shutdown_reason: None,
             ended: None,
         };
-        // QEMU hands on nothing to a port that the guest has not opened: the
-        // question waits in the socket for the agent's first read.
-        let sync = protocol::request("guest-sync-delimited", Some(json!({ "id": SYNC_ID })), None);
-        vm.agent.send(&[b"\xff", sync.as_slice()].concat());
+        vm.call();
         vm.shake_hands(cancel).map_err(|failure| match failure {
             GuestFailure::Died { detail } => refused(detail),
             other => other,
         })?;
         Ok(vm)
+    }
+
+    /// Asks the agent whether it is there. QEMU hands on nothing to a port that
+    /// the guest has not opened: the question waits in the socket for the agent's
+    /// first read.
+    fn call(&mut self) {
+        let id = Some(json!({ "id": self.sync_id }));
+        let sync = protocol::request("guest-sync-delimited", id, None);
+        self.agent.send(&[b"\xff", sync.as_slice()].concat());
+        self.asked = Instant::now();
     }
 
     fn shake_hands(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
@@ -186,11 +203,16 @@ impl Vm {
             while let Some(line) = self.agent.next_line() {
                 let Line::Text(line) = line else { continue };
                 let answer = serde_json::from_slice::<Value>(&line).unwrap_or_default();
-                if answer["return"] == SYNC_ID {
+                // Behind the answer to the last question nothing more comes.
+                if answer["return"] == self.sync_id {
                     self.ready = true;
                     let boot = self.started.elapsed();
                     return Ok(boot);
                 }
+            }
+            if self.asked.elapsed() >= ASK_AGAIN {
+                self.sync_id += 1;
+                self.call();
             }
             if let Some(limit) = give_up(self.console.length()) {
                 return Err(self.end_with(GuestFailure::NeverAnswered { limit }));

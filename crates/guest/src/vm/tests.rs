@@ -83,7 +83,10 @@ fn qmp(line: &str) -> String {
 
 fn good_agent(line: &str) -> String {
     if line.contains("guest-sync-delimited") {
-        return format!("\u{0}\n{{\"return\": 1}}\n{{\"return\": {SYNC_ID}}}\n");
+        let line = line.trim_start_matches(char::REPLACEMENT_CHARACTER);
+        let request: Value = serde_json::from_str(line).unwrap();
+        let id = &request["arguments"]["id"];
+        return format!("\u{0}\n{{\"return\": 1}}\n{{\"return\": {id}}}\n");
     }
     if line.contains("guest-exec-status") {
         return "{\"return\": {\"exited\": true, \"exitcode\": 7, \"out-data\": \"b3V0\"}}\n".into();
@@ -92,6 +95,20 @@ fn good_agent(line: &str) -> String {
         return "{\"error\": {\"class\": \"GenericError\", \"desc\": \"not allowed\"}}\n".into();
     }
     "{\"return\": {\"pid\": 99}}\n".into()
+}
+
+#[test]
+fn an_agent_that_forgot_the_question_is_asked_again() {
+    let fake = Fake::new();
+    let mut vm = fake.start(|line| {
+        let is_first = line.contains(&SYNC_ID.to_string());
+        if is_first { String::new() } else { good_agent(line) }
+    });
+    let cancel = Cancel::new();
+    vm.wait_ready(MINUTE, &cancel).unwrap();
+    // No answer to a question before is taken for another one's.
+    let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+    assert_eq!(output.status, ExecStatusCode::Exited(7));
 }
 
 #[test]
