@@ -57,7 +57,8 @@ const AGENT_LINE_BYTES: usize = 1 << 20;
 const SYNC_ID: u64 = 0x766d_6c61;
 
 /// An agent that was asked and ended before it answered, as one that the guest
-/// starts anew while it boots, is asked again after so long.
+/// starts anew while it boots, is asked again after so long, then after twice
+/// as long: a slow one has to answer the last question.
 const ASK_AGAIN: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
 
@@ -210,7 +211,8 @@ impl Vm {
                     return Ok(boot);
                 }
             }
-            if self.asked.elapsed() >= ASK_AGAIN {
+            let times = 1 << (self.sync_id - SYNC_ID).min(8);
+            if self.asked.elapsed() >= ASK_AGAIN * times {
                 self.sync_id += 1;
                 self.call();
             }
