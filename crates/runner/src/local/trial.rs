@@ -96,9 +96,7 @@ fn measure(
     lab.check_load(&mut record.result.warnings)?;
     let cancel = lab.cancel.clone();
     let trial = Trial { variant, workload, entry, params: &params };
-    let mut cast = Cast::start(lab, &trial, consoles, &mut record.result.qemu_args)?;
-    let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-    let boot_s = cast.wait_ready(boot_limit, &cancel)?;
+    let (mut cast, boot_s) = boot(lab, &trial, consoles, &mut record.result)?;
     record.result.boot_s = boot_s;
     if let Some(vm) = cast.under_test.place.vm() {
         record.result.vcpu_affinity = placement::check(vm, &variant.spec)?;
@@ -127,6 +125,40 @@ fn measure(
     found::cpu_pm_after(facts, runs)?;
     warnings.extend(found::doubt(facts));
     lab.check_load(&mut record.result.warnings)
+}
+
+/// Starts the guests and waits until they are up; the boot of the one under
+/// test, s. A guest that hangs while it boots is started once more where it is
+/// emulated: emulators lose one in hundreds, whatever its configuration.
+fn boot(
+    lab: &LocalLab<'_>,
+    trial: &Trial<'_>,
+    consoles: &[PathBuf; 2],
+    result: &mut TrialResult,
+) -> Result<(Cast, Option<f64>), Failure> {
+    let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
+    let mut start = || {
+        let mut cast = Cast::start(lab, trial, consoles, &mut result.qemu_args)?;
+        let boot_s = cast.wait_ready(limit, &lab.cancel)?;
+        Ok((cast, boot_s))
+    };
+    let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
+    match start() {
+        Err(failure) if hung(&failure) && trial.variant.environment.is_emulated_time() => {
+            let tails = consoles.each_ref().map(|path| tail_of(&read_tail(path, 4096)));
+            let said = tails.iter().flat_map(|tail| tail.lines().last());
+            let said: Vec<String> =
+                said.map(|line| format!("; its console ends {line:?}")).collect();
+            result.warnings.push(format!(
+                "A guest did not answer within {} s and was started again, as emulation hangs \
+                 some{}",
+                limit.as_secs(),
+                said.concat()
+            ));
+            start()
+        }
+        started => started,
+    }
 }
 
 /// Begins to count what the VMs do, exits by reason where there are exits.
