@@ -65,6 +65,9 @@ fn a_variant_that_fails_leaves_the_others_numbers() {
             _ => "Unable to mount root",
         };
         assert!(detail.contains(expected), "{kind}: {detail}");
+        // Emulated, it may have hung for no fault of its own.
+        let again = result.warnings.iter().any(|warning| warning.contains("was started again"));
+        assert_eq!(again, *kind == FailureKind::GuestNeverAnswered, "{result:#?}");
         let tail = result.console_tail.as_deref().unwrap_or_default();
         assert!(
             *kind != FailureKind::GuestPanicked || tail.contains("Kernel panic"),
