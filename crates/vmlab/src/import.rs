@@ -296,13 +296,13 @@ fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
     let head = serde_json::to_string(&head).context(NOT_SAID)?;
     // Members of one object: said once for the million values that a log may
     // hold.
-    let head = head.strip_suffix('}').unwrap_or_default();
+    let head = head.strip_suffix('}').context(NOT_SAID)?;
     let mut members = Vec::new();
     for value in &log.values {
         members.clear();
         serde_json::to_writer(&mut members, value).context(NOT_SAID)?;
         let members = std::str::from_utf8(&members).context(NOT_SAID)?;
-        text.extend([head, ",", members.strip_prefix('{').unwrap_or_default(), "\n"]);
+        text.extend([head, ",", members.strip_prefix('{').context(NOT_SAID)?, "\n"]);
     }
     for unread in &log.unread {
         let line = UnreadLine {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestCommand};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Failure, FailureKind, Outcome};
+use record::{CounterSet, Environment, Failure, FailureKind, Outcome};
 use vmconfig::Accel;
 use workload::{Entry, Output, Params};
 
@@ -128,8 +128,10 @@ fn measure(
 }
 
 /// Starts the guests and waits until they are up; the boot of the one under
-/// test, s. A guest that hangs while it boots is started once more where it is
-/// emulated: emulators lose one in hundreds, whatever its configuration.
+/// test, s. A guest under TCG that never answered is started once more: of
+/// hundreds with two vCPUs and nothing special, under QEMU 7.2, two were seen not
+/// to. Under KVM, on an emulated host too, such a guest may be what a study looks
+/// for.
 fn boot(
     lab: &LocalLab<'_>,
     trial: &Trial<'_>,
@@ -144,14 +146,13 @@ fn boot(
     };
     let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
     match start() {
-        Err(failure) if hung(&failure) && trial.variant.environment.is_emulated_time() => {
+        Err(failure) if hung(&failure) && trial.variant.environment == Environment::Tcg => {
             let tails = consoles.each_ref().map(|path| tail_of(&read_tail(path, 4096)));
             let said = tails.iter().flat_map(|tail| tail.lines().last());
             let said: Vec<String> =
                 said.map(|line| format!("; its console ends {line:?}")).collect();
             result.warnings.push(format!(
-                "A guest did not answer within {} s and was started again, as emulation hangs \
-                 some{}",
+                "An emulated guest did not answer within {} s and was started again{}",
                 limit.as_secs(),
                 said.concat()
             ));

@@ -8,7 +8,7 @@ use record::{Better, MetricKind, Name};
 use super::json::{self, Node};
 use super::names;
 use super::number::{self, scaled};
-use super::sections::{hint, opens, part};
+use super::sections::{Sign, hint, opens, part};
 use super::{Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -21,25 +21,30 @@ pub(super) const TOOL: Tool = Tool {
         part(" msec task-clock").within().when(|line| line.contains('#')),
         part(" task-clock (msec)").within().when(|line| line.contains('#')),
         // Modifiers may follow.
-        part(",task-clock").within().when(is_csv).anew(),
-        part(",cpu-clock").within().when(is_csv).anew(),
-        part(",context-switches").within().when(is_csv).anew(),
-        part(",page-faults").within().when(is_csv).anew(),
-        part(",cycles").within().when(is_csv).anew(),
-        part(",cpu-cycles").within().when(is_csv).anew(),
-        part(",instructions").within().when(is_csv).anew(),
-        part(",cache-misses").within().when(is_csv).anew(),
-        part(",branch-misses").within().when(is_csv).anew(),
-        part(",cpu_core/").within().when(is_csv).anew(),
-        part(";task-clock").within().when(is_csv).anew(),
-        part(";cycles").within().when(is_csv).anew(),
-        part(";instructions").within().when(is_csv).anew(),
+        of_row(",task-clock"),
+        of_row(",cpu-clock"),
+        of_row(",context-switches"),
+        of_row(",page-faults"),
+        of_row(",cycles"),
+        of_row(",cpu-cycles"),
+        of_row(",instructions"),
+        of_row(",cache-misses"),
+        of_row(",branch-misses"),
+        of_row(",cpu_core/"),
+        of_row(";task-clock"),
+        of_row(";cycles"),
+        of_row(";instructions"),
         part("{\"counter-value\"").within().anew(),
         part("\"counter-value\" :").within(),
         hint("context-switches").within().when(|line| line.contains(" #")),
     ],
     read,
 };
+
+/// What a row of CSV has, which says all of itself.
+const fn of_row(needle: &'static str) -> Sign {
+    part(needle).within().when(is_csv).anew()
+}
 
 pub(super) const KVM: Tool = Tool {
     name: "perf-kvm-stat",

@@ -15,12 +15,18 @@ const PIECE_BYTES: usize = 1 << 16;
 
 /// Reads a run of `tool` into `log`.
 pub(super) fn read(tool: &Tool, text: Text<'_>, log: &mut Log) {
-    let anew: Vec<&Sign> = tool.signs.iter().filter(|sign| sign.begins_anew()).collect();
-    if anew.is_empty() || text.raw().len() < BATCH_BYTES {
-        (tool.read)(text, log);
-    } else {
-        in_pieces(tool, &anew, PIECE_BYTES, text, log);
+    if text.raw().len() < BATCH_BYTES {
+        return (tool.read)(text, log);
     }
+    match &anew(tool)[..] {
+        [] => (tool.read)(text, log),
+        anew => in_pieces(tool, anew, PIECE_BYTES, text, log),
+    }
+}
+
+/// The signs at which the reader of `tool` knows nothing of the lines before.
+fn anew(tool: &Tool) -> Vec<&Sign> {
+    tool.signs.iter().filter(|sign| sign.begins_anew()).collect()
 }
 
 /// Reads a run of `tool` that is cut at lines with one of the signs `anew`,
@@ -92,7 +98,7 @@ pub(super) mod tests {
         room: usize,
     ) -> Vec<(Log, Log)> {
         let both = |tool: &Tool| {
-            let anew: Vec<&Sign> = tool.signs.iter().filter(|sign| sign.begins_anew()).collect();
+            let anew = anew(tool);
             let mut whole = Log { room, ..Log::new(tool.name) };
             let mut pieces = whole.clone();
             (tool.read)(Text::new(text), &mut whole);
