@@ -15,7 +15,8 @@ use runner::machine;
 use serde::Serialize;
 use topology::Host;
 
-use crate::{FINDINGS, terminal};
+use crate::exit::FINDINGS;
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,9 +29,7 @@ Examples:
 
 Run as root (or as the user who runs the VMs) to see everything; what may not
 be seen is said. Nothing is changed. QEMU is asked only through a QMP socket
-that nobody uses; libvirt's is left alone.
-
-Exit codes: 0 nothing is wrong, 1 warnings, 2 error.";
+that nobody uses; libvirt's is left alone.";
 
 /// Show the VMs that run here: where threads may run, where memory lies
 ///

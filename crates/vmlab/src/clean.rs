@@ -10,8 +10,9 @@ use host::owner::{self, Ended, Orphan};
 use host::settings::{self, Mode, RestoreOutcome, Tree};
 use replica::{Replica, State};
 
+use crate::exit::ERROR;
 use crate::settings::outcomes;
-use crate::{ERROR, terminal};
+use crate::terminal;
 
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);

@@ -13,7 +13,8 @@ use compare::output::{self, Style};
 use compare::{Column, Columns, Filter, benchstat};
 use record::Better;
 
-use crate::{FINDINGS, terminal};
+use crate::exit::FINDINGS;
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,9 +25,7 @@ Examples:
   vmlab compare times.csv --variant kernel --block round
   vmlab compare runs.json                            hyperfine's commands
   vmlab compare --by workload --metric p99 A.csv B.csv --format html > page.html
-  vmlab compare --gate --margin 5 base.txt new.txt   for CI: exit code 1 if worse by 5 %
-
-Exit codes: 0 fine, 1 with --gate if something got worse by more than the margin, 2 error.";
+  vmlab compare --gate --margin 5 base.txt new.txt   for CI: exit code 1 if worse by 5 %";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::{Cli, terminal};
+use crate::{command, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +22,7 @@ pub(crate) struct CompletionsArgs {
 
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "vmlab", &mut script);
+    clap_complete::generate(args.shell, &mut command(), "vmlab", &mut script);
     terminal::print(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

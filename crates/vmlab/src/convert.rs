@@ -13,7 +13,8 @@ use vmconfig::{
     VmSpec, builtin, json, kubevirt, libvirt, qemu,
 };
 
-use crate::{FINDINGS, host_file, terminal};
+use crate::exit::FINDINGS;
+use crate::{host_file, terminal};
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -23,7 +24,7 @@ Examples:
   virsh dumpxml db | vmlab convert - --to qemu
 
 What was not understood and what the format can't say is printed on standard
-error. Exit codes: 0 all was said, 1 something was left out, 2 error.";
+error.";
 
 const EMIT_EXAMPLES: &str = "\
 Examples:

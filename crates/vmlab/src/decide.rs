@@ -23,9 +23,7 @@ Out:  {\"run\":[{\"config\":\"A\",\"invocations\":1,\"iterations\":8},{\"config\
 In:   {\"op\":\"data\",\"trials\":[{\"config\":\"A\",\"values\":[[1.02,1.01,...]]},{\"config\":\"B\",...}]}
 Out:  {\"run\":[...]} or {\"verdict\":\"B_better\",\"ratio\":0.95,\"lo\":0.93,\"hi\":0.97,...}
 (\"max_seconds\" in meta is a limit of time; \"t\" of a trial says when it began)
-In:   {\"op\":\"quit\"}
-
-Exit codes: 0 the session ended, 2 error of input or output.";
+In:   {\"op\":\"quit\"}";
 
 /// Plan another harness's trials and judge them, over JSON lines
 ///

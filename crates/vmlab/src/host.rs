@@ -11,9 +11,10 @@ use clap::Args;
 use report::host_picture;
 use runner::machine;
 
+use crate::exit::FINDINGS;
 use crate::host_file::load_merged;
 use crate::settings::{self, ListArgs};
-use crate::{FINDINGS, interrupt, terminal};
+use crate::{interrupt, terminal};
 
 /// Show this machine: sockets, nodes, caches, cores, memory, KVM, settings
 ///

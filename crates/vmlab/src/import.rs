@@ -13,7 +13,8 @@ use record::Unit;
 use serde::Serialize;
 use workload::logs::{self, Log, Tool};
 
-use crate::{FINDINGS, terminal};
+use crate::exit::FINDINGS;
+use crate::terminal;
 use files::{Source, Text};
 
 const EXAMPLES: &str = "\
@@ -28,9 +29,7 @@ Examples:
 
 Files may be compressed (.gz, .xz, .zst). Below a tree of MMTests
 (log/CONFIG/iter-N/BENCHMARK/logs), values are labelled with variant, boot and
-benchmark.
-
-Exit codes: 0 all was read, 1 something was not (it is listed), 2 error.";
+benchmark.";
 
 /// Bytes of output that are kept until they are printed.
 const PRINTED_AT_ONCE: usize = 1 << 16;

@@ -17,7 +17,8 @@ use runner::machine;
 use topology::PcpuSet;
 
 use crate::audit::{self, Looked};
-use crate::{ERROR, FINDINGS, host_file, terminal};
+use crate::exit::{ERROR, FINDINGS};
+use crate::{host_file, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,9 +32,7 @@ Examples:
   vmlab lint --explain siblings-split        all about one rule
 
 A comment `vmlab: allow(ID)` silences a rule on its line and the next one,
-`vmlab: allow-file(ID)` in the whole file.
-
-Exit codes: 0 fine, 1 findings (see --fail-on), 2 error.";
+`vmlab: allow-file(ID)` in the whole file.";
 
 /// Names of files that a folder is searched for.
 const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"];

@@ -2,8 +2,7 @@
 //! this host, by how much, how sure is that, and why.
 //!
 //! This crate is the only one that prints. Each subcommand is one file: its
-//! arguments, and a `run` that returns the exit code (0 fine, 1 findings, 2
-//! error).
+//! arguments, and a `run` that returns the exit code (`exit.rs`).
 
 mod audit;
 mod check;
@@ -12,6 +11,7 @@ mod compare;
 mod completions;
 mod convert;
 mod decide;
+mod exit;
 mod export;
 mod facts;
 mod far_side;
@@ -41,13 +41,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-/// Exit code when all went well but something was found: failed trials, an
-/// A/A alarm, problems in a study.
-const FINDINGS: u8 = 1;
-/// Exit code when vmlab could not do what was asked.
-const ERROR: u8 = 2;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,10 +52,7 @@ Examples:
   vmlab run studies/quickstart.toml   boot the VMs, measure, judge
   vmlab run --resume DIR              go on with a study that was interrupted
   vmlab report DIR                    the verdicts again, from the results folder
-  vmlab compare old.txt new.txt       what differs, by how much, how sure is that?
-
-Exit codes: 0 fine, 1 findings (failed trials, comparisons that are
-not valid, an A/A alarm), 2 error.";
+  vmlab compare old.txt new.txt       what differs, by how much, how sure is that?";
 
 /// A performance laboratory for KVM virtual machines.
 #[derive(Debug, Parser)]
@@ -127,8 +118,14 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
+/// The command line, with its whole help.
+fn command() -> clap::Command {
+    exit::explained(Cli::command())
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let parsed = Cli::from_arg_matches(&command().get_matches());
+    let cli = parsed.unwrap_or_else(|error| error.format(&mut command()).exit());
     cli.color.apply();
     let result = match cli.command {
         Command::Host(args) => host::run(args),
@@ -162,17 +159,15 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::print_error(&error);
-            ExitCode::from(ERROR)
+            ExitCode::from(exit::ERROR)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_sound() {
-        super::Cli::command().debug_assert();
+        super::command().debug_assert();
     }
 }

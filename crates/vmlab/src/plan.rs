@@ -17,8 +17,9 @@ use serde::Serialize;
 use topology::{Host, PcpuSet};
 use vmconfig::VmPatch;
 
+use crate::exit::FINDINGS;
 use crate::host_file::load_host;
-use crate::{FINDINGS, terminal};
+use crate::terminal;
 
 /// More VMs than any fleet has; a slip of the pen would fill memory.
 const MOST_VMS: u64 = 1_000_000;
@@ -32,9 +33,7 @@ Examples:
   vmlab plan --list vms.toml --host host.json     several on another machine
   vmlab plan --list vms.toml --host a.json --host b.json
                                                   several on several machines
-  vmlab plan --vcpus 16 --memory 64GiB --huge-pages 1GiB --svg map.svg
-
-Exit codes: 0 all VMs have a place, 1 some have none, 2 error.";
+  vmlab plan --vcpus 16 --memory 64GiB --huge-pages 1GiB --svg map.svg";
 
 /// Plan where VMs go: pins, guest topology, memory, huge pages
 ///

@@ -16,8 +16,9 @@ use placement::predict::{KubevirtVersion, Machine, NEWEST_KNOWN, predict};
 use runner::machine;
 use topology::{Host, PcpuSet};
 
+use crate::exit::FINDINGS;
 use crate::host_file::load_host;
-use crate::{FINDINGS, terminal};
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,8 +29,7 @@ Examples:
   vmlab predict --jsonl entries.jsonl
 
 Kubelet: the static CPU manager policy of Kubernetes 1.36. KubeVirt: 0.44 to
-1.9. Exit codes: 0 guest siblings lie on host siblings and nothing is shared, 1
-something is wrong (or a bad line with --jsonl), 2 error.";
+1.9.";
 
 /// Predict which pCPUs the kubelet and KubeVirt give a guest
 ///

@@ -20,7 +20,8 @@ use host::owner::{self, Owner};
 use remote::{Options, Patience, Session};
 use replica::{Replica, State};
 
-use crate::{ERROR, interrupt, terminal};
+use crate::exit::ERROR;
+use crate::{interrupt, terminal};
 
 /// How long a host may take to answer a new connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use report::{Report, Style, Verdict};
+use report::{Cell, Report, Role, Style, Variant, Verdict};
 use runner::execute::State;
 use runner::store::{self, Contents};
 use runner::{results, summary};
 
-use crate::{FINDINGS, terminal};
+use crate::exit::{FINDINGS, NOT_FINAL};
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +27,17 @@ pub(crate) struct ReportArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    demand: Demand,
+}
+
+/// What a script needs of a study's answer.
+#[derive(Debug, Args)]
+pub(crate) struct Demand {
+    /// Exit code 3 if a comparison of a primary metric is not decided yet, or
+    /// not valid.
+    #[arg(long)]
+    require_decision: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, ValueEnum)]
@@ -54,7 +66,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         Format::SamplesJson => report::json(&records(&contents)),
     };
     terminal::print(&text)?;
-    Ok(exit_code(&report))
+    Ok(exit_code(&report, &args.demand))
 }
 
 fn records(contents: &Contents) -> Vec<record::Record> {
@@ -78,24 +90,121 @@ pub(crate) fn write_files(dir: &Path, contents: &Contents, report: &Report) -> a
     Ok(())
 }
 
-/// Findings are failed trials, comparisons that can't be made, and a baseline
-/// that differs from itself.
-pub(crate) fn exit_code(report: &Report) -> ExitCode {
-    let is_aa = |variant: &str| {
-        report
-            .variants
-            .iter()
-            .any(|known| known.name == variant && known.role == report::Role::AaArm)
+/// Findings are failed trials and a baseline that differs from itself. That
+/// nothing was decided is an answer, too, unless a decision is demanded.
+pub(crate) fn exit_code(report: &Report, demand: &Demand) -> ExitCode {
+    if has_findings(report) {
+        ExitCode::from(FINDINGS)
+    } else if demand.require_decision && !is_final(report) {
+        ExitCode::from(NOT_FINAL)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn has_findings(report: &Report) -> bool {
+    let differs = |verdict| match verdict {
+        Verdict::Better | Verdict::Worse | Verdict::SlightlyBetter | Verdict::SlightlyWorse => true,
+        Verdict::Equivalent | Verdict::NotDecided | Verdict::Invalid => false,
     };
-    let found = report.groups.iter().flat_map(|group| &group.cells).any(|cell| {
-        let verdict = cell.judgement.as_ref().map(|judgement| judgement.verdict);
-        match verdict {
-            Some(Verdict::Invalid) => true,
-            Some(
-                Verdict::Better | Verdict::Worse | Verdict::SlightlyBetter | Verdict::SlightlyWorse,
-            ) => is_aa(&cell.variant),
-            Some(Verdict::Equivalent | Verdict::NotDecided) | None => false,
-        }
+    let alarms = report.groups.iter().flat_map(|group| &group.cells).any(|cell| {
+        is_aa_arm(report, cell) && cell.judgement.as_ref().is_some_and(|j| differs(j.verdict))
     });
-    if found || !report.failures.is_empty() { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS }
+    alarms || !report.failures.is_empty()
+}
+
+/// True if more blocks, or a quieter host, would change no primary metric's verdict.
+fn is_final(report: &Report) -> bool {
+    let open = |cell: &Cell| match cell.judgement.as_ref().map(|judgement| judgement.verdict) {
+        Some(Verdict::Invalid) => true,
+        // An A/A arm that shows no difference is what it shall be.
+        Some(Verdict::NotDecided) => !is_aa_arm(report, cell),
+        Some(_) | None => false,
+    };
+    !report.groups.iter().filter(|group| group.primary).flat_map(|group| &group.cells).any(open)
+}
+
+fn is_aa_arm(report: &Report, cell: &Cell) -> bool {
+    let is_it = |known: &Variant| known.name == cell.variant && known.role == Role::AaArm;
+    report.variants.iter().any(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::report::TrialFailure;
+    use record::journal::TrialKey;
+    use record::{Failure, FailureKind};
+
+    use super::*;
+
+    /// A report with one variant beside its baseline, of `role`.
+    fn report(verdict: &str, role: &str, primary: bool) -> Report {
+        let span = r#"{"centre": 0.9, "interval": null}"#;
+        let variant = |name: &str, role: &str| {
+            format!(
+                r#"{{"name": "{name}", "summary": "", "role": "{role}", "qemu_lines": [],
+                    "losses": []}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"version": 1, "study": "s", "title": "s", "question": null,
+                "environment": "kvm", "environment_why": null, "about": [], "host": null,
+                "method": {{"seed": 1, "blocks_planned": 6, "blocks_done": 6, "test": "",
+                            "level": 0.95, "ended": null, "wall_s": null}},
+                "variants": [{}, {}], "loads": [], "workloads": [],
+                "groups": [{{"load": "idle", "workload": "hackbench",
+                    "metric": {{"name": "time", "unit": "s", "better": "lower", "kind": "time"}},
+                    "primary": {primary}, "margin": null,
+                    "cells": [{{"variant": "b", "boots": [], "estimate": null, "judgement": {{
+                        "ratio": {span}, "blocks": 6, "p": null, "verdict": "{verdict}",
+                        "notes": []}}}}],
+                    "movers": [], "published": []}}],
+                "failures": [], "warnings": [], "reproduce": [], "files": []}}"#,
+            variant("a", "baseline"),
+            variant("b", role)
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_decision_is_missed_only_where_it_is_demanded() {
+        let check = |verdict, role, primary, expected, demanded| {
+            let report = report(verdict, role, primary);
+            let code = |require_decision| exit_code(&report, &Demand { require_decision });
+            let said = format!("{verdict} {role} {primary}");
+            assert_eq!(code(false), ExitCode::from(expected), "{said}");
+            assert_eq!(code(true), ExitCode::from(demanded), "{said}, demanded");
+        };
+        check("better", "candidate", true, 0, 0);
+        check("equivalent", "candidate", true, 0, 0);
+        check("not-decided", "candidate", true, 0, NOT_FINAL);
+        check("invalid", "candidate", true, 0, NOT_FINAL);
+        check("not-decided", "candidate", false, 0, 0);
+        check("not-decided", "aa-arm", true, 0, 0);
+        check("invalid", "aa-arm", true, 0, NOT_FINAL);
+        check("slightly-worse", "aa-arm", true, FINDINGS, FINDINGS);
+    }
+
+    #[test]
+    fn failed_trials_are_findings_whatever_was_decided() {
+        let mut failed = report("better", "candidate", true);
+        failed.failures.push(TrialFailure {
+            trial: TrialKey {
+                id: "0".to_owned(),
+                block: 0,
+                attempt: 0,
+                load: "idle".to_owned(),
+                workload: "hackbench".to_owned(),
+                variant: "b".to_owned(),
+                order: 0,
+            },
+            failure: Failure { kind: FailureKind::VmDied, detail: String::new() },
+            console_tail: None,
+            console_file: None,
+        });
+        for require_decision in [false, true] {
+            let code = exit_code(&failed, &Demand { require_decision });
+            assert_eq!(code, ExitCode::from(FINDINGS));
+        }
+    }
 }

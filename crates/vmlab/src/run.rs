@@ -16,6 +16,7 @@ use runner::store::{self, Contents, Keeper, Store};
 use runner::summary;
 
 use crate::on::{self, OnArgs};
+use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs};
 use crate::watch::{Watch, Watcher};
 use crate::{interrupt, metrics, plan_text, report, terminal, trials};
@@ -34,8 +35,7 @@ A study ends as soon as all its comparisons are decided, at the latest when its
 budget is used up. --until budget uses all of it.
 
 Progress goes to standard error when it is a terminal, the verdict to standard
-output. Exit codes: 0 fine, 1 findings (failed trials, comparisons that are
-not valid, an A/A alarm), 2 error or interrupted.";
+output.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -75,6 +75,8 @@ pub(crate) struct RunArgs {
     budget: BudgetArgs,
     #[command(flatten)]
     on: OnArgs,
+    #[command(flatten)]
+    demand: Demand,
 }
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -188,7 +190,7 @@ fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> 
     }
     let text = if args.json { report.to_json() } else { report::text(&report) };
     terminal::print(&text)?;
-    Ok(report::exit_code(&report))
+    Ok(report::exit_code(&report, &args.demand))
 }
 
 impl RunArgs {

@@ -19,7 +19,8 @@ use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::{ERROR, terminal};
+use crate::exit::ERROR;
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,7 +11,8 @@ use report::trend::{self, Of, Trend};
 use runner::{store, summary};
 use stats::ChangeRule;
 
-use crate::{FINDINGS, terminal};
+use crate::exit::FINDINGS;
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,10 +25,7 @@ Examples:
 
 A change is named where the results before it and after it differ by more than
 --min-percent and by Student's t at --p, together with what else changed then:
-kernel, QEMU, guest image. It takes three results on each side.
-
-Exit codes: 0 fine, 1 with --gate if something has become worse and has stayed
-so, 2 error.";
+kernel, QEMU, guest image. It takes three results on each side.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

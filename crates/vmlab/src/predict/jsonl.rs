@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use placement::predict::entry::predict_entry;
 use serde_json::Value;
 
-use crate::{FINDINGS, terminal};
+use crate::exit::FINDINGS;
+use crate::terminal;
 
 /// Predicts every line of a file, or of standard input.
 ///
