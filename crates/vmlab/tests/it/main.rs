@@ -18,6 +18,7 @@ mod lab;
 mod lint;
 mod metrics;
 mod on_host;
+mod quickstart;
 mod replicas;
 mod repository;
 mod roles;

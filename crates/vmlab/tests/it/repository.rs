@@ -143,3 +143,30 @@ fn the_changelog_keeps_its_format() {
         assert!(kinds.contains(&kind), "### {kind}");
     }
 }
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for folder in [root(), root().join("docs")] {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let page = entry.unwrap().path();
+            if page.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&page).unwrap();
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let path = link.split('#').next().unwrap_or_default();
+                if path.is_empty() || path.contains("://") || path.contains(char::is_whitespace) {
+                    continue;
+                }
+                seen += 1;
+                if !folder.join(path).exists() {
+                    wrong.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links to nothing:\n{}", wrong.join("\n"));
+    assert!(seen > 20, "only {seen} links found");
+}
