@@ -5,8 +5,8 @@ use topology::PcpuSet;
 use crate::finding::{AskedAndIs, Finding};
 use crate::rule::{Format, Rule};
 use crate::said::said;
-use crate::source::{Place, Source};
 use crate::vm::Vm;
+use vmconfig::source::{Place, Source};
 
 /// One VM among all.
 #[derive(Debug)]

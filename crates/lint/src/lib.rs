@@ -26,7 +26,7 @@ mod rules;
 mod running;
 mod said;
 mod schema;
-mod source;
+
 mod version;
 mod vm;
 
@@ -39,13 +39,13 @@ pub use read::ReadError;
 pub use rule::{Affected, Example, Format, Product, Rule};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{Fact, Is, Memory, ParseFactError, Running, Thread, Who};
-pub use source::{Place, Span};
 pub use version::{ParseVersionError, Version};
+pub use vmconfig::source::{Place, Span};
 
 use finding::Drafts;
 use fleet::{Allowed, FleetDrafts};
 use rule::Check;
-use source::Source;
+use vmconfig::source::Source;
 
 /// What one text holds and what is wrong with it.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use crate::finding::AskedAndIs;
 use crate::read::running::Live;
 use crate::running::{Is, Who};
-use crate::source::{Source, Span};
 use crate::vm::Vm;
+use vmconfig::source::{Source, Span};
 
 /// `None` of a VM that does not run.
 ///

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use crate::read::yaml::{Kind, Node};
-use crate::source::{At, Span};
+use vmconfig::source::{At, Span};
 
 const TABLE: &str = include_str!("schema/kubevirt-1.9.0.txt");
 

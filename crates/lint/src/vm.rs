@@ -13,7 +13,7 @@ use crate::forecast::{Forecast, forecast};
 use crate::read::running::Live;
 use crate::read::yaml::Node;
 use crate::rule::Format;
-use crate::source::{At, Span};
+use vmconfig::source::{At, Span};
 
 /// One VM as written.
 #[derive(Debug)]
@@ -65,9 +65,13 @@ pub(crate) struct Vm {
     pub(crate) host_devices: Vec<At<String>>,
     /// Guest nodes with an expander bus of their own.
     pub(crate) expander_nodes: PcpuSet,
-    /// What says that this VM is to migrate.
+    /// What says that this VM is to migrate. That its CPU may (`migratable='on'`,
+    /// which virt-manager writes always) does not.
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
+    /// What could not be resolved without running something, and may say more:
+    /// `"$@"`.
+    pub(crate) unread: Vec<At<String>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
     /// is known.
     pub(crate) live: Option<Live>,
@@ -115,6 +119,7 @@ impl Vm {
             expander_nodes: PcpuSet::new(),
             migrates: None,
             kubevirt: None,
+            unread: Vec::new(),
             live: None,
             forecast: OnceCell::new(),
         }
@@ -177,6 +182,12 @@ impl Vm {
     /// Where the kubelet and KubeVirt will put it. All rules see one context.
     pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
         self.forecast.get_or_init(|| forecast(self, context)).as_ref()
+    }
+
+    /// Whether it is to migrate, or its CPU was at least made such that it can.
+    pub(crate) fn may_migrate(&self) -> bool {
+        let migratable = self.cpu.as_ref().and_then(|cpu| cpu.value.migratable.as_ref());
+        self.migrates.is_some() || migratable.is_some_and(|on| on.value)
     }
 
     pub(crate) fn is_arm(&self) -> bool {

@@ -434,7 +434,7 @@ switches! {
     "no-ksm", "The host merges no pages", { host: host(|all| all.ksm = Some(false)) };
     "no-halt-poll", "KVM gives the pCPU away as soon as a vCPU halts", { host: host(|all| all.halt_poll_ns = Some(0)) };
     "halt-poll-200us", "KVM polls for 200 µs when a vCPU halts", { host: host(|all| all.halt_poll_ns = Some(200_000)) };
-    "no-ple", "Spinning never leaves the guest", { host: host(|all| all.ple_window = Some(0)) };
+    "no-ple", "Spinning never leaves the guest", { host: host(|all| all.ple_gap = Some(0)) };
     "no-numa-balancing", "The host does not move memory after its users", { host: host(|all| all.numa_balancing = Some(false)) };
 }
 

@@ -14,6 +14,7 @@
 
 pub mod builtin;
 mod clock;
+pub mod command_line;
 mod cpu;
 pub mod defaults;
 mod disk;
@@ -32,6 +33,7 @@ mod pins;
 pub mod qemu;
 mod sched;
 mod size;
+pub mod source;
 mod spec;
 mod wishes;
 

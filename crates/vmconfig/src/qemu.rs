@@ -8,7 +8,6 @@ mod capabilities;
 mod devices;
 mod lines;
 mod parse;
-mod words;
 
 use std::path::{Path, PathBuf};
 

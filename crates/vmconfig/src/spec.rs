@@ -63,6 +63,12 @@ impl Accel {
             Self::Tcg => "tcg",
         }
     }
+
+    /// The accelerator that QEMU calls so, if VMs with it are known.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Kvm, Self::Tcg].into_iter().find(|accel| accel.name() == name)
+    }
 }
 
 impl fmt::Display for Accel {

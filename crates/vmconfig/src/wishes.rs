@@ -18,8 +18,15 @@ pub struct HostWishes {
     /// Same-page merging, `/sys/kernel/mm/ksm/run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ksm: Option<bool>,
+    /// Longest pause between two PAUSEs of one spinning loop, cycles; parameter
+    /// `ple_gap` of module `kvm_intel`, `pause_filter_thresh` of `kvm_amd`. 0
+    /// switches the detection off.
+    ///
+    /// Source: Linux `vmx_vm_init()`, `svm_vm_init()`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ple_gap: Option<u64>,
     /// Cycles of spinning that make a guest exit; parameter `ple_window` of
-    /// module `kvm_intel`. 0 switches the detection off.
+    /// module `kvm_intel`. With 0 every spin exits there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ple_window: Option<u64>,
     /// Automatic NUMA balancing, `/proc/sys/kernel/numa_balancing`.
@@ -57,7 +64,7 @@ pub struct Delegated {
 
 impl HostWishes {
     pub(crate) fn overlay(self, over: Self) -> Self {
-        crate::overlay_fields!(self, over, halt_poll_ns, thp, ksm, ple_window, numa_balancing)
+        crate::overlay_fields!(self, over, halt_poll_ns, thp, ksm, ple_gap, ple_window, numa_balancing)
     }
 
     /// The wishes that are set, as fields with their values.
@@ -68,6 +75,7 @@ impl HostWishes {
             ("halt_poll_ns", self.halt_poll_ns.map(|value| value.to_string())),
             ("thp", thp),
             ("ksm", self.ksm.map(|value| value.to_string())),
+            ("ple_gap", self.ple_gap.map(|value| value.to_string())),
             ("ple_window", self.ple_window.map(|value| value.to_string())),
             ("numa_balancing", self.numa_balancing.map(|value| value.to_string())),
         ]

@@ -1,15 +1,13 @@
 //! What the command line of a running QEMU asked for, as far as the audit
 //! compares it with what is.
 //!
-//! Options that nothing here compares are passed over: reading a whole
-//! configuration back is `vmconfig`'s.
-//!
-//! Source: QEMU `qemu-options.hx`, `qapi/qom.json`.
+//! A view of [`CommandLine`], which owns how QEMU's options are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
+use vmconfig::command_line::{CommandLine, Properties};
 
 /// What a command line asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,77 +95,61 @@ pub(crate) fn number_list(text: &str) -> BTreeSet<u32> {
     text.parse::<PcpuSet>().map(|set| set.iter().collect()).unwrap_or_default()
 }
 
-/// Reads the arguments of a QEMU, without the program's name.
+/// Reads the command line of a QEMU, without the program's name where that is
+/// not known.
 #[must_use]
 pub fn parse(args: &[String]) -> Asked {
+    let line = CommandLine::of_arguments(args);
     let mut asked = Asked::default();
     let mut chardevs: BTreeMap<String, Properties> = BTreeMap::new();
     let mut monitors: Vec<String> = Vec::new();
-    let mut args = args.iter();
-    while let Some(option) = args.next() {
-        // QEMU takes every option with one dash or with two.
-        let Some(option) = option.strip_prefix('-') else { continue };
-        let option = option.strip_prefix('-').unwrap_or(option);
-        if option == "enable-kvm" {
-            asked.accel.get_or_insert_with(|| "kvm".to_owned());
-            continue;
-        }
-        if !TAKES_VALUE.contains(&option) {
-            continue;
-        }
-        let Some(value) = args.next() else { break };
-        let first = match option {
-            "name" => "guest",
-            "accel" => "accel",
-            "machine" | "M" => "type",
-            "smp" => "cpus",
-            "m" => "size",
-            "object" => "qom-type",
-            "chardev" => "backend",
-            "numa" => "type",
-            "mon" => "chardev",
-            _ => "",
-        };
-        let properties = Properties::parse(value, first);
-        match option {
+    let accelerators = line.accelerators();
+    asked.accel = accelerators.span.map(|_| accelerators.first().to_owned());
+    if let (smp, Some(_)) = line.smp() {
+        asked.vcpus = Some(smp.vcpus);
+        asked.max_vcpus = Some(smp.max_vcpus);
+        asked.threads = Some(smp.threads);
+    }
+    for option in &line.options {
+        let of = |implied: &str| option.properties(implied);
+        match option.name.value.as_str() {
             "name" => {
-                asked.name = properties.text("guest");
-                asked.thread_names = properties.is_on("debug-threads");
+                let properties = of("guest");
+                asked.name = properties.get("guest").map(str::to_owned);
+                asked.thread_names = is_on(&properties, "debug-threads");
             }
-            "accel" => asked.accel = asked.accel.take().or_else(|| properties.text("accel")),
-            "machine" | "M" => {
-                // `accel=kvm:tcg` lists what to try.
-                let named = properties.text("accel");
-                let first = named.and_then(|list| list.split(':').next().map(str::to_owned));
-                asked.accel = asked.accel.take().or(first);
-            }
-            "smp" => smp(&mut asked, &properties),
-            "m" => asked.memory_bytes = properties.text("size").and_then(|t| size(&t, 1 << 20)),
-            "mem-path" => asked.mem_path = Some(value.clone()),
+            "m" => asked.memory_bytes = bytes(&of("size"), "size", 1 << 20),
+            "mem-path" => asked.mem_path = Some(option.text().to_owned()),
             // It may stand several times: libvirt writes one of its own.
             "overcommit" => {
+                let properties = of("");
                 for (name, wish) in
                     [("mem-lock", &mut asked.lock_memory), ("cpu-pm", &mut asked.cpu_pm)]
                 {
-                    if properties.0.contains_key(name) {
-                        *wish = properties.is_on(name);
+                    if let Some(on) = properties.is_on(name) {
+                        *wish = on.value;
                     }
                 }
             }
-            "object" => object(&mut asked, &properties),
-            "numa" => guest_node(&mut asked, &properties),
+            "object" => object(&mut asked, &of("qom-type")),
+            "numa" => guest_node(&mut asked, &of("type")),
             "chardev" => {
-                if let Some(id) = properties.text("id") {
+                let properties = of("backend");
+                if let Some(id) = properties.get("id").map(str::to_owned) {
                     chardevs.insert(id, properties);
                 }
             }
-            "mon" if properties.text("mode").as_deref() == Some("control") => {
-                monitors.extend(properties.text("chardev"));
+            "mon" => {
+                let properties = of("chardev");
+                if properties.get("mode") == Some("control") {
+                    monitors.extend(properties.get("chardev").map(str::to_owned));
+                }
             }
             "qmp" | "qmp-pretty" => {
-                if let Some(path) = value.strip_prefix("unix:") {
-                    let (path, rest) = path.split_once(',').unwrap_or((path, ""));
-                    let properties = Properties::parse(rest, "");
+                let properties = of("path");
+                if let Some(path) =
+                    properties.get("path").and_then(|path| path.strip_prefix("unix:"))
+                {
                     asked.qmp.extend(listening(path, &properties));
                 }
             }
@@ -179,172 +161,61 @@ pub fn parse(args: &[String]) -> Asked {
     for id in monitors {
         let Some(properties) = chardevs.get(&id) else { continue };
         // libvirt hands the socket over as a descriptor and keeps the other end.
-        if let Some(path) = properties.text("path") {
-            asked.qmp.extend(listening(&path, properties));
+        if let Some(path) = properties.get("path") {
+            asked.qmp.extend(listening(path, properties));
         }
     }
     asked
 }
 
-/// Options with a value that is read here, and those whose value may begin
-/// with a dash and be taken for an option.
-const TAKES_VALUE: &[&str] = &[
-    "name",
-    "accel",
-    "machine",
-    "M",
-    "smp",
-    "m",
-    "object",
-    "chardev",
-    "numa",
-    "mon",
-    "qmp",
-    "qmp-pretty",
-    "mem-path",
-    "overcommit",
-    "append",
-];
-
-fn smp(asked: &mut Asked, properties: &Properties) {
-    let number = |name: &str| properties.text(name)?.parse::<u32>().ok().filter(|n| *n > 0);
-    let outer = ["sockets", "dies", "clusters", "modules", "cores"];
-    let product = outer
-        .iter()
-        .try_fold(1_u32, |product, level| product.checked_mul(number(level).unwrap_or(1)));
-    let product = product.unwrap_or(u32::MAX);
-    let threads = number("threads");
-    let all = number("maxcpus").or_else(|| number("cpus"));
-    let all = all.or_else(|| product.checked_mul(threads.unwrap_or(1)));
-    // Where sockets and cores are both given, threads are what is left.
-    let left = (number("sockets").is_some() && number("cores").is_some())
-        .then(|| all.map(|all| (all / product).max(1)))
-        .flatten();
-    asked.vcpus = number("cpus").or(all);
-    asked.max_vcpus = all;
-    asked.threads = threads.or(left).or(Some(1));
-}
-
 fn object(asked: &mut Asked, properties: &Properties) {
-    let Some(kind) = properties.text("qom-type") else { return };
-    let Some(id) = properties.text("id") else { return };
+    let (Some(kind), Some(id)) = (properties.get("qom-type"), properties.get("id")) else { return };
     if kind == "iothread" {
-        asked.iothreads.push(id);
+        asked.iothreads.push(id.to_owned());
     } else if kind.starts_with("memory-backend-") {
         asked.backends.push(MemoryBackend {
-            id,
-            bytes: properties.text("size").and_then(|text| size(&text, 1)),
-            path: properties.text("mem-path"),
-            hugetlb: properties.is_on("hugetlb"),
-            page_bytes: properties.text("hugetlbsize").and_then(|text| size(&text, 1)),
-            prealloc: properties.is_on("prealloc"),
-            nodes: properties.numbers("host-nodes"),
-            policy: properties.text("policy"),
-            kind,
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            bytes: bytes(properties, "size", 1),
+            path: properties.get("mem-path").map(str::to_owned),
+            hugetlb: is_on(properties, "hugetlb"),
+            page_bytes: bytes(properties, "hugetlbsize", 1),
+            prealloc: is_on(properties, "prealloc"),
+            nodes: numbers(properties, "host-nodes"),
+            policy: properties.get("policy").map(str::to_owned),
         });
     }
 }
 
 fn guest_node(asked: &mut Asked, properties: &Properties) {
-    if properties.text("type").as_deref() != Some("node") {
+    if properties.get("type") != Some("node") {
         return;
     }
     let next = asked.guest_nodes.iter().map(|node| node.id + 1).max().unwrap_or(0);
-    let id = properties.text("nodeid").and_then(|text| text.parse().ok()).unwrap_or(next);
-    let vcpus = properties.numbers("cpus");
-    asked.guest_nodes.push(GuestNode { id, vcpus, memdev: properties.text("memdev") });
+    let id = properties.number("nodeid").map_or(next, |at| at.value);
+    let vcpus = numbers(properties, "cpus");
+    let memdev = properties.get("memdev").map(str::to_owned);
+    asked.guest_nodes.push(GuestNode { id, vcpus, memdev });
 }
 
 fn listening(path: &str, properties: &Properties) -> Option<QmpSocket> {
-    let flag = |name: &str| properties.0.contains_key(name);
-    let server = flag("server") && !properties.is_off("server");
-    let waits = !flag("nowait") && !properties.is_off("wait");
+    let is_off = |name: &str| properties.is_on(name).is_some_and(|on| !on.value);
+    let server = properties.at("server").is_some() && !is_off("server");
+    let waits = properties.at("nowait").is_none() && !is_off("wait");
     server.then(|| QmpSocket { path: path.to_owned(), waits })
 }
 
-/// A size with a suffix; `unit` is what a bare number counts.
-fn size(text: &str, unit: u64) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" => unit,
-        "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
-        _ => return None,
-    };
-    match digits.parse::<u64>() {
-        Ok(number) => number.checked_mul(unit),
-        // `1.5G`.
-        Err(_) => {
-            digits.parse::<f64>().ok().filter(|n| *n >= 0.0).map(|n| (n * unit as f64) as u64)
-        }
-    }
+fn bytes(properties: &Properties, name: &str, plain: u64) -> Option<u64> {
+    properties.bytes(name, plain).map(|at| at.value)
 }
 
-/// The properties of one option; a name may stand several times.
-struct Properties(BTreeMap<String, Vec<String>>);
-
-impl Properties {
-    /// Reads `a,b=c,d,,e=f` or a JSON object. A first part without `=` is the
-    /// value of `first`; a later one is a flag.
-    fn parse(text: &str, first: &str) -> Self {
-        let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        if text.starts_with('{') {
-            if let Ok(serde_json::Value::Object(object)) = serde_json::from_str(text) {
-                for (name, value) in object {
-                    all.insert(name, json_texts(value));
-                }
-            }
-            return Self(all);
-        }
-        // Two commas stand for one in a value.
-        let guarded = text.replace(",,", "\0");
-        for (index, part) in guarded.split(',').enumerate() {
-            let part = part.replace('\0', ",");
-            let (name, value) = match part.split_once('=') {
-                Some((name, value)) => (name.to_owned(), value.to_owned()),
-                None if index == 0 && !first.is_empty() => (first.to_owned(), part),
-                None => (part, String::new()),
-            };
-            all.entry(name).or_default().push(value);
-        }
-        Self(all)
-    }
-
-    fn text(&self, name: &str) -> Option<String> {
-        self.0.get(name)?.last().filter(|text| !text.is_empty()).cloned()
-    }
-
-    fn is_on(&self, name: &str) -> bool {
-        let value = self.0.get(name).and_then(|values| values.last());
-        value.is_some_and(|value| matches!(value.as_str(), "" | "on" | "yes" | "true" | "y"))
-    }
-
-    fn is_off(&self, name: &str) -> bool {
-        let value = self.0.get(name).and_then(|values| values.last());
-        value.is_some_and(|value| matches!(value.as_str(), "off" | "no" | "false" | "n"))
-    }
-
-    /// All values of `name`, and of its members `name.0`, `name.1`...
-    fn numbers(&self, name: &str) -> BTreeSet<u32> {
-        let of_name = |key: &str| {
-            key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let named = self.0.iter().filter(|(key, _)| of_name(key));
-        named.flat_map(|(_, values)| values).flat_map(|text| number_list(text)).collect()
-    }
+fn is_on(properties: &Properties, name: &str) -> bool {
+    properties.is_on(name).is_some_and(|on| on.value)
 }
 
-fn json_texts(value: serde_json::Value) -> Vec<String> {
-    match value {
-        serde_json::Value::String(text) => vec![text],
-        serde_json::Value::Bool(on) => vec![if on { "on" } else { "off" }.to_owned()],
-        serde_json::Value::Array(values) => values.into_iter().flat_map(json_texts).collect(),
-        serde_json::Value::Null => Vec::new(),
-        other => vec![other.to_string()],
-    }
+/// All numbers of a key that may be given several times, or as a list.
+fn numbers(properties: &Properties, name: &str) -> BTreeSet<u32> {
+    properties.all(name).flat_map(|at| number_list(&at.value)).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::RULES;
 use crate::finding::{AskedAndIs, Finding, Severity};
 use crate::output::count;
-use crate::source::Place;
+use vmconfig::source::Place;
 
 const RESET: &str = "\x1b[0m";
 const BOLD: &str = "\x1b[1m";

@@ -5,8 +5,8 @@
 use crate::read::Broken;
 use crate::read::yaml::{self, Node};
 use crate::rule::Format;
-use crate::source::{At, Span};
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
+use vmconfig::source::{At, Span};
 
 /// The VMs of all documents; objects of other kinds are left alone.
 pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {

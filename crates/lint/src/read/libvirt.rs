@@ -4,11 +4,12 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 use topology::PcpuSet;
+use vmconfig::command_line::{Properties, Word};
 
-use crate::read::{Broken, list, qemu};
+use crate::read::{Broken, list};
 use crate::rule::Format;
-use crate::source::{At, Span};
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
+use vmconfig::source::{At, Span};
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row.
 pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
@@ -199,12 +200,6 @@ impl Reader<'_> {
             });
         if let Some(cpu) = &mut vm.cpu {
             cpu.value.tsc_frequency = frequency;
-        }
-        if let Some(cpu) = &vm.cpu
-            && let Some(migratable) = &cpu.value.migratable
-            && migratable.value
-        {
-            vm.migrates = Some(migratable.span);
         }
     }
 
@@ -449,8 +444,8 @@ impl Reader<'_> {
             let span = pair[1].span;
             match pair[0].value.as_str() {
                 "-overcommit" => {
-                    vm.cpu_pm =
-                        qemu::switch_in(&pair[1].value, "cpu-pm").map(|on| At::new(on, span));
+                    let options = Properties::read(&Word::of_argument(&pair[1].value), "");
+                    vm.cpu_pm = options.is_on("cpu-pm").map(|on| At::new(on.value, span));
                 }
                 "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
                     vm.hint_dedicated = Some(At::new(true, span));

@@ -5,12 +5,11 @@ pub(crate) mod libvirt;
 pub(crate) mod list;
 pub(crate) mod qemu;
 pub(crate) mod running;
-pub(crate) mod shell;
 pub(crate) mod yaml;
 
 use crate::rule::Format;
-use crate::source::{Place, Source, Span};
 use crate::vm::Vm;
+use vmconfig::source::{Place, Source, Span};
 
 /// Error type of reading a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

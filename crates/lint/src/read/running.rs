@@ -7,8 +7,8 @@ use topology::PcpuSet;
 
 use crate::read::qemu;
 use crate::running::{ASKED, Fact, IS, Is, MARK, Memory, Thread, Who};
-use crate::source::{At, Span};
 use crate::vm::{Pin, Topology, Vm};
+use vmconfig::source::{At, Span};
 
 /// Part of the memory on a node that is not worth a word.
 const ELSEWHERE_SHARE: f64 = 0.05;

@@ -6,7 +6,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::Value;
 
 use crate::read::Broken;
-use crate::source::{At, Span};
+use vmconfig::source::{At, Span};
 
 /// Deeper texts are refused: nothing real is, and dropping the tree recurses.
 const MAX_DEPTH: usize = 100;

@@ -36,7 +36,7 @@ const CPU_PM_PINNED: &str = "\
 </domain>
 ";
 
-fn cpu_pm(vm: &Vm) -> Option<crate::source::Span> {
+fn cpu_pm(vm: &Vm) -> Option<vmconfig::source::Span> {
     vm.cpu_pm.as_ref().filter(|on| on.value).map(|on| on.span)
 }
 
@@ -268,7 +268,7 @@ pub(crate) const CPU_PM_MIGRATION: Rule = Rule {
 };
 
 fn cpu_pm_migration(vm: &Vm, _: &Context, out: &mut Drafts) {
-    if let (Some(span), Some(_)) = (cpu_pm(vm), vm.migrates) {
+    if let Some(span) = cpu_pm(vm).filter(|_| vm.may_migrate()) {
         out.at(span, "Every host that this VM migrates to must know and support cpu-pm");
     }
 }

@@ -1,6 +1,7 @@
 //! The table. A new rule is one constant in a file of its family, and one line
 //! here.
 
+mod accel;
 pub(crate) mod comments;
 mod counts;
 mod disks;
@@ -28,6 +29,8 @@ use crate::rule::Rule;
 
 /// All rules, by family.
 pub static RULES: &[Rule] = &[
+    accel::EMULATED,
+    accel::NOT_RESOLVED,
     pins::SIBLINGS_SPLIT,
     pins::SIBLINGS_LOOSE,
     pins::CORES_SHARE_CORE,

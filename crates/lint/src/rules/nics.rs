@@ -26,6 +26,12 @@ pub(crate) const NIC_EMULATED: Rule = Rule {
     check: Check::Vm(nic_emulated),
     fires: &[
         xml(ANY, "<devices><interface type='bridge'><model type='e1000'/></interface></devices>\n"),
+        xml(
+            ANY,
+            "<os><type arch='x86_64'>hvm</type></os>\n<devices><interface type='network'><source \
+             network='default'/></interface></devices>\n",
+        ),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -net nic -net user"),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n,vhost=on -device e1000,netdev=n",
@@ -59,6 +65,14 @@ fn nic_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
                 .any(|old| model.value.starts_with(old))
         {
             out.at(model.span, format!("The NIC is an emulated {}", model.value));
+        }
+        // Only where the architecture is said: others have other defaults.
+        if nic.model.is_none()
+            && vm.format == Format::Libvirt
+            && nic.backend != Backend::Other
+            && vm.arch.as_ref().is_some_and(|arch| arch.value == "x86_64")
+        {
+            out.at(nic.span, "No model: libvirt makes it an emulated rtl8139");
         }
     }
 }

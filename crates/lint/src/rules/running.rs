@@ -7,8 +7,8 @@ use crate::rule::{Check, Rule, running};
 use crate::rules::words::{pcpus, size};
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
 use crate::running::{Is, Memory, Thread};
-use crate::source::Span;
 use crate::vm::Vm;
+use vmconfig::source::Span;
 
 const HUGETLB: &str = "https://docs.kernel.org/admin-guide/mm/hugetlbpage.html";
 const THP: &str = "https://docs.kernel.org/admin-guide/mm/transhuge.html";

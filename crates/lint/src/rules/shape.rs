@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
 use crate::rules::words::size;
 use crate::rules::worlds::{AMD, ANY, FAR_NODES, NO_SMT, TWO_SOCKETS};
 use crate::vm::{Cpu, Vm};
@@ -240,7 +240,14 @@ pub(crate) const MODEL_GENERIC: Rule = Rule {
             ANY,
             "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='custom'><model>qemu64</model></cpu>\n",
         ),
+        xml(ANY, "<memory unit='GiB'>1</memory>\n<vcpu>1</vcpu>\n<os><type>hvm</type></os>\n"),
+        xml(
+            ANY,
+            "<memory unit='GiB'>1</memory>\n<vcpu>2</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n\
+             <cpu><topology sockets='1' cores='2' threads='1'/></cpu>\n",
+        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -smp 2"),
+        qemu(ANY, "kvm -m 4G -smp 4"),
         yaml(ANY, "domain:\n  cpu:\n    model: kvm64\n  devices: {}\n"),
     ],
     quiet: &[
@@ -257,17 +264,24 @@ fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
     if vm.accel.value != "kvm" || vm.is_arm() {
         return;
     }
-    match &vm.cpu {
-        Some(cpu)
+    // On other architectures the default is another one.
+    let is_x86 = vm.arch.as_ref().is_none_or(|arch| arch.value == "x86_64");
+    // A part of a domain leaves to the rest of it what it does not say.
+    let is_whole = vm.memory_bytes.is_some();
+    match (&vm.cpu, vm.format) {
+        (Some(cpu), _)
             if matches!(cpu.value.model.as_str(), "qemu64" | "kvm64" | "qemu32" | "kvm32") =>
         {
             out.at(cpu.span, format!("The processor model is {}", cpu.value.model));
         }
-        // On other architectures the default is another one.
-        None if vm.format == crate::Format::Qemu
-            && vm.arch.as_ref().is_none_or(|arch| arch.value == "x86_64") =>
-        {
+        (None, Format::Qemu) if is_x86 => {
             out.at(vm.head, "No -cpu: the guest gets qemu64");
+        }
+        (None, Format::Libvirt) if is_x86 && is_whole => {
+            out.at(vm.head, "No <cpu>: the guest gets qemu64");
+        }
+        (Some(cpu), Format::Libvirt) if is_x86 && is_whole && cpu.value.model.is_empty() => {
+            out.at(cpu.span, "<cpu> names no model and no mode: the guest gets qemu64");
         }
         _ => {}
     }
@@ -285,7 +299,6 @@ pub(crate) const PASSTHROUGH_MIGRATION: Rule = Rule {
     affected: &[],
     check: Check::Vm(passthrough_migration),
     fires: &[
-        xml(ANY, "<vcpu>1</vcpu>\n<cpu mode='host-passthrough' migratable='on'/>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -incoming tcp:0:4444"),
         yaml(
             ANY,
@@ -293,7 +306,6 @@ pub(crate) const PASSTHROUGH_MIGRATION: Rule = Rule {
         ),
     ],
     quiet: &[
-        xml(ANY, "<vcpu>1</vcpu>\n<cpu mode='host-passthrough'/>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu EPYC-Rome -incoming tcp:0:4444"),
         yaml(
             ANY,
@@ -347,7 +359,8 @@ pub(crate) const INVTSC_MIGRATION: Rule = Rule {
 };
 
 fn invtsc_migration(vm: &Vm, _: &Context, out: &mut Drafts) {
-    if let (Some(cpu), Some(_)) = (&vm.cpu, vm.migrates)
+    if let Some(cpu) = &vm.cpu
+        && vm.may_migrate()
         && cpu.value.has("invtsc")
         && !cpu.value.tsc_frequency
         && vm.kubevirt.is_none()

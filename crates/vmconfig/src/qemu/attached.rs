@@ -7,7 +7,7 @@ use crate::{
 };
 
 use super::parse::{Opt, Reader};
-use super::words::{Properties, switch};
+use crate::command_line::{Properties, switch};
 
 /// A `-drive`, a `-blockdev`, a `-netdev`... until a device asks for it.
 #[derive(Debug, Clone)]
@@ -34,7 +34,9 @@ const ROOT: &str = "root";
 impl Attached {
     /// Takes what a device may ask for later.
     pub(super) fn collect(&mut self, option: &Opt, reader: &mut Reader) -> bool {
-        let Some(value) = &option.value else { return false };
+        if option.value.is_none() {
+            return false;
+        }
         let (head, id) = match option.name.as_str() {
             "-drive" => ("file", "id"),
             "-blockdev" => ("driver", "node-name"),
@@ -43,7 +45,7 @@ impl Attached {
             "-device" => ("driver", "id"),
             _ => return false,
         };
-        let properties = Properties::read(value, head);
+        let properties = option.properties(head);
         let Some(id) = properties.get(id).map(str::to_owned) else { return false };
         let behind = Behind { option: option.clone(), properties };
         let map = match option.name.as_str() {
@@ -70,10 +72,9 @@ impl Attached {
     pub(super) fn attach(mut self, reader: &mut Reader) {
         let mut used_controllers = Vec::new();
         for option in std::mem::take(&mut self.rest) {
-            let value = option.value.as_deref().unwrap_or_default();
             let understood = match option.name.as_str() {
-                "-device" => self.device(&option, value, reader, &mut used_controllers),
-                "-drive" => self.drive_alone(&option, value, reader),
+                "-device" => self.device(&option, reader, &mut used_controllers),
+                "-drive" => self.drive_alone(&option, reader),
                 _ => false,
             };
             if !understood {
@@ -100,11 +101,10 @@ impl Attached {
     fn device(
         &mut self,
         option: &Opt,
-        value: &str,
         reader: &mut Reader,
         used_controllers: &mut Vec<String>,
     ) -> bool {
-        let mut device = Properties::read(value, "driver");
+        let mut device = option.properties("driver");
         let driver = device.take("driver").unwrap_or_default();
         match driver.as_str() {
             "virtio-blk-pci"
@@ -298,8 +298,8 @@ impl Attached {
     }
 
     /// `-drive if=virtio`: a device and what is behind it in one.
-    fn drive_alone(&self, option: &Opt, value: &str, reader: &mut Reader) -> bool {
-        let mut properties = Properties::read(value, "file");
+    fn drive_alone(&self, option: &Opt, reader: &mut Reader) -> bool {
+        let mut properties = option.properties("file");
         let bus = match properties.get("if") {
             Some("virtio") => DiskBus::VirtioBlk,
             _ => return false,

@@ -10,19 +10,41 @@ use crate::{
 };
 
 use super::attached::Attached;
-use super::words::{self, Properties, Word};
+use crate::command_line::{self, CommandLine, Properties, Smp, Word};
+use crate::source::Source;
 
 /// Why a text is no command line of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Not a command line of QEMU: it has no option that QEMU takes")]
 pub struct NotQemu;
 
-/// One option of the command line.
+/// One option of the command line, with its line.
 #[derive(Debug, Clone)]
 pub(super) struct Opt {
     pub(super) line: u32,
+    /// With one dash, as it is kept.
     pub(super) name: String,
-    pub(super) value: Option<String>,
+    pub(super) value: Option<Word>,
+}
+
+impl Opt {
+    fn new(option: command_line::Opt, source: &Source<'_>) -> Self {
+        let line = source.line_number(option.name.span);
+        let name = match option.name.value {
+            // An image that stands alone is the first disk.
+            name if name.is_empty() => "-hda".to_owned(),
+            name => format!("-{name}"),
+        };
+        Self { line, name, value: option.value }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.value.as_ref().map_or("", |word| &word.text)
+    }
+
+    pub(super) fn properties(&self, implied: &str) -> Properties {
+        self.value.as_ref().map(|word| Properties::read(word, implied)).unwrap_or_default()
+    }
 }
 
 /// The VM of a command line, which may be a script: quoted for a shell,
@@ -34,86 +56,14 @@ pub(super) struct Opt {
 /// # Errors
 /// [`NotQemu`] if there is no option at all.
 pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
-    let mut words = words::split(text);
-    let program = words.iter().position(|word| is_program(&word.text));
-    let first = match program {
-        Some(place) => place + 1,
-        None => words.iter().position(|word| word.text.starts_with('-')).ok_or(NotQemu)?,
-    };
-    let before: Vec<Word> = words.drain(..first).collect();
-    if !words.iter().any(|word| word.text.starts_with('-')) {
-        return Err(NotQemu);
-    }
-    let mut reader = Reader::new();
-    if let Some(program) = before.iter().find(|word| is_program(&word.text))
-        && program.text.contains("aarch64")
-    {
-        reader.settings.arch = Arch::Aarch64;
-        reader.settings.machine = "virt".to_owned();
-    }
-    let others: Vec<&str> =
-        before.iter().map(|word| word.text.as_str()).filter(|word| !is_program(word)).collect();
-    if let (Some(first), false) = (before.first(), others.is_empty()) {
-        reader.keep(first.line, "before QEMU", others.join(" "));
-    }
-    reader.read(options(&words));
-    Ok(reader.parsed())
+    let line = CommandLine::one(text).ok_or(NotQemu)?;
+    Ok(Reader::new().read(line, &Source::new(text)))
 }
 
 /// The VM of arguments that are already apart.
 #[must_use]
 pub fn parse_args(args: &[String]) -> Parsed {
-    let words: Vec<Word> = args.iter().map(|text| Word { text: text.clone(), line: 1 }).collect();
-    let mut reader = Reader::new();
-    reader.read(options(&words));
-    reader.parsed()
-}
-
-fn is_program(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or(word);
-    name.starts_with("qemu-system-") || name == "qemu-kvm" || name == "kvm"
-}
-
-/// Options that take no value; any other takes one if a value follows.
-const BARE: &[&str] = &[
-    "-S",
-    "-daemonize",
-    "-enable-kvm",
-    "-full-screen",
-    "-mem-prealloc",
-    "-no-acpi",
-    "-no-fd-bootchk",
-    "-no-hpet",
-    "-no-reboot",
-    "-no-shutdown",
-    "-no-user-config",
-    "-nodefaults",
-    "-nographic",
-    "-s",
-    "-snapshot",
-    "-usb",
-    "-win2k-hack",
-];
-
-fn options(words: &[Word]) -> Vec<Opt> {
-    let mut options: Vec<Opt> = Vec::new();
-    for word in words {
-        let is_option = word.text.starts_with('-') && word.text.len() > 1;
-        // QEMU takes every option with one dash or with two.
-        let name = match word.text.strip_prefix("--") {
-            Some(rest) if !rest.is_empty() => format!("-{rest}"),
-            _ => word.text.clone(),
-        };
-        match options.last_mut() {
-            Some(last)
-                if !is_option && last.value.is_none() && !BARE.contains(&last.name.as_str()) =>
-            {
-                last.value = Some(word.text.clone());
-            }
-            _ => options.push(Opt { line: word.line, name, value: None }),
-        }
-    }
-    options
+    Reader::new().read(CommandLine::of_arguments(args), &Source::new(""))
 }
 
 /// A memory backend and who is to use it.
@@ -127,7 +77,6 @@ pub(super) struct Reader {
     pub(super) settings: VmSettings,
     kept: Vec<Kept>,
     lines: BTreeMap<String, u32>,
-    smp: Option<(u32, Properties)>,
     backends: BTreeMap<String, Backend>,
     whole: Option<String>,
     prealloc: bool,
@@ -153,7 +102,6 @@ impl Reader {
             settings,
             kept: Vec::new(),
             lines: BTreeMap::new(),
-            smp: None,
             backends: BTreeMap::new(),
             whole: None,
             prealloc: false,
@@ -176,12 +124,16 @@ impl Reader {
 
     /// Keeps an option that is not understood, and passes it on.
     pub(super) fn unknown(&mut self, option: &Opt) {
-        let text = option.value.clone().unwrap_or_default();
-        self.keep(option.line, &option.name, text);
-        let reserved = RESERVED.iter().any(|(name, _)| *name == option.name);
+        self.unknown_text(option.line, &option.name, option.value.as_ref().map(|word| &*word.text));
+    }
+
+    /// Keeps what is left of an option that is only half understood.
+    fn unknown_text(&mut self, line: u32, name: &str, value: Option<&str>) {
+        self.keep(line, name, value.unwrap_or_default().to_owned());
+        let reserved = RESERVED.iter().any(|(reserved, _)| *reserved == name);
         if !reserved {
-            self.settings.extra_args.push(option.name.clone());
-            self.settings.extra_args.extend(option.value.clone());
+            self.settings.extra_args.push(name.to_owned());
+            self.settings.extra_args.extend(value.map(str::to_owned));
         }
     }
 
@@ -192,19 +144,29 @@ impl Reader {
         }
     }
 
-    fn read(&mut self, options: Vec<Opt>) {
-        let options = without_own(options);
+    fn read(mut self, command: CommandLine, source: &Source<'_>) -> Parsed {
+        self.program(&command, source);
+        self.accelerator(&command, source);
+        let (smp, said) = command.smp();
+        if let Some(said) = said {
+            self.topology(smp, said, source);
+        }
+        for word in &command.unresolved {
+            let line = source.line_number(word.span());
+            self.keep(line, "not resolved", word.text.clone());
+        }
+        let options = command.options.into_iter().map(|option| Opt::new(option, source));
+        let options = without_own(options.collect());
         let mut attached = Attached::default();
         for option in options {
-            if !self.general(&option) && !attached.collect(&option, self) {
+            if !self.general(&option) && !attached.collect(&option, &mut self) {
                 attached.later(option);
             }
         }
         for property in std::mem::take(&mut self.cpu_globals) {
             self.settings.cpu_model.push_str(&format!(",{property}"));
         }
-        self.topology();
-        attached.attach(self);
+        attached.attach(&mut self);
         let (kernel, initrd) = (self.kernel.take(), self.initrd.take());
         match (kernel, &self.settings.boot) {
             (Some(kernel), Boot::Direct { root_image, cmdline, .. }) => {
@@ -222,6 +184,39 @@ impl Reader {
             (None, _) => {}
         }
         self.memory();
+        Parsed { settings: self.settings, kept: self.kept, lines: self.lines }.finish()
+    }
+
+    /// The program, and what stands before it.
+    fn program(&mut self, command: &CommandLine, source: &Source<'_>) {
+        if command.arch() == Some("aarch64") {
+            self.settings.arch = Arch::Aarch64;
+            self.settings.machine = "virt".to_owned();
+        }
+        if let Some(first) = command.before.first() {
+            let words: Vec<&str> = command.before.iter().map(|word| word.text.as_str()).collect();
+            self.keep(source.line_number(first.span()), "before QEMU", words.join(" "));
+        }
+    }
+
+    /// The first accelerator that there is a word for; those that QEMU would try
+    /// instead are kept.
+    fn accelerator(&mut self, command: &CommandLine, source: &Source<'_>) {
+        let asked = command.accelerators();
+        let line = asked.span.map(|span| source.line_number(span));
+        if let Some(line) = line {
+            self.at("accel", line);
+        }
+        match Accel::from_name(asked.first()) {
+            Some(accel) => self.settings.accel = accel,
+            None => self.keep(line.unwrap_or(1), "-accel", asked.first().to_owned()),
+        }
+        // That a program named kvm falls back is its name's doing.
+        if let (Some(line), [_, others @ ..]) = (line, &asked.names[..])
+            && !others.is_empty()
+        {
+            self.keep(line, "-accel", format!("or else {}", others.join(", ")));
+        }
     }
 
     pub(super) fn has_kernel(&self) -> bool {
@@ -231,14 +226,13 @@ impl Reader {
     /// Everything but devices and what is behind them.
     fn general(&mut self, option: &Opt) -> bool {
         let line = option.line;
-        let value = option.value.as_deref().unwrap_or_default();
-        match (option.name.as_str(), value) {
+        match (option.name.as_str(), option.text()) {
             // What is emitted before anything else.
             ("-no-user-config" | "-nodefaults" | "-no-reboot", _)
             | ("-display" | "-vga" | "-nic" | "-net", "none")
             | ("-serial", super::TERMINAL) => {}
             ("-name", text) if !text.is_empty() => {
-                let mut properties = Properties::read(text, "guest");
+                let mut properties = option.properties("guest");
                 if let Some(name) = properties.take("guest") {
                     self.settings.name = name;
                     self.at("name", line);
@@ -246,31 +240,21 @@ impl Reader {
                 properties.take_if("debug-threads", |text| (text == "on").then_some(()));
                 self.leftover(line, "-name", &properties);
             }
-            ("-machine" | "-M", text) if !text.is_empty() => self.machine(line, text),
-            ("-accel", text) => {
-                let mut properties = Properties::read(text, "accel");
-                match properties.take_if("accel", accel) {
-                    Some(accel) => {
-                        self.settings.accel = accel;
-                        self.at("accel", line);
-                        self.leftover(line, "-accel", &properties);
-                    }
-                    None => self.keep(line, "-accel", text.to_owned()),
-                }
+            ("-machine" | "-M", text) if !text.is_empty() => self.machine(option),
+            // All of them together say what is tried.
+            ("-accel", _) => {
+                let mut properties = option.properties("accel");
+                properties.take("accel");
+                self.leftover(line, "-accel", &properties);
             }
-            ("-enable-kvm", _) => {
-                self.settings.accel = Accel::Kvm;
-                self.at("accel", line);
-            }
+            ("-enable-kvm", _) => {}
             ("-cpu", text) if !text.is_empty() => {
                 self.settings.cpu_model = text.to_owned();
                 self.at("cpu_model", line);
             }
-            ("-smp", text) if !text.is_empty() => {
-                self.smp = Some((line, Properties::read(text, "cpus")));
-            }
+            ("-smp", text) if !text.is_empty() => {}
             ("-m", text) => {
-                let mut properties = Properties::read(text, "size");
+                let mut properties = option.properties("size");
                 match properties.take_if("size", |text| size::bytes(text, 1 << 20)) {
                     Some(bytes) => {
                         self.settings.memory_mib = bytes.div_ceil(1 << 20);
@@ -284,8 +268,8 @@ impl Reader {
                 self.prealloc = true;
                 self.at("memory.prealloc", line);
             }
-            ("-overcommit", text) => {
-                let mut properties = Properties::read(text, "");
+            ("-overcommit", _) => {
+                let mut properties = option.properties("");
                 if let Some(on) = properties.switch("cpu-pm") {
                     self.settings.hints.cpu_pm = Some(on);
                     self.at("hints.cpu_pm", line);
@@ -295,15 +279,14 @@ impl Reader {
                     self.at("memory.locked", line);
                 }
                 if let Some(rest) = properties.rest() {
-                    let (name, value) = (option.name.clone(), Some(rest));
-                    self.unknown(&Opt { line, name, value });
+                    self.unknown_text(line, &option.name, Some(&rest));
                 }
             }
             ("-no-hpet", _) => {
                 self.settings.clock.hpet = Some(false);
                 self.at("clock.hpet", line);
             }
-            ("-rtc", text) => self.rtc(option, text),
+            ("-rtc", _) => self.rtc(option),
             ("-global", "kvm-pit.lost_tick_policy=delay") => {
                 self.settings.clock.pit = Some(TickPolicy::Delay);
                 self.at("clock.pit", line);
@@ -315,15 +298,15 @@ impl Reader {
             ("-global", text) if let Some(property) = cpu::of_global(text) => {
                 self.cpu_globals.push(property.text());
             }
-            ("-numa", text) => {
-                let properties = Properties::read(text, "type");
+            ("-numa", _) => {
+                let properties = option.properties("type");
                 match properties.get("type") {
                     Some("node") => self.nodes.push((line, properties)),
                     Some("dist") => self.distances.push((line, properties)),
                     _ => self.unknown(option),
                 }
             }
-            ("-object", text) => return self.object(line, text),
+            ("-object", _) => return self.object(option),
             ("-kernel", text) => {
                 self.kernel = Some(text.to_owned());
                 self.at("boot", line);
@@ -339,8 +322,8 @@ impl Reader {
         true
     }
 
-    fn machine(&mut self, line: u32, text: &str) {
-        let mut properties = Properties::read(text, "type");
+    fn machine(&mut self, option: &Opt) {
+        let mut properties = option.properties("type");
         let known = self.lines.contains_key("machine");
         if let Some(name) = properties.take("type") {
             let old = std::mem::replace(&mut self.settings.machine, name);
@@ -349,21 +332,18 @@ impl Reader {
                 self.settings.machine.push_str(&format!(",{rest}"));
             }
         }
-        if let Some(accel) = properties.take_if("accel", accel) {
-            self.settings.accel = accel;
-            self.at("accel", line);
-        }
+        properties.take("accel");
         if let Some(id) = properties.take("memory-backend") {
             self.whole = Some(id);
         }
         if let Some(rest) = properties.rest() {
             self.settings.machine.push_str(&format!(",{rest}"));
         }
-        self.at("machine", line);
+        self.at("machine", option.line);
     }
 
-    fn rtc(&mut self, option: &Opt, text: &str) {
-        let mut properties = Properties::read(text, "base");
+    fn rtc(&mut self, option: &Opt) {
+        let mut properties = option.properties("base");
         let base = properties.take_if("base", |text| match text {
             "utc" => Some(ClockBase::Utc),
             "localtime" => Some(ClockBase::Localtime),
@@ -378,13 +358,13 @@ impl Reader {
         (clock.base, clock.rtc) = (base.or(clock.base), rtc.or(clock.rtc));
         self.at("clock", option.line);
         if let Some(rest) = properties.rest() {
-            let (line, name) = (option.line, option.name.clone());
-            self.unknown(&Opt { line, name, value: Some(rest) });
+            self.unknown_text(option.line, &option.name, Some(&rest));
         }
     }
 
-    fn object(&mut self, line: u32, text: &str) -> bool {
-        let mut properties = Properties::read(text, "qom-type");
+    fn object(&mut self, option: &Opt) -> bool {
+        let line = option.line;
+        let mut properties = option.properties("qom-type");
         let kind = properties.get("qom-type").unwrap_or_default().to_owned();
         let Some(id) = properties.get("id").map(str::to_owned) else { return false };
         if kind == "iothread" {
@@ -406,49 +386,28 @@ impl Reader {
         true
     }
 
-    fn topology(&mut self) {
-        let Some((line, mut properties)) = self.smp.take() else { return };
-        let mut take = |key: &str| properties.take_if(key, |text| text.parse::<u32>().ok());
-        let (cpus, maxcpus) = (take("cpus"), take("maxcpus"));
-        let [sockets, dies, clusters, cores, threads] =
-            ["sockets", "dies", "clusters", "cores", "threads"].map(&mut take);
-        let (dies, clusters) = (dies.unwrap_or(1), clusters.unwrap_or(1));
-        let product = |counts: &[u32]| counts.iter().fold(1_u32, |all, n| all.saturating_mul(*n));
-        let written = product(&[
-            sockets.unwrap_or(1),
-            dies,
-            clusters,
-            cores.unwrap_or(1),
-            threads.unwrap_or(1),
-        ]);
-        let max = maxcpus.or(cpus).unwrap_or(written);
-        let share = |others: &[u32]| (max / product(others).max(1)).max(1);
-        // Since 6.2 what is not written becomes cores, then sockets, then
-        // threads.
-        let topology = match (sockets, cores, threads) {
-            (sockets, None, threads) => {
-                let (sockets, threads) = (sockets.unwrap_or(1), threads.unwrap_or(1));
-                let cores = share(&[sockets, dies, clusters, threads]);
-                GuestTopology { sockets, dies, clusters, cores, threads }
-            }
-            (None, Some(cores), threads) => {
-                let threads = threads.unwrap_or(1);
-                let sockets = share(&[dies, clusters, cores, threads]);
-                GuestTopology { sockets, dies, clusters, cores, threads }
-            }
-            (Some(sockets), Some(cores), threads) => {
-                let threads = threads.unwrap_or_else(|| share(&[sockets, dies, clusters, cores]));
-                GuestTopology { sockets, dies, clusters, cores, threads }
-            }
-        };
-        if topology.vcpus() != max {
-            self.keep(line, "-smp", format!("{max} vCPUs are not topology {topology}"));
+    fn topology(&mut self, smp: Smp, mut said: Properties, source: &Source<'_>) {
+        let line = source.line_number(said.span());
+        for level in
+            ["cpus", "maxcpus", "sockets", "dies", "clusters", "modules", "cores", "threads"]
+        {
+            said.take_if(level, |text| text.parse::<u32>().ok());
+        }
+        let Smp { sockets, dies, clusters, modules, cores, threads, .. } = smp;
+        if modules > 1 {
+            self.keep(line, "-smp", format!("modules={modules}, counted among the cores"));
+        }
+        let cores = cores.saturating_mul(modules);
+        let topology = GuestTopology { sockets, dies, clusters, cores, threads };
+        if smp.product() != smp.max_vcpus {
+            let text = format!("{} vCPUs are not topology {topology}", smp.max_vcpus);
+            self.keep(line, "-smp", text);
         }
         self.settings.topology = topology;
-        self.settings.present_vcpus = cpus.filter(|cpus| *cpus != topology.vcpus());
+        self.settings.present_vcpus = Some(smp.vcpus).filter(|cpus| *cpus != topology.vcpus());
         self.at("topology", line);
         self.at("vcpus", line);
-        self.leftover(line, "-smp", &properties);
+        self.leftover(line, "-smp", &said);
     }
 
     /// Backends and nodes, once all are known.
@@ -585,10 +544,6 @@ impl Reader {
         memory.normalise();
         (memory, (!nodes.is_empty()).then_some(nodes), policy)
     }
-
-    fn parsed(self) -> Parsed {
-        Parsed { settings: self.settings, kept: self.kept, lines: self.lines }.finish()
-    }
 }
 
 /// A list of numbers that is not absurd.
@@ -599,29 +554,19 @@ fn numbers(text: &str) -> Option<NumberSet> {
     small.then_some(set)
 }
 
-fn accel(text: &str) -> Option<Accel> {
-    match text.split(':').next()? {
-        "kvm" => Some(Accel::Kvm),
-        "tcg" => Some(Accel::Tcg),
-        _ => None,
-    }
-}
-
 /// The options without those that connect a VM to vmlab, if it is one of
 /// vmlab's.
 fn without_own(options: Vec<Opt>) -> Vec<Opt> {
-    let ours = |option: &Opt| {
-        option.value.as_ref().is_some_and(|value| value.contains("name=org.vmlab.done.0"))
-    };
+    let ours = |option: &Opt| option.text().contains("name=org.vmlab.done.0");
     if !options.iter().any(ours) {
         return options;
     }
     let mut panic_device = false;
     options
         .into_iter()
-        .filter(|Opt { name, value, .. }| {
-            let value = value.as_deref().unwrap_or_default();
-            let own = match name.as_str() {
+        .filter(|option| {
+            let value = option.text();
+            let own = match option.name.as_str() {
                 "-chardev" => ["qmp", "agent", "done", "console"]
                     .iter()
                     .any(|id| value.contains(&format!(",id={id},path="))),

@@ -184,6 +184,7 @@ fn wishes() -> BoxedStrategy<(HostWishes, Delegated)> {
                 halt_poll_ns: number,
                 thp,
                 ksm: flags[0],
+                ple_gap: number,
                 ple_window: number,
                 numa_balancing: flags[1],
             };

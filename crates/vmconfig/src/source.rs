@@ -1,4 +1,7 @@
 //! Texts and places in them.
+//!
+//! A value that a rule may point at keeps the bytes where it stands, [`At`]; lines
+//! and columns are computed when somebody is to see them.
 
 use serde::Serialize;
 
@@ -11,6 +14,14 @@ pub struct Span {
     pub end: usize,
 }
 
+impl Span {
+    /// Whether it holds no byte: what was not written stands nowhere.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end <= self.start
+    }
+}
+
 impl From<std::ops::Range<usize>> for Span {
     fn from(range: std::ops::Range<usize>) -> Self {
         Self { start: range.start, end: range.end }
@@ -19,13 +30,16 @@ impl From<std::ops::Range<usize>> for Span {
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct At<T> {
-    pub(crate) value: T,
-    pub(crate) span: Span,
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Its bytes.
+    pub span: Span,
 }
 
 impl<T> At<T> {
-    pub(crate) fn new(value: T, span: impl Into<Span>) -> Self {
+    /// A value and where it stands.
+    pub fn new(value: T, span: impl Into<Span>) -> Self {
         Self { value, span: span.into() }
     }
 }
@@ -45,13 +59,16 @@ pub struct Place {
 
 /// A text whose lines can be looked up.
 #[derive(Debug)]
-pub(crate) struct Source<'a> {
-    pub(crate) text: &'a str,
+pub struct Source<'a> {
+    /// The whole text.
+    pub text: &'a str,
     starts: Vec<usize>,
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    /// Finds the lines of `text`.
+    #[must_use]
+    pub fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0)
             .chain(
                 text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1),
@@ -66,17 +83,27 @@ impl<'a> Source<'a> {
     }
 
     /// A line without its end, from 0; empty behind the last one.
-    pub(crate) fn line(&self, line: usize) -> &'a str {
+    #[must_use]
+    pub fn line(&self, line: usize) -> &'a str {
         let Some(start) = self.starts.get(line).copied() else { return "" };
         let end = self.starts.get(line + 1).copied().unwrap_or(self.text.len());
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &'a str> {
+    /// All lines, without their ends.
+    pub fn lines(&self) -> impl Iterator<Item = &'a str> {
         (0..self.starts.len()).map(|line| self.line(line))
     }
 
-    pub(crate) fn place(&self, span: Span) -> Place {
+    /// The number of the line where `span` begins, from 1.
+    #[must_use]
+    pub fn line_number(&self, span: Span) -> u32 {
+        u32::try_from(self.line_of(self.on_boundary(span.start)) + 1).unwrap_or(u32::MAX)
+    }
+
+    /// What an editor shows of `span`.
+    #[must_use]
+    pub fn place(&self, span: Span) -> Place {
         let start = self.on_boundary(span.start);
         let line = self.line_of(start);
         let text = self.line(line);

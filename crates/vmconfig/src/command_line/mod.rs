@@ -1,0 +1,274 @@
+//! QEMU's command line as it is written: the one reader of it.
+//!
+//! It knows words, options and their values, each with its place, and what QEMU
+//! makes of them where it takes more than one option to know: the accelerator,
+//! the topology. What a VM is, in the end, is for those who look at it:
+//! [`crate::qemu::parse`] makes a `VmSpec` of it, lint's rules point into it, and
+//! the audit compares a running VM with it.
+//!
+//! Source: QEMU `softmmu/vl.c`, its manual page.
+
+mod options;
+mod properties;
+pub mod shell;
+mod smp;
+
+use crate::source::{At, Span};
+
+pub use options::takes_value;
+pub use properties::{Properties, switch};
+pub use shell::Word;
+pub use smp::Smp;
+
+/// One option.
+#[derive(Debug, Clone)]
+pub struct Opt {
+    /// Its name without dashes; empty for an image that stands alone.
+    pub name: At<String>,
+    /// Its value, if it has one.
+    pub value: Option<Word>,
+}
+
+impl Opt {
+    /// The value's text, empty if there is none.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.value.as_ref().map_or("", |word| &word.text)
+    }
+
+    /// The properties of its value; `implied` is the key of the first one.
+    #[must_use]
+    pub fn properties(&self, implied: &str) -> Properties {
+        self.value.as_ref().map(|word| Properties::read(word, implied)).unwrap_or_default()
+    }
+
+    /// Where option and value stand.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        let value = self.value.as_ref().map(Word::span);
+        value.filter(|span| !span.is_empty()).unwrap_or(self.name.span)
+    }
+}
+
+/// A command that starts QEMU.
+#[derive(Debug, Clone)]
+pub struct CommandLine {
+    /// What stands before the program: `sudo`, `taskset -c 0-3`.
+    pub before: Vec<Word>,
+    /// The program, if it is named.
+    pub program: Option<Word>,
+    /// The options.
+    pub options: Vec<Opt>,
+    /// Words among the options that could not be resolved, and what may be
+    /// behind them is not known: `"$@"`, `$(cat args)`.
+    pub unresolved: Vec<Word>,
+}
+
+/// The accelerators that a command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accelerators {
+    /// Those to try, in their order; never empty. The first that works is taken.
+    pub names: Vec<String>,
+    /// Where that is said; none if it is said by no option.
+    pub span: Option<Span>,
+}
+
+impl Accelerators {
+    /// The one that is taken if all of them work.
+    #[must_use]
+    pub fn first(&self) -> &str {
+        &self.names[0]
+    }
+}
+
+impl CommandLine {
+    /// Reads arguments that are already apart, without the program.
+    #[must_use]
+    pub fn of_arguments(arguments: &[String]) -> Self {
+        let words = arguments.iter().map(|text| Word::of_argument(text)).collect();
+        Self::new(Vec::new(), None, words)
+    }
+
+    /// All commands of a script that start QEMU.
+    #[must_use]
+    pub fn all(text: &str) -> Vec<Self> {
+        let mut found = Vec::new();
+        let mut commands = shell::commands(text).into_iter().peekable();
+        while let Some(mut command) = commands.next() {
+            let Some(program) = command.words.iter().position(|word| is_program(&word.text)) else {
+                continue;
+            };
+            // One argument a line, without backslashes.
+            while command.ends_with_line && misses_value(&command.words[program + 1..]) {
+                let Some(more) = commands.next() else { break };
+                command.words.extend(more.words);
+                command.ends_with_line = more.ends_with_line;
+            }
+            let arguments = command.words.split_off(program + 1);
+            let named = command.words.pop();
+            let line = Self::new(command.words, named, arguments);
+            if line.starts_a_vm() {
+                found.push(line);
+            }
+        }
+        found
+    }
+
+    /// The command of a text that starts QEMU, or the arguments of one if the
+    /// text names no program. None if there is no option that QEMU knows.
+    #[must_use]
+    pub fn one(text: &str) -> Option<Self> {
+        if let Some(line) = Self::all(text).into_iter().next() {
+            return Some(line);
+        }
+        let words = shell::commands(text).into_iter().flat_map(|command| command.words);
+        let mut words: Vec<Word> = words.collect();
+        let first = words.iter().position(|word| word.text.starts_with('-'))?;
+        let arguments = words.split_off(first);
+        Some(Self::new(words, None, arguments))
+    }
+
+    fn new(before: Vec<Word>, program: Option<Word>, arguments: Vec<Word>) -> Self {
+        let mut line = Self { before, program, options: Vec::new(), unresolved: Vec::new() };
+        let mut arguments = arguments.into_iter().peekable();
+        while let Some(word) = arguments.next() {
+            // QEMU takes every option with one dash or with two.
+            let dashes = if word.text.starts_with("--") { 2 } else { 1 };
+            if word.text.len() <= dashes || !word.text.starts_with('-') {
+                if word.unresolved.is_empty() {
+                    let name = At::new(String::new(), word.span());
+                    line.options.push(Opt { name, value: Some(word) });
+                } else {
+                    line.unresolved.push(word);
+                }
+                continue;
+            }
+            let name = At::new(word.text[dashes..].to_owned(), word.span());
+            let may_be_value =
+                |next: &Word| !next.text.starts_with('-') && next.unresolved.is_empty();
+            let value = match takes_value(&name.value) {
+                Some(true) => arguments.next(),
+                Some(false) => None,
+                None => arguments.next_if(may_be_value),
+            };
+            if let Some(value) = value.as_ref().filter(|value| !value.unresolved.is_empty()) {
+                line.unresolved.push(value.clone());
+            }
+            line.options.push(Opt { name, value });
+        }
+        line
+    }
+
+    /// Whether this can be a command that starts a VM: package managers and
+    /// `ls -l /dev/kvm` name the programs, too.
+    fn starts_a_vm(&self) -> bool {
+        let is_long = |name: &str| name.len() > 1 || matches!(name, "m" | "M");
+        !self.unresolved.is_empty()
+            || self.options.iter().any(|option| {
+                let name = &option.name.value;
+                is_long(name) && takes_value(name).is_some()
+            })
+    }
+
+    /// The program's name, without its folder.
+    #[must_use]
+    pub fn program_name(&self) -> Option<&str> {
+        self.program.as_ref().map(|word| file_name(&word.text))
+    }
+
+    /// The architecture that the program's name says: `aarch64` of
+    /// `qemu-system-aarch64`.
+    #[must_use]
+    pub fn arch(&self) -> Option<&str> {
+        self.program_name()?.strip_prefix("qemu-system-")
+    }
+
+    /// The machine type, without its properties.
+    #[must_use]
+    pub fn machine(&self) -> Option<At<String>> {
+        let named = |option: &Opt| option.properties("type").at("type").cloned();
+        self.options.iter().rev().filter(|option| is_machine(option)).find_map(named)
+    }
+
+    /// What QEMU will try to run the guest with. `-accel` may stand several times
+    /// and `-machine accel=` may name several, in the order of preference;
+    /// `-enable-kvm` is the latter. Where nothing is said a program whose name ends
+    /// with `kvm` tries KVM first, and any other emulates.
+    #[must_use]
+    pub fn accelerators(&self) -> Accelerators {
+        let mut by_option: Vec<At<String>> = Vec::new();
+        let mut by_machine: Option<At<String>> = None;
+        for option in &self.options {
+            match option.name.value.as_str() {
+                "accel" => by_option.extend(option.properties("accel").at("accel").cloned()),
+                "enable-kvm" => {
+                    by_machine = Some(At::new("kvm".to_owned(), option.name.span));
+                }
+                "machine" | "M" => {
+                    let named = option.properties("type").at("accel").cloned();
+                    by_machine = named.or(by_machine);
+                }
+                _ => {}
+            }
+        }
+        if let Some(first) = by_option.first() {
+            let span = Some(first.span);
+            return Accelerators {
+                names: by_option.into_iter().map(|at| at.value).collect(),
+                span,
+            };
+        }
+        let split = |list: &str| -> Vec<String> {
+            list.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        if let Some(list) = by_machine
+            && let names = split(&list.value)
+            && !names.is_empty()
+        {
+            return Accelerators { names, span: Some(list.span) };
+        }
+        let is_kvm = self.program_name().is_some_and(|name| name.ends_with("kvm"));
+        Accelerators { names: split(if is_kvm { "kvm:tcg" } else { "tcg" }), span: None }
+    }
+
+    /// vCPUs and topology, as QEMU completes them, and where they are said.
+    #[must_use]
+    pub fn smp(&self) -> (Smp, Option<Properties>) {
+        let machine = self.machine().map(|at| at.value).unwrap_or_default();
+        let options = self.options.iter().filter(|option| option.name.value == "smp");
+        // Properties of several options add up, the later one holds.
+        let mut merged: Option<Properties> = None;
+        for option in options {
+            let read = option.properties("cpus");
+            merged = Some(match merged {
+                Some(earlier) => earlier.overlaid(read),
+                None => read,
+            });
+        }
+        let smp = merged.as_ref().map_or(Smp::ONE, |read| Smp::resolve(read, &machine));
+        (smp, merged)
+    }
+}
+
+fn is_machine(option: &Opt) -> bool {
+    matches!(option.name.value.as_str(), "machine" | "M")
+}
+
+/// Whether the last of some arguments is an option that needs a value.
+fn misses_value(arguments: &[Word]) -> bool {
+    let name = arguments.last().map_or("", |word| word.text.trim_start_matches('-'));
+    arguments.is_empty() || takes_value(name) == Some(true)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether a word names a program that is QEMU.
+fn is_program(word: &str) -> bool {
+    let name = file_name(word);
+    name.starts_with("qemu-system-") || matches!(name, "qemu-kvm" | "kvm")
+}
+
+#[cfg(test)]
+mod tests;
