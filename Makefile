@@ -3,7 +3,7 @@
 CARGO ?= cargo
 VMLAB = target/release/vmlab
 
-.PHONY: help quickstart test fast slow lint doc build static probe bench clean
+.PHONY: help quickstart fast test full ready lint build static probe bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -14,15 +14,20 @@ help: ## List the targets
 quickstart: ## Install what is missing, build, run the first study
 	@CARGO="$(CARGO)" scripts/quickstart
 
-test: probe ## All tests: fast ones, goldens and real VMs
-	@scripts/install-deps test
-	@scripts/build-static --debug
-	$(CARGO) run --quiet --package vmlab -- image build
-	RUN_SLOW_TESTS=1 $(CARGO) test --workspace
-	RUN_SLOW_TESTS=1 $(CARGO) test --package vmlab --features parquet parquet
+fast: ## The tests that boot no VM; seconds
+	@scripts/run-tests
 
-fast: ## The tests that need no VM
-	$(CARGO) test --workspace
+test: ready ## What must hold on main: real VMs, each kind of target once; minutes
+	@scripts/run-tests --tier test
+
+full: ready ## Everything, also what takes long; an hour or more
+	@scripts/run-tests --tier full
+
+# What tests of real VMs need: programs, vmlab for emulated hosts, the guests' image.
+ready:
+	@scripts/install-deps test
+	@scripts/build-probe
+	@"$$(scripts/build-static --debug)" image build
 
 lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) fmt --all --check

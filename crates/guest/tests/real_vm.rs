@@ -1,49 +1,49 @@
-//! Real guests under emulation. Run with `RUN_SLOW_TESTS=1`.
+//! Real guests under emulation.
 
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use guest::image::{BUILTIN, Image, Recipe};
 use guest::qemu::{Qemu, find_qemu};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
+use suite::{PATIENCE, Tier, Turn, needs, until};
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
 
-/// Generous: two pCPUs may boot several guests at once.
-const BOOT: Duration = Duration::from_secs(90);
-const MINUTE: Duration = Duration::from_secs(60);
-
 struct Lab {
+    _turn: Turn,
     qemu: Qemu,
     image: Image,
     folder: tempfile::TempDir,
 }
 
-/// What real VMs need, or `None` where they are not asked for.
-fn lab(test: &str) -> Option<Lab> {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none() {
-        println!("SKIP: {test}: boots a real guest; set RUN_SLOW_TESTS=1");
-        return None;
-    }
+/// What a guest with `vcpus` needs, or `None` where none is booted.
+fn lab(vcpus: usize) -> Option<Lab> {
+    let turn = needs(Tier::Test).pcpus(vcpus).turn()?;
     let qemu = match find_qemu(Arch::X86_64) {
         Ok(qemu) => qemu,
         Err(error) => {
-            println!("SKIP: {test}: {error}");
+            suite::skip(error);
             return None;
         }
     };
     let recipe = Recipe::builtin(BUILTIN, Arch::X86_64).unwrap();
     let image = guest::image::build(&recipe, &mut |_| (), &Cancel::new()).unwrap();
-    Some(Lab { qemu, image, folder: tempfile::tempdir().unwrap() })
+    Some(Lab { _turn: turn, qemu, image, folder: tempfile::tempdir().unwrap() })
 }
 
 impl Lab {
+    fn console(&self) -> PathBuf {
+        self.folder.path().join("console")
+    }
+
     fn launch(&self, vcpus: u32, parameters: &[&str]) -> Launch {
         let file = |name: &str| self.folder.path().join(name);
         let channels = Channels {
             qmp_socket: file("qmp"),
             agent_socket: file("agent"),
             done_socket: file("done"),
-            console_log: file("console"),
+            console_log: self.console(),
         };
         let boot = Boot::Direct {
             kernel: self.image.kernel.clone(),
@@ -65,7 +65,7 @@ impl Lab {
     fn boot(&self, vcpus: u32) -> Vm {
         let cancel = Cancel::new();
         let mut vm = Vm::start(&self.launch(vcpus, &[]), &cancel).unwrap();
-        vm.wait_ready(BOOT, &cancel).unwrap_or_else(|error| {
+        vm.wait_ready(PATIENCE, &cancel).unwrap_or_else(|error| {
             panic!("{error}\n{}", vm.console_tail(40));
         });
         vm
@@ -73,7 +73,17 @@ impl Lab {
 }
 
 fn shell(script: &str) -> GuestCommand {
-    GuestCommand::new(["sh", "-c", script], MINUTE)
+    GuestCommand::new(["sh", "-c", script], PATIENCE)
+}
+
+/// Says that it runs, where it is seen outside, and outlasts every limit.
+const WAITING: &str = "echo it waits >/dev/console; sleep 1000";
+
+fn until_waiting(console: &std::path::Path) {
+    until("a command in the guest", || {
+        let text = std::fs::read(console).unwrap_or_default();
+        String::from_utf8_lossy(&text).contains("it waits").then_some(())
+    });
 }
 
 fn run(vm: &mut Vm, command: &GuestCommand) -> Result<ExecOutput, GuestFailure> {
@@ -82,7 +92,7 @@ fn run(vm: &mut Vm, command: &GuestCommand) -> Result<ExecOutput, GuestFailure> 
 
 #[test]
 fn commands_run_and_bad_ones_leave_the_guest_usable() {
-    let Some(lab) = lab("commands") else { return };
+    let Some(lab) = lab(2) else { return };
     let mut vm = lab.boot(2);
     assert_eq!(vm.vcpu_tids().len(), 2);
     for tid in vm.vcpu_tids() {
@@ -101,7 +111,7 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
     command.env = vec![("NAME".into(), "va lue".into())];
     let output = run(&mut vm, &command).unwrap();
     assert_eq!(output.stdout_text(), "in\nva lue\n/tmp\n2\nvmlab\n");
-    let error = run(&mut vm, &GuestCommand::new(["no-such-program"], MINUTE)).unwrap_err();
+    let error = run(&mut vm, &GuestCommand::new(["no-such-program"], PATIENCE)).unwrap_err();
     assert_eq!(error, GuestFailure::ProgramMissing { program: "no-such-program".into() });
 
     // Output without end is not kept. (A gigabyte goes the same way, but under
@@ -113,16 +123,14 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
     let output = run(&mut vm, &shell("dd if=/dev/zero of=/fill bs=1M; rm /fill")).unwrap();
     assert!(output.stderr_text().contains("No space left on device"), "{output:?}");
 
-    // A process that stays behind keeps nobody waiting for long.
+    // A process that stays behind keeps nobody waiting: it outlasts the limit.
     let output = run(&mut vm, &shell("sleep 1000 >/dev/null 2>&1 </dev/null & echo left"));
     assert_eq!(output.unwrap().stdout_text(), "left\n");
-    let begun = Instant::now();
     assert!(run(&mut vm, &shell("echo next")).unwrap().success());
-    assert!(begun.elapsed() < MINUTE / 2, "{:?}", begun.elapsed());
 
     // A stopped benchmark runs into its limit, and is killed with its children.
     let mut command = shell("echo begun; sleep 1000 & kill -STOP $$");
-    command.limit = Duration::from_secs(2);
+    command.limit = Duration::from_secs(5);
     let error = run(&mut vm, &command).unwrap_err();
     let GuestFailure::TimeLimit { program, output, .. } = error else { panic!("{error}") };
     assert_eq!((program.as_str(), output.unwrap().stdout_text().as_str()), ("sh", "begun\n"));
@@ -132,14 +140,14 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
     // Cancelling ends the longest wait.
     let cancel = Cancel::new();
     let flag = cancel.clone();
+    let console = lab.console();
     let canceller = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        until_waiting(&console);
         flag.cancel();
-        Instant::now()
     });
-    let error = vm.exec(&shell("sleep 1000"), &cancel).unwrap_err();
+    let error = vm.exec(&shell(WAITING), &cancel).unwrap_err();
+    canceller.join().unwrap();
     assert_eq!(error, GuestFailure::Cancelled(guest::Cancelled));
-    assert!(canceller.join().unwrap().elapsed() < Duration::from_secs(1));
 
     let pid = vm.pid();
     vm.shutdown();
@@ -147,31 +155,8 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
 }
 
 #[test]
-fn the_benchmarks_work_without_packages_scripts() {
-    let Some(lab) = lab("benchmarks") else { return };
-    let mut vm = lab.boot(2);
-    let check = |vm: &mut Vm, script: &str, expected: &str| {
-        let output = run(vm, &shell(script)).unwrap();
-        let text = output.stdout_text() + &output.stderr_text();
-        assert!(output.success() && text.contains(expected), "{script}: {text}");
-    };
-    check(&mut vm, "hackbench -g 1 -l 10", "Time:");
-    check(&mut vm, "perf bench sched messaging -g 1 -l 10", "Total time:");
-    check(&mut vm, "sysbench cpu --time=1 run", "events per second");
-    check(&mut vm, "cyclictest -q -l 20 -t 2", "T: 1");
-    check(&mut vm, "stress-ng --cpu 1 --timeout 1 --metrics-brief", "cpu");
-    check(&mut vm, "fio --name=x --size=1M --filename=/tmp/x --output-format=json", "\"jobs\"");
-    check(
-        &mut vm,
-        "iperf3 -s -1 >/dev/null & sleep 1; iperf3 -c 127.0.0.1 -t 1 -J",
-        "bits_per_second",
-    );
-    vm.shutdown();
-}
-
-#[test]
 fn a_panic_is_seen() {
-    let Some(lab) = lab("panic") else { return };
+    let Some(lab) = lab(1) else { return };
     let mut vm = lab.boot(1);
     let error = run(&mut vm, &shell("echo c >/proc/sysrq-trigger")).unwrap_err();
     let GuestFailure::Panicked { detail } = &error else { panic!("{error}") };
@@ -183,14 +168,15 @@ fn a_panic_is_seen() {
 
 #[test]
 fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
-    let Some(lab) = lab("killed QEMU") else { return };
+    let Some(lab) = lab(1) else { return };
     let mut vm = lab.boot(1);
     let pid = vm.pid().to_string();
+    let console = lab.console();
     let killer = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        until_waiting(&console);
         std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
     });
-    let error = run(&mut vm, &shell("sleep 1000")).unwrap_err();
+    let error = run(&mut vm, &shell(WAITING)).unwrap_err();
     killer.join().unwrap();
     assert_eq!(error, GuestFailure::Died { detail: "it was killed by signal 9".into() });
     drop(vm);
@@ -202,7 +188,7 @@ fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
 
 #[test]
 fn a_guest_without_an_agent_never_answers() {
-    let Some(lab) = lab("no agent") else { return };
+    let Some(lab) = lab(1) else { return };
     let cancel = Cancel::new();
     let mut vm = Vm::start(&lab.launch(1, &["vmlab.no_agent"]), &cancel).unwrap();
     let limit = Duration::from_secs(10);
@@ -212,7 +198,7 @@ fn a_guest_without_an_agent_never_answers() {
 
 #[test]
 fn refused_arguments_are_told_in_qemus_words() {
-    let Some(lab) = lab("refused arguments") else { return };
+    let Some(lab) = lab(0) else { return };
     let mut launch = lab.launch(1, &[]);
     launch.args.push("-no-such-option".into());
     let error = Vm::start(&launch, &Cancel::new()).unwrap_err();
@@ -222,7 +208,7 @@ fn refused_arguments_are_told_in_qemus_words() {
 
 #[test]
 fn the_verdict_about_kvm_is_one_line() {
-    let Some(lab) = lab("KVM") else { return };
+    let Some(lab) = lab(1) else { return };
     let verdict = guest::kvm::usable_kvm(
         guest::kvm::Host::Real,
         &lab.qemu,

@@ -300,7 +300,7 @@ mod tests {
         match Network::new(switch, &ports(queues), folder.path(), &owner) {
             Ok(network) => Some((folder, network)),
             Err(error) => {
-                println!("SKIP: {switch:?}: {error}");
+                suite::skip(format!("{switch:?}: {error}"));
                 None
             }
         }

@@ -44,7 +44,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 ];
 
 /// How long the processes inside may take to be gone.
-const END_LIMIT: Duration = Duration::from_secs(5);
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// Longest time between two looks at whether all was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
@@ -420,19 +420,20 @@ impl Sandbox {
         }
     }
 
-    /// Ends all that runs in it.
-    fn end(&mut self) {
+    /// Ends all that runs in it; true if its first process was the last, so that
+    /// everybody's time counts as vmlab's.
+    fn end(&mut self) -> bool {
         // The kernel ends everybody with the first process, which reads from
         // this pipe, and lets the holder's wait return after the last one.
         drop(self.holder.stdin.take());
         let gone = raw_pid(&self.holder).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if gone.is_some_and(|holder| wait_exit(&holder, Instant::now() + END_LIMIT)) {
-            let _ = self.holder.wait();
-            return;
+            return self.holder.wait().is_ok_and(|status| status.success());
         }
         // It may be gone already; either way it is reaped.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
+        false
     }
 }
 

@@ -169,7 +169,7 @@ mod tests {
             let wanted = Scheduling { policy, priority };
             assert_eq!(wanted.to_string(), name);
             if let Err(error) = check(wanted) {
-                println!("SKIP: {name}: {error}");
+                suite::skip_part(name, error);
                 continue;
             }
             set(tid, wanted).expect(name);

@@ -121,7 +121,7 @@ mod tests {
         let scratch = match Scratch::new(64) {
             Ok(scratch) => scratch,
             Err(error @ (ScratchError::NoMke2fs { .. } | ScratchError::Create { .. })) => {
-                println!("SKIP: {error}");
+                suite::skip(error);
                 return;
             }
             Err(error) => panic!("{error}"),

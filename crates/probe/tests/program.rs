@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use suite::{Tier, needs};
 
 fn probe(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vmlab-probe")).args(words).output().unwrap()
@@ -52,10 +53,7 @@ fn unixbench_runs_all_its_tests() {
 /// The arm64 build as users get it, run by QEMU's user mode emulation.
 #[test]
 fn the_arm64_build_computes_the_same() {
-    if std::env::var("RUN_SLOW_TESTS").as_deref() != Ok("1") {
-        println!("SKIP: builds for arm64 and emulates it; set RUN_SLOW_TESTS=1");
-        return;
-    }
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let built = Command::new(root.join("scripts/build-probe")).arg("aarch64").output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

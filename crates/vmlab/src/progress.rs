@@ -106,6 +106,7 @@ impl StudyProgress {
             }
             Progress::Booted(_) => self.bar.set_message(format!("{}: booted", self.trial)),
             Progress::RunStarted(run, of) => {
+                self.line(&format!("  {}: run {} of {of}", self.trial, run + 1));
                 self.bar.set_message(format!("{}: run {} of {of}", self.trial, run + 1));
             }
             Progress::TrialEnded(result) => {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect_file;
 use proptest::prelude::*;
+use suite::{Tier, needs};
 
 use crate::docs::shell_line;
 use crate::entry::{DefaultValue, Entry, GuestFacts, ParamKind};
@@ -758,10 +759,7 @@ proptest! {
 
 #[test]
 fn installed_tools_take_the_command_lines_and_are_read() {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
-        println!("SKIP: runs benchmarks; RUN_SLOW_TESTS=1 runs it");
-        return;
-    }
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let runs: &[(&str, &[(&str, DefaultValue)])] = &[
         ("hackbench", &[("groups", int(1)), ("loops", int(500))]),
         ("hackbench", &[("fds", int(3)), ("transport", text("pipe")), ("tasks", text("thread"))]),
@@ -779,7 +777,7 @@ fn installed_tools_take_the_command_lines_and_are_read() {
         let output = match Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).output() {
             Ok(output) => output,
             Err(error) => {
-                println!("SKIP: cannot run {}: {error}", argv[0]);
+                suite::skip_part(name, format!("cannot run {}: {error}", argv[0]));
                 continue;
             }
         };

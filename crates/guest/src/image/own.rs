@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn formats_are_read_by_qemu_img() {
         if Command::new("qemu-img").arg("--version").output().is_err() {
-            println!("SKIP: qemu-img is not installed");
+            suite::skip("qemu-img is not installed");
             return;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = suite::PATIENCE;
 
 struct Fake {
     folder: tempfile::TempDir,
@@ -53,14 +53,7 @@ impl Fake {
 }
 
 fn connect(path: &Path) -> UnixStream {
-    let until = Instant::now() + MINUTE;
-    loop {
-        match UnixStream::connect(path) {
-            Ok(socket) => return socket,
-            Err(error) => assert!(Instant::now() < until, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    suite::until("a socket to connect to", || UnixStream::connect(path).ok())
 }
 
 fn id(line: &str) -> u64 {
@@ -105,9 +98,9 @@ fn an_agent_that_forgot_the_question_is_asked_again() {
         if is_first { String::new() } else { good_agent(line) }
     });
     let cancel = Cancel::new();
-    vm.wait_ready(MINUTE, &cancel).unwrap();
+    vm.wait_ready(LIMIT, &cancel).unwrap();
     // No answer to a question before is taken for another one's.
-    let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+    let output = vm.exec(&GuestCommand::new(["x"], LIMIT), &cancel).unwrap();
     assert_eq!(output.status, ExecStatusCode::Exited(7));
 }
 
@@ -117,11 +110,11 @@ fn a_vm_is_talked_to() {
     let mut vm = fake.start(good_agent);
     let cancel = Cancel::new();
     assert_eq!(vm.vcpu_tids(), [42]);
-    vm.wait_ready(MINUTE, &cancel).unwrap();
+    vm.wait_ready(LIMIT, &cancel).unwrap();
     assert!(vm.query_stats(&cancel).unwrap().is_empty());
-    let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+    let output = vm.exec(&GuestCommand::new(["x"], LIMIT), &cancel).unwrap();
     assert_eq!((output.stdout_text().as_str(), output.status), ("out", ExecStatusCode::Exited(7)));
-    let refused = vm.exec(&GuestCommand::new(["no-such"], MINUTE), &cancel).unwrap_err();
+    let refused = vm.exec(&GuestCommand::new(["no-such"], LIMIT), &cancel).unwrap_err();
     assert!(matches!(&refused, GuestFailure::Agent { detail, .. } if detail == "not allowed"));
     assert!(!refused.is_final());
     let left = std::fs::read_dir(fake.folder.path()).unwrap().count();
@@ -151,8 +144,8 @@ fn what_an_agent_says_wrongly_is_its_failure() {
         if line.contains("sync") { good_agent(line) } else { "{\"return\": 5}\n".into() }
     });
     let cancel = Cancel::new();
-    vm.wait_ready(MINUTE, &cancel).unwrap();
-    let error = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap_err();
+    vm.wait_ready(LIMIT, &cancel).unwrap();
+    let error = vm.exec(&GuestCommand::new(["x"], LIMIT), &cancel).unwrap_err();
     assert!(error.to_string().contains("not understood"), "{error}");
 }
 

@@ -312,7 +312,7 @@ mod tests {
                 assert_eq!(pages.iter().map(|count| count.bytes).sum::<u64>(), 3 << 20);
                 assert!(pages.iter().all(|count| count.node.is_some()), "{pages:?}");
             }
-            Err(error) => println!("SKIP: cannot see page frames: {error}"),
+            Err(error) => suite::skip(format!("cannot see page frames: {error}")),
         }
         assert_eq!(block.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 4 << 20);
     }

@@ -2,6 +2,8 @@
 
 use rustix::process::{Signal, kill_process};
 
+use suite::{PATIENCE, Tier, Turn, needs, until};
+
 use super::*;
 use crate::owner::end_orphans;
 
@@ -65,16 +67,14 @@ proptest::proptest! {
     }
 }
 
-/// Whether this test may start stress-ng.
-fn slow() -> bool {
-    let wanted = env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
-    let present = Command::new("stress-ng").arg("--version").output().is_ok();
-    if !wanted {
-        println!("SKIP: RUN_SLOW_TESTS=1 is not set");
-    } else if !present {
-        println!("SKIP: stress-ng is not installed");
+/// A turn to start stress-ng, if it is there.
+fn turn() -> Option<Turn> {
+    let turn = needs(Tier::Test).pcpus(1).turn()?;
+    if Command::new("stress-ng").arg("--version").output().is_err() {
+        suite::skip("stress-ng is not installed");
+        return None;
     }
-    wanted && present
+    Some(turn)
 }
 
 fn here() -> PcpuSet {
@@ -87,9 +87,7 @@ fn owner() -> Owner {
 
 #[test]
 fn a_load_runs_where_it_should_and_ends() {
-    if !slow() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let all = here();
     let host_pcpus = u32::try_from(all.len()).expect("few");
     let one = PcpuSet::from_iter(all.last());
@@ -100,11 +98,10 @@ fn a_load_runs_where_it_should_and_ends() {
     let workers = running.workers();
     assert_eq!(workers.len(), 1);
     assert_eq!(thread_affinity(workers[0].0).expect("runs"), one);
-    let deadline = Instant::now() + START_LIMIT;
-    while running.achieved_percent().is_none_or(|percent| percent <= 0.0) {
-        assert!(Instant::now() < deadline);
+    until("the load has used a pCPU", || {
         running.look_again().expect("runs");
-    }
+        running.achieved_percent().filter(|percent| *percent > 0.0)
+    });
     running.check_alive().expect("runs");
     assert!(running.counters().get("load.run_s").is_some_and(|used| used > 0.0));
     let environ = fs::read(format!("/proc/{}/environ", workers[0].0)).expect("readable");
@@ -119,9 +116,7 @@ fn a_load_runs_where_it_should_and_ends() {
 
 #[test]
 fn a_load_that_dies_or_stops_is_noticed() {
-    if !slow() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let all = here();
     let load = StressLoad {
         pcpus: all.clone(),
@@ -134,11 +129,9 @@ fn a_load_that_dies_or_stops_is_noticed() {
         kill_process(pid, signal).expect("sent");
     };
     let wait_for = |running: &mut RunningLoad, wanted: &dyn Fn(&LoadDied) -> bool| {
-        let deadline = Instant::now() + START_LIMIT;
-        while !running.check_alive().is_err_and(|died| wanted(&died)) {
-            assert!(Instant::now() < deadline);
-            thread::yield_now();
-        }
+        until("the load's end is noticed", || {
+            running.check_alive().is_err_and(|died| wanted(&died)).then_some(())
+        });
     };
     let one_less = |died: &LoadDied| matches!(died, LoadDied::Workers { running, .. } if *running + 1 == asked as usize);
     for signal in [Signal::STOP, Signal::KILL] {
@@ -159,15 +152,13 @@ fn a_load_that_dies_or_stops_is_noticed() {
 
 #[test]
 fn a_load_ends_at_its_time_limit() {
-    if !slow() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let one = PcpuSet::from_iter(here().first());
     let load = StressLoad { time_limit: Duration::from_secs(1), pcpus: one, ..load(50.0, 1, "") };
     // On a busy host the limit may be over before the load has come up.
     let died = match load.start(&owner()) {
         Ok(mut running) => {
-            assert!(wait_exit(&running.leader, Instant::now() + START_LIMIT));
+            assert!(wait_exit(&running.leader, Instant::now() + PATIENCE));
             running.check_alive().expect_err("it is over").to_string()
         }
         Err(error) => error.to_string(),
@@ -177,9 +168,7 @@ fn a_load_ends_at_its_time_limit() {
 
 #[test]
 fn the_load_of_a_killed_vmlab_is_found_and_ended() {
-    if !slow() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let mut vmlab = Command::new("sleep").arg("1000").spawn().expect("sleep starts");
     let starttime_ticks = proc::stat(vmlab.id()).expect("it runs").starttime_ticks;
     let owner = Owner { pid: vmlab.id(), starttime_ticks, ..owner() };
@@ -190,7 +179,7 @@ fn the_load_of_a_killed_vmlab_is_found_and_ended() {
     let group = running.child.id();
     vmlab.kill().expect("killed");
     vmlab.wait().expect("reaped");
-    let ended = end_orphans(|orphan| orphan.owner == owner, START_LIMIT);
+    let ended = end_orphans(|orphan| orphan.owner == owner, PATIENCE);
     assert_eq!(ended.len(), 1 + running.plan().workers as usize, "{ended:?}");
     for (orphan, how) in &ended {
         assert!(how.is_ok() && orphan.process_group == group, "{orphan:?} {how:?}");

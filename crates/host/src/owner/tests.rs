@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::*;
 
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE: Duration = suite::PATIENCE;
 
 /// A child that does not outlive its test.
 struct Guard(Child);
@@ -144,17 +144,12 @@ fn group_members_without_the_mark_are_found() {
         spawn_shell(&owner, "env -i sleep 1000 & env -i setsid sleep 1001 & echo ready; wait");
     kill_and_reap(&mut vmlab);
     // Until env has exec'ed, its process still has the mark of the shell.
-    let deadline = Instant::now() + GRACE;
     let unmarked = |pid: u32| read_mark(pid).is_none();
-    let found = loop {
+    let found = suite::until("the shell and its sleep", || {
         let found = orphans_of(&owner);
-        let lines: Vec<&str> = found.iter().map(|o| o.command_line.as_str()).collect();
-        if lines.contains(&"sleep 1000") && found.len() == 2 {
-            break found;
-        }
-        assert!(Instant::now() < deadline, "{lines:?}");
-        std::thread::yield_now();
-    };
+        let sleeps = found.iter().any(|orphan| orphan.command_line == "sleep 1000");
+        (sleeps && found.len() == 2).then_some(found)
+    });
     let inner = found.iter().find(|o| o.command_line == "sleep 1000").expect("found");
     assert!(unmarked(inner.pid) && inner.process_group == shell.0.id());
     let ended = end_orphans(|orphan| orphan.owner == owner, GRACE);

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use fake::{MOUNT, Machine};
+use suite::{Shared, Tier, needs};
 
 use super::journal::{Entry, Journal, Lock};
 use super::*;
@@ -46,7 +47,7 @@ fn full(error: &dyn std::error::Error) -> String {
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("SKIP: modules are changed by root only");
+        suite::skip("modules are changed by root only");
     }
     root
 }
@@ -543,10 +544,7 @@ fn a_partition_takes_threads_in_and_gives_them_back() {
 /// Sets and puts back what this machine lets.
 #[test]
 fn the_real_things_are_set_and_put_back() {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
-        println!("SKIP: RUN_SLOW_TESTS=1 is not set");
-        return;
-    }
+    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Settings).turn() else { return };
     let tree = Tree::live();
     for (id, one, other) in [
         ("thp", "always", "madvise"),
@@ -569,7 +567,7 @@ fn the_real_things_are_set_and_put_back() {
     ] {
         let row = setting(id).expect("known");
         if let Err(refusal) = row.check_settable(&tree, false) {
-            println!("SKIP: {id}: {refusal}");
+            suite::skip_part(id, refusal);
             continue;
         }
         let before = row.read(&tree).expect("readable").value;
@@ -577,7 +575,7 @@ fn the_real_things_are_set_and_put_back() {
         let settings = match Settings::apply(&tree, &wish(&[(id, wanted)]), &me()) {
             // A machine has but so many free pages.
             Err(error @ ApplyError::Set { undone: true, .. }) => {
-                println!("SKIP: {id}: {}", full(&error));
+                suite::skip_part(id, &full(&error));
                 assert_eq!(row.read(&tree).expect("readable").value, before, "{id}");
                 continue;
             }

@@ -6,19 +6,18 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use remote::{CopyError, GaveUp, OpenError, Options, Patience, RunError, Session};
 use sshd::Sshd;
-
-const LIMIT: Duration = Duration::from_secs(60);
+use suite::{PATIENCE, Tier, needs, until};
 
 fn never() -> bool {
     false
 }
 
 fn patience() -> Patience<'static> {
-    Patience::new(LIMIT, &never)
+    Patience::new(PATIENCE, &never)
 }
 
 fn open(sshd: &Sshd, change: impl FnOnce(&mut remote::Destination)) -> Result<Session, OpenError> {
@@ -31,7 +30,8 @@ fn open(sshd: &Sshd, change: impl FnOnce(&mut remote::Destination)) -> Result<Se
 
 #[test]
 fn commands_run_there_and_failures_are_told_apart() {
-    let Some(sshd) = Sshd::start("commands_run_there") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let session = open(&sshd, |_| ()).unwrap();
     assert_eq!(session.machine(), std::env::consts::ARCH);
     let odd = ["printf", "%s|", "a b", "it's", "$HOME", "back\\slash", "!", ""];
@@ -66,7 +66,8 @@ fn commands_run_there_and_failures_are_told_apart() {
 
 #[test]
 fn a_stream_ends_when_it_is_dropped_and_a_wait_when_it_is_cancelled() {
-    let Some(sshd) = Sshd::start("a_stream_ends") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let session = open(&sshd, |_| ()).unwrap();
     let ended = sshd.path("ended");
     let script = format!("cat; echo ended >'{}'", ended.display());
@@ -86,16 +87,13 @@ fn a_stream_ends_when_it_is_dropped_and_a_wait_when_it_is_cancelled() {
         assert!(is_it, "{error}");
     });
     drop((stdin, running));
-    let deadline = Instant::now() + LIMIT;
-    while !ended.exists() {
-        assert!(Instant::now() < deadline, "the command there does not see its input's end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the command there sees its input's end", || ended.exists().then_some(()));
 }
 
 #[test]
 fn files_go_over_and_come_back_whole() {
-    let Some(sshd) = Sshd::start("files_go_over") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let session = open(&sshd, |_| ()).unwrap();
     let bytes: Vec<u8> = (0..300_000_u32).flat_map(|n| n.to_le_bytes()).collect();
     let (here, back) = (sshd.path("here"), sshd.path("back"));
@@ -124,7 +122,8 @@ fn files_go_over_and_come_back_whole() {
 
 #[test]
 fn who_cannot_connect_is_told_why() {
-    let Some(sshd) = Sshd::start("who_cannot_connect") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let (folder, port) = (sshd.path(""), sshd.destination().port.unwrap());
     let at = |name: &str| Some(folder.join(name));
     let error = open(&sshd, |to| to.identity = at("other_key")).unwrap_err();
@@ -148,7 +147,8 @@ fn who_cannot_connect_is_told_why() {
 
 #[test]
 fn a_lost_connection_is_no_failed_command() {
-    let Some(sshd) = Sshd::start("a_lost_connection") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let session = open(&sshd, |_| ()).unwrap();
     let mut running = session.command(["cat"]).spawn().unwrap();
     sshd.cut();

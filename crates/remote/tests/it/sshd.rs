@@ -19,15 +19,11 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// None where there is no sshd, or the tests may not take long.
-    pub(crate) fn start(test: &str) -> Option<Self> {
-        if std::env::var_os("RUN_SLOW_TESTS").is_none() {
-            println!("SKIP: {test}: RUN_SLOW_TESTS is not set");
-            return None;
-        }
+    /// None where there is no sshd.
+    pub(crate) fn start() -> Option<Self> {
         let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(Path::new);
         let Some(program) = program.into_iter().find(|path| path.exists()) else {
-            println!("SKIP: {test}: there is no sshd (Debian's openssh-server)");
+            suite::skip("there is no sshd (Debian's openssh-server)");
             return None;
         };
         if rustix::process::geteuid().is_root() {

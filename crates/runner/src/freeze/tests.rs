@@ -106,7 +106,7 @@ fn on_host(variant: &str) -> Result<Plan, Vec<String>> {
     match freeze(&study, &machine, 1, 0.0) {
         Ok(frozen) => Ok(frozen.plan),
         Err(problems) if problems.iter().all(lacks) => {
-            println!("SKIP: {}", problems[0].message);
+            suite::skip(&problems[0].message);
             Err(Vec::new())
         }
         Err(problems) => Err(problems

@@ -81,7 +81,7 @@ fn a_reader_that_went_away_is_no_error() {
 fn a_full_output_is_an_error() {
     let full = || fs::File::options().write(true).open("/dev/full");
     let Ok(output) = full() else {
-        println!("SKIP: full output: there is no /dev/full");
+        suite::skip("there is no /dev/full");
         return;
     };
     let mut command = vmlab(["workloads"]);

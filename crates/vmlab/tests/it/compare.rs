@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use suite::{Shared, Tier, needs};
 
-use crate::lab::{Machine, Said, said, slow, vmlab};
+use crate::lab::{Machine, Said, said, vmlab};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -318,10 +319,10 @@ fn rounded(text: &str) -> String {
 
 #[test]
 fn the_real_benchstat_says_the_same() {
-    let Some(_guard) = slow("benchstat") else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
     let script = Command::new(root().join("scripts/get-benchstat")).output().unwrap();
     if !script.status.success() {
-        println!("SKIP: benchstat: {}", String::from_utf8_lossy(&script.stderr).trim());
+        suite::skip(format!("benchstat: {}", String::from_utf8_lossy(&script.stderr).trim()));
         return;
     }
     let benchstat = String::from_utf8(script.stdout).unwrap().trim().to_owned();

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use suite::{Tier, needs};
 
-use crate::lab::{Said, said, slow, vmlab};
+use crate::lab::{Said, said, vmlab};
 
 struct Replica {
     state: tempfile::TempDir,
@@ -30,9 +31,9 @@ impl Drop for Replica {
 
 #[test]
 fn libvirt_s_vms_tell_whether_cpu_pm_is_in_force() {
-    let Some(_alone) = slow("libvirt in an emulated host") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     let replica = Replica { state: tempfile::tempdir().unwrap() };
-    said(&mut replica.command(&["up", "--like", "two-nodes", "--timeout", "600"])).has_code(0);
+    said(&mut replica.command(&["up", "--like", "two-nodes", "--timeout", "3600"])).has_code(0);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/cpu-pm-libvirt.sh");
     let mut tried = replica.command(&["exec", "--", "sh", "-s"]);
     let output = tried.stdin(Stdio::from(fs::File::open(script).unwrap())).output().unwrap();

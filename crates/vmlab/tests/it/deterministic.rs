@@ -6,8 +6,9 @@ use std::path::Path;
 
 use record::Environment;
 use record::journal::{Event, TrialResult};
+use suite::{Tier, needs};
 
-use crate::lab::{events, said, slow, vmlab};
+use crate::lab::{events, said, vmlab};
 
 /// Two VMs of which one tells KVM of each end of an interrupt.
 const STUDY: &str = r#"
@@ -58,7 +59,7 @@ fn trial<'e>(events: &'e [Event], name: &str) -> &'e TrialResult {
 
 #[test]
 fn a_study_run_twice_brings_the_same_bytes() {
-    let Some(_alone) = slow("a host that counts instructions") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     // Where they lie is not in them.
     let folders = ["one", "another"].map(|name| {
         let folder = tempfile::tempdir().unwrap();

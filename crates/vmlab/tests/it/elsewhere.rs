@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
+use suite::{Tier, needs};
 
-use crate::lab::{Machine, Said, VMLAB, events, said, slow, vmlab};
+use crate::lab::{Machine, Said, VMLAB, events, said, vmlab};
 use crate::running::{Running, Study, assert_complete, results};
 use crate::sshd::Sshd;
 
@@ -89,6 +90,7 @@ fn check_on(machine: &Machine, program: &Path) -> Said {
 
 #[test]
 fn the_plan_is_made_there_and_nothing_goes_over_twice() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let machine = pretended(Some("Welcome!"));
     let copied = |said: &Said| said.stderr.matches("copying ").count();
     let first = check_on(&machine, Path::new(VMLAB));
@@ -104,6 +106,7 @@ fn the_plan_is_made_there_and_nothing_goes_over_twice() {
 
 #[test]
 fn what_can_not_run_there_is_one_error() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let machine = pretended(None);
     check_on(&machine, Path::new(VMLAB)).is_error(&["ssh://x does not answer", "No route to host"]);
 
@@ -128,9 +131,8 @@ fn what_can_not_run_there_is_one_error() {
 
 #[test]
 fn a_study_runs_there_and_its_results_are_here() {
-    let test = "a_study_runs_there";
-    let Some(_one) = slow(test) else { return };
-    let Some(sshd) = Sshd::start(test) else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let study = Study::new(2, TWO_VARIANTS);
     // Two blocks may decide it on a quiet machine, and then no third one follows.
     study.change("blocks = 2", "blocks = 2\nuntil = \"budget\"");
@@ -166,9 +168,8 @@ fn a_study_runs_there_and_its_results_are_here() {
 
 #[test]
 fn a_study_goes_on_after_the_connection_was_lost() {
-    let test = "a_study_goes_on";
-    let Some(_one) = slow(test) else { return };
-    let Some(sshd) = Sshd::start(test) else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let study = Study::new(2, TWO_VARIANTS);
     let mut running = start(&sshd, &study, &study.dir());
     running.until_trials_ended(3);
@@ -191,9 +192,8 @@ fn a_study_goes_on_after_the_connection_was_lost() {
 
 #[test]
 fn an_interrupt_here_ends_the_study_there() {
-    let test = "an_interrupt_here";
-    let Some(_one) = slow(test) else { return };
-    let Some(sshd) = Sshd::start(test) else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let study = Study::new(2, TWO_VARIANTS);
     let mut running = start(&sshd, &study, &study.dir());
     running.until_trials_ended(1);
@@ -218,8 +218,8 @@ fn marked(run_id: &str) -> usize {
 
 #[test]
 fn whoever_cannot_run_there_is_told_why() {
-    let test = "whoever_cannot_run_there";
-    let Some(sshd) = Sshd::start(test) else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
+    let Some(sshd) = Sshd::start() else { return };
     let machine = Machine::with_qemu("9.2.0");
     machine.study(&[]);
     let own = Path::new(VMLAB);

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lab::{Machine, slow};
+use suite::{Shared, Tier, needs};
+
+use crate::lab::Machine;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -53,7 +55,7 @@ const SLOWER: f64 = 2.0;
 
 #[test]
 fn the_snippets_of_the_documentation_work() {
-    let Some(_guard) = slow("export snippets") else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
     let machine = Machine::with_qemu("8.2.0");
     let results = machine.results();
     let results = results.to_str().unwrap();
@@ -91,7 +93,7 @@ fn the_snippets_of_the_documentation_work() {
         let mut command = match (language.as_str(), &python) {
             ("python", Ok(python)) => Command::new(python),
             ("python", Err(why)) => {
-                println!("SKIP: {tool}: {why}");
+                suite::skip_part(&tool, why);
                 continue;
             }
             _ => Command::new("Rscript"),
@@ -101,7 +103,7 @@ fn the_snippets_of_the_documentation_work() {
         let output = match command.arg(&script).current_dir(machine.path("")).output() {
             Ok(output) => output,
             Err(error) => {
-                println!("SKIP: {tool}: {error}");
+                suite::skip_part(&tool, error);
                 continue;
             }
         };
@@ -145,10 +147,10 @@ print(len(rows))
 #[cfg(feature = "parquet")]
 #[test]
 fn others_read_the_parquet_export() {
-    let Some(_guard) = slow("Parquet") else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
     let python = match python(&PACKAGES) {
         Ok(python) => python,
-        Err(why) => return println!("SKIP: Polars and DuckDB: {why}"),
+        Err(why) => return suite::skip(format!("Polars and DuckDB: {why}")),
     };
     let machine = Machine::with_qemu("8.2.0");
     let results = machine.results();

@@ -4,9 +4,10 @@ use std::process::Command;
 
 use guest::qemu::find_qemu;
 use serde_json::Value;
+use suite::{Tier, needs};
 use vmconfig::Arch;
 
-use crate::lab::{Machine, VMLAB, slow};
+use crate::lab::{Machine, VMLAB};
 use crate::running::{Study, assert_complete, results};
 
 /// What `vmlab image show --json` says of the small image in a cache of its
@@ -24,7 +25,7 @@ fn built_in(cache: &tempfile::TempDir) -> Value {
 
 #[test]
 fn two_builds_of_one_recipe_have_the_same_content() {
-    let Some(_alone) = slow("two builds of an image") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
     let caches = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let shown = caches.each_ref().map(built_in);
     assert_eq!(shown[0]["packages"], shown[1]["packages"], "the mirror changed meanwhile");
@@ -50,9 +51,9 @@ fn an_image_that_is_not_there_is_said() {
 
 #[test]
 fn arm64_guests_run_the_same_studies() {
-    let Some(_alone) = slow("an arm64 guest") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     if let Err(error) = find_qemu(Arch::Aarch64) {
-        println!("SKIP: {error}");
+        suite::skip(error);
         return;
     }
     let study = Study::new(

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
+use suite::{Shared, Tier, needs};
 
-use crate::lab::{events, said, slow, vmlab};
+use crate::lab::{events, said, vmlab};
 use crate::running::{Owned, Study, assert_complete, owned_by, results};
 
 /// Two variants; a benchmark that can be met while it runs.
@@ -61,7 +62,9 @@ impl Drop for Bystanders {
 
 #[test]
 fn a_killed_run_is_resumed_without_loss() {
-    let Some(_alone) = slow("kill -9 and resume") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
     let study = Study::new(2, TWO_VARIANTS);
     let dir = study.dir();
     let mut bystanders = Bystanders::start(study.folder());
@@ -111,7 +114,9 @@ fn a_killed_run_is_resumed_without_loss() {
 
 #[test]
 fn clean_ends_what_a_dead_run_left_and_nothing_else() {
-    let Some(_alone) = slow("clean beside a living run") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
     let study = Study::new(2, TWO_VARIANTS);
     let mut bystanders = Bystanders::start(study.folder());
     let mut dead = study.start_in(&study.folder().join("dead"));
@@ -161,9 +166,16 @@ fn thp() -> Option<String> {
 
 #[test]
 fn host_settings_are_put_back_however_a_run_ends() {
-    let Some(_alone) = slow("host settings") else { return };
+    let Some(_turn) = needs(Tier::Test)
+        .pcpus(1)
+        .alone_with(Shared::Leftovers)
+        .alone_with(Shared::Settings)
+        .turn()
+    else {
+        return;
+    };
     let Some(before) = thp().filter(|_| fs::File::options().write(true).open(THP).is_ok()) else {
-        println!("SKIP: host settings: {THP} can't be written");
+        suite::skip(format!("host settings: {THP} can't be written"));
         return;
     };
     let during = if before == "never" { "always" } else { "never" };

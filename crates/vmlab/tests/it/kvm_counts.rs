@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use record::journal::{Event, TrialResult, decode_all};
 use record::{EXITS, FailureKind, Outcome};
+use suite::{Tier, needs};
 
-use crate::lab::{Said, said, slow, vmlab};
+use crate::lab::{Said, said, vmlab};
 
 const STUDY: &str = r#"
 vmlab = 1
@@ -78,9 +79,9 @@ impl Drop for Replica {
 
 #[test]
 fn exits_are_counted_by_reason_and_cpu_pm_is_proved() {
-    let Some(_alone) = slow("an emulated host") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     let replica = Replica { state: tempfile::tempdir().unwrap() };
-    replica.say(&["up", "--like", "two-nodes", "--timeout", "600"]).has_code(0);
+    replica.say(&["up", "--like", "two-nodes", "--timeout", "3600"]).has_code(0);
     let write = |path: &str, text: &str| {
         replica
             .sh(&format!("mkdir -p /scratch/bin && cat >{path} <<'END'\n{text}\nEND"))

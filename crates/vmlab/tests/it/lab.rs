@@ -1,13 +1,10 @@
-//! What the tests share: the binary, made-up machines, studies, and waiting for
-//! conditions.
+//! What the tests share: the binary, made-up machines and studies.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use record::journal::{Event, RunResult, TrialResult, decode_all, encode};
 use record::{CounterSet, Outcome, Sample};
@@ -63,29 +60,6 @@ pub(crate) fn vmlab<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Comma
 
 pub(crate) fn said(command: &mut Command) -> Said {
     Said::of(command.output().expect("vmlab can be started"))
-}
-
-/// Polls until `condition` gives something; fails after `limit`.
-#[track_caller]
-pub(crate) fn until<T>(what: &str, limit: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Tests that boot VMs disturb each other: one at a time.
-pub(crate) fn slow(test: &str) -> Option<MutexGuard<'static, ()>> {
-    static ONE: Mutex<()> = Mutex::new(());
-    if std::env::var_os("RUN_SLOW_TESTS").is_none() {
-        println!("SKIP: {test}: RUN_SLOW_TESTS is not set");
-        return None;
-    }
-    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A folder with programs that play a QEMU of `version` and its qemu-img: what

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use suite::{Tier, needs};
 
-use crate::lab::{Said, said, slow, vmlab};
+use crate::lab::{Said, said, vmlab};
 
 const CACHED: &str = "\
 <domain type='kvm'>
@@ -223,7 +224,7 @@ for (const file of process.argv.slice(1)) {
 
 #[test]
 fn sarif_holds_the_schema() {
-    let Some(_one) = slow("sarif_holds_the_schema") else { return };
+    let Some(_turn) = needs(Tier::Test).turn() else { return };
     let folder = tempfile::tempdir().unwrap();
     let run = |program: &str, args: &[&str]| {
         Command::new(program).args(args).current_dir(folder.path()).output()
@@ -232,11 +233,11 @@ fn sarif_holds_the_schema() {
     match run("npm", &install) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
-            println!("SKIP: npm: {}", String::from_utf8_lossy(&output.stderr));
+            suite::skip(format!("npm: {}", String::from_utf8_lossy(&output.stderr)));
             return;
         }
         Err(error) => {
-            println!("SKIP: no npm to get the schema with: {error}");
+            suite::skip(format!("no npm to get the schema with: {error}"));
             return;
         }
     }

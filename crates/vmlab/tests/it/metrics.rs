@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use suite::{Tier, needs};
 
-use crate::lab::{slow, vmlab};
+use crate::lab::vmlab;
 use crate::running::{Running, Study};
 
 const REST: &str = "[[variant]]\nname = \"one\"\n\n[[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n\
@@ -60,27 +61,28 @@ fn names(body: &str) -> BTreeSet<String> {
 
 #[test]
 fn a_running_study_can_be_asked() {
-    let Some(_guard) = slow("metrics of a running study") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let study = Study::new(3, REST);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let file = study.folder().join("study.toml");
-    let port = free.port().to_string();
-    let mut command = vmlab(["run", "--metrics", &port, "--out"]);
+    let mut command = vmlab(["run", "--metrics", "127.0.0.1:0", "--out"]);
     command.arg(study.dir()).arg(file);
     let mut running = Running::spawn(&mut command, &study.dir());
-    let (head, first) = running.until("an answer", |_| get(free, "/metrics"));
+    let at = running.until("an address", |running| {
+        let said = running.told();
+        said.split_once("metrics at http://")?.1.split_once("/metrics")?.0.parse().ok()
+    });
+    let (head, first) = running.until("an answer", |_| get(at, "/metrics"));
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(first.contains("emulated_time=\"true\""), "{first}");
     assert!(first.ends_with("# EOF\n"), "{first}");
-    assert!(get(free, "/").unwrap().0.starts_with("HTTP/1.1 404"));
+    assert!(get(at, "/").unwrap().0.starts_with("HTTP/1.1 404"));
 
     // Two blocks make an interval: then everything has been said once.
     let full = |body: &String| names(body).is_superset(&asked_by_dashboard());
     let body =
-        running.until("all metrics", |_| get(free, "/metrics").map(|(_, body)| body).filter(full));
+        running.until("all metrics", |_| get(at, "/metrics").map(|(_, body)| body).filter(full));
     assert!(body.contains("vmlab_trials_total{outcome=\"completed\"} "), "{body}");
     let said = running.wait();
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(get(free, "/metrics").is_none(), "nobody listens after the end");
 }

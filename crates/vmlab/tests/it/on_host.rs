@@ -1,12 +1,11 @@
 //! A variant on the host itself, beside its guest; and how it ends.
 
-use std::time::Duration;
-
 use record::{Environment, Outcome};
 use runner::study::Seat;
 use rustix::process::Signal;
+use suite::{Shared, Tier, needs, until};
 
-use crate::lab::{said, slow, until, vmlab};
+use crate::lab::{said, vmlab};
 use crate::running::{Running, Study, assert_complete, owned_by, results};
 
 const HOST: &str = "[[variant]]\nname = \"host\"\non = \"host\"\n\n";
@@ -23,9 +22,9 @@ fn no_seat() -> Option<String> {
 
 #[test]
 fn the_host_and_its_guest_run_the_same_workload() {
-    let Some(_alone) = slow("the host and its guest") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     if let Some(why) = no_seat() {
-        println!("SKIP: {why}");
+        suite::skip(why);
         return;
     }
     let study = Study::new(
@@ -78,9 +77,11 @@ fn the_host_and_its_guest_run_the_same_workload() {
 
 #[test]
 fn a_run_on_the_host_leaves_nothing_however_it_ends() {
-    let Some(_alone) = slow("a run on the host that is killed") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
     if let Some(why) = no_seat() {
-        println!("SKIP: {why}");
+        suite::skip(why);
         return;
     }
     let study = Study::new(
@@ -101,9 +102,7 @@ fn a_run_on_the_host_leaves_nothing_however_it_ends() {
     until_benchmark(&mut running);
     let owner = running.kill();
     // Without anybody who would clean up.
-    until("the end of all in it", Duration::from_secs(5), || {
-        owned_by(owner).is_empty().then_some(())
-    });
+    until("the end of all in it", || owned_by(owner).is_empty().then_some(()));
 
     let mut running = study.start_in(&study.folder().join("interrupted"));
     until_benchmark(&mut running);

@@ -2,17 +2,14 @@
 //! in which that fails.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use suite::{Shared, Tier, needs, until};
 use topology::Host;
 
-use crate::lab::{Machine, Said, VMLAB, said, slow, until, vmlab};
+use crate::lab::{Machine, Said, VMLAB, said, vmlab};
 use crate::running::{Running, Study, assert_complete};
-
-/// How long any one step may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(600);
 
 /// Replicas of this test alone, with the images and states of all.
 struct Lab {
@@ -77,9 +74,9 @@ impl Drop for Lab {
 
 #[test]
 fn a_replica_is_a_kvm_host() {
-    let Some(_alone) = slow("an emulated host") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     let lab = Lab::new();
-    let up = lab.json(&["up", "--like", "two-nodes", "--json", "--timeout", "600"]);
+    let up = lab.json(&["up", "--like", "two-nodes", "--json", "--timeout", "3600"]);
     assert_eq!((&up["state"], &up["pcpus"]), (&Value::from("up"), &Value::from(4)), "{up}");
     assert_eq!(up["node_memory_mib"], serde_json::json!([1024, 1024]));
     assert_eq!(lab.json(&["list", "--json"])[0]["name"], "two-nodes");
@@ -120,6 +117,14 @@ fn a_replica_is_a_kvm_host() {
     lab.say(&["down"]).has_code(2);
     lab.say(&["down", "two-nodes"]).has_code(0);
     lab.has_none();
+}
+
+#[test]
+fn replicas_of_one_state_are_apart() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    let lab = Lab::new();
+    lab.say(&["up", "--like", "two-nodes", "--timeout", "3600"]).has_code(0);
+    lab.say(&["down", "two-nodes"]).has_code(0);
     // Two at once, of the state that was saved when it first came up.
     let names = ["again", "beside"];
     let both = names.map(|name| {
@@ -142,7 +147,7 @@ fn a_replica_is_a_kvm_host() {
 
     // Its QEMU is killed.
     kill_process(lab.qemu().unwrap(), Signal::KILL).unwrap();
-    until("the replica is dead", LIMIT, || {
+    until("the replica is dead", || {
         (lab.json(&["list", "--json"])[0]["state"] == "dead").then_some(())
     });
     lab.say(&["exec", "--", "true"]).is_error(&["\"again\" is dead", "vmlab replica down"]);
@@ -153,9 +158,9 @@ fn a_replica_is_a_kvm_host() {
 
 #[test]
 fn a_study_goes_on_in_another_replica() {
-    let Some(_alone) = slow("a study in an emulated host") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     let lab = Lab::new();
-    lab.say(&["up", "--like", "two-nodes", "--timeout", "600"]).has_code(0);
+    lab.say(&["up", "--like", "two-nodes", "--timeout", "3600"]).has_code(0);
     let hackbench = "[[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 10 }\n";
     let variants = "[[variant]]\nname = \"one\"\nvm.vcpus = 1\n\n\
                     [[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n";
@@ -185,7 +190,9 @@ fn a_study_goes_on_in_another_replica() {
 
 #[test]
 fn a_boot_that_is_ended_leaves_nothing() {
-    let Some(_alone) = slow("an emulated host whose boot is ended") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
     let lab = Lab::new();
     let too_late = lab.say(&["up", "--like", "two-nodes", "--fresh", "--timeout", "0"]);
     assert_eq!(too_late.code, Some(2), "{too_late:?}");
@@ -195,7 +202,7 @@ fn a_boot_that_is_ended_leaves_nothing() {
     let mut up = lab.replica(&["up", "--like", "two-nodes", "--fresh"]);
     let up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_child(&up);
-    let qemu = until("QEMU runs", LIMIT, || lab.qemu());
+    let qemu = until("QEMU runs", || lab.qemu());
     kill_process(pid, Signal::INT).unwrap();
     let ended = Said::of(up.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -205,7 +212,7 @@ fn a_boot_that_is_ended_leaves_nothing() {
     // The command that boots it is killed: nobody waits for it any more.
     let mut up = lab.replica(&["up", "--like", "two-nodes", "--fresh"]);
     let mut up = up.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let qemu = until("QEMU runs", LIMIT, || lab.qemu());
+    let qemu = until("QEMU runs", || lab.qemu());
     up.kill().unwrap();
     up.wait().unwrap();
     assert_eq!(lab.json(&["list", "--json"])[0]["state"], "dead");

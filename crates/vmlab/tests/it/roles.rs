@@ -1,14 +1,16 @@
 //! Workloads with two guests, and with others beside them.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use record::{FailureKind, Outcome};
 use rustix::process::Signal;
+use suite::{Shared, Tier, needs, until};
 
-use crate::lab::{events, slow, until, vmlab};
-use crate::running::{PATIENCE, Study, assert_complete, owned_by, results, send};
+use crate::lab::{events, vmlab};
+use crate::running::{Study, assert_complete, owned_by, results, send};
 
 /// Two guests, as short as it goes; `network` is the study's.
 fn two_guests(network: &str) -> Study {
@@ -26,21 +28,37 @@ fn no_network() -> Option<String> {
     host::network::check(false).err().map(|error| error.to_string())
 }
 
-/// The network namespaces of all processes: those that nobody is in are gone.
-fn namespaces() -> Vec<String> {
-    let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("ns/net"));
-    let links = pids.filter_map(|path| fs::read_link(path).ok());
-    let mut all: Vec<String> = links.map(|link| link.display().to_string()).collect();
-    all.sort();
-    all.dedup();
-    all
+/// The network namespace of a process, while it lives.
+fn namespace(pid: impl std::fmt::Display) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+/// The network namespaces that a run has made: those of its processes that are not
+/// ours.
+fn made_by(owner: u32) -> BTreeSet<PathBuf> {
+    let own = namespace("self");
+    let all = owned_by(owner).into_iter().filter_map(|owned| namespace(owned.pid));
+    all.filter(|found| own.as_ref() != Some(found)).collect()
+}
+
+/// Waits until nobody is in any of them.
+fn until_gone(made: &BTreeSet<PathBuf>) {
+    until("the end of the run's namespaces", || {
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let mut found = pids.filter_map(|entry| namespace(entry.file_name().to_str()?));
+        (!found.any(|found| made.contains(&found))).then_some(())
+    });
 }
 
 fn check_two_guests(network: &str, expected_args: &str) {
-    let before = namespaces();
     let study = two_guests(network);
-    let running = study.start();
+    let mut running = study.start();
     let owner = running.pid();
+    let made = running.until("both VMs", |_| {
+        let vms = owned_by(owner).iter().filter(|owned| owned.is_qemu()).count();
+        (vms == 2).then(|| made_by(owner))
+    });
+    assert_eq!(made.is_empty(), network.is_empty(), "{made:?}");
     let said = running.wait();
     assert_eq!(said.code, Some(0), "{said:#?}");
     let contents = assert_complete(&study.dir());
@@ -56,20 +74,20 @@ fn check_two_guests(network: &str, expected_args: &str) {
     let peer = runner::store::blob(&study.dir(), &run.blobs["peer-qemu"]).unwrap();
     assert!(String::from_utf8(peer).unwrap().contains("-netdev"));
     assert!(owned_by(owner).is_empty());
-    assert_eq!(namespaces(), before, "a namespace is left");
+    until_gone(&made);
 }
 
 #[test]
 fn two_guests_talk_over_a_socket() {
-    let Some(_alone) = slow("two guests over a socket") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     check_two_guests("", "stream,id=between");
 }
 
 #[test]
 fn two_guests_talk_over_a_bridge_and_macvtap() {
-    let Some(_alone) = slow("two guests over a bridge") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     if let Some(why) = no_network() {
-        println!("SKIP: {why}");
+        suite::skip(why);
         return;
     }
     let queues = "[network]\nkind = \"bridge\"\nqueues = 2\n[peer]\nvcpus = 2";
@@ -101,19 +119,15 @@ fn what_cannot_be_is_said_before_anything_boots() {
 
 #[test]
 fn the_end_of_the_other_vm_is_recorded_with_its_role() {
-    let Some(_alone) = slow("the other VM killed") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let study = two_guests("");
     study.change("time_s = 2", "time_s = 60");
-    let running = study.start();
+    let mut running = study.start_told();
     let owner = running.pid();
-    let peer = until("the other VM", PATIENCE, || {
+    let peer = until("the other VM", || {
         owned_by(owner).into_iter().find(|owned| owned.command_line.contains("/peer.qmp"))
     });
-    // The client is the other VM: its work is what the console's tail shows.
-    until("the benchmark", PATIENCE, || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", peer.pid)).unwrap_or_default();
-        (!stat.is_empty() && peer.used_s() > 6.0).then_some(())
-    });
+    running.until_benchmark();
     peer.kill();
     let said = running.wait();
     assert_eq!(said.code, Some(1), "{said:#?}");
@@ -125,51 +139,55 @@ fn the_end_of_the_other_vm_is_recorded_with_its_role() {
 
 #[test]
 fn a_killed_run_leaves_a_network_that_clean_takes_away() {
-    let Some(_alone) = slow("a killed run with a network") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
     if let Some(why) = no_network() {
-        println!("SKIP: {why}");
+        suite::skip(why);
         return;
     }
-    let before = namespaces();
     let study = two_guests("[network]\nkind = \"bridge\"");
     study.change("time_s = 2", "time_s = 60");
     let running = study.start();
     let owner = running.pid();
-    until("both VMs", PATIENCE, || {
-        (owned_by(owner).iter().filter(|owned| owned.is_qemu()).count() == 2).then_some(())
+    let made = until("both VMs", || {
+        let vms = owned_by(owner).iter().filter(|owned| owned.is_qemu()).count();
+        (vms == 2).then(|| made_by(owner))
     });
+    assert_eq!(made.len(), 1, "{made:?}");
     send(owner, Signal::KILL);
     drop(running);
     let cleaned = Command::new(crate::lab::VMLAB).arg("clean").output().unwrap();
     assert!(cleaned.status.success(), "{cleaned:?}");
-    until("the namespace's end", Duration::from_secs(5), || (namespaces() == before).then_some(()));
+    until_gone(&made);
 }
 
 #[test]
 fn an_interrupted_run_takes_its_network_along() {
-    let Some(_alone) = slow("an interrupted run with a network") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     if let Some(why) = no_network() {
-        println!("SKIP: {why}");
+        suite::skip(why);
         return;
     }
-    let before = namespaces();
     let study = two_guests("[network]\nkind = \"bridge\"");
     study.change("time_s = 2", "time_s = 60");
     let running = study.start();
     let owner = running.pid();
-    until("both VMs", PATIENCE, || {
-        (owned_by(owner).iter().filter(|owned| owned.is_qemu()).count() == 2).then_some(())
+    let made = until("both VMs", || {
+        let vms = owned_by(owner).iter().filter(|owned| owned.is_qemu()).count();
+        (vms == 2).then(|| made_by(owner))
     });
+    assert_eq!(made.len(), 1, "{made:?}");
     send(owner, Signal::INT);
     let said = running.wait();
     assert_eq!(said.code, Some(2), "{said:#?}");
     assert!(owned_by(owner).is_empty());
-    until("the namespace's end", Duration::from_secs(5), || (namespaces() == before).then_some(()));
+    until_gone(&made);
 }
 
 #[test]
 fn one_guest_plays_both_roles_beside_a_background() {
-    let Some(_alone) = slow("both roles in one guest") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let study = Study::new(
         1,
         "[[variant]]\nname = \"one\"\n\n\

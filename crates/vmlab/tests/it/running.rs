@@ -5,20 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use record::journal::{Event, TrialKey, TrialResult};
 use runner::execute::State;
 use runner::store::{self, Contents};
 use rustix::process::{Pid, Signal, kill_process};
+use suite::until;
 
-use crate::lab::{Said, events, until, vmlab};
-
-/// Long enough for everything on a machine that has other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1200);
-
-/// The longest that an interrupted vmlab may take.
-pub(crate) const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
+use crate::lab::{Said, events, vmlab};
 
 /// A study whose trials are short, in a folder of its own.
 pub(crate) struct Study {
@@ -37,7 +31,7 @@ impl Study {
         };
         let text = format!(
             "vmlab = 1\ntitle = \"Test\"\nseed = 5\n\n[budget]\nblocks = {blocks}\n\
-             boot_limit_s = 60\n\n[stability]\nrepeat = false\nunsteady_blocks_percent = 100\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
+             boot_limit_s = 180\n\n[stability]\nrepeat = false\nunsteady_blocks_percent = 100\n\n[vm]\naccel = \"tcg\"\nmemory_mib = 256\n\n{rest}"
         );
         fs::write(folder.path().join("study.toml"), text).unwrap();
         Self { folder }
@@ -68,9 +62,18 @@ impl Study {
         Running::start(&["run".as_ref(), study.as_os_str(), "--out".as_ref(), dir.as_os_str()], dir)
     }
 
+    /// It tells of each benchmark that it begins.
+    pub(crate) fn start_told(&self) -> Running {
+        let (study, dir) = (self.folder.path().join("study.toml"), self.dir());
+        let words = ["run".as_ref(), "--verbose".as_ref(), study.as_os_str(), "--out".as_ref()];
+        Running::start(&[&words[..], &[dir.as_os_str()]].concat(), &dir)
+    }
+
+    /// Tells of each benchmark that it begins, too.
     pub(crate) fn resume(&self) -> Running {
         let dir = self.dir();
-        Running::start(&["run".as_ref(), "--resume".as_ref(), dir.as_os_str()], &dir)
+        let args = ["run".as_ref(), "--verbose".as_ref(), "--resume".as_ref(), dir.as_os_str()];
+        Running::start(&args, &dir)
     }
 }
 
@@ -91,17 +94,9 @@ impl Owned {
         shown(&now) == self.command_line
     }
 
-    /// pCPU time that the process has used, s.
-    pub(crate) fn used_s(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        let behind_name = stat.rsplit(')').next().unwrap_or_default();
-        let ticks = behind_name.split_whitespace().skip(11).take(2);
-        ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
-    }
-
     /// For a QEMU: vmlab removes the sockets as soon as it is connected. One
     /// that finds nobody there ends by itself.
-    fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         let words = self.command_line.split([' ', ',', '=']);
         let mut sockets = words.filter(|word| word.ends_with(".agent"));
         sockets.next().is_some_and(|path| !Path::new(path).exists())
@@ -167,13 +162,19 @@ impl Running {
         self.child.id()
     }
 
+    /// What it has written to standard error so far.
+    pub(crate) fn told(&self) -> String {
+        let text = fs::read(self.output.path().join("stderr")).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     fn said(&self, status: ExitStatus) -> Said {
         let read = |name: &str| fs::read(self.output.path().join(name)).unwrap();
         Said::of(std::process::Output { status, stdout: read("stdout"), stderr: read("stderr") })
     }
 
     pub(crate) fn wait(mut self) -> Said {
-        let status = until("the end of vmlab", PATIENCE, || self.child.try_wait().unwrap());
+        let status = until("the end of vmlab", || self.child.try_wait().unwrap());
         let left = owned_by(self.pid());
         assert!(left.is_empty(), "left behind: {left:#?}");
         self.said(status)
@@ -186,16 +187,13 @@ impl Running {
         self.pid()
     }
 
-    /// Interrupts vmlab, which must end in order and in time.
+    /// Interrupts vmlab, which must end in order.
     #[track_caller]
     pub(crate) fn interrupt(mut self, signal: Signal) -> Said {
-        let begun = Instant::now();
         send(self.pid(), signal);
-        let status = until("the end of vmlab", PATIENCE, || self.child.try_wait().unwrap());
-        let took = begun.elapsed();
+        let status = until("the end of vmlab", || self.child.try_wait().unwrap());
         let left = owned_by(self.pid());
         assert!(left.is_empty(), "left behind: {left:#?}");
-        assert!(took < INTERRUPT_LIMIT, "took {took:?}");
         let said = self.said(status);
         assert_eq!(said.code, Some(2), "{said:#?}");
         said
@@ -204,7 +202,7 @@ impl Running {
     /// Waits for `condition`; fails if vmlab ends before.
     #[track_caller]
     pub(crate) fn until<T>(&mut self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
-        until(what, PATIENCE, || {
+        until(what, || {
             let found = condition(self);
             if found.is_none()
                 && let Some(status) = self.child.try_wait().unwrap()
@@ -235,16 +233,14 @@ impl Running {
         })
     }
 
-    /// Waits until a VM is older than the longest boot so far was, so that its
-    /// benchmark runs. A trial must have ended before.
+    /// Waits until a benchmark runs in a VM, as one that tells of it says.
     pub(crate) fn until_benchmark(&mut self) -> Owned {
-        let qemu = self.until_boot();
-        let seen = Instant::now();
-        let results = results(&events(&self.dir));
-        let boot_s = results.iter().filter_map(|result| result.boot_s).fold(0.0, f64::max);
-        let age = Duration::from_secs_f64(boot_s + 0.7);
-        self.until("a benchmark", |_| (seen.elapsed() > age).then_some(()));
-        qemu
+        self.until("a benchmark", |running| {
+            let told = running.told();
+            let last = told.lines().last()?;
+            let qemu = running.qemus().pop()?;
+            (running.trial().is_some() && last.contains(": run 1 of ")).then_some(qemu)
+        })
     }
 
     pub(crate) fn until_trials_ended(&mut self, count: usize) {

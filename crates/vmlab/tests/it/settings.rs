@@ -4,15 +4,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use suite::{Shared, Tier, needs, until};
 
-use crate::lab::{Machine, Said, events, said, slow, until, vmlab};
+use crate::lab::{Machine, Said, events, said, vmlab};
 use crate::running::{Study, results};
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 const THP: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 const KSM: &str = "sys/kernel/mm/ksm/run";
@@ -159,9 +157,7 @@ fn lasting(files: &Files) -> (std::process::Child, i32) {
     let mut command =
         files.command(&["settings", "set", "thp=never", "ksm=1", "--", "sh", "-c", &script]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = until("the command runs", LIMIT, || {
-        fs::read_to_string(&pid_file).ok()?.trim().parse().ok()
-    });
+    let pid = until("the command runs", || fs::read_to_string(&pid_file).ok()?.trim().parse().ok());
     fs::remove_file(&pid_file).unwrap();
     (child, pid)
 }
@@ -271,12 +267,14 @@ fn every_setting_is_on_its_page() {
 
 #[test]
 fn variants_and_loads_have_settings_of_their_own() {
-    let Some(_alone) = slow("host settings of variants") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Settings).turn() else {
+        return;
+    };
     let wanted = ["thp", "ksm", "ksm_pages_to_scan", "hugepages_2m"];
     let tree = host::settings::Tree::live();
     let row = |id: &str| host::settings::setting(id).unwrap();
     if let Some(id) = wanted.iter().find(|id| row(id).check_settable(&tree, false).is_err()) {
-        println!("SKIP: host settings of variants: {id} can't be set here");
+        suite::skip(format!("host settings of variants: {id} can't be set here"));
         return;
     }
     let values = || wanted.map(|id| row(id).read(&tree).unwrap().value);
@@ -308,10 +306,17 @@ fn variants_and_loads_have_settings_of_their_own() {
 
 #[test]
 fn the_machine_itself_is_set_and_put_back() {
-    let Some(_alone) = slow("host settings of this machine") else { return };
+    let Some(_turn) = needs(Tier::Test)
+        .pcpus(1)
+        .alone_with(Shared::Leftovers)
+        .alone_with(Shared::Settings)
+        .turn()
+    else {
+        return;
+    };
     let thp = || fs::read_to_string(format!("/{THP}")).unwrap_or_default();
     if fs::File::options().write(true).open(format!("/{THP}")).is_err() {
-        println!("SKIP: host settings of this machine: /{THP} can't be written");
+        suite::skip(format!("host settings of this machine: /{THP} can't be written"));
         return;
     }
     let before = thp();
@@ -329,9 +334,8 @@ fn the_machine_itself_is_set_and_put_back() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let command = until("the command runs", LIMIT, || {
-        fs::read_to_string(&pid_file).ok()?.trim().parse().ok()
-    });
+    let command =
+        until("the command runs", || fs::read_to_string(&pid_file).ok()?.trim().parse().ok());
     running.kill().unwrap();
     running.wait().unwrap();
     signal(command, Signal::KILL);

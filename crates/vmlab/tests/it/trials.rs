@@ -8,11 +8,12 @@ use guest::image::{BUILTIN, Recipe};
 use guest::qemu::find_qemu;
 use guest::{Cancel, GuestCommand, Launch, Vm};
 use host::affinity::thread_affinity;
+use suite::{Tier, needs};
 use topology::PcpuSet;
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
 
-use crate::lab::{events, slow};
+use crate::lab::events;
 use crate::running::{Study, assert_complete, owned_by, results};
 
 /// The pCPUs that this process may use: the first and the last.
@@ -24,7 +25,7 @@ fn two_pcpus() -> Option<(u32, u32)> {
 
 #[test]
 fn a_study_runs_to_its_end() {
-    let Some(_alone) = slow("a whole study") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let (first, last) = two_pcpus().unwrap_or_default();
     let study = Study::new(
         2,
@@ -81,7 +82,7 @@ fn a_study_runs_to_its_end() {
 
 #[test]
 fn the_guest_sees_the_topology_that_was_asked_for() {
-    let Some(_alone) = slow("guest topology") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let one = GuestTopology::of_cores(1);
     check_topology(GuestTopology { sockets: 2, cores: 2, threads: 2, ..one });
     check_topology(GuestTopology { dies: 2, cores: 2, ..one });
@@ -155,9 +156,9 @@ fn stress_ng(owner: u32) -> Vec<PcpuSet> {
 
 #[test]
 fn host_loads_are_there_during_trials_and_gone_afterwards() {
-    let Some(_alone) = slow("host loads") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some((first, last)) = two_pcpus() else {
-        println!("SKIP: host loads: off the VM's pCPUs needs two pCPUs");
+        suite::skip("host loads: off the VM's pCPUs needs two pCPUs");
         return;
     };
     let study = Study::new(

@@ -1,8 +1,9 @@
 //! Every workload of the catalogue, run for real in a small size.
 
 use std::collections::BTreeSet;
+use suite::{Tier, needs};
 
-use crate::lab::{events, slow};
+use crate::lab::events;
 use crate::running::{Study, results};
 
 /// The rows of one study: `run`, its parameters, and what else it says.
@@ -69,9 +70,16 @@ const PROBES: &[Row] = &[
 /// Those that count their latencies, in all of the rows above.
 const COUNTED: &[&str] = &["cyclictest", "fio", "probe-wakeup", "probe-ipi", "probe-lock"];
 
-/// Runs `rows` in guests like `vm`; each must end well, with all its metrics.
+/// The first row of each tool: `perf-pipe` is perf's, `probe-sem` the probe's.
+fn one_of_each_tool(rows: &[Row]) -> Vec<Row> {
+    let mut tools = BTreeSet::new();
+    rows.iter().filter(|row| tools.insert(row.0.split('-').next())).copied().collect()
+}
+
+/// Runs `rows`, in the tier `test` one of each tool, in guests like `vm`; each must end well, with all its metrics.
 /// What is counted must be in the report.
 fn check(rows: &[Row], vm: &str) {
+    let rows = if Tier::run() < Tier::Full { one_of_each_tool(rows) } else { rows.to_vec() };
     let workloads: String = rows
         .iter()
         .enumerate()
@@ -106,37 +114,33 @@ fn check(rows: &[Row], vm: &str) {
 
 #[test]
 fn workloads_of_one_guest_run() {
-    let Some(_alone) = slow("the workloads of one guest") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     check(ALONE, "vm.vcpus = 2\ndisk = { cache = 'none', io = 'native' }");
 }
 
 #[test]
 fn workloads_of_the_full_image_run() {
-    let Some(_alone) = slow("the workloads of the full image") else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
     check(FULL, "vm.vcpus = 2\nvm.image = 'builtin:debian-12-full'\nvm.memory_mib = 1024");
 }
 
 #[test]
 fn a_kernel_builds() {
-    let Some(_alone) = slow("a kernel build") else { return };
-    if std::env::var_os("VMLAB_KERNBENCH").is_none() {
-        println!("SKIP: a kernel build: VMLAB_KERNBENCH is not set, emulated it takes too long");
-        return;
-    }
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
     check(LONG, "vm.vcpus = 2\nvm.image = 'builtin:debian-12-full'\nvm.memory_mib = 1024");
 }
 
 #[test]
 fn workloads_of_two_guests_run() {
-    let Some(_alone) = slow("the workloads of two guests") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     check(PAIRS, "");
 }
 
 #[test]
 fn probes_run() {
-    let Some(_alone) = slow("the probes") else { return };
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     if let Err(error) = runner::probe::find(vmconfig::Arch::X86_64) {
-        println!("SKIP: {error}");
+        suite::skip(error);
         return;
     }
     check(PROBES, "vm.vcpus = 2");

@@ -1,12 +1,12 @@
-//! A real Kubernetes API server with KubeVirt's webhooks, where
-//! `RUN_SLOW_TESTS=1` asks for it and `scripts/get-kube` has built it;
-//! `VMLAB_KUBE=1` has it built.
+//! A real Kubernetes API server with KubeVirt's webhooks, which
+//! `scripts/get-kube` builds once.
 
 use std::path::Path;
 use std::process::Command;
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
+use suite::{Shared, Tier, needs};
 
 use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, direct, with, xeon_4208};
@@ -19,16 +19,7 @@ fn script(name: &str) -> Command {
 
 /// The server's answers to objects; `None` if it can't be had here.
 fn answers(objects: &[String]) -> Option<Vec<String>> {
-    let is_one = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
-    if !is_one("RUN_SLOW_TESTS") {
-        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
-        return None;
-    }
-    let built = script("get-kube").arg("--built").output().unwrap().status.success();
-    if !built && !is_one("VMLAB_KUBE") {
-        eprintln!("SKIP: no API server is built: set VMLAB_KUBE=1 (15 minutes, 6 GB)");
-        return None;
-    }
+    let _turn = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache).turn()?;
     let folder = tempfile::tempdir().unwrap();
     let file = |number: usize, end: &str| folder.path().join(format!("{number}.{end}"));
     for (number, text) in objects.iter().enumerate() {
@@ -36,10 +27,14 @@ fn answers(objects: &[String]) -> Option<Vec<String>> {
     }
     let output = script("ask-kube").arg(folder.path()).output().unwrap();
     if output.status.code() == Some(3) {
-        eprintln!("SKIP: no namespaces of one's own: run as root");
+        suite::skip("no namespaces of one's own: run as root");
         return None;
     }
     let said = [output.stdout, output.stderr].concat();
+    if output.status.code() == Some(2) {
+        suite::skip(&String::from_utf8_lossy(&said));
+        return None;
+    }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
     let read = |number| std::fs::read_to_string(file(number, "answer")).unwrap();
     Some((0..objects.len()).map(read).collect())

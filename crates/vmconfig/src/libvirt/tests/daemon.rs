@@ -1,5 +1,4 @@
-//! The real libvirtd, where `RUN_SLOW_TESTS=1` asks for it: privately, in
-//! namespaces of its own, which root can have.
+//! The real libvirtd: privately, in namespaces of its own, which root can have.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
+use suite::{Tier, needs};
 
 use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, differences, direct, patch, xeon_4208};
@@ -15,7 +15,7 @@ use crate::{
     Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
 };
 
-use super::schema::wanted;
+use super::schema::installed;
 use super::*;
 
 /// A process 1 that collects orphans belongs to it: libvirt waits for each QEMU
@@ -24,13 +24,14 @@ const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--
 
 /// What virsh says to each list of commands; `None` if it can't be had here.
 fn virsh(scripts: &[String]) -> Option<Vec<String>> {
-    if !wanted("libvirtd") {
+    let _turn = needs(Tier::Test).pcpus(1).turn()?;
+    if !installed("libvirtd") {
         return None;
     }
     let mut tried = Command::new("unshare");
     let tried = tried.args(NAMESPACES).args(["mount", "-t", "tmpfs", "none", "/run"]).output();
     if !tried.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIP: no namespaces of one's own: run as root");
+        suite::skip("no namespaces of one's own: run as root");
         return None;
     }
     let mut child = Command::new("unshare")

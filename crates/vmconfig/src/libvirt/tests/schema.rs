@@ -1,22 +1,19 @@
-//! libvirt's own schema, where `RUN_SLOW_TESTS=1` asks for it.
+//! libvirt's own schema.
 
 use std::path::Path;
 use std::process::Command;
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
+use suite::{Tier, needs};
 
 use super::*;
 
-/// True if the test can be made.
-pub(super) fn wanted(program: &str) -> bool {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
-        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
-        return false;
-    }
+/// True if the program is there; else the test that calls it is skipped.
+pub(super) fn installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     if let Err(error) = &found {
-        eprintln!("SKIP: {program}: {error}");
+        suite::skip(format!("{program}: {error}"));
     }
     found.is_ok()
 }
@@ -30,7 +27,8 @@ fn complaint(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
 
 #[test]
 fn its_schema_takes_every_vm() {
-    if !wanted("virt-xml-validate") {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !installed("virt-xml-validate") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

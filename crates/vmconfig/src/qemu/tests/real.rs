@@ -1,5 +1,4 @@
-//! The real QEMU, where `RUN_SLOW_TESTS=1` asks for it: it takes every command
-//! line and builds the topology that was asked for.
+//! The real QEMU: it takes every command line and builds the topology that was asked for.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use suite::{Shared, Tier, needs};
 
 use super::*;
 
@@ -17,15 +17,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Qemu {
     program: PathBuf,
     capabilities: Capabilities,
-}
-
-/// True if such tests are wanted; else says so.
-fn wanted() -> bool {
-    let wanted = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
-    if !wanted {
-        eprintln!("SKIP: RUN_SLOW_TESTS is not 1");
-    }
-    wanted
 }
 
 impl Qemu {
@@ -38,7 +29,7 @@ impl Qemu {
                 Some(Self { program, capabilities })
             }
             Err(error) => {
-                eprintln!("SKIP: {}: {error}", program.display());
+                suite::skip(format!("{}: {error}", program.display()));
                 None
             }
         }
@@ -46,19 +37,16 @@ impl Qemu {
 
     /// The one that is installed.
     fn installed() -> Option<Self> {
-        wanted().then(|| Self::new("qemu-system-x86_64")).flatten()
+        Self::new("qemu-system-x86_64")
     }
 
     /// A newer one.
     fn fetched() -> Option<Self> {
-        if !wanted() {
-            return None;
-        }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/get-qemu");
         let output = Command::new(script).output().unwrap();
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            eprintln!("SKIP: scripts/get-qemu fetched none: {said}");
+            suite::skip(format!("scripts/get-qemu fetched none: {said}"));
             return None;
         }
         Self::new(String::from_utf8(output.stdout).unwrap().trim())
@@ -258,6 +246,7 @@ const BASE: &str = "memory_mib = 64\naccel = 'tcg'\n";
 
 #[test]
 fn it_takes_what_is_emitted_and_refuses_what_is_found() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some(qemu) = Qemu::installed() else { return };
     check_all(&qemu);
     // The limits that this test's QEMU has.
@@ -278,6 +267,7 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
 
 #[test]
 fn so_does_a_newer_one() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).alone_with(Shared::Cache).turn() else { return };
     let Some(qemu) = Qemu::fetched() else { return };
     assert!(qemu.capabilities.version.major >= 10, "{}", qemu.capabilities.version);
     check_all(&qemu);
