@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+use suite::until;
 
-use crate::lab::{Said, until};
+use crate::lab::Said;
 
 /// Each call is noted; one that is named in `fails` ends with the code there,
 /// one that is named in `hangs` says its process and stays.
@@ -106,7 +106,7 @@ fn an_interruption_ends_the_step_and_all_that_it_has_started() {
         // As a terminal does it: everybody in the group hears it.
         let child = tree.quickstart().process_group(0).spawn().unwrap();
         let group = Pid::from_child(&child);
-        let pid = until(hangs, Duration::from_secs(60), || {
+        let pid = until(hangs, || {
             fs::read_to_string(tree.path("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)
         });
         kill_process_group(group, Signal::INT).unwrap();
