@@ -64,7 +64,16 @@ pub struct Delegated {
 
 impl HostWishes {
     pub(crate) fn overlay(self, over: Self) -> Self {
-        crate::overlay_fields!(self, over, halt_poll_ns, thp, ksm, ple_gap, ple_window, numa_balancing)
+        crate::overlay_fields!(
+            self,
+            over,
+            halt_poll_ns,
+            thp,
+            ksm,
+            ple_gap,
+            ple_window,
+            numa_balancing
+        )
     }
 
     /// The wishes that are set, as fields with their values.
