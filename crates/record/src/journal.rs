@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterSet, Environment, Histogram, HostWatch, Outcome, Sample};
+use crate::{CounterSet, Environment, Histogram, HostWatch, Outcome, Sample, Unsteady};
 
 /// Everything that happens in a study, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,9 +51,9 @@ pub enum Event {
         block: u32,
         /// The attempt that ended.
         attempt: u32,
-        /// What was unsteady and is counted all the same, a short text each.
+        /// What was unsteady and is counted all the same.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        unsteady: Vec<String>,
+        unsteady: Vec<Unsteady>,
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
@@ -64,8 +64,8 @@ pub enum Event {
         block: u32,
         /// The attempt that ended.
         attempt: u32,
-        /// What was unsteady, a short text each.
-        reasons: Vec<String>,
+        /// What was unsteady.
+        reasons: Vec<Unsteady>,
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
@@ -273,6 +273,26 @@ mod tests {
         let decoded = decode_all(text.as_bytes());
         assert_eq!(decoded.events, (0..5).map(event).collect::<Vec<_>>());
         assert_eq!((decoded.trusted_bytes, decoded.torn), (text.len(), None));
+    }
+
+    /// Journals of version 0.1.0 tell in words what was unsteady.
+    #[test]
+    fn what_was_unsteady_is_read_in_both_ways() {
+        let told = r#"{"event":"block-rejected","block":1,"attempt":0,"reasons":["b: others used 26 % of the time (limit 10 %)"],"unix_s":1.5}"#;
+        let Event::BlockRejected { reasons, .. } = serde_json::from_str(told).unwrap() else {
+            panic!("another event")
+        };
+        let words = "b: others used 26 % of the time (limit 10 %)";
+        assert_eq!(reasons, [Unsteady::Told(words.to_owned())]);
+
+        let trial = Unsteady::Trial {
+            workload: "hackbench".to_owned(),
+            variant: "b".to_owned(),
+            sign: crate::HostSign::Others,
+            excess: 0.25,
+        };
+        let event = Event::BlockEnded { block: 1, attempt: 0, unsteady: vec![trial], unix_s: 1.5 };
+        assert_eq!(decode(encode(&event).unwrap().trim_end().as_bytes()), Ok(event));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use imported::{Imported, Labels, Name};
 pub use metric::{Better, Metric, MetricKind, Unit};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use row::{Record, RecordSource, Sample};
-pub use watch::HostWatch;
+pub use watch::{HostSign, HostWatch, Unsteady};
 
 /// Version of the record format: the rows of `samples.csv` and
 /// `samples.json`, and the journal's events.

@@ -34,6 +34,48 @@ pub struct HostWatch {
     pub clock_after_hz: Option<f64>,
 }
 
+/// What a host that is out of line shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostSign {
+    /// Others used the VM's pCPUs.
+    Others,
+    /// The host's own hypervisor took time from them.
+    Steal,
+    /// Something waited for memory.
+    Memory,
+    /// The pCPUs' clock fell.
+    Clock,
+    /// The canary took longer.
+    Canary,
+    /// vCPUs waited for a pCPU.
+    RunDelay,
+    /// The pCPUs were throttled.
+    Throttles,
+}
+
+/// Why a block was called unsteady.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Unsteady {
+    /// A trial was out of line with those of the same variant before it, unlike
+    /// the others of its block.
+    Trial {
+        /// The trial's workload.
+        workload: String,
+        /// The trial's variant.
+        variant: String,
+        /// What showed it.
+        sign: HostSign,
+        /// By how much more than usual: of a share or a duration the logarithm
+        /// of how much longer something may take for it (0.1 for 10 %), of
+        /// throttling the events.
+        excess: f64,
+    },
+    /// As journals up to version 0.1.0 tell it.
+    Told(String),
+}
+
 impl HostWatch {
     /// The mean of the two canaries, s.
     #[must_use]

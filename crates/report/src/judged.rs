@@ -1,7 +1,8 @@
 //! From what the statistics say to what is shown.
 
-use stats::{Comparison, Engine, Interval};
+use stats::{Comparison, Engine, Interval, Invalidity, Warning};
 
+use crate::host_beside;
 use crate::sentence::as_sentence;
 use crate::{Estimate, Judgement, Look, Span, Verdict};
 
@@ -20,11 +21,22 @@ impl Judgement {
     }
 }
 
+impl Judgement {
+    /// Nothing may be said, whatever the numbers are.
+    pub fn invalidate(&mut self, why: Invalidity) {
+        self.verdict = Verdict::Invalid;
+        self.more_blocks = None;
+        self.notes = vec![as_sentence(&why.to_string())];
+        self.why = Some(why);
+    }
+}
+
 /// The ratio after each block, from the first with an interval.
 fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<Look> {
     let after = |blocks: usize| {
         let mut so_far = comparison.clone();
         so_far.blocks.log_ratios.truncate(blocks);
+        so_far.host.truncate(blocks);
         let judged = engine.judge(&so_far);
         let says_something = |span: &Interval| span.lo > NO_BOUND && span.hi < 1.0 / NO_BOUND;
         let interval = judged.interval.filter(says_something)?;
@@ -46,9 +58,13 @@ impl From<&stats::Judgement> for Judgement {
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
                 (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
             }
-            stats::Verdict::Invalid { reason } => (Verdict::Invalid, vec![as_sentence(reason)]),
+            stats::Verdict::Invalid { why } => {
+                (Verdict::Invalid, vec![as_sentence(&why.to_string())])
+            }
         };
-        notes.extend(judged.warnings.iter().map(|warning| as_sentence(&warning.to_string())));
+        notes.extend(host_beside::notes(judged));
+        let warnings = judged.warnings.iter().filter(|one| **one != Warning::HostDiffered);
+        notes.extend(warnings.map(|warning| as_sentence(&warning.to_string())));
         let interval = judged.interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
         Self {
             ratio: judged.ratio.map(|centre| Estimate { centre, interval }),
@@ -57,6 +73,15 @@ impl From<&stats::Judgement> for Judgement {
             q: None,
             looks: Vec::new(),
             verdict,
+            more_blocks: match judged.verdict {
+                stats::Verdict::NotDecided { more_blocks, .. } => Some(more_blocks),
+                _ => None,
+            },
+            why: match &judged.verdict {
+                stats::Verdict::Invalid { why } => Some(why.clone()),
+                _ => None,
+            },
+            host: judged.host.clone(),
             notes,
         }
     }
@@ -90,7 +115,8 @@ mod tests {
 
     fn judge(log_ratios: &[f64]) -> Judgement {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-        let comparison = Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false };
+        let comparison =
+            Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false, host: Vec::new() };
         let engine = FixedBlocks::new(4, 0.05).unwrap();
         Judgement::from(&engine.judge(&comparison))
     }

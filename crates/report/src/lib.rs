@@ -9,6 +9,7 @@
 
 mod export;
 mod figure;
+mod host_beside;
 pub mod host_picture;
 mod html;
 mod judged;
@@ -20,10 +21,11 @@ mod terminal;
 pub mod trend;
 
 pub use export::{csv, json};
+pub use host_beside::{busy, unsteady};
 pub use html::html;
 pub use model::{
-    Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group, Judgement,
-    Look, Method, Named, Published, Quantile, REPORT_VERSION, Report, Role, Span, Suite,
-    TABLE_SHARES, TrialFailure, Variant, Verdict,
+    Beside, Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group,
+    HostBeside, Judgement, Look, Method, Named, Published, Quantile, REPORT_VERSION, Report, Role,
+    Share, Span, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};

@@ -46,6 +46,10 @@ pub struct Report {
     /// One for each load x workload x histogram.
     #[serde(default)]
     pub distributions: Vec<Distribution>,
+    /// What the host did beside the trials: one for each load x workload that
+    /// was watched.
+    #[serde(default)]
+    pub host_beside: Vec<HostBeside>,
     /// Every trial that failed, also those of blocks that were done again.
     pub failures: Vec<TrialFailure>,
     /// Things that a reader of the numbers should know.
@@ -201,6 +205,52 @@ pub struct Quantile {
     pub estimate: Estimate,
 }
 
+/// What the host did beside the trials of one workload under one load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostBeside {
+    /// The host-load level's name.
+    pub load: String,
+    /// The workload's name.
+    pub workload: String,
+    /// True if the load level leaves the host alone, so that what others used
+    /// is a disturbance.
+    pub is_quiet: bool,
+    /// Those variants that were watched, in the study's order.
+    pub variants: Vec<Beside>,
+}
+
+/// What the host did beside one variant's trials, those that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// The variant's name.
+    pub variant: String,
+    /// Trials that were watched.
+    pub trials: u32,
+    /// Share of the VM's pCPUs' time that others used.
+    pub others: Option<Share>,
+    /// Share of the VM's pCPUs' time that the host's own hypervisor took.
+    pub steal: Option<Share>,
+    /// Share of the time in which something waited for memory.
+    pub memory: Option<Share>,
+    /// Share of the time that its vCPUs wanted to run in which they waited.
+    pub run_delay: Option<Share>,
+    /// Time of the canaries, s.
+    pub canary_s: Option<f64>,
+    /// Clock of its pCPUs, Hz.
+    pub clock_hz: Option<f64>,
+    /// Throttling events of its pCPUs, all trials together.
+    pub throttles: Option<f64>,
+}
+
+/// A share of time over several trials, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Mean of the trials.
+    pub mean: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
 /// One variant over all workloads of a load level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Suite {
@@ -280,6 +330,17 @@ pub struct Judgement {
     pub looks: Vec<Look>,
     /// The verdict.
     pub verdict: Verdict,
+    /// About how many more blocks decide it, where it is not decided and that
+    /// can be said.
+    #[serde(default)]
+    pub more_blocks: Option<u32>,
+    /// Why it is not valid, where it is not.
+    #[serde(default)]
+    pub why: Option<stats::Invalidity>,
+    /// How the host differed beside the variant and beside the baseline, by
+    /// sign, and what that means for the verdict.
+    #[serde(default)]
+    pub host: Vec<stats::HostDifference>,
     /// What else should be said: blocks still needed, outliers, the reason why
     /// it is not valid. One sentence each.
     pub notes: Vec<String>,
@@ -310,7 +371,7 @@ pub enum Verdict {
     Equivalent,
     /// None of these is shown, or there is no interval yet.
     NotDecided,
-    /// Nothing can be compared: failed boots, too few blocks.
+    /// Nothing can be compared: [`Judgement::why`] says why.
     Invalid,
 }
 

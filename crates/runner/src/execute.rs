@@ -12,7 +12,7 @@ use std::time::Instant;
 use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{Event, TrialKey, TrialResult};
-use record::{Failure, FailureKind, Outcome};
+use record::{Failure, FailureKind, Outcome, Unsteady};
 
 use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
@@ -83,7 +83,7 @@ pub enum Progress<'a> {
     /// A trial ended.
     TrialEnded(&'a TrialResult),
     /// A block does not count, as the host was not steady.
-    BlockRejected(&'a [String]),
+    BlockRejected(&'a [Unsteady]),
     /// Another block follows.
     Standing {
         /// Blocks that are complete now.
@@ -115,9 +115,9 @@ pub struct State {
     pub extended_to: Option<u32>,
     /// Blocks that were done but don't count: block, attempt, and what was
     /// unsteady.
-    pub rejected: Vec<(u32, u32, Vec<String>)>,
+    pub rejected: Vec<(u32, u32, Vec<Unsteady>)>,
     /// What was unsteady in blocks that count all the same.
-    pub unsteady: Vec<(u32, Vec<String>)>,
+    pub unsteady: Vec<(u32, Vec<Unsteady>)>,
     /// Wall time of all finished blocks, s.
     pub blocks_wall_s: f64,
     /// True once the study's end is recorded.
@@ -166,7 +166,7 @@ impl State {
         state
     }
 
-    fn complete(&mut self, block: u32, attempt: u32, unsteady: &[String], wall_s: f64) {
+    fn complete(&mut self, block: u32, attempt: u32, unsteady: &[Unsteady], wall_s: f64) {
         self.complete.insert(block, attempt);
         if !unsteady.is_empty() {
             self.unsteady.push((block, unsteady.to_vec()));
@@ -174,7 +174,7 @@ impl State {
         self.blocks_wall_s += wall_s.max(0.0);
     }
 
-    fn reject(&mut self, block: u32, attempt: u32, reasons: Vec<String>, wall_s: f64) {
+    fn reject(&mut self, block: u32, attempt: u32, reasons: Vec<Unsteady>, wall_s: f64) {
         self.rejected.push((block, attempt, reasons));
         self.blocks_wall_s += wall_s.max(0.0);
     }
@@ -196,13 +196,11 @@ impl State {
         self.blocks_wall_s / f64::from(self.finished().max(1))
     }
 
-    /// True if so many blocks were unsteady that another try is no use, and
-    /// that nothing may be claimed.
-    #[must_use]
-    pub fn is_host_unsteady(&self, plan: &Plan) -> bool {
+    /// False if so many blocks were unsteady that doing one again is no use.
+    fn may_repeat(&self, plan: &Plan) -> bool {
         let unsteady = self.rejected.len() + self.unsteady.len();
         let unsteady = u32::try_from(unsteady).unwrap_or(u32::MAX);
-        stability::is_host_unsteady(&plan.stability, unsteady, self.finished())
+        stability::may_repeat(&plan.stability, unsteady, self.finished())
     }
 
     fn count(&mut self, result: &TrialResult) {
@@ -271,8 +269,7 @@ pub fn execute(
         let reasons = stability::of_block(plan, &block, &results, &events);
         let wall_s = started.elapsed().as_secs_f64();
         state.begun.insert(block.number, attempt);
-        let may_repeat = plan.stability.repeat && !state.is_host_unsteady(plan);
-        if may_repeat && !reasons.is_empty() {
+        if !reasons.is_empty() && state.may_repeat(plan) {
             events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
             observe(Progress::BlockRejected(&reasons));
             store.append(&Event::BlockRejected {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::execute::execute;
     use crate::store::{self, Store};
-    use crate::testing::{FakeLab, host, plan};
+    use crate::testing::{FakeLab, STUDY, host, plan_of};
 
     /// What is told, without the time left, which depends on the clock.
     fn said(progress: &Progress<'_>) -> String {
@@ -86,10 +86,11 @@ mod tests {
     fn whoever_follows_hears_what_whoever_runs_it_hears() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("results");
-        let plan = plan();
+        // What is usual is known after three rounds of two loads.
+        let plan = plan_of(&STUDY.replace("blocks = 3", "blocks = 5"));
         let mut lab = FakeLab::new();
         lab.broken = vec!["c"];
-        lab.disturbed = vec![(1, 0)];
+        lab.disturbed = vec![(6, 0), (7, 0)];
         let mut store = Store::create(&dir, &plan, &host()).unwrap();
         let mut told = Vec::new();
         execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |progress| {

@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use record::journal::{Event, RunResult, TrialResult};
 use record::{Better, Metric, MetricKind, Record, RecordSource};
 use stats::{
-    BootStatistic, Comparison, Distribution, Engine, FixedBlocks, Kind, NoQuantile, PairedBlocks,
-    Sequential, boot_statistic,
+    BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks, Kind,
+    NoQuantile, PairedBlocks, Sequential, Sign, boot_statistic,
 };
+use topology::PcpuSet;
 
 use crate::execute::State;
-use crate::pilot;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
+use crate::{pilot, stability};
 
 /// The rate of false claims that verdicts are made at.
 pub const ALPHA: f64 = 0.05;
@@ -58,8 +59,10 @@ pub struct Boot {
     pub samples: Vec<f64>,
     /// False where it takes no part in a comparison.
     pub counted: bool,
-    /// Logarithm of the canary's time beside it, where there was one.
-    pub canary_log: Option<f64>,
+    /// What the host did beside it.
+    pub host: Disturbance,
+    /// Where its vCPUs were allowed to run; empty if that was not read.
+    pub pcpus: PcpuSet,
 }
 
 /// One metric of one workload under one load, by variant.
@@ -136,7 +139,8 @@ fn group<'a>(
                         statistic,
                         samples,
                         counted: trial.counted,
-                        canary_log: canary_log(trial.result),
+                        host: stability::disturbance(load, trial.result),
+                        pcpus: pcpus(trial.result),
                     }),
                     Err(reason) if trial.counted => {
                         unusable.push((variant.name.clone(), key.block, reason));
@@ -182,8 +186,12 @@ fn quantile(
     Some(distribution.quantile(share).map(|ns| ns as f64 / NS_PER_S))
 }
 
-fn canary_log(result: &TrialResult) -> Option<f64> {
-    Some(result.watch.as_ref()?.canary_s()?.ln()).filter(|log| log.is_finite())
+fn pcpus(result: &TrialResult) -> PcpuSet {
+    let mut all = PcpuSet::new();
+    for set in result.vcpu_affinity.iter().filter_map(|list| list.parse::<PcpuSet>().ok()) {
+        all.extend(&set);
+    }
+    all
 }
 
 /// What the runs of a boot printed of a metric, without those that warm up.
@@ -204,13 +212,13 @@ impl Group<'_> {
         self.workload.metrics.first() == Some(self.metric)
     }
 
-    /// Correlation of the ratios with those of the canary, where its share is
-    /// taken out of [`Self::comparison`]: the variance falls by its square.
+    /// What is taken out of [`Self::comparison`] for what the host did beside
+    /// the trials, where that helps.
     #[must_use]
-    pub fn canary_correlation(&self, baseline: usize, variant: usize) -> Option<f64> {
+    pub fn controlled(&self, plan: &Plan, baseline: usize, variant: usize) -> Option<Controlled> {
         let (a, b) = (&self.boots[baseline], &self.boots[variant]);
         let blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
-        controlled(&blocks, a, b).map(|controlled| controlled.correlation)
+        stats::control(&blocks.log_ratios, &host(plan, a, b), PILOT)
     }
 
     /// The comparison of variant number `variant` with the baseline.
@@ -218,7 +226,8 @@ impl Group<'_> {
     pub fn comparison(&self, plan: &Plan, baseline: usize, variant: usize) -> Comparison {
         let (a, b) = (&self.boots[baseline], &self.boots[variant]);
         let mut blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
-        if let Some(controlled) = controlled(&blocks, a, b) {
+        let host = host(plan, a, b);
+        if let Some(controlled) = stats::control(&blocks.log_ratios, &host, PILOT) {
             blocks.log_ratios = controlled.log_ratios;
         }
         let margin = self.workload.margin_percent.get(&self.metric.name);
@@ -227,18 +236,32 @@ impl Group<'_> {
             better: better(self.metric.better),
             margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
             aa: plan.variants[variant].aa_of.is_some(),
+            host,
         }
     }
 }
 
-/// Blocks that teach how much of the canary is in the ratios.
-const CANARY_PILOT: usize = 6;
+/// Blocks that teach how much of the host's disturbance is in the ratios.
+const PILOT: usize = 6;
 
-/// The ratios without what the canary explains of them, where that helps.
-fn controlled(blocks: &PairedBlocks, a: &[Boot], b: &[Boot]) -> Option<stats::Controlled> {
-    let canaries = pairs(a, b, |boot| boot.canary_log).into_iter();
-    let canaries: Option<Vec<f64>> = canaries.map(|(a, b)| Some(b? - a?)).collect();
-    stats::control(&blocks.log_ratios, &canaries?, CANARY_PILOT)
+/// What the host did beside both in the blocks that both counted in. How fast
+/// pCPUs are is a disturbance only where both ran on the same ones.
+fn host(plan: &Plan, a: &[Boot], b: &[Boot]) -> Vec<[Disturbance; 2]> {
+    if plan.environment().is_deterministic() {
+        // Whatever disturbs does so in every run, at the same instruction.
+        return Vec::new();
+    }
+    let both = pairs(a, b, |boot| (boot.host.clone(), boot.pcpus.clone()));
+    let mut host = Vec::with_capacity(both.len());
+    for ((mut a, on_a), (mut b, on_b)) in both {
+        if on_a != on_b {
+            for seen in [&mut a, &mut b] {
+                seen.0.retain(|(sign, _)| !matches!(sign, Sign::Clock | Sign::Canary));
+            }
+        }
+        host.push([a, b]);
+    }
+    host
 }
 
 /// What both have to say about the blocks that both counted in.

@@ -1,6 +1,7 @@
 //! Fills the report from a results folder: estimates, judgements, the
 //! counters that moved, failures, warnings.
 
+mod beside;
 mod counts;
 mod distributions;
 mod overall;
@@ -9,11 +10,11 @@ mod why;
 use std::path::Path;
 
 use record::journal::{Event, TrialResult};
-use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unit};
+use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unit, Unsteady};
 use report::{
     Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure, Variant,
 };
-use stats::Interval;
+use stats::{Interval, Invalidity};
 use topology::Host;
 use vmconfig::{VmSpec, qemu};
 
@@ -36,12 +37,11 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
     let mut warnings: Vec<String> = torn.iter().cloned().collect();
+    let host_beside = beside::host_beside(plan, &trials);
+    warnings.extend(report::busy(&host_beside));
     warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
-    let unsteady = unsteady_host(plan, &state);
-    let mut shown: Vec<_> = groups
-        .iter()
-        .map(|group| show_group(plan, &state, group, &trials, unsteady.as_deref()))
-        .collect();
+    let mut shown: Vec<_> =
+        groups.iter().map(|group| show_group(plan, &state, group, &trials)).collect();
     shown.extend(later_groups(plan));
     adjust_for_many(plan, &mut shown);
     Report {
@@ -64,6 +64,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         suites: overall::suites(plan, results::engine(plan, &state).as_ref(), &groups),
         groups: shown,
         distributions: distributions::distributions(plan, &trials),
+        host_beside,
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
         warnings,
         reproduce: reproduce(plan),
@@ -265,18 +266,6 @@ fn adjust_for_many(plan: &Plan, groups: &mut [report::Group]) {
     }
 }
 
-/// Why nothing may be claimed, if the host was unsteady in too many blocks.
-fn unsteady_host(plan: &Plan, state: &State) -> Option<String> {
-    let unsteady = state.rejected.len() + state.unsteady.len();
-    state.is_host_unsteady(plan).then(|| {
-        format!(
-            "Unstable host: {unsteady} of {} blocks were unsteady (limit {} %)",
-            state.finished(),
-            plan.stability.unsteady_blocks_percent
-        )
-    })
-}
-
 /// A metric as it is told: where the clock counts instructions, nothing is faster.
 fn told_metric(plan: &Plan, metric: &Metric) -> Metric {
     let kind = match metric.kind {
@@ -293,7 +282,6 @@ fn show_group(
     state: &State,
     group: &Group<'_>,
     trials: &[Trial<'_>],
-    unsteady: Option<&str>,
 ) -> report::Group {
     let engine = results::engine(plan, state);
     let baseline = results::baseline_index(plan);
@@ -310,16 +298,15 @@ fn show_group(
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
             let comparison = group.comparison(plan, baseline, index);
             let mut judged = Judgement::of(engine.as_ref(), &comparison);
-            if let Some(r) = group.canary_correlation(baseline, index) {
+            if let Some(controlled) = group.controlled(plan, baseline, index) {
                 judged.notes.push(format!(
-                    "The canary beside each trial explains {:.0} % of the noise, which was taken out.",
-                    r * r * 100.0
+                    "What {} shows beside each trial explains {:.0} % of the noise, which was taken out.",
+                    controlled.sign,
+                    controlled.correlation.powi(2) * 100.0
                 ));
             }
-            let warming = (!steady).then_some("No steady state: the last invocation still warmed up.");
-            if let Some(reason) = unsteady.or(warming) {
-                judged.verdict = report::Verdict::Invalid;
-                judged.notes = vec![reason.to_owned()];
+            if !steady {
+                judged.invalidate(Invalidity::WarmingUp);
             }
             judged
         });
@@ -464,10 +451,10 @@ fn run_warnings(
         ));
     }
     for (block, _, reasons) in &state.rejected {
-        warnings.push(format!("Block {block} was done again: {}.", reasons.join("; ")));
+        warnings.push(format!("Block {block} was done again: {}.", told(reasons)));
     }
     for (block, reasons) in &state.unsteady {
-        warnings.push(format!("Block {block} counts although {}.", reasons.join("; ")));
+        warnings.push(format!("Block {block} counts although {}.", told(reasons)));
     }
     for workload in &plan.workloads {
         let repeats = pilot::repeats(plan, trials, workload);
@@ -523,6 +510,10 @@ fn run_warnings(
         times => format!("{text} ({times} trials)"),
     }));
     warnings
+}
+
+fn told(reasons: &[Unsteady]) -> String {
+    reasons.iter().map(report::unsteady).collect::<Vec<_>>().join("; ")
 }
 
 /// True if the variants ran on the host and under its KVM: their ratio is the

@@ -89,8 +89,13 @@ pub(crate) fn plan() -> Plan {
 pub(crate) struct FakeLab {
     /// Variants that always fail.
     pub(crate) broken: Vec<&'static str>,
-    /// Attempts at blocks beside which others used all pCPUs: block, attempt.
+    /// Attempts at blocks in which others used half of the pCPUs beside one
+    /// variant: block, attempt.
     pub(crate) disturbed: Vec<(u32, u32)>,
+    /// That variant.
+    pub(crate) disturbed_variant: &'static str,
+    /// Whether others use a tenth of the pCPUs beside all trials.
+    pub(crate) busy: bool,
     /// By what part the first invocation of a boot takes longer, the next a
     /// third of that, and so on.
     pub(crate) cold: f64,
@@ -108,6 +113,8 @@ impl FakeLab {
         Self {
             broken: Vec::new(),
             disturbed: Vec::new(),
+            disturbed_variant: "b",
+            busy: false,
             cold: 0.0,
             wobble: 0.0,
             cancel_after: None,
@@ -150,7 +157,12 @@ impl Lab for FakeLab {
         };
         let noise = 1.0 + f64::from(key.block % 3) * 1e-3 * f64::from(variant.name.len() as u32);
         let skew = if variant.name == "b" { 1.0 + f64::from(key.block) * 1e-4 } else { 1.0 };
-        let disturbed = self.disturbed.contains(&(key.block, key.attempt));
+        let disturbed = variant.name == self.disturbed_variant
+            && self.disturbed.contains(&(key.block, key.attempt));
+        // What is not the same each time, or no noise would be left to judge by.
+        let others = f64::from(key.order % 5) * 1e-3
+            + if self.busy { 0.2 } else { 0.0 }
+            + if disturbed { 0.5 } else { 0.0 };
         let inside = |run: u32| {
             let chance = f64::from((key.order * 31 + run) * 7919 % 101) / 50.0 - 1.0;
             1.0 + self.cold / 3f64.powi(run.min(30) as i32) + self.wobble * chance
@@ -190,7 +202,7 @@ impl Lab for FakeLab {
                 watch: Some(HostWatch {
                     pcpus: 4,
                     wall_s: seconds,
-                    foreign_s: Some(if disturbed { 4.0 * seconds } else { 0.0 }),
+                    foreign_s: Some(4.0 * others * seconds),
                     ..HostWatch::default()
                 }),
                 warnings: Vec::new(),

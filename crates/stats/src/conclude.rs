@@ -2,9 +2,13 @@
 //! how large |t| must be.
 
 use crate::anytime::e_value;
+use crate::disturbance::{Claim, Claimed, differences, fatal};
 use crate::signed_rank::hodges_lehmann;
 use crate::student::{moments, student_p};
-use crate::{Better, Comparison, HodgesLehmann, Interval, Judgement, Verdict, Warning};
+use crate::{
+    Better, Comparison, HodgesLehmann, HostDifference, Interval, Invalidity, Judgement, Verdict,
+    Warning, Weight,
+};
 
 /// A log ratio nearer to 0 than this is rounding, not a difference: equal
 /// measurements must not become a significant 1e-16.
@@ -42,20 +46,18 @@ pub(crate) fn ratio_of(log: f64) -> f64 {
 }
 
 /// What the log ratios come to, or why they say nothing.
-fn evidence(comparison: &Comparison) -> Result<Evidence, String> {
+fn evidence(comparison: &Comparison) -> Result<Evidence, Invalidity> {
     let Comparison { blocks, margin, .. } = comparison;
     if !(*margin > 0.0 && margin.is_finite()) {
-        return Err(format!("Margin {margin} is not a positive number"));
+        return Err(Invalidity::Margin { margin: *margin });
     }
     let log_ratios = &blocks.log_ratios;
     let usable = |ratio: &f64| ratio.abs() <= GREATEST_LOG;
     if let Some(block) = log_ratios.iter().position(|ratio| !usable(ratio)) {
-        let value = log_ratios[block];
-        return Err(format!("Block {block} gives no ratio (its logarithm is {value})"));
+        return Err(Invalidity::NoRatio { block: block as u32 });
     }
     match log_ratios.len() {
-        0 => Err("No block in which both were measured".to_owned()),
-        1 => Err("Only 1 block in which both were measured, an interval needs 2".to_owned()),
+        few @ (0 | 1) => Err(Invalidity::TooFewBlocks { blocks: few as u32 }),
         n => {
             let (mean, sd) = moments(log_ratios);
             Ok(Evidence { mean, sd, n: n as u32 })
@@ -66,23 +68,23 @@ fn evidence(comparison: &Comparison) -> Result<Evidence, String> {
 /// The verdict alone: what [`conclude`] says, without the second opinions.
 pub(crate) fn verdict_of(rule: &impl Rule, comparison: &Comparison) -> Verdict {
     match evidence(comparison) {
-        Ok(evidence) => verdict(rule, &evidence, comparison),
-        Err(reason) => Verdict::Invalid { reason },
+        Ok(evidence) => verdict(rule, &evidence, comparison).0,
+        Err(why) => Verdict::Invalid { why },
     }
 }
 
 /// What may be said about `comparison` by `rule`.
 pub(crate) fn conclude(rule: &impl Rule, comparison: &Comparison) -> Judgement {
-    let Comparison { blocks, better, margin, aa } = comparison;
+    let Comparison { blocks, better, margin, aa, .. } = comparison;
     let log_ratios = &blocks.log_ratios;
     let evidence = match evidence(comparison) {
         Ok(evidence) => evidence,
-        Err(reason) => {
+        Err(why) => {
             let only = log_ratios.first().filter(|log| log_ratios.len() == 1 && log.is_finite());
             return Judgement {
                 ratio: only.map(|log| ratio_of(*log)),
                 blocks_used: log_ratios.len() as u32,
-                ..Judgement::invalid(reason, *better, *margin, *aa)
+                ..Judgement::invalid(why, *better, *margin, *aa)
             };
         }
     };
@@ -110,8 +112,12 @@ pub(crate) fn conclude(rule: &impl Rule, comparison: &Comparison) -> Judgement {
     if rule.last().is_some_and(|last| n > last) {
         warnings.push(Warning::BeyondPlan);
     }
+    let (verdict, host) = verdict(rule, &evidence, comparison);
+    if host.iter().any(|found| found.weight >= Weight::Unclear) {
+        warnings.push(Warning::HostDiffered);
+    }
     Judgement {
-        verdict: verdict(rule, &evidence, comparison),
+        verdict,
         ratio: Some(ratio_of(mean)),
         interval: Some(interval.map(ratio_of)),
         p: Some(evidence.p(rule)),
@@ -125,6 +131,7 @@ pub(crate) fn conclude(rule: &impl Rule, comparison: &Comparison) -> Judgement {
         }),
         aa: *aa,
         warnings,
+        host,
     }
 }
 
@@ -191,7 +198,38 @@ impl Evidence {
     }
 }
 
-fn verdict(rule: &impl Rule, evidence: &Evidence, comparison: &Comparison) -> Verdict {
+/// The verdict, and how the host differed.
+fn verdict(
+    rule: &impl Rule,
+    evidence: &Evidence,
+    comparison: &Comparison,
+) -> (Verdict, Vec<HostDifference>) {
+    let verdict = verdict_on_an_even_host(rule, evidence, comparison);
+    let claimed = Claimed {
+        mean: evidence.mean,
+        half_width: evidence.half_width(rule.critical(evidence.n, rule.alpha())),
+        better: comparison.better,
+        claim: match verdict {
+            Verdict::NotDecided { .. } | Verdict::Invalid { .. } => Claim::None,
+            Verdict::Equivalent => Claim::NoDifference,
+            _ => Claim::Difference,
+        },
+    };
+    let host = differences(&comparison.host, claimed);
+    match fatal(&host, claimed) {
+        Some(host_differed) => {
+            let why = Invalidity::HostDiffered { host: host_differed };
+            (Verdict::Invalid { why }, host)
+        }
+        None => (verdict, host),
+    }
+}
+
+fn verdict_on_an_even_host(
+    rule: &impl Rule,
+    evidence: &Evidence,
+    comparison: &Comparison,
+) -> Verdict {
     let alpha = rule.alpha();
     let interval = evidence.interval(rule.critical(evidence.n, alpha), 1.0 - alpha);
     let band = comparison.margin.ln_1p();

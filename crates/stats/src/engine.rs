@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conclude::{ROUNDING, Rule, conclude};
 use crate::student::{student_critical, student_p};
-use crate::{Better, BootStatistic, Judgement};
+use crate::{Better, BootStatistic, Disturbance, Judgement};
 
 /// Within-block log ratios `ln(B / A)`, one a block.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct Comparison {
     pub margin: f64,
     /// True if A and B are the same configuration under two names.
     pub aa: bool,
+    /// What the host did beside A and B in each block; empty where nobody
+    /// looked.
+    pub host: Vec<[Disturbance; 2]>,
 }
 
 /// How far a study is.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Interval;
+use crate::{HostDifference, Interval};
 
 /// Which direction of a metric is the better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,9 +47,61 @@ pub enum Verdict {
     },
     /// Nothing may be said.
     Invalid {
-        /// Why not, a short sentence without the final stop.
+        /// Why not.
+        why: Invalidity,
+    },
+}
+
+/// Why nothing may be said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "kebab-case")]
+pub enum Invalidity {
+    /// The margin is no difference that could matter.
+    Margin {
+        /// The margin.
+        margin: f64,
+    },
+    /// The values of a block have no ratio.
+    NoRatio {
+        /// Place of the block among those that were given, from 0.
+        block: u32,
+    },
+    /// Fewer blocks than an interval needs.
+    TooFewBlocks {
+        /// Blocks in which both were measured: 0 or 1.
+        blocks: u32,
+    },
+    /// The values of one side give no number for a boot.
+    Unusable {
+        /// What is wrong with them.
         reason: String,
     },
+    /// The benchmark was still warming up at its last invocation.
+    WarmingUp,
+    /// The host disturbed one side more, by more than the interval holds.
+    HostDiffered {
+        /// What differed most.
+        host: HostDifference,
+    },
+}
+
+impl fmt::Display for Invalidity {
+    /// A short sentence without the final stop; A is the baseline.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Margin { margin } => write!(f, "Margin {margin} is not a positive number"),
+            Self::NoRatio { block } => write!(f, "Block {block} gives no ratio"),
+            Self::TooFewBlocks { blocks: 0 } => f.write_str("No block in which both were measured"),
+            Self::TooFewBlocks { blocks } => {
+                write!(f, "Only {blocks} block in which both were measured, an interval needs 2")
+            }
+            Self::Unusable { reason } => f.write_str(reason),
+            Self::WarmingUp => f.write_str("No steady state: the last invocation still warmed up"),
+            Self::HostDiffered { host } => {
+                write!(f, "The host disturbed one side more: {host}, more than the interval holds")
+            }
+        }
+    }
 }
 
 impl Verdict {
@@ -85,6 +137,10 @@ pub enum Warning {
     /// is then one that may be looked at for ever, but verdicts that come now
     /// have a second chance to be wrong.
     BeyondPlan,
+    /// The host disturbed one side more, or seems to have, see
+    /// [`Judgement::host`]: the interval holds it, or the difference is greater
+    /// than it can be.
+    HostDiffered,
 }
 
 impl fmt::Display for Warning {
@@ -105,6 +161,9 @@ impl fmt::Display for Warning {
             Self::BeyondPlan => {
                 "beyond the plan: blocks were added after the last planned look; plan without a \
                  last block to add some whenever you like"
+            }
+            Self::HostDiffered => {
+                "the host disturbed one side more: part of the ratio may be the host's"
             }
         })
     }
@@ -150,14 +209,17 @@ pub struct Judgement {
     pub aa: bool,
     /// What the reader should know.
     pub warnings: Vec<Warning>,
+    /// How the host differed beside the two, by sign.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostDifference>,
 }
 
 impl Judgement {
     /// A comparison about which nothing can be said.
     #[must_use]
-    pub fn invalid(reason: impl Into<String>, better: Better, margin: f64, aa: bool) -> Self {
+    pub fn invalid(why: Invalidity, better: Better, margin: f64, aa: bool) -> Self {
         Self {
-            verdict: Verdict::Invalid { reason: reason.into() },
+            verdict: Verdict::Invalid { why },
             ratio: None,
             interval: None,
             p: None,
@@ -168,6 +230,7 @@ impl Judgement {
             hodges_lehmann: None,
             aa,
             warnings: Vec::new(),
+            host: Vec::new(),
         }
     }
 

@@ -29,11 +29,13 @@
 mod anytime;
 mod boot;
 mod boundary;
-mod canary;
+
 mod case;
 mod change_points;
 mod conclude;
+mod control;
 mod describe;
+mod disturbance;
 mod engine;
 mod exact;
 mod judgement;
@@ -52,13 +54,16 @@ mod warm_up;
 pub use anytime::e_value;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, Looks, MOST_LOOKS};
-pub use canary::{Controlled, control};
 pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
+pub use control::{Controlled, control};
 pub use describe::{Estimate, describe};
+pub use disturbance::{
+    AT_WORST, Disturbance, HostDifference, OutOfLine, Sign, Weight, lost, out_of_line,
+};
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use exact::{Exact, exact};
-pub use judgement::{Better, HodgesLehmann, Judgement, Verdict, Warning};
+pub use judgement::{Better, HodgesLehmann, Invalidity, Judgement, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;

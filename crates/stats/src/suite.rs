@@ -24,6 +24,7 @@ pub fn suite(workloads: &[Comparison]) -> Option<Comparison> {
     };
     Some(Comparison {
         blocks: PairedBlocks { log_ratios: (0..blocks).map(mean).collect() },
+        host: Vec::new(),
         ..first.clone()
     })
 }
@@ -40,6 +41,7 @@ mod tests {
             better,
             margin: 0.03,
             aa: false,
+            host: Vec::new(),
         };
         let workloads = [
             workload(&[0.2, 0.21, 0.19, 0.2], Better::Lower),

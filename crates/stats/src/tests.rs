@@ -9,8 +9,13 @@ use crate::signed_rank::hodges_lehmann;
 use crate::*;
 
 fn judge(log_ratios: Vec<f64>, better: Better) -> Judgement {
-    let comparison =
-        Comparison { blocks: PairedBlocks { log_ratios }, better, margin: 0.03, aa: false };
+    let comparison = Comparison {
+        blocks: PairedBlocks { log_ratios },
+        better,
+        margin: 0.03,
+        aa: false,
+        host: Vec::new(),
+    };
     FixedBlocks::new(5, 0.05).unwrap().judge(&comparison)
 }
 
@@ -31,7 +36,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn flipped(verdict: &Verdict) -> std::mem::Discriminant<Verdict> {
-    let invalid = Verdict::Invalid { reason: String::new() };
+    let invalid = Verdict::Invalid { why: Invalidity::WarmingUp };
     let below = Verdict::BelowMargin { b_better: false };
     let undecided = Verdict::NotDecided { at_most: 0.0, half_width: 0.0, more_blocks: 0 };
     std::mem::discriminant(match verdict {
@@ -140,6 +145,7 @@ proptest! {
             better: Better::Lower,
             margin,
             aa: true,
+            host: Vec::new(),
         };
         let judgement = FixedBlocks::new(1, 0.05).unwrap().judge(&comparison);
         let invalid = matches!(judgement.verdict, Verdict::Invalid { .. });
@@ -222,7 +228,8 @@ fn signed_rank_intervals_cover_at_least_as_often_as_they_say() {
 fn warnings_name_what_is_odd() {
     let check = |log_ratios: &[f64], aa: bool, expected: &[Warning]| {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-        let comparison = Comparison { blocks, better: Better::Lower, margin: 0.03, aa };
+        let comparison =
+            Comparison { blocks, better: Better::Lower, margin: 0.03, aa, host: Vec::new() };
         let judgement = FixedBlocks::new(6, 0.05).unwrap().judge(&comparison);
         assert_eq!(judgement.warnings, expected);
         assert_eq!(judgement.aa_alarm(), expected.contains(&Warning::AaAlarm));
@@ -258,7 +265,7 @@ fn a_judgement_survives_json() {
     let text = serde_json::to_string(&judgement).unwrap();
     assert!(text.starts_with(r#"{"verdict":"b-better","ratio":1."#), "{text}");
     assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), judgement);
-    let invalid = Judgement::invalid("no data", Better::Lower, 0.03, false);
+    let invalid = Judgement::invalid(Invalidity::WarmingUp, Better::Lower, 0.03, false);
     let text = serde_json::to_string(&invalid).unwrap();
     assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), invalid);
 }

@@ -129,8 +129,8 @@ impl StudyProgress {
                 self.show_time_left();
             }
             Progress::BlockRejected(reasons) => {
-                let first = reasons.first().map_or("", String::as_str);
-                self.say(&format!("  the host was not steady ({first}): the block is done again"));
+                let first = reasons.first().map(report::unsteady).unwrap_or_default();
+                self.say(&format!("  out of line ({first}): the block is done again"));
             }
             Progress::Standing { remaining_s, agenda, done } => {
                 self.left = remaining_s.map(|seconds| (seconds, Instant::now()));

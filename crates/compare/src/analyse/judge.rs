@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use record::{Better, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use stats::{
-    BootStatistic, Engine, FixedBlocks, Interval, Judgement, Kind, LEAST_BOOTS, PairedBlocks,
-    Spread, Verdict,
+    BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, Kind, LEAST_BOOTS,
+    PairedBlocks, Spread, Verdict,
 };
 
 use super::group::{Grouped, Member};
@@ -282,7 +282,12 @@ impl<'a> Judge<'a> {
         let margin = self.ask.margin;
         let sides = (base.logs.len() as u32, boots.logs.len() as u32);
         let mut judged = Judged {
-            judgement: Judgement::invalid("", better, margin, false),
+            judgement: Judgement::invalid(
+                Invalidity::TooFewBlocks { blocks: 0 },
+                better,
+                margin,
+                false,
+            ),
             boots: sides,
             rank_p: None,
             q: None,
@@ -294,7 +299,8 @@ impl<'a> Judge<'a> {
             if self.unusable.len() < REASONS_KEPT || self.unusable.contains_key(reason) {
                 *self.unusable.entry(reason.clone()).or_default() += 1;
             }
-            judged.judgement.verdict = Verdict::Invalid { reason: reason.clone() };
+            let why = Invalidity::Unusable { reason: reason.clone() };
+            judged.judgement.verdict = Verdict::Invalid { why };
             return (judged, None);
         }
         if info.exact {
@@ -371,6 +377,7 @@ impl<'a> Judge<'a> {
             better: judged.judgement.better,
             margin: self.ask.margin,
             aa: false,
+            host: Vec::new(),
         };
         let planned = sorted.len().max(1) as u32;
         let engine = FixedBlocks::new(planned, self.ask.alpha).expect("alpha was checked");
@@ -407,7 +414,8 @@ impl<'a> Judge<'a> {
         judgement.ratio = Some(mean.exp());
         if a.n < 2 || b.n < 2 {
             let reason = "A side has a single boot, an interval needs 2".to_owned();
-            judgement.verdict = Verdict::Invalid { reason };
+            let why = Invalidity::Unusable { reason };
+            judgement.verdict = Verdict::Invalid { why };
             return None;
         }
         judged.rank_p = self.memo.mann_whitney(&base.logs, &boots.logs).ok();

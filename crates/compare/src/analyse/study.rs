@@ -45,7 +45,7 @@ pub struct StudyComparison {
     /// The blocks in which both were measured.
     pub comparison: stats::Comparison,
     /// Why nothing may be said, whatever the numbers are.
-    pub invalid: Option<String>,
+    pub invalid: Option<stats::Invalidity>,
 }
 
 /// Judges a study: the judgements are the engine's, to the last bit.
@@ -61,10 +61,11 @@ pub fn judge_study(study: Study<'_>) -> Comparison {
         let boots = |cell: &Option<Cell>| cell.as_ref().map_or(0, |cell| cell.boots);
         let judged = row.comparisons.iter().zip(&row.cells[1..]).map(|(one, cell)| {
             let mut judgement = study.engine.judge(&one.comparison);
-            if let Some(reason) = &one.invalid {
-                judgement.verdict = Verdict::Invalid { reason: reason.clone() };
+            if let Some(why) = &one.invalid {
+                judgement.verdict = Verdict::Invalid { why: why.clone() };
             }
-            let worse_p = worse_p(study.engine, &one.comparison).filter(|_| one.invalid.is_none());
+            let is_valid = !matches!(judgement.verdict, Verdict::Invalid { .. });
+            let worse_p = worse_p(study.engine, &one.comparison).filter(|_| is_valid);
             Some(Judged {
                 judgement,
                 boots: (boots(&row.cells[0]), boots(cell)),

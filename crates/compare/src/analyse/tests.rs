@@ -83,6 +83,7 @@ fn with_blocks_it_is_the_engine_s_paired_analysis() {
             better: stats::Better::Lower,
             margin: 0.03,
             aa: false,
+            host: Vec::new(),
         },
     );
     assert_eq!(only(&comparison).judgement, expected);

@@ -90,8 +90,8 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
             }
             words
         }
-        Verdict::Invalid { reason } => {
-            Words { detail: format!(": {reason}"), ..of("!", "not valid", "invalid") }
+        Verdict::Invalid { why } => {
+            Words { detail: format!(": {why}"), ..of("!", "not valid", "invalid") }
         }
     };
     if judgement.aa {

@@ -182,6 +182,9 @@ pub(crate) fn poor() -> Report {
         q: None,
         looks: Vec::new(),
         verdict: Verdict::Invalid,
+        more_blocks: None,
+        why: Some(stats::Invalidity::TooFewBlocks { blocks: 0 }),
+        host: Vec::new(),
         notes: vec!["No boot of never-boots brought a value.".to_owned()],
     });
     report.groups.push(group);
@@ -223,6 +226,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         suites: Vec::new(),
         groups: Vec::new(),
         distributions: Vec::new(),
+        host_beside: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
         reproduce: vec![format!("vmlab run studies/{study}.toml --seed 20260102")],
@@ -345,6 +349,7 @@ fn group(
             better,
             margin: 0.03,
             aa: variant.role == Role::AaArm,
+            host: Vec::new(),
         };
         let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
         cell.judgement = Some(Judgement::of(&engine, &comparison));

@@ -3,12 +3,12 @@
 
 use record::Environment;
 
-use crate::host_picture;
 use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, counted, duration, percent};
-use crate::sentence::as_sentence;
+use crate::sentence::{as_sentence, under_load};
 use crate::{Boot, Fact, Report, Role, TrialFailure, Variant};
+use crate::{host_beside, host_picture};
 
 /// Samples of one boot that the page lists; `samples.csv` has all of them.
 const LISTED_SAMPLES: usize = 100;
@@ -56,6 +56,28 @@ fn failure(failure: &TrialFailure) -> String {
         trial.attempt,
         trial.order,
         escape(first),
+    )
+}
+
+/// What the host did beside the trials.
+pub(crate) fn beside(report: &Report) -> String {
+    if report.host_beside.is_empty() {
+        return String::new();
+    }
+    let tables = report.host_beside.iter().map(|beside| {
+        let caption = format!("{} {}", beside.workload, under_load(&beside.load));
+        let [variant, numbers @ ..] = host_beside::HEADS;
+        let table = Table::new("host-beside", caption).text(variant);
+        let mut table = numbers.into_iter().fold(table, Table::number);
+        for [variant, numbers @ ..] in host_beside::rows(beside) {
+            let numbers = numbers.into_iter().map(Td::from);
+            table.row(std::iter::once(Td::from(variant)).chain(numbers).collect());
+        }
+        table.finish()
+    });
+    format!(
+        "<section>\n<h2>The host beside the trials</h2>\n<p>Mean and greatest share of the time of the VM's pCPUs. What all variants share widens intervals only; what differs between them is weighed against each interval.</p>\n{}</section>\n",
+        tables.collect::<String>()
     )
 }
 

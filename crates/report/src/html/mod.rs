@@ -26,6 +26,7 @@ pub fn html(report: &Report) -> String {
         summary::suites(report),
         results::sections(report),
         appendix::failures(report),
+        appendix::beside(report),
         appendix::method(report),
         appendix::environment(report),
         appendix::command_lines(report),

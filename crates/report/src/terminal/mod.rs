@@ -3,6 +3,7 @@
 mod layout;
 
 use crate::figure::values::no_value;
+use crate::host_beside;
 use crate::published::{rows, tells_sd};
 use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
@@ -49,6 +50,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
         // Once for all metrics of a workload, behind its first.
         if report.groups.iter().find(is_here).is_some_and(|first| std::ptr::eq(first, group)) {
             distributions(report, group, &mut out);
+            host_beside(report, group, &mut out);
         }
     }
     failures(report, &mut out);
@@ -303,6 +305,28 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
     for source in sources {
         out.paragraph("  ", &format!("Source: {source}"), Some(Paint::Quiet));
     }
+}
+
+/// What the host did beside the trials of the group's workload, if that is
+/// notable.
+fn host_beside(report: &Report, group: &Group, out: &mut Out) {
+    let here = report
+        .host_beside
+        .iter()
+        .find(|beside| (&beside.workload, &beside.load) == (&group.workload, &group.load));
+    let Some(beside) = here.filter(|beside| host_beside::is_notable(report, beside)) else {
+        return;
+    };
+    out.blank();
+    out.paragraph("", "The host beside the trials, of the VM's pCPUs' time (greatest)", None);
+    let align = |place| if place == 0 { Align::Left } else { Align::Right };
+    let heads = host_beside::HEADS.iter().enumerate();
+    let heads: Vec<(&str, Align)> = heads.map(|(place, head)| (*head, align(place))).collect();
+    let mut table = Table::new(&heads);
+    for row in host_beside::rows(beside) {
+        table.row(row.into());
+    }
+    out.table(&table);
 }
 
 fn movers(report: &Report, group: &Group, out: &mut Out) {

@@ -67,6 +67,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             published: Vec::new(),
         }],
         distributions: Vec::new(),
+        host_beside: Vec::new(),
         failures: Vec::new(),
         warnings: Vec::new(),
         reproduce: Vec::new(),

@@ -80,6 +80,7 @@ fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
         better: Better::Lower,
         margin: STEADINESS_MARGIN,
         aa: false,
+        host: Vec::new(),
     };
     let judged = engine.judge(&comparison);
     let word = match judged.verdict {

@@ -9,7 +9,7 @@ use crate::{Better, PairedBlocks, Warning};
 
 fn comparison(log_ratios: &[f64]) -> Comparison {
     let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-    Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false }
+    Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false, host: Vec::new() }
 }
 
 /// How studies end that stop as the engine says: false claims at a true

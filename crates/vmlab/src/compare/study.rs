@@ -69,7 +69,7 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
                 let invalid = judged.filter(|judged| judged.verdict == report::Verdict::Invalid);
                 StudyComparison {
                     comparison: group.comparison(plan, baseline, *variant),
-                    invalid: invalid.map(|judged| judged.notes.join(" ")),
+                    invalid: invalid.and_then(|judged| judged.why.clone()),
                 }
             })
             .collect(),

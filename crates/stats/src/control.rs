@@ -1,27 +1,42 @@
-//! A canary: a short piece of known work beside each trial, which tells how
-//! fast the host was then, whatever the benchmark says.
+//! What the host did beside each trial, taken out of what the benchmark says.
 
 use serde::{Deserialize, Serialize};
 
-/// Log ratios after the canary's share was taken out.
+use crate::{Disturbance, Sign};
+
+/// Log ratios after the share of one sign was taken out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Controlled {
     /// One for each block.
     pub log_ratios: Vec<f64>,
-    /// How much of the canary's log ratio was taken off.
+    /// What was taken out.
+    pub sign: Sign,
+    /// How much of its log ratio was taken off.
     pub share: f64,
     /// Correlation of the two in the pilot: the variance falls by its square.
     pub correlation: f64,
 }
 
-/// Takes out of `log_ratios` what the canary's log ratios in the same blocks
-/// explain (a control variate): `d - share * canary`. The share is learned in
-/// the first `pilot` blocks and applied to all.
+/// Signs that tell how fast the host was.
+const TELLING: [Sign; 3] = [Sign::Canary, Sign::Others, Sign::Steal];
+
+/// Takes out of `log_ratios` what a sign of the host's disturbance explains in
+/// the same blocks (a control variate): `d - share * (sign of B - sign of A)`. The
+/// share is learned in the first `pilot` blocks and applied to all; the sign is
+/// that which explains most.
 ///
 /// None where it would not help: fewer than six pilot blocks, a correlation
-/// that chance explains (two standard errors), or values that are not finite.
+/// that chance explains (two standard errors), or signs that were not read beside all.
 #[must_use]
-pub fn control(log_ratios: &[f64], canary: &[f64], pilot: usize) -> Option<Controlled> {
+pub fn control(log_ratios: &[f64], host: &[[Disturbance; 2]], pilot: usize) -> Option<Controlled> {
+    let controlled = TELLING.into_iter().filter_map(|sign| {
+        let inside = host.iter().map(|[a, b]| Some(b.get(sign)? - a.get(sign)?));
+        by_sign(sign, log_ratios, &inside.collect::<Option<Vec<f64>>>()?, pilot)
+    });
+    controlled.max_by(|a, b| a.correlation.abs().total_cmp(&b.correlation.abs()))
+}
+
+fn by_sign(sign: Sign, log_ratios: &[f64], canary: &[f64], pilot: usize) -> Option<Controlled> {
     let n = pilot.min(log_ratios.len());
     let finite = log_ratios.iter().chain(canary).all(|value| value.is_finite());
     if n < 6 || log_ratios.len() != canary.len() || !finite {
@@ -40,7 +55,7 @@ pub fn control(log_ratios: &[f64], canary: &[f64], pilot: usize) -> Option<Contr
     }
     let share = product / squares_c;
     let log_ratios = log_ratios.iter().zip(canary).map(|(d, c)| d - share * c).collect();
-    Some(Controlled { log_ratios, share, correlation })
+    Some(Controlled { log_ratios, sign, share, correlation })
 }
 
 #[cfg(test)]
@@ -50,20 +65,26 @@ mod tests {
     use rand::SeedableRng;
     use rand_pcg::Pcg64;
 
+    fn beside(canary: &[f64]) -> Vec<[Disturbance; 2]> {
+        let b = |log: &f64| Disturbance(vec![(Sign::Canary, 1.0 + log)]);
+        canary.iter().map(|log| [Disturbance(vec![(Sign::Canary, 1.0)]), b(log)]).collect()
+    }
+
     #[test]
     fn the_canary_takes_common_noise_out() {
         let mut random = Pcg64::seed_from_u64(51);
         let canary: Vec<f64> = (0..40).map(|_| 0.02 * normal(&mut random)).collect();
         let log_ratios: Vec<f64> =
             canary.iter().map(|canary| 0.1 + 0.8 * canary + 0.003 * normal(&mut random)).collect();
-        let found = control(&log_ratios, &canary, 8).unwrap();
+        let found = control(&log_ratios, &beside(&canary), 8).unwrap();
         assert!(found.correlation > 0.9 && (found.share - 0.8).abs() < 0.2, "{found:?}");
         let spread = |values: &[f64]| crate::student::moments(values).1;
         assert!(spread(&found.log_ratios) < 0.3 * spread(&log_ratios));
         assert!((crate::student::moments(&found.log_ratios).0 - 0.1).abs() < 0.003);
         let unrelated: Vec<f64> = (0..40).map(|_| normal(&mut random)).collect();
-        assert_eq!(control(&log_ratios, &unrelated, 8), None);
-        assert_eq!(control(&log_ratios, &[0.0; 40], 8), None);
-        assert_eq!(control(&log_ratios[..5], &canary[..5], 8), None);
+        assert_eq!(control(&log_ratios, &beside(&unrelated), 8), None);
+        assert_eq!(control(&log_ratios, &beside(&[0.0; 40]), 8), None);
+        assert_eq!(control(&log_ratios[..5], &beside(&canary[..5]), 8), None);
+        assert_eq!(control(&log_ratios, &[], 8), None);
     }
 }

@@ -1,0 +1,270 @@
+//! Did the host disturb one side of a comparison more than the other?
+//!
+//! What hits both sides alike cancels inside blocks, or widens the interval; it
+//! makes no difference where there is none. Only what hits one side more does.
+//! So the signs of a disturbance are compared inside blocks as the benchmark
+//! is ([`differences`]), and weighed against the interval: see [`Weight`].
+//!
+//! All signs are logarithms of how much longer something may take for them: who
+//! is left a share `1 - p` of the pCPUs takes `1 / (1 - p)` as long ([`lost`]).
+//! What it really takes is not known - caches and other threads make it more, idle
+//! vCPUs less - so a claim stands only if it does with none of it, and with
+//! [`AT_WORST`] times of it taken out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::median;
+use crate::student::{moments, student_critical};
+use crate::{Better, Interval};
+
+/// What the host was seen to do beside a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sign {
+    /// Others used the VM's pCPUs.
+    Others,
+    /// The host's own hypervisor took time from them.
+    Steal,
+    /// Something waited for memory.
+    Memory,
+    /// The pCPUs' clock, or its change.
+    Clock,
+    /// A fixed piece of work beside the trial took longer.
+    Canary,
+    /// vCPUs waited for a pCPU. A VM with more vCPUs than pCPUs makes its own,
+    /// so it can't be compared between variants.
+    RunDelay,
+    /// The pCPUs were throttled: a number of events, no logarithm. A busy VM
+    /// heats them itself, so it can't be compared between variants.
+    Throttles,
+}
+
+impl Sign {
+    /// True if no variant makes it itself, so that a difference is the host's.
+    #[must_use]
+    pub fn is_comparable(self) -> bool {
+        !matches!(self, Self::RunDelay | Self::Throttles)
+    }
+}
+
+impl fmt::Display for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Others => "others' time on the pCPUs",
+            Self::Steal => "steal",
+            Self::Memory => "waiting for memory",
+            Self::Clock => "the clock",
+            Self::Canary => "the canary",
+            Self::RunDelay => "vCPUs' wait for a pCPU",
+            Self::Throttles => "throttling",
+        })
+    }
+}
+
+/// How much longer something takes that is left `1 - part` of what it wants, as
+/// a logarithm; a part of 1 is cut to 0.99.
+#[must_use]
+pub fn lost(part: f64) -> f64 {
+    -(-part.clamp(0.0, 0.99)).ln_1p()
+}
+
+/// What the host did beside one trial. A sign that could not be read is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disturbance(pub Vec<(Sign, f64)>);
+
+impl Disturbance {
+    /// What `sign` says, if it could be read.
+    #[must_use]
+    pub fn get(&self, sign: Sign) -> Option<f64> {
+        let found = self.0.iter().find(|(known, _)| *known == sign);
+        found.map(|(_, log)| *log).filter(|log| log.is_finite())
+    }
+}
+
+/// What a difference of a sign means for a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weight {
+    /// It is not shown to differ between the two.
+    Even,
+    /// It differs, by so little of the interval's half width that it is
+    /// nothing: less than [`NOTHING`].
+    Slight,
+    /// It is not shown to differ, but if what was seen is no chance, the verdict
+    /// may come from it.
+    Unclear,
+    /// It differs, and the interval holds it.
+    Held,
+    /// It differs by more than the interval holds.
+    Beyond,
+}
+
+/// How one sign differs between the two sides of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HostDifference {
+    /// The sign.
+    pub sign: Sign,
+    /// How much longer B may take for it than A, as a ratio.
+    pub ratio: f64,
+    /// The interval of the ratio.
+    pub interval: Interval,
+    /// Blocks in which it was read beside both.
+    pub blocks: u32,
+    /// What it means.
+    pub weight: Weight,
+}
+
+impl fmt::Display for HostDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sign, ratio, interval: Interval { lo, hi, .. }, .. } = self;
+        write!(f, "{sign} is worth ×{ratio:.2} [{lo:.2}, {hi:.2}] of the baseline's time")
+    }
+}
+
+/// Level of the interval of a difference. Several signs are looked at, at more
+/// than one time, and a false alarm must be rarer than a false claim.
+const LEVEL: f64 = 0.99;
+/// Blocks below which no difference is shown.
+const FEWEST: usize = 3;
+/// Part of the interval's half width below which a difference is nothing.
+const NOTHING: f64 = 0.25;
+/// A disturbance costs at most so many times what its sign says.
+pub const AT_WORST: f64 = 2.0;
+
+/// What is said of a comparison, as far as the host is concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimed {
+    /// The log ratio.
+    pub(crate) mean: f64,
+    /// Half the width of its interval.
+    pub(crate) half_width: f64,
+    pub(crate) better: Better,
+    pub(crate) claim: Claim,
+}
+
+/// What kind of a claim a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The two differ.
+    Difference,
+    /// They do not.
+    NoDifference,
+    /// Nothing is claimed.
+    None,
+}
+
+impl Claimed {
+    /// True if the claim stands although the host made B take longer by any of
+    /// these logarithms.
+    fn survives(self, logs: &[f64]) -> bool {
+        // What disturbs makes worse.
+        let towards = match self.better {
+            Better::Lower => 1.0,
+            Better::Higher => -1.0,
+        };
+        let sign = self.mean.signum();
+        let stands = |log: f64| match self.claim {
+            Claim::Difference => sign * (self.mean - towards * log) > self.half_width,
+            Claim::NoDifference => log.abs() <= self.half_width,
+            Claim::None => true,
+        };
+        stands(0.0) && logs.iter().all(|log| stands(AT_WORST * log))
+    }
+}
+
+/// How each comparable sign differs between the two sides; `host` has what was
+/// seen beside A and B in each block.
+pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: Claimed) -> Vec<HostDifference> {
+    let mut signs: Vec<Sign> =
+        host.iter().flatten().flat_map(|seen| &seen.0).map(|(s, _)| *s).collect();
+    signs.sort_unstable();
+    signs.dedup();
+    signs.retain(|sign| sign.is_comparable());
+    signs.into_iter().filter_map(|sign| difference(sign, host, claimed)).collect()
+}
+
+fn difference(sign: Sign, host: &[[Disturbance; 2]], claimed: Claimed) -> Option<HostDifference> {
+    let inside = host.iter().filter_map(|[a, b]| Some(b.get(sign)? - a.get(sign)?));
+    let inside: Vec<f64> = inside.collect();
+    let n = inside.len();
+    if n < FEWEST {
+        return None;
+    }
+    let (mean, sd) = moments(&inside);
+    let half = student_critical(n as u32, 1.0 - LEVEL) * sd / (n as f64).sqrt();
+    let shown = mean.abs() > half;
+    let weight = match mean.abs() / claimed.half_width {
+        part if part <= NOTHING => {
+            if shown {
+                Weight::Slight
+            } else {
+                Weight::Even
+            }
+        }
+        _ if !shown && claimed.survives(&[mean]) => Weight::Even,
+        _ if !shown => Weight::Unclear,
+        part if part <= 1.0 => Weight::Held,
+        _ => Weight::Beyond,
+    };
+    let interval = Interval { lo: (mean - half).exp(), hi: (mean + half).exp(), level: LEVEL };
+    Some(HostDifference { sign, ratio: mean.exp(), interval, blocks: n as u32, weight })
+}
+
+/// The difference that leaves nothing to be said, if one does.
+pub(crate) fn fatal(differences: &[HostDifference], claimed: Claimed) -> Option<HostDifference> {
+    let beyond = differences.iter().filter(|found| found.weight == Weight::Beyond);
+    let is_difference = claimed.claim == Claim::Difference;
+    let ends = |found: &HostDifference| [found.interval.lo.ln(), found.interval.hi.ln()];
+    let fatal = beyond.filter(|found| !(is_difference && claimed.survives(&ends(found))));
+    let size = |found: &HostDifference| found.ratio.ln().abs();
+    fatal.copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+}
+
+/// A sign beside one trial of a block that is out of line with the trials of
+/// the same variant before it, unlike beside the others of the block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutOfLine {
+    /// Place of the trial in the block.
+    pub trial: usize,
+    /// The sign.
+    pub sign: Sign,
+    /// What it says of the trial, beyond what is usual.
+    pub excess: f64,
+}
+
+/// Earlier trials of a variant that tell what is usual.
+const USUAL: usize = 3;
+
+/// What was out of line in a block.
+///
+/// `block` and `earlier` hold trials of one workload under one load, each with
+/// its variant. A neighbour that is always there is usual; one that hits all
+/// trials of a block alike cancels in it. Neither looks at the benchmark.
+#[must_use]
+pub fn out_of_line(
+    limits: &[(Sign, f64)],
+    block: &[(usize, Disturbance)],
+    earlier: &[(usize, Disturbance)],
+) -> Vec<OutOfLine> {
+    let mut found = Vec::new();
+    for &(sign, limit) in limits {
+        let beyond_usual = |(variant, seen): &(usize, Disturbance)| {
+            let of_it = earlier.iter().filter(|(other, _)| other == variant);
+            let before: Vec<f64> = of_it.filter_map(|(_, seen)| seen.get(sign)).collect();
+            (before.len() >= USUAL).then(|| Some(seen.get(sign)? - median(&before))).flatten()
+        };
+        let beyond: Vec<Option<f64>> = block.iter().map(beyond_usual).collect();
+        let least = beyond.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        for (trial, excess) in beyond.into_iter().enumerate() {
+            if let Some(excess) = excess.filter(|excess| excess - least > limit) {
+                found.push(OutOfLine { trial, sign, excess });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;
