@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use suite::{PATIENCE, Tier, Turn, needs, until};
+use suite::{PATIENCE, Shared, Tier, Turn, needs, until};
 
 use super::*;
 use crate::owner::end_orphans;
@@ -69,7 +69,8 @@ proptest::proptest! {
 
 /// A turn to start stress-ng, if it is there.
 fn turn() -> Option<Turn> {
-    let turn = needs(Tier::Test).pcpus(1).turn()?;
+    // What they leave for a moment is not for `vmlab clean`.
+    let turn = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn()?;
     if Command::new("stress-ng").arg("--version").output().is_err() {
         suite::skip("stress-ng is not installed");
         return None;

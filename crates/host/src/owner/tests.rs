@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use suite::{Shared, Tier, Turn, needs};
+
 use super::*;
 
 const GRACE: Duration = suite::PATIENCE;
@@ -15,6 +17,12 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// No other test's `vmlab clean` may end what these leave.
+fn alone_with_the_dead() -> Turn {
+    let turn = needs(Tier::Fast).alone_with(Shared::Leftovers).turn();
+    turn.expect("the tier fast is always run")
 }
 
 fn sleeper() -> Command {
@@ -102,6 +110,7 @@ fn owners_that_are_not_this_machines_now() {
 
 #[test]
 fn children_of_a_killed_vmlab_are_orphans_and_end() {
+    let _turn = alone_with_the_dead();
     let (mut vmlab, owner) = fake_vmlab("killed");
     let mut command = sleeper();
     owner.apply(&mut command);
@@ -124,6 +133,7 @@ fn children_of_a_killed_vmlab_are_orphans_and_end() {
 
 #[test]
 fn a_reused_pid_is_not_touched() {
+    let _turn = alone_with_the_dead();
     let (mut vmlab, owner) = fake_vmlab("reused");
     let mut command = sleeper();
     owner.apply(&mut command);
@@ -139,6 +149,7 @@ fn a_reused_pid_is_not_touched() {
 
 #[test]
 fn group_members_without_the_mark_are_found() {
+    let _turn = alone_with_the_dead();
     let (mut vmlab, owner) = fake_vmlab("group");
     let shell =
         spawn_shell(&owner, "env -i sleep 1000 & env -i setsid sleep 1001 & echo ready; wait");
@@ -167,6 +178,7 @@ fn group_members_without_the_mark_are_found() {
 
 #[test]
 fn stopped_and_stubborn_orphans_end() {
+    let _turn = alone_with_the_dead();
     let (mut vmlab, owner) = fake_vmlab("stubborn");
     let mut command = sleeper();
     owner.apply(&mut command);

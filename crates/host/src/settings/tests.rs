@@ -544,7 +544,9 @@ fn a_partition_takes_threads_in_and_gives_them_back() {
 /// Sets and puts back what this machine lets.
 #[test]
 fn the_real_things_are_set_and_put_back() {
-    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Settings).turn() else { return };
+    // All pCPUs: some of it says where everybody may run.
+    let all = needs(Tier::Test).pcpus(usize::MAX).alone_with(Shared::Settings);
+    let Some(_turn) = all.turn() else { return };
     let tree = Tree::live();
     for (id, one, other) in [
         ("thp", "always", "madvise"),

@@ -206,7 +206,7 @@ mod tests {
             }
         }
         if !asked {
-            println!("SKIP: every_installed_qemu_agrees: no QEMU is installed");
+            suite::skip("no QEMU is installed");
         }
     }
 }

@@ -451,7 +451,7 @@ fn memory_is_found_by_node_and_page_size() {
             let big = big.map(|page| page.bytes).sum::<u64>();
             assert!(big >= touched.thp_bytes, "{big} in big pages, {} in THP", touched.thp_bytes);
         }
-        None => suite::skip(format!("page frames are shown to root only: {:?}", vm.notes)),
+        None => suite::skip_part("pages", format!("root alone sees frames: {:?}", vm.notes)),
     }
     // Huge pages asked for in a folder that is no hugetlbfs.
     assert!(vm.memory.regions.iter().any(|region| region.path.contains("hugepages")));
@@ -585,7 +585,7 @@ fn groups_are_compared_with_threads() {
     if host.online().len() > 2 {
         assert_eq!(messages(&json, "affinity-not-cpuset").len(), 1, "{json:#}");
     } else {
-        suite::skip("a cpuset of two pCPUs is this whole machine");
+        suite::skip_part("affinity-not-cpuset", "a cpuset of two pCPUs is this whole machine");
     }
     // The cpuset takes what the thread was given.
     cpuset.write("cpuset.cpus", &second.to_string());

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
 use guest::image::{BUILTIN, Recipe};
 use guest::qemu::find_qemu;
 use guest::{Cancel, GuestCommand, Launch, Vm};
 use host::affinity::thread_affinity;
-use suite::{Tier, needs};
+use suite::{PATIENCE, Tier, needs};
 use topology::PcpuSet;
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
@@ -119,10 +118,10 @@ fn check_topology(asked: GuestTopology) {
     let launch = Launch { qemu: qemu.path, args, channels, env: Vec::new() };
     let cancel = Cancel::new();
     let mut vm = Vm::start(&launch, &cancel).unwrap();
-    vm.wait_ready(Duration::from_secs(120), &cancel).unwrap();
+    vm.wait_ready(PATIENCE, &cancel).unwrap();
     let script = "cd /sys/devices/system/cpu; for c in cpu[0-9]*; do cd $c/topology; \
                   cat physical_package_id die_id core_id; cd ../..; done";
-    let command = GuestCommand::new(["sh", "-c", script], Duration::from_secs(60));
+    let command = GuestCommand::new(["sh", "-c", script], PATIENCE);
     let output = vm.exec(&command, &cancel).unwrap();
     vm.shutdown();
 

@@ -11,7 +11,7 @@ use suite::{Shared, Tier, needs};
 
 use super::*;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = suite::PATIENCE;
 
 /// A QEMU to ask.
 struct Qemu {
