@@ -67,6 +67,15 @@ const PROBES: &[Row] = &[
     ("probe-udp", "time_ms = 300", ""),
 ];
 
+/// Those that are for guests of several nodes, beside their rows above.
+const NODES: &[Row] = &[
+    ("probe-numa", "time_ms = 100, repeats = 2, mib = 16", ""),
+    ("probe-stream", "array_mib = 8, repeats = 1", ""),
+    ("perf-numa", "memory_mib = 32, time_s = 1", ""),
+    ("perf-mem", "size_mib = 8, loops = 2", ""),
+    ("sysbench-memory", "time_s = 1", ""),
+];
+
 /// Those that count their latencies, in all of the rows above.
 const COUNTED: &[&str] = &["cyclictest", "fio", "probe-wakeup", "probe-ipi", "probe-lock"];
 
@@ -78,7 +87,7 @@ fn one_of_each_tool(rows: &[Row]) -> Vec<Row> {
 
 /// Runs `rows`, in the tier `test` one of each tool, in guests like `vm`; each must end well, with all its metrics.
 /// What is counted must be in the report.
-fn check(rows: &[Row], vm: &str) {
+fn check(rows: &[Row], vm: &str) -> Study {
     let rows = if Tier::run() < Tier::Full { one_of_each_tool(rows) } else { rows.to_vec() };
     let workloads: String = rows
         .iter()
@@ -110,6 +119,7 @@ fn check(rows: &[Row], vm: &str) {
     let shown: BTreeSet<String> = shown.map(|found| found.workload).collect();
     assert!(shown.is_superset(&counted), "{counted:?} are counted, {shown:?} are shown");
     assert_eq!(seen.len(), rows.len(), "{said:#?}");
+    study
 }
 
 #[test]
@@ -144,6 +154,23 @@ fn probes_run() {
         return;
     }
     check(PROBES, "vm.vcpus = 2");
+}
+
+#[test]
+fn workloads_of_nodes_run_in_a_guest_with_two() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    if let Err(error) = runner::probe::find(vmconfig::Arch::X86_64) {
+        suite::skip(error);
+        return;
+    }
+    let study = check(NODES, "vm.vcpus = 2\nvm.numa = [{}, {}]");
+    // The same shape says what the other lacks: memory of another node.
+    let all = results(&events(&study.dir()));
+    let numa = all.iter().find(|result| result.trial.workload == "w0").unwrap();
+    for metric in ["local-latency", "remote-latency", "local-bandwidth", "remote-bandwidth"] {
+        let samples = numa.runs[0].samples.iter().filter(|sample| sample.metric == metric);
+        assert_eq!(samples.count(), 2, "{metric}: {numa:#?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,15 @@
 //! Probes of memory: bandwidth, fresh pages, translation, page cache, nodes.
 
+use std::collections::BTreeMap;
+
 use record::{Better, MetricKind};
 
-use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, read, time, timed_s};
+use super::{
+    Document, PROGRAM, REPEATED, REPEATS, TIME, Value, argv, bytes, document, read, take, time,
+    timed_s,
+};
 use crate::entry::{DefaultValue, Entry, MetricDef, Param};
+use crate::parse::{Output, ParseError};
 use crate::roles::{Beside, SCRATCH};
 
 pub(crate) static STREAM: Entry = Entry {
@@ -172,7 +178,8 @@ pub(crate) static PAGECACHE: Entry = Entry {
 pub(crate) static NUMA: Entry = Entry {
     name: "probe-numa",
     summary: "Latency and bandwidth of local and remote memory (vmlab-probe)",
-    about: "From every guest node to every guest node. A guest with one node only has local \
+    about: "From every guest node to every guest node: of one repeat, local is the mean over all \
+            nodes, and remote the mean over all pairs. A guest with one node only has local \
             memory, wherever the host put it.",
     measures: "Whether guest nodes are where the host's are.",
     needs: &[PROGRAM],
@@ -191,6 +198,106 @@ pub(crate) static NUMA: Entry = Entry {
     repeats: REPEATED,
     example: &[("mib", DefaultValue::Int(64))],
     command: |params, _| argv("numa", params, &[("mib", params.int("mib").to_string())]),
-    parse: |output, params, _| read(output, params, &NUMA),
+    parse: |output, params, _| take(output, over_pairs(output, document(output)?)?, params, &NUMA),
     duration_s: |params, facts| timed_s(params, facts, 8.0) + facts.computing_s(1.0),
 };
+
+/// The document with one value of each metric a repeat, where the probe says
+/// one a pair of nodes: their mean.
+fn over_pairs(output: Output<'_>, document: Document) -> Result<Document, ParseError> {
+    let mut pairs: BTreeMap<(String, u32), Vec<Value>> = BTreeMap::new();
+    for value in document.metrics {
+        pairs.entry((value.name.clone(), value.repeat)).or_default().push(value);
+    }
+    let mut metrics = Vec::new();
+    let mut before: Option<(&str, usize)> = None;
+    for ((name, repeat), values) in &pairs {
+        // A pair that is missing would move the mean.
+        if before.is_some_and(|(of, pairs)| of == name && pairs != values.len()) {
+            return Err(output.ended(format!("{name} of all pairs of nodes in repeat {repeat}")));
+        }
+        before = Some((name, values.len()));
+        let (Some(first), sum) =
+            (values.first(), values.iter().map(|value| value.value).sum::<f64>())
+        else {
+            continue;
+        };
+        if values.iter().any(|value| value.unit != first.unit) {
+            return Err(output.ended(format!("{name} in one unit")));
+        }
+        metrics.push(Value {
+            name: name.clone(),
+            value: sum / values.len() as f64,
+            unit: first.unit.clone(),
+            thread: None,
+            repeat: *repeat,
+            labels: BTreeMap::new(),
+        });
+    }
+    Ok(Document { metrics, ..document })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::GuestFacts;
+
+    fn values(pairs: &[(&str, u32, u32, u32, f64)]) -> String {
+        let value = |(name, repeat, vcpus, memory, value): &(&str, u32, u32, u32, f64)| {
+            let unit = if name.ends_with("latency") { "s" } else { "B/s" };
+            format!(
+                r#"{{"name":"{name}","value":{value:?},"unit":"{unit}","repeat":{repeat},"labels":{{"memory-node":"{memory}","vcpu-node":"{vcpus}"}}}}"#
+            )
+        };
+        let values: Vec<String> = pairs.iter().map(value).collect();
+        format!(
+            r#"{{"version":"0.1","verified":true,"checks":[],"metrics":[{}]}}"#,
+            values.join(",")
+        ) + "\n"
+    }
+
+    fn parse(text: &str) -> Result<Vec<(String, f64)>, ParseError> {
+        let params = NUMA.resolve(&BTreeMap::new()).unwrap();
+        let output = Output { stdout: text, stderr: "" };
+        let parsed = NUMA.parse(output, &params, &GuestFacts::alone(2, false))?;
+        Ok(parsed.samples.into_iter().map(|sample| (sample.metric, sample.value)).collect())
+    }
+
+    #[test]
+    fn nodes_are_averaged_in_each_repeat() {
+        let mut pairs = Vec::new();
+        for (name, of_node, of_repeat) in [("latency", 1e-7, 1e-8), ("bandwidth", 1e9, 1e8)] {
+            for (memory, vcpus) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let place = if memory == vcpus { "local" } else { "remote" };
+                for repeat in 0..2 {
+                    let value = f64::from(memory + 1) * of_node + f64::from(repeat) * of_repeat;
+                    let name: &str = Box::leak(format!("{place}-{name}").into_boxed_str());
+                    pairs.push((name, repeat, vcpus, memory, value));
+                }
+            }
+        }
+        let found = parse(&values(&pairs)).unwrap();
+        let of = |metric: &str| -> Vec<f64> {
+            found.iter().filter(|(name, _)| name == metric).map(|(_, value)| *value).collect()
+        };
+        assert_eq!(found.len(), 8);
+        for place in ["local", "remote"] {
+            let close = |found: &[f64], expected: [f64; 2]| {
+                assert_eq!(found.len(), 2);
+                let pairs = found.iter().zip(expected);
+                assert!(pairs.into_iter().all(|(a, b)| (a / b - 1.0).abs() < 1e-12), "{found:?}");
+            };
+            close(&of(&format!("{place}-latency")), [1.5e-7, 1.6e-7]);
+            close(&of(&format!("{place}-bandwidth")), [1.5e9, 1.6e9]);
+        }
+        pairs.pop();
+        let error = parse(&values(&pairs)).unwrap_err().to_string();
+        assert!(error.contains("local-bandwidth of all pairs of nodes in repeat 1"), "{error}");
+    }
+
+    #[test]
+    fn one_node_has_no_remote_memory() {
+        let text = values(&[("local-latency", 0, 0, 0, 1e-7), ("local-bandwidth", 0, 0, 0, 1e9)]);
+        assert_eq!(parse(&text).unwrap().len(), 2);
+    }
+}
