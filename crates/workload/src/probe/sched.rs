@@ -67,6 +67,11 @@ pub(crate) static SEM: Entry = Entry {
         time("elapsed", "Time of a repeat"),
         count("sleeps-per-item", "How often one of the two slept"),
         count("wakes-per-item", "How often one woke the other"),
+        count(
+            "ipis-per-item",
+            "Rescheduling and function-call IPIs of the whole guest: which of the two wakes an \
+             idle vCPU is the kernel's choice",
+        ),
         count("resched-ipis-per-item", "Rescheduling IPIs of the whole guest"),
         count("call-ipis-per-item", "Function-call IPIs of the whole guest"),
         count("switches-per-item", "Context switches of the whole guest"),
