@@ -24,7 +24,7 @@ pub use counters::{ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, P
 pub use environment::Environment;
 pub use histogram::Histogram;
 pub use imported::{Imported, Labels, Name};
-pub use metric::{Better, Metric, MetricKind, Unit};
+pub use metric::{Better, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use row::{Record, RecordSource, Sample};
 pub use watch::{HostSign, HostWatch, Unsteady};

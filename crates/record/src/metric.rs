@@ -1,6 +1,6 @@
 //! What a value measures: its name, unit and better direction.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -49,62 +49,100 @@ impl Unit {
     /// before the point, e.g. `1.234 ms`, `56.7 k/s`, `1.20 GB/s`.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
-        if !value.is_finite() {
-            return format!("{value} {}", self.0);
-        }
-        let (divisor, prefix) = self.prefix(value);
-        let scaled = value / divisor;
-        let digits = match scaled.abs() {
-            v if v >= 100.0 => 1,
-            v if v >= 10.0 => 2,
-            _ => 3,
-        };
-        let number = if self.0 == "count" && value.fract() == 0.0 && value.abs() < 1000.0 {
-            format!("{value}")
-        } else {
-            format!("{scaled:.digits$}")
-        };
-        match self.with_prefix(prefix) {
-            name if name.is_empty() => number,
-            name => format!("{number} {name}"),
-        }
+        let mut text = String::new();
+        show_value(&self.0, value, &mut text);
+        text
     }
 
     /// What to divide values near `value` by, and the name of the unit then:
     /// `(1e-3, "ms")`, `(1e3, "k/s")`; the name of a count is its prefix alone.
     #[must_use]
     pub fn scale(&self, value: f64) -> (f64, String) {
-        let (divisor, prefix) = self.prefix(value);
-        (divisor, self.with_prefix(prefix))
+        let (divisor, prefix) = prefix(&self.0, value);
+        (divisor, [prefix, behind_prefix(&self.0)].concat())
     }
+}
 
-    fn with_prefix(&self, prefix: &str) -> String {
-        match self.0.as_str() {
-            "count" => prefix.to_owned(),
-            "1/s" => format!("{prefix}/s"),
-            "1" => String::new(),
-            unit => format!("{prefix}{unit}"),
-        }
+/// Appends to `text` what [`Unit::show`] says of a value in the base unit
+/// `unit`, with no memory of its own: logs have millions of values.
+pub fn show_value(unit: &str, value: f64, text: &mut String) {
+    // Writing to a String does not fail.
+    if !value.is_finite() {
+        let _ = write!(text, "{value} {unit}");
+        return;
     }
-
-    /// Ratios and percentages take no prefix, seconds none above one (nobody
-    /// reads kiloseconds), counts and bytes none below one.
-    fn prefix(&self, value: f64) -> (f64, &'static str) {
-        let (largest, smallest) = match self.0.as_str() {
-            "1" | "%" => (1.0, 1.0),
-            "s" => (1.0, 1e-9),
-            "count" | "B" => (1e12, 1.0),
-            _ => (1e12, 1e-9),
+    let (divisor, prefix) = prefix(unit, value);
+    if unit == "count" && value.fract() == 0.0 && value.abs() < 1000.0 {
+        fixed(value, 0, text);
+    } else {
+        let scaled = value / divisor;
+        let digits = match scaled.abs() {
+            v if v >= 100.0 => 1,
+            v if v >= 10.0 => 2,
+            _ => 3,
         };
-        if value == 0.0 || !value.is_finite() {
-            return (1.0, "");
-        }
-        SI_PREFIXES
-            .into_iter()
-            .filter(|(scale, _)| (smallest..=largest).contains(scale))
-            .find(|(scale, _)| value.abs() >= *scale)
-            .unwrap_or(if smallest < 1.0 { (1e-9, "n") } else { (1.0, "") })
+        fixed(scaled, digits, text);
     }
+    let behind = behind_prefix(unit);
+    if !prefix.is_empty() || !behind.is_empty() {
+        text.extend([" ", prefix, behind]);
+    }
+}
+
+/// Appends what `{value:.digits$}` says, of at most three digits.
+fn fixed(value: f64, digits: usize, text: &mut String) {
+    const TENS: [f64; 4] = [1.0, 10.0, 100.0, 1000.0];
+    let shifted = value * TENS[digits];
+    let below = shifted.floor();
+    let part = shifted - below;
+    // So near to the middle of two, only all of its digits say which is nearer.
+    if !(0.0..1e9).contains(&shifted) || value.is_sign_negative() || (part - 0.5).abs() < 1e-6 {
+        let _ = write!(text, "{value:.digits$}");
+        return;
+    }
+    let mut rest = below as u64 + u64::from(part > 0.5);
+    let mut bytes = [b'0'; 16];
+    let mut at = bytes.len();
+    let mut written = 0;
+    // One digit at least stands before the point.
+    while rest > 0 || written <= digits {
+        if digits > 0 && written == digits {
+            at -= 1;
+            bytes[at] = b'.';
+        }
+        at -= 1;
+        bytes[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        written += 1;
+    }
+    text.extend(bytes[at..].iter().map(|byte| char::from(*byte)));
+}
+
+fn behind_prefix(unit: &str) -> &str {
+    match unit {
+        "count" | "1" => "",
+        "1/s" => "/s",
+        unit => unit,
+    }
+}
+
+/// Ratios and percentages take no prefix, seconds none above one (nobody
+/// reads kiloseconds), counts and bytes none below one.
+fn prefix(unit: &str, value: f64) -> (f64, &'static str) {
+    let (largest, smallest) = match unit {
+        "1" | "%" => (1.0, 1.0),
+        "s" => (1.0, 1e-9),
+        "count" | "B" => (1e12, 1.0),
+        _ => (1e12, 1e-9),
+    };
+    if value == 0.0 || !value.is_finite() {
+        return (1.0, "");
+    }
+    SI_PREFIXES
+        .into_iter()
+        .filter(|(scale, _)| (smallest..=largest).contains(scale))
+        .find(|(scale, _)| value.abs() >= *scale)
+        .unwrap_or(if smallest < 1.0 { (1e-9, "n") } else { (1.0, "") })
 }
 
 /// From the largest to the smallest.
@@ -205,6 +243,24 @@ mod tests {
         check("1", 0.25, "0.250");
         check("s", 5410.88, "5410.9 s");
         check("count", 0.5, "0.500");
+    }
+
+    #[test]
+    fn few_digits_are_those_of_all() {
+        let mut state = 1_u64;
+        let halves = (0..4000_u32).map(|half| f64::from(half) * 0.0625);
+        let random = std::iter::repeat_with(|| {
+            // Knuth's generator: the same numbers everywhere.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 11) as f64 / 2_f64.powi(53) * 10_f64.powi((state % 11) as i32 - 3)
+        });
+        for value in halves.chain(random.take(20_000)).flat_map(|value| [value, -value]) {
+            for digits in 0..4 {
+                let mut text = String::new();
+                fixed(value, digits, &mut text);
+                assert_eq!(text, format!("{value:.digits$}"));
+            }
+        }
     }
 
     #[test]
