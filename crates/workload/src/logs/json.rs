@@ -28,8 +28,8 @@ pub(crate) enum Value<'a> {
     /// `null`, and what stands for no number: `nan`, `-nan`, `inf`.
     Null,
     Bool,
-    /// The number's text.
-    Number(&'a str),
+    /// The number's text, and the number.
+    Number(&'a str, f64),
     /// Between the quotes, escapes as they are.
     Text(&'a str),
     Array(Vec<Node<'a>>),
@@ -54,13 +54,13 @@ impl<'a> Node<'a> {
 
     /// A finite number.
     pub(crate) fn number(&self) -> Option<f64> {
-        if let Value::Number(text) = self.value { number::parse(text) } else { None }
+        if let Value::Number(_, value) = self.value { Some(value) } else { None }
     }
 
     /// A text, or the text of a number.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match self.value {
-            Value::Text(text) | Value::Number(text) => Some(text),
+            Value::Text(text) | Value::Number(text, _) => Some(text),
             _ => None,
         }
     }
@@ -112,7 +112,16 @@ impl<'a> Parser<'a> {
         while let Some(byte) = bytes.get(self.at) {
             match byte {
                 b'\n' => self.line += 1,
-                b' ' | b'\t' | b'\r' => {}
+                // Documents are indented: most spaces stand in long rows.
+                b' ' => {
+                    while bytes[self.at..].first_chunk() == Some(b"        ") {
+                        self.at += 8;
+                    }
+                    if bytes.get(self.at) != Some(&b' ') {
+                        continue;
+                    }
+                }
+                b'\t' | b'\r' => {}
                 byte => return Some(*byte),
             }
             self.at += 1;
@@ -148,12 +157,14 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 let word = self.word()?;
-                let value = match word {
-                    "true" | "false" => Value::Bool,
-                    word if number::parse(word).is_some() => Value::Number(word),
-                    "null" => Value::Null,
-                    word if is_no_number(word) => Value::Null,
-                    _ => return None,
+                let value = match number::parse(word) {
+                    Some(value) => Value::Number(word, value),
+                    None => match word {
+                        "true" | "false" => Value::Bool,
+                        "null" => Value::Null,
+                        word if is_no_number(word) => Value::Null,
+                        _ => return None,
+                    },
                 };
                 node(value, true)
             }

@@ -108,9 +108,11 @@ pub(super) fn labelled(labels: &Labels, key: impl Named, value: &str) -> Labels 
         return labels.clone();
     }
     LABELS.with_borrow_mut(|derived| {
+        // Each part moves all bits of the slot: many values of one key are apart.
         let mixed =
-            hash(&key) ^ hash(value).rotate_left(7) ^ labels.address().wrapping_mul(MIX) >> 40;
-        let slot = &mut derived[mixed % SLOTS];
+            (hash(&key).rotate_left(17) ^ labels.address()).wrapping_mul(MIX).rotate_left(29)
+                ^ hash(value);
+        let slot = &mut derived[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
         match slot {
             Some(known)
                 if known.from.address() == labels.address()
