@@ -53,6 +53,9 @@ pub(crate) fn one_log(output: Output<'_>, tool: &str) -> Result<Log, ParseError>
     if let Some(unread) = log.unread.first() {
         return Err(line(unread.line).expected(format!("what {tool} prints ({})", unread.why)));
     }
+    if let Some(failed) = log.failed.first() {
+        return Err(line(failed.line).expected(format!("a run that did not fail ({})", failed.why)));
+    }
     match found.next().and_then(|second| second.values.first().map(|value| value.line)) {
         Some(number) => Err(line(number).expected("one run's results, not a second one")),
         None => Ok(log),

@@ -4,8 +4,9 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::sections::{opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ab",
@@ -15,9 +16,15 @@ pub(super) const TOOL: Tool = Tool {
         opens("Server Software:"),
         part("Concurrency Level:"),
         part("Time taken for tests:"),
-        opens("Requests per second:").when(|line| line.contains("[#/sec]")),
+        opens("Requests per second:").when(|line| line.holds("[#/sec]")),
         opens("Connection Times (ms)"),
         opens("Percentage of the requests served within"),
+    ],
+    failures: &[
+        failed("apr_").when(|line| line.ends_with(')')),
+        failed("Test aborted after"),
+        failed("Total of ").when(|line| line.ends_with("requests completed")),
+        failed("SSL handshake failed"),
     ],
     read,
 };
@@ -80,7 +87,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
             log.rate("requests-per-s", rate, "1/s", line);
         }
         ("Time per request", Some(millis)) if rest.first() == Some(&"[ms]") => {
-            let all = value.text.contains("across all");
+            let all = value.text.holds("across all");
             // The two lines of this name differ in their ends only.
             if line.is_open() && !value.text.ends_with(')') {
                 return log.unread(line, "the line ends early");
@@ -92,7 +99,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
             );
         }
         ("Transfer rate", Some(kib))
-            if value.text.contains("[Kbytes/sec]")
+            if value.text.holds("[Kbytes/sec]")
                 && (value.text.ends_with("received") || rest.len() < 2) =>
         {
             log.rate("transfer-rate", kib * 1024.0, "B/s", line);

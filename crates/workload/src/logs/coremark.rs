@@ -14,6 +14,7 @@ pub(super) const TOOL: Tool = Tool {
         opens("CoreMark Size    :"),
         part("CoreMark 1.0 :"),
     ],
+    failures: &[],
     read,
 };
 
@@ -29,7 +30,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 || line.text.starts_with("Cannot validate operation")
             {
                 log.values.truncate(begin);
-                log.unread(line, "the run failed its own validation: its values are not taken");
+                log.failed(line, "the run is not valid: its values are not taken");
             }
             continue;
         };

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json as in_json, opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "cyclictest",
@@ -20,8 +21,9 @@ pub(super) const TOOL: Tool = Tool {
         opens("# Histogram").when(|line| line == "# Histogram"),
         part("# Min Latencies:"),
         part("# Max Latencies:"),
-        opens("Thread ").when(|line| line.contains(" Interval: ")),
+        opens("Thread ").when(|line| line.holds(" Interval: ")),
     ],
+    failures: &[failed("FATAL: ")],
     read,
 };
 
@@ -31,7 +33,7 @@ const QUANTILES: [(&str, f64); 4] = [("50", 0.5), ("99", 0.01), ("99.9", 0.001),
 
 /// Reads one run, or more that follow each other.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"rt_test_version") {
+    if text.raw().holds("\"rt_test_version") {
         let clean = json::unquoted(text);
         if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
             return read_json(&document, log);

@@ -5,24 +5,31 @@
 
 use record::MetricKind;
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "dbench",
     about: "dbench 2 to 4, and tbench, which prints the same",
     signs: &[opens("dbench version"), part("Throughput ").when(is_result)],
+    failures: &[failed("Child failed with status")],
     read,
 };
 
 /// For `--as tbench`: nothing in its output tells it from dbench.
-pub(super) const TBENCH: Tool =
-    Tool { name: "tbench", about: "tbench, with --as; recognised as dbench", signs: &[], read };
+pub(super) const TBENCH: Tool = Tool {
+    name: "tbench",
+    about: "tbench, with --as; recognised as dbench",
+    signs: &[],
+    failures: TOOL.failures,
+    read,
+};
 
 fn is_result(line: &str) -> bool {
-    line.contains(" MB/sec") && (line.contains("proc") || line.contains("client"))
+    line.holds(" MB/sec") && (line.holds("proc") || line.holds("client"))
 }
 
 /// Reads any number of runs.
@@ -31,7 +38,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     for line in text.lines() {
         if let Some(rest) = line.after("dbench version ") {
             log.version = rest.word(0).map(str::to_owned);
-        } else if line.text.starts_with("Operation ") && line.text.contains("AvgLat") {
+        } else if line.text.starts_with("Operation ") && line.text.holds("AvgLat") {
             table = true;
         } else if is_result(line.text) && line.text.starts_with("Throughput ") {
             table = false;

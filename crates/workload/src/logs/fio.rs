@@ -8,9 +8,10 @@ mod document;
 mod normal;
 mod terse;
 
+use super::failure::failed;
 use super::json;
 use super::sections::{json as in_json, opens, part};
-use super::{At, Log, Text, Tool};
+use super::{At, Cut, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fio",
@@ -18,20 +19,28 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("fio-").when(|line| line.len() < 40 && !line.contains([' ', ';'])),
         in_json("\"fio version\""),
-        part("(g=").within().when(|line| line.contains("): rw=")),
-        part("(groupid=").within().when(|line| line.contains("): err=")),
+        part("(g=").within().when(|line| line.holds("): rw=")),
+        part("(groupid=").within().when(|line| line.holds("): err=")),
         part("Run status group "),
         part("2;").when(terse::is_terse).anew(),
         part("3;fio-").when(terse::is_terse).anew(),
         part("4;fio-").when(terse::is_terse).anew(),
         part("5;fio-").when(terse::is_terse).anew(),
     ],
+    failures: &[failed("fio: ").when(is_failure), failed("verify: bad ")],
     read,
 };
 
+/// Whether a message of fio's says that a job failed.
+fn is_failure(line: &str) -> bool {
+    let said = ["error", "failed", ", got signal=", " disappeared "];
+    let number = line.cut(", err=").map(|(_, rest)| rest);
+    said.iter().any(|said| line.contains(said)) || number.is_some_and(|rest| !rest.starts_with('0'))
+}
+
 /// Reads one run in any format.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"fio version\"") {
+    if text.raw().holds("\"fio version\"") {
         let clean = json::unquoted(text);
         let text = Text::at(&clean, text.first_line());
         // The bins of JSON+ are most of it.

@@ -7,19 +7,26 @@ use std::collections::BTreeMap;
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::names::name;
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
     about: "Go's benchmark format, with its Unit lines",
     signs: &[
-        hint("Unit ").when(|line| line.contains("better=") || line.contains("assume=")),
+        hint("Unit ").when(|line| line.holds("better=") || line.holds("assume=")),
         opens("goos:"),
         part("Benchmark").when(is_result),
+    ],
+    failures: &[
+        failed("--- FAIL: "),
+        failed("FAIL").when(|line| line == "FAIL" || line.starts_with("FAIL\t")),
+        failed("panic: "),
+        failed("exit status "),
     ],
     read,
 };

@@ -3,6 +3,7 @@
 //! Source: rt-tests `src/hackbench/hackbench.c`, whose times have three
 //! decimals in every version. `perf bench sched messaging` is [`super::perf_bench`].
 
+use super::failure::failed;
 use super::sections::{hint, opens};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
@@ -11,8 +12,13 @@ pub(super) const TOOL: Tool = Tool {
     about: "hackbench of rt-tests and the programs before it",
     signs: &[
         opens("Running in ").when(|line| line.ends_with("tasks)")),
-        opens("Running with ").when(|line| line.contains("(== ") && line.contains("tasks")),
+        opens("Running with ").when(|line| line.holds("(== ") && line.holds("tasks")),
         hint("Time:").when(|line| time_of(line).is_some()),
+    ],
+    failures: &[
+        failed("(error: ").within(),
+        failed("pthread_create failed"),
+        failed("longjmp'ed out, reaping children"),
     ],
     read,
 };

@@ -2,6 +2,7 @@
 //!
 //! Source: hyperfine `src/export/json.rs`, `src/benchmark/mod.rs`.
 
+use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json_part, opens};
@@ -21,12 +22,17 @@ pub(super) const TOOL: Tool = Tool {
             })
         }),
     ],
+    failures: &[
+        failed("Error: "),
+        failed("Command terminated with non-zero exit code").within(),
+        failed("Ignoring non-zero exit code").within(),
+    ],
     read,
 };
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"results\"") {
+    if text.raw().holds("\"results\"") {
         let clean = json::unquoted(text);
         let mut rest = Text::at(&clean, text.first_line());
         while let Some((document, behind)) = json::parse(rest, |_| false) {
@@ -202,6 +208,12 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
                 && let Some(seconds) = node.number()
             {
                 note(metric, seconds, node.line, log);
+            }
+        }
+        for code in result.get("exit_codes").map_or(&[][..], Node::items) {
+            if code.number() != Some(0.0) {
+                let said = code.text().unwrap_or("null");
+                log.failed_at(code.line, said, "the command ended with this code");
             }
         }
         for time in result.get("times").map_or(&[][..], Node::items) {

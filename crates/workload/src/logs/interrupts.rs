@@ -10,6 +10,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
     about: "/proc/interrupts, any number of snapshots",
     signs: &[opens("CPU0 ").when(is_heading), opens("CPU0").when(is_heading)],
+    failures: &[],
     read,
 };
 

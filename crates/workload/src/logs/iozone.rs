@@ -5,23 +5,32 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "iozone",
     about: "iozone 3: the table, throughput mode (-t), Excel reports (-R)",
     signs: &[
         opens("Iozone: Performance Test of File I/O"),
-        part("Command line used:").when(|line| line.contains("iozone")),
+        part("Command line used:").when(|line| line.holds("iozone")),
         part("KB  reclen"),
         part("kB  reclen"),
         part("kB reclen"),
         part("KB reclen"),
         part("Children see throughput for"),
         part("\"Writer report\""),
+    ],
+    failures: &[
+        failed("Error writing block"),
+        failed("Error reading block"),
+        failed("Error in file: "),
+        failed("Can not open temp file"),
+        failed("iozone: interrupted"),
+        failed("exiting iozone"),
     ],
     read,
 };
@@ -103,7 +112,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             report.line(line, output, &said, log);
         } else if let Some((name, value)) = line
             .split("=")
-            .filter(|_| line.text.contains(" throughput ") || line.text.contains("Min xfer"))
+            .filter(|_| line.text.holds(" throughput ") || line.text.holds("Min xfer"))
         {
             throughput(name, value, line, log);
         } else if let Some(columns) =

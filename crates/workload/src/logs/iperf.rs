@@ -5,11 +5,12 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::json::{self, Node};
 use super::number::{self, scaled};
 use super::sections::{hint, json as in_json, opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
     name: "iperf3",
@@ -20,11 +21,12 @@ pub(super) const IPERF3: Tool = Tool {
         opens("iperf3: error"),
         part(" connected to ").within().when(is_connection),
         part("[ ID]").when(|line| {
-            line.contains("Interval")
-                && (line.contains("Bitrate") || line.contains("Interval           Transfer"))
+            line.holds("Interval")
+                && (line.holds("Bitrate") || line.holds("Interval           Transfer"))
         }),
         hint("[SUM]").when(|line| line.ends_with("receiver") || line.ends_with("sender")),
     ],
+    failures: &[failed("iperf3: error - "), failed("iperf3: interrupt - ")],
     read: read3,
 };
 
@@ -33,10 +35,18 @@ pub(super) const IPERF2: Tool = Tool {
     about: "iperf 2: text of client and server; -y C",
     signs: &[
         opens("Client connecting to "),
-        opens("Server listening on ").when(|line| line.contains(" port ")),
+        opens("Server listening on ").when(|line| line.holds(" port ")),
         part(" connected with ").within().when(is_connection),
         part("[ ID] Interval       Transfer     Bandwidth"),
-        part("[ ID] Interval").when(|line| line.contains("Write/Err")),
+        part("[ ID] Interval").when(|line| line.holds("Write/Err")),
+    ],
+    failures: &[
+        failed("connect failed: "),
+        failed("write failed: "),
+        failed("read failed: "),
+        failed("tcp connect failed: "),
+        failed("bind failed: "),
+        failed("error: "),
     ],
     read: read2,
 };
@@ -104,7 +114,7 @@ fn seconds(from: f64, to: f64) -> String {
 
 /// Reads one run of iperf 3.
 pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"iperf 3") {
+    if text.raw().holds("\"iperf 3") {
         let clean = json::unquoted(text);
         if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
             return read_json(&document, log);
@@ -116,7 +126,7 @@ pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
         if line.text.starts_with("Connecting to host") {
             log.clear_labels();
             (results, streams) = (false, 0);
-        } else if line.text.contains(" connected to ") {
+        } else if line.text.holds(" connected to ") {
             streams += 1;
         } else if let Some(rest) = line.after("iperf 3") {
             log.version = Some(format!("3{}", rest.word(0).unwrap_or_default()));
@@ -127,8 +137,6 @@ pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
             continue;
         } else if line.text.starts_with("[ ID]") {
             results = dashes;
-        } else if line.text.starts_with("iperf3: error") {
-            log.unread(line, "the run failed");
         } else {
             match Row::of(line) {
                 Some(Ok(row)) => row3(&row, results, streams == 1, line, log),
@@ -194,7 +202,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         log.unread_at(document.line, "{", "the document ends early");
     }
     if let Some(error) = document.get("error") {
-        log.unread_at(error.line, error.text().unwrap_or_default(), "the run failed");
+        log.failed_at(error.line, error.text().unwrap_or_default(), "iperf3 says so");
     }
     for interval in document.get("intervals").map_or(&[][..], Node::items) {
         for (name, sum) in interval.members() {
@@ -276,7 +284,7 @@ pub(crate) fn read2(text: Text<'_>, log: &mut Log) {
     for line in text.lines() {
         if line.text.starts_with("Client connecting") || line.text.starts_with("Server listening") {
             streams = 0;
-        } else if line.text.contains(" connected with ") {
+        } else if line.text.holds(" connected with ") {
             streams += 1;
         } else if let Some(fields) = csv(line) {
             row_csv(&fields, line, log);
@@ -318,7 +326,7 @@ fn csv(line: Line<'_>) -> Option<Few<&str>> {
 
 /// `[  3] local 127.0.0.1 port 54088 connected with 127.0.0.1 port 5302`
 fn is_connection(line: &str) -> bool {
-    line.starts_with('[') && line.contains("] local ")
+    line.starts_with('[') && line.holds("] local ")
 }
 
 /// Whether a line is a row of `-y C`, by its exact shape.

@@ -6,19 +6,27 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::sections::opens;
-use super::{Few, Line, Log, Text, Tool, time};
+use super::{Cut, Few, Line, Log, Text, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
     name: "kernbench",
     about: "kernbench's report, and GNU time or the shell's time of a build with --as",
     signs: &[
         opens("Average ").when(|line| {
-            line.contains("oad ") && line.contains("-j")
+            line.holds("oad ") && line.holds("-j")
                 || line.ends_with("Run:")
                 || line.ends_with("(std deviation):")
         }),
         opens("Elapsed Time ").when(|line| row(line).is_some()),
+    ],
+    failures: &[
+        failed("make: *** "),
+        failed("make[").when(|line| line.holds("]: *** ")),
+        failed("ninja: build stopped"),
+        failed("Command exited with non-zero status"),
+        failed("Command terminated by signal"),
     ],
     read,
 };

@@ -29,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
         part("TCP latency using "),
         part("UDP latency using "),
         part("TCP/IP connection cost "),
-        part("\"size=").when(|line| line.contains(" ovr=")),
+        part("\"size=").when(|line| line.holds(" ovr=")),
         part("\"stride="),
         part("\"Mmap read bandwidth"),
         part("\"mappings"),
@@ -44,6 +44,7 @@ pub(super) const TOOL: Tool = Tool {
         part("\"Memory read bandwidth"),
         part("\"Memory write bandwidth"),
     ],
+    failures: &[],
     read,
 };
 
@@ -87,6 +88,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             named(name, rest, line, log);
         } else if let Some(table) = &table {
             row(table, line, log);
+        } else {
+            bandwidth(line, log);
         }
     }
 }
@@ -101,7 +104,7 @@ fn of_title(title: &str) -> Option<Table> {
     }
     let lower = title.to_ascii_lowercase();
     let name = slug(&lower);
-    if lower.contains("bandwidth") || lower.contains("bcopy") || lower.contains("bzero") {
+    if lower.holds("bandwidth") || lower.holds("bcopy") || lower.holds("bzero") {
         return Some(Table::Bandwidth(name));
     }
     if lower.starts_with("file system latency") {
@@ -137,6 +140,25 @@ fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
         ),
         "KB/sec" => drop(log.rate("rate", value * 1e3, "B/s", line).label("test", slug(name))),
         _ => {}
+    }
+}
+
+/// What `bw_mem 8m rd` prints, and nothing else of it: `8.39 5270.62`, each
+/// with two decimals, or six if less than one. Source: `lib_timing.c`,
+/// `bandwidth`.
+fn bandwidth(line: Line<'_>, log: &mut Log) {
+    let words: Few<&str> = line.words().collect();
+    let [megabytes, rate] = words[..] else { return };
+    let printed = |word: &str| {
+        let (whole, decimals) = word.split_once('.')?;
+        let wanted = if whole == "0" { 6 } else { 2 };
+        (decimals.len() == wanted).then(|| number::parse(word)).flatten()
+    };
+    if let (Some(_), Some(rate)) = (printed(megabytes), printed(rate)) {
+        if line.is_open() {
+            return log.unread(line, "the line may end early");
+        }
+        log.rate("rate", number::scaled(rate, 1e6), "B/s", line).label("size-mb", megabytes);
     }
 }
 

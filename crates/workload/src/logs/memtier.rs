@@ -3,20 +3,40 @@
 //! Source: memtier_benchmark `run_stats.cpp`, 1.x and 2.x: latencies in ms, KB
 //! of 1024 bytes, `---` where a kind has no such number.
 
+use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sections::{json as in_json, json_part, opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
     about: "memtier_benchmark: the table ALL STATS, or of the best and worst run; JSON",
     signs: &[
+        opens("[RUN #1] Preparing benchmark client"),
         in_json("\"run information\""),
         json_part("\"ALL STATS\""),
         json_part("\"Misses/sec\""),
         opens("ALL STATS"),
         part("Type ").when(|line| columns(line).is_some()),
+    ],
+    failures: &[
+        failed("connection error: "),
+        failed("Connection error: "),
+        failed("TLS connection error: "),
+        failed("connect failed, error = "),
+        failed("connect: resolve error: "),
+        failed("connection dropped."),
+        failed("prepare: failed to connect, test aborted"),
+        failed("error: "),
+        failed("server ").when(|line| line.holds(" handle error response: ")),
+        failed("Connection timeout after"),
+        failed("failed to reconnect."),
+        failed("database selection failed."),
+        failed("cluster slot failed."),
+        failed("Maximum reconnection attempts"),
+        failed("Thread ")
+            .when(|line| line.holds(" due to connection failures") || line.holds(" caught ")),
     ],
     read,
 };
@@ -34,7 +54,7 @@ enum Column {
 
 /// Reads any number of tables.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"ALL STATS\"") {
+    if text.raw().holds("\"ALL STATS\"") {
         let clean = json::unquoted(text);
         // Of every second they are most of it.
         let skip = |key: &str| key == "Time-Serie";

@@ -16,6 +16,7 @@
 //!     name: "hackbench",
 //!     about: "rt-tests' hackbench and its ancestors",
 //!     signs: &[opens("Running in "), opens("Running with "), hint("Time:")],
+//!     failures: &[failed("(error: ").within()],
 //!     read,
 //! };
 //!
@@ -37,7 +38,8 @@
 //! can be narrowed: `.within()` a line, `.when(|line| ...)` of a shape. At a line
 //! with an `.anew()` sign `read` knows nothing of the lines before, so that long
 //! runs are read in pieces.
-//! `read` gets one run: from its first sign up to the next sign of another
+//! `failures` are the words with which the tool says that a run failed
+//! ([`failure`]). `read` gets one run: from its first sign up to the next sign of another
 //! tool, so foreign lines can follow and must be passed over. A row of a table
 //! that was begun and makes no sense is `unread`.
 //!
@@ -49,6 +51,7 @@
 //! `Line::number` refuses the number at its end, `Line::decimals` takes it
 //! if all its decimals are there.
 
+mod failure;
 mod json;
 mod margin;
 mod names;
@@ -98,6 +101,7 @@ mod tests;
 use rayon::prelude::*;
 use record::{Better, Imported, Labels, MetricKind};
 
+use failure::Failure;
 pub(crate) use names::Named;
 use sections::{Section, Sections, Sign};
 pub(crate) use text::{Cut, Line, Text};
@@ -112,6 +116,7 @@ pub struct Tool {
     /// Which program and which of its forms.
     pub about: &'static str,
     signs: &'static [Sign],
+    failures: &'static [Failure],
     read: fn(Text<'_>, &mut Log),
 }
 
@@ -166,6 +171,9 @@ pub struct Log {
     pub values: Vec<Imported>,
     /// What looked like a result and could not be read.
     pub unread: Vec<Unread>,
+    /// The lines that say that the run failed: what it has for values proves
+    /// nothing.
+    pub failed: Vec<Unread>,
     /// Labels that all further values get.
     labels: Labels,
     /// So many values are kept.
@@ -174,7 +182,7 @@ pub struct Log {
     left_out: Option<Box<Unread>>,
 }
 
-/// A line that could not be read.
+/// A line that could not be read, or that says that its run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// Its number, from 1.
@@ -204,6 +212,7 @@ impl Log {
             version: None,
             values: Vec::new(),
             unread: Vec::new(),
+            failed: Vec::new(),
             labels: Labels::default(),
             room: MAX_VALUES,
             left_out: None,
@@ -247,7 +256,8 @@ impl Log {
     }
 
     /// Any value, in a base unit. One that isn't finite, or whose name has no
-    /// letter, is none.
+    /// letter, is none. A time, a quantile or a rate below zero is told: no
+    /// benchmark measures that.
     pub(crate) fn push(
         &mut self,
         metric: impl Named,
@@ -259,6 +269,10 @@ impl Log {
     ) -> Value<'_> {
         let metric = metric.named();
         if !value.is_finite() || metric.is_empty() {
+            return Value(None);
+        }
+        if value < 0.0 && kind != MetricKind::Count {
+            self.unread_at(at.line_number(), &format!("{metric} = {value}"), "below zero");
             return Value(None);
         }
         if self.values.len() >= self.room {
@@ -302,6 +316,8 @@ impl Log {
         self.values.append(&mut behind.values);
         behind.unread.truncate(MAX_UNREAD - self.unread.len());
         self.unread.append(&mut behind.unread);
+        behind.failed.truncate(MAX_UNREAD.saturating_sub(self.failed.len()));
+        self.failed.append(&mut behind.failed);
     }
 
     /// Notes a line that could not be read.
@@ -314,6 +330,22 @@ impl Log {
         if self.unread.len() < MAX_UNREAD {
             let text = text.chars().take(200).collect();
             self.unread.push(Unread { line, text, why: why.into() });
+        }
+    }
+}
+
+impl Log {
+    /// Notes a line that says that the run failed.
+    pub(crate) fn failed(&mut self, line: Line<'_>, why: impl Into<String>) {
+        self.failed_at(line.number, line.text, why);
+    }
+
+    /// As [`Log::failed`], of a line's number and text.
+    pub(crate) fn failed_at(&mut self, line: usize, text: &str, why: impl Into<String>) {
+        let known = || self.failed.iter().any(|failed| failed.line == line);
+        if self.failed.len() < MAX_UNREAD && !known() {
+            let text = text.chars().take(200).collect();
+            self.failed.push(Unread { line, text, why: why.into() });
         }
     }
 }
@@ -462,8 +494,10 @@ impl Section<'_> {
         let mut log = Log::new(self.tool.name);
         pieces::read(self.tool, self.text, &mut log);
         log.unread.extend(log.left_out.take().map(|unread| *unread));
+        failure::find(self.tool, self.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sections::STRONG || !log.values.is_empty();
-        (proven && !(log.values.is_empty() && log.unread.is_empty())).then_some(log)
+        let says_nothing = log.values.is_empty() && log.unread.is_empty() && log.failed.is_empty();
+        (proven && !says_nothing).then_some(log)
     }
 }

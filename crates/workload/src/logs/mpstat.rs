@@ -9,7 +9,7 @@ use super::json::{self, Node};
 use super::names::name;
 use super::sections::{json as in_json, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
@@ -18,12 +18,13 @@ pub(super) const TOOL: Tool = Tool {
         in_json("\"sysstat\""),
         part("CPU ").within().when(|line| columns(line).is_some()).anew(),
     ],
+    failures: &[],
     read,
 };
 
 /// Reads any number of tables.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    if text.raw().contains("\"sysstat\"") {
+    if text.raw().holds("\"sysstat\"") {
         let clean = json::unquoted(text);
         if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
             return read_json(&document, log);
@@ -64,7 +65,7 @@ impl Column {
 
 /// The names behind `CPU`, of the table of percents.
 fn columns(line: &str) -> Option<Few<&str>> {
-    if !line.contains("%idle") {
+    if !line.holds("%idle") {
         return None;
     }
     let mut words = line.split_ascii_whitespace();

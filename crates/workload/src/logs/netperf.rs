@@ -5,6 +5,7 @@
 
 use record::MetricKind;
 
+use super::failure::failed;
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
@@ -17,13 +18,27 @@ pub(super) const TOOL: Tool = Tool {
         opens("TEST").within().when(|line| test_name(line).is_some()),
         opens("MIGRATED "),
         part("Interim result:"),
+        part("establish control: are you sure there is a netserver"),
         part("Socket Socket  Message  Elapsed"),
         part("THROUGHPUT="),
         part("Throughput,Throughput Units").within(),
         hint("Throughput Throughput"),
     ],
+    failures: &[
+        failed("establish control: are you sure there is a netserver"),
+        failed("establish_control: ").when(says_error),
+        failed("netperf: ").when(says_error),
+        failed("send_").when(says_error),
+        failed("recv_").when(says_error),
+        failed("shutdown_control: ").when(says_error),
+    ],
     read,
 };
+
+/// Whether a function's message is of an error.
+fn says_error(line: &str) -> bool {
+    ["error", "errno", "failed", "refused"].iter().any(|word| line.contains(word))
+}
 
 /// What the rows below the last heading are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,7 +180,7 @@ fn test_name(line: &str) -> Option<&str> {
 /// Notes what a line of a classic heading says of the rows below it.
 fn heading<'a>(line: Line<'a>, state: &mut State<'a>) -> bool {
     let text = line.text;
-    if text.contains("RoundTrip") && text.contains("Trans") {
+    if text.holds("RoundTrip") && text.holds("Trans") {
         state.rows = Rows::RoundTrip;
         return true;
     }
@@ -181,16 +196,16 @@ fn heading<'a>(line: Line<'a>, state: &mut State<'a>) -> bool {
     if !classic {
         return false;
     }
-    if text.contains("Okay") {
+    if text.holds("Okay") {
         state.rows = Rows::Udp;
-    } else if text.contains("Trans.") {
+    } else if text.holds("Trans.") {
         state.rows = Rows::RequestResponse;
-    } else if text.contains("Throughput") && state.rows != Rows::Udp {
+    } else if text.holds("Throughput") && state.rows != Rows::Udp {
         state.rows = Rows::Stream;
     }
     if text.starts_with("bytes ") {
         state.unit = unit(text);
-        if text.contains("per sec") {
+        if text.holds("per sec") {
             state.rows = Rows::RequestResponse;
         }
     }
@@ -393,12 +408,13 @@ fn keyed<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
 
 /// A heading `Throughput,Throughput Units,...` and the row below it.
 fn csv<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
-    if line.text.split(',').any(|name| name == "Throughput" || name == "Throughput Units") {
-        state.csv = Some(line.text.split(',').collect());
+    let text = in_a_string(line.text);
+    if text.split(',').any(|name| name == "Throughput" || name == "Throughput Units") {
+        state.csv = Some(text.split(',').collect());
         return true;
     }
     let Some(names) = state.csv.clone() else { return false };
-    let cells: Few<&'a str> = line.text.split(',').collect();
+    let cells: Few<&'a str> = text.split(',').collect();
     if cells.len() != names.len() {
         if cells.len() > 1 && number::parse(cells[0]).is_some() {
             log.unread(line, "not as many cells as names");
@@ -412,11 +428,20 @@ fn csv<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
     true
 }
 
+/// What a line says that is a string of a JSON array: `"941.2,10^6bits/s\n",`.
+fn in_a_string(line: &str) -> &str {
+    let Some(inner) = line.strip_prefix('"') else { return line };
+    let inner = inner.strip_suffix(',').unwrap_or(inner);
+    let Some(inner) = inner.strip_suffix('"') else { return line };
+    let inner = inner.strip_suffix("\\n").unwrap_or(inner);
+    inner.strip_suffix("\\r").unwrap_or(inner)
+}
+
 /// Omni's table: headings of several lines, each column beginning where its
 /// value does.
 fn omni_table<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut Log) -> bool {
     let heading = std::mem::take(&mut state.heading);
-    if !heading.iter().any(|line| line.text.contains("Throughput")) {
+    if !heading.iter().any(|line| line.text.holds("Throughput")) {
         return false;
     }
     let column = |line: &Line<'_>, word: &str| {

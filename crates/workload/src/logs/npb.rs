@@ -16,6 +16,7 @@ pub(super) const TOOL: Tool = Tool {
         opens("Benchmark Completed").within().when(|line| completed(line).is_some()),
         part("Mop/s total"),
     ],
+    failures: &[],
     read,
 };
 
@@ -51,9 +52,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         match key {
             "Verification" => {
                 if value.text == "UNSUCCESSFUL" {
-                    log.unread(line, "the run failed its verification: its values are not taken");
+                    log.failed(line, "the run is wrong: its values are not taken");
                     block = None;
-                } else if value.text.contains("SUCCESSFUL") || value.text == "NOT PERFORMED" {
+                } else if value.text.holds("SUCCESSFUL") || value.text == "NOT PERFORMED" {
                     let finished = block.take().unwrap_or_default();
                     emit(finished, log);
                 }

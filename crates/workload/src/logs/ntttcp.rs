@@ -5,10 +5,11 @@
 
 use record::{Better, MetricKind, Name};
 
+use super::failure::failed;
 use super::names::Named;
 use super::number::{self, scaled};
 use super::sections::{opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
@@ -21,6 +22,7 @@ pub(super) const TOOL: Tool = Tool {
         part("##### Totals:").within(),
         opens("#####  Totals:"),
     ],
+    failures: &[failed("ERR : ").within()],
     read,
 };
 
@@ -46,14 +48,14 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(rest) = line.after("NTTTCP for Linux ") {
             log.version = rest.word(0).map(str::to_owned);
             totals = false;
-        } else if line.text.contains("Totals:") && line.text.contains("#####") {
+        } else if line.text.holds("Totals:") && line.text.holds("#####") {
             totals = true;
-        } else if totals && line.text.contains("INFO:") {
+        } else if totals && line.text.holds("INFO:") {
             if let Some(row) = line.behind("INFO:") {
                 linux(row, line, log);
             }
         } else if totals
-            && line.text.contains("Throughput(")
+            && line.text.holds("Throughput(")
             && !line.text.starts_with(|c: char| c.is_ascii_digit())
         {
             heading = Some(line.text);

@@ -4,19 +4,23 @@
 
 use record::MetricKind;
 
+use super::failure::failed;
 use super::number::{self, grouped};
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-bench",
     about: "perf bench: sched, syscall, mem, numa, futex, epoll, internals, breakpoint, uprobe",
     signs: &[
-        opens("# Running ").when(|line| line.contains("benchmark")),
+        opens("# Running ").when(|line| line.holds("benchmark")),
+        // Where the line above is missing, these say what is measured.
+        part("# ").when(is_context),
         part("Run summary [PID "),
         part("Total time:").when(|line| line.ends_with("[sec]")),
     ],
+    failures: &[failed("perf: "), failed("Unknown benchmark: "), failed("Unknown collection: ")],
     read,
 };
 
@@ -26,7 +30,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         if let Some(rest) = line.after("# Running ") {
             let name = rest.text.split(" benchmark").next().unwrap_or_default();
             let name = name.trim_matches(['\'', '"', ' ']);
-            if rest.text.contains("benchmark") && !name.contains(' ') {
+            if rest.text.holds("benchmark") && !name.contains(' ') {
                 log.clear_labels();
                 log.label("benchmark", name);
             }
@@ -39,6 +43,24 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else {
             value(line, log);
         }
+    }
+}
+
+/// Whether a line is a comment that no other tool prints.
+fn is_context(line: &str) -> bool {
+    let words: Few<&str> = line.split_ascii_whitespace().take(9).collect();
+    match words[..] {
+        ["#", number, "sender", "and", "receiver", "processes" | "threads", ..]
+        | ["#", number, "groups", "==", _, "processes" | "threads", "run"]
+        | ["#", "Executed", number, "pipe", "operations", "between", "two", _] => {
+            number::grouped(number).is_some()
+        }
+        ["#", "Executed", number, call, "calls"] => {
+            call.ends_with("()") && number::grouped(number).is_some()
+        }
+        ["#", "Copying", _, "bytes", "..."] => true,
+        ["#", "function", name, ..] => name.starts_with('\'') && name.ends_with('\''),
+        _ => false,
     }
 }
 

@@ -5,11 +5,12 @@
 
 use record::{Better, MetricKind, Name};
 
+use super::failure::failed;
 use super::json::{self, Node};
 use super::names;
 use super::number::{self, scaled};
 use super::sections::{Sign, hint, opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-stat",
@@ -36,8 +37,9 @@ pub(super) const TOOL: Tool = Tool {
         of_row(";instructions"),
         part("{\"counter-value\"").within().anew(),
         part("\"counter-value\" :").within(),
-        hint("context-switches").within().when(|line| line.contains(" #")),
+        hint("context-switches").within().when(|line| line.holds(" #")),
     ],
+    failures: &[failed("Workload failed: "), failed("Error:").when(|line| line == "Error:")],
     read,
 };
 
@@ -54,6 +56,7 @@ pub(super) const KVM: Tool = Tool {
         part("VM-EXIT    Samples"),
         part("VM-EXIT").when(is_exit_heading),
     ],
+    failures: &[],
     read: read_kvm,
 };
 
@@ -63,7 +66,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     for line in text.lines() {
         if line.text.starts_with("Performance counter stats for") {
             interval = false;
-        } else if line.text.starts_with('#') && line.text.contains("counts unit events") {
+        } else if line.text.starts_with('#') && line.text.holds("counts unit events") {
             interval = true;
         } else if line.text.starts_with('{') {
             interval = false;
@@ -369,7 +372,7 @@ fn of_json(line: Line<'_>, log: &mut Log) {
 // ---- perf kvm stat ----
 
 fn is_exit_heading(line: &str) -> bool {
-    line.contains("Samples") && line.contains("Samples%") && line.contains("Time%")
+    line.holds("Samples") && line.holds("Samples%") && line.holds("Time%")
 }
 
 /// Reads any number of tables.

@@ -4,22 +4,39 @@
 
 use record::Better;
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "pgbench",
     about: "pgbench of PostgreSQL 8 to 17, with --progress",
     signs: &[
         opens("pgbench ("),
-        part("progress: ").when(|line| line.contains(" tps, lat ")),
+        part("pgbench: error: "),
+        part("pgbench: fatal: "),
+        part("progress: ").when(|line| line.holds(" tps, lat ")),
         opens("transaction type:"),
         part("number of transactions actually processed:"),
         part("tps = "),
     ],
+    failures: &[
+        failed("pgbench: error: "),
+        failed("pgbench: fatal: "),
+        failed("pgbench:error:"),
+        failed("client ").when(is_aborted),
+        failed("Client ").when(is_aborted),
+        failed("Run was aborted; the above results are incomplete"),
+        failed("connection to database ").when(|line| line.holds("failed:")),
+    ],
     read,
 };
+
+/// `client 3 aborted in command 4 of script 0; ...`
+fn is_aborted(line: &str) -> bool {
+    line.split_ascii_whitespace().nth(2) == Some("aborted") || line.holds(" aborted in state ")
+}
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
@@ -95,7 +112,7 @@ fn tps(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
     if line.is_open() && !line.text.ends_with(')') {
         return log.unread(line, "the line ends early");
     }
-    let metric = if rest.text.contains("including") {
+    let metric = if rest.text.holds("including") {
         "transactions-per-s-with-connecting"
     } else {
         "transactions-per-s"

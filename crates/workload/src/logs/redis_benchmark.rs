@@ -2,10 +2,11 @@
 //!
 //! Source: redis `src/redis-benchmark.c`, 2.x to 7.x. Latencies are in ms.
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
@@ -18,6 +19,12 @@ pub(super) const TOOL: Tool = Tool {
         part("\"PING_INLINE\",").when(is_old_csv).anew(),
         part("\"SET\",").when(is_old_csv).anew(),
         part("\"GET\",").when(is_old_csv).anew(),
+    ],
+    failures: &[
+        failed("Could not connect to Redis"),
+        failed("Error from server: "),
+        failed("Error: "),
+        failed("Unexpected error reply, exiting"),
     ],
     read,
 };
@@ -40,11 +47,11 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             csv(names, line, log);
         } else if let Some(rest) = line.after("throughput summary:") {
             rate(rest, line, log);
-        } else if line.text.starts_with("avg") && line.text.contains("p50") {
+        } else if line.text.starts_with("avg") && line.text.holds("p50") {
             columns = Some(line.words().collect());
         } else if let Some(names) = columns.take().filter(|_| !line.text.starts_with('"')) {
             latencies(&names, line, log);
-        } else if line.text.contains("requests per second") {
+        } else if line.text.holds("requests per second") {
             one_line(line, log);
         } else if line.text.ends_with("parallel clients") && !line.is_open() {
             log.label("clients", line.word(0).unwrap_or_default());

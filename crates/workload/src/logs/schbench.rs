@@ -21,6 +21,7 @@ pub(super) const TOOL: Tool = Tool {
         part("current rps:"),
         part("average rps:"),
     ],
+    failures: &[],
     read,
 };
 

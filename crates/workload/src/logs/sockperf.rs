@@ -1,8 +1,10 @@
 //! sockperf: latency and throughput of sockets.
 //!
 //! Source: sockperf `src/client.cpp`. Latencies are in us; its MBps are 1024 x
-//! 1024 bytes a second.
+//! 1024 bytes a second. A latency is half a round trip; with `--full-rtt` all
+//! of its numbers are of whole round trips.
 
+use super::failure::failed;
 use super::number::{self, scaled};
 use super::sections::{opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
@@ -14,28 +16,41 @@ pub(super) const TOOL: Tool = Tool {
         part("sockperf:"),
         opens("sockperf: == version"),
         opens("sockperf: [Total Run]"),
-        opens("sockperf: Total of ").when(|line| line.contains("messages sent in")),
+        opens("sockperf: Total of ").when(|line| line.holds("messages sent in")),
+    ],
+    failures: &[
+        failed("sockperf: ERROR: "),
+        failed(":ERROR: ").within().when(|line| line.holds("(errno=")),
+        failed("sockperf: No messages were received"),
+        failed("sockperf: No messages were sent"),
+        failed("sockperf: Test ends uncompleted"),
     ],
     read,
 };
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+    let mut of = Of::Latency;
     for line in text.lines() {
         let rest = line.after("sockperf: ").unwrap_or(line);
         if let Some(version) = rest.after("== version #") {
+            of = Of::Latency;
             log.version = version.word(0).map(|word| word.trim_end_matches('.').to_owned());
+        } else if rest.text.starts_with("[Total Run]") {
+            of = Of::Latency;
         } else if let Some(summary) = rest.after("Summary: ") {
-            self::summary(summary, line, log);
+            self::summary(summary, line, &mut of, log);
         } else if let Some(rest) = rest.after("---> ") {
-            observation(rest, line, log);
-        } else if let Some(rest) =
-            rest.after("====> avg-lat").and_then(|rest| rest.split("(std-dev="))
-        {
+            observation(rest, of, line, log);
+        } else if let Some(average) = rest.after("====> avg-") {
+            of = if average.text.starts_with("rtt") { Of::RoundTrip } else { Of::Latency };
+            let Some((_, deviation)) = average.split("(std-dev=") else { continue };
             // Since 3.8 more follow behind a comma.
-            let end = rest.1.text.find([',', ')']);
-            match end.and_then(|end| number::parse(&rest.1.text[..end])) {
-                Some(micros) => drop(log.time("latency-stddev", micros / 1e6, line)),
+            let end = deviation.text.find([',', ')']);
+            match end.and_then(|end| number::parse(&deviation.text[..end])) {
+                Some(micros) => {
+                    log.time(format_args!("{}-stddev", of.name()), micros / 1e6, line);
+                }
                 None => log.unread(line, "no deviation"),
             }
         } else if rest.text.starts_with("# dropped messages") {
@@ -46,9 +61,25 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
+/// What the times of a run are of.
+#[derive(Clone, Copy)]
+enum Of {
+    Latency,
+    RoundTrip,
+}
+
+impl Of {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::RoundTrip => "round-trip",
+        }
+    }
+}
+
 /// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
 /// 325.185 MBps (2601.479 Mbps)`
-fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn summary(rest: Line<'_>, line: Line<'_>, of: &mut Of, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     let at = words.iter().position(|word| *word == "is");
     let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
@@ -59,10 +90,14 @@ fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
         return log.unread(line, "no number with a unit");
     };
     match what.as_str() {
-        "Latency" | "Round trip" => {
-            let metric = if what == "Latency" { "latency-mean" } else { "round-trip-mean" };
+        _ if what.starts_with("Latency") || what.starts_with("Round trip") => {
+            *of = if what.starts_with("Latency") { Of::Latency } else { Of::RoundTrip };
+            let burst = what.cut(" of burst of ").and_then(|(_, rest)| rest.split(' ').next());
             match number::seconds(unit) {
-                Some(factor) => drop(log.time(metric, scaled(value, factor), line)),
+                Some(factor) => {
+                    log.time(format_args!("{}-mean", of.name()), scaled(value, factor), line)
+                        .label("burst", burst.unwrap_or_default());
+                }
                 None => log.unread(line, "no unit of time"),
             }
         }
@@ -71,7 +106,8 @@ fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
             let factor = match *unit {
                 "MBps" => 1024.0 * 1024.0,
                 "KBps" => 1024.0,
-                "GBps" => 1024.0 * 1024.0 * 1024.0,
+                // A thousand of its MBps.
+                "GBps" => 1000.0 * 1024.0 * 1024.0,
                 _ => return log.unread(line, "no unit that sockperf has"),
             };
             log.rate("throughput", value * factor, "B/s", line);
@@ -81,19 +117,19 @@ fn summary(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// `percentile 99.000 =   26.163`, `<MAX> observation = 24498.270`
-fn observation(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn observation(rest: Line<'_>, of: Of, line: Line<'_>, log: &mut Log) {
     let Some((name, value)) = rest.split("=") else { return };
     let Some(micros) = value.decimals(value.text, 3) else {
         return log.unread(line, "no number");
     };
-    let seconds = micros / 1e6;
+    let (seconds, of) = (micros / 1e6, of.name());
     match name {
-        "<MAX> observation" => drop(log.quantile("latency-max", seconds, line)),
-        "<MIN> observation" => drop(log.quantile("latency-min", seconds, line)),
+        "<MAX> observation" => drop(log.quantile(format_args!("{of}-max"), seconds, line)),
+        "<MIN> observation" => drop(log.quantile(format_args!("{of}-min"), seconds, line)),
         _ => {
             let Some(percentile) = name.strip_prefix("percentile ") else { return };
             let short = percentile.trim().trim_end_matches('0').trim_end_matches('.');
-            log.quantile("latency", seconds, line).label("percentile", short);
+            log.quantile(format_args!("{of}"), seconds, line).label("percentile", short);
         }
     }
 }

@@ -17,6 +17,7 @@ pub(super) const TOOL: Tool = Tool {
         part("Function ").when(|line| columns(line).is_some()),
         hint("Copy:").when(is_row),
     ],
+    failures: &[],
     read,
 };
 
@@ -31,6 +32,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     // The columns of 5.10, for a table without its head.
     let mut table = Columns { rate: 1e6, times: ["avg", "min", "max"].map(time_metric).into() };
     let mut run_begin = 0;
+    // Below its head, a table of Markdown may have names without a colon.
+    let mut headed = false;
     for line in text.lines() {
         if line.text.starts_with("STREAM version") || line.text.starts_with("STREAM Version") {
             log.clear_labels();
@@ -40,6 +43,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         } else if let Some(found) = columns(line.text) {
             table = found;
+            headed = true;
             run_begin = log.values.len();
         } else if let Some(rest) = line
             .after("Number of Threads requested =")
@@ -55,9 +59,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         } else if line.text.starts_with("Failed Validation") {
             log.values.truncate(run_begin);
-            log.unread(line, "the run failed its own validation: its values are not taken");
+            log.failed(line, "the run is not valid: its values are not taken");
         } else {
-            row(line, &table, log);
+            row(line, &table, headed, log);
         }
     }
 }
@@ -91,9 +95,18 @@ fn is_row(line: &str) -> bool {
         && words[1..].iter().all(|word| decimals(word) >= 4)
 }
 
-fn row(line: Line<'_>, table: &Columns, log: &mut Log) {
-    let Some((name, rest)) = line.split(":") else { return };
-    let operation = name.to_ascii_lowercase();
+fn row(line: Line<'_>, table: &Columns, headed: bool, log: &mut Log) {
+    let (name, rest) = match line.split(":") {
+        Some(sides) => sides,
+        None if headed => match line.split(" ") {
+            Some(sides) => sides,
+            None => return,
+        },
+        None => return,
+    };
+    let marks = ['*', '_', '`', ' '];
+    let rest = line.part(rest.text.trim_start_matches(marks));
+    let operation = name.trim_matches(marks).to_ascii_lowercase();
     if !["copy", "scale", "add", "triad"].contains(&operation.as_str()) {
         return;
     }

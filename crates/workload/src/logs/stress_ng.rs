@@ -6,11 +6,12 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::names::{Named, name};
 use super::number;
 use super::sections::{hint, opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stress-ng",
@@ -19,11 +20,17 @@ pub(super) const TOOL: Tool = Tool {
         opens("stress-ng-version:"),
         opens("dispatching hogs").within(),
         part("stress-ng: metrc:"),
+        part("stress-ng: fail:"),
+        part("stress-ng: error:"),
         part("stress-ng: info:"),
-        part("stressor ")
-            .within()
-            .when(|line| line.contains("bogo ops") && line.contains("real time")),
+        part("stressor ").within().when(|line| line.holds("bogo ops") && line.holds("real time")),
         hint("- stressor:"),
+    ],
+    failures: &[
+        failed("unsuccessful run completed").within(),
+        failed("metrics are untrustworthy").within(),
+        failed("fail:").within().when(is_failure),
+        failed("error:").within().when(is_failure),
     ],
     read,
 };
@@ -48,8 +55,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut part = Part::None;
     for line in text.lines() {
         let (body, logged) = message(line);
-        if body.text.starts_with("stressor ") && body.text.contains("bogo ops") {
-            let columns = if body.text.contains("CPU used") { 9 } else { 7 };
+        if body.text.starts_with("stressor ") && body.text.holds("bogo ops") {
+            let columns = if body.text.holds("CPU used") { 9 } else { 7 };
             part = Part::Table { columns };
             log.clear_labels();
         } else if (!logged && yaml(line, &mut part, log)) || times(body, line, log) {
@@ -75,6 +82,14 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         }
     }
+}
+
+/// Whether a line of the log is of the levels `fail` and `error`.
+fn is_failure(line: &str) -> bool {
+    let head =
+        line.strip_prefix("stress-ng: ").and_then(|rest| rest.cut("[")).map(|(head, _)| head);
+    head.and_then(|head| head.split_ascii_whitespace().last())
+        .is_some_and(|level| level == "fail:" || level == "error:")
 }
 
 /// The message of `stress-ng: 12:34:56.78 info:  [1234] message`, and whether
@@ -183,12 +198,9 @@ fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &s
     } else if let Some(what) = rate {
         let metric = if what.is_empty() { "rate".named() } else { what.named() };
         log.rate(metric, number::scaled(value, MIB), "B/s", line)
-    } else if lower.ends_with("-per-sec")
-        || lower.ends_with("-per-second")
-        || lower.contains("/sec")
-    {
+    } else if lower.ends_with("-per-sec") || lower.ends_with("-per-second") || lower.holds("/sec") {
         log.rate(&lower, value, "1/s", line)
-    } else if lower.starts_with('%') || lower.contains("-%") {
+    } else if lower.starts_with('%') || lower.holds("-%") {
         log.push(&lower, value, "%", None, MetricKind::Count, line)
     } else if lower.is_empty() {
         return log.unread(line, "no name");
@@ -223,7 +235,7 @@ fn perf(body: Line<'_>, line: Line<'_>, log: &mut Log) {
     let [count, name @ .., rate, unit] = words.as_slice() else { return };
     let counted = number::grouped(count).or_else(|| number::parse(count));
     let (Some(count), Some(_)) = (counted, number::parse(rate)) else { return };
-    if name.is_empty() || !unit.contains("/sec") {
+    if name.is_empty() || !unit.holds("/sec") {
         return;
     }
     log.count(format_args!("perf-{}", slug(&name.join(" "))), count, line);

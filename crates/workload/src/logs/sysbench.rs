@@ -5,6 +5,7 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
@@ -24,8 +25,9 @@ pub(super) const TOOL: Tool = Tool {
         part("events/s (eps):"),
         part("total time taken by event execution:"),
         part("execution time (avg/stddev):"),
-        part("s ] thds: ").within().when(|line| line.starts_with("[ ") && line.contains(" tps: ")),
+        part("s ] thds: ").within().when(|line| line.starts_with("[ ") && line.holds(" tps: ")),
     ],
+    failures: &[failed("FATAL: "), failed("ALERT: "), failed("PANIC: ")],
     read,
 };
 
@@ -136,7 +138,7 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
         }
         "avg" if summary => number.map(|v| log.time("latency-avg", v / 1e3, line)),
         "sum" if summary => number.map(|v| log.time("latency-sum", v / 1e3, line).better(None)),
-        _ if summary && name.contains("percentile") => {
+        _ if summary && name.holds("percentile") => {
             let percentile = name
                 .trim_start_matches("approx.")
                 .trim()
@@ -215,7 +217,7 @@ fn transferred(line: Line<'_>, log: &mut Log) -> bool {
 /// `1048576 (3670433.66 per second)`, `1048576 (1723456.64 ops/sec)`, 0.4's
 /// fileio `6000 Read, 4000 Write, 12800 Other = 22800 Total`.
 fn operations(value: Line<'_>, line: Line<'_>, log: &mut Log) {
-    if value.text.contains(" Read") {
+    if value.text.holds(" Read") {
         let kinds = value.text.split([',', '=']);
         for kind in kinds {
             let mut words = kind.split_ascii_whitespace();

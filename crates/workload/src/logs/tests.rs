@@ -39,6 +39,9 @@ fn show(logs: &[Log]) -> String {
         for value in &log.values {
             let _ = writeln!(text, "{}", show_value(value));
         }
+        for failed in &log.failed {
+            let _ = writeln!(text, "  {}: failed, {}: {}", failed.line, failed.why, failed.text);
+        }
         for unread in &log.unread {
             let _ = writeln!(text, "  {}: unread, {}: {}", unread.line, unread.why, unread.text);
         }
@@ -277,6 +280,139 @@ fn outputs_are_recognised_as_their_own_tools_and_no_others() {
     }
 }
 
+// ---- What logs went through ----
+
+#[test]
+fn returns_without_end_take_no_longer_than_other_bytes() {
+    let returns = "\r".repeat(2 << 20);
+    for text in [
+        returns.clone(),
+        format!("Running with 1*40 (== 40) tasks.\n{returns}\nTime: 1.250\n"),
+        format!("Running with 1*40 (== 40) tasks.\n5 %{returns}Time: 1.250\n"),
+        format!("Running with 1*40 (== 40) tasks.{returns}Time: 1.250\r"),
+    ] {
+        let values: Vec<f64> =
+            read(&text, None).iter().flat_map(|log| &log.values).map(|value| value.value).collect();
+        assert_eq!(values, if text.len() == returns.len() { vec![] } else { vec![1.25] });
+    }
+}
+
+#[test]
+fn lines_may_end_with_returns_alone() {
+    let run = "Running with 1*40 (== 40) tasks.\nTime: 1.250\n\n";
+    let text = run.repeat(8);
+    let with_newlines = read(&text, None);
+    assert_eq!(with_newlines.len(), 8);
+    assert!(read(&text.replace('\n', "\r"), None) == with_newlines);
+}
+
+#[test]
+fn what_is_below_zero_is_no_value() {
+    let check = |text: &str, line: usize| {
+        let logs = read(text, None);
+        assert!(logs.iter().all(|log| log.values.is_empty()), "{logs:?}");
+        let unread: Vec<usize> =
+            logs.iter().flat_map(|log| &log.unread).map(|unread| unread.line).collect();
+        assert_eq!(unread, [line]);
+    };
+    check("Running with 1*40 (== 40) tasks.\nTime: -5.000\n", 2);
+    check(
+        "{\n\"fio version\": \"fio-3.33\",\n\"jobs\": [{\"jobname\": \"a\", \"error\": 0,\n\
+         \"read\": {\"io_bytes\": 4096,\n\"iops\": -1}}]}\n",
+        5,
+    );
+}
+
+/// Values of the one log of `tool` in `text`.
+fn check_forms(text: &str, as_tool: Option<&str>, expected: &[(&str, f64, &str)]) {
+    let logs = read(text, as_tool.and_then(tool));
+    let found: Vec<(String, f64, String)> = logs
+        .iter()
+        .flat_map(|log| &log.values)
+        .map(|value| {
+            let labels: Vec<String> =
+                value.labels.iter().map(|(key, label)| format!("{key}={label}")).collect();
+            (value.metric.to_string(), value.value, labels.join(" "))
+        })
+        .collect();
+    let found: Vec<(&str, f64, &str)> =
+        found.iter().map(|(metric, value, labels)| (&**metric, *value, &**labels)).collect();
+    assert_eq!(found, expected, "{logs:#?}");
+}
+
+#[test]
+fn sockperf_says_whether_its_times_are_of_round_trips() {
+    let text = "sockperf: == version #3.10-no.git ==\n\
+                sockperf: ====> avg-rtt=42.940 (std-dev=2.500)\n\
+                sockperf: Summary: Round trip is 42.940 usec\n\
+                sockperf: ---> <MAX> observation =  100.500\n\
+                sockperf: ---> percentile 99.000 =   50.250\n";
+    check_forms(
+        text,
+        None,
+        &[
+            ("round-trip-stddev", 2.5e-6, ""),
+            ("round-trip-mean", 4.294e-5, ""),
+            ("round-trip-max", 1.005e-4, ""),
+            ("round-trip", 5.025e-5, "percentile=99"),
+        ],
+    );
+    let burst = "sockperf: == version #3.10-no.git ==\n\
+                 sockperf: Summary: Latency of burst of 10 messages is 42.940 usec\n";
+    check_forms(burst, None, &[("latency-mean", 4.294e-5, "burst=10")]);
+    let giga = "sockperf: == version #3.10-no.git ==\n\
+                sockperf: Summary: BandWidth is 1.500 GBps (12.000 Gbps)\n";
+    check_forms(giga, None, &[("throughput", 1.5 * 1000.0 * 1_048_576.0, "")]);
+}
+
+#[test]
+fn bandwidths_of_lmbench_need_no_title() {
+    let expected =
+        [("rate", 5_270_620_000.0, "size-mb=8.39"), ("rate", 12_345_670_000.0, "size-mb=0.001024")];
+    check_forms("8.39 5270.62\n0.001024 12345.67\n", Some("lmbench"), &expected);
+    check_forms("8.39 5270.62\n0.001024 12345.67", Some("lmbench"), &expected[..1]);
+}
+
+#[test]
+fn tables_of_stream_may_be_marked_up() {
+    let text = "| Function | Best Rate MB/s | Avg time | Min time | Max time |\n\
+                |---|---:|---:|---:|---:|\n\
+                | **Copy** | 70322.3 | 0.018249 | 0.018202 | 0.018312 |\n";
+    check_forms(
+        text,
+        None,
+        &[
+            ("rate", 70_322_300_000.0, "op=copy"),
+            ("time-avg", 0.018249, "op=copy"),
+            ("time-min", 0.018202, "op=copy"),
+            ("time-max", 0.018312, "op=copy"),
+        ],
+    );
+}
+
+#[test]
+fn netperfs_csv_is_read_in_strings_of_json() {
+    let text = "{\"out\": [\n\
+                \"OMNI Send TEST from 0.0.0.0 port 0 AF_INET to 10.0.0.2 () port 0 AF_INET\",\n\
+                \"Throughput,Throughput Units,Elapsed Time (sec)\",\n\
+                \"941.20,10^6bits/s,10.00\"\n]}\n";
+    check_forms(
+        text,
+        None,
+        &[
+            ("throughput", 117_650_000.0, "test=omni-send"),
+            ("elapsed-time", 10.0, "test=omni-send"),
+        ],
+    );
+}
+
+#[test]
+fn perf_bench_may_have_lost_its_first_line() {
+    let text = "# 20 sender and receiver processes per group\n\
+                # 2 groups == 80 processes run\n\n     Total time: 0.133 [sec]\n";
+    check_forms(text, None, &[("time", 0.133, "groups=2 mode=processes tasks=80")]);
+}
+
 // ---- Threads ----
 
 #[test]
@@ -306,14 +442,14 @@ fn threads_change_nothing() {
         |log| log,
         |log| {
             if taken.len() == whole.len() / 2 {
-                return Err(log);
+                return Err(Box::new(log));
             }
             taken.push(log);
             Ok(())
         },
     );
     assert!(taken == whole[..whole.len() / 2]);
-    assert!(refused == Err(whole[whole.len() / 2].clone()));
+    assert!(refused == Err(Box::new(whole[whole.len() / 2].clone())));
 }
 
 /// Outputs of lines: a document is read whole, wherever it is cut.

@@ -208,6 +208,11 @@ pub(crate) trait Cut {
     /// Where the first `mark` begins, which is not empty.
     fn place(&self, mark: &str) -> Option<usize>;
 
+    /// Whether a `mark` stands in it.
+    fn holds(&self, mark: &str) -> bool {
+        self.place(mark).is_some()
+    }
+
     /// What stands before and behind the first `mark`.
     fn cut(&self, mark: &str) -> Option<(&str, &str)>;
 }
@@ -240,6 +245,12 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// keep their numbers.
 pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    if ends_lines_with_returns(text) {
+        return match as_shown(&text.replace('\r', "\n")) {
+            Cow::Owned(shown) => Cow::Owned(shown),
+            Cow::Borrowed(shown) => Cow::Owned(shown.to_owned()),
+        };
+    }
     // What a carriage return overwrites does not reach into the margin, and
     // colours may stand before it.
     let steps: [fn(&str) -> Cow<'_, str>; 4] =
@@ -255,6 +266,39 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
         };
     }
     shown
+}
+
+/// Whether carriage returns end the lines, since nothing else does, instead of
+/// overwriting them. Progress begins again and again with the same word; lines
+/// seldom begin as the one before.
+fn ends_lines_with_returns(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if memchr::memchr(b'\n', bytes).is_some() || !overwrites(bytes) {
+        return false;
+    }
+    let mut first_words = text.split('\r').filter_map(|line| Words { rest: line }.next());
+    let mut before = first_words.next();
+    let (mut pairs, mut same) = (0_usize, 0_usize);
+    for word in first_words {
+        pairs += 1;
+        same += usize::from(before.replace(word) == Some(word));
+    }
+    2 * same < pairs
+}
+
+/// Whether there is more of a line behind a carriage return.
+fn overwrites(bytes: &[u8]) -> bool {
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'\r', &bytes[from..]) {
+        let run = bytes[from + at..].iter().take_while(|byte| **byte == b'\r').count();
+        from += at + run;
+        match bytes.get(from) {
+            Some(b'\n') => {}
+            Some(_) => return true,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// A table of Markdown, `| a | b |`, as the words that stand in it.
@@ -292,11 +336,7 @@ fn of_table(text: &str) -> Cow<'_, str> {
 
 fn of_terminal(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
-    let overwrites = |at: usize| {
-        bytes[at..].iter().find(|byte| **byte != b'\r').is_some_and(|byte| *byte != b'\n')
-    };
-    let special = memchr::memchr2(0x1b, 0x08, bytes).is_some()
-        || memchr::memchr_iter(b'\r', bytes).any(overwrites);
+    let special = memchr::memchr2(0x1b, 0x08, bytes).is_some() || overwrites(bytes);
     if !special {
         return Cow::Borrowed(text);
     }

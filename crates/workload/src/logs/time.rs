@@ -5,6 +5,7 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
@@ -18,7 +19,11 @@ pub(super) const TOOL: Tool = Tool {
         opens("real").when(|line| clock_after(line, "real").is_some()),
         opens("real ").when(|line| posix(line).is_some()),
         opens("elapsed").within().when(|line| gnu(line).is_some()),
-        part(" total").within().when(|line| line.contains("s system") && line.contains("% cpu ")),
+        part(" total").within().when(|line| line.holds("s system") && line.holds("% cpu ")),
+    ],
+    failures: &[
+        failed("Command exited with non-zero status"),
+        failed("Command terminated by signal"),
     ],
     read,
 };

@@ -6,6 +6,7 @@
 
 use record::{Better, MetricKind, Name};
 
+use super::failure::failed;
 use super::names;
 use super::number::scaled;
 use super::sections::{opens, part};
@@ -19,9 +20,10 @@ pub(super) const TOOL: Tool = Tool {
         opens("turbostat version"),
         part("Avg_MHz").within().anew(),
         part("Bzy_MHz").within().anew(),
-        part("%Busy").within().when(|line| line.contains("GHz")),
+        part("%Busy").within().when(|line| line.holds("GHz")),
         part("%c0").within().when(is_old_heading).anew(),
     ],
+    failures: &[failed("turbostat: ").when(|line| line.holds("failed"))],
     read,
 };
 
@@ -31,12 +33,13 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     // Before 3.14 (2014) the row of all has blanks where its place would be.
     let mut places_end = None;
     for line in text.lines() {
+        let is_row = line.text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
         if let Some(rest) = line.after("turbostat version ") {
             log.version = rest.word(0).map(str::to_owned);
-        } else if is_old_heading(line.text) {
+        } else if !is_row && is_old_heading(line.text) {
             names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
             places_end = line.text.place("CPU").map(|at| line.indent + at + "CPU".len());
-        } else if line.text.contains("Bzy_MHz") || line.text.contains("Avg_MHz") {
+        } else if !is_row && is_heading(line.text) {
             names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
             places_end = None;
         } else if let Some(names) = &names {
@@ -45,6 +48,11 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             row(if of_all { &names[places..] } else { names }, line, log);
         }
     }
+}
+
+/// `Package Core CPU Avg_MHz Busy% Bzy_MHz ...`
+fn is_heading(line: &str) -> bool {
+    line.holds("Bzy_MHz") || line.holds("Avg_MHz")
 }
 
 /// `pk cor CPU    %c0  GHz  TSC    %c1`

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 
 use record::{Better, MetricKind};
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "unixbench",
@@ -20,8 +21,9 @@ pub(super) const TOOL: Tool = Tool {
         opens("Benchmark Run:"),
         part("System Benchmarks "),
         part("samples)").within().when(|line| sampled(line).is_some()),
-        opens("TEST").when(|line| line.contains("BASELINE") && line.contains("RESULT")),
+        opens("TEST").when(|line| line.holds("BASELINE") && line.holds("RESULT")),
     ],
+    failures: &[failed("Run: ").when(|line| line.ends_with("; aborting"))],
     read,
 };
 
@@ -111,7 +113,7 @@ fn sampled(line: &str) -> Option<(&str, f64, &str, &str)> {
     let (head, tail) = (line[..at].trim_end(), &line[at..]);
     let seconds = tail[1..].split_ascii_whitespace().next()?;
     number::parse(seconds.trim_end_matches(','))?;
-    if !(tail.contains(" s,") || tail.contains(" secs,")) {
+    if !(tail.holds(" s,") || tail.holds(" secs,")) {
         return None;
     }
     let (rest, last) = head.rsplit_once([' ', '\t'])?;
@@ -181,7 +183,7 @@ fn row(line: Line<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Lo
 fn unit_of(test: &str) -> &'static str {
     if test.starts_with("file-") {
         "KBps"
-    } else if test.contains("whetstone") {
+    } else if test.holds("whetstone") {
         "MWIPS"
     } else if test.starts_with("shell-scripts")
         || test.starts_with("c-compiler")

@@ -3,17 +3,28 @@
 //! Source: uperf `src/print.c`: sizes and rates are shortened with a prefix of
 //! 1024 for bytes and of 1000 for bits.
 
+use super::failure::failed;
 use super::number::{self, scaled};
 use super::sections::{opens, part};
-use super::{Log, Text, Tool};
+use super::{Cut, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "uperf",
     about: "uperf: transactions, total",
     signs: &[
-        opens("Starting ").when(|line| line.contains(" running profile:")),
+        opens("Starting ").when(|line| line.holds(" running profile:")),
         part("Txn").when(|line| transaction(line).is_some()),
         part("Total").when(|line| transaction(line).is_some()),
+    ],
+    failures: &[
+        failed("Error handshaking"),
+        failed("Error while handshaking"),
+        failed("Error during reading command"),
+        failed("Error exchanging"),
+        failed("Error saying goodbye"),
+        failed("Error creating ports"),
+        failed("Error for flowop"),
+        failed("Error parsing"),
     ],
     read,
 };
@@ -33,7 +44,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 log.rate("throughput", rate, "B/s", line).label("transaction", name.as_str());
             }
             log.rate("ops-per-s", operations, "1/s", line).label("transaction", name.as_str());
-        } else if line.text.starts_with("Txn") && line.text.contains("op/s") {
+        } else if line.text.starts_with("Txn") && line.text.holds("op/s") {
             log.unread(line, "not the columns of a transaction");
         }
     }

@@ -7,7 +7,7 @@
 use record::MetricKind;
 
 use super::sections::{opens, part};
-use super::{Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "vmstat",
@@ -20,6 +20,7 @@ pub(super) const TOOL: Tool = Tool {
         part("r    b         swpd"),
         part("r  b  swpd"),
     ],
+    failures: &[],
     read,
 };
 
@@ -28,8 +29,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut names: Option<Few<&str>> = None;
     let mut first = true;
     for line in text.lines() {
-        if line.text.starts_with("r ") && line.text.contains(" b ") && line.text.contains(" swpd ")
-        {
+        if line.text.starts_with("r ") && line.text.holds(" b ") && line.text.holds(" swpd ") {
             names = Some(line.words().filter(|name| column(name).is_some()).collect());
         } else if let Some(names) = &names {
             let before = log.values.len();

@@ -2,10 +2,11 @@
 //!
 //! Source: will-it-scale `runtest.py` (CSV) and `main.c` (a test's own lines).
 
+use super::failure::failed;
 use super::number;
 use super::sections::{opens, part};
 use super::text::slug;
-use super::{Few, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "will-it-scale",
@@ -13,8 +14,9 @@ pub(super) const TOOL: Tool = Tool {
     signs: &[
         opens("tasks,processes,processes_idle,threads,threads_idle,linear"),
         opens("testcase:"),
-        part("min:").when(|line| line.contains(" max:") && line.contains(" total:")),
+        part("min:").when(|line| line.holds(" max:") && line.holds(" total:")),
     ],
+    failures: &[failed("Traceback (most recent call last)"), failed("Assertion `").within()],
     read,
 };
 

@@ -31,7 +31,7 @@ pub(super) fn read(document: &Node<'_>, log: &mut Log) {
             log.label("instance", instance.to_string());
         }
         if let Some(error) = job.get("error").filter(|error| error.number() != Some(0.0)) {
-            log.unread_at(error.line, name, "the job failed");
+            log.failed_at(error.line, name, "the job has an error");
         }
         for direction in ["read", "write", "trim", "mixed"] {
             if let Some(node) = job.get(direction) {

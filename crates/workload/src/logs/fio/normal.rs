@@ -23,7 +23,7 @@ impl State {
         } else if let Some((name, rest)) = text.cut(": (groupid=") {
             log.clear_labels();
             self.percentiles = None;
-            self.inside_job = rest.contains("): err=");
+            self.inside_job = rest.holds("): err=");
             if self.inside_job {
                 log.label("job", name.trim());
                 failed(rest, line, log);
@@ -59,8 +59,7 @@ impl State {
             if let Some(kind) = kind.strip_suffix(" percentiles") {
                 let unit = number::seconds(unit);
                 self.percentiles = unit.map(|unit| (kind.trim().to_owned(), unit));
-            } else if matches!(kind, "slat" | "clat" | "lat" | "sync") && rest.text.contains("min=")
-            {
+            } else if matches!(kind, "slat" | "clat" | "lat" | "sync") && rest.text.holds("min=") {
                 statistics(kind, unit, rest, line, log);
             }
         } else if name == "cpu" {
@@ -100,7 +99,7 @@ fn failed(rest: &str, line: Line<'_>, log: &mut Log) {
     let error = rest.cut("err=").map(|(_, rest)| rest.trim_start());
     let number = error.and_then(|error| error.split([' ', ':', '(']).next());
     if number.is_some_and(|number| number != "0") {
-        log.unread(line, "the job failed");
+        log.failed(line, "the job has an error");
     }
 }
 

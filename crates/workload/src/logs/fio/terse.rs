@@ -18,9 +18,7 @@ pub(super) fn is_terse(line: &str) -> bool {
     let named = line.get(1..6) == Some(";fio-");
     let known = matches!(version, Some(b'3'..=b'5')) && named
         || version == Some(&b'2') && line.as_bytes().get(1) == Some(&b';');
-    known
-        && memchr::memchr_iter(b';', line.as_bytes()).take(12).count() == 12
-        && line.contains("%=")
+    known && memchr::memchr_iter(b';', line.as_bytes()).take(12).count() == 12 && line.holds("%=")
 }
 
 pub(super) fn read(line: Line<'_>, log: &mut Log) {
@@ -61,7 +59,7 @@ pub(super) fn read(line: Line<'_>, log: &mut Log) {
 /// Reads one direction; false if its fields are others.
 fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
     let number = |index: usize| line.number(fields[index]);
-    if !fields[12..32].iter().all(|field| field.contains("%=")) {
+    if !fields[12..32].iter().all(|field| field.holds("%=")) {
         return false;
     }
     let (Some(kib), Some(rate), Some(iops), Some(millis)) =

@@ -183,9 +183,6 @@ impl Table {
         let Some(known) = known else {
             return log.unread(line, "not the columns of this table");
         };
-        if line.is_open() {
-            return log.unread(line, "the line ends early");
-        }
         let mut values: Vec<Option<&str>> = vec![None; columns.len()];
         let mut places = [Vec::new(), Vec::new()];
         for word in line.words() {
@@ -196,6 +193,11 @@ impl Table {
             }
             // Numbers stand to the right of their columns.
             let at = columns.iter().position(|(from, to)| (from + 1..=*to).contains(&end));
+            // A number that ends left of its column may have lost its end.
+            if line.may_be_cut(word) && at.is_none_or(|at| end != columns[at].1) {
+                log.unread(line, "the line ends early");
+                continue;
+            }
             match at.map(|at| &mut values[at]) {
                 Some(value @ None) => *value = Some(word),
                 _ if known.columns.last() == Some(&"guesses") => {}
@@ -224,12 +226,13 @@ fn columns_of(line: Line<'_>, word: &str) -> (usize, usize) {
     (start, start + word.len())
 }
 
-/// `0.33`, `514.`, `16.2K`
+/// `0.33`, `514.`, `16.2K`, `10.K`
 fn value(word: &str) -> Option<f64> {
-    match word.strip_suffix('K') {
-        Some(thousands) => Some(number::parse(thousands)? * 1e3),
-        None => number::parse(word.strip_suffix('.').unwrap_or(word)),
-    }
+    let (digits, factor) = match word.strip_suffix('K') {
+        Some(thousands) => (thousands, 1e3),
+        None => (word, 1.0),
+    };
+    Some(number::parse(digits.strip_suffix('.').unwrap_or(digits))? * factor)
 }
 
 fn note(known: &Known, name: &str, value: f64, line: Line<'_>, log: &mut Log) {

@@ -1,0 +1,161 @@
+//! Runs that failed, by the words of their tools.
+//!
+//! Every tool has a table of the words with which it says that a run failed,
+//! whatever else it printed. One pass over a run's lines finds them; the
+//! readers need not. A reader notes itself what is no matter of words: a
+//! checksum, an error's number in a document.
+
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::scan::bare_line;
+use super::text::Text;
+use super::{Log, MAX_UNREAD, TOOLS, Tool};
+
+/// Words with which a tool says that a run failed.
+pub(crate) struct Failure {
+    words: &'static str,
+    /// Whether they may stand anywhere in their line.
+    within: bool,
+    /// What else must hold for the line, without what surrounds it.
+    check: Option<fn(&str) -> bool>,
+}
+
+/// A line that begins with `words` says that the run failed.
+pub(crate) const fn failed(words: &'static str) -> Failure {
+    Failure { words, within: false, check: None }
+}
+
+impl Failure {
+    /// The words may stand anywhere in their line.
+    pub(crate) const fn within(self) -> Self {
+        Self { within: true, ..self }
+    }
+
+    /// The words only count in a line for which `check` is true.
+    pub(crate) const fn when(self, check: fn(&str) -> bool) -> Self {
+        Self { check: Some(check), ..self }
+    }
+
+    fn is_in(&self, line: &str) -> bool {
+        (self.within || line.starts_with(self.words)) && self.check.is_none_or(|check| check(line))
+    }
+}
+
+/// Finders of every tool's words, in the order of [`TOOLS`].
+static FINDERS: LazyLock<Vec<Option<AhoCorasick>>> = LazyLock::new(|| {
+    let finder = |tool: &Tool| {
+        let words = tool.failures.iter().map(|failure| failure.words);
+        (!tool.failures.is_empty()).then(|| {
+            AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostFirst)
+                .build(words)
+                .expect("the words are few and short")
+        })
+    };
+    TOOLS.iter().map(finder).collect()
+});
+
+/// Notes in `log` each line of a run of `tool` with which that says that it
+/// failed.
+pub(super) fn find(tool: &'static Tool, text: Text<'_>, log: &mut Log) {
+    let at = TOOLS.iter().position(|known| known.name == tool.name);
+    let Some(finder) = at.and_then(|at| FINDERS[at].as_ref()) else { return };
+    let (raw, bytes) = (text.raw(), text.raw().as_bytes());
+    let (mut from, mut number) = (0, text.first_line());
+    while log.failed.len() < MAX_UNREAD
+        && let Some(found) = finder.find(&raw[from..])
+    {
+        let at = from + found.start();
+        let start = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |end| end + 1);
+        let end = memchr::memchr(b'\n', &bytes[at..]).map_or(raw.len(), |end| at + end);
+        number += memchr::memchr_iter(b'\n', &bytes[from..at]).count();
+        let line = bare_line(&raw[start..end]).trim_end();
+        if tool.failures.iter().any(|failure| line.contains(failure.words) && failure.is_in(line)) {
+            log.failed_at(number, line, format!("{} says so", tool.name));
+        }
+        // All words were looked for in all of the line.
+        from = end;
+    }
+    log.failed.sort_by_key(|failed| failed.line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    #[test]
+    fn words_are_of_one_line_and_stand_once() {
+        for tool in TOOLS {
+            for (at, failure) in tool.failures.iter().enumerate() {
+                assert!(failure.words.len() > 3, "{}: {:?}", tool.name, failure.words);
+                assert!(!failure.words.contains('\n') && !failure.words.starts_with(' '));
+                let same = |other: &Failure| other.words == failure.words;
+                assert!(!tool.failures[..at].iter().any(same), "{}", failure.words);
+            }
+        }
+    }
+
+    #[test]
+    fn every_table_of_words_is_looked_for() {
+        for tool in TOOLS {
+            for failure in tool.failures.iter().filter(|failure| failure.check.is_none()) {
+                let mut log = Log::new(tool.name);
+                let text = format!("first\n{} of it\n\n> {} of it\n", failure.words, failure.words);
+                find(tool, Text::at(&text, 7), &mut log);
+                let lines: Vec<usize> = log.failed.iter().map(|failed| failed.line).collect();
+                assert_eq!(lines, [8, 10], "{}: {:?}", tool.name, failure.words);
+            }
+        }
+    }
+
+    /// The lines of the failures in `text`, and how many values it has.
+    fn check(text: &str, tool: &str, lines: &[usize], values: usize) {
+        let logs = read(text, None);
+        assert!(logs.iter().all(|log| log.tool == tool), "{logs:#?}");
+        let failed: Vec<usize> =
+            logs.iter().flat_map(|log| &log.failed).map(|failed| failed.line).collect();
+        assert_eq!(failed, lines, "{logs:#?}");
+        assert_eq!(logs.iter().map(|log| log.values.len()).sum::<usize>(), values, "{logs:#?}");
+    }
+
+    #[test]
+    fn a_run_that_failed_is_told_whatever_it_printed() {
+        check(
+            "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\n\
+             FATAL: unable to connect to MySQL server on host 'db', port 3306, aborting...\n\
+             FATAL: error 2002: Can't connect\n",
+            "sysbench",
+            &[3, 4],
+            0,
+        );
+        check(
+            "stress-ng: info:  [340349] dispatching hogs: 1 cpu\n\
+             stress-ng: fail:  [340349] cpu instance 0 corrupted bogo-ops counter, 1370 vs 0\n\
+             stress-ng: info:  [340349] unsuccessful run completed in 1.14s\n",
+            "stress-ng",
+            &[2, 3],
+            0,
+        );
+        check(
+            "pgbench (15.3)\nstarting vacuum...end.\n\
+             pgbench: error: client 3 aborted in command 4 (SQL) of script 0; perhaps the backend died while processing\n\
+             transaction type: <builtin: TPC-B (sort of)>\nscaling factor: 1\n\
+             number of clients: 4\ntps = 3365.804033 (without initial connection time)\n\
+             pgbench: error: Run was aborted; the above results are incomplete.\n",
+            "pgbench",
+            &[3, 8],
+            1,
+        );
+        check(
+            "[RUN #1] Preparing benchmark client...\n[RUN #1] Launching threads now...\n\
+             connection error: Connection refused\nconnection error: Connection refused\n",
+            "memtier",
+            &[3, 4],
+            0,
+        );
+        check("stress-ng: info:  [1] successful run completed in 1.14s\n", "stress-ng", &[], 0);
+    }
+}
