@@ -3,17 +3,19 @@
 mod files;
 
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use rayon::prelude::*;
-use record::Unit;
+use record::{Labels, Name};
 use serde::Serialize;
 use workload::logs::{self, Log, Tool};
 
 use crate::exit::FINDINGS;
+use crate::progress::Spinner;
 use crate::terminal;
 use files::{Source, Text};
 
@@ -49,7 +51,8 @@ pub(crate) struct ImportArgs {
     /// A label for all values; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Print JSON: one object a value, and one for each line that was not read.
+    /// Print JSON: one object a value, and one for each line that was not read or
+    /// says that a run failed.
     #[arg(long)]
     json: bool,
     /// List the tools that are known.
@@ -87,8 +90,15 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let sources = files::find(&args.files)?;
-    let mut seen = Seen { json: args.json, ..Seen::default() };
+    // Where results go to the terminal, they are the progress.
+    let watched = sources.len() > 1 && !io::stdout().is_terminal();
+    let mut seen = Seen { spinner: watched.then(Spinner::start), ..Seen::default() };
+    let mut sources_read = 0;
     for group in files::groups(&sources) {
+        if let Some(spinner) = &seen.spinner {
+            spinner.say(&format!("{sources_read} of {} are read", files(sources.len())));
+        }
+        sources_read += group.sources.len();
         if group.bytes < SHARED_BYTES || group.sources.len() == 1 {
             for source in group.sources {
                 read(source, args, &mut seen, Seen::print)?;
@@ -107,16 +117,28 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
             seen.add(kept?)?;
         }
     }
+    seen.spinner = None;
     if seen.foreign > 0 {
         terminal::note(&format!(
             "{} in the folders were written by no tool that is known",
             files(seen.foreign)
         ));
     }
-    if seen.values == 0 && seen.unread == 0 {
-        bail!("No output of a known tool; `vmlab import --list` shows them, --as names one");
+    if seen.failed > 0 {
+        let runs =
+            if seen.failed == 1 { "run".to_owned() } else { format!("{} runs", seen.failed) };
+        terminal::note(&format!("{runs} failed: what was printed of values proves nothing"));
     }
-    Ok(if seen.unread > 0 { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
+    if seen.values == 0 && seen.unread == 0 && seen.failed == 0 {
+        match &args.tool {
+            Some(tool) => bail!("No output of {}", tool.0.name),
+            None => {
+                bail!("No output of a known tool; `vmlab import --list` shows them, --as names one")
+            }
+        }
+    }
+    let findings = seen.unread + seen.failed > 0;
+    Ok(if findings { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }
 
 /// What has been read so far.
@@ -124,14 +146,16 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 struct Seen {
     values: usize,
     unread: usize,
+    /// Runs that failed.
+    failed: usize,
     /// Files in folders that hold no log.
     foreign: usize,
-    /// Whether `output` is JSON, in which nothing stands for colours.
-    json: bool,
     /// What is to be printed of it.
     output: String,
     /// What is to be said beside that, behind it.
     notes: Vec<String>,
+    /// Says how much is read, where somebody watches.
+    spinner: Option<Spinner>,
 }
 
 impl Seen {
@@ -139,6 +163,7 @@ impl Seen {
     fn add(&mut self, other: Self) -> anyhow::Result<()> {
         self.values += other.values;
         self.unread += other.unread;
+        self.failed += other.failed;
         self.foreign += other.foreign;
         self.output = other.output;
         self.notes = other.notes;
@@ -146,13 +171,15 @@ impl Seen {
     }
 
     fn print(&mut self) -> anyhow::Result<()> {
-        let printed = if self.json {
-            terminal::print_bytes(self.output.as_bytes())
-        } else {
-            terminal::print(&self.output)
-        };
+        // No escape code is in it: a log's own were taken off.
+        let printed = terminal::print_bytes(self.output.as_bytes());
         self.output.clear();
-        self.notes.drain(..).for_each(|note| terminal::note(&note));
+        for note in self.notes.drain(..) {
+            match &self.spinner {
+                Some(spinner) => spinner.note(&note),
+                None => terminal::note(&note),
+            }
+        }
         printed
     }
 }
@@ -169,9 +196,11 @@ fn read(
     seen: &mut Seen,
     full: impl Fn(&mut Seen) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let text = match source.text()? {
+    let text = match source.text(args.tool.is_some())? {
         Text::Log(text) => text,
-        Text::Binary if source.named => bail!("{} is no text", source.name),
+        Text::Binary if source.named => {
+            bail!("{} is no text; with --as TOOL it is read all the same", source.name)
+        }
         Text::Binary => {
             seen.foreign += 1;
             return Ok(());
@@ -183,20 +212,22 @@ fn read(
         args.tool.as_ref().map(|tool| tool.0),
         |log| shown(source, args, log),
         |shown| {
-            let (values, unread, text) = shown?;
+            let shown = shown?;
             found = true;
-            seen.values += values;
-            seen.unread += unread;
-            seen.output.push_str(&text);
+            seen.values += shown.values;
+            seen.unread += shown.unread;
+            seen.failed += usize::from(shown.failed);
+            seen.output.push_str(&shown.text);
             // A log may hold a million runs.
             if seen.output.len() < PRINTED_AT_ONCE { Ok(()) } else { full(seen) }
         },
     )?;
     if !found && source.named {
         seen.unread += 1;
-        let tool = logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
-        seen.notes.push(match tool {
-            Some((tool, _)) => format!("{}: no result in the output of {}", source.name, tool.name),
+        let known = args.tool.as_ref().map(|tool| tool.0);
+        let sure = || logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
+        seen.notes.push(match known.or_else(|| sure().map(|(tool, _)| tool)) {
+            Some(tool) => format!("{}: no result in the output of {}", source.name, tool.name),
             None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
         });
     } else if !found {
@@ -205,16 +236,27 @@ fn read(
     full(seen)
 }
 
-/// How many values a run has, how many lines of it were not read, and what is
-/// printed of it.
-fn shown(
-    source: &Source,
-    args: &ImportArgs,
-    mut log: Log,
-) -> anyhow::Result<(usize, usize, String)> {
+/// A run as it is printed.
+struct Shown {
+    values: usize,
+    /// Lines that were not read.
+    unread: usize,
+    failed: bool,
+    text: String,
+}
+
+fn shown(source: &Source, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
     for (key, label) in source.labels.iter().chain(&args.labels) {
+        let (key, label) = (Name::from(key.as_str()), Name::from(label.as_str()));
+        // Neighbours share labels, before and after.
+        let mut last: Option<(Labels, Labels)> = None;
         for value in &mut log.values {
-            value.labels = value.labels.with(key.as_str(), label.as_str());
+            let with = match &last {
+                Some((from, to)) if from.address() == value.labels.address() => to.clone(),
+                _ => value.labels.with(key.clone(), label.clone()),
+            };
+            let from = std::mem::replace(&mut value.labels, with.clone());
+            last = Some((from, with));
         }
     }
     let mut text = String::new();
@@ -223,7 +265,8 @@ fn shown(
     } else {
         table(source, &log, &mut text);
     }
-    Ok((log.values.len(), log.unread.len(), text))
+    let failed = !log.failed.is_empty();
+    Ok(Shown { values: log.values.len(), unread: log.unread.len(), failed, text })
 }
 
 // ---- For people ----
@@ -238,7 +281,12 @@ fn list() -> String {
 }
 
 fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("writing to a String does not fail");
+    push_text(text, line);
+    text.push('\n');
+}
+
+fn push_text(text: &mut String, said: std::fmt::Arguments<'_>) {
+    text.write_fmt(said).expect("writing to a String does not fail");
 }
 
 fn table(source: &Source, log: &Log, text: &mut String) {
@@ -247,15 +295,36 @@ fn table(source: &Source, log: &Log, text: &mut String) {
     let last_line = log.values.iter().map(|value| value.line).max().unwrap_or(0);
     let lines = last_line.to_string().len();
     let metrics = log.values.iter().map(|value| value.metric.len()).max().unwrap_or(0);
+    // Neighbours share lines and labels.
+    let (mut number, mut of_line) = (String::new(), 0);
+    let (mut labels, mut of_labels) = (String::new(), 0);
     for value in &log.values {
-        let shown = Unit::from(&*value.unit).show(value.value);
-        write!(text, "  {:>lines$}  {:metrics$}  {shown}", value.line, value.metric)
-            .expect("writing to a String does not fail");
-        for (index, (key, label)) in value.labels.iter().enumerate() {
-            let gap = if index == 0 { "  " } else { " " };
-            text.extend([gap, key, "=", label]);
+        if of_line != value.line || number.is_empty() {
+            number.clear();
+            push_text(&mut number, format_args!("  {:>lines$}  ", value.line));
+            of_line = value.line;
         }
-        text.push('\n');
+        if of_labels != value.labels.address() {
+            labels.clear();
+            for (index, (key, label)) in value.labels.iter().enumerate() {
+                let gap = if index == 0 { "  " } else { " " };
+                labels.extend([gap, key, "=", label]);
+            }
+            of_labels = value.labels.address();
+        }
+        text.extend([&*number, &value.metric]);
+        text.extend(std::iter::repeat_n(' ', metrics + 2 - value.metric.len()));
+        record::show_value(&value.unit, value.value, text);
+        text.extend([&*labels, "\n"]);
+    }
+    for failed in &log.failed {
+        push(
+            text,
+            format_args!(
+                "{}:{}: the run failed, {}: {}",
+                source.name, failed.line, failed.why, failed.text
+            ),
+        );
     }
     for unread in &log.unread {
         push(
@@ -279,6 +348,19 @@ struct Head<'a> {
     tool: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'a str>,
+    /// `failed`, if the run did: its values prove nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+}
+
+/// A line that says that a run failed.
+#[derive(Serialize)]
+struct FailedLine<'a> {
+    file: &'a str,
+    tool: &'a str,
+    line: usize,
+    failed: &'a str,
+    why: &'a str,
 }
 
 #[derive(Serialize)]
@@ -291,7 +373,12 @@ struct UnreadLine<'a> {
 }
 
 fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
-    let head = Head { file: &source.name, tool: log.tool, version: log.version.as_deref() };
+    let head = Head {
+        file: &source.name,
+        tool: log.tool,
+        version: log.version.as_deref(),
+        run: (!log.failed.is_empty()).then_some("failed"),
+    };
     let head = serde_json::to_string(&head).context(NOT_SAID)?;
     // Members of one object: said once for the million values that a log may
     // hold.
@@ -302,6 +389,16 @@ fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
         serde_json::to_writer(&mut members, value).context(NOT_SAID)?;
         let members = std::str::from_utf8(&members).context(NOT_SAID)?;
         text.extend([head, ",", members.strip_prefix('{').context(NOT_SAID)?, "\n"]);
+    }
+    for failed in &log.failed {
+        let line = FailedLine {
+            file: &source.name,
+            tool: log.tool,
+            line: failed.line,
+            failed: &failed.text,
+            why: &failed.why,
+        };
+        text.extend([&*serde_json::to_string(&line).context(NOT_SAID)?, "\n"]);
     }
     for unread in &log.unread {
         let line = UnreadLine {

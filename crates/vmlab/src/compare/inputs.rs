@@ -11,6 +11,8 @@ use runner::execute::State;
 use runner::{results, store};
 use workload::logs;
 
+use crate::terminal;
+
 /// An input of the command line: what it is called, and where it lies.
 struct Input {
     name: String,
@@ -111,13 +113,29 @@ fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> any
     };
     // What no format is may be a benchmark's log.
     let mut values = Vec::new();
+    let mut failed_runs = 0;
     for log in logs::read(&text, None) {
+        if let Some(failed) = log.failed.first() {
+            // A run that failed proves nothing, and is not left out in silence.
+            terminal::note(&format!(
+                "{}:{}: the run of {} failed and was left out: {}",
+                path.display(),
+                failed.line,
+                log.tool,
+                failed.text
+            ));
+            failed_runs += 1;
+            continue;
+        }
         for mut value in log.values {
             if value.labels.get("tool").is_none() {
                 value.labels = value.labels.with("tool", log.tool);
             }
             values.push(value);
         }
+    }
+    if values.is_empty() && failed_runs > 0 {
+        bail!("{}: every run in it failed", path.display());
     }
     if values.is_empty() {
         bail!(

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 /// Endings of compressed files, and the program that undoes it.
 const COMPRESSED: [(&str, &str); 4] =
     [("gz", "gzip"), ("xz", "xz"), ("zst", "zstd"), ("bz2", "bzip2")];
-/// A text has no zero byte in its first bytes.
+/// So many bytes tell a text.
 const PROBED_BYTES: usize = 4096;
 
 /// A log to read.
@@ -34,7 +34,7 @@ pub(super) enum Text {
 }
 
 /// Small files are read together until they have so many bytes.
-const GROUP_BYTES: u64 = 1 << 20;
+const GROUP_BYTES: u64 = 1 << 22;
 
 /// All files of `paths`, those of folders in the order of their names.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
@@ -130,18 +130,18 @@ impl Source {
         fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
     }
 
-    /// Reads, decompresses and decodes it.
-    pub(super) fn text(&self) -> anyhow::Result<Text> {
+    /// Reads, decompresses and decodes it; `surely` if it is known to be a log.
+    pub(super) fn text(&self, surely: bool) -> anyhow::Result<Text> {
         let Some(path) = &self.path else {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).context("Cannot read standard input")?;
-            return Ok(decode(bytes));
+            return Ok(decode(bytes, surely));
         };
         let bytes = match decompressor(path) {
             Some(program) => decompress(path, program)?,
             None => fs::read(path).with_context(|| format!("Cannot read {}", self.name))?,
         };
-        Ok(decode(bytes))
+        Ok(decode(bytes, surely))
     }
 }
 
@@ -169,7 +169,11 @@ fn decompress(path: &Path, program: &str) -> anyhow::Result<Vec<u8>> {
 
 /// UTF-8 with what isn't replaced; UTF-16, as PowerShell's `>` writes it, by
 /// its byte order mark.
-fn decode(bytes: Vec<u8>) -> Text {
+///
+/// Zero bytes alone are what a crash leaves of a log: a number that touches one
+/// is none. With other control characters they are no text, unless it is
+/// `surely` one.
+fn decode(bytes: Vec<u8>, surely: bool) -> Text {
     let utf16 = |order: fn([u8; 2]) -> u16| {
         let units: Vec<u16> =
             bytes[2..].chunks_exact(2).map(|pair| order([pair[0], pair[1]])).collect();
@@ -180,13 +184,19 @@ fn decode(bytes: Vec<u8>) -> Text {
         Some([0xfe, 0xff]) => return utf16(u16::from_be_bytes),
         _ => {}
     }
-    if bytes.iter().take(PROBED_BYTES).any(|byte| *byte == 0) {
+    let probed = &bytes[..bytes.len().min(PROBED_BYTES)];
+    if !surely && probed.contains(&0) && probed.iter().any(is_of_no_text) {
         return Text::Binary;
     }
     Text::Log(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
+}
+
+/// Whether neither a tool nor a terminal prints a byte, but for zero.
+fn is_of_no_text(byte: &u8) -> bool {
+    matches!(byte, 0x01..=0x06 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f)
 }
 
 /// The labels of a file in a tree of MMTests:
@@ -238,11 +248,14 @@ mod tests {
 
     #[test]
     fn texts_are_decoded_and_binaries_known() {
-        assert_eq!(decode(b"a\xff".to_vec()), Text::Log("a\u{fffd}".to_owned()));
-        assert_eq!(decode(b"\xff\xfea\0b\0".to_vec()), Text::Log("ab".to_owned()));
-        assert_eq!(decode(b"\xfe\xff\0a\0b".to_vec()), Text::Log("ab".to_owned()));
-        assert_eq!(decode(b"\x7fELF\0".to_vec()), Text::Binary);
-        assert_eq!(decode(Vec::new()), Text::Log(String::new()));
+        let decode = |bytes: &[u8]| decode(bytes.to_vec(), false);
+        assert_eq!(decode(b"a\xff"), Text::Log("a\u{fffd}".to_owned()));
+        assert_eq!(decode(b"\xff\xfea\0b\0"), Text::Log("ab".to_owned()));
+        assert_eq!(decode(b"\xfe\xff\0a\0b"), Text::Log("ab".to_owned()));
+        assert_eq!(decode(b"\x7fELF\0"), Text::Binary);
+        assert_eq!(super::decode(b"\x7fELF\0".to_vec(), true), Text::Log("\x7fELF\0".to_owned()));
+        assert_eq!(decode(b"Time: 1.2\0\0\n"), Text::Log("Time: 1.2\0\0\n".to_owned()));
+        assert_eq!(decode(b""), Text::Log(String::new()));
     }
 
     #[test]
@@ -270,10 +283,10 @@ mod tests {
         fs::write(folder.path().join("broken.gz"), "no gzip").unwrap();
         let found = find(&[folder.path().to_owned()]).unwrap();
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0].text().unwrap(), Text::Log("Time: 1.000\n".to_owned()));
+        assert_eq!(found[0].text(false).unwrap(), Text::Log("Time: 1.000\n".to_owned()));
         assert!(!found[0].named);
-        let error = found[1].text().unwrap_err().to_string();
+        let error = found[1].text(false).unwrap_err().to_string();
         assert!(error.contains("broken.gz"), "{error}");
-        assert!(find(&[folder.path().join("a/nothing")]).unwrap()[0].text().is_err());
+        assert!(find(&[folder.path().join("a/nothing")]).unwrap()[0].text(false).is_err());
     }
 }

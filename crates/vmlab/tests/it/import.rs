@@ -51,6 +51,49 @@ fn what_is_not_read_is_a_finding_and_what_is_no_log_an_error() {
 }
 
 #[test]
+fn a_failed_run_is_told() {
+    let log = "pgbench (15.3)\npgbench: error: client 3 aborted in command 4 (SQL) of script 0\n\
+               transaction type: <builtin: TPC-B (sort of)>\nscaling factor: 1\n\
+               tps = 3365.804033 (without initial connection time)\n";
+    let output = import(&["-"], log);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("-:2: the run failed, "), "{}", stdout(&output));
+
+    let output = import(&["--json", "-"], log);
+    assert_eq!(output.status.code(), Some(1));
+    let lines: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["run"], &lines[0]["line"]), (&"failed".into(), &5.into()));
+    assert_eq!((&lines[1]["line"], &lines[1]["tool"]), (&2.into(), &"pgbench".into()));
+    assert!(lines[1]["failed"].as_str().unwrap().contains("client 3 aborted"));
+}
+
+#[test]
+fn a_tool_that_was_named_is_not_asked_for_again() {
+    let output = import(&["--as", "hackbench", "-"], "Dear all,\n");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("hackbench") && !said.contains("--as"), "{said}");
+}
+
+#[test]
+fn what_a_crash_left_is_a_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    fs::write(&path, format!("{LOG}{}", "\0".repeat(100))).unwrap();
+    let output = import(&["--json", path.to_str().unwrap()], "");
+    assert_eq!(stdout(&output).lines().count(), 1, "{output:?}");
+    assert_eq!(output.status.code(), Some(0));
+    let binary = [b"\x7fELF\0\x01", LOG.as_bytes()].concat();
+    fs::write(&path, binary).unwrap();
+    let output = import(&[path.to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(2));
+    let output = import(&["--as", "hackbench", "--json", path.to_str().unwrap()], "");
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 1));
+}
+
+#[test]
 fn a_tree_of_mmtests_is_labelled() {
     let folder = tempfile::tempdir().unwrap();
     for (config, boot) in [("default", "0"), ("default", "1"), ("pinned", "0")] {
