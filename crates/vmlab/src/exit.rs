@@ -80,7 +80,7 @@ const CODES: &[Codes] = &[
     Codes {
         commands: &["import"],
         fine: "all was read",
-        findings: Some("something was not (it is listed)"),
+        findings: Some("something was not, or a run failed (it is listed)"),
         ..GENERAL
     },
     Codes {
