@@ -1,3 +1,5 @@
+//! Command lines as they are found and as QEMU reads them.
+
 use super::*;
 
 fn one(text: &str) -> CommandLine {
