@@ -156,6 +156,11 @@ pub(crate) enum Claim {
 }
 
 impl Claimed {
+    /// True if the claim stands whatever `found` did.
+    pub(crate) fn survives_all_of(self, found: &HostDifference) -> bool {
+        self.survives(&[found.interval.lo.ln(), found.interval.hi.ln()])
+    }
+
     /// True if the claim stands although the host made B take longer by any of
     /// these logarithms.
     fn survives(self, logs: &[f64]) -> bool {
@@ -216,8 +221,7 @@ fn difference(sign: Sign, host: &[[Disturbance; 2]], claimed: Claimed) -> Option
 pub(crate) fn fatal(differences: &[HostDifference], claimed: Claimed) -> Option<HostDifference> {
     let beyond = differences.iter().filter(|found| found.weight == Weight::Beyond);
     let is_difference = claimed.claim == Claim::Difference;
-    let ends = |found: &HostDifference| [found.interval.lo.ln(), found.interval.hi.ln()];
-    let fatal = beyond.filter(|found| !(is_difference && claimed.survives(&ends(found))));
+    let fatal = beyond.filter(|found| !(is_difference && claimed.survives_all_of(found)));
     let size = |found: &HostDifference| found.ratio.ln().abs();
     fatal.copied().max_by(|a, b| size(a).total_cmp(&size(b)))
 }

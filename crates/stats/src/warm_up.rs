@@ -19,6 +19,8 @@ const ERRORS: f64 = 4.5;
 const SEVERAL: usize = 4;
 /// Iterations in which a departure falls to its e-th part, as they are tried.
 const LENGTHS: [f64; 11] = [0.7, 1.0, 1.5, 2.2, 3.3, 5.0, 7.5, 11.0, 17.0, 25.0, 40.0];
+/// Length of a short warm-up, iterations.
+const SHORT: f64 = 1.0;
 /// Residuals beyond so many standard deviations count less (Huber).
 const FAR: f64 = 2.5;
 
@@ -58,6 +60,18 @@ pub fn warm_up(runs: &[&[f64]]) -> Option<WarmUp> {
     let best = Fit::of(&runs, between(&fits, lowest), noise);
     (best.height.abs() > ERRORS * best.error)
         .then_some(WarmUp { height: best.height, length: best.length })
+}
+
+/// The most by which a first iteration may depart (two standard errors) if its
+/// warm-up is short; infinite where no run is long enough to tell.
+pub(crate) fn most_departure(runs: &[&[f64]]) -> f64 {
+    let runs: Vec<&[f64]> = runs.iter().filter(|run| run.len() >= LEAST).copied().collect();
+    if runs.is_empty() {
+        return f64::INFINITY;
+    }
+    let noise = iteration_noise(&runs);
+    let fit = Fit::of(&runs, SHORT, noise);
+    fit.height.abs() + 2.0 * fit.error
 }
 
 /// The length at the bottom of the parabola through the lowest fit and its

@@ -8,8 +8,9 @@ mod rules;
 #[path = "../examples/verdicts/tally.rs"]
 mod tally;
 
-use laboratory::{Noise, TRUTHS};
-use rules::Rule;
+use laboratory::{Laboratory, Noise, TRUTHS};
+use rules::{Rule, answer};
+use stats::Claim;
 use tally::Tally;
 
 const CASES: u64 = 12;
@@ -45,6 +46,25 @@ fn the_engine_keeps_its_promises_in_every_noise() {
     assert!(all.wrong_sign_percent() < 0.2, "{all:?}");
     assert!(all.covered_percent().unwrap() > 97.0, "{all:?}");
     assert!(all.seconds_by_right() < 300.0, "{all:?}");
+}
+
+#[test]
+fn neighbours_beside_one_side_are_named_with_every_claim() {
+    let mut claims = 0;
+    for (number, truth) in TRUTHS.iter().enumerate() {
+        for case in 0..4 * CASES {
+            let seed = 8 << 56 | (number as u64) << 32 | case;
+            let mut laboratory = Laboratory::new(Noise::Constant, truth.ln(), seed);
+            laboratory.with_b = true;
+            laboratory.share = laboratory.share.max(0.05);
+            let answer = answer(&mut laboratory, seed);
+            if answer.claim != Claim::Inconclusive {
+                claims += 1;
+                assert!(answer.why.contains("host disturbed one side"), "{truth}: {answer:?}");
+            }
+        }
+    }
+    assert!(claims > 20, "{claims}");
 }
 
 /// The laboratory is no easier than it should be: it shows what is wrong with

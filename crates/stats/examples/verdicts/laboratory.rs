@@ -42,6 +42,11 @@ pub(crate) enum Noise {
     FarModes,
     /// Others slow a whole boot; steal shows it.
     Bursts,
+    /// Others always take the same share of the CPUs, 0 to 60 %; steal shows it.
+    Constant,
+    /// Others come and go, half of the time, and take 0 to 60 % of the CPUs;
+    /// steal shows it.
+    Bursty,
 }
 
 /// The smallest difference that matters.
@@ -66,7 +71,7 @@ pub(crate) const TRUTHS: [f64; 14] = [
 ];
 
 impl Noise {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Quiet,
         Self::Boots,
         Self::Iterations,
@@ -84,6 +89,8 @@ impl Noise {
         Self::HeavyTails,
         Self::FarModes,
         Self::Bursts,
+        Self::Constant,
+        Self::Bursty,
     ];
 
     /// Standard deviations of boots (A, B) and of iterations.
@@ -124,6 +131,12 @@ pub(crate) struct Laboratory {
     /// Share of slow boots, drawn for each case.
     slow_share: f64,
     slope: f64,
+    /// The share that others take when they are there, and how much longer
+    /// things take for it than it tells.
+    pub(crate) share: f64,
+    cost: f64,
+    /// Whether others take that share beside B alone.
+    pub(crate) with_b: bool,
     /// Machine seconds spent.
     pub(crate) spent_s: f64,
 }
@@ -139,6 +152,11 @@ impl Laboratory {
         let size = [0.8, 1.4, 2.4][random.random_range(0..3)];
         let slow_share = random.random_range(0.2..0.6);
         let slope = random.random_range(-0.08..0.08) / 600.0;
+        let (mut share, mut cost) = (0.0, 1.0);
+        if matches!(noise, Noise::Constant | Noise::Bursty) {
+            share = random.random_range(0.0..0.6);
+            cost = random.random_range(0.5..1.5);
+        }
         Self {
             noise,
             effect,
@@ -155,6 +173,9 @@ impl Laboratory {
             burst: 0.0,
             slow_share,
             slope,
+            share,
+            cost,
+            with_b: false,
             spent_s: 0.0,
         }
     }
@@ -192,7 +213,21 @@ impl Laboratory {
                 self.busy_until_s = self.busy_from_s + 30.0 * self.exponential();
                 self.busy_by = 0.05 + 0.15 * self.random.random::<f64>();
             }
+            Noise::Bursty if self.clock_s > self.busy_until_s => {
+                self.busy_from_s = self.clock_s + 40.0 * self.exponential();
+                self.busy_until_s = self.busy_from_s + 40.0 * self.exponential();
+                self.share = self.random.random_range(0.0..0.6);
+            }
             _ => {}
+        }
+    }
+
+    /// What others take now from a trial of B, or of A.
+    fn taken(&self, is_b: bool) -> f64 {
+        match self.noise {
+            Noise::Constant if is_b || !self.with_b => self.share,
+            Noise::Bursty if self.is_busy() => self.share,
+            _ => 0.0,
         }
     }
 
@@ -209,7 +244,7 @@ impl Laboratory {
             let mut stolen = 0.0;
             let mut value = |iteration: usize| {
                 self.pass(ITERATION_S);
-                stolen += self.steal() / iterations as f64;
+                stolen += (self.steal() + self.taken(is_b)) / iterations as f64;
                 let log = luck + self.common(is_b, iteration as f64) + self.iteration(is_b);
                 self.scale * log.exp()
             };
@@ -260,7 +295,9 @@ impl Laboratory {
     /// The effect, the host's present state and the warm-up.
     fn common(&self, is_b: bool, iteration: f64) -> f64 {
         let effect = if is_b { self.effect } else { 0.0 };
+        let taken = -(1.0 - self.taken(is_b)).ln() * self.cost;
         effect
+            + taken
             + match self.noise {
                 Noise::Drift => self.slope * self.clock_s + self.wander,
                 Noise::Trace => self.wander + self.level,

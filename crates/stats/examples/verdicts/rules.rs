@@ -1,6 +1,8 @@
 //! The rules that are compared, each with the design that its users run.
 
-use stats::{Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial, mann_whitney, welch};
+use stats::{
+    Answer, Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial, mann_whitney, welch,
+};
 
 use crate::laboratory::{self, Laboratory, MARGIN, Noise};
 use crate::tally::Verdict;
@@ -65,6 +67,21 @@ impl Rule {
 }
 
 fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
+    let answer = answer(laboratory, seed);
+    let sign = match answer.claim {
+        Claim::BBetter => -1,
+        Claim::BWorse => 1,
+        Claim::Equivalent | Claim::Inconclusive => 0,
+    };
+    Verdict {
+        sign,
+        equivalent: answer.claim == Claim::Equivalent,
+        interval: Some((answer.lo.ln(), answer.hi.ln())),
+    }
+}
+
+/// What `vmlab decide` says of a laboratory.
+pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> Answer {
     let question = Question {
         better: Better::Lower,
         alpha: ALPHA,
@@ -91,18 +108,7 @@ fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
                 });
                 case.record(&trials);
             }
-            Step::Answer(answer) => {
-                let sign = match answer.claim {
-                    Claim::BBetter => -1,
-                    Claim::BWorse => 1,
-                    Claim::Equivalent | Claim::Inconclusive => 0,
-                };
-                return Verdict {
-                    sign,
-                    equivalent: answer.claim == Claim::Equivalent,
-                    interval: Some((answer.lo.ln(), answer.hi.ln())),
-                };
-            }
+            Step::Answer(answer) => return answer,
         }
     }
 }

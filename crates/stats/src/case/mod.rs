@@ -25,9 +25,12 @@ use serde::{Deserialize, Serialize};
 use crate::boot::median;
 use crate::boundary::{Boundary, Looks, MOST_LOOKS};
 use crate::conclude::ratio_of;
+use crate::disturbance::{self, Claimed};
 use crate::variance::{Allocation, Components, Costs, allocate, components};
-use crate::warm_up::{iteration_noise, warm_up};
-use crate::{Better, InvalidPlan};
+use crate::warm_up::{iteration_noise, most_departure, warm_up};
+use crate::{
+    Better, Disturbance, HostDifference, InvalidPlan, Invalidity, Sign, Warning, Weight, lost,
+};
 
 use clock::Clock;
 use evidence::{Evidence, Levels};
@@ -76,8 +79,11 @@ pub struct Policy {
     /// More than one invocation is tried where one costs no more than this
     /// share of a boot: what it shows pays for itself then, whatever it is.
     pub cheap_invocation: f64,
-    /// Iterations discarded where no warm-up was seen.
+    /// Iterations discarded where no warm-up was seen, but one may be hidden.
     pub least_discard: usize,
+    /// The departure of the first iteration, in margins, below which nothing is
+    /// discarded: a median of several hardly notices one.
+    pub harmless: f64,
     /// The departure of a warm-up that may be kept, as a share of the margin.
     pub tolerance: f64,
     /// Blocks before the first look.
@@ -107,6 +113,8 @@ pub struct Policy {
     /// What a verdict is worth, in times the cost of its first look: a case
     /// goes on while the chance of a verdict by its cost is above 1 by this.
     pub worth: f64,
+    /// Blocks from which a case may be given up.
+    pub futile_from: u32,
 }
 
 impl Default for Policy {
@@ -118,10 +126,11 @@ impl Default for Policy {
             most_invocations: 8,
             cheap_invocation: 0.25,
             least_discard: 1,
+            harmless: 2.0,
             tolerance: 0.07,
-            first_look: 4,
-            first_claim: 5,
-            obvious: 4.0,
+            first_look: 3,
+            first_claim: 4,
+            obvious: 7.0,
             horizon: 16,
             exponent: 0.8,
             difference_share: 0.8,
@@ -129,7 +138,8 @@ impl Default for Policy {
             pool: true,
             steal: 0.02,
             most_struck: 0.5,
-            worth: 5.0,
+            worth: 8.0,
+            futile_from: 2,
         }
     }
 }
@@ -188,7 +198,8 @@ pub struct Answer {
     pub hi: f64,
     /// Blocks that the claim rests on.
     pub blocks: u32,
-    /// Why nothing is shown; empty for the other claims.
+    /// Why nothing is shown; of the other claims that others took more from one
+    /// side, where the claim stands all the same, else empty.
     pub why: String,
 }
 
@@ -198,6 +209,8 @@ struct Block {
     logs: [Vec<Vec<f64>>; 2],
     /// The greatest share of time that others took from one of its runs.
     steal: f64,
+    /// What they took from both, where that is known.
+    host: [Disturbance; 2],
 }
 
 impl Block {
@@ -302,7 +315,7 @@ impl Case {
         };
         let evidence = self.evidence(discard);
         if let Some(evidence) = &evidence
-            && let Some(answer) = self.decide(evidence, &levels)
+            && let Some(answer) = self.decide(evidence, &levels, discard)
         {
             return Step::Answer(answer);
         }
@@ -314,7 +327,7 @@ impl Case {
         if affordable == 0 {
             return self.end(evidence.as_ref(), &levels, "no time is left for another block");
         }
-        if n >= levels.first() {
+        if n >= levels.first().min(self.policy.futile_from) {
             if n >= levels.last() {
                 return self.end(evidence.as_ref(), &levels, "another block is not worth its time");
             }
@@ -412,7 +425,9 @@ impl Case {
         let warm_ups = [0, 1].map(|arm| warm_up(&self.runs(arm)));
         let least = self.policy.least_discard;
         if warm_ups == [None, None] {
-            return least;
+            let harmless = self.policy.harmless * self.question.margin.ln_1p();
+            let is_harmless = |arm: usize| most_departure(&self.runs(arm)) < harmless;
+            return if [0, 1].into_iter().all(is_harmless) { 0 } else { least };
         }
         let tolerance = self.question.margin.ln_1p() * self.policy.tolerance;
         let left = |discard: usize| {
@@ -531,7 +546,7 @@ impl Case {
         shares.sum::<f64>() / n.max(1.0)
     }
 
-    fn decide(&self, evidence: &Evidence, levels: &Levels) -> Option<Answer> {
+    fn decide(&self, evidence: &Evidence, levels: &Levels, discard: usize) -> Option<Answer> {
         let apart = evidence.half_width(levels.difference(evidence.n)?);
         let inside = evidence.half_width(levels.equivalence(evidence.n)?);
         let obvious = evidence.mean.abs() > self.policy.obvious * self.question.margin.ln_1p();
@@ -549,7 +564,38 @@ impl Case {
         } else {
             return None;
         };
-        Some(self.answer(claim, evidence, apart, String::new()))
+        let why = match self.host(claim, evidence, apart, discard) {
+            Some((_, false)) => return None,
+            Some((_, true)) => Warning::HostDiffered.to_string(),
+            None => String::new(),
+        };
+        Some(self.answer(claim, evidence, apart, why))
+    }
+
+    /// What others took from one side more, where it is seen and more than
+    /// nothing to `claim`, and whether the claim stands all the same.
+    fn host(
+        &self,
+        claim: Claim,
+        evidence: &Evidence,
+        half_width: f64,
+        discard: usize,
+    ) -> Option<(HostDifference, bool)> {
+        let claimed = Claimed {
+            mean: evidence.mean,
+            half_width,
+            better: self.question.better,
+            claim: match claim {
+                Claim::Equivalent => disturbance::Claim::NoDifference,
+                Claim::Inconclusive => disturbance::Claim::None,
+                Claim::BBetter | Claim::BWorse => disturbance::Claim::Difference,
+            },
+        };
+        let host: Vec<_> = self.counted(discard).map(|block| block.host.clone()).collect();
+        let mut seen = disturbance::differences(&host, claimed);
+        seen.retain(|found| found.weight >= Weight::Unclear);
+        let found = *seen.first()?;
+        Some((found, found.weight > Weight::Unclear && claimed.survives_all_of(&found)))
     }
 
     fn answer(&self, claim: Claim, evidence: &Evidence, half_width: f64, why: String) -> Answer {
@@ -564,7 +610,13 @@ impl Case {
         };
         match evidence.and_then(|evidence| width(evidence).map(|width| (evidence, width))) {
             Some((evidence, width)) => {
-                Step::Answer(self.answer(Claim::Inconclusive, evidence, width, why.to_owned()))
+                let discard = self.discard();
+                let host = self.host(Claim::Inconclusive, evidence, width, discard);
+                let beyond = host.filter(|(host, _)| host.weight == Weight::Beyond);
+                let why = beyond.map_or(why.to_owned(), |(host, _)| {
+                    Invalidity::HostDiffered { host }.to_string()
+                });
+                Step::Answer(self.answer(Claim::Inconclusive, evidence, width, why))
             }
             None => self.give_up(why),
         }
@@ -617,7 +669,14 @@ fn block(trials: &[Trial]) -> Option<Block> {
     };
     let steal = trials.iter().flat_map(|trial| &trial.steal).copied().filter(|s| s.is_finite());
     let steal = steal.fold(0.0, f64::max);
-    Some(Block { logs: [logs(a)?, logs(b)?], steal })
+    let host = [Arm::A, Arm::B].map(|arm| {
+        let of_it = trials.iter().filter(|trial| trial.arm == arm).flat_map(|trial| &trial.steal);
+        let shares: Vec<f64> = of_it.copied().filter(|share| share.is_finite()).collect();
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        let seen = (!shares.is_empty()).then(|| (Sign::Steal, lost(mean)));
+        Disturbance(seen.into_iter().collect())
+    });
+    Some(Block { logs: [logs(a)?, logs(b)?], steal, host })
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn a_clear_difference_takes_the_fewest_blocks() {
         let level = if arm == Arm::B { 200.0 } else { 300.0 };
         level * (0.005 * normal(&mut random)).exp()
     });
-    assert_eq!((answer.claim, answer.blocks), (Claim::BBetter, 4), "{answer:?}");
+    assert_eq!((answer.claim, answer.blocks), (Claim::BBetter, 3), "{answer:?}");
     assert!(answer.lo < 2.0 / 3.0 && 2.0 / 3.0 < answer.hi && answer.hi < 0.7);
 }
 
