@@ -7,10 +7,10 @@
 //! - `VMLAB_RUN=<run id>` names the run.
 //!
 //! The kernel copies the environment at `exec`, before the program's first
-//! instruction: no program of vmlab's ever runs unmarked. Programs may overwrite their environment later (stress-ng writes
-//! its workers' titles there). Therefore each spawned process leads a process
-//! group of its own, and the members of a group whose leader is marked count
-//! as marked.
+//! instruction: no program of vmlab's ever runs unmarked. Programs may overwrite
+//! their environment later (stress-ng writes its workers' titles there).
+//! Therefore each spawned process leads a process group of its own, and the
+//! members of a group whose leader is marked count as marked.
 //!
 //! What is not proven to be vmlab's is never touched: the owner must be dead
 //! (or be a zombie), processes in other PID namespaces are left alone because
@@ -299,7 +299,6 @@ pub fn end_orphans(
     }
 }
 
-/// Opens the orphan, proves that it still is the one, and sends SIGTERM.
 /// Ends a process that was left running on purpose and is known by its
 /// identity: SIGTERM, and SIGKILL when it still runs after `grace`.
 ///
@@ -329,6 +328,8 @@ pub fn end_kept(process: &Owner, grace: Duration) -> Result<Ended, EndOrphanErro
     finish_end(&kept, &pidfd, deadline)
 }
 
+/// Opens the orphan, proves that it still is the one, and sends SIGTERM; none
+/// if it is gone.
 fn begin_end(orphan: &Orphan) -> Result<Option<OwnedFd>, EndOrphanError> {
     let Some(pid) = raw_pid(orphan.pid) else { return Ok(None) };
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
