@@ -172,12 +172,6 @@ impl Reader<'_> {
                 }
                 "clock" => {
                     vm.timers.extend(children(node, "timer").map(|timer| {
-                        if timer.attribute("name") == Some("tsc")
-                            && timer.has_attribute("frequency")
-                            && let Some(cpu) = &mut vm.cpu
-                        {
-                            cpu.value.tsc_frequency = true;
-                        }
                         let name = timer.attribute("name").unwrap_or_default().to_owned();
                         let present = self.switch(timer, "present");
                         At::new(Timer { name, present }, self.whole(timer))
