@@ -7,6 +7,7 @@
 //! What is not here: what samples mean (`stats`), where files are written
 //! (`vmlab`).
 
+mod escape;
 mod export;
 mod figure;
 mod host_beside;
@@ -20,6 +21,7 @@ mod sentence;
 mod terminal;
 pub mod trend;
 
+pub use escape::escape;
 pub use export::{csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::html;

@@ -1,6 +1,8 @@
 //! The comparison as one self-contained page: no script, nothing from a
 //! network, well-formed XML too.
 
+use report::escape;
+
 use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
 use crate::analyse::{Comparison, Judged};
 
@@ -171,28 +173,4 @@ fn figure(judged: &Judged, range: f64, class: &str) -> String {
     }
     svg.push_str("</svg>");
     svg
-}
-
-/// Foreign text inside a page; control characters become their pictures.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            '\u{0}'..='\u{1f}' => {
-                escaped.push(char::from_u32(0x2400 + character as u32).unwrap_or('\u{fffd}'));
-            }
-            '\u{7f}'..='\u{9f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{fffe}'
-            | '\u{ffff}' => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

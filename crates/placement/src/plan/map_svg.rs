@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use report::escape;
+
 use super::map::{Cell, HostMap, MapCore, mark};
 
 const MARGIN: usize = 16;
@@ -100,6 +102,6 @@ fn draw_core(body: &mut String, x: usize, y: usize, core: &MapCore) {
 }
 
 fn text(body: &mut String, class: &str, x: usize, y: usize, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let words = escape(words);
     let _ = writeln!(body, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{words}</text>");
 }

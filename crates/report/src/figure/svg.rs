@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::html::escape;
+use crate::escape::escape;
 
 /// Width of every figure, in its own units.
 pub(crate) const WIDTH: f64 = 440.0;

@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 
 use topology::{CoreKind, Group, Host, Level};
 
+use crate::escape::escape;
+
 use super::words::{headline, is_small, isolated, kind, nodes_without_pcpus, summary, title};
 
 /// Widest drawing in pixels before boxes go below each other.
@@ -367,20 +369,4 @@ fn broken(text: &str, width: f64, char_width: f64) -> Vec<String> {
 
 fn text_width(text: &str, char_width: f64) -> f64 {
     text.chars().count() as f64 * char_width
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // XML has no way to write these.
-            c if c.is_control() => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

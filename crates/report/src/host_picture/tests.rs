@@ -346,9 +346,9 @@ fn an_empty_host() {
 
 #[test]
 fn svg_escapes_what_the_machine_says() {
-    let host = Host { hostname: Some("<a>&\"\u{7}".into()), ..Host::default() };
+    let host = Host { hostname: Some("<a>&\"'\u{7}\u{202e}".into()), ..Host::default() };
     let drawn = svg(&host);
-    assert!(drawn.contains("&lt;a&gt;&amp;&quot; "), "{drawn}");
+    assert!(drawn.contains("&lt;a&gt;&amp;&quot;&#39;␇\u{fffd}"), "{drawn}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use record::Environment;
 
-use crate::html::escape;
+use crate::escape::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{Scale, counted, duration, percent};
 use crate::sentence::{as_sentence, under_load};

@@ -2,14 +2,12 @@
 //! from a network. It is well-formed XML too, so that tests can parse it.
 
 mod appendix;
-mod escape;
 mod results;
 mod summary;
 mod table;
 
-pub(crate) use escape::{escape, visible};
-
 use crate::Report;
+use crate::escape::escape;
 
 const STYLE: &str = include_str!("style.css");
 

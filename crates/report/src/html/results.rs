@@ -1,9 +1,9 @@
 //! The results, workload by workload: figures, numbers, reasons.
 
+use crate::escape::escape;
 use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
-use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::published::{rows, tells_sd};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};

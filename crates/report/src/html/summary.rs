@@ -1,7 +1,7 @@
 //! What a reader sees first: the question, the environment, the verdicts.
 
+use crate::escape::escape;
 use crate::figure::marker;
-use crate::html::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{counted, ratio_centre, ratio_span};
 use crate::sentence::{Finding, Label, findings, headline, label, without_verdict};

@@ -1,6 +1,6 @@
 //! Tables with heads for screen readers, scrolled inside narrow pages.
 
-use crate::html::escape;
+use crate::escape::escape;
 
 /// A cell. Text is escaped; who writes HTML has escaped what is foreign in it.
 pub(crate) enum Td {

@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::html::visible;
+use crate::escape::visible;
 
 /// Which side of its column a cell keeps to.
 #[derive(Clone, Copy, PartialEq, Eq)]

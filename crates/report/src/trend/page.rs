@@ -1,6 +1,7 @@
 //! A trend as one HTML page.
 
-use crate::html::{escape, page};
+use crate::escape::escape;
+use crate::html::page;
 use crate::quantity::counted;
 use crate::trend::{Series, Trend, figure, text};
 

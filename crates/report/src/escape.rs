@@ -1,11 +1,12 @@
-//! Foreign text inside a page.
+//! Foreign text inside HTML and SVG: the one place that escapes it.
 
 /// `text` as it may stand in an element or in a quoted attribute.
 ///
 /// Control characters, which consoles are full of and which XML forbids,
 /// become their visible pictures (U+2400 and following); line ends and tabs
 /// stay.
-pub(crate) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
