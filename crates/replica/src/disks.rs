@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use guest::image::Image;
 
+use crate::file_error::FileError;
 use crate::saved::link_or_copy;
 
 /// Size of the scratch disk; the file is sparse.
@@ -42,6 +43,9 @@ pub enum DiskError {
         /// Its words.
         said: String,
     },
+    /// A file of the image can't be brought onto the disk.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file can't be written.
     #[error("Cannot write {path}")]
     Write {
@@ -72,7 +76,7 @@ pub(crate) fn guests(image: &Image) -> Result<PathBuf, DiskError> {
         for entry in fs::read_dir(&image.folder).map_err(write)? {
             let entry = entry.map_err(write)?;
             bytes += entry.metadata().map_err(write)?.len();
-            link_or_copy(&entry.path(), &folder.join(entry.file_name())).map_err(write)?;
+            link_or_copy(&entry.path(), &folder.join(entry.file_name()))?;
         }
         let file = unfinished.join("disk");
         make(&file, bytes + bytes / 16 + (8 << 20), Some(&tree))?;

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use guest::image::Archive;
 
+use crate::file_error::FileError;
 use crate::shape::Shape;
 use crate::store::{HOST_KEY, KEY};
 
@@ -34,14 +35,17 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn read(programs: &Programs<'_>) -> Result<Self, (std::path::PathBuf, io::Error)> {
-        let read = |path: &Path| fs::read(path).map_err(|source| (path.to_owned(), source));
+    pub(crate) fn read(programs: &Programs<'_>) -> Result<Self, FileError> {
+        let read = |path: &Path| fs::read(path).map_err(FileError::read(path));
         Ok(Self { vmlab: read(programs.vmlab)?, probe: read(programs.probe)? })
     }
 }
 
 /// The archive for a host of that shape, with the keys in `folder`.
-pub(crate) fn archive(shape: &Shape, loaded: &Loaded, folder: &Path) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// The key that can't be read.
+pub(crate) fn archive(shape: &Shape, loaded: &Loaded, folder: &Path) -> Result<Vec<u8>, FileError> {
     let mut archive = Archive::default();
     for folder in [
         "seed",
@@ -54,9 +58,10 @@ pub(crate) fn archive(shape: &Shape, loaded: &Loaded, folder: &Path) -> io::Resu
     ] {
         archive.folder(folder);
     }
-    let public = |name: &str| fs::read(folder.join(name).with_extension("pub"));
-    archive.file("seed/etc/ssh/host_key", 0o600, &fs::read(folder.join(HOST_KEY))?);
-    archive.file("seed/etc/ssh/authorized_keys", 0o600, &public(KEY)?);
+    let read = |path: &Path| fs::read(path).map_err(FileError::read(path));
+    archive.file("seed/etc/ssh/host_key", 0o600, &read(&folder.join(HOST_KEY))?);
+    let public = read(&folder.join(KEY).with_extension("pub"))?;
+    archive.file("seed/etc/ssh/authorized_keys", 0o600, &public);
     archive.file(&format!("seed{DECLARED}"), 0o644, shape.declared.to_json().as_bytes());
     archive.file("seed/usr/local/bin/vmlab", 0o755, &loaded.vmlab);
     let probe = format!("vmlab-probe-{}", shape.arch);

@@ -12,6 +12,7 @@
 
 mod args;
 mod disks;
+mod file_error;
 mod inside;
 mod like;
 mod repeatable;
@@ -23,6 +24,7 @@ mod tests;
 mod up;
 
 pub use disks::DiskError;
+pub use file_error::FileError;
 pub use inside::Programs;
 pub use like::{KNOWN, Known, UnknownHost, like};
 pub use repeatable::{Repeatable, RepeatableError, RunningRepeatable};

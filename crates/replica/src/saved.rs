@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::INITRD;
+use crate::file_error::FileError;
 use crate::store::{HOST_KEY, KEY};
 
 /// The machine's memory and devices.
@@ -43,7 +44,10 @@ impl Saved {
     }
 
     /// Brings to a replica's folder what goes with the state.
-    pub(crate) fn bring(&self, to: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The file and why.
+    pub(crate) fn bring(&self, to: &Path) -> Result<(), FileError> {
         for name in WITH {
             link_or_copy(&self.folder.join(name), &to.join(name))?;
         }
@@ -52,16 +56,23 @@ impl Saved {
 
     /// Saves a state: `write` writes it to the file that it is given. What
     /// another process saves at the same time is as good.
+    ///
+    /// # Errors
+    /// `write`'s own, or the file that could not be made.
     pub(crate) fn make<E>(
         &self,
         replica: &Path,
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E>
     where
-        E: From<io::Error>,
+        E: From<FileError>,
     {
         let unfinished = self.folder.with_extension(format!("unfinished-{}", std::process::id()));
-        DirBuilder::new().recursive(true).mode(0o700).create(&unfinished)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&unfinished)
+            .map_err(FileError::make(&unfinished))?;
         let made = (|| {
             for name in WITH {
                 link_or_copy(&replica.join(name), &unfinished.join(name))?;
@@ -120,11 +131,49 @@ fn remove_old() {
 }
 
 /// The same file under another name, or a copy on another file system.
-pub(crate) fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::hard_link(from, to) {
+///
+/// # Errors
+/// Names `from` if that can't be read, else `to`.
+pub(crate) fn link_or_copy(from: &Path, to: &Path) -> Result<(), FileError> {
+    let linked = match fs::hard_link(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
             fs::copy(from, to).map(|_| ())
         }
         other => other,
+    };
+    linked.map_err(|error| match fs::metadata(from) {
+        Err(source) => FileError::read(from)(source),
+        Ok(_) => FileError::make(to)(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_the_file_that_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = Saved { folder: folder.path().join("state") };
+        let to = folder.path().join("replica");
+        let lost = saved.bring(&to).unwrap_err();
+        assert_eq!((lost.doing, lost.path), ("read", saved.folder.join(WITH[0])));
+
+        fs::create_dir(&saved.folder).unwrap();
+        fs::write(saved.folder.join(WITH[0]), "a key").unwrap();
+        let unmade = saved.bring(&to).unwrap_err();
+        assert_eq!((unmade.doing, unmade.path), ("make", to.join(WITH[0])));
+    }
+
+    #[test]
+    fn a_state_without_its_keys_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = Saved { folder: folder.path().join("state") };
+        let replica = folder.path().join("replica");
+        fs::create_dir(&replica).unwrap();
+        let write = |_: &Path| -> Result<(), FileError> { panic!("written without its keys") };
+        let lost = saved.make(&replica, write).unwrap_err();
+        assert_eq!((lost.doing, lost.path), ("read", replica.join(WITH[0])));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the replica's folder");
     }
 }

@@ -20,7 +20,7 @@ use vmconfig::Arch;
 
 use crate::args::{CONSOLE, PID};
 
-const MADE: &str = "replica.json";
+pub(crate) const MADE: &str = "replica.json";
 /// The private key that ssh offers.
 pub(crate) const KEY: &str = "key";
 /// The host's own private key.

@@ -17,10 +17,11 @@ use topology::Host;
 
 use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args};
 use crate::disks::{self, DiskError};
+use crate::file_error::FileError;
 use crate::inside::{self, Loaded, Programs};
 use crate::saved::Saved;
 use crate::shape::{Shape, ShapeError};
-use crate::store::{HOST_KEY, KEY, KNOWN_HOSTS, Made, Replica, State, folder, write_private};
+use crate::store::{HOST_KEY, KEY, KNOWN_HOSTS, MADE, Made, Replica, State, folder, write_private};
 
 /// What the host's first process prints when sshd listens.
 const UP: &str = "vmlab: the host is up";
@@ -108,15 +109,9 @@ pub enum UpError {
         /// What is free.
         free_mib: u64,
     },
-    /// A file of its own can't be read or written.
-    #[error("Cannot make {path}")]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    /// A file of its own can't be read or made.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// ssh-keygen is missing.
     #[error("ssh-keygen is not installed: run `apt-get install openssh-client`")]
     NoSsh,
@@ -193,12 +188,6 @@ pub enum UpError {
     Cancelled(#[from] Cancelled),
 }
 
-impl From<io::Error> for UpError {
-    fn from(source: io::Error) -> Self {
-        Self::File { path: PathBuf::from("the saved state"), source }
-    }
-}
-
 fn shown(tail: &str) -> String {
     if tail.is_empty() {
         return "; its console is empty".to_owned();
@@ -248,8 +237,7 @@ pub fn up(
     check_memory(&shape)?;
     say("preparing disks");
     let guests = disks::guests(wanted.guests)?;
-    let loaded =
-        Loaded::read(&wanted.programs).map_err(|(path, source)| UpError::File { path, source })?;
+    let loaded = Loaded::read(&wanted.programs)?;
     let saved = Saved::of(&state_key(wanted, &shape, &loaded, &guests));
     let restored = !wanted.fresh && saved.is_there();
     let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
@@ -374,7 +362,7 @@ fn create(
         io::ErrorKind::AlreadyExists => {
             UpError::Exists { name: wanted.name.to_owned(), state: State::Booting }
         }
-        _ => UpError::File { path, source },
+        _ => FileError::make(&path)(source).into(),
     })
 }
 
@@ -432,24 +420,23 @@ impl Start<'_> {
     /// Keys, initial RAM disk and scratch disk.
     fn prepare(&mut self, loaded: &Loaded, saved: &Saved) -> Result<(), UpError> {
         let folder = self.replica.folder.clone();
-        let failed = |path: PathBuf| move |source| UpError::File { path, source };
         disks::scratch(&folder.join(SCRATCH))?;
         if self.replica.made.restored {
-            return saved.bring(&folder).map_err(failed(folder));
+            return Ok(saved.bring(&folder)?);
         }
         for key in [KEY, HOST_KEY] {
             let path = folder.join(key);
             inside::make_key(&path, "vmlab-replica").map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => UpError::NoSsh,
-                _ => UpError::File { path, source },
+                _ => FileError::make(&path)(source).into(),
             })?;
         }
         let of_image = &self.wanted.image.0.initrd;
-        let mut initrd = fs::read(of_image).map_err(failed(of_image.clone()))?;
-        let ours = inside::archive(self.shape, loaded, &folder).map_err(failed(folder.clone()))?;
+        let mut initrd = fs::read(of_image).map_err(FileError::read(of_image))?;
+        let ours = inside::archive(self.shape, loaded, &folder)?;
         initrd.extend_from_slice(&ours);
         let path = folder.join(INITRD);
-        write_private(&path, &initrd).map_err(failed(path))
+        Ok(write_private(&path, &initrd).map_err(FileError::make(&path))?)
     }
 
     /// Starts QEMU, which leaves this process once its devices are made.
@@ -480,17 +467,16 @@ impl Start<'_> {
     }
 
     fn note(&self) -> Result<(), UpError> {
-        self.replica
-            .save()
-            .map_err(|source| UpError::File { path: self.replica.folder.clone(), source })
+        Ok(self.replica.save().map_err(FileError::make(&self.replica.folder.join(MADE)))?)
     }
 
     fn know_host_key(&self, port: u16) -> Result<(), UpError> {
         let folder = &self.replica.folder;
         let path = folder.join(KNOWN_HOSTS);
-        fs::read_to_string(folder.join(HOST_KEY).with_extension("pub"))
-            .and_then(|key| fs::write(&path, format!("[127.0.0.1]:{port} {key}")))
-            .map_err(|source| UpError::File { path, source })
+        let public = folder.join(HOST_KEY).with_extension("pub");
+        let key = fs::read_to_string(&public).map_err(FileError::read(&public))?;
+        let line = format!("[127.0.0.1]:{port} {key}");
+        Ok(fs::write(&path, line).map_err(FileError::make(&path))?)
     }
 
     fn wait_for_boot(&mut self, process: &Owner, began: Instant) -> Result<(), UpError> {
