@@ -54,6 +54,10 @@ pub enum Event {
         /// What was unsteady and is counted all the same.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unsteady: Vec<Unsteady>,
+        /// What of the host could not be put back as it was when the block
+        /// ended, a sentence each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_restored: Vec<String>,
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
@@ -66,6 +70,10 @@ pub enum Event {
         attempt: u32,
         /// What was unsteady.
         reasons: Vec<Unsteady>,
+        /// What of the host could not be put back as it was when the block
+        /// ended, a sentence each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        not_restored: Vec<String>,
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
@@ -291,8 +299,31 @@ mod tests {
             sign: crate::HostSign::Others,
             excess: 0.25,
         };
-        let event = Event::BlockEnded { block: 1, attempt: 0, unsteady: vec![trial], unix_s: 1.5 };
+        let event = Event::BlockEnded {
+            block: 1,
+            attempt: 0,
+            unsteady: vec![trial],
+            not_restored: Vec::new(),
+            unix_s: 1.5,
+        };
         assert_eq!(decode(encode(&event).unwrap().trim_end().as_bytes()), Ok(event));
+    }
+
+    #[test]
+    fn what_was_not_put_back_is_told_and_older_blocks_lack_it() {
+        let ended = |not_restored: Vec<String>| Event::BlockEnded {
+            block: 1,
+            attempt: 0,
+            unsteady: Vec::new(),
+            not_restored,
+            unix_s: 2.0,
+        };
+        let old = r#"{"event":"block-ended","block":1,"attempt":0,"unix_s":2.0}"#;
+        assert_eq!(serde_json::from_str::<Event>(old).unwrap(), ended(Vec::new()));
+        assert_eq!(serde_json::to_string(&ended(Vec::new())).unwrap(), old);
+        let told = ended(vec!["Host setting governor could not be set back".into()]);
+        let text = encode(&told).unwrap();
+        assert_eq!(decode(text.trim_end().as_bytes()), Ok(told));
     }
 
     #[test]

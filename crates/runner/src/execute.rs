@@ -47,8 +47,9 @@ pub trait Lab {
     /// tells after the trial what the host did meanwhile.
     fn watch(&mut self, variant: &PlanVariant) -> Option<Moment>;
 
-    /// Takes the host load away.
-    fn end_block(&mut self);
+    /// Takes the host load away and puts the host back as it was before the
+    /// block; what could not be put back is returned, a sentence each.
+    fn end_block(&mut self) -> Vec<String>;
 }
 
 /// A trial's result, with the texts that are kept apart as blobs.
@@ -82,6 +83,9 @@ pub enum Progress<'a> {
     RunStarted(u32, u32),
     /// A trial ended.
     TrialEnded(&'a TrialResult),
+    /// What of the host could not be put back when a block ended, a sentence
+    /// each.
+    NotRestored(&'a [String]),
     /// A block does not count, as the host was not steady.
     BlockRejected(&'a [Unsteady]),
     /// Another block follows.
@@ -118,6 +122,9 @@ pub struct State {
     pub rejected: Vec<(u32, u32, Vec<Unsteady>)>,
     /// What was unsteady in blocks that count all the same.
     pub unsteady: Vec<(u32, Vec<Unsteady>)>,
+    /// What of the host was not put back at the end of a block: block, and a
+    /// sentence each.
+    pub not_restored: Vec<(u32, Vec<String>)>,
     /// Wall time of all finished blocks, s.
     pub blocks_wall_s: f64,
     /// True once the study's end is recorded.
@@ -144,13 +151,15 @@ impl State {
                     block_started_s = *unix_s;
                 }
                 Event::TrialEnded(result) => pending.push(result),
-                Event::BlockEnded { block, attempt, unsteady, unix_s } => {
+                Event::BlockEnded { block, attempt, unsteady, not_restored, unix_s } => {
+                    state.leave(*block, not_restored);
                     for result in pending.drain(..) {
                         state.count(result);
                     }
                     state.complete(*block, *attempt, unsteady, unix_s - block_started_s);
                 }
-                Event::BlockRejected { block, attempt, reasons, unix_s } => {
+                Event::BlockRejected { block, attempt, reasons, not_restored, unix_s } => {
+                    state.leave(*block, not_restored);
                     pending.clear();
                     state.reject(*block, *attempt, reasons.clone(), unix_s - block_started_s);
                 }
@@ -164,6 +173,12 @@ impl State {
             }
         }
         state
+    }
+
+    fn leave(&mut self, block: u32, not_restored: &[String]) {
+        if !not_restored.is_empty() {
+            self.not_restored.push((block, not_restored.to_vec()));
+        }
     }
 
     fn complete(&mut self, block: u32, attempt: u32, unsteady: &[Unsteady], wall_s: f64) {
@@ -261,11 +276,10 @@ pub fn execute(
         observe(Progress::Standing { done, remaining_s, agenda: &agenda });
         let block = agenda.block(plan, &state, state.next_block());
         let started = Instant::now();
-        let (results, attempt) =
-            match run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)? {
-                BlockEnd::Complete(results, attempt) => (results, attempt),
-                BlockEnd::Cancelled => return Ok(Ended::Cancelled),
-            };
+        let end = run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)?;
+        let BlockEnd::Complete { results, attempt, not_restored } = end else {
+            return Ok(Ended::Cancelled);
+        };
         let reasons = stability::of_block(plan, &block, &results, &events);
         let wall_s = started.elapsed().as_secs_f64();
         state.begun.insert(block.number, attempt);
@@ -276,6 +290,7 @@ pub fn execute(
                 block: block.number,
                 attempt,
                 reasons: reasons.clone(),
+                not_restored,
                 unix_s: unix_s(),
             })?;
             state.reject(block.number, attempt, reasons, wall_s);
@@ -285,6 +300,7 @@ pub fn execute(
             block: block.number,
             attempt,
             unsteady: reasons.clone(),
+            not_restored,
             unix_s: unix_s(),
         })?;
         for result in results {
@@ -296,7 +312,7 @@ pub fn execute(
 }
 
 enum BlockEnd {
-    Complete(Vec<TrialResult>, u32),
+    Complete { results: Vec<TrialResult>, attempt: u32, not_restored: Vec<String> },
     Cancelled,
 }
 
@@ -337,9 +353,12 @@ fn run_block(
     let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
     let results = run_trials(plan, workloads, block, attempt, ready, store, lab, cancel, observe);
     // The host load ends before anything else can go wrong.
-    lab.end_block();
+    let not_restored = lab.end_block();
+    if !not_restored.is_empty() {
+        observe(Progress::NotRestored(&not_restored));
+    }
     let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
-    Ok(BlockEnd::Complete(results, attempt))
+    Ok(BlockEnd::Complete { results, attempt, not_restored })
 }
 
 /// The results of all trials of the block, or none if it was cancelled.

@@ -42,11 +42,16 @@ impl<'a> Follower<'a> {
             }
             Event::TrialStarted { trial, .. } => observe(Progress::TrialStarted(trial)),
             Event::TrialEnded(result) => observe(Progress::TrialEnded(result)),
-            Event::BlockRejected { reasons, .. } => {
+            Event::BlockRejected { reasons, not_restored, .. } => {
+                tell_not_restored(not_restored, observe);
                 observe(Progress::BlockRejected(reasons));
                 self.stand(observe);
             }
-            Event::SessionStarted { .. } | Event::BlockEnded { .. } => self.stand(observe),
+            Event::BlockEnded { not_restored, .. } => {
+                tell_not_restored(not_restored, observe);
+                self.stand(observe);
+            }
+            Event::SessionStarted { .. } => self.stand(observe),
             Event::Extended { .. } | Event::StudyEnded { .. } => {}
         }
     }
@@ -60,6 +65,12 @@ impl<'a> Follower<'a> {
             remaining_s: remaining_s(self.plan, &state, &self.agenda),
             agenda: &self.agenda,
         });
+    }
+}
+
+fn tell_not_restored(not_restored: &[String], observe: &mut dyn FnMut(Progress<'_>)) {
+    if !not_restored.is_empty() {
+        observe(Progress::NotRestored(not_restored));
     }
 }
 
@@ -91,6 +102,7 @@ mod tests {
         let mut lab = FakeLab::new();
         lab.broken = vec!["c"];
         lab.disturbed = vec![(6, 0), (7, 0)];
+        lab.stuck = vec![1, 4];
         let mut store = Store::create(&dir, &plan, &host()).unwrap();
         let mut told = Vec::new();
         execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |progress| {
@@ -106,6 +118,7 @@ mod tests {
         // Whoever runs it sees by itself that nothing is open any more.
         assert!(followed.pop().is_some_and(|last| last.contains("done, open")));
         assert!(told.iter().any(|said| said.starts_with("BlockRejected")));
+        assert_eq!(told.iter().filter(|said| said.starts_with("NotRestored")).count(), 2);
         assert_eq!(followed, told);
     }
 }

@@ -38,7 +38,8 @@ pub struct LocalLab<'a> {
     cancel: Cancel,
     load: Option<RunningLoad>,
     others: Vec<others::OtherVm>,
-    /// Why an earlier block's load could not be ended.
+    /// What an earlier block left on the host: a load that could not be ended
+    /// or a setting that could not be put back.
     lingering: Option<Failure>,
     /// Host settings for the whole study.
     study_settings: Option<Settings>,
@@ -130,7 +131,7 @@ impl<'a> LocalLab<'a> {
             let detail = deviations.join("; ");
             record.result.outcome = Outcome::Failed(Failure { kind, detail });
         }
-        record.result.warnings.extend(put_back(own));
+        record.result.warnings.extend(put_back(own).sentences());
         record
     }
 
@@ -157,24 +158,46 @@ impl<'a> LocalLab<'a> {
     }
 }
 
+/// What of settings is not as it was before them.
+#[derive(Debug, Default)]
+struct NotRestored {
+    /// Has the value that vmlab gave it, a sentence each.
+    still_set: Vec<String>,
+    /// Somebody else has changed it since, a sentence each.
+    changed_by_others: Vec<String>,
+}
+
+impl NotRestored {
+    fn sentences(self) -> Vec<String> {
+        [self.still_set, self.changed_by_others].concat()
+    }
+}
+
 /// Puts settings back; says what did not go as it should.
-fn put_back(settings: Settings) -> Vec<String> {
+fn put_back(settings: Settings) -> NotRestored {
+    let mut not_restored = NotRestored::default();
     let restored = match settings.restore() {
         Ok(restored) => restored,
-        Err(error) => return vec![format!("{}; `vmlab clean` tries again", with_causes(&error))],
+        Err(error) => {
+            let sentence = format!("{}; `vmlab clean` tries again", with_causes(&error));
+            not_restored.still_set.push(sentence);
+            return not_restored;
+        }
     };
-    restored
-        .into_iter()
-        .filter_map(|Restored { id, target, old, outcome }| match outcome {
-            RestoreOutcome::Failed(error) => Some(format!(
-                "Host setting {id} ({target}) could not be set back to {old}: {error}"
+    for Restored { id, target, old, outcome } in restored {
+        match outcome {
+            RestoreOutcome::Failed(error) => not_restored.still_set.push(format!(
+                "Host setting {id} ({target}) could not be set back to {old}: {error}; `vmlab clean` tries again"
             )),
-            RestoreOutcome::ChangedByOthers { present } => Some(format!(
-                "Host setting {id} ({target}) is {present}, which vmlab did not set: left alone"
-            )),
-            _ => None,
-        })
-        .collect()
+            RestoreOutcome::ChangedByOthers { present } => {
+                not_restored.changed_by_others.push(format!(
+                    "Host setting {id} ({target}) is {present}, which vmlab did not set: left alone"
+                ));
+            }
+            RestoreOutcome::Restored | RestoreOutcome::AlreadyBack | RestoreOutcome::Rebooted => {}
+        }
+    }
+    not_restored
 }
 
 /// A failure of the host load, with its causes.
@@ -191,8 +214,8 @@ fn load_failure(error: &dyn std::error::Error) -> Failure {
 impl Lab for LocalLab<'_> {
     fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
         if let Some(failure) = &self.lingering {
-            let detail = format!("An earlier block's load could not be ended: {}", failure.detail);
-            return Err(Failure { kind: FailureKind::HostLoadFailed, detail });
+            let detail = format!("An earlier block left the host changed: {}", failure.detail);
+            return Err(Failure { kind: failure.kind, detail });
         }
         let settings = self.plan.block_settings(load);
         if !settings.is_empty() {
@@ -232,15 +255,26 @@ impl Lab for LocalLab<'_> {
         Some(Moment::before(&if pinned { all() } else { self.host.online() }))
     }
 
-    fn end_block(&mut self) {
+    fn end_block(&mut self) -> Vec<String> {
         self.others.clear();
+        let mut sentences = Vec::new();
         if let Some(load) = self.load.take()
             && let Err(error) = load.stop()
         {
+            let failure = load_failure(&error);
+            sentences.push(format!("The host load could not be ended: {}", failure.detail));
             // It may still run: no later block may be measured beside it.
-            self.lingering = Some(load_failure(&error));
+            self.lingering = Some(failure);
         }
-        // What is not put back keeps its journal: later settings are refused.
-        drop(self.block_settings.take());
+        if let Some(settings) = self.block_settings.take() {
+            let not_restored = put_back(settings);
+            if let Some(first) = not_restored.still_set.first() {
+                // No later block may be measured under another's setting.
+                let kind = FailureKind::HostSettingRefused;
+                self.lingering = Some(Failure { kind, detail: first.clone() });
+            }
+            sentences.extend(not_restored.sentences());
+        }
+        sentences
     }
 }

@@ -456,6 +456,9 @@ fn run_warnings(
     for (block, reasons) in &state.unsteady {
         warnings.push(format!("Block {block} counts although {}.", told(reasons)));
     }
+    for (block, not_restored) in &state.not_restored {
+        warnings.push(format!("After block {block}: {}.", not_restored.join("; ")));
+    }
     for workload in &plan.workloads {
         let repeats = pilot::repeats(plan, trials, workload);
         if !repeats.is_steady {

@@ -101,6 +101,8 @@ pub(crate) struct FakeLab {
     pub(crate) cold: f64,
     /// By what part invocations differ from each other, without an order.
     pub(crate) wobble: f64,
+    /// After which blocks begun, counted from 0, the host stays as it is.
+    pub(crate) stuck: Vec<usize>,
     /// Raise the flag when that many trials are done.
     pub(crate) cancel_after: Option<(usize, Cancel)>,
     /// Loads and trials, in order.
@@ -117,6 +119,7 @@ impl FakeLab {
             busy: false,
             cold: 0.0,
             wobble: 0.0,
+            stuck: Vec::new(),
             cancel_after: None,
             log: Vec::new(),
             trials: 0,
@@ -216,8 +219,11 @@ impl Lab for FakeLab {
         None
     }
 
-    fn end_block(&mut self) {
+    fn end_block(&mut self) -> Vec<String> {
+        let ended = self.log.iter().filter(|line| *line == "-").count();
         self.log.push("-".to_owned());
+        let stuck = self.stuck.contains(&ended);
+        stuck.then(|| "Host setting governor stays powersave".to_owned()).into_iter().collect()
     }
 }
 

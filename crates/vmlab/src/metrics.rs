@@ -142,6 +142,7 @@ impl Instruments {
             Progress::BlockStarted { .. }
             | Progress::TrialStarted(_)
             | Progress::Booted(_)
+            | Progress::NotRestored(_)
             | Progress::RunStarted(..) => {}
         }
     }

@@ -128,6 +128,9 @@ impl StudyProgress {
                 }
                 self.show_time_left();
             }
+            Progress::NotRestored(sentences) => {
+                sentences.iter().for_each(|sentence| self.say(&format!("  {sentence}")));
+            }
             Progress::BlockRejected(reasons) => {
                 let first = reasons.first().map(report::unsteady).unwrap_or_default();
                 self.say(&format!("  out of line ({first}): the block is done again"));

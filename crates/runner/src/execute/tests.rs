@@ -242,6 +242,19 @@ fn a_block_out_of_line_is_done_again_once_in_five() {
 }
 
 #[test]
+fn what_was_not_put_back_is_journalled_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lab = FakeLab::new();
+    lab.stuck = vec![1];
+    let (_, contents) = run(&plan_of(&idle_study()), dir.path(), &mut lab);
+    let said = "Host setting governor stays powersave";
+    let state = State::from_events(&contents.events);
+    assert_eq!(state.not_restored, [(1, vec![said.to_owned()])]);
+    let report = crate::summary::report(dir.path(), &contents);
+    assert!(report.warnings.contains(&format!("After block 1: {said}.")), "{:?}", report.warnings);
+}
+
+#[test]
 fn neighbours_of_all_variants_cost_a_line_and_those_of_one_the_verdict() {
     let study = idle_study().replace("blocks = 3", "blocks = 6\nuntil = \"budget\"");
     let judged = |lab: &mut FakeLab| {

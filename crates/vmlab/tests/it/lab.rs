@@ -233,7 +233,13 @@ fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
                 unix_s,
             })));
         }
-        events.push(Event::BlockEnded { block: number, attempt: 0, unsteady: Vec::new(), unix_s });
+        events.push(Event::BlockEnded {
+            block: number,
+            attempt: 0,
+            unsteady: Vec::new(),
+            not_restored: Vec::new(),
+            unix_s,
+        });
     }
     events.push(Event::StudyEnded { reason: format!("all {blocks} blocks are done"), unix_s });
     events
