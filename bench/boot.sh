@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From the spawn of QEMU to a guest that answers: raw QEMU with a bare busybox
 # initrd, vmlab's builtin guest, and virtme-ng, in turns. Prints seconds and
-# ratios, asserts nothing.
+# ratios, asserts nothing about them; without its peer it ends with 1.
 #
 # Usage: bench/boot.sh [ROUNDS]
 #
@@ -16,13 +16,25 @@ virtme_version=1.42
 work=${XDG_CACHE_HOME:-$HOME/.cache}/vmlab/bench
 mirror=${VMLAB_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
+# lost WHY: the benchmark goes on without its peer, and says so at its end.
+peer_lost=
+lost() {
+	peer_lost=$1
+	echo "boot.sh: no virtme-ng to compare with: $1" >&2
+}
+
 # Makes $work/venv and $work/root; says why if it can't.
 prepare_virtme() {
 	mkdir -p "$work/tools"
+	# virtme-ng packs its initial RAM disk around a static one.
+	if ! command -v busybox >/dev/null; then
+		lost "there is no busybox (scripts/install-deps bench installs it)"
+		return 1
+	fi
 	if ! [ -x "$work/venv/bin/vng" ]; then
 		python3 -m venv "$work/venv" &&
 			"$work/venv/bin/pip" install -q "virtme-ng==$virtme_version" || {
-			echo "SKIP: virtme-ng: pip could not install it"
+			lost "pip could not install it"
 			return 1
 		}
 	fi
@@ -31,7 +43,7 @@ prepare_virtme() {
 		mmdebstrap --quiet --variant=extract --mode=chrootless --architectures=amd64 \
 			--include=linux-image-amd64,bash,dash,coreutils,util-linux,udev,kmod,mount,iproute2,procps,grep,sed,hostname,login,passwd,libc-bin,systemd,base-files \
 			bookworm "$work/root.new" "$mirror" || {
-			echo "SKIP: virtme-ng: no Debian to boot from $mirror"
+			lost "no Debian to boot from $mirror"
 			return 1
 		}
 		mkdir -p "$work"/root.new/{home,media,mnt,opt,root,srv}
@@ -47,18 +59,21 @@ prepare_virtme() {
 
 cargo build --quiet --release -p guest --example boot_bench
 boot_bench=${CARGO_TARGET_DIR:-target}/release/examples/boot_bench
-virtme=yes
-prepare_virtme || virtme=no
+prepare_virtme || true
 
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 for round in $(seq "$rounds"); do
 	line=$("$boot_bench" 1 | sed -n 1p)
 	peer=-
-	if [ "$virtme" = yes ]; then
-		peer=$(PATH="$PATH:$work/tools" python3 bench/boot_virtme.py "$work")
+	if [ -z "$peer_lost" ]; then
+		peer=$(PATH="$PATH:$work/tools" python3 bench/boot_virtme.py "$work") || {
+			lost "it started no guest in round $round"
+			peer=-
+		}
 	fi
-	echo "round $round: ${line#round 0: }, virtme-ng $peer s"
+	[ "$peer" = - ] && shown="no virtme-ng" || shown="virtme-ng $peer s"
+	echo "round $round: ${line#round 0: }, $shown"
 	echo "$line $peer" | sed 's/[^0-9. -]//g' | awk '{ print $2, $3, $NF }' >>"$results"
 done
 
@@ -74,3 +89,8 @@ if peers:
     peer = statistics.median(peers)
     print(f"virtme-ng, spawn to READY          {peer:.3f} s ({peer / vmlab:.2f} x vmlab)")
 END
+
+if [ -n "$peer_lost" ]; then
+	echo "boot.sh: virtme-ng was lost: $peer_lost" >&2
+	exit 1
+fi

@@ -1,5 +1,6 @@
 """Boots one guest with virtme-ng and prints the seconds from its start until a
-command in the guest has printed READY, or "-".
+command in the guest has printed READY. Prints why not and ends with 1 if none
+does.
 
 Usage: boot_virtme.py FOLDER   (with venv/ and root/, as bench/boot.sh makes it)
 """
@@ -48,10 +49,8 @@ def main(folder: str) -> None:
     os.waitpid(child, 0)
     os.close(terminal)
     if seconds is None:
-        sys.stderr.write(output[-2000:].decode(errors="replace"))
-        print("-")
-    else:
-        print(f"{seconds:.3f}")
+        sys.exit(output[-2000:].decode(errors="replace") + "\nvirtme-ng started no guest")
+    print(f"{seconds:.3f}")
 
 
 main(sys.argv[1])

@@ -7,6 +7,7 @@
 #
 # Images are built and states saved before anything is timed.
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
 vmlab=${VMLAB:-target/release/vmlab}
@@ -48,7 +49,8 @@ for round in $(seq "$rounds"); do
 			fresh=
 			[ $how = restored ] || fresh=--fresh
 			read -r load _ </proc/loadavg
-			read -r whole ready <<<"$(up "${host#*=} $fresh")"
+			times=$(up "${host#*=} $fresh")
+			read -r whole ready <<<"$times"
 			echo "round $round: ${host%%=*}, $how: $whole s in all, $ready s from QEMU's start (load before: $load)"
 		done
 	done
