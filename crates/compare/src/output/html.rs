@@ -81,7 +81,7 @@ fn table(comparison: &Comparison, metric: u32, page: &mut String) {
     }
     let caption = escape(&title(info));
     page.push_str(&format!(
-        "<section>\n<h2>{caption}</h2>\n<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">row</th>"
+        "<section>\n<h2>{caption}</h2>\n<div class=\"scroll\" role=\"group\" aria-label=\"{caption}\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">row</th>"
     ));
     for (variant, name) in comparison.variants.iter().enumerate() {
         page.push_str(&format!("<th scope=\"col\" class=\"number\">{}</th>", escape(name)));

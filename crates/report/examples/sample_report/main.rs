@@ -1,12 +1,15 @@
-//! Writes a made-up report (`report.html`, `report.txt`, `report.json`) into a
-//! folder, to look at its design: `cargo run -p report --example sample_report -- FOLDER`.
+//! Writes made-up reports (`report.html`, `report.txt`, `report.json`, ...) and a
+//! trend into a folder, to look at their design and for `scripts/check-pages`:
+//! `cargo run -p report --example sample_report -- FOLDER`.
 
 mod made_up;
 
 use std::path::Path;
 use std::{env, fs, io};
 
-use report::Style;
+use report::trend::{self, Of, Trend};
+use report::{Report, Style};
+use stats::ChangeRule;
 
 fn main() -> io::Result<()> {
     let folder = env::args().nth(1).unwrap_or_else(|| ".".to_owned());
@@ -24,5 +27,27 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{name}.txt")), text)?;
         fs::write(folder.join(format!("{name}.json")), report.to_json())?;
     }
-    Ok(())
+    let trend = Trend::new(fortnight(), Of::Value, &ChangeRule::default());
+    fs::write(folder.join("trend.html"), trend::html(&trend))
+}
+
+/// The report of each of 14 days; from the ninth on all takes a fifth longer.
+fn fortnight() -> Vec<(String, Report)> {
+    let day = |day: u32| {
+        let mut report = made_up::two_loads();
+        let factor = (1.0 + 0.003 * f64::from(day % 3)) * if day < 9 { 1.0 } else { 1.2 };
+        for fact in report.about.iter_mut().filter(|fact| fact.name == "started") {
+            fact.value = format!("2026-03-{day:02}T03:00:00Z");
+        }
+        for cell in report.groups.iter_mut().flat_map(|group| &mut group.cells) {
+            if let Some(estimate) = &mut cell.estimate {
+                estimate.centre *= factor;
+                if let Some(span) = &mut estimate.interval {
+                    (span.lo, span.hi) = (span.lo * factor, span.hi * factor);
+                }
+            }
+        }
+        (format!("results/{day:02}"), report)
+    };
+    (1..=14).map(day).collect()
 }

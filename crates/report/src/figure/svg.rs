@@ -13,6 +13,9 @@ pub(crate) const WIDTH: f64 = 440.0;
 /// phones and paper get.
 const CHARACTER: f64 = 7.4;
 
+/// The same of a bold one, as names are written.
+const BOLD_CHARACTER: f64 = 9.0;
+
 /// An SVG element under construction.
 pub(crate) struct Svg {
     body: String,
@@ -69,7 +72,9 @@ impl Svg {
 
     /// Text that is cut to `room` units; what is cut stands in its title.
     pub(crate) fn fitted(&mut self, class: &str, at: (f64, f64), text: &str, room: f64) {
-        let shown = cut(text, (room / CHARACTER) as usize);
+        let is_bold = matches!(class, "name" | "strong");
+        let character = if is_bold { BOLD_CHARACTER } else { CHARACTER };
+        let shown = cut(text, (room / character) as usize);
         if shown == text {
             return self.text(class, at, text);
         }

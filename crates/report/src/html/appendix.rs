@@ -31,11 +31,11 @@ fn failure(failure: &TrialFailure) -> String {
     let rest: Vec<&str> = lines.collect();
     let mut body = String::new();
     if !rest.is_empty() {
-        body.push_str(&format!("<pre>{}</pre>\n", escape(&rest.join("\n"))));
+        body.push_str(&format!("<pre tabindex=\"0\">{}</pre>\n", escape(&rest.join("\n"))));
     }
     match &failure.console_tail {
         Some(tail) if !tail.trim().is_empty() => body.push_str(&format!(
-            "<details><summary>The console's last lines</summary><pre>{}</pre></details>\n",
+            "<details><summary>The console's last lines</summary><pre tabindex=\"0\">{}</pre></details>\n",
             escape(tail)
         )),
         _ => body.push_str("<p class=\"quiet\">The console is empty.</p>\n"),
@@ -209,7 +209,7 @@ fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
     let found =
         if found.is_empty() { found } else { format!("<p>Found once it ran:</p><ul>{found}</ul>") };
     format!(
-        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\">{lines}</pre>{losses}{found}</details>\n",
+        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\" tabindex=\"0\">{lines}</pre>{losses}{found}</details>\n",
         escape(&variant.name),
         escape(&about)
     )
@@ -269,7 +269,7 @@ pub(crate) fn reproduce(report: &Report) -> String {
     let mut text = String::new();
     if !report.reproduce.is_empty() {
         text.push_str(&format!(
-            "<section>\n<h2>Do it again</h2>\n<pre>{}</pre>\n</section>\n",
+            "<section>\n<h2>Do it again</h2>\n<pre tabindex=\"0\">{}</pre>\n</section>\n",
             escape(&report.reproduce.join("\n"))
         ));
     }

@@ -81,7 +81,7 @@ impl Table {
             .collect();
         format!(
             concat!(
-                "<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\">",
+                "<div class=\"scroll\" role=\"group\" aria-label=\"{caption}\" tabindex=\"0\">",
                 "<table class=\"{class}\">\n<caption><span>{caption}</span></caption>\n",
                 "<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n"
             ),
