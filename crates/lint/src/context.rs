@@ -96,9 +96,14 @@ impl Machine {
         self.core_of.get(&pcpu).copied()
     }
 
+    /// Those of `pcpus` that the host has: a list may name many more.
+    fn known(&self, pcpus: &PcpuSet) -> impl Iterator<Item = u32> {
+        self.host.pcpus.iter().map(|pcpu| pcpu.id).filter(|id| pcpus.contains(*id))
+    }
+
     /// The cores that these pCPUs touch.
     pub(crate) fn cores_of(&self, pcpus: &PcpuSet) -> PcpuSet {
-        pcpus.iter().filter_map(|pcpu| self.core(pcpu)).map(|core| core as u32).collect()
+        self.known(pcpus).filter_map(|pcpu| self.core(pcpu)).map(|core| core as u32).collect()
     }
 
     /// This pCPU and the other threads of its core.
@@ -111,7 +116,7 @@ impl Machine {
     }
 
     pub(crate) fn nodes_of(&self, pcpus: &PcpuSet) -> PcpuSet {
-        pcpus.iter().filter_map(|pcpu| self.node(pcpu)).collect()
+        self.known(pcpus).filter_map(|pcpu| self.node(pcpu)).collect()
     }
 
     /// Nodes that have pCPUs.

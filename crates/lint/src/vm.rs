@@ -154,7 +154,7 @@ impl Vm {
 
     /// All pCPUs that vCPUs are pinned to.
     pub(crate) fn pinned(&self) -> PcpuSet {
-        self.live_pins().iter().flat_map(|pin| pin.pcpus.value.iter()).collect()
+        PcpuSet::union_of(self.live_pins().iter().map(|pin| &pin.pcpus.value))
     }
 
     /// From the first to the last pin, to point at all of them.

@@ -1,6 +1,5 @@
 //! Sets of pCPU numbers in the kernel's list format.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,6 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The most pCPUs that one part of a list may name. Linux stops at 8192
 /// (`CONFIG_MAXSMP`); the limit keeps a typing mistake from filling memory.
 const MAX_PCPUS_IN_A_PART: u64 = 65_536;
+
+/// The most runs of neighbours that a list may name, each as often as it does.
+const MAX_RUNS: usize = 1 << 17;
 
 /// A set of pCPU numbers, in ascending order.
 ///
@@ -19,8 +21,14 @@ const MAX_PCPUS_IN_A_PART: u64 = 65_536;
 /// In serde formats a set is that same text.
 ///
 /// Source: Linux `Documentation/admin-guide/kernel-parameters.rst`, "cpu lists".
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PcpuSet(BTreeSet<u32>);
+///
+/// Kept as ranges, so that `0-65535` costs as much as `0`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PcpuSet {
+    /// First and last number of each run, ascending; between two runs at least one
+    /// number is not in the set.
+    runs: Vec<(u32, u32)>,
+}
 
 impl PcpuSet {
     /// The empty set.
@@ -28,100 +36,232 @@ impl PcpuSet {
         Self::default()
     }
 
+    /// From runs in any order, which may overlap.
+    fn of_runs(mut runs: Vec<(u32, u32)>) -> Self {
+        if !runs.is_sorted() {
+            runs.sort_unstable();
+        }
+        let mut joined: Vec<(u32, u32)> = Vec::with_capacity(runs.len());
+        for (first, last) in runs {
+            match joined.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => joined.push((first, last)),
+            }
+        }
+        Self { runs: joined }
+    }
+
     /// The pCPU numbers, ascending.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone + '_ {
-        self.0.iter().copied()
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { runs: &self.runs, front: 0, back: 0, left: self.len() }
     }
 
     /// Whether the set holds this pCPU.
     pub fn contains(&self, pcpu: u32) -> bool {
-        self.0.contains(&pcpu)
+        let behind = self.runs.partition_point(|(first, _)| *first <= pcpu);
+        behind > 0 && self.runs[behind - 1].1 >= pcpu
     }
 
     /// Number of pCPUs.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.runs.iter().map(|(first, last)| (last - first) as usize + 1).sum()
     }
 
     /// Whether no pCPU is in the set.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.runs.is_empty()
     }
 
     /// The lowest pCPU number.
     pub fn first(&self) -> Option<u32> {
-        self.0.first().copied()
+        self.runs.first().map(|(first, _)| *first)
     }
 
     /// The highest pCPU number.
     pub fn last(&self) -> Option<u32> {
-        self.0.last().copied()
+        self.runs.last().map(|(_, last)| *last)
     }
 
     /// Adds a pCPU; says whether it was new.
     pub fn insert(&mut self, pcpu: u32) -> bool {
-        self.0.insert(pcpu)
+        if self.contains(pcpu) {
+            return false;
+        }
+        let at = self.runs.partition_point(|(first, _)| *first < pcpu);
+        let joins_before = at > 0 && self.runs[at - 1].1.checked_add(1) == Some(pcpu);
+        let joins_behind =
+            self.runs.get(at).is_some_and(|(first, _)| pcpu.checked_add(1) == Some(*first));
+        match (joins_before, joins_behind) {
+            (true, true) => self.runs[at - 1].1 = self.runs.remove(at).1,
+            (true, false) => self.runs[at - 1].1 = pcpu,
+            (false, true) => self.runs[at].0 = pcpu,
+            (false, false) => self.runs.insert(at, (pcpu, pcpu)),
+        }
+        true
     }
 
     /// The pCPUs in either set.
     #[must_use]
     pub fn union(&self, other: &PcpuSet) -> PcpuSet {
-        PcpuSet(&self.0 | &other.0)
+        Self::union_of([self, other])
+    }
+
+    /// The pCPUs in any of the sets.
+    #[must_use]
+    pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a PcpuSet>) -> PcpuSet {
+        Self::of_runs(sets.into_iter().flat_map(|set| set.runs.iter().copied()).collect())
     }
 
     /// The pCPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &PcpuSet) -> PcpuSet {
-        PcpuSet(&self.0 & &other.0)
+        let (mut ours, mut theirs) = (self.runs.iter().peekable(), other.runs.iter().peekable());
+        let mut runs = Vec::new();
+        while let (Some((a, b)), Some((c, d))) = (ours.peek(), theirs.peek()) {
+            let (first, last) = (*a.max(c), *b.min(d));
+            if first <= last {
+                runs.push((first, last));
+            }
+            if b < d {
+                ours.next()
+            } else {
+                theirs.next()
+            };
+        }
+        PcpuSet { runs }
     }
 
     /// The pCPUs in this set and not in the other.
     #[must_use]
     pub fn difference(&self, other: &PcpuSet) -> PcpuSet {
-        PcpuSet(&self.0 - &other.0)
+        let mut runs = Vec::new();
+        let mut taken = other.runs.iter().peekable();
+        for (first, last) in &self.runs {
+            let mut from = Some(*first);
+            while let (Some(start), Some((gone, end))) = (from, taken.peek()) {
+                if gone > last {
+                    break;
+                }
+                if start < *gone {
+                    runs.push((start, gone - 1));
+                }
+                from = end.checked_add(1).map(|next| next.max(start)).filter(|next| next <= last);
+                // It may reach into the next run.
+                if from.is_some() {
+                    taken.next();
+                }
+            }
+            if let Some(start) = from {
+                runs.push((start, *last));
+            }
+        }
+        PcpuSet { runs }
     }
 
     /// Whether every pCPU of this set is in the other.
     pub fn is_subset(&self, other: &PcpuSet) -> bool {
-        self.0.is_subset(&other.0)
+        self.difference(other).is_empty()
     }
 
     /// Whether no pCPU is in both sets.
     pub fn is_disjoint(&self, other: &PcpuSet) -> bool {
-        self.0.is_disjoint(&other.0)
+        self.intersection(other).is_empty()
     }
 
     /// The runs of neighbouring numbers as `(first, last)`, ascending.
     pub fn ranges(&self) -> Vec<(u32, u32)> {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for pcpu in self.iter() {
-            match ranges.last_mut() {
-                Some((_, last)) if *last + 1 == pcpu => *last = pcpu,
-                _ => ranges.push((pcpu, pcpu)),
-            }
+        self.runs.clone()
+    }
+}
+
+/// The numbers of a [`PcpuSet`], ascending.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    runs: &'a [(u32, u32)],
+    /// Numbers that were taken of the first run, and of the last.
+    front: u32,
+    back: u32,
+    left: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let (first, last) = *self.runs.first()?;
+        let pcpu = first + self.front;
+        if pcpu == last {
+            self.runs = &self.runs[1..];
+            self.front = 0;
+        } else {
+            self.front += 1;
         }
-        ranges
+        Some(pcpu)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let (first, last) = *self.runs.last()?;
+        let pcpu = last - self.back;
+        if pcpu == first {
+            self.runs = &self.runs[..self.runs.len() - 1];
+            self.back = 0;
+        } else {
+            self.back += 1;
+        }
+        Some(pcpu)
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// By their numbers in turn.
+impl Ord for PcpuSet {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.iter().cmp(other.iter())
+    }
+}
+
+impl PartialOrd for PcpuSet {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 impl FromIterator<u32> for PcpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(pcpus: I) -> Self {
-        PcpuSet(pcpus.into_iter().collect())
+        let mut set = Self::new();
+        set.extend(pcpus);
+        set
     }
 }
 
 impl Extend<u32> for PcpuSet {
     fn extend<I: IntoIterator<Item = u32>>(&mut self, pcpus: I) {
-        self.0.extend(pcpus);
+        let mut runs = std::mem::take(&mut self.runs);
+        for pcpu in pcpus {
+            match runs.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(pcpu) => *last = pcpu,
+                _ => runs.push((pcpu, pcpu)),
+            }
+        }
+        *self = Self::of_runs(runs);
     }
 }
 
 impl<'a> IntoIterator for &'a PcpuSet {
     type Item = u32;
-    type IntoIter = std::iter::Copied<std::collections::btree_set::Iter<'a, u32>>;
+    type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.iter().copied()
+        self.iter()
     }
 }
 
@@ -129,7 +269,7 @@ impl<'a> IntoIterator for &'a PcpuSet {
 impl fmt::Display for PcpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
-        for (first, last) in self.ranges() {
+        for (first, last) in &self.runs {
             if !text.is_empty() {
                 text.push(',');
             }
@@ -182,6 +322,12 @@ pub enum ParsePcpuSetError {
         /// The part of the list.
         part: String,
     },
+    /// More ranges than any machine needs.
+    #[error("The pCPU list has more than {MAX_RUNS} ranges; {part:?} is one too many")]
+    TooLong {
+        /// The part of the list.
+        part: String,
+    },
 }
 
 impl FromStr for PcpuSet {
@@ -189,22 +335,25 @@ impl FromStr for PcpuSet {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let list = text.trim();
-        let mut pcpus = BTreeSet::new();
+        let mut runs = Vec::new();
         if list.is_empty() {
-            return Ok(PcpuSet(pcpus));
+            return Ok(Self::new());
         }
         for part in list.split(',') {
             let part = part.trim();
             if part.is_empty() {
                 return Err(ParsePcpuSetError::EmptyPart { list: list.into() });
             }
-            parse_part(part, &mut pcpus)?;
+            parse_part(part, &mut runs)?;
+            if runs.len() > MAX_RUNS {
+                return Err(ParsePcpuSetError::TooLong { part: part.into() });
+            }
         }
-        Ok(PcpuSet(pcpus))
+        Ok(Self::of_runs(runs))
     }
 }
 
-fn parse_part(part: &str, pcpus: &mut BTreeSet<u32>) -> Result<(), ParsePcpuSetError> {
+fn parse_part(part: &str, runs: &mut Vec<(u32, u32)>) -> Result<(), ParsePcpuSetError> {
     let bad_stride = || ParsePcpuSetError::BadStride { part: part.into() };
     let (range, stride) = match part.split_once(':') {
         Some((range, stride)) => (range, Some(stride)),
@@ -214,7 +363,8 @@ fn parse_part(part: &str, pcpus: &mut BTreeSet<u32>) -> Result<(), ParsePcpuSetE
         if stride.is_some() {
             return Err(bad_stride());
         }
-        pcpus.insert(number(range, part)?);
+        let pcpu = number(range, part)?;
+        runs.push((pcpu, pcpu));
         return Ok(());
     };
     let (first, last) = (number(first, part)?, number(last, part)?);
@@ -236,7 +386,12 @@ fn parse_part(part: &str, pcpus: &mut BTreeSet<u32>) -> Result<(), ParsePcpuSetE
             (used, group)
         }
     };
-    pcpus.extend((first..=last).filter(|pcpu| (pcpu - first) % group < used));
+    if used == group {
+        runs.push((first, last));
+        return Ok(());
+    }
+    let starts = (first..=last).step_by(group as usize);
+    runs.extend(starts.map(|start| (start, last.min(start.saturating_add(used - 1)))));
     Ok(())
 }
 
@@ -320,6 +475,20 @@ mod tests {
             );
         }
         check_error("0-99999999", r#"Range "0-99999999" names more than 65536 pCPUs"#);
+        let long = ["0-65535:1/2"; 5].join(",");
+        check_error(
+            &long,
+            r#"The pCPU list has more than 131072 ranges; "0-65535:1/2" is one too many"#,
+        );
+    }
+
+    #[test]
+    fn many_pcpus_cost_as_much_as_one() {
+        let set: PcpuSet = "0-65535".parse().expect("a list");
+        assert_eq!((set.runs.len(), set.len()), (1, 65_536));
+        // Number by number this would be 2^32 steps.
+        let sets = vec![set.clone(); 65_536];
+        assert_eq!(PcpuSet::union_of(&sets), set);
     }
 
     #[test]
@@ -356,6 +525,36 @@ mod tests {
                 prop_assert_eq!(set.contains(pcpu), (pcpu - first) % group < used);
             }
             prop_assert!(set.first() == Some(first) && set.last() <= Some(last));
+        }
+
+        /// As a set of numbers has it, however the runs lie.
+        #[test]
+        fn runs_are_no_different_from_numbers(
+            a in proptest::collection::btree_set(0u32..48, 0..40),
+            b in proptest::collection::btree_set(0u32..48, 0..40),
+            one in 0u32..50,
+        ) {
+            let (x, y): (PcpuSet, PcpuSet) = (a.iter().copied().collect(), b.iter().copied().collect());
+            let numbers = |set: &PcpuSet| set.iter().collect::<Vec<_>>();
+            prop_assert_eq!(numbers(&x.union(&y)), a.union(&b).copied().collect::<Vec<_>>());
+            let (both, left) = (x.intersection(&y), x.difference(&y));
+            prop_assert_eq!(numbers(&both), a.intersection(&b).copied().collect::<Vec<_>>());
+            prop_assert_eq!(numbers(&left), a.difference(&b).copied().collect::<Vec<_>>());
+            for set in [&both, &left, &x.union(&y)] {
+                prop_assert_eq!(set, &set.iter().collect::<PcpuSet>(), "one form for each set");
+                let mut back: Vec<u32> = set.iter().rev().collect();
+                back.reverse();
+                prop_assert_eq!(back, numbers(set));
+                prop_assert_eq!(set.iter().len(), set.len());
+            }
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            let (mut x, mut a) = (x, a);
+            prop_assert_eq!(x.insert(one), a.insert(one));
+            prop_assert_eq!(numbers(&x), a.into_iter().collect::<Vec<_>>());
+            let mut ends = x.iter();
+            let pair = (ends.next(), ends.next_back());
+            prop_assert_eq!(pair.0, x.first());
+            if x.len() > 1 { prop_assert_eq!(pair.1, x.last()); }
         }
 
         #[test]

@@ -214,7 +214,7 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
 /// The host nodes on which a cell's vCPUs are pinned.
 fn cell_vcpu_nodes(vm: &Vm, cell: &PcpuSet, machine: &Machine) -> PcpuSet {
     let pins = vm.pins.iter().filter(|pin| cell.contains(pin.id.value));
-    machine.nodes_of(&pins.flat_map(|pin| pin.pcpus.value.iter()).collect())
+    machine.nodes_of(&PcpuSet::union_of(pins.map(|pin| &pin.pcpus.value)))
 }
 
 fn cell_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {

@@ -73,7 +73,7 @@ fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
     let wrong = cores.chunks(threads).filter(|core| split(core)).count();
     let group = &pins[first * threads..][..threads];
     let vcpus: Vec<u32> = group.iter().map(|pin| pin.id.value).collect();
-    let on: PcpuSet = group.iter().flat_map(|pin| pin.pcpus.value.iter()).collect();
+    let on = PcpuSet::union_of(group.iter().map(|pin| &pin.pcpus.value));
     let draft = out.at(
         group[0].span,
         format!(

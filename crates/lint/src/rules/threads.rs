@@ -449,7 +449,7 @@ fn fifo_shares_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(fifo) = &vm.fifo else { return };
     let pins = vm.live_pins();
     let real_time = pins.iter().filter(|pin| fifo.value.contains(pin.id.value));
-    let their: PcpuSet = real_time.flat_map(|pin| pin.pcpus.value.iter()).collect();
+    let their = PcpuSet::union_of(real_time.map(|pin| &pin.pcpus.value));
     let message = match &vm.emulator {
         Some(emulator) if emulator.value.difference(&their).is_empty() => {
             "The emulator thread runs only where real-time vCPUs do"
