@@ -7,11 +7,13 @@
 //! model ([`sysfs::read_host`]). The tree itself comes through
 //! [`sysfs::Tree`], so a live machine, a saved folder and a tree made by a test
 //! are the same to the reader. [`read_description`] reads what other tools say
-//! about a machine.
+//! about a machine. [`bounded`] is where every text in XML or YAML is parsed, here
+//! and in the crates above: one budget for all.
 //!
 //! What is not here: touching files (`host`), drawing (`report`), deciding
 //! where a VM should go.
 
+pub mod bounded;
 mod describe;
 mod host;
 mod nesting;

@@ -2,7 +2,8 @@
 //!
 //! Source: KubeVirt API reference, `v1.VirtualMachineInstanceSpec`.
 
-use crate::read::Broken;
+use topology::bounded::Broken;
+
 use crate::read::yaml::{self, Node};
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};

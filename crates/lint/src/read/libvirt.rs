@@ -2,11 +2,12 @@
 //!
 //! Source: libvirt documentation, "Domain XML format".
 
-use roxmltree::{Document, Node, ParsingOptions};
+use roxmltree::Node;
 use topology::PcpuSet;
+use topology::bounded::{self, Broken};
 use vmconfig::command_line::{Properties, Word};
 
-use crate::read::{Broken, list};
+use crate::read::list;
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
 use vmconfig::source::{At, Span};
@@ -15,11 +16,8 @@ use vmconfig::source::{At, Span};
 pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
     let mut vms = Vec::new();
     for (start, part) in documents(text) {
-        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-        let document = Document::parse_with_options(part, options).map_err(|error| {
-            let at = start + offset(part, error.pos());
-            Broken { at, what: format!("Not XML: {error}") }
-        })?;
+        let document =
+            bounded::xml(part).map_err(|broken| Broken { at: start + broken.at, ..broken })?;
         let domains = document.descendants().filter(|node| node.has_tag_name("domain"));
         let reader = Reader { base: start, text: part };
         let root = document.root_element();
@@ -54,14 +52,6 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
         from = end;
     }
     parts
-}
-
-fn offset(text: &str, pos: roxmltree::TextPos) -> usize {
-    let row = usize::try_from(pos.row).unwrap_or(1).max(1) - 1;
-    let column = usize::try_from(pos.col).unwrap_or(1).max(1) - 1;
-    let line_start: usize = text.split_inclusive('\n').take(row).map(str::len).sum();
-    let line = text[line_start..].lines().next().unwrap_or_default();
-    line_start + line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte)
 }
 
 struct Reader<'a> {

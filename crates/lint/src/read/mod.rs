@@ -7,6 +7,8 @@ pub(crate) mod qemu;
 pub(crate) mod running;
 pub(crate) mod yaml;
 
+use topology::bounded::Broken;
+
 use crate::rule::Format;
 use crate::vm::Vm;
 use vmconfig::source::{Place, Source, Span};
@@ -35,17 +37,10 @@ pub enum ReadError {
     },
 }
 
-/// A place in a text that is wrong, and how.
-pub(crate) struct Broken {
-    pub(crate) at: usize,
-    pub(crate) what: String,
-}
-
-impl Broken {
-    pub(crate) fn in_file(self, file: &str, text: &str) -> ReadError {
-        let place = Source::new(text).place(Span { start: self.at, end: self.at });
-        ReadError::Syntax { file: file.to_owned(), place: Box::new(place), what: self.what }
-    }
+/// An error that names the file.
+pub(crate) fn in_file(broken: Broken, file: &str, text: &str) -> ReadError {
+    let place = Source::new(text).place(Span { start: broken.at, end: broken.at });
+    ReadError::Syntax { file: file.to_owned(), place: Box::new(place), what: broken.what }
 }
 
 /// The format of a text, from what it holds.

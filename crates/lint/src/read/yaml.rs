@@ -1,17 +1,9 @@
 //! YAML as a tree in which every key and value knows its place.
 
-use std::collections::HashMap;
-
-use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::Value;
+use topology::bounded::{self, Broken, YamlKey, YamlKind, YamlValue};
 
-use crate::read::Broken;
 use vmconfig::source::{At, Span};
-
-/// Deeper texts are refused: nothing real is, and dropping the tree recurses.
-const MAX_DEPTH: usize = 100;
-/// More values are refused: aliases can make a small text enormous.
-const MAX_NODES: usize = 1_000_000;
 
 /// One value.
 #[derive(Debug, Clone)]
@@ -150,122 +142,23 @@ impl Node {
     }
 }
 
-struct Open {
-    node: Node,
-    anchor: usize,
-    key: Option<At<String>>,
+impl Node {
+    fn new(yaml: YamlValue) -> Self {
+        let kind = match yaml.kind {
+            YamlKind::Scalar(text) => Kind::Scalar(text),
+            YamlKind::List(items) => Kind::List(items.into_iter().map(Node::new).collect()),
+            YamlKind::Map(entries) => {
+                let entry = |(key, value): (YamlKey, YamlValue)| {
+                    (At::new(key.text, key.span), Node::new(value))
+                };
+                Kind::Map(entries.into_iter().map(entry).collect())
+            }
+        };
+        Self { span: yaml.span.into(), plain: yaml.plain, kind }
+    }
 }
 
 /// The documents of a text.
 pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
-    let offsets = Offsets::new(text);
-    let mut documents = Vec::new();
-    let mut anchors: HashMap<usize, (Node, usize)> = HashMap::new();
-    let mut stack: Vec<Open> = Vec::new();
-    let mut count = 0;
-    for event in Parser::new_from_str(text) {
-        let (event, at) = event.map_err(|error| Broken {
-            at: offsets.byte(error.marker().index()),
-            what: format!("Not YAML: {}", error.info()),
-        })?;
-        let span =
-            Span { start: offsets.byte(at.start.index()), end: offsets.byte(at.end.index()) };
-        let broken = |what: &str| Broken { at: span.start, what: what.to_owned() };
-        let (node, anchor) = match event {
-            Event::Scalar(value, style, anchor, _) => {
-                let end = if style == ScalarStyle::Plain {
-                    span.start + text[span.start..span.end].trim_end().len()
-                } else {
-                    span.end
-                };
-                let node = Node {
-                    span: Span { start: span.start, end },
-                    plain: style == ScalarStyle::Plain,
-                    kind: Kind::Scalar(value.into_owned()),
-                };
-                (node, anchor)
-            }
-            Event::Alias(anchor) => {
-                let (node, size) = anchors
-                    .get(&anchor)
-                    .ok_or_else(|| broken("An alias of something that contains it"))?;
-                count += size;
-                if count > MAX_NODES {
-                    return Err(broken("Too many values"));
-                }
-                (node.clone(), 0)
-            }
-            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
-                let kind = match event {
-                    Event::SequenceStart(..) => Kind::List(Vec::new()),
-                    _ => Kind::Map(Vec::new()),
-                };
-                stack.push(Open { node: Node { span, plain: false, kind }, anchor, key: None });
-                if stack.len() > MAX_DEPTH {
-                    return Err(broken("Nested too deeply"));
-                }
-                continue;
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                let Some(open) = stack.pop() else { continue };
-                let mut node = open.node;
-                node.span.end = span.start.max(node.span.start);
-                (node, open.anchor)
-            }
-            _ => continue,
-        };
-        count += 1;
-        if count > MAX_NODES {
-            return Err(broken("Too many values"));
-        }
-        if anchor > 0 {
-            let size = size(&node);
-            anchors.insert(anchor, (node.clone(), size));
-        }
-        match stack.last_mut() {
-            None => documents.push(node),
-            Some(open) => match &mut open.node.kind {
-                Kind::List(items) => items.push(node),
-                Kind::Map(entries) => match open.key.take() {
-                    Some(key) => entries.push((key, node)),
-                    None => {
-                        let span = node.span;
-                        let key = node.text().unwrap_or_default().to_owned();
-                        open.key = Some(At::new(key, span));
-                    }
-                },
-                Kind::Scalar(_) => {}
-            },
-        }
-    }
-    Ok(documents)
-}
-
-fn size(node: &Node) -> usize {
-    match &node.kind {
-        Kind::Scalar(_) => 1,
-        Kind::List(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Kind::Map(entries) => 1 + entries.iter().map(|(_, value)| size(value)).sum::<usize>(),
-    }
-}
-
-/// The parser counts characters.
-struct Offsets {
-    /// Byte of each character; `None` where they are the same.
-    bytes: Option<Vec<usize>>,
-    len: usize,
-}
-
-impl Offsets {
-    fn new(text: &str) -> Self {
-        let bytes = (!text.is_ascii()).then(|| text.char_indices().map(|(byte, _)| byte).collect());
-        Self { bytes, len: text.len() }
-    }
-
-    fn byte(&self, index: usize) -> usize {
-        match &self.bytes {
-            None => index.min(self.len),
-            Some(bytes) => bytes.get(index).copied().unwrap_or(self.len),
-        }
-    }
+    Ok(bounded::yaml(text)?.into_iter().map(Node::new).collect())
 }

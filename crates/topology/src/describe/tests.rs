@@ -610,7 +610,9 @@ fn faults_are_named_with_their_line() {
         ),
         (
             "<!DOCTYPE topology [\n<!ENTITY a \"b\">]>\n<topology/>",
-            expect![[r#"file:2: Entities are not read: "<!ENTITY" (read as hwloc XML)"#]],
+            expect![[
+                r#"file:2: Entities are not read: "<!ENTITY a \"b\">]>" (read as hwloc XML)"#
+            ]],
         ),
         (
             "<domain type='kvm'/>",

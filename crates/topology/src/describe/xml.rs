@@ -1,19 +1,9 @@
-//! XML, with limits on what a document may do to its reader.
+//! XML elements, and faults in them.
 
-use roxmltree::{Document, Node, ParsingOptions};
+use roxmltree::{Document, Node};
 
 use super::Fault;
-
-/// Elements and texts of a document; `lstopo` writes some 60,000 for a machine
-/// with 4096 pCPUs.
-const MAX_NODES: u32 = 1 << 20;
-
-/// Elements inside each other; hwloc nests a dozen.
-const MAX_DEPTH: usize = 64;
-
-/// Attributes of one element; each is compared with all before it. hwloc gives
-/// a dozen.
-const MAX_ATTRIBUTES: usize = 256;
+use crate::bounded;
 
 /// The name of the first element.
 pub(super) fn root_name(text: &str) -> Option<&str> {
@@ -30,35 +20,12 @@ pub(super) fn root_name(text: &str) -> Option<&str> {
 }
 
 /// Parses a document.
-///
-/// hwloc writes a `<!DOCTYPE>`, which is allowed; entities could make a short
-/// document long and are not.
 pub(super) fn parse(text: &str) -> Result<Document<'_>, Fault> {
-    if let Some(at) = text.find("<!ENTITY") {
-        let line = text[..at].matches('\n').count() + 1;
-        return Err(Fault::new(line, "<!ENTITY", "Entities are not read"));
-    }
-    let crowded = |tag: &&str| tag.bytes().filter(|byte| *byte == b'=').count() > MAX_ATTRIBUTES;
-    if let Some(tag) = text.split('<').find(crowded) {
-        let why = format!("More than {MAX_ATTRIBUTES} attributes in one element");
-        return Err(Fault::new(None, tag, why));
-    }
-    let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_NODES, ..Default::default() };
-    let document = Document::parse_with_options(text, options).map_err(|error| {
-        let line = error.pos().row as usize;
-        let at = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-        Fault::new(line, at, format!("Not XML: {error}"))
-    })?;
-    // The readers recurse; this does not.
-    let mut open = vec![(document.root_element(), 1)];
-    while let Some((element, depth)) = open.pop() {
-        if depth > MAX_DEPTH {
-            let why = format!("More than {MAX_DEPTH} elements inside each other");
-            return Err(Fault::new(None, element.tag_name().name(), why));
-        }
-        open.extend(element.children().filter(Node::is_element).map(|child| (child, depth + 1)));
-    }
-    Ok(document)
+    bounded::xml(text).map_err(|broken| {
+        let line = broken.line(text);
+        let at = text.get(broken.at..).or(text.lines().nth(line - 1)).unwrap_or_default();
+        Fault::new(line, at.lines().next().unwrap_or_default(), broken.what)
+    })
 }
 
 /// The line of an element, from 1.

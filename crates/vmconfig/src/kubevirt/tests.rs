@@ -217,3 +217,14 @@ fn the_schema_sees_what_is_wrong() {
     ];
     assert_eq!(all, expected);
 }
+
+#[test]
+fn a_small_text_that_grows_without_bound_is_refused() {
+    let mut bomb = "kind: VirtualMachineInstance\na0: &a0 [0,0,0,0,0,0,0,0,0,0]\n".to_owned();
+    for level in 1..9 {
+        let ten = vec![format!("*a{}", level - 1); 10].join(",");
+        bomb.push_str(&format!("a{level}: &a{level} [{ten}]\n"));
+    }
+    let error = super::parse(&bomb).expect_err("10^9 values").to_string();
+    assert!(error.contains("line ") && error.contains("aliases counted"), "{error}");
+}

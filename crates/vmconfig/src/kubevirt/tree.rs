@@ -1,16 +1,8 @@
 //! YAML as a tree with lines, and a note of what was understood.
 
-use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser};
-
-/// Deeper than any object of Kubernetes, and shallow enough for any stack.
-const MAX_DEPTH: usize = 64;
-/// More values than a file of many VMs has; stops repeated aliases from filling
-/// memory.
-const MAX_NODES: usize = 1_000_000;
+use topology::bounded::{self, YamlKey, YamlKind, YamlValue};
 
 /// One value.
 #[derive(Debug, Clone)]
@@ -29,81 +21,23 @@ enum Value {
 
 /// The documents of a text.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
-    let mut reader = Reader { anchors: HashMap::new(), left: MAX_NODES };
-    let mut documents = Vec::new();
-    // Open containers with the key that waits for its value.
-    let mut open: Vec<(Node, Option<String>, usize)> = Vec::new();
-    for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| error.to_string())?;
-        let line = u32::try_from(span.start.line()).unwrap_or(u32::MAX);
-        let node = |value| Node { line, value, used: Cell::new(false) };
-        if open.len() > MAX_DEPTH {
-            return Err(format!("line {line}: nested more than {MAX_DEPTH} deep"));
-        }
-        let (done, anchor) = match event {
-            Event::Scalar(text, _, anchor, _) => {
-                (node(Value::Scalar(Cow::into_owned(text))), anchor)
-            }
-            Event::Alias(anchor) => {
-                let known = reader.anchors.get(&anchor).cloned();
-                (known.unwrap_or_else(|| node(Value::Scalar(String::new()))), 0)
-            }
-            Event::SequenceStart(anchor, _) => {
-                open.push((node(Value::List(Vec::new())), None, anchor));
-                continue;
-            }
-            Event::MappingStart(anchor, _) => {
-                open.push((node(Value::Map(Vec::new())), None, anchor));
-                continue;
-            }
-            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some((node, _, anchor)) => (node, anchor),
-                None => continue,
-            },
-            _ => continue,
-        };
-        reader.count(&done, line)?;
-        if anchor > 0 {
-            reader.anchors.insert(anchor, done.clone());
-        }
-        match open.last_mut() {
-            None => documents.push(done),
-            Some((parent, key, _)) => match &mut parent.value {
-                Value::List(list) => list.push(done),
-                Value::Map(map) => match key.take() {
-                    Some(key) => map.push((key, done)),
-                    // A key that isn't a text is one nobody asks for.
-                    None => *key = Some(done.text().unwrap_or_default().to_owned()),
-                },
-                Value::Scalar(_) => {}
-            },
-        }
-    }
-    Ok(documents)
+    let documents = bounded::yaml(text)
+        .map_err(|broken| format!("line {}: {}", broken.line(text), broken.what))?;
+    Ok(documents.into_iter().map(Node::new).collect())
 }
 
-struct Reader {
-    anchors: HashMap<usize, Node>,
-    left: usize,
-}
-
-impl Reader {
-    fn count(&mut self, node: &Node, line: u32) -> Result<(), String> {
-        // A container's children were counted when they ended; an alias brings
-        // its own.
-        let size = match &node.value {
-            Value::Scalar(_) => 1,
-            Value::List(list) => 1 + list.len(),
-            Value::Map(map) => 1 + map.len(),
+impl Node {
+    fn new(yaml: YamlValue) -> Self {
+        let value = match yaml.kind {
+            YamlKind::Scalar(text) => Value::Scalar(text),
+            YamlKind::List(items) => Value::List(items.into_iter().map(Node::new).collect()),
+            YamlKind::Map(entries) => {
+                let entry = |(key, value): (YamlKey, YamlValue)| (key.text, Node::new(value));
+                Value::Map(entries.into_iter().map(entry).collect())
+            }
         };
-        self.left = self
-            .left
-            .checked_sub(size)
-            .ok_or_else(|| format!("line {line}: more than {MAX_NODES} values"))?;
-        if self.anchors.len() > 1000 {
-            return Err(format!("line {line}: more than 1000 anchors"));
-        }
-        Ok(())
+        let line = u32::try_from(yaml.line).unwrap_or(u32::MAX);
+        Self { line, value, used: Cell::new(false) }
     }
 }
 

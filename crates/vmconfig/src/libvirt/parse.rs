@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use roxmltree::Document;
+use topology::bounded;
 
 use crate::spec::RESERVED;
 use crate::{
@@ -30,7 +31,7 @@ pub enum NotLibvirt {
 /// # Errors
 /// [`NotLibvirt`] if it isn't XML or holds no domain.
 pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
-    let whole = Document::parse(text);
+    let whole = bounded::xml(text);
     if let Ok(document) = &whole
         && let Some(domain) = document
             .descendants()
@@ -40,13 +41,15 @@ pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
     }
     // Several elements without one around them, on the same lines.
     let wrapped = format!("<domain xmlns:qemu='{QEMU_NAMESPACE}'>{text}</domain>");
-    let fragment = Document::parse(&wrapped).ok().filter(|document| {
+    let fragment = bounded::xml(&wrapped).ok().filter(|document| {
         let mut children = document.root_element().children().filter(|node| node.is_element());
         children.any(|child| PARTS.contains(&child.tag_name().name()))
     });
     match (fragment, whole) {
         (Some(document), _) => Ok(read(&document, document.root_element())),
-        (None, Err(error)) => Err(NotLibvirt::Xml(error.to_string())),
+        (None, Err(broken)) => {
+            Err(NotLibvirt::Xml(format!("line {}: {}", broken.line(text), broken.what)))
+        }
         (None, Ok(document)) => {
             Err(NotLibvirt::NoDomain(document.root_element().tag_name().name().to_owned()))
         }
