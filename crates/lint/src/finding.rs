@@ -200,6 +200,9 @@ fn changed_lines(source: &Source<'_>, edits: &[Edit]) -> Vec<(usize, String)> {
         }
         let end = source.text[last..].find('\n').map_or(source.text.len(), |found| last + found);
         let mut text = String::new();
+        // Of a very long line, what is near is enough.
+        let begin = source.shown_from(begin, group[0].start);
+        let end = source.shown_to(last, end);
         let mut from = begin;
         for edit in group {
             text.push_str(&source.text[from..edit.start]);

@@ -63,7 +63,7 @@ pub struct Checked {
 /// # Errors
 /// [`ReadError::Syntax`].
 pub fn read_yaml(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadError> {
-    let documents = read::yaml::read(text).map_err(|broken| broken.in_file(file, text))?;
+    let documents = read::yaml::read(text).map_err(|broken| read::in_file(broken, file, text))?;
     Ok(documents.iter().map(read::yaml::Node::json).collect())
 }
 
@@ -88,7 +88,7 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
     let source = Source::new(text);
-    let vms = read::read(format, text).map_err(|broken| broken.in_file(file, text))?;
+    let vms = read::read(format, text).map_err(|broken| read::in_file(broken, file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut drafts = Drafts::default();

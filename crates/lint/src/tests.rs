@@ -43,6 +43,36 @@ fn every_rule_fires_and_keeps_quiet() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Texts that took minutes or gigabytes where a copy of the file was kept for each
+/// VM, and pCPUs were counted one by one.
+#[test]
+fn large_texts_take_their_own_size() {
+    let context = Context::default();
+    let check = |text: &str| check_text("large", text, &context).unwrap();
+
+    let domain = "<domain type='kvm'><name>käse</name><vcpu>1</vcpu></domain>";
+    for text in [domain.repeat(20_000), format!("<domains>{}</domains>", domain.repeat(20_000))] {
+        let checked = check(&text);
+        assert_eq!(checked.vms.len(), 20_000);
+        let shown: usize = checked.vms.iter().map(|vm| vm.vcpus_place.text.len()).sum();
+        assert!(shown <= 20_000 * 2 * 200, "{shown} bytes of {}", text.len());
+        let columns: std::collections::BTreeSet<usize> =
+            checked.vms.iter().map(|vm| vm.vcpus_place.column).collect();
+        assert_eq!(columns.len(), 20_000, "each has a place of its own");
+    }
+
+    let pin = |vcpu| format!("<vcpupin vcpu='{vcpu}' cpuset='0-65535'/>");
+    let pins: String = (0..4096).map(pin).collect();
+    let text = format!("<domain><vcpu>4096</vcpu><cputune>{pins}</cputune></domain>");
+    for context in [Context::default(), TWO_SOCKETS.context()] {
+        assert_eq!(check_text("pins", &text, &context).unwrap().vms.len(), 1);
+    }
+
+    let attributes: String = (0..100_000).map(|n| format!(" a{n}='1'")).collect();
+    let error = check_text("wide", &format!("<domain{attributes}/>"), &context).unwrap_err();
+    assert!(error.to_string().contains("More than 256 attributes"), "{error}");
+}
+
 #[test]
 fn the_table_is_well_formed() {
     let mut ids = std::collections::BTreeSet::new();

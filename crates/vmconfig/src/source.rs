@@ -53,8 +53,22 @@ pub struct Place {
     pub column: usize,
     /// Characters on that line, at least 1.
     pub length: usize,
-    /// The whole line.
+    /// The whole line; of a very long one, the part around the place.
     pub text: String,
+    /// Characters of the line in front of `text`.
+    #[serde(skip)]
+    pub cut: usize,
+}
+
+/// Bytes of a line that are shown in front of a place and behind its beginning:
+/// more than fits on any screen, and not the whole file, which may be one line.
+const SHOWN_BYTES: usize = 200;
+
+/// Bytes after which characters are counted anew.
+const STRIDE: usize = 1 << 12;
+
+fn begins_character(byte: u8) -> bool {
+    byte & 0xc0 != 0x80
 }
 
 /// A text whose lines can be looked up.
@@ -63,6 +77,8 @@ pub struct Source<'a> {
     /// The whole text.
     pub text: &'a str,
     starts: Vec<usize>,
+    /// Characters that begin before each [`STRIDE`]th byte.
+    characters: Vec<usize>,
 }
 
 impl<'a> Source<'a> {
@@ -74,7 +90,32 @@ impl<'a> Source<'a> {
                 text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1),
             )
             .collect();
-        Self { text, starts }
+        let mut count = 0;
+        let characters = text
+            .as_bytes()
+            .chunks(STRIDE)
+            .map(|chunk| {
+                let before = count;
+                count += chunk.iter().filter(|byte| begins_character(**byte)).count();
+                before
+            })
+            .collect();
+        Self { text, starts, characters }
+    }
+
+    /// Characters that begin before this byte.
+    fn characters_before(&self, byte: usize) -> usize {
+        let Some(before) = self.characters.get(byte / STRIDE) else {
+            return self.characters_before_end();
+        };
+        let rest = &self.text.as_bytes()[byte / STRIDE * STRIDE..byte];
+        before + rest.iter().filter(|byte| begins_character(**byte)).count()
+    }
+
+    fn characters_before_end(&self) -> usize {
+        let Some(before) = self.characters.last() else { return 0 };
+        let rest = &self.text.as_bytes()[(self.characters.len() - 1) * STRIDE..];
+        before + rest.iter().filter(|byte| begins_character(**byte)).count()
     }
 
     /// Line that holds this byte, from 0.
@@ -111,12 +152,27 @@ impl<'a> Source<'a> {
         let rest = &text[before..];
         let end = self.on_boundary(span.end.max(start)) - start;
         let length = rest[..end.min(rest.len())].trim_end().chars().count().max(1);
+        let line_start = self.characters_before(self.starts[line]);
+        let at = self.starts[line] + before;
+        let from = self.shown_from(self.starts[line], at);
+        let to = self.shown_to(at, self.starts[line] + text.len());
         Place {
             line: line + 1,
-            column: text[..before].chars().count() + 1,
+            column: self.characters_before(at) - line_start + 1,
             length,
-            text: text.to_owned(),
+            text: self.text[from..to].to_owned(),
+            cut: self.characters_before(from) - line_start,
         }
+    }
+
+    /// Where what is shown in front of `at` begins, at `start` of its line or later.
+    pub(crate) fn shown_from(&self, start: usize, at: usize) -> usize {
+        self.on_boundary(at.saturating_sub(SHOWN_BYTES)).max(start)
+    }
+
+    /// Where what is shown behind `at` ends, at `end` of its line or before.
+    pub(crate) fn shown_to(&self, at: usize, end: usize) -> usize {
+        self.on_boundary(at + SHOWN_BYTES).min(end)
     }
 
     fn on_boundary(&self, byte: usize) -> usize {
@@ -125,5 +181,27 @@ impl<'a> Source<'a> {
             byte -= 1;
         }
         byte
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_same_on_a_long_line() {
+        let line = "<vm name='käse'/>".repeat(10_000);
+        let text = format!("first\n{line}\nlast");
+        let source = Source::new(&text);
+        for nth in [0, 1, 700, 9_999] {
+            let start = "first\n".len() + nth * "<vm name='käse'/>".len() + 1;
+            let place = source.place(Span { start, end: start + 2 });
+            assert_eq!((place.line, place.column, place.length), (2, nth * 17 + 2, 2));
+            let marked: String = place.text.chars().skip(place.column - 1 - place.cut).collect();
+            assert!(marked.starts_with("vm name='käse'/>"), "{marked}");
+            assert!(place.text.len() <= 2 * SHOWN_BYTES, "the line is not copied for each place");
+        }
+        let end = source.place(Span { start: text.len(), end: text.len() });
+        assert_eq!((end.line, end.column, end.text.as_str(), end.cut), (3, 5, "last", 0));
     }
 }

@@ -101,13 +101,13 @@ fn window(place: &Place, width: usize) -> (String, usize, usize) {
     // Tabs would put the caret elsewhere.
     let letters: Vec<char> = place.text.replace('\t', " ").chars().collect();
     let width = width.max(40);
-    let at = (place.column - 1).min(letters.len());
-    if letters.len() <= width {
+    let at = (place.column - 1).saturating_sub(place.cut).min(letters.len());
+    if letters.len() <= width && place.cut == 0 {
         return (letters.into_iter().collect(), at, place.length);
     }
     let from = if at + place.length.min(BEFORE) <= width { 0 } else { at.saturating_sub(BEFORE) };
     let to = letters.len().min(from + width - 2 * CUT.len());
-    let head = if from > 0 { CUT } else { "" };
+    let head = if from + place.cut > 0 { CUT } else { "" };
     let tail = if to < letters.len() { CUT } else { "" };
     let shown: String = letters[from..to].iter().collect();
     let length = place.length.min(to.saturating_sub(at)).max(1);

@@ -1,5 +1,7 @@
 //! How many pins, pCPUs and vCPUs there are, against each other.
 
+use std::collections::HashMap;
+
 use topology::PcpuSet;
 
 use crate::context::Context;
@@ -60,20 +62,52 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 
 fn vcpus_share_pcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
     let mut by_set: Vec<(&PcpuSet, Vec<&Pin>)> = Vec::new();
+    let mut places: HashMap<&PcpuSet, usize> = HashMap::new();
     for pin in vm.live_pins() {
-        match by_set.iter_mut().find(|(set, _)| **set == pin.pcpus.value) {
-            // A vCPU may be named twice.
-            Some((_, pins)) if pins.iter().all(|other| other.id.value != pin.id.value) => {
-                pins.push(pin);
-            }
-            Some(_) => {}
-            None => by_set.push((&pin.pcpus.value, vec![pin])),
+        let place = *places.entry(&pin.pcpus.value).or_insert_with(|| {
+            by_set.push((&pin.pcpus.value, Vec::new()));
+            by_set.len() - 1
+        });
+        let pins = &mut by_set[place].1;
+        // A vCPU may be named twice; they come by number.
+        if pins.last().is_none_or(|last| last.id.value != pin.id.value) {
+            pins.push(pin);
         }
     }
     for (set, pins) in by_set.into_iter().filter(|(set, pins)| pins.len() > set.len().max(1)) {
         let vcpus: Vec<u32> = pins.iter().map(|pin| pin.id.value).collect();
         let last = pins[pins.len() - 1];
         out.at(last.pcpus.span, format!("vCPUs {} share {}", numbers(vcpus), pcpus(set)));
+    }
+}
+
+/// The most vCPUs of a VM that any kernel can be built for.
+const MOST_VCPUS: u32 = 4096;
+
+pub(crate) const VCPUS_BEYOND_KVM: Rule = Rule {
+    id: "vcpus-beyond-kvm",
+    severity: Severity::Error,
+    summary: "a VM has more vCPUs than KVM can have",
+    why: "KVM refuses to make a vCPU whose number is beyond what the kernel was built for, 4096 at \
+          most, so the VM does not start. Such a number is a slip.",
+    mend: "Give the VM the vCPUs that it needs",
+    sources: &["Linux arch/x86/kvm/Kconfig, KVM_MAX_NR_VCPUS"],
+    affected: &[],
+    check: Check::Vm(vcpus_beyond_kvm),
+    fires: &[
+        xml(ANY, "<vcpu>2000000000</vcpu>\n"),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -smp 5000\n"),
+    ],
+    quiet: &[
+        xml(ANY, "<vcpu>4096</vcpu>\n"),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -smp 4096\n"),
+    ],
+};
+
+fn vcpus_beyond_kvm(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let most = if vm.max_vcpus.value >= vm.vcpus.value { &vm.max_vcpus } else { &vm.vcpus };
+    if most.value > MOST_VCPUS {
+        out.at(most.span, format!("{} vCPUs; KVM has {MOST_VCPUS} at most", most.value));
     }
 }
 
@@ -114,7 +148,7 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 fn pins_partial(vm: &Vm, _: &Context, out: &mut Drafts) {
     let pinned: PcpuSet = vm.live_pins().iter().map(|pin| pin.id.value).collect();
     // A common set holds for the vCPUs without a pin of their own.
-    if pinned.is_empty() || vm.affinity.is_some() || vm.vcpus.value > 4096 {
+    if pinned.is_empty() || vm.affinity.is_some() || vm.vcpus.value > MOST_VCPUS {
         return;
     }
     let floating: PcpuSet = (0..vm.vcpus.value).filter(|vcpu| !pinned.contains(*vcpu)).collect();

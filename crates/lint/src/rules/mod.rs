@@ -44,6 +44,7 @@ pub static RULES: &[Rule] = &[
     host::PIN_BUSY,
     pins::SET_OVER_ISOLATED,
     counts::VCPUS_SHARE_PCPU,
+    counts::VCPUS_BEYOND_KVM,
     counts::PINS_PARTIAL,
     counts::VCPUPIN_WITHOUT_VCPU,
     counts::MORE_VCPUS_THAN_PCPUS,
