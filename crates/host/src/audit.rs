@@ -154,6 +154,13 @@ pub enum ReadVmError {
         /// What it is.
         program: String,
     },
+    /// It is a QEMU that was asked for no machine: it runs nothing, as libvirt's
+    /// do when they ask QEMU what it can, and the one that a replica keeps.
+    #[error("Process {pid} is a QEMU without a machine (-machine none): there is no VM in it")]
+    NoVm {
+        /// Process id.
+        pid: u32,
+    },
 }
 
 /// All VMs that this user may see, by pid. One that ends meanwhile is left
@@ -189,6 +196,9 @@ pub fn read(pid: u32, look: &Look) -> Result<RunningVm, ReadVmError> {
     let program = exe.or_else(|| argv.first().cloned()).unwrap_or_default();
     if stat.kernel_thread || !is_qemu(&program, &argv) {
         return Err(ReadVmError::NotQemu { pid, program });
+    }
+    if has_no_machine(&argv) {
+        return Err(ReadVmError::NoVm { pid });
     }
     let asked = argv::parse(argv.get(1..).unwrap_or_default());
     let mut vm = RunningVm {
@@ -242,6 +252,19 @@ fn is_named_like_qemu(pid: u32) -> bool {
 
 /// Whether a process is a QEMU system emulator: by its file's name, or by its
 /// arguments where the file was renamed.
+/// Whether a QEMU's command line asks for no machine.
+///
+/// Source: QEMU's `hw/core/null-machine.c`.
+fn has_no_machine(argv: &[String]) -> bool {
+    let is_option = |word: &str| matches!(word.trim_start_matches('-'), "machine" | "M");
+    argv.windows(2).any(|pair| {
+        let kind = pair[1].split(',').next().unwrap_or_default();
+        pair[0].starts_with('-')
+            && is_option(&pair[0])
+            && kind.trim_start_matches("type=") == "none"
+    })
+}
+
 fn is_qemu(program: &str, argv: &[String]) -> bool {
     // The kernel marks the file of a process that was replaced meanwhile.
     let program = program.strip_suffix(" (deleted)").unwrap_or(program);

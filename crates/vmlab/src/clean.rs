@@ -37,8 +37,8 @@ pub(crate) struct CleanArgs {
     /// Only show what would be ended.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Restore host settings even if somebody else has changed them since, and
-    /// forget those that can't be restored.
+    /// Restore host settings even if somebody else has changed them since, forget
+    /// those that can't be restored, and set journals aside that can't be read.
     #[arg(long)]
     force: bool,
     /// Restore the settings of the machine whose sys/ and proc/ lie in this
@@ -104,7 +104,7 @@ pub(crate) fn restore_leftovers() -> Vec<String> {
 fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
     let stale = match settings::restore_stale(tree, mode) {
         Ok(stale) => stale,
-        Err(error) => return (vec![error.to_string()], true),
+        Err(error) => return (vec![terminal::error_text(&error.into())], true),
     };
     let mut lines = Vec::new();
     let mut failed = false;
@@ -116,8 +116,19 @@ fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
                 lines.extend(outcomes(&restored, mode));
             }
             Err(error) => {
-                failed = true;
-                lines.push(error.to_string());
+                let why = terminal::error_text(&error.into());
+                match stale.set_aside {
+                    Some(aside) => {
+                        let aside = aside.display();
+                        lines.push(format!(
+                            "{why}; it is now {aside}, and what it names may still be changed"
+                        ));
+                    }
+                    None => {
+                        failed = true;
+                        lines.push(format!("{why}; --force sets it aside"));
+                    }
+                }
             }
         }
     }

@@ -280,7 +280,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     for note in settings.notes() {
         terminal::note(&format!("vmlab: {note}"));
     }
-    let ended = run_command(&args.command, &owner, &mut signals);
+    let ended = run_command(&args.command, &mut signals);
     let restored = settings.restore().context("Settings are not restored; try `vmlab clean`")?;
     let bad = |outcome: &RestoreOutcome| matches!(outcome, RestoreOutcome::Failed(_));
     let odd = |one: &Restored| !matches!(one.outcome, RestoreOutcome::Restored);
@@ -300,12 +300,13 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs the command to its end, whatever signal comes: it gets them, too.
-fn run_command(command: &[String], owner: &Owner, signals: &mut Signals) -> io::Result<ExitStatus> {
+fn run_command(command: &[String], signals: &mut Signals) -> io::Result<ExitStatus> {
     let [program, args @ ..] = command else {
         return Err(io::Error::other("there is no command"));
     };
-    // In our process group, so that it can read from the terminal.
-    let mut child = Command::new(program).args(args).envs(owner.env()).spawn()?;
+    // In our process group, so that it can read from the terminal. Without the
+    // owner's mark: it is the user's, and so is what it leaves running.
+    let mut child = Command::new(program).args(args).spawn()?;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);

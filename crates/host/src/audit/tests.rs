@@ -3,6 +3,19 @@
 use super::*;
 
 #[test]
+fn a_qemu_without_a_machine_is_no_vm() {
+    let check = |line: &str, expected: bool| {
+        let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        assert_eq!(has_no_machine(&argv), expected, "{line}");
+    };
+    check("qemu-system-x86_64 -name kept-kvm -machine none -accel kvm -nodefaults -S", true);
+    check("qemu-system-x86_64 -S -no-user-config -machine none,accel=kvm:tcg -qmp x", true);
+    check("qemu-system-x86_64 -M type=none", true);
+    check("qemu-system-x86_64 -machine q35 -display none", false);
+    check("qemu-system-x86_64 -machine", false);
+}
+
+#[test]
 fn qemu_is_known_under_any_name() {
     let check = |program: &str, line: &str, expected: bool| {
         let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -67,6 +67,11 @@ pub enum ApplyError {
         /// The run that is dead.
         run_id: String,
     },
+    /// A journal that was left can't be read.
+    #[error(
+        "What a dead vmlab left changed can't be known: look at its journal, then `vmlab clean --force` sets it aside"
+    )]
+    Unreadable(#[source] JournalError),
     /// The journal can't be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -145,7 +150,8 @@ pub enum Mode {
     Look,
     /// Leaves alone what somebody else has changed since.
     Restore,
-    /// Overwrites that, too, and gives up on what can't be restored.
+    /// Overwrites that, too, gives up on what can't be restored, and sets journals
+    /// aside that can't be read.
     Force,
 }
 
@@ -197,8 +203,12 @@ impl Settings {
         if wish.changes.is_empty() {
             return Ok(settings);
         }
-        let steps = prepare(tree, wish)?;
+        // What can't be had is said without a journal's folder.
+        prepare(tree, wish)?;
         let lock = Lock::take(&tree.state_dir)?;
+        // Old values are those under the lock: before it they may be what another
+        // vmlab has set, and puts back just now.
+        let steps = prepare(tree, wish)?;
         check_unclaimed(&lock, &steps)?;
         let entry = |(setting, step): &(&'static Setting, Step)| Entry {
             setting,
@@ -315,6 +325,9 @@ pub struct StaleSettings {
     pub run_id: Option<String>,
     /// The settings; an error when the journal can't be used.
     pub restored: Result<Vec<Restored>, JournalError>,
+    /// Where a journal that can't be read lies now, out of the way, if that was
+    /// forced.
+    pub set_aside: Option<PathBuf>,
 }
 
 /// Restores what dead vmlabs left changed on the machine of `tree`, by their
@@ -335,8 +348,16 @@ pub fn restore_stale(tree: &Tree, mode: Mode) -> Result<Vec<StaleSettings>, Jour
                 path,
                 run_id: Some(file.journal.owner.run_id.clone()),
                 restored: undo(tree, &file, mode),
+                set_aside: None,
             }),
-            Err(error) => stale.push(StaleSettings { path, run_id: None, restored: Err(error) }),
+            Err(error) => {
+                let aside = (mode == Mode::Force).then(|| lock.set_aside(&path)).transpose();
+                let (set_aside, error) = match aside {
+                    Ok(set_aside) => (set_aside, error),
+                    Err(error) => (None, error),
+                };
+                stale.push(StaleSettings { path, run_id: None, restored: Err(error), set_aside });
+            }
         }
     }
     Ok(stale)
@@ -380,7 +401,7 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
 /// Two runs that set the same thing would measure each other's settings.
 fn check_unclaimed(lock: &Lock, steps: &[(&'static Setting, Step)]) -> Result<(), ApplyError> {
     for path in lock.journals()? {
-        let file = JournalFile::read(path)?;
+        let file = JournalFile::read(path).map_err(ApplyError::Unreadable)?;
         let owner = &file.journal.owner;
         let claims = |entry: &&Entry| steps.iter().any(|(_, step)| step.target == entry.target);
         let Some(claimed) = file.changes().iter().find(claims) else { continue };

@@ -167,6 +167,19 @@ impl Lock {
         Ok(paths)
     }
 
+    /// Gives a journal that can't be read a name that no journal has, and returns
+    /// it: nothing of it is lost, and nothing waits for it any more.
+    pub(super) fn set_aside(&self, path: &Path) -> Result<PathBuf, JournalError> {
+        let error = |source| JournalError { path: path.to_owned(), source };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let free = (0_u32..)
+            .map(|number| self.state_dir.join(format!("{name}.unreadable.{number}")))
+            .find(|path| path.symlink_metadata().is_err());
+        let free = free.ok_or_else(|| error(io::ErrorKind::AlreadyExists.into()))?;
+        fs::rename(path, &free).map_err(error)?;
+        Ok(free)
+    }
+
     /// Writes a new journal; it is on disk when this returns.
     pub(super) fn write(&self, journal: Journal) -> Result<JournalFile, JournalError> {
         let mut number = 0_u32;

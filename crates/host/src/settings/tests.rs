@@ -490,6 +490,56 @@ fn what_cannot_be_restored_keeps_its_journal() {
 }
 
 #[test]
+fn an_unreadable_journal_stands_in_the_way_until_it_is_set_aside() {
+    let machine = Machine::new();
+    fs::create_dir_all(&machine.tree.state_dir).expect("mkdir");
+    let path = machine.tree.state_dir.join("settings-1-0.json");
+    fs::write(&path, "{").expect("written");
+    let apply = || Settings::apply(&machine.tree, &wish(&[("ksm", "1")]), &me());
+    let error = full(&apply().expect_err("not known what is changed"));
+    for part in ["settings-1-0.json", "EOF", "`vmlab clean --force` sets it aside"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let stale = restore_stale(&machine.tree, Mode::Restore).expect("readable");
+    assert!(stale[0].restored.is_err() && stale[0].set_aside.is_none() && path.exists());
+    let stale = restore_stale(&machine.tree, Mode::Force).expect("readable");
+    assert!(stale[0].set_aside.as_ref().is_some_and(|aside| aside.exists()) && !path.exists());
+    assert!(restore_stale(&machine.tree, Mode::Force).expect("readable").is_empty());
+    apply().expect("set").restore().expect("put back");
+}
+
+/// Files of this process that are the lock of settings.
+fn open_locks() -> usize {
+    let files = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+    files
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .filter(|path| path.ends_with("settings.lock"))
+        .count()
+}
+
+#[test]
+fn what_another_vmlab_has_set_is_never_taken_for_the_old_value() {
+    let machine = Machine::new();
+    // Another vmlab, in the middle of putting back what it had set.
+    let lock = Lock::take(&machine.tree.state_dir).expect("free");
+    machine.file("sys/kernel/mm/ksm/run", "1");
+    let before = open_locks();
+    let settings = std::thread::scope(|scope| {
+        let applied = scope.spawn(|| Settings::apply(&machine.tree, &wish(&[("ksm", "2")]), &me()));
+        // It has looked at the machine and waits for the lock.
+        while open_locks() == before {
+            std::thread::yield_now();
+        }
+        machine.file("sys/kernel/mm/ksm/run", "0");
+        drop(lock);
+        applied.join().expect("no panic").expect("set")
+    });
+    assert_eq!(machine.value("ksm"), "2");
+    settings.restore().expect("put back");
+    assert_eq!(machine.value("ksm"), "0");
+}
+
+#[test]
 fn journals_that_say_odd_things_are_refused() {
     let machine = Machine::new();
     let before = machine.value("thp");
@@ -502,6 +552,9 @@ fn journals_that_say_odd_things_are_refused() {
         let [stale] = stale.try_into().expect("one");
         assert!(stale.restored.is_err(), "{text}");
         assert_eq!(machine.value("thp"), before);
+        let aside = stale.set_aside.expect("forced");
+        assert_eq!(fs::read_to_string(&aside).expect("kept"), text);
+        assert_eq!(machine.journals(), 0);
     };
     let thp = "/sys/kernel/mm/transparent_hugepage/enabled";
     let entry = |setting: &str, target: &str, old: &str| {

@@ -202,6 +202,52 @@ fn settings_are_put_back_however_vmlab_ends() {
 }
 
 #[test]
+fn what_a_command_leaves_running_on_purpose_stays() {
+    let files = Files::new();
+    let pid_file = files.root().join("pid");
+    let script = format!("setsid sleep 1000 >/dev/null 2>&1 & echo $! > {}", pid_file.display());
+    files.say(&["settings", "set", "thp=never", "--", "sh", "-c", &script]).has_code(0);
+    let pid: i32 = fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    // So `vmlab clean` does not take it for a dead run's.
+    let found = host::owner::orphans();
+    signal(pid, Signal::KILL);
+    assert!(!String::from_utf8_lossy(&environ).contains("VMLAB_OWNER"), "{pid} is marked");
+    assert!(found.iter().all(|orphan| i32::try_from(orphan.pid) != Ok(pid)), "{found:?}");
+}
+
+#[test]
+fn an_unreadable_journal_is_told_and_set_aside() {
+    let files = Files::new();
+    files.say(&["settings", "set", "thp=never", "--", "true"]).has_code(0);
+    let folder = walk(files.root()).into_iter().find(|path| path.ends_with("settings.lock"));
+    let folder = folder.unwrap().parent().unwrap().to_owned();
+    fs::write(folder.join("settings-1-0.json"), "{").unwrap();
+    files.say(&["settings", "set", "thp=never", "--", "true"]).is_error(&[
+        "settings-1-0.json",
+        "EOF",
+        "`vmlab clean --force`",
+    ]);
+    let said = files.say(&["clean"]);
+    assert!(said.has_code(2).stdout.contains("EOF"), "{said:#?}");
+    assert!(said.stdout.contains("--force sets it aside"), "{said:#?}");
+    let said = files.say(&["clean", "--force"]);
+    assert!(said.has_code(0).stdout.contains("settings-1-0.unreadable.0"), "{said:#?}");
+    assert_eq!(files.say(&["clean"]).has_code(0).stdout, "Nothing was left behind.\n");
+    files.say(&["settings", "set", "thp=never", "--", "true"]).has_code(0);
+}
+
+/// All files below `folder`.
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
 fn drift_is_shown() {
     let files = Files::new();
     let saved = files.root().join("before.json");
