@@ -156,8 +156,9 @@ pub fn freeze(
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
         published: study.published.clone(),
+        frozen: None,
     };
-    Ok(Frozen { plan, warnings })
+    Ok(Frozen { plan: plan.freeze(), warnings })
 }
 
 fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
@@ -197,7 +198,8 @@ impl Freezer<'_> {
             self.host_seat(written, variant);
             changes = self.on_pcpus(written, changes)?;
         }
-        let spec = self.spec(&variant.name, written, &self.study.base.overlay(&changes))?;
+        let spec =
+            self.spec(&variant.name, written, written, &self.study.base.overlay(&changes))?;
         if variant.on == Seat::Vm {
             let workloads = self.study.workloads.iter();
             let backgrounds = workloads.clone().filter_map(|workload| workload.background.as_ref());
@@ -248,11 +250,12 @@ impl Freezer<'_> {
         }
     }
 
-    /// The VM, checked against QEMU and the host.
-    fn spec(&mut self, name: &str, written: &str, vm: &VmPatch) -> Option<VmSpec> {
+    /// The VM, checked against QEMU and the host. `written` is the variant that it
+    /// stands under in the file, if any, and `whose` says whose it is.
+    fn spec(&mut self, name: &str, written: &str, whose: &str, vm: &VmPatch) -> Option<VmSpec> {
         let line = |field: &str| self.study.line_of(written, field);
         let Some(image) = self.machine.images.get(&vm.image()) else {
-            let message = format!("{written}: image {} is not there", vm.image());
+            let message = format!("{whose}: image {} is not there", vm.image());
             self.problems.push(Problem { line: line("image"), message });
             return None;
         };
@@ -265,21 +268,21 @@ impl Freezer<'_> {
         let spec = match vm.resolve(&resolve) {
             Ok(spec) => spec,
             Err(error) => {
-                let message = format!("{written}: {error}");
+                let message = format!("{whose}: {error}");
                 self.problems.push(Problem { line: line(error.field()), message });
                 return None;
             }
         };
         if spec.accel == Accel::Kvm && self.machine.auto_accel != Accel::Kvm {
             let why = self.machine.environment_why.as_deref().unwrap_or("KVM is not usable");
-            let message = format!("{written}: accel \"kvm\" can't be had here: {why}");
+            let message = format!("{whose}: accel \"kvm\" can't be had here: {why}");
             self.problems.push(Problem { line: line("accel"), message });
         }
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         findings.extend(qemu::check(&spec, &self.machine.capabilities));
         findings.extend(not_in_a_run(&spec, &self.machine.capabilities));
         for Finding { severity, field, message } in findings {
-            let problem = Problem { line: line(&field), message: format!("{written}: {message}") };
+            let problem = Problem { line: line(&field), message: format!("{whose}: {message}") };
             match severity {
                 Severity::Error => self.problems.push(problem),
                 Severity::Warning => self.warnings.push(problem),
@@ -318,7 +321,8 @@ impl Freezer<'_> {
                 let name = format!("{load}-other");
                 let entry = workload::find(&vms.workload).ok();
                 self.programs("", &vms.vm.image(), entry.into_iter());
-                Some((load, self.spec(&name, "", &vms.vm)?))
+                let whose = format!("the other VM of load {load:?}");
+                Some((load, self.spec(&name, "", &whose, &vms.vm)?))
             })
             .collect()
     }
@@ -329,7 +333,7 @@ impl Freezer<'_> {
             return None;
         }
         let network = self.study.network.resolve().ok()?;
-        let spec = self.spec("peer", "", &self.study.peer)?;
+        let spec = self.spec("peer", "", "the peer", &self.study.peer)?;
         let played = self.study.workloads.iter().filter(|it| it.under_test.other().is_some());
         self.programs("", &self.study.peer.image(), played.map(|workload| workload.entry));
         let disk = self.study.disk.clone();

@@ -135,6 +135,7 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
         check(SettingOf::Variant(&variant.name), &variant.host_settings);
     }
+    let partitions = Partitions::of(plan);
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
         let line = study.line_of(&variant.name, "scheduler");
         let mut say = |message: String| {
@@ -145,30 +146,53 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
                 say(format!("scheduler {scheduler} can't be had here: {}", with_causes(&error)));
             }
         }
-        if let Some(message) =
-            plan.loads.iter().find_map(|load| empty_partition(plan, load, variant))
-        {
+        if let Some(message) = partitions.empty_under(variant) {
             say(message);
         }
     }
     problems
 }
 
-/// A partition into which no thread of the VM goes takes pCPUs from everybody
-/// and gives them to nobody.
-fn empty_partition(plan: &Plan, load: &Load, variant: &PlanVariant) -> Option<String> {
-    let settings =
-        [plan.study_settings(), plan.block_settings(load), plan.trial_settings(load, variant)];
-    let pins = &variant.spec.pins;
-    let pinned: Vec<&PcpuSet> =
-        pins.vcpus.values().chain(&pins.emulator).chain(pins.iothreads.values()).collect();
-    let (id, pcpus) = settings.iter().flatten().find_map(|(id, value)| {
-        let pcpus: PcpuSet = value.parse().ok()?;
-        let inside = |pin: &&PcpuSet| !pin.is_empty() && pin.is_subset(&pcpus);
-        let empty = PARTITIONS.contains(&id.as_str()) && !pinned.iter().any(inside);
-        empty.then_some((id, value))
-    })?;
-    Some(format!("{id} = {pcpus}, but no thread is pinned there: pin vCPUs to it (vm.pins)"))
+/// What is set for the whole study, for each load, and for which settings the
+/// variants differ: the same for all variants.
+struct Partitions<'a> {
+    plan: &'a Plan,
+    study: HostSettings,
+    blocks: Vec<HostSettings>,
+    by_variant: BTreeSet<&'a String>,
+}
+
+impl<'a> Partitions<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let blocks = plan.loads.iter().map(|load| plan.block_settings(load)).collect();
+        let by_variant = plan.ids_of_variants();
+        Self { plan, study: plan.study_settings(), blocks, by_variant }
+    }
+
+    /// A partition into which no thread of the VM goes takes pCPUs from everybody
+    /// and gives them to nobody.
+    fn empty_under(&self, variant: &PlanVariant) -> Option<String> {
+        let plan = self.plan;
+        let pins = &variant.spec.pins;
+        let pinned: Vec<&PcpuSet> =
+            pins.vcpus.values().chain(&pins.emulator).chain(pins.iothreads.values()).collect();
+        let is_empty = |id: &String, value: &String| {
+            let is_partition = PARTITIONS.contains(&id.as_str());
+            let Some(pcpus) = is_partition.then(|| value.parse::<PcpuSet>().ok()).flatten() else {
+                return false;
+            };
+            !pinned.iter().any(|pin| !pin.is_empty() && pin.is_subset(&pcpus))
+        };
+        plan.loads.iter().zip(&self.blocks).find_map(|(load, block)| {
+            let by = [&variant.host_settings, &load.host, &plan.host_settings];
+            let trial = plan.choose(self.by_variant.iter().copied(), &by);
+            let all = [&self.study, block, &trial];
+            let found = all.into_iter().flatten().find(|(id, value)| is_empty(id, value));
+            found.map(|(id, pcpus)| {
+                format!("{id} = {pcpus}, but no thread is pinned there: pin vCPUs to it (vm.pins)")
+            })
+        })
+    }
 }
 
 fn schedulers(spec: &VmSpec) -> BTreeSet<Scheduler> {

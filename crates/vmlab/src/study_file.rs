@@ -13,7 +13,7 @@ use runner::study::{ParseStudyError, Problem, Study, Until};
 use serde::{Deserialize, Serialize};
 
 use crate::progress::Spinner;
-use crate::{interrupt, terminal};
+use crate::terminal;
 
 /// What a command line changes of a study's budget.
 #[derive(Debug, Default, Clone, clap::Args, Serialize, Deserialize)]
@@ -108,8 +108,8 @@ pub(crate) struct Prepared {
 
 /// The plan of the study in `path` on this machine; nothing is built or booted.
 pub(crate) fn plan(path: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
-    let cancel = interrupt::cancel_on_signals()?;
-    Ok(prepare_here(path, budget, Need::Plan, &cancel)?.plan)
+    // Nothing is begun that would have to be ended in order: a signal ends it at once.
+    Ok(prepare_here(path, budget, Need::Plan, &Cancel::new())?.plan)
 }
 
 /// Reads and prepares the study in `path`, for whoever watches a terminal.

@@ -163,3 +163,19 @@ fn a_host_that_cannot_take_the_vms_place_is_said() {
         "{problems:?}"
     );
 }
+
+#[test]
+fn what_is_said_of_a_loads_vms_names_the_load() {
+    let crowded = STUDY.replace(
+        "[[workload]]",
+        "[[load]]\nname = 'crowd'\nvms = { count = 1, workload = 'hackbench', vm.vcpus = 64 }\n\n[[workload]]",
+    );
+    let study = Study::parse("s.toml", &crowded).unwrap();
+    let frozen = freeze(&study, &machine(), 1, 0.0).unwrap();
+    let messages: Vec<&str> = frozen.warnings.iter().map(|one| one.message.as_str()).collect();
+    assert!(
+        messages.iter().any(|message| message.starts_with("the other VM of load \"crowd\": ")),
+        "{messages:?}"
+    );
+    assert!(messages.iter().all(|message| !message.starts_with(':')), "{messages:?}");
+}

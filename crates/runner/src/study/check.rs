@@ -1,6 +1,6 @@
 //! From the file's shape to a sound study: every check that needs no machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use topology::PcpuSet;
@@ -14,7 +14,7 @@ use super::file::{self, StudyFile};
 use super::lines::{Lines, Step};
 use super::{
     AA_SUFFIX, Background, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
-    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Problem, Published, Stress, Study,
+    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Problem, Published, Stress, Study,
     StudyWorkload, Until, Variant,
 };
 
@@ -63,12 +63,12 @@ fn near_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-pub(super) struct Checker<'a> {
-    lines: Lines<'a>,
+pub(super) struct Checker {
+    lines: Lines,
     problems: Vec<Problem>,
 }
 
-impl Checker<'_> {
+impl Checker {
     pub(super) fn problem(&mut self, path: &[Step<'_>], message: impl Into<String>) {
         let line = self.lines.of(path);
         self.problems.push(Problem { line, message: message.into() });
@@ -111,8 +111,12 @@ impl Checker<'_> {
         self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
         let published = self.published(&parsed, &variants, &loads, &workloads, &later);
         self.network(&parsed);
+        let by_name = variants.iter().enumerate().map(|(at, variant)| (variant.name.clone(), at));
+        // Of two with one name the first counts, as it did when it was refused.
+        let variants_at = by_name.rev().collect();
         Study {
             file: file.to_owned(),
+            places: Places { lines: std::mem::take(&mut self.lines), variants: variants_at },
             name: Path::new(file)
                 .file_stem()
                 .map_or_else(|| "study".to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -190,7 +194,7 @@ impl Checker<'_> {
                 "No [[variant]]: name at least one configuration of the VM to measure",
             );
         }
-        let mut variants: Vec<Variant> = Vec::new();
+        let (mut variants, mut names): (Vec<Variant>, HashSet<String>) = Default::default();
         for (index, table) in parsed.variant.iter().enumerate() {
             let at = |key| [Key("variant"), Index(index), Key(key)];
             let name = match (&table.name, &table.builtin) {
@@ -201,7 +205,7 @@ impl Checker<'_> {
                 }
             };
             let key = if table.name.is_some() { "name" } else { "use" };
-            let taken = variants.iter().any(|variant| variant.name == name);
+            let taken = !names.insert(name.clone());
             self.name(&at(key), "variant", &name, taken);
             if let Some(builtin) = &table.builtin
                 && VARIANTS.iter().all(|known| known.name != builtin)

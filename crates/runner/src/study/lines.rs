@@ -1,5 +1,8 @@
 //! Where in a TOML text a key or value stands, for errors that name the line.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use toml::de::{DeTable, DeValue};
 
 /// One step of a path into a TOML document.
@@ -11,14 +14,53 @@ pub(super) enum Step<'a> {
     Index(usize),
 }
 
-/// The positions of everything in one TOML text.
-pub(super) struct Lines<'a> {
-    text: &'a str,
+/// The lines of everything in one TOML text, which is parsed once for them all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lines {
+    /// Byte where each line begins.
+    starts: Vec<usize>,
+    root: Spot,
 }
 
-impl<'a> Lines<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Self { text }
+/// A key or an element: its line, and what is in it.
+#[derive(Debug, Clone, Default)]
+struct Spot {
+    line: usize,
+    keys: HashMap<String, Spot>,
+    elements: Vec<Spot>,
+}
+
+impl Lines {
+    pub(super) fn new(text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        let mut lines = Self { starts, root: Spot { line: 1, ..Spot::default() } };
+        if let Ok(root) = DeTable::parse(text) {
+            lines.root.keys = lines.keys(root.get_ref());
+        }
+        lines
+    }
+
+    fn keys(&self, table: &DeTable<'_>) -> HashMap<String, Spot> {
+        let key = |(name, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
+            let name: &toml::Spanned<Cow<'_, str>> = name;
+            (name.get_ref().to_string(), self.spot(name.span().start, value.get_ref()))
+        };
+        table.iter().map(key).collect()
+    }
+
+    fn spot(&self, start: usize, value: &DeValue<'_>) -> Spot {
+        // A table made by dotted keys has no place of its own; its keys have.
+        let element =
+            |value: &toml::Spanned<DeValue<'_>>| self.spot(value.span().start, value.get_ref());
+        Spot {
+            line: self.line_at(start),
+            keys: value.as_table().map(|table| self.keys(table)).unwrap_or_default(),
+            elements: value
+                .as_array()
+                .map(|array| array.iter().map(element).collect())
+                .unwrap_or_default(),
+        }
     }
 
     /// The line (from 1) of the deepest part of `path` that exists; line 1 if
@@ -36,40 +78,21 @@ impl<'a> Lines<'a> {
     /// The line of the deepest part of `path` that exists, and how many steps
     /// lead there.
     fn walk(&self, path: &[Step<'_>]) -> (usize, usize) {
-        let Ok(root) = DeTable::parse(self.text) else { return (1, 0) };
-        let mut offset = 0;
-        let mut depth = 0;
-        let mut table = Some(root.get_ref());
-        let mut array = None;
-        for step in path {
-            let value: Option<&toml::Spanned<DeValue<'_>>> = match step {
-                Step::Key(key) => {
-                    let found = table.and_then(|table| {
-                        table.iter().find(|(name, _)| name.get_ref().as_ref() == *key)
-                    });
-                    if let Some((name, _)) = found {
-                        offset = name.span().start;
-                    }
-                    found.map(|(_, value)| value)
-                }
-                Step::Index(index) => array.and_then(|array: &[_]| array.get(*index)),
+        let mut spot = &self.root;
+        for (depth, step) in path.iter().enumerate() {
+            let found = match step {
+                Step::Key(key) => spot.keys.get(*key),
+                Step::Index(index) => spot.elements.get(*index),
             };
-            let Some(value) = value else { break };
-            // A table made by dotted keys has no place of its own; its keys have.
-            if matches!(step, Step::Index(_)) {
-                offset = value.span().start;
-            }
-            depth += 1;
-            table = value.get_ref().as_table();
-            array = value.get_ref().as_array().map(|array| &array[..]);
+            let Some(found) = found else { return (spot.line, depth) };
+            spot = found;
         }
-        (self.line_at(offset), depth)
+        (spot.line, path.len())
     }
 
     /// The line (from 1) that holds byte `offset`.
     pub(super) fn line_at(&self, offset: usize) -> usize {
-        let end = offset.min(self.text.len());
-        self.text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
+        self.starts.partition_point(|start| *start <= offset).max(1)
     }
 }
 
@@ -90,5 +113,18 @@ mod tests {
         check(&[Step::Key("nowhere")], 1);
         assert_eq!(lines.exactly(&[Step::Key("vm"), Step::Key("vcpus")]), Some(4));
         assert_eq!(lines.exactly(&[Step::Key("vm"), Step::Key("absent")]), None);
+    }
+
+    /// One parse for all questions: with one for each, these would be gigabytes.
+    #[test]
+    fn many_questions_cost_one_parse() {
+        let one = "[[variant]]\nname = 'a'\nvm.vcpus = 2\n\n";
+        let text = one.repeat(20_000);
+        let lines = Lines::new(&text);
+        for index in 0..20_000 {
+            let path =
+                [Step::Key("variant"), Step::Index(index), Step::Key("vm"), Step::Key("vcpus")];
+            assert_eq!(lines.exactly(&path), Some(index * 4 + 3));
+        }
     }
 }

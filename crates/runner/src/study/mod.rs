@@ -14,7 +14,7 @@ mod scale;
 mod seat;
 mod settings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use record::Metric;
@@ -52,6 +52,8 @@ pub const AA_SUFFIX: &str = "+aa";
 pub struct Study {
     /// The file, as it was named.
     pub file: String,
+    /// Where everything stands in it.
+    places: Places,
     /// Short name: the file's stem.
     pub name: String,
     /// The TOML text as it was read.
@@ -340,6 +342,14 @@ impl fmt::Display for ParseStudyError {
     }
 }
 
+/// Where the parts of a study stand in its file.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    lines: lines::Lines,
+    /// Each variant's place among all, by its name.
+    variants: HashMap<String, usize>,
+}
+
 impl Study {
     /// Reads a study from `text`; `file` is the name that errors carry.
     ///
@@ -362,8 +372,8 @@ impl Study {
     #[must_use]
     pub fn line_of(&self, variant: &str, field: &str) -> usize {
         use lines::Step::{Index, Key};
-        let lines = lines::Lines::new(&self.text);
-        let own = self.variants.iter().position(|known| known.name == variant);
+        let lines = &self.places.lines;
+        let own = self.places.variants.get(variant).copied();
         let own = own.map(|index| [Key("variant"), Index(index), Key("vm"), Key(field)]);
         own.and_then(|path| lines.exactly(&path))
             .or_else(|| lines.exactly(&[Key("vm"), Key(field)]))
@@ -375,8 +385,8 @@ impl Study {
     #[must_use]
     pub fn line_of_variant(&self, variant: &str) -> usize {
         use lines::Step::{Index, Key};
-        let index = self.variants.iter().position(|known| known.name == variant).unwrap_or(0);
-        lines::Lines::new(&self.text).of(&[Key("variant"), Index(index)])
+        let index = self.places.variants.get(variant).copied().unwrap_or(0);
+        self.places.lines.of(&[Key("variant"), Index(index)])
     }
 
     /// Where the load level stands in the file.
@@ -384,7 +394,7 @@ impl Study {
     pub fn line_of_load(&self, load: &str) -> usize {
         use lines::Step::{Index, Key};
         let index = self.loads.iter().position(|known| known.name == load).unwrap_or(0);
-        lines::Lines::new(&self.text).of(&[Key("load"), Index(index)])
+        self.places.lines.of(&[Key("load"), Index(index)])
     }
 }
 

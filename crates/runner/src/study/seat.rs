@@ -31,7 +31,7 @@ impl Seat {
 /// the host's settings.
 const OF_THE_HOST: [&str; 3] = ["vcpus", "pins", "host"];
 
-impl Checker<'_> {
+impl Checker {
     /// A variant on the host has no VM that could be configured.
     pub(super) fn seat(&mut self, index: usize, table: &VariantTable) {
         if table.on.is_vm() {

@@ -7,7 +7,6 @@ use vmconfig::VmPatch;
 
 use super::Study;
 use super::check::{Checker, unknown};
-use super::lines::Lines;
 use super::lines::Step::{self, Key};
 use crate::host_settings::SettingOf;
 
@@ -20,7 +19,7 @@ impl Study {
     /// the file.
     #[must_use]
     pub fn line_of_setting(&self, of: SettingOf<'_>, id: &str) -> usize {
-        let lines = Lines::new(&self.text);
+        let lines = &self.places.lines;
         let path = match of {
             SettingOf::Study => vec![Key("host"), Key(id)],
             SettingOf::Load(name) => {
@@ -28,7 +27,7 @@ impl Study {
                 vec![Key("load"), Step::Index(index.unwrap_or(0)), Key("host"), Key(id)]
             }
             SettingOf::Variant(name) => {
-                let index = self.variants.iter().position(|variant| variant.name == name);
+                let index = self.places.variants.get(name).copied();
                 let variant = [Key("variant"), Step::Index(index.unwrap_or(0))];
                 let own = [&variant[..], &[Key("host"), Key(id)]].concat();
                 let wish = [&variant[..], &[Key("vm"), Key("host"), Key(id)]].concat();
@@ -41,7 +40,7 @@ impl Study {
     }
 }
 
-impl Checker<'_> {
+impl Checker {
     /// The settings for the whole study, and whether modules may be reloaded.
     pub(super) fn study_settings(
         &mut self,
