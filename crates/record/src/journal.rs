@@ -1,14 +1,18 @@
-//! The journal's format: one event a line, JSON, a tab, CRC-32 in hexadecimal.
+//! The journal: everything that happens in a study, one event a line.
 //!
-//! The journal is append-only. A line whose checksum does not match ends what
-//! can be trusted: it and everything behind it is the torn tail. Large texts
-//! (benchmark output, consoles) lie apart as blobs and are named by their hash.
+//! The journal is append-only. How its lines are written, and what is known of
+//! a damaged one, stands in [`lines`]. Large texts (benchmark output, consoles)
+//! lie apart as blobs and are named by their hash.
+
+mod lines;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{CounterSet, Environment, Histogram, HostWatch, Outcome, Sample, Unsteady};
+
+pub use lines::{Damage, DamageKind, DecodeError, End, Journal, Line, NotAnEnd, decode, read};
 
 /// Everything that happens in a study, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,6 +95,17 @@ pub enum Event {
         /// Seconds since the Unix epoch.
         unix_s: f64,
     },
+}
+
+impl Event {
+    /// The trial that ended, if this says so.
+    #[must_use]
+    pub fn ended_trial(&self) -> Option<&TrialKey> {
+        match self {
+            Self::TrialEnded(result) => Some(&result.trial),
+            _ => None,
+        }
+    }
 }
 
 /// Which trial: the same key always names the same boot of the same plan.
@@ -184,103 +199,14 @@ pub struct RunResult {
     pub blobs: BTreeMap<String, String>,
 }
 
-/// Why a line of the journal could not be trusted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// There is no tab with a checksum behind it.
-    #[error("no checksum at the line's end")]
-    NoChecksum,
-    /// The checksum is not the text's.
-    #[error("checksum {found} instead of {expected}")]
-    Checksum {
-        /// The checksum that the line carries.
-        found: String,
-        /// The checksum of the line's text.
-        expected: String,
-    },
-    /// The checksum holds, but this version does not know the event.
-    #[error("not an event of this version: {0}")]
-    NotAnEvent(String),
-}
-
-/// Writes `event` as one line, newline included.
-///
-/// # Errors
-/// Only if the event cannot be said in JSON (a value that is not finite).
-pub fn encode(event: &Event) -> Result<String, serde_json::Error> {
-    let json = serde_json::to_string(event)?;
-    let crc = crc32fast::hash(json.as_bytes());
-    Ok(format!("{json}\t{crc:08x}\n"))
-}
-
-/// Reads one line, without its newline.
-///
-/// # Errors
-/// [`DecodeError`] says why the line is not to be trusted.
-pub fn decode(line: &[u8]) -> Result<Event, DecodeError> {
-    let tab = line.iter().rposition(|byte| *byte == b'\t').ok_or(DecodeError::NoChecksum)?;
-    let (json, found) = (&line[..tab], &line[tab + 1..]);
-    let expected = format!("{:08x}", crc32fast::hash(json));
-    if found != expected.as_bytes() {
-        let found = String::from_utf8_lossy(found).into_owned();
-        return Err(DecodeError::Checksum { found, expected });
-    }
-    serde_json::from_slice(json).map_err(|error| DecodeError::NotAnEvent(error.to_string()))
-}
-
-/// What a journal's text holds: its events, and where trust ends.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decoded {
-    /// The events up to the first line that can't be trusted.
-    pub events: Vec<Event>,
-    /// Length in bytes of the trusted beginning.
-    pub trusted_bytes: usize,
-    /// Why trust ended before the text did: line number from 1, and reason.
-    pub torn: Option<(usize, DecodeError)>,
-}
-
-/// Reads a whole journal, stopping at the first line that can't be trusted.
-///
-/// A last line without a newline is torn, even if its checksum holds: the
-/// write that made it was not finished.
-#[must_use]
-pub fn decode_all(text: &[u8]) -> Decoded {
-    let mut decoded = Decoded { events: Vec::new(), trusted_bytes: 0, torn: None };
-    for (index, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let result = match line.strip_suffix(b"\n") {
-            Some(whole) => decode(whole),
-            None => Err(DecodeError::NoChecksum),
-        };
-        match result {
-            Ok(event) => {
-                decoded.events.push(event);
-                decoded.trusted_bytes += line.len();
-            }
-            Err(error) => {
-                decoded.torn = Some((index + 1, error));
-                break;
-            }
-        }
-    }
-    decoded
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    fn event(block: u32) -> Event {
-        Event::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 1.5 }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let text: String = (0..5).map(|block| encode(&event(block)).unwrap()).collect();
-        let decoded = decode_all(text.as_bytes());
-        assert_eq!(decoded.events, (0..5).map(event).collect::<Vec<_>>());
-        assert_eq!((decoded.trusted_bytes, decoded.torn), (text.len(), None));
+    /// The event, written as a line and read again.
+    fn read_again(event: &Event) -> Event {
+        let (text, _) = End::default().line(event).unwrap();
+        decode(text.trim_end().as_bytes()).unwrap().event
     }
 
     /// Journals of version 0.1.0 tell in words what was unsteady.
@@ -306,7 +232,7 @@ mod tests {
             not_restored: Vec::new(),
             unix_s: 1.5,
         };
-        assert_eq!(decode(encode(&event).unwrap().trim_end().as_bytes()), Ok(event));
+        assert_eq!(read_again(&event), event);
     }
 
     #[test]
@@ -322,8 +248,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(old).unwrap(), ended(Vec::new()));
         assert_eq!(serde_json::to_string(&ended(Vec::new())).unwrap(), old);
         let told = ended(vec!["Host setting governor could not be set back".into()]);
-        let text = encode(&told).unwrap();
-        assert_eq!(decode(text.trim_end().as_bytes()), Ok(told));
+        assert_eq!(read_again(&told), told);
     }
 
     #[test]
@@ -351,23 +276,5 @@ mod tests {
         let old = format!("{}{}", &text[..start], &text[end..]);
         let read = serde_json::from_str::<RunResult>(&old).unwrap();
         assert_eq!(read, RunResult { histograms: Vec::new(), ..run });
-    }
-
-    proptest! {
-        #[test]
-        fn any_damage_ends_trust_at_or_before_it(cut in 0usize..400, flip in 0usize..400, bit in 0u8..8) {
-            let text: String = (0..5).map(|block| encode(&event(block)).unwrap()).collect();
-            let mut bytes = text.clone().into_bytes();
-            let flip = flip % bytes.len();
-            bytes[flip] ^= 1 << bit;
-            let decoded = decode_all(&bytes);
-            prop_assert!(decoded.torn.is_some());
-            prop_assert!(decoded.trusted_bytes <= flip);
-
-            let cut = cut % text.len();
-            let decoded = decode_all(&text.as_bytes()[..cut]);
-            prop_assert!(decoded.trusted_bytes <= cut);
-            prop_assert_eq!(decoded.events.len(), text[..cut].matches('\n').count());
-        }
     }
 }

@@ -4,7 +4,8 @@
 //! All values are in base units. An absent value is `None` or missing from its
 //! list; it is never a zero and never NaN.
 
-use record::{Environment, Failure, Metric, Unit, journal::TrialKey};
+use record::journal::{Damage, TrialKey};
+use record::{Environment, Failure, Metric, Unit};
 use serde::{Deserialize, Serialize};
 
 /// Version of `report.json`.
@@ -52,6 +53,10 @@ pub struct Report {
     pub host_beside: Vec<HostBeside>,
     /// Every trial that failed, also those of blocks that were done again.
     pub failures: Vec<TrialFailure>,
+    /// What is wrong with the journal that all this comes from; said among the
+    /// warnings, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
     /// Things that a reader of the numbers should know.
     pub warnings: Vec<String>,
     /// Command lines that repeat the study.

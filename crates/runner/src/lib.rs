@@ -23,6 +23,7 @@ pub mod study;
 pub mod summary;
 #[cfg(test)]
 mod testing;
+pub mod verify;
 
 /// Seconds since the Unix epoch.
 #[must_use]

@@ -8,6 +8,7 @@
 //! (split-plot with randomised complete blocks; Abedi & Brecht, ICPE 2017).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -21,7 +22,8 @@ use workload::{Entry, ParamValue, Params, UnderTest};
 use crate::stability::Rules;
 use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, Seat};
 
-/// Version of `plan.json`.
+/// Version of `plan.json`. A field may be added to it, with a default for the
+/// plans that lack it; whatever changes what is there raises it.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
 
 /// A frozen plan.
@@ -79,6 +81,49 @@ pub struct Plan {
     pub later: Vec<(String, String)>,
     /// Published results.
     pub published: Vec<Published>,
+    /// The text that this was read from or frozen as; what is changed after that
+    /// is not in it.
+    #[serde(skip)]
+    pub frozen: Option<Arc<FrozenText>>,
+}
+
+/// The text of a `plan.json`, which is what its hash is taken of: a later vmlab
+/// may know more fields, and would write another text for the same plan.
+#[derive(Debug)]
+pub struct FrozenText {
+    text: String,
+    hash: String,
+}
+
+impl FrozenText {
+    fn new(text: String) -> Self {
+        let hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+        Self { text, hash }
+    }
+}
+
+/// Error type for [`Plan::from_json`].
+#[derive(Debug, thiserror::Error)]
+pub enum ReadPlanError {
+    /// A later vmlab wrote it.
+    #[error(
+        "it has format {0}, and this vmlab reads formats up to {PLAN_FORMAT_VERSION}: take the vmlab that made it, or a later one"
+    )]
+    Later(u32),
+    /// It is no plan.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl ReadPlanError {
+    /// The line where it shows, from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        match self {
+            Self::Later(_) => 1,
+            Self::Json(error) => error.line(),
+        }
+    }
 }
 
 /// The QEMU that runs the VMs.
@@ -225,26 +270,52 @@ pub struct Block {
 }
 
 impl Plan {
-    /// The text of `plan.json`.
+    /// The plan with its text, which does not change any more.
+    #[must_use]
+    pub fn freeze(mut self) -> Self {
+        self.frozen = Some(Arc::new(FrozenText::new(self.as_text())));
+        self
+    }
+
+    /// The text of `plan.json`: as it was frozen, whoever wrote it.
     #[must_use]
     pub fn to_json(&self) -> String {
+        self.frozen.as_ref().map_or_else(|| self.as_text(), |frozen| frozen.text.clone())
+    }
+
+    fn as_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("a plan's keys are strings");
         text.push('\n');
         text
     }
 
-    /// Reads `plan.json`.
+    /// Reads `plan.json`, of this version or an earlier one.
     ///
     /// # Errors
-    /// When it is not a plan of this version.
-    pub fn from_json(text: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(text)
+    /// [`ReadPlanError`] when it is no plan, or a later vmlab's.
+    pub fn from_json(text: &[u8]) -> Result<Self, ReadPlanError> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        // What a later format means by its fields is not ours to guess.
+        let Head { version } = serde_json::from_slice(text)?;
+        if version > PLAN_FORMAT_VERSION {
+            return Err(ReadPlanError::Later(version));
+        }
+        let mut plan: Self = serde_json::from_slice(text)?;
+        // JSON that was read is UTF-8.
+        plan.frozen = Some(Arc::new(FrozenText::new(String::from_utf8_lossy(text).into_owned())));
+        Ok(plan)
     }
 
-    /// The hash that ties a journal to this plan.
+    /// The hash that ties a journal to this plan: of the text that was frozen.
     #[must_use]
     pub fn hash(&self) -> String {
-        blake3::hash(self.to_json().as_bytes()).to_hex()[..16].to_owned()
+        match &self.frozen {
+            Some(frozen) => frozen.hash.clone(),
+            None => FrozenText::new(self.as_text()).hash,
+        }
     }
 
     /// The mark that all processes of this study carry.

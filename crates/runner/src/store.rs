@@ -4,6 +4,7 @@
 //! DIR/plan.json       frozen before the first trial
 //!     host.json       the machine, in the host format
 //!     journal.jsonl   one event a line (see `record::journal`)
+//!     journal.end     number and checksum of the last line that was acknowledged
 //!     journal.torn    what a crash left behind the last good line, if it did
 //!     blobs/<hash>    benchmark output and consoles
 //!     lock            flock of the one process that writes
@@ -15,19 +16,24 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use record::journal::{self, Event};
+use record::journal::{self, Damage, End, Event, Journal};
 use rustix::fs::{Access, FlockOperation};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, ReadPlanError};
 
 const PLAN: &str = "plan.json";
 const HOST: &str = "host.json";
 const JOURNAL: &str = "journal.jsonl";
+const END: &str = "journal.end";
 const TORN: &str = "journal.torn";
 const BLOBS: &str = "blobs";
 const LOCK: &str = "lock";
+
+/// What to do about a full disk once a study has begun.
+const FULL: &str = " (the disk is full: free some room, then go on with --resume)";
 
 /// Error type for everything that touches a results folder.
 #[derive(Debug, thiserror::Error)]
@@ -83,23 +89,45 @@ pub enum StoreError {
         /// The hash of plan.json.
         plan: String,
     },
-    /// The journal is damaged before its end, so a crash can't explain it.
+    /// The journal is damaged as no crash explains it.
     #[error(
-        "{path}:{line}: damaged ({reason}), with {lost} readable event(s) behind it: the file was changed or its disk is failing. Restore it from a copy, or cut it at this line to go on without what follows"
+        "{path}:{line}: {kind}{more}: the file was changed or its disk is failing. Restore it from a copy, or cut it in front of this line and remove {END} to go on without what follows",
+        path = .path.display(), line = .damage.line, kind = .damage.kind
     )]
     Damaged {
         /// The journal's file.
         path: PathBuf,
-        /// The damaged line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-        /// Good lines behind it.
-        lost: usize,
+        /// The first thing that is wrong with it.
+        damage: Box<Damage>,
+        /// How much more is wrong, with a leading separator; may be empty.
+        more: String,
+    },
+    /// What was acknowledged last can't be read.
+    #[error(
+        "{path} can't be read ({source}): remove it to go on without knowing whether the end of the journal is there", path = .path.display()
+    )]
+    BadEnd {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: journal::NotAnEnd,
     },
     /// The folder is on another machine, which does not answer.
     #[error("The machine that keeps the results does not answer: {0}")]
     Elsewhere(String),
+}
+
+impl StoreError {
+    /// The same where no study has begun: there is nothing to go on with.
+    fn before_a_plan(self) -> Self {
+        match self {
+            Self::Io { action, path, hint: FULL, source } => {
+                let hint = " (the disk is full: free some room, then start again)";
+                Self::Io { action, path, hint, source }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Where a running study's events and texts go.
@@ -128,9 +156,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
         action,
         path: path.to_owned(),
         hint: match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                " (the disk is full: free some room, then go on with --resume)"
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FULL,
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 " (no permission: run as its owner, or choose another folder with --out)"
             }
@@ -148,13 +174,13 @@ pub struct Contents {
     pub plan: Plan,
     /// The machine.
     pub host: topology::Host,
-    /// The journal's events, up to where it can be trusted.
+    /// The journal's events, as far as they can be trusted.
     pub events: Vec<Event>,
-    /// Where and why the journal ended early, if it did.
-    pub torn: Option<String>,
+    /// What is wrong with the journal: whoever uses the events says it.
+    pub damage: Vec<Damage>,
 }
 
-/// Reads the results in `dir`. A torn tail is reported, not an error.
+/// Reads the results in `dir`. Damage is told, and not an error.
 ///
 /// # Errors
 /// [`StoreError`] names the file.
@@ -162,15 +188,17 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
     let host = fs::read(&host_path).map_err(io_error("read", &host_path))?;
-    let host = serde_json::from_slice(&host).map_err(|error| bad_json(&host_path, &error))?;
+    let host = serde_json::from_slice(&host)
+        .map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
+    let (_, Journal { events, damage, .. }) = read_journal(dir)?;
+    check_belongs(&dir.join(JOURNAL), &plan, &events)?;
+    Ok(Contents { plan, host, events, damage })
+}
+
+/// One line for each thing that is wrong with the journal in `dir`.
+pub fn damage_lines(dir: &Path, damage: &[Damage]) -> impl Iterator<Item = String> {
     let path = dir.join(JOURNAL);
-    let text = read_journal(&path)?;
-    let decoded = journal::decode_all(&text);
-    check_belongs(&path, &plan, &decoded.events)?;
-    let torn = decoded.torn.as_ref().map(|(line, error)| {
-        format!("{}:{line}: {error}; this line and what follows is left out", path.display())
-    });
-    Ok(Contents { plan, host, events: decoded.events, torn })
+    damage.iter().map(move |Damage { line, kind }| format!("{}:{line}: {kind}", path.display()))
 }
 
 /// True if `dir` holds the results of a study.
@@ -211,6 +239,9 @@ pub fn blob_path(dir: &Path, hash: &str) -> PathBuf {
 pub struct Store {
     dir: PathBuf,
     journal: File,
+    /// The journal's last line, and the file that says so.
+    end: End,
+    end_file: File,
     /// Held for its flock.
     _lock: File,
 }
@@ -221,6 +252,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: the folder holds a study, is in use, can't be written.
     pub fn create(dir: &Path, plan: &Plan, host: &topology::Host) -> Result<Self, StoreError> {
+        Self::begin(dir, plan, host).map_err(StoreError::before_a_plan)
+    }
+
+    fn begin(dir: &Path, plan: &Plan, host: &topology::Host) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(io_error("make the folder", dir))?;
         let lock = lock(dir)?;
         if dir.join(PLAN).exists() || dir.join(JOURNAL).exists() {
@@ -231,9 +266,7 @@ impl Store {
         write_whole(dir, HOST, host.to_json().as_bytes())?;
         // The plan comes last: a folder with a plan is complete.
         write_whole(dir, PLAN, plan.to_json().as_bytes())?;
-        let journal = open_journal(dir)?;
-        sync_dir(dir)?;
-        Ok(Self { dir: dir.to_owned(), journal, _lock: lock })
+        Self::open(dir, End::default(), lock)
     }
 
     /// Opens a results folder to go on with its study, and cuts a torn tail
@@ -246,31 +279,50 @@ impl Store {
             return Err(StoreError::NoPlan(dir.to_owned()));
         }
         let lock = lock(dir)?;
-        let mut contents = read(dir)?;
+        let contents = read(dir)?;
         let path = dir.join(JOURNAL);
-        let text = read_journal(&path)?;
-        let decoded = journal::decode_all(&text);
-        if let Some((line, reason)) = &decoded.torn {
-            let tail = &text[decoded.trusted_bytes..];
-            let lost = readable_behind_first_line(tail);
-            if lost > 0 {
-                let reason = reason.to_string();
-                return Err(StoreError::Damaged { path, line: *line, reason, lost });
-            }
-            append(&dir.join(TORN), tail)?;
+        let (text, journal) = read_journal(dir)?;
+        if let Some(damage) = journal.damage.iter().find(|damage| !damage.kind.is_of_a_crash()) {
+            let more = match journal.damage.len() {
+                1 => String::new(),
+                all => format!(", and {} more", all - 1),
+            };
+            return Err(StoreError::Damaged { path, damage: Box::new(damage.clone()), more });
+        }
+        let torn = &text[journal.sound_bytes..];
+        if !torn.is_empty() {
+            append(&dir.join(TORN), torn)?;
             let file = OpenOptions::new().write(true).open(&path);
             let file = file.map_err(io_error("open", &path))?;
-            let length = decoded.trusted_bytes as u64;
+            let length = journal.sound_bytes as u64;
             file.set_len(length).map_err(io_error("cut the torn tail of", &path))?;
             file.sync_all().map_err(io_error("write", &path))?;
-            contents.torn = Some(format!(
-                "{}:{line}: a write was cut off ({reason}); its {} byte(s) were moved to {TORN}",
-                path.display(),
-                tail.len()
-            ));
         }
-        let journal = open_journal(dir)?;
-        Ok((Self { dir: dir.to_owned(), journal, _lock: lock }, contents))
+        Ok((Self::open(dir, journal.end, lock)?, contents))
+    }
+
+    /// Opens the journal, whose last line is `end`, to write on.
+    fn open(dir: &Path, end: End, lock: File) -> Result<Self, StoreError> {
+        let path = dir.join(JOURNAL);
+        let journal = OpenOptions::new().create(true).append(true).open(&path);
+        let journal = journal.map_err(io_error("open", &path))?;
+        let path = dir.join(END);
+        let end_file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let end_file = end_file.map_err(io_error("open", &path))?;
+        let mut store = Self { dir: dir.to_owned(), journal, end, end_file, _lock: lock };
+        store.acknowledge(end)?;
+        sync_dir(dir)?;
+        Ok(store)
+    }
+
+    /// Says that the journal reaches to `end`. A crash may lose that, which does
+    /// no harm: what it then says is there, too.
+    fn acknowledge(&mut self, end: End) -> Result<(), StoreError> {
+        let path = self.dir.join(END);
+        let text = end.to_string();
+        self.end_file.write_all_at(text.as_bytes(), 0).map_err(io_error("write", &path))?;
+        self.end = end;
+        Ok(())
     }
 
     /// The folder.
@@ -301,10 +353,13 @@ impl Keeper for Store {
         if (here.st_dev, here.st_ino) != (open.st_dev, open.st_ino) {
             return Err(io_error("write", &path)(io::ErrorKind::NotFound.into()));
         }
-        let line = journal::encode(event)
+        let (line, end) = self
+            .end
+            .line(event)
             .map_err(|error| io_error("write", &path)(io::Error::other(error)))?;
         self.journal.write_all(line.as_bytes()).map_err(io_error("write", &path))?;
-        self.journal.sync_data().map_err(io_error("write", &path))
+        self.journal.sync_data().map_err(io_error("write", &path))?;
+        self.acknowledge(end)
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
@@ -338,19 +393,32 @@ fn read_plan(dir: &Path) -> Result<Plan, StoreError> {
     Plan::from_json(&text).map_err(|error| bad_json(&path, &error))
 }
 
-fn bad_json(path: &Path, error: &serde_json::Error) -> StoreError {
+fn bad_json(path: &Path, error: &ReadPlanError) -> StoreError {
     StoreError::BadPlan { path: path.to_owned(), line: error.line(), message: error.to_string() }
 }
 
-fn read_journal(path: &Path) -> Result<Vec<u8>, StoreError> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Ok(mut file) => file.read_to_end(&mut text).map_err(io_error("read", path))?,
-        // A crash between plan and journal leaves no journal: nothing happened.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(io_error("read", path)(error)),
+/// The journal's text, and what it says.
+fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), StoreError> {
+    // First, as whoever writes it writes it last.
+    let path = dir.join(END);
+    let acknowledged = match String::from_utf8(read_if_there(&path)?) {
+        Ok(text) if text.is_empty() => None,
+        Ok(text) => Some(text.parse::<End>()),
+        Err(_) => Some(Err(journal::NotAnEnd)),
     };
-    Ok(text)
+    let acknowledged = acknowledged.transpose();
+    let acknowledged = acknowledged.map_err(|source| StoreError::BadEnd { path, source })?;
+    // A crash between plan and journal leaves no journal: nothing happened.
+    let text = read_if_there(&dir.join(JOURNAL))?;
+    let journal = journal::read(&text, acknowledged);
+    Ok((text, journal))
+}
+
+fn read_if_there(path: &Path) -> Result<Vec<u8>, StoreError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(io_error("read", path)),
+    }
 }
 
 fn check_belongs(path: &Path, plan: &Plan, events: &[Event]) -> Result<(), StoreError> {
@@ -364,21 +432,6 @@ fn check_belongs(path: &Path, plan: &Plan, events: &[Event]) -> Result<(), Store
         }
     }
     Ok(())
-}
-
-/// Good events behind the first line of `tail`: a torn write is last, so any
-/// good line behind a bad one means damage that no crash explains.
-fn readable_behind_first_line(tail: &[u8]) -> usize {
-    let behind = tail.split_inclusive(|byte| *byte == b'\n').skip(1);
-    behind
-        .filter_map(|line| line.strip_suffix(b"\n"))
-        .filter(|line| journal::decode(line).is_ok())
-        .count()
-}
-
-fn open_journal(dir: &Path) -> Result<File, StoreError> {
-    let path = dir.join(JOURNAL);
-    OpenOptions::new().create(true).append(true).open(&path).map_err(io_error("open", &path))
 }
 
 fn lock(dir: &Path) -> Result<File, StoreError> {

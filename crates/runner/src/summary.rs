@@ -23,7 +23,7 @@ use crate::execute::State;
 use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
-use crate::store::{Contents, blob_path};
+use crate::store::{self, Contents, blob_path};
 use crate::study::{Seat, Until};
 
 /// vCPUs that wait this part of their time for a pCPU share it with others.
@@ -32,11 +32,11 @@ const CONTENDED_PART: f64 = 0.05;
 /// Everything that the report of the results in `dir` shows.
 #[must_use]
 pub fn report(dir: &Path, contents: &Contents) -> Report {
-    let Contents { plan, host, events, torn } = contents;
+    let Contents { plan, host, events, damage } = contents;
     let state = State::from_events(events);
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
-    let mut warnings: Vec<String> = torn.iter().cloned().collect();
+    let mut warnings: Vec<String> = store::damage_lines(dir, damage).collect();
     let host_beside = beside::host_beside(plan, &trials);
     warnings.extend(report::busy(&host_beside));
     warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
@@ -66,6 +66,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         distributions: distributions::distributions(plan, &trials),
         host_beside,
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
+        damage: damage.clone(),
         warnings,
         reproduce: reproduce(plan),
         files: files(dir),

@@ -166,12 +166,14 @@ impl<'a> Source<'a> {
     }
 
     /// Where what is shown in front of `at` begins, at `start` of its line or later.
-    pub(crate) fn shown_from(&self, start: usize, at: usize) -> usize {
+    #[must_use]
+    pub fn shown_from(&self, start: usize, at: usize) -> usize {
         self.on_boundary(at.saturating_sub(SHOWN_BYTES)).max(start)
     }
 
     /// Where what is shown behind `at` ends, at `end` of its line or before.
-    pub(crate) fn shown_to(&self, at: usize, end: usize) -> usize {
+    #[must_use]
+    pub fn shown_to(&self, at: usize, end: usize) -> usize {
         self.on_boundary(at + SHOWN_BYTES).min(end)
     }
 

@@ -14,7 +14,10 @@ use compare::{Column, Columns, Filter, benchstat};
 use record::Better;
 
 use crate::exit::FINDINGS;
-use crate::terminal;
+use crate::{results_folder, terminal};
+
+/// Code of the warnings that tell what is missing from a results folder.
+const DAMAGED: &str = "damaged-results";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,21 +106,24 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let comparison = match study::folder(args) {
         Some(folder) => study::comparison(&folder)?,
         None => {
-            let set = inputs::read(&args.inputs, &columns(&args.column)?)?;
+            let (set, missing) = inputs::read(&args.inputs, &columns(&args.column)?)?;
             for problem in set.data().problems() {
                 terminal::note(&format!("{}:{}: {}", problem.input, problem.line, problem.text));
             }
-            analyse(&set, &ask(args)?)?
+            let mut comparison = analyse(&set, &ask(args)?)?;
+            comparison.warnings.splice(0..0, missing);
+            comparison
         }
     };
     print(&comparison, args.format)?;
+    let damaged = comparison.warnings.iter().any(|warning| warning.code == DAMAGED);
     if args.gate && !comparison.gate.passed {
         for failure in &comparison.gate.failures {
             terminal::note(failure);
         }
         return Ok(ExitCode::from(FINDINGS));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
 }
 
 fn print(comparison: &Comparison, format: Format) -> anyhow::Result<()> {

@@ -35,14 +35,14 @@ const CODES: &[Codes] = &[
     Codes {
         commands: &["run"],
         fine: "the study ended, decided or not",
-        findings: Some("trials failed, or the A/A check did"),
+        findings: Some("trials failed, the A/A check did, or results are damaged"),
         error: "error or interrupted",
         not_final: Some(NOT_DECIDED),
     },
     Codes {
         commands: &["report"],
         fine: "fine, decided or not",
-        findings: Some("trials failed, or the A/A check did"),
+        findings: Some("trials failed, the A/A check did, or results are damaged"),
         not_final: Some(NOT_DECIDED),
         ..GENERAL
     },
@@ -69,14 +69,19 @@ const CODES: &[Codes] = &[
     },
     Codes {
         commands: &["compare"],
-        findings: Some("with --gate if something got worse by more than the margin"),
+        findings: Some(
+            "results are damaged, or with --gate if something got worse by more than the margin",
+        ),
         ..GENERAL
     },
     Codes {
         commands: &["trend"],
-        findings: Some("with --gate if something has become worse and has stayed so"),
+        findings: Some(
+            "results are damaged, or with --gate if something has become worse and has stayed so",
+        ),
         ..GENERAL
     },
+    Codes { commands: &["export", "facts"], findings: Some("results are damaged"), ..GENERAL },
     Codes {
         commands: &["import"],
         fine: "all was read",

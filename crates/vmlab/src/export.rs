@@ -14,9 +14,9 @@ use clap::{Args, ValueEnum};
 use record::Record;
 use runner::execute::State;
 use runner::results;
-use runner::store::{self, Contents};
+use runner::store::Contents;
 
-use crate::terminal;
+use crate::{results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ enum Format {
 }
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let contents = store::read(&args.dir)?;
+    let contents = results_folder::read(&args.dir)?;
     let bytes = match args.to {
         Format::Benchfmt => benchfmt::text(&contents).into_bytes(),
         Format::Csv => report::csv(&records(&contents)).into_bytes(),
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         }
         None => terminal::print_bytes(&bytes)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(results_folder::exit_code(!contents.damage.is_empty(), ExitCode::SUCCESS))
 }
 
 fn records(contents: &Contents) -> Vec<Record> {

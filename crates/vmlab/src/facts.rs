@@ -16,7 +16,7 @@ use runner::store::{self, Contents};
 use serde::Serialize;
 use vmconfig::VmSpec;
 
-use crate::terminal;
+use crate::{results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,8 @@ Examples:
 States: in force; accepted, not proven; silently ignored; refused by KVM (QEMU
 says so and goes on); refused by QEMU (it does not start); the VM stopped; not
 asked for; not known (the trial or the start failed for another reason). Other
-facts are told as they are, other failures as the fact `trial`.
+facts are told as they are, other failures as the fact `trial`, and what is missing
+from a results folder as the fact `journal`.
 
 The column libvirt says which one started the VM, - that none did.";
 
@@ -70,22 +71,28 @@ const CPU_PM: &str = "cpu_pm";
 /// Its state where it was not asked for; the evidence says how the VM halts.
 const NOT_ASKED_FOR: &str = "not asked for";
 const UNKNOWN: &str = "unknown";
+/// The fact that tells what is wrong with a results folder, and its state.
+const JOURNAL: &str = "journal";
+const DAMAGED: &str = "damaged";
 
 pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
     let mut rows: Vec<Row> = Vec::new();
     for path in &args.paths {
         rows.extend(if path.is_dir() { rows_of(path)? } else { saved::rows_of(path)? });
     }
-    rows.retain(|row| args.fact.as_ref().is_none_or(|only| row.fact == *only));
+    // Whatever is asked for may stand in what is missing.
+    let wanted = |row: &Row| args.fact.as_ref().is_none_or(|only| row.fact == *only);
+    rows.retain(|row| wanted(row) || row.fact == JOURNAL);
+    let damaged = rows.iter().any(|row| row.fact == JOURNAL);
     let rows = saved::without_surpassed(rows);
     let text =
         if args.json { serde_json::to_string_pretty(&rows)? + "\n" } else { table(&rows, args) };
     terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
 }
 
 fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
-    let Contents { plan, host, events, .. } = store::read(dir)?;
+    let Contents { plan, host, events, damage } = results_folder::read(dir)?;
     let trial = |event: &Event| match event {
         Event::TrialEnded(result) => Some((**result).clone()),
         _ => None,
@@ -93,7 +100,19 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
     let trials: Vec<TrialResult> = events.iter().filter_map(trial).collect();
     let wishes_cpu_pm = |spec: &VmSpec| spec.hints.cpu_pm == Some(true);
     let study_of_cpu_pm = plan.variants.iter().any(|variant| wishes_cpu_pm(&variant.spec));
-    let mut rows = Vec::new();
+    let kernel = host.kernel.unwrap_or_else(|| UNKNOWN.to_owned());
+    let qemu = plan.qemu.version.trim_start_matches("QEMU emulator version ").to_owned();
+    let missing = |evidence| Row {
+        fact: JOURNAL.to_owned(),
+        variant: plan.study.clone(),
+        kernel: kernel.clone(),
+        qemu: qemu.clone(),
+        libvirt: None,
+        state: DAMAGED.to_owned(),
+        evidence,
+        trials: 0,
+    };
+    let mut rows: Vec<Row> = store::damage_lines(dir, &damage).map(missing).collect();
     for variant in &plan.variants {
         let wished = wishes_cpu_pm(&variant.spec);
         let mut states: BTreeMap<(String, String), (String, usize)> = BTreeMap::new();
@@ -123,8 +142,8 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
         rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| Row {
             fact,
             variant: variant.name.clone(),
-            kernel: host.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
-            qemu: plan.qemu.version.trim_start_matches("QEMU emulator version ").to_owned(),
+            kernel: kernel.clone(),
+            qemu: qemu.clone(),
             libvirt: None,
             state,
             evidence,

@@ -5,6 +5,7 @@
 //! nothing is left here. Its input's end is the end of whoever asked: it then
 //! ends what runs, puts host settings back and ends itself.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use record::journal::{self, Event};
+use record::journal::{self, End, Event};
 use remote::{Decoder, Frame};
 use runner::execute::{Ended, Progress};
 use runner::machine::{self, Need};
@@ -143,6 +144,8 @@ struct Link {
     asked: Receiver<(Asked, Vec<u8>)>,
     /// Whether nobody answers.
     alone: Arc<AtomicBool>,
+    /// The last line of the journal that was told.
+    told: Cell<End>,
 }
 
 impl Link {
@@ -161,7 +164,7 @@ impl Link {
                 cancel.cancel();
             }
         });
-        Ok(Self { asked, alone })
+        Ok(Self { asked, alone, told: Cell::default() })
     }
 
     fn next(&self) -> anyhow::Result<(Asked, Vec<u8>)> {
@@ -197,11 +200,11 @@ impl Link {
                 (other, _) => bail!("{other:?} came in the middle of a journal"),
             }
         }
-        let decoded = journal::decode_all(&lines);
-        if let Some((line, error)) = decoded.torn {
-            bail!("The journal that came is damaged in line {line}: {error}");
+        let read = journal::read(&lines, None);
+        if let Some(damage) = read.damage.first() {
+            bail!("The journal that came is damaged: {damage}");
         }
-        Ok((host.context("No description of the machine came")?, decoded.events))
+        Ok((host.context("No description of the machine came")?, read.events))
     }
 }
 
@@ -209,7 +212,8 @@ impl Link {
 impl Keeper for &Link {
     fn append(&mut self, event: &Event) -> Result<(), StoreError> {
         let gone = |error: &dyn std::fmt::Display| StoreError::Elsewhere(error.to_string());
-        let line = journal::encode(event).map_err(|error| gone(&error))?;
+        let (line, end) = self.told.get().line(event).map_err(|error| gone(&error))?;
+        self.told.set(end);
         self.tell(&Told::Line, line.as_bytes()).map_err(|error| gone(&error))?;
         if self.alone.load(Ordering::Relaxed) {
             return Ok(());

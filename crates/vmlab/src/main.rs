@@ -29,6 +29,7 @@ mod predict;
 mod progress;
 mod replica;
 mod report;
+mod results_folder;
 mod run;
 mod settings;
 mod study_file;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use host::owner::{self, Owner, RuntimeDir};
-use record::journal::{self, Event};
+use record::journal::{self, End, Event};
 use remote::{Decoder, GaveUp, Options, Patience, RunError, Running, Session};
 use runner::execute::{Ended, Progress};
 use runner::follow::Follower;
@@ -142,8 +142,11 @@ pub(crate) fn resume(
     let mut talk = there.talk(needs_probe.then(|| arch_of(plan)).flatten())?;
     talk.ask(&Asked::Resume, plan.to_json().as_bytes());
     talk.ask(&Asked::Host, host.to_json().as_bytes());
+    let mut told = End::default();
     for event in events {
-        talk.ask(&Asked::Line, journal::encode(event)?.as_bytes());
+        let (line, end) = told.line(event)?;
+        talk.ask(&Asked::Line, line.as_bytes());
+        told = end;
     }
     talk.ask(&Asked::Go, b"");
     talk.keep(plan, events, store, watch, || go_on(&dir, on))
@@ -428,7 +431,8 @@ impl Talk<'_> {
                 }
                 (Told::Line, body) => {
                     let line = body.strip_suffix(b"\n").unwrap_or(&body);
-                    let event = journal::decode(line).context("A line did not arrive whole")?;
+                    let line = journal::decode(line).context("A line did not arrive whole")?;
+                    let event = line.event;
                     store.append(&event)?;
                     self.ask(&Asked::Kept, b"");
                     follower.follow(&event, &mut |progress| watcher.observe(&progress));

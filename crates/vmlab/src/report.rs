@@ -3,20 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use report::{Cell, Report, Role, Style, Variant, Verdict};
 use runner::execute::State;
 use runner::store::{self, Contents};
+use runner::verify::Verification;
 use runner::{results, summary};
 
 use crate::exit::{FINDINGS, NOT_FINAL};
-use crate::terminal;
+use crate::{results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
   vmlab report results/quickstart-20260101-120000
   vmlab report DIR --format csv > samples.csv
   vmlab report DIR --format html > report.html
+  vmlab report DIR --verify
   vmlab report DIR --format json | jq '.groups[].cells[].judgement'";
 
 #[derive(Debug, Args)]
@@ -27,6 +30,10 @@ pub(crate) struct ReportArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Only check that the folder is what was written: plan, journal, and every
+    /// text that the journal names. With --format text or json.
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     demand: Demand,
 }
@@ -56,7 +63,10 @@ enum Format {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let contents = store::read(&args.dir)?;
+    if args.verify {
+        return verify(args);
+    }
+    let contents = results_folder::read(&args.dir)?;
     let report = summary::report(&args.dir, &contents);
     let text = match args.format {
         Format::Text => text(&report),
@@ -67,6 +77,29 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     terminal::print(&text)?;
     Ok(exit_code(&report, &args.demand))
+}
+
+fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let verified = runner::verify::verify(&args.dir)?;
+    let text = match args.format {
+        Format::Text => {
+            let Verification { events, trials, texts, findings, .. } = &verified;
+            let lines = findings.iter().map(|finding| format!("{finding}\n"));
+            let end = match findings.len() {
+                0 => "all is as it was written".to_owned(),
+                1 => "1 finding".to_owned(),
+                many => format!("{many} findings"),
+            };
+            let sum = format!("{events} events, {trials} trials, {texts} texts: {end}\n");
+            lines.chain([sum]).collect()
+        }
+        Format::Json => serde_json::to_string_pretty(&verified)? + "\n",
+        Format::Html | Format::Csv | Format::SamplesJson => {
+            bail!("--verify has --format text and json")
+        }
+    };
+    terminal::print(&text)?;
+    Ok(results_folder::exit_code(!verified.findings.is_empty(), ExitCode::SUCCESS))
 }
 
 fn records(contents: &Contents) -> Vec<record::Record> {
@@ -90,7 +123,8 @@ pub(crate) fn write_files(dir: &Path, contents: &Contents, report: &Report) -> a
     Ok(())
 }
 
-/// Findings are failed trials and a baseline that differs from itself. That
+/// Findings are failed trials, a baseline that differs from itself and a damaged
+/// journal. That
 /// nothing was decided is an answer, too, unless a decision is demanded.
 pub(crate) fn exit_code(report: &Report, demand: &Demand) -> ExitCode {
     if has_findings(report) {
@@ -110,7 +144,7 @@ fn has_findings(report: &Report) -> bool {
     let alarms = report.groups.iter().flat_map(|group| &group.cells).any(|cell| {
         is_aa_arm(report, cell) && cell.judgement.as_ref().is_some_and(|j| differs(j.verdict))
     });
-    alarms || !report.failures.is_empty()
+    alarms || !report.failures.is_empty() || !report.damage.is_empty()
 }
 
 /// True if more blocks, or a quieter host, would change no primary metric's verdict.

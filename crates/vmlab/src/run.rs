@@ -19,7 +19,7 @@ use crate::on::{self, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs};
 use crate::watch::{Watch, Watcher};
-use crate::{interrupt, metrics, plan_text, report, terminal, trials};
+use crate::{interrupt, metrics, plan_text, report, results_folder, terminal, trials};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,7 +117,7 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     // What can't be set is known before there is a folder.
     let settings = trials::apply_settings(&plan)?;
     let store = Store::create(&out(&plan), &plan, &host)?;
-    let contents = Contents { plan, host, events: Vec::new(), torn: None };
+    let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new() };
     run_here(args, &contents, settings, store, &cancel)
 }
 
@@ -125,8 +125,8 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
 /// what it has where that is asked for.
 fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitCode> {
     let (mut store, mut contents) = Store::resume(dir)?;
-    if let Some(torn) = &contents.torn {
-        terminal::note(&format!("vmlab: {torn}"));
+    for torn in store::damage_lines(dir, &contents.damage) {
+        terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
     }
     if args.on.is_elsewhere() {
         extend(&mut store, &mut contents, more, args)?;
@@ -181,7 +181,7 @@ fn run_here(
 
 /// Computes the report from the folder alone, and says it.
 fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> {
-    let contents = store::read(dir)?;
+    let contents = results_folder::read(dir)?;
     let report = summary::report(dir, &contents);
     report::write_files(dir, &contents, &report)?;
     if ended == Ended::Cancelled {

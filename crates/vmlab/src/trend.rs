@@ -12,7 +12,7 @@ use runner::{store, summary};
 use stats::ChangeRule;
 
 use crate::exit::FINDINGS;
-use crate::terminal;
+use crate::{results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,9 +64,10 @@ fn p_value(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &TrendArgs) -> anyhow::Result<ExitCode> {
-    let mut reports = Vec::new();
+    let (mut reports, mut damaged) = (Vec::new(), false);
     for dir in folders(&args.dirs)? {
-        let contents = store::read(&dir)?;
+        let contents = results_folder::read(&dir)?;
+        damaged |= !contents.damage.is_empty();
         let report = summary::report(&dir, &contents);
         reports.push((dir.display().to_string(), report));
     }
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &TrendArgs) -> anyhow::Result<ExitCode> {
         trend::terminal(&trend, terminal::width(), Style { colour: true })
     };
     terminal::print(&text)?;
-    let found = args.gate && trend.is_worse_now();
+    let found = damaged || args.gate && trend.is_worse_now();
     Ok(if found { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }
 

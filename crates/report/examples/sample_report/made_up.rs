@@ -228,6 +228,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         distributions: Vec::new(),
         host_beside: Vec::new(),
         failures: Vec::new(),
+        damage: Vec::new(),
         warnings: Vec::new(),
         reproduce: vec![format!("vmlab run studies/{study}.toml --seed 20260102")],
         files: vec![fact("samples", "results/samples.csv"), fact("journal", "results/journal")],
@@ -250,6 +251,7 @@ fn host() -> topology::Host {
         cpu_model: Some("Made-up CPU".to_owned()),
         memory_bytes: Some(16 << 30),
         pcpus: (0..8).map(pcpu).collect(),
+        damage: Vec::new(),
         warnings: vec!["cpufreq is hidden: clock speeds are unknown".to_owned()],
         ..topology::Host::default()
     }

@@ -229,6 +229,10 @@ fn warnings(reports: &[(String, Report)]) -> Vec<String> {
         let names = names.join(", ");
         warnings.push(format!("Results of different environments are mixed: {names}."));
     }
+    for (name, report) in reports.iter().filter(|(_, report)| !report.damage.is_empty()) {
+        let damage: Vec<_> = report.damage.iter().map(ToString::to_string).collect();
+        warnings.push(format!("The journal of {name} is damaged: {}.", damage.join("; ")));
+    }
     for environment in environments.iter().filter(|environment| environment.is_emulated_time()) {
         warnings.push(environment.sentence().to_owned());
     }

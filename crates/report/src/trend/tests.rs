@@ -69,6 +69,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         distributions: Vec::new(),
         host_beside: Vec::new(),
         failures: Vec::new(),
+        damage: Vec::new(),
         warnings: Vec::new(),
         reproduce: Vec::new(),
         files: Vec::new(),

@@ -22,7 +22,7 @@ fn what_was_appended_is_there_after_reopening() {
     let contents = read(dir.path()).unwrap();
     assert_eq!(contents.events, (0..3).map(event).collect::<Vec<_>>());
     assert_eq!(contents.plan.hash(), plan().hash());
-    assert_eq!(contents.torn, None);
+    assert_eq!(contents.damage, []);
 }
 
 #[test]
@@ -45,25 +45,42 @@ fn a_folder_with_a_study_is_not_overwritten() {
 }
 
 #[test]
-fn a_torn_tail_is_kept_apart_and_a_damaged_middle_is_refused() {
+fn a_torn_tail_is_kept_apart_and_damage_is_refused() {
     let dir = store_with(3);
     let path = dir.path().join(JOURNAL);
     let good = fs::read(&path).unwrap();
-    fs::write(&path, &good[..good.len() - 5]).unwrap();
-    assert!(read(dir.path()).unwrap().torn.is_some(), "reading says it and goes on");
-    let (store, contents) = Store::resume(dir.path()).unwrap();
-    assert_eq!(contents.events.len(), 2);
-    assert!(contents.torn.unwrap().contains(TORN));
-    assert!(dir.path().join(TORN).exists());
+    // As a crash leaves it: the fourth line was never acknowledged.
+    let torn = [&good[..], b"{\"event\":\"trial-en"].concat();
+    fs::write(&path, &torn).unwrap();
+    assert_eq!(read(dir.path()).unwrap().damage.len(), 1, "reading says it and goes on");
+    let (mut store, contents) = Store::resume(dir.path()).unwrap();
+    assert_eq!(contents.events.len(), 3);
+    assert_eq!(fs::read(dir.path().join(TORN)).unwrap(), torn[good.len()..]);
+    store.append(&event(3)).unwrap();
     drop(store);
+    let contents = read(dir.path()).unwrap();
+    assert_eq!((contents.events.len(), contents.damage.len()), (4, 0));
 
+    let good = fs::read(&path).unwrap();
+    let lines: Vec<&[u8]> = good.split_inclusive(|byte| *byte == b'\n').collect();
+    let check = |text: Vec<u8>, events: usize, what: &str| {
+        fs::write(&path, &text).unwrap();
+        let contents = read(dir.path()).unwrap();
+        let said: Vec<_> = damage_lines(dir.path(), &contents.damage).collect();
+        assert_eq!(contents.events.len(), events, "{said:?}");
+        assert!(said.iter().any(|line| line.contains(what)), "{what}: {said:?}");
+        let error = Store::resume(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("Restore it from a copy"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), text, "nothing is thrown away");
+    };
     let mut flipped = good.clone();
     flipped[10] ^= 1;
-    fs::write(&path, &flipped).unwrap();
-    let error = Store::resume(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("journal.jsonl:1: damaged"), "{error}");
-    assert!(error.contains("2 readable event(s)"), "{error}");
-    assert_eq!(fs::read(&path).unwrap(), flipped, "nothing is thrown away");
+    check(flipped, 3, "journal.jsonl:1: damaged (checksum");
+    check(good[..good.len() - 5].to_vec(), 3, "journal.jsonl:4: damaged (the line was whole once");
+    check(lines[..2].concat(), 2, "journal.jsonl:3: 2 lines are missing");
+    check([lines[0], lines[2], lines[3]].concat(), 3, "journal.jsonl:2: a line is missing");
+    check([&good, lines[1]].concat(), 4, "journal.jsonl:5: the same line stands there before");
+    check(Vec::new(), 0, "journal.jsonl:1: 4 lines are missing");
 }
 
 #[test]
@@ -83,6 +100,50 @@ fn a_changed_plan_is_noticed() {
     fs::write(&path, text).unwrap();
     let error = read(dir.path()).unwrap_err().to_string();
     assert!(error.contains("another plan"), "{error}");
+}
+
+#[test]
+fn a_later_plan_is_told_apart_from_a_damaged_one() {
+    let dir = store_with(1);
+    let path = dir.path().join(PLAN);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"version\": 1", "\"version\": 2", 1)).unwrap();
+    let error = read(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("format 2") && error.contains("a later one"), "{error}");
+}
+
+/// What an earlier vmlab froze lacks the fields that came after it; what a later
+/// one adds within the format is not known here.
+#[test]
+fn a_plan_is_its_text_whatever_fields_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(Store::create(dir.path(), &plan(), &host()).unwrap());
+    let path = dir.path().join(PLAN);
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    fields.as_object_mut().unwrap().remove("reload").expect("a field with a default");
+    fields["of_another_version"] = true.into();
+    fs::write(&path, serde_json::to_string(&fields).unwrap()).unwrap();
+    // The text that was frozen is the plan, and goes to other machines as it is.
+    let frozen = read(dir.path()).unwrap().plan;
+    assert_eq!(frozen.to_json().as_bytes(), fs::read(&path).unwrap());
+    assert_eq!(Plan::from_json(frozen.to_json().as_bytes()).unwrap().hash(), frozen.hash());
+    let (mut store, contents) = Store::resume(dir.path()).unwrap();
+    let mut lab = crate::testing::FakeLab::new();
+    let cancel = guest::Cancel::new();
+    crate::execute::execute(
+        &contents.plan,
+        &contents.events,
+        &mut store,
+        &mut lab,
+        &cancel,
+        &mut |_| {},
+    )
+    .unwrap();
+    drop(store);
+    let contents = read(dir.path()).unwrap();
+    assert!(contents.events.len() > 10);
+    let Event::SessionStarted { plan_hash, .. } = &contents.events[0] else { panic!() };
+    assert_eq!(*plan_hash, frozen.hash());
 }
 
 #[test]

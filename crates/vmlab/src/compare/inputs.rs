@@ -6,12 +6,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use compare::analyse::Warning;
 use compare::{Columns, Data, Dataset, ReadError};
 use runner::execute::State;
 use runner::{results, store};
 use workload::logs;
 
-use crate::terminal;
+use super::DAMAGED;
+use crate::{results_folder, terminal};
 
 /// An input of the command line: what it is called, and where it lies.
 struct Input {
@@ -52,16 +54,18 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 }
 
 /// Reads all inputs, whatever their formats.
-pub(super) fn read(texts: &[String], columns: &Columns) -> anyhow::Result<Dataset> {
-    let mut data = Data::default();
+///
+/// Also what is missing from results folders, one warning each.
+pub(super) fn read(texts: &[String], columns: &Columns) -> anyhow::Result<(Dataset, Vec<Warning>)> {
+    let (mut data, mut missing) = (Data::default(), Vec::new());
     for input in inputs(texts) {
         if input.path.is_dir() {
-            read_folder(&mut data, &input, columns)?;
+            missing.extend(read_folder(&mut data, &input, columns)?);
         } else {
             read_file(&mut data, &input.name, &input.path, columns)?;
         }
     }
-    Ok(data.finish())
+    Ok((data.finish(), missing))
 }
 
 /// Reads all inputs as Go's benchmark format.
@@ -79,13 +83,14 @@ pub(super) fn is_study(path: &Path) -> bool {
 }
 
 /// A study, or every file of a folder under the folder's name.
-fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Result<()> {
+fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Result<Vec<Warning>> {
     if is_study(&input.path) {
-        let contents = store::read(&input.path)?;
+        let contents = results_folder::read(&input.path)?;
         let state = State::from_events(&contents.events);
         let trials = results::trials(&contents.events, &state);
         data.add_records(&input.name, &results::records(&contents.plan, &trials));
-        return Ok(());
+        let warning = |text| Warning { code: DAMAGED, text };
+        return Ok(store::damage_lines(&input.path, &contents.damage).map(warning).collect());
     }
     let mut files = Vec::new();
     let action = || format!("Cannot read {}", input.path.display());
@@ -102,7 +107,7 @@ fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Res
     for file in files {
         read_file(data, &input.name, &file, columns)?;
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> anyhow::Result<()> {

@@ -10,8 +10,9 @@ use runner::study::DEFAULT_MARGIN_PERCENT;
 use runner::{results, store, summary};
 use stats::Interval;
 
-use super::CompareArgs;
 use super::inputs::is_study;
+use super::{CompareArgs, DAMAGED};
+use crate::results_folder;
 
 /// The folder, if the arguments are that of one study and ask for nothing else.
 pub(super) fn folder(args: &CompareArgs) -> Option<PathBuf> {
@@ -26,7 +27,7 @@ pub(super) fn folder(args: &CompareArgs) -> Option<PathBuf> {
 
 /// What its report says too, bit for bit.
 pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
-    let contents = store::read(folder)?;
+    let contents = results_folder::read(folder)?;
     let report = summary::report(folder, &contents);
     let plan = &contents.plan;
     let state = State::from_events(&contents.events);
@@ -75,8 +76,12 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
             .collect(),
     });
     let rows = rows.collect();
-    let mut warnings: Vec<Warning> =
-        report.warnings.iter().map(|text| Warning { code: "study", text: text.clone() }).collect();
+    let damage: Vec<String> = store::damage_lines(folder, &contents.damage).collect();
+    let warning = |text: &String| {
+        let code = if damage.contains(text) { DAMAGED } else { "study" };
+        Warning { code, text: text.clone() }
+    };
+    let mut warnings: Vec<Warning> = report.warnings.iter().map(warning).collect();
     if report.environment.is_emulated_time() {
         let text = report.environment.sentence().to_owned();
         warnings.insert(0, Warning { code: "emulated-time", text });

@@ -29,7 +29,7 @@ use crate::study_file::BudgetArgs;
 pub(crate) const GREETING: &str = "vmlab-far-side ";
 
 /// Raised whenever a message changes.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// What is said to the far side.
 #[derive(Debug, Serialize, Deserialize)]

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use record::journal::{Event, encode};
+use record::journal::Event;
 use record::{Failure, FailureKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::lab::{Machine, events};
+use crate::lab::{Machine, events, journal_of};
 
 #[test]
 fn what_was_asked_for_is_told_by_host() {
@@ -29,8 +29,7 @@ fn what_was_asked_for_is_told_by_host() {
                 result.facts = [fact("cpu_pm", "in force"), evidence].into();
             }
         }
-        let text: String = events.iter().map(|event| encode(event).unwrap()).collect();
-        fs::write(dir.join("journal.jsonl"), text).unwrap();
+        fs::write(dir.join("journal.jsonl"), journal_of(&events)).unwrap();
     }
     let said = machine.say(["facts", "--fact", "cpu_pm", "results"]);
     let lines: Vec<&str> = said.has_code(0).stdout.lines().collect();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::journal::{Event, TrialResult, decode_all};
+use record::journal::{Event, TrialResult, read};
 use record::{EXITS, FailureKind, Outcome};
 use suite::{Tier, needs};
 
@@ -60,13 +60,13 @@ impl Replica {
     /// The trials of a results folder, by variant.
     fn trials(&self, folder: &str) -> BTreeMap<String, TrialResult> {
         let journal = self.sh(&format!("cat /scratch/{folder}/journal.jsonl"));
-        let decoded = decode_all(journal.has_code(0).stdout.as_bytes());
-        assert_eq!(decoded.torn, None);
+        let journal = read(journal.has_code(0).stdout.as_bytes(), None);
+        assert_eq!(journal.damage, []);
         let trial = |event| match event {
             Event::TrialEnded(result) => Some((result.trial.variant.clone(), *result)),
             _ => None,
         };
-        decoded.events.into_iter().filter_map(trial).collect()
+        journal.events.into_iter().filter_map(trial).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use record::journal::{Event, RunResult, TrialResult, decode_all, encode};
+use record::journal::{self, End, Event, RunResult, TrialResult};
 use record::{CounterSet, Outcome, Sample};
 use runner::plan::Plan;
 
@@ -146,10 +146,12 @@ impl Machine {
         let dir = self.path(name);
         fs::create_dir_all(&dir).unwrap();
         let text = fs::read(first.join("plan.json")).unwrap();
-        let mut plan = Plan::from_json(&text).unwrap();
-        plan.created_unix_s = created_unix_s;
-        plan.qemu.version = qemu.to_owned();
-        fs::write(dir.join("plan.json"), plan.to_json()).unwrap();
+        let mut plan: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        plan["created_unix_s"] = created_unix_s.into();
+        plan["qemu"]["version"] = qemu.into();
+        let text = plan.to_string();
+        fs::write(dir.join("plan.json"), &text).unwrap();
+        let plan = Plan::from_json(text.as_bytes()).unwrap();
         fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
         fs::write(dir.join("journal.jsonl"), journal(&plan, factor)).unwrap();
     }
@@ -183,7 +185,19 @@ params = { groups = 1 }
 "#;
 
 fn journal(plan: &Plan, factor: f64) -> String {
-    made_up(plan, factor).iter().map(|event| encode(event).expect("events can be said")).collect()
+    journal_of(&made_up(plan, factor))
+}
+
+/// The text of a journal that tells `events`.
+pub(crate) fn journal_of(events: &[Event]) -> String {
+    let mut end = End::default();
+    let mut text = String::new();
+    for event in events {
+        let (line, next) = end.line(event).expect("events can be said");
+        text.push_str(&line);
+        end = next;
+    }
+    text
 }
 
 fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
@@ -248,5 +262,5 @@ fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
 /// The journal's events so far, as far as they can be trusted.
 pub(crate) fn events(dir: &Path) -> Vec<Event> {
     let text = fs::read(dir.join("journal.jsonl")).unwrap_or_default();
-    decode_all(&text).events
+    journal::read(&text, None).events
 }

@@ -1,0 +1,109 @@
+//! Whether a results folder is what was written: plan, machine, journal, and
+//! every text that the journal names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use record::journal::{Damage, Event, TrialResult};
+use serde::Serialize;
+
+use crate::store::{self, Contents, StoreError, blob_name, blob_path};
+
+/// What a look at everything in a results folder brought.
+#[derive(Debug, Serialize)]
+pub struct Verification {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Events that the journal tells.
+    pub events: usize,
+    /// Trials that ended.
+    pub trials: usize,
+    /// Texts that are there and are what they were.
+    pub texts: usize,
+    /// What is wrong; nothing in a sound folder.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is wrong with a results folder.
+#[derive(Debug, Serialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Finding {
+    /// The journal is damaged.
+    Journal(Damage),
+    /// A text that the journal names can't be read.
+    TextMissing {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A text is not what was written.
+    TextChanged {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(damage) => write!(f, "journal.jsonl, {damage}"),
+            Self::TextMissing { file, reason } => {
+                write!(f, "{}: can't be read: {reason}", file.display())
+            }
+            Self::TextChanged { file } => {
+                write!(f, "{}: is not what was written", file.display())
+            }
+        }
+    }
+}
+
+/// Looks at everything in `dir`: unlike a report, at the texts, too.
+///
+/// # Errors
+/// [`StoreError`] where plan, machine or journal can't be read, or the plan is
+/// not the journal's.
+pub fn verify(dir: &Path) -> Result<Verification, StoreError> {
+    let Contents { events, damage, .. } = store::read(dir)?;
+    let trials: Vec<&TrialResult> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::TrialEnded(result) => Some(&**result),
+            _ => None,
+        })
+        .collect();
+    let names: BTreeSet<&String> = trials.iter().flat_map(|trial| texts(trial)).collect();
+    let mut findings: Vec<Finding> = damage.into_iter().map(Finding::Journal).collect();
+    let named = names.len();
+    let wrong = names.into_iter().filter_map(|name| {
+        let file = blob_path(dir, name);
+        match std::fs::read(&file) {
+            Ok(bytes) if blob_name(&bytes) == *name => None,
+            Ok(_) => Some(Finding::TextChanged { file }),
+            Err(error) => Some(Finding::TextMissing { file, reason: reason(&error) }),
+        }
+    });
+    let known = findings.len();
+    findings.extend(wrong);
+    Ok(Verification {
+        folder: dir.to_owned(),
+        events: events.len(),
+        trials: trials.len(),
+        texts: named - (findings.len() - known),
+        findings,
+    })
+}
+
+/// The names of all texts that a trial left.
+fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
+    trial.runs.iter().flat_map(|run| run.blobs.values()).chain(&trial.console)
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it is gone".to_owned(),
+        _ => error.to_string(),
+    }
+}
