@@ -14,7 +14,9 @@
 //! A blob is on disk before the line that names it, and a line is on disk
 //! before the next trial begins, so an acknowledged trial survives kill -9.
 
-use std::fs::{self, File, OpenOptions};
+mod files;
+
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -187,7 +189,7 @@ pub struct Contents {
 pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
-    let host = fs::read(&host_path).map_err(io_error("read", &host_path))?;
+    let host = files::read(&host_path).map_err(io_error("read", &host_path))?;
     let host = serde_json::from_slice(&host)
         .map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
     let (_, Journal { events, damage, .. }) = read_journal(dir)?;
@@ -225,7 +227,15 @@ pub fn check_new(dir: &Path) -> Result<(), StoreError> {
 /// The text of the blob `hash`, if it is still there.
 #[must_use]
 pub fn blob(dir: &Path, hash: &str) -> Option<Vec<u8>> {
-    fs::read(blob_path(dir, hash)).ok()
+    if !is_blob_name(hash) || !files::is_own_folder(&dir.join(BLOBS)) {
+        return None;
+    }
+    files::read(&blob_path(dir, hash)).ok()
+}
+
+/// Whether a journal's word names a blob: nothing else is looked for.
+fn is_blob_name(hash: &str) -> bool {
+    hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Where the blob `hash` lies.
@@ -279,6 +289,11 @@ impl Store {
             return Err(StoreError::NoPlan(dir.to_owned()));
         }
         let lock = lock(dir)?;
+        let blobs = dir.join(BLOBS);
+        if !files::is_own_folder(&blobs) {
+            let elsewhere = io::Error::other("it is no folder, and benchmark output belongs there");
+            return Err(io_error("use", &blobs)(elsewhere));
+        }
         let contents = read(dir)?;
         let path = dir.join(JOURNAL);
         let (text, journal) = read_journal(dir)?;
@@ -292,8 +307,7 @@ impl Store {
         let torn = &text[journal.sound_bytes..];
         if !torn.is_empty() {
             append(&dir.join(TORN), torn)?;
-            let file = OpenOptions::new().write(true).open(&path);
-            let file = file.map_err(io_error("open", &path))?;
+            let file = files::open_to_change(&path).map_err(io_error("open", &path))?;
             let length = journal.sound_bytes as u64;
             file.set_len(length).map_err(io_error("cut the torn tail of", &path))?;
             file.sync_all().map_err(io_error("write", &path))?;
@@ -304,11 +318,9 @@ impl Store {
     /// Opens the journal, whose last line is `end`, to write on.
     fn open(dir: &Path, end: End, lock: File) -> Result<Self, StoreError> {
         let path = dir.join(JOURNAL);
-        let journal = OpenOptions::new().create(true).append(true).open(&path);
-        let journal = journal.map_err(io_error("open", &path))?;
+        let journal = files::open_to_append(&path).map_err(io_error("open", &path))?;
         let path = dir.join(END);
-        let end_file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let end_file = end_file.map_err(io_error("open", &path))?;
+        let end_file = files::open_to_change(&path).map_err(io_error("open", &path))?;
         let mut store = Self { dir: dir.to_owned(), journal, end, end_file, _lock: lock };
         store.acknowledge(end)?;
         sync_dir(dir)?;
@@ -383,7 +395,7 @@ pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, St
 fn read_plan(dir: &Path) -> Result<Plan, StoreError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let path = dir.join(PLAN);
-    let text = match fs::read(&path) {
+    let text = match files::read(&path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
             return Err(StoreError::NoPlan(dir.to_owned()));
@@ -415,7 +427,7 @@ fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), StoreError> {
 }
 
 fn read_if_there(path: &Path) -> Result<Vec<u8>, StoreError> {
-    match fs::read(path) {
+    match files::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read.map_err(io_error("read", path)),
     }
@@ -436,13 +448,7 @@ fn check_belongs(path: &Path, plan: &Plan, events: &[Event]) -> Result<(), Store
 
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join(LOCK);
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(io_error("open", &path))?;
+    let mut file = files::open_to_change(&path).map_err(io_error("open", &path))?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut owner = String::new();
         file.read_to_string(&mut owner).map_err(io_error("read", &path))?;
@@ -457,22 +463,12 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
 
 /// Writes `name` in `dir` so that it is there wholly or not at all.
 fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-    let part = dir.join(format!(".{name}.part"));
-    let path = dir.join(name);
-    let mut file = File::create(&part).map_err(io_error("write", &path))?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_data());
-    if let Err(error) = written.and_then(|()| fs::rename(&part, &path)) {
-        // The half-written part is of no use to anybody; the error that
-        // matters is the one that led here.
-        drop(fs::remove_file(&part));
-        return Err(io_error("write", &path)(error));
-    }
+    files::write_whole(dir, name, bytes).map_err(io_error("write", &dir.join(name)))?;
     sync_dir(dir)
 }
 
 fn append(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    let mut file = file.map_err(io_error("open", path))?;
+    let mut file = files::open_to_append(path).map_err(io_error("open", path))?;
     file.write_all(bytes).map_err(io_error("write", path))?;
     file.sync_data().map_err(io_error("write", path))
 }

@@ -1,6 +1,7 @@
 //! Users' own images: `image = "path"` in a study.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,8 +34,10 @@ pub enum OwnImageError {
         #[source]
         source: io::Error,
     },
-    /// It is a folder or a device that can't be an image.
-    #[error("{path:?} is not a file: give the path of a qcow2 or raw image, or builtin:debian-12")]
+    /// It is something that can't be an image: a folder, a FIFO, a terminal.
+    #[error(
+        "{path:?} is not a file: give the path of a qcow2 or raw image, of a block device below /dev, or builtin:debian-12"
+    )]
     NotAFile {
         /// The path.
         path: PathBuf,
@@ -80,7 +83,11 @@ struct ImageInfo {
 pub fn check_own(path: &Path) -> Result<OwnImage, OwnImageError> {
     let read_error = |source| OwnImageError::Read { path: path.to_owned(), source };
     let absolute = path.canonicalize().map_err(read_error)?;
-    if absolute.is_dir() {
+    // Not through open(): that would wait for a FIFO's other end.
+    let kind = absolute.metadata().map_err(read_error)?.file_type();
+    // A disk of this machine is meant only where it is called so.
+    let called_device = kind.is_block_device() && path.starts_with("/dev");
+    if !kind.is_file() && !called_device {
         return Err(OwnImageError::NotAFile { path: path.to_owned() });
     }
     std::fs::File::open(&absolute).map_err(read_error)?;
@@ -118,7 +125,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = check_own(&folder.path().join("none.qcow2")).unwrap_err();
         assert!(missing.to_string().contains("none.qcow2"), "{missing}");
-        assert!(matches!(check_own(folder.path()), Err(OwnImageError::NotAFile { .. })));
+        // Nor is it waited for the other end of a FIFO, or read without end.
+        let fifo = folder.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for path in [folder.path(), &fifo, Path::new("/dev/zero"), Path::new("/dev/null")] {
+            assert!(matches!(check_own(path), Err(OwnImageError::NotAFile { .. })), "{path:?}");
+        }
     }
 
     #[test]
