@@ -147,6 +147,7 @@ fn vmlab(
         qmp_socket: folder.join("qmp"),
         agent_socket: folder.join("agent"),
         done_socket: folder.join("done"),
+        console_socket: folder.join("serial"),
         console_log: folder.join("console"),
     };
     let boot = Boot::Direct {

@@ -185,6 +185,7 @@ fn boot(
         qmp_socket: folder.join("kvm.qmp"),
         agent_socket: folder.join("kvm.agent"),
         done_socket: folder.join("kvm.done"),
+        console_socket: folder.join("kvm.serial"),
         console_log: folder.join("kvm.console"),
     };
     let boot = Boot::Direct {

@@ -18,5 +18,5 @@ mod vm;
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
     DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch,
-    Monitor, MonitorError, Vm,
+    Monitor, MonitorError, NOTE, Vm, read_end,
 };

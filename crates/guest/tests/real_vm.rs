@@ -43,6 +43,7 @@ impl Lab {
             qmp_socket: file("qmp"),
             agent_socket: file("agent"),
             done_socket: file("done"),
+            console_socket: file("serial"),
             console_log: self.console(),
         };
         let boot = Boot::Direct {

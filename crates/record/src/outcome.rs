@@ -60,6 +60,8 @@ pub enum FailureKind {
     GuestShutdown,
     /// The guest stopped answering in the middle.
     GuestHung,
+    /// The guest wrote more to one of its ports than can be meant.
+    GuestFlooded,
     /// QEMU died or was killed.
     VmDied,
     /// The benchmark (or a program it needs) is not in the guest.
@@ -89,6 +91,7 @@ impl fmt::Display for FailureKind {
             Self::GuestPanicked => "guest panicked",
             Self::GuestShutdown => "guest shut down",
             Self::GuestHung => "guest hung",
+            Self::GuestFlooded => "guest flooded a port",
             Self::VmDied => "QEMU died",
             Self::WorkloadMissing => "workload not in the guest",
             Self::TimeLimit => "time limit",

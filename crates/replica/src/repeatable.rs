@@ -34,6 +34,9 @@ const QEMU_SAID: &str = "qemu";
 /// Memory of the host, beside which its images need none.
 const MEMORY_MIB: u64 = 3072;
 
+/// How much of what they said is looked at, bytes.
+const TAIL_BYTES: usize = 64 << 10;
+
 /// Lines of the console that an error shows.
 const TAIL_LINES: usize = 15;
 
@@ -210,7 +213,7 @@ impl RunningRepeatable {
     #[must_use]
     pub fn last_words(&self) -> String {
         let text = |name: &str| {
-            let bytes = fs::read(self.folder.path().join(name)).unwrap_or_default();
+            let bytes = guest::read_end(&self.folder.path().join(name), TAIL_BYTES);
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (console, qemu) = (text(CONSOLE), text(QEMU_SAID));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use guest::image::{Image, Recipe};
 use guest::qemu::Qemu;
-use guest::{Cancel, Cancelled, Monitor, MonitorError};
+use guest::{Cancel, Cancelled, Monitor, MonitorError, read_end};
 use host::owner::{OWNER_VARIABLE, Owner, OwnerError, RUN_VARIABLE, RuntimeDirError, runtime_dir};
 use remote::{OpenError, Options, Patience, RunError, Session};
 use serde_json::{Value, json};
@@ -34,6 +34,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Lines of the console that an error shows.
 const TAIL_LINES: usize = 15;
+
+/// How much of the console's end is looked at, bytes: the host may print as much
+/// as it likes.
+const TAIL_BYTES: usize = 64 << 10;
 
 /// QEMU's own memory beside the host's: translated code and devices.
 const QEMU_MIB: u64 = 512;
@@ -483,7 +487,7 @@ impl Start<'_> {
         let console = self.replica.folder.join(CONSOLE);
         let limit = self.wanted.boot_limit;
         loop {
-            let text = fs::read(&console).unwrap_or_default();
+            let text = read_end(&console, TAIL_BYTES);
             if String::from_utf8_lossy(&text).contains(UP) {
                 return Ok(());
             }
@@ -587,7 +591,7 @@ fn migrate(
 
 /// The last lines of the console.
 fn tail(console: &Path) -> String {
-    let text = fs::read(console).unwrap_or_default();
+    let text = read_end(console, TAIL_BYTES);
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")

@@ -211,6 +211,7 @@ pub(crate) fn placeholder_channels() -> qemu::Channels {
         qmp_socket: "qmp.sock".into(),
         agent_socket: "agent.sock".into(),
         done_socket: "done.sock".into(),
+        console_socket: "console.sock".into(),
         console_log: "console.log".into(),
     }
 }

@@ -31,7 +31,9 @@ pub struct Channels {
     /// A line for every command that ended in the guest, virtio-serial port
     /// `org.vmlab.done.0`. Guests without that service ignore it.
     pub done_socket: PathBuf,
-    /// What the guest prints on its first serial port; appended to.
+    /// What the guest prints on its first serial port.
+    pub console_socket: PathBuf,
+    /// Where whoever listens there keeps the end of it; QEMU knows nothing of it.
     pub console_log: PathBuf,
 }
 
@@ -248,8 +250,8 @@ fn channel_args(channels: &Channels, emitted: &mut Emitted) {
             format!("virtserialport,bus=vserial.0,nr={number},chardev={id},id={id},name={name}"),
         );
     }
-    let console = escape_path(&channels.console_log);
-    emitted.option("-chardev", format!("file,id=console,path={console},append=on"));
+    // No file: it would grow as fast as the guest prints.
+    emitted.option("-chardev", socket("console", &channels.console_socket));
     emitted.option("-serial", "chardev:console");
     emitted.option("-device", "pvpanic-pci");
 }

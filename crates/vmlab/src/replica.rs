@@ -172,10 +172,12 @@ fn logs(name: Option<&str>, follow: bool) -> anyhow::Result<ExitCode> {
     let mut console = File::open(&path).with_context(read)?;
     let mut out = io::stdout();
     loop {
-        let mut more = Vec::new();
-        console.read_to_end(&mut more).with_context(read)?;
-        out.write_all(&more).and_then(|()| out.flush()).context("Cannot write")?;
-        if !follow || cancel.is_cancelled() || (more.is_empty() && found.state() == State::Dead) {
+        // What is there now, in pieces: the host prints as much as it likes.
+        let there = console.metadata().with_context(read)?.len();
+        let left = there.saturating_sub(console.stream_position()?);
+        let more = io::copy(&mut (&console).take(left), &mut out).with_context(read)?;
+        out.flush().context("Cannot write")?;
+        if !follow || cancel.is_cancelled() || (more == 0 && found.state() == State::Dead) {
             return Ok(ExitCode::SUCCESS);
         }
         // A file tells nobody when it grows.

@@ -1,4 +1,11 @@
-//! Lines of text over a Unix socket, never blocking, with bounded memory.
+//! The one reader of what a guest may write: lines of text over a Unix socket,
+//! never blocking, within a budget.
+//!
+//! A guest is untrusted input, its agent and its ports included. Whatever it
+//! writes, a [`Channel`] holds one line and one read of it, and goes back to its
+//! caller, who looks at the time, after each read. What nobody has taken stays
+//! in the socket, where it keeps the writer waiting; what goes beyond the
+//! [`Budget`] is not read at all.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,12 +14,27 @@ use std::os::unix::net::UnixStream;
 /// The byte that stands before the answer to `guest-sync-delimited`.
 const SENTINEL: u8 = 0xff;
 
+/// Most that is taken in at once, bytes: the caller looks at the time after it.
+const READ_BYTES: usize = 256 << 10;
+
+/// An empty buffer that held more than this gives it back, bytes.
+const KEPT_ROOM_BYTES: usize = 1 << 20;
+
+/// What may come over a channel, until [`Channel::renew`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// Longest line, bytes; a longer one is dropped, and said.
+    pub(crate) line_bytes: usize,
+    /// All lines together, with their ends and with what is dropped, bytes.
+    pub(crate) total_bytes: u64,
+}
+
 /// One received line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// The line without its end.
     Text(Vec<u8>),
-    /// A line longer than the limit; its bytes were dropped.
+    /// A line longer than the budget's; its bytes were dropped.
     TooLong,
 }
 
@@ -21,38 +43,55 @@ pub(crate) enum Line {
 pub(crate) struct Channel {
     socket: UnixStream,
     received: Vec<u8>,
-    /// How much of `received` is known to hold no end of a line.
+    /// Where in `received` the present line begins.
+    begin: usize,
+    /// How much of `received` is known to hold no end of the present line.
     searched: usize,
     /// The rest of the present line is dropped.
     dropping: bool,
     to_send: Vec<u8>,
-    limit: usize,
+    budget: Budget,
+    spent_bytes: u64,
     closed: bool,
 }
 
 impl Channel {
-    /// Wraps a connected socket; lines may be `limit` bytes long.
-    pub(crate) fn new(socket: UnixStream, limit: usize) -> io::Result<Self> {
+    /// Wraps a connected socket.
+    pub(crate) fn new(socket: UnixStream, budget: Budget) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
             received: Vec::new(),
+            begin: 0,
             searched: 0,
             dropping: false,
             to_send: Vec::new(),
-            limit,
+            budget,
+            spent_bytes: 0,
             closed: false,
         })
     }
 
-    /// Sets how long a line may be.
-    pub(crate) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
+    /// Begins a new budget.
+    pub(crate) fn renew(&mut self, budget: Budget) {
+        self.budget = budget;
+        self.spent_bytes = 0;
+    }
+
+    /// The budget, once more has come than it allows.
+    pub(crate) fn overrun(&self) -> Option<Budget> {
+        (self.spent_bytes > self.budget.total_bytes).then_some(self.budget)
     }
 
     /// True once the other end is gone; lines received before can still be taken.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// True if there is room for what arrives.
+    pub(crate) fn wants_to_read(&self) -> bool {
+        let waiting = self.received.len() - self.begin;
+        !self.closed && self.overrun().is_none() && waiting <= self.budget.line_bytes
     }
 
     /// True if something waits to be sent.
@@ -84,20 +123,22 @@ impl Channel {
         }
     }
 
-    /// Takes in whatever has arrived.
+    /// Takes in what has arrived, as far as there is room and at most one read's
+    /// worth: somebody who writes faster than we read does not hold us here.
     pub(crate) fn fill(&mut self) {
         let mut buffer = [0; 64 * 1024];
-        while !self.closed {
+        let mut taken = 0;
+        while taken < READ_BYTES && self.wants_to_read() {
             match self.socket.read(&mut buffer) {
                 Ok(0) => self.closed = true,
-                Ok(length) => self.take_in(&buffer[..length]),
+                Ok(length) => {
+                    taken += length;
+                    self.spent_bytes += length as u64;
+                    self.take_in(&buffer[..length]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => self.closed = true,
-            }
-            // One whole line is enough for now: memory stays bounded.
-            if self.received.len() > self.limit {
-                return;
             }
         }
     }
@@ -116,25 +157,41 @@ impl Channel {
     pub(crate) fn next_line(&mut self) -> Option<Line> {
         let end = self.received[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end.map(|end| end + self.searched) else {
-            self.searched = self.received.len();
-            if self.received.len() > self.limit {
+            self.move_to_front();
+            if self.received.len() > self.budget.line_bytes {
                 self.received = Vec::new();
-                self.searched = 0;
                 self.dropping = true;
             }
+            self.searched = self.received.len();
             return None;
         };
-        let rest = self.received.split_off(end + 1);
-        let mut line = std::mem::replace(&mut self.received, rest);
-        self.searched = 0;
-        line.pop();
-        if std::mem::take(&mut self.dropping) {
+        let begin = std::mem::replace(&mut self.begin, end + 1);
+        self.searched = self.begin;
+        if std::mem::take(&mut self.dropping) || end - begin > self.budget.line_bytes {
             return Some(Line::TooLong);
         }
+        let mut line = if begin == 0 && self.begin == self.received.len() {
+            // The usual case, and the only one of lines worth many MiB.
+            let mut line = std::mem::take(&mut self.received);
+            (self.begin, self.searched) = (0, 0);
+            line.truncate(end);
+            line
+        } else {
+            self.received[begin..end].to_vec()
+        };
         if let Some(sentinel) = line.iter().rposition(|byte| *byte == SENTINEL) {
             line.drain(..=sentinel);
         }
         Some(Line::Text(line))
+    }
+
+    /// Lets go of the lines that were taken.
+    fn move_to_front(&mut self) {
+        self.received.drain(..self.begin);
+        self.begin = 0;
+        if self.received.is_empty() && self.received.capacity() > KEPT_ROOM_BYTES {
+            self.received = Vec::new();
+        }
     }
 }
 
@@ -142,9 +199,15 @@ impl Channel {
 mod tests {
     use super::*;
 
-    fn pair(limit: usize) -> (UnixStream, Channel) {
+    fn pair(line_bytes: usize) -> (UnixStream, Channel) {
         let (far, near) = UnixStream::pair().unwrap();
-        (far, Channel::new(near, limit).unwrap())
+        let budget = Budget { line_bytes, total_bytes: u64::MAX };
+        (far, Channel::new(near, budget).unwrap())
+    }
+
+    /// Writes `piece` without end, until nobody is left to read it.
+    fn flood(mut far: UnixStream, piece: &'static [u8]) -> std::thread::JoinHandle<()> {
+        std::thread::spawn(move || while far.write_all(piece).is_ok() {})
     }
 
     #[test]
@@ -184,6 +247,61 @@ mod tests {
         }
         writer.join().unwrap();
         assert_eq!(lines, [Line::TooLong, Line::Text(b"next".to_vec())]);
+    }
+
+    #[test]
+    fn what_nobody_takes_stays_in_the_socket() {
+        for piece in [b"no end of a line".as_slice(), b"line\nline\nline\n"] {
+            let (far, mut channel) = pair(1000);
+            let writer = flood(far, piece);
+            while channel.wants_to_read() {
+                channel.fill();
+            }
+            // One line that may be, and one read beyond it.
+            assert!(channel.received.len() <= 1000 + READ_BYTES, "{}", channel.received.len());
+            let before = channel.received.len();
+            channel.fill();
+            assert_eq!(channel.received.len(), before);
+            drop(channel);
+            writer.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_goes_beyond_the_budget_is_not_read() {
+        for piece in [b"no end of a line".as_slice(), b"line\nline\nline\n"] {
+            let budget = Budget { line_bytes: 1000, total_bytes: 1_000_000 };
+            let (far, near) = UnixStream::pair().unwrap();
+            let mut channel = Channel::new(near, budget).unwrap();
+            let writer = flood(far, piece);
+            while channel.overrun().is_none() {
+                channel.fill();
+                while channel.next_line().is_some() {}
+                assert!(channel.received.capacity() < 2 * READ_BYTES);
+            }
+            assert_eq!(channel.overrun(), Some(budget));
+            assert!(!channel.wants_to_read());
+            // A new budget is a new one.
+            channel.renew(budget);
+            assert_eq!(channel.overrun(), None);
+            assert!(channel.spent_bytes == 0 && channel.wants_to_read());
+            drop(channel);
+            writer.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn many_lines_at_once_are_taken_without_being_moved() {
+        let (mut far, mut channel) = pair(200_000);
+        far.write_all(&b"12345\n".repeat(20_000)).unwrap();
+        channel.fill();
+        let held = channel.received.len();
+        for _ in 0..10_000 {
+            assert_eq!(channel.next_line(), Some(Line::Text(b"12345".to_vec())));
+        }
+        assert_eq!(channel.received.len(), held);
+        while channel.next_line().is_some() {}
+        assert!(channel.received.is_empty());
     }
 
     #[test]

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::Vm;
-use super::channel::Line;
+use super::channel::{Budget, Line};
 use super::failure::GuestFailure;
 use super::protocol::{self, AgentAnswer, ExecStatus, Text};
+use super::{ENDS_BUDGET, Vm};
 use crate::Cancel;
 
 /// How much of stdout, and of stderr, is kept if nobody says otherwise: well
@@ -39,8 +39,16 @@ const AGENT_MAX_OUTPUT_BYTES: usize = 16 << 20;
 /// take more than 20 s.
 const AGENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a killed command may take to be gone.
-const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// How long a command, and the agent's answers about it, may go on past the
+/// command's time limit: it is killed then, and asked for once more.
+const KILL_LIMIT: Duration =
+    if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(5) };
+
+/// What the rest of an agent's answer takes beside the outputs, bytes.
+const AROUND_OUTPUT_BYTES: usize = 4096;
+
+/// Most of what an agent says of an error that is kept, characters.
+const DETAIL_CHARS: usize = 1000;
 
 /// Between two questions, where the guest tells the end by itself.
 const PAUSE_WITH_SIGNAL: Duration = Duration::from_secs(5);
@@ -164,15 +172,19 @@ impl Vm {
     ) -> Result<ExecOutput, GuestFailure> {
         let started = Instant::now();
         let kept = command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES);
-        // Two outputs in base64, and room for the rest of the answer.
-        self.agent.set_limit(2 * (kept.div_ceil(3) * 4) + 4096);
-        while self.done.next_line().is_some() {
-            // Whatever it says, it shows that the guest tells.
-            self.tells_ends = true;
-        }
+        // What is longer than what is kept is dropped; more than an agent can say
+        // is no answer.
+        self.answers = Budget {
+            line_bytes: answer_bytes(kept),
+            total_bytes: answer_bytes(AGENT_MAX_OUTPUT_BYTES) as u64,
+        };
+        // What was told before is of another command.
+        self.told_end = false;
+        self.done.renew(ENDS_BUDGET);
+        let limit_at = started + command.limit;
+        self.answer_by = limit_at + KILL_LIMIT;
         let pid = self.begin(command, cancel)?;
 
-        let limit_at = started + command.limit;
         let mut pause = if self.tells_ends { PAUSE_WITH_SIGNAL } else { PAUSE_SHORTEST };
         loop {
             let told = self.wait_told(limit_at.min(Instant::now() + pause), cancel)?;
@@ -278,7 +290,7 @@ impl Vm {
         if let Err(failure) = self.guest_exec(&kill, &environment, None, cancel) {
             return failure;
         }
-        let gone_by = Instant::now() + KILL_LIMIT;
+        let gone_by = self.answer_by;
         let mut pause = PAUSE_SHORTEST;
         let output = loop {
             match self.ask(pid, command, cancel) {
@@ -305,8 +317,7 @@ impl Vm {
     /// Waits until the guest says that a command ended; false after `until`.
     fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure> {
         loop {
-            if self.done.next_line().is_some() {
-                self.tells_ends = true;
+            if std::mem::take(&mut self.told_end) {
                 return Ok(true);
             }
             if Instant::now() >= until {
@@ -323,19 +334,28 @@ impl Vm {
         arguments: Option<serde_json::Value>,
         cancel: &Cancel,
     ) -> Result<Line, GuestFailure> {
+        self.agent.renew(self.answers);
         self.agent.send(&protocol::request(command, arguments, None));
-        let until = Instant::now() + AGENT_LIMIT;
+        let asked = Instant::now();
+        let until = self.answer_by.min(asked + AGENT_LIMIT);
         loop {
             if let Some(line) = self.agent.next_line() {
                 return Ok(line);
             }
             if Instant::now() >= until {
-                let hung = GuestFailure::Hung { command: command.to_owned(), limit: AGENT_LIMIT };
+                self.note_vcpus(cancel);
+                let limit = until.saturating_duration_since(asked);
+                let hung = GuestFailure::Hung { command: command.to_owned(), limit };
                 return Err(self.end_with(hung));
             }
             self.pump(until, cancel)?;
         }
     }
+}
+
+/// Longest answer with two outputs of `output_bytes` each: base64, and the rest.
+const fn answer_bytes(output_bytes: usize) -> usize {
+    2 * (output_bytes.div_ceil(3) * 4) + AROUND_OUTPUT_BYTES
 }
 
 fn too_large(command: &GuestCommand) -> GuestFailure {
@@ -367,7 +387,8 @@ fn answer<'a, T: serde::Deserialize<'a>>(command: &str, line: &'a [u8]) -> Resul
     match (answer.value, answer.error) {
         (Some(value), _) => Ok(value),
         (None, Some(error)) => {
-            Err(GuestFailure::Agent { command: command.to_owned(), detail: error.desc })
+            let detail = error.desc.chars().take(DETAIL_CHARS).collect();
+            Err(GuestFailure::Agent { command: command.to_owned(), detail })
         }
         (None, None) => Err(not_understood(command, line)),
     }

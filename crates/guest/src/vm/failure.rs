@@ -42,6 +42,14 @@ pub enum GuestFailure {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// The guest wrote more to one of its ports than can be meant.
+    #[error("The guest wrote more than {limit_bytes} bytes to {port}, which nobody asked for")]
+    Flooded {
+        /// The virtio-serial port's name.
+        port: String,
+        /// The budget.
+        limit_bytes: u64,
+    },
     /// QEMU ended or was killed.
     #[error("QEMU died: {detail}")]
     Died {
@@ -95,6 +103,7 @@ impl GuestFailure {
             | Self::Panicked { .. }
             | Self::Shutdown { .. }
             | Self::Hung { .. }
+            | Self::Flooded { .. }
             | Self::Died { .. } => true,
             Self::TimeLimit { .. }
             | Self::OutputTooLarge { .. }

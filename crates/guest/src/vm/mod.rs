@@ -3,11 +3,13 @@
 //! vmlab listens, QEMU connects: there is no moment at which a socket is not
 //! there yet, and nothing is tried again after a pause. One `poll` waits for
 //! QMP, the guest agent, the port on which the guest tells a command's end, and
-//! QEMU's own end (a pidfd), so that whatever happens is seen at once. The
-//! only thread beside the caller's reads what QEMU prints.
+//! QEMU's own end (a pidfd), so that whatever happens is seen at once. Two
+//! threads beside the caller's read what QEMU prints and what the guest's
+//! console prints. docs/hostile-guests.md says what a guest can cost.
 
 mod channel;
 mod console;
+mod evidence;
 mod exec;
 mod failure;
 mod monitor;
@@ -27,11 +29,12 @@ use vmconfig::qemu::Channels;
 
 use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
-use channel::{Channel, Line};
-use console::Console;
+use channel::{Budget, Channel, Line};
+use console::{Console, Log};
 use process::Process;
 use protocol::{QmpMessage, QmpRefusal};
 
+pub use console::{NOTE, read_end};
 pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError};
@@ -46,11 +49,20 @@ const QMP_LIMIT: Duration = Duration::from_secs(10);
 /// How long QEMU may take to quit before it is killed.
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Longest line of the monitor: counters of some thousand vCPUs.
-const QMP_LINE_BYTES: usize = 32 << 20;
+/// The monitor's: a line may hold counters of some thousand vCPUs. It is QEMU's
+/// own, and QEMU itself holds back events that a guest could cause without end.
+const QMP_BUDGET: Budget = Budget { line_bytes: 32 << 20, total_bytes: u64::MAX };
 
-/// Longest line of the agent before a command is run.
-const AGENT_LINE_BYTES: usize = 1 << 20;
+/// The agent's before it has answered: what it still had to say to somebody else.
+const GREETING_BUDGET: Budget = Budget { line_bytes: 64 << 10, total_bytes: 1 << 20 };
+
+/// The port's on which the guest tells the end of a command, for each command: a
+/// line or two would do.
+const ENDS_BUDGET: Budget = Budget { line_bytes: 4 << 10, total_bytes: 64 << 10 };
+
+/// The ports, as the guest knows them.
+const AGENT_PORT: &str = "org.qemu.guest_agent.0";
+const ENDS_PORT: &str = "org.vmlab.done.0";
 
 /// The identity of the first request to the agent, by which its answer is told
 /// from what an agent may still have to say to somebody before us.
@@ -88,11 +100,17 @@ pub struct Vm {
     vcpu_tids: Vec<u32>,
     /// The guest tells when a command ended.
     tells_ends: bool,
+    /// It has told so, and nobody has heard it yet.
+    told_end: bool,
     /// The agent has answered.
     ready: bool,
     /// What the agent was asked last, and when.
     sync_id: u64,
     asked: Instant,
+    /// What the answers about the present command may be.
+    answers: Budget,
+    /// When the agent has said all that there is to say of it.
+    answer_by: Instant,
     /// The answer to the request under way.
     qmp_answer: Option<(u64, Result<Value, QmpRefusal>)>,
     qmp_id: u64,
@@ -111,11 +129,15 @@ impl Vm {
     pub fn start(launch: &Launch, cancel: &Cancel) -> Result<Self, GuestFailure> {
         let refused = |detail: String| GuestFailure::Refused { detail };
         let channels = &launch.channels;
-        let listeners = [&channels.qmp_socket, &channels.agent_socket, &channels.done_socket]
-            .map(|path| listen(path));
-        let [qmp, agent, done] = listeners;
-        let listeners = [qmp.map_err(refused)?, agent.map_err(refused)?, done.map_err(refused)?];
-        let console = Console::create(&channels.console_log).map_err(|error| {
+        let paths = [
+            &channels.qmp_socket,
+            &channels.agent_socket,
+            &channels.done_socket,
+            &channels.console_socket,
+        ];
+        let [qmp, agent, done, console] = paths.map(|path| listen(path).map_err(refused));
+        let listeners = [qmp?, agent?, done?, console?];
+        let log = Log::create(&channels.console_log).map_err(|error| {
             refused(format!("cannot write {:?}: {error}", channels.console_log))
         })?;
 
@@ -123,26 +145,28 @@ impl Vm {
         let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
-        for path in [&channels.qmp_socket, &channels.agent_socket, &channels.done_socket] {
+        for path in paths {
             // They are connected or of no more use.
             let _ = std::fs::remove_file(path);
         }
-        let [qmp, agent, done] = sockets?;
-        let channel = |socket, limit| {
-            Channel::new(socket, limit).map_err(|error| refused(format!("a socket: {error}")))
-        };
+        let [qmp, agent, done, console] = sockets?;
+        let of_socket = |error: io::Error| refused(format!("a socket: {error}"));
+        let channel = |socket, budget| Channel::new(socket, budget).map_err(of_socket);
         let mut vm = Self {
-            qmp: channel(qmp, QMP_LINE_BYTES)?,
-            agent: channel(agent, AGENT_LINE_BYTES)?,
-            done: channel(done, AGENT_LINE_BYTES)?,
+            qmp: channel(qmp, QMP_BUDGET)?,
+            agent: channel(agent, GREETING_BUDGET)?,
+            done: channel(done, ENDS_BUDGET)?,
             process,
-            console,
+            console: Console::read(console, log).map_err(of_socket)?,
             started,
             vcpu_tids: Vec::new(),
             tells_ends: false,
+            told_end: false,
             ready: false,
             sync_id: SYNC_ID,
             asked: started,
+            answers: GREETING_BUDGET,
+            answer_by: started,
             qmp_answer: None,
             qmp_id: 0,
             shutdown_reason: None,
@@ -194,7 +218,7 @@ impl Vm {
     }
 
     /// Like [`Self::wait_ready`], until `give_up` names the limit that was
-    /// reached; it is told how much the guest has printed on its console.
+    /// reached; it is told how many bytes the guest has printed on its console.
     pub(crate) fn wait_ready_unless(
         &mut self,
         cancel: &Cancel,
@@ -203,9 +227,8 @@ impl Vm {
         loop {
             while let Some(line) = self.agent.next_line() {
                 let Line::Text(line) = line else { continue };
-                let answer = serde_json::from_slice::<Value>(&line).unwrap_or_default();
                 // Behind the answer to the last question nothing more comes.
-                if answer["return"] == self.sync_id {
+                if protocol::returned_number(&line) == Some(self.sync_id) {
                     self.ready = true;
                     let boot = self.started.elapsed();
                     return Ok(boot);
@@ -216,7 +239,8 @@ impl Vm {
                 self.sync_id += 1;
                 self.call();
             }
-            if let Some(limit) = give_up(self.console.length()) {
+            if let Some(limit) = give_up(self.console.seen_bytes()) {
+                self.note_vcpus(cancel);
                 return Err(self.end_with(GuestFailure::NeverAnswered { limit }));
             }
             self.pump(Instant::now() + CANCEL_CHECK, cancel)?;
@@ -315,6 +339,21 @@ impl Vm {
         until: Instant,
         cancel: &Cancel,
     ) -> Result<Result<Value, QmpRefusal>, GuestFailure> {
+        if let Some(answer) = self.qmp_by(command, arguments, until, cancel)? {
+            return Ok(answer);
+        }
+        let detail = format!("its monitor did not answer {command}");
+        Err(self.end_with(GuestFailure::Died { detail }))
+    }
+
+    /// Like [`Self::qmp`]; `None` if there is no answer by `until`.
+    fn qmp_by(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<Option<Result<Value, QmpRefusal>>, GuestFailure> {
         self.qmp_id += 1;
         let id = self.qmp_id;
         self.qmp.send(&protocol::request(command, arguments, Some(id)));
@@ -322,11 +361,10 @@ impl Vm {
             if let Some((answered, result)) = self.qmp_answer.take()
                 && answered == id
             {
-                return Ok(result);
+                return Ok(Some(result));
             }
             if Instant::now() >= until {
-                let detail = format!("its monitor did not answer {command}");
-                return Err(self.end_with(GuestFailure::Died { detail }));
+                return Ok(None);
             }
             self.pump(until, cancel)?;
         }
@@ -341,25 +379,30 @@ impl Vm {
         cancel.check()?;
         let wait = until.saturating_duration_since(Instant::now()).min(CANCEL_CHECK);
         let (quiet, process_ended) = {
-            let wanted = |channel: &Channel| {
-                if channel.wants_to_send() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
-            };
             let channels = [&self.qmp, &self.agent, &self.done];
             let mut polled = vec![PollFd::from_borrowed_fd(self.process.fd(), PollFlags::IN)];
-            let open = channels.iter().filter(|channel| !channel.is_closed());
-            polled.extend(open.map(|c| PollFd::from_borrowed_fd(c.fd(), wanted(c))));
+            polled.extend(channels.iter().filter_map(|channel| {
+                let mut wanted = PollFlags::empty();
+                wanted.set(PollFlags::IN, channel.wants_to_read());
+                wanted.set(PollFlags::OUT, channel.wants_to_send());
+                // A closed one would end every wait, and so would one that is full.
+                (!wanted.is_empty()).then(|| PollFd::from_borrowed_fd(channel.fd(), wanted))
+            }));
             let timeout = Timespec::try_from(wait).expect("a short time fits");
             // An interrupted wait is one that ended early.
             let quiet = !rustix::event::poll(&mut polled, Some(&timeout)).is_ok_and(|n| n > 0);
             (quiet, !polled[0].revents().is_empty())
         };
         if quiet {
-            self.console.keep_short();
             return Ok(());
         }
         for channel in [&mut self.qmp, &mut self.agent, &mut self.done] {
             channel.flush();
             channel.fill();
+        }
+        while self.done.next_line().is_some() {
+            // Whatever it says, it shows that the guest tells.
+            (self.tells_ends, self.told_end) = (true, true);
         }
         while let Some(line) = self.qmp.next_line() {
             let Line::Text(line) = line else { continue };
@@ -371,6 +414,16 @@ impl Vm {
         }
         if process_ended && self.ended.is_none() {
             self.ended = Some(self.how_it_ended());
+        }
+        let ports = [(&self.agent, AGENT_PORT), (&self.done, ENDS_PORT)];
+        let flooded = ports.iter().find_map(|(channel, port)| {
+            let limit_bytes = channel.overrun()?.total_bytes;
+            Some(GuestFailure::Flooded { port: (*port).to_owned(), limit_bytes })
+        });
+        if let Some(flooded) = flooded
+            && self.ended.is_none()
+        {
+            self.end_with(flooded);
         }
         match &self.ended {
             Some(failure) => Err(failure.clone()),
@@ -443,12 +496,12 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
 
 /// Waits for QEMU's connections, one for each listener.
 fn accept_all(
-    listeners: &[UnixListener; 3],
+    listeners: &[UnixListener; 4],
     process: &mut Process,
     cancel: &Cancel,
-) -> Result<[UnixStream; 3], GuestFailure> {
+) -> Result<[UnixStream; 4], GuestFailure> {
     let until = Instant::now() + START_LIMIT;
-    let mut streams = [None, None, None];
+    let mut streams = [None, None, None, None];
     loop {
         for (listener, stream) in listeners.iter().zip(&mut streams) {
             if stream.is_none() {
@@ -456,7 +509,9 @@ fn accept_all(
             }
         }
         streams = match streams {
-            [Some(qmp), Some(agent), Some(done)] => return Ok([qmp, agent, done]),
+            [Some(qmp), Some(agent), Some(done), Some(console)] => {
+                return Ok([qmp, agent, done, console]);
+            }
             some_missing => some_missing,
         };
         cancel.check()?;
@@ -479,3 +534,6 @@ fn accept_all(
         let _ = rustix::event::poll(&mut polled, Some(&timeout));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::channel::{Channel, Line};
 use super::protocol::{self, QmpMessage};
-use super::{QMP_LIMIT, QMP_LINE_BYTES};
+use super::{QMP_BUDGET, QMP_LIMIT};
 
 /// A connection to QEMU's monitor (QMP); QEMU serves one at a time.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Monitor {
         let name = path.file_name().unwrap_or_default();
         let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         let channel = UnixStream::connect(short)
-            .and_then(|socket| Channel::new(socket, QMP_LINE_BYTES))
+            .and_then(|socket| Channel::new(socket, QMP_BUDGET))
             .map_err(failed)?;
         let mut monitor = Self { path: path.to_owned(), channel, id: 0 };
         monitor.ask("qmp_capabilities", Value::Null)?;

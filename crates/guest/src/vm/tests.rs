@@ -10,6 +10,16 @@ const LIMIT: Duration = suite::PATIENCE;
 struct Fake {
     folder: tempfile::TempDir,
     launch: Launch,
+    /// What the guest writes without end to its console or to the port on which
+    /// it tells the end of commands.
+    floods: Option<(Way, &'static [u8])>,
+}
+
+/// A way out of the guest on which nobody asks for anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Ends,
+    Console,
 }
 
 impl Fake {
@@ -20,16 +30,21 @@ impl Fake {
             qmp_socket: file("qmp"),
             agent_socket: file("agent"),
             done_socket: file("done"),
+            console_socket: file("serial"),
             console_log: file("console"),
         };
         let args = vec!["1000".to_owned()];
         let launch = Launch { qemu: "/bin/sleep".into(), args, channels, env: Vec::new() };
-        Self { folder, launch }
+        Self { folder, launch, floods: None }
     }
 
     /// Starts the VM, with `agent` answering the agent's requests by line; an
     /// empty answer is none.
     fn start(&self, agent: fn(&str) -> String) -> Vm {
+        self.try_start(agent).unwrap()
+    }
+
+    fn try_start(&self, agent: fn(&str) -> String) -> Result<Vm, GuestFailure> {
         let serve = |path: PathBuf, greeting: &'static str, answer: fn(&str) -> String| {
             std::thread::spawn(move || {
                 let mut socket = connect(&path);
@@ -47,8 +62,24 @@ impl Fake {
         let channels = &self.launch.channels;
         serve(channels.qmp_socket.clone(), "{\"QMP\": {}}\n", qmp);
         serve(channels.agent_socket.clone(), "left over\n", agent);
-        serve(channels.done_socket.clone(), "hello\n", |_| String::new());
-        Vm::start(&self.launch, &Cancel::new()).unwrap()
+        let others = [
+            (Way::Ends, &channels.done_socket, "hello\n"),
+            (Way::Console, &channels.console_socket, ""),
+        ];
+        for (way, path, greeting) in others {
+            match self.floods {
+                Some((flooded, piece)) if flooded == way => {
+                    let path = path.clone();
+                    std::thread::spawn(move || {
+                        let mut socket = connect(&path);
+                        // Until the VM is gone.
+                        while socket.write_all(piece).is_ok() {}
+                    });
+                }
+                _ => drop(serve(path.clone(), greeting, |_| String::new())),
+            }
+        }
+        Vm::start(&self.launch, &Cancel::new())
     }
 }
 
@@ -68,6 +99,8 @@ fn qmp(line: &str) -> String {
             "{{\"id\": {}, \"error\": {{\"class\": \"CommandNotFound\", \"desc\": \"no\"}}}}\n",
             id(line)
         );
+    } else if line.contains("info registers") {
+        "\"CPU#0\\r\\nRAX=0\\r\\nRIP=ffffffff81a00000 II=0 CPL=0 HLT=1\\r\\n\""
     } else {
         "{}"
     };
@@ -82,7 +115,8 @@ fn good_agent(line: &str) -> String {
         return format!("\u{0}\n{{\"return\": 1}}\n{{\"return\": {id}}}\n");
     }
     if line.contains("guest-exec-status") {
-        return "{\"return\": {\"exited\": true, \"exitcode\": 7, \"out-data\": \"b3V0\"}}\n".into();
+        return "{\"return\": {\"exited\": true, \"exitcode\": 7, \"out-data\": \"b3V0\"}}\n"
+            .into();
     }
     if line.contains("no-such") {
         return "{\"error\": {\"class\": \"GenericError\", \"desc\": \"not allowed\"}}\n".into();
@@ -131,7 +165,8 @@ fn a_silent_agent_never_answered_and_a_panic_on_the_console_explains_it() {
 
     let mut vm = fake.start(|_| String::new());
     let panic = "[    1.0] Kernel panic - not syncing: VFS";
-    std::fs::write(&fake.launch.channels.console_log, panic).unwrap();
+    vm.console.note(panic);
+    let panic = &format!("{}{panic}", console::NOTE);
     let error = vm.wait_ready(limit, &Cancel::new()).unwrap_err();
     assert_eq!(error, GuestFailure::Panicked { detail: panic.to_owned() });
     assert!(error.is_final());
@@ -176,4 +211,116 @@ fn a_start_that_hangs_can_be_cancelled() {
     let error = Vm::start(&fake.launch, &cancel).unwrap_err();
     canceller.join().unwrap();
     assert_eq!(error, GuestFailure::Cancelled(crate::Cancelled));
+}
+
+const NO_END: &[u8] = &[b'x'; 4096];
+const LINES: &[u8] = b"done\ndone\ndone\ndone\n";
+
+#[test]
+fn a_port_without_end_ends_the_vm_before_its_agent_answers() {
+    for piece in [NO_END, LINES] {
+        let fake = Fake { floods: Some((Way::Ends, piece)), ..Fake::new() };
+        // It may be seen as early as while the monitor is asked.
+        let started = fake.try_start(|_| String::new());
+        let ready = started.and_then(|mut vm| vm.wait_ready(MINUTE, &Cancel::new()));
+        let error = ready.unwrap_err();
+        let limit_bytes = ENDS_BUDGET.total_bytes;
+        assert_eq!(error, GuestFailure::Flooded { port: ENDS_PORT.into(), limit_bytes });
+        assert!(error.is_final() && error.to_string().contains("65536 bytes to org.vmlab.done.0"));
+    }
+}
+
+#[test]
+fn an_agent_without_end_ends_the_vm() {
+    let fake = Fake::new();
+    let started = fake.try_start(|_| "lie\n".repeat(1 << 20));
+    let ready = started.and_then(|mut vm| vm.wait_ready(MINUTE, &Cancel::new()));
+    let error = ready.unwrap_err();
+    let limit_bytes = GREETING_BUDGET.total_bytes;
+    assert_eq!(error, GuestFailure::Flooded { port: AGENT_PORT.into(), limit_bytes });
+
+    // More than any agent can say of a command.
+    let mut vm = fake
+        .start(|line| if line.contains("sync") { good_agent(line) } else { "x".repeat(50 << 20) });
+    vm.wait_ready(MINUTE, &Cancel::new()).unwrap();
+    let error = vm.exec(&GuestCommand::new(["x"], MINUTE), &Cancel::new()).unwrap_err();
+    let port = AGENT_PORT.to_owned();
+    assert!(matches!(&error, GuestFailure::Flooded { port: flooded, .. } if *flooded == port));
+}
+
+#[test]
+fn an_agent_that_falls_silent_ends_the_command_with_its_limit() {
+    let fake = Fake::new();
+    // The second says something without ever coming to its end.
+    for silent in [
+        (|line| if line.contains("sync") { good_agent(line) } else { String::new() })
+            as fn(&str) -> String,
+        |line| if line.contains("sync") { good_agent(line) } else { "{\"return\": ".into() },
+    ] {
+        let mut vm = fake.start(silent);
+        vm.wait_ready(MINUTE, &Cancel::new()).unwrap();
+        let command = GuestCommand::new(["x"], Duration::from_millis(50));
+        let error = vm.exec(&command, &Cancel::new()).unwrap_err();
+        assert!(matches!(&error, GuestFailure::Hung { command, .. } if command == "guest-exec"));
+        drop(vm);
+        let kept = std::fs::read_to_string(&fake.launch.channels.console_log).unwrap();
+        assert!(kept.contains("vmlab: CPU#0 RIP=ffffffff81a00000 CPL=0 HLT=1"), "{kept}");
+    }
+}
+
+#[test]
+fn a_command_that_never_ends_beside_a_port_without_end_is_ended() {
+    let fake = Fake { floods: Some((Way::Ends, LINES)), ..Fake::new() };
+    let started = fake.try_start(|line| match line {
+        line if line.contains("sync") => good_agent(line),
+        line if line.contains("status") => "{\"return\": {\"exited\": false}}\n".into(),
+        _ => "{\"return\": {\"pid\": 99}}\n".into(),
+    });
+    let cancel = Cancel::new();
+    // How far it comes before the flood is seen is nobody's promise.
+    let ended = started.and_then(|mut vm| {
+        vm.wait_ready(MINUTE, &cancel)?;
+        vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel)
+    });
+    let error = ended.unwrap_err();
+    assert!(matches!(error, GuestFailure::Flooded { .. }), "{error}");
+}
+
+#[test]
+fn a_console_without_end_costs_its_end_alone() {
+    let fake = Fake { floods: Some((Way::Console, NO_END)), ..Fake::new() };
+    let mut vm = fake.start(good_agent);
+    let cancel = Cancel::new();
+    vm.wait_ready(MINUTE, &cancel).unwrap();
+    let log = fake.launch.channels.console_log.clone();
+    // Longer than the file ever is has gone through.
+    while vm.console.seen_bytes() < 8 << 20 {
+        let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+        assert_eq!(output.status, ExecStatusCode::Exited(7));
+        assert!(std::fs::metadata(&log).unwrap().len() <= 2 << 20);
+    }
+    assert!(vm.console_tail(3).len() <= 64 << 10);
+}
+
+#[test]
+fn what_an_agent_says_at_length_is_not_kept_at_length() {
+    let fake = Fake::new();
+    let mut vm = fake.start(|line| {
+        let long = "long ".repeat(1 << 18);
+        match line {
+            line if line.contains("sync") => good_agent(line),
+            line if line.contains("deep") => "[".repeat(1 << 20) + "\n",
+            line if line.contains("wide") => {
+                format!("{{\"return\": [{}0]}}\n", "0,".repeat(1 << 20))
+            }
+            _ => format!("{{\"error\": {{\"class\": \"x\", \"desc\": \"{long}\"}}}}\n"),
+        }
+    });
+    let cancel = Cancel::new();
+    vm.wait_ready(MINUTE, &cancel).unwrap();
+    for program in ["deep", "wide", "long"] {
+        let error = vm.exec(&GuestCommand::new([program], MINUTE), &cancel).unwrap_err();
+        assert!(matches!(error, GuestFailure::Agent { .. }), "{program}: {error}");
+        assert!(error.to_string().len() < 2000, "{program}");
+    }
 }

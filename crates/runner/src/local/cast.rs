@@ -416,6 +416,7 @@ fn start(
         qmp_socket: folder.join(format!("{name}.qmp")),
         agent_socket: folder.join(format!("{name}.agent")),
         done_socket: folder.join(format!("{name}.done")),
+        console_socket: folder.join(format!("{name}.serial")),
         console_log: console_log.to_owned(),
     };
     let mut args = qemu::emit(spec, &channels, &lab.capabilities).args;

@@ -331,6 +331,7 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::Panicked { .. } => FailureKind::GuestPanicked,
         GuestFailure::Shutdown { .. } => FailureKind::GuestShutdown,
         GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
+        GuestFailure::Flooded { .. } => FailureKind::GuestFlooded,
         GuestFailure::Died { .. } => FailureKind::VmDied,
         GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
         GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,

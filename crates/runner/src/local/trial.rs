@@ -1,10 +1,10 @@
 //! One trial: boot, pin, prepare, run, count, end.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use guest::{Cancel, GuestCommand};
+use guest::{Cancel, GuestCommand, NOTE, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Environment, Failure, FailureKind, Outcome};
@@ -51,7 +51,7 @@ pub(super) fn run(
         Ok(()) => Outcome::Completed,
         Err(failure) => Outcome::Failed(failure),
     };
-    let [console, other] = consoles.each_ref().map(|path| read_tail(path, CONSOLE_KEPT_BYTES));
+    let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
     for path in &consoles {
         // Gone already if the runtime folder was taken away: nothing to remove.
         drop(std::fs::remove_file(path));
@@ -72,6 +72,17 @@ fn tail_of(console: &[u8]) -> String {
     let text = String::from_utf8_lossy(console);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..].join("\n")
+}
+
+/// The end of a console for a warning, with what vmlab saw of the guest's vCPUs:
+/// that console is written over when the guest is started again.
+fn last_said(console: &[u8]) -> String {
+    let text = String::from_utf8_lossy(console);
+    let (ours, guests): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with(NOTE));
+    let end = guests.last().map(|line| format!("; its console ends {line:?}"));
+    let vcpus = ours.iter().filter_map(|line| line.strip_prefix(NOTE));
+    end.into_iter().chain(vcpus.map(|line| format!("; {line}"))).collect()
 }
 
 fn measure(
@@ -147,10 +158,7 @@ fn boot(
     let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
     match start() {
         Err(failure) if hung(&failure) && trial.variant.environment == Environment::Tcg => {
-            let tails = consoles.each_ref().map(|path| tail_of(&read_tail(path, 4096)));
-            let said = tails.iter().flat_map(|tail| tail.lines().last());
-            let said: Vec<String> =
-                said.map(|line| format!("; its console ends {line:?}")).collect();
+            let said = consoles.each_ref().map(|path| last_said(&read_end(path, 4096)));
             result.warnings.push(format!(
                 "An emulated guest did not answer within {} s and was started again{}",
                 limit.as_secs(),
@@ -350,10 +358,20 @@ impl LocalLab<'_> {
     }
 }
 
-fn read_tail(path: &Path, bytes: usize) -> Vec<u8> {
-    // A VM that never started has no console: that is no console, not an error.
-    let mut text = std::fs::read(path).unwrap_or_default();
-    let cut = text.len().saturating_sub(bytes);
-    text.drain(..cut);
-    text
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_was_started_again_leaves_where_it_was() {
+        let check = |console: &str, expected: &str| {
+            assert_eq!(last_said(console.as_bytes()), expected);
+        };
+        check("", "");
+        check("[ 1.0] smp: Bringing up\n", "; its console ends \"[ 1.0] smp: Bringing up\"");
+        check(
+            "booting\nvmlab: it no longer answers; its vCPUs:\nvmlab: CPU#0 RIP=81 HLT=1\n",
+            "; its console ends \"booting\"; it no longer answers; its vCPUs:; CPU#0 RIP=81 HLT=1",
+        );
+    }
 }

@@ -21,6 +21,7 @@ fn channels(folder: &Path) -> Channels {
         qmp_socket: folder.join("qmp"),
         agent_socket: folder.join("agent"),
         done_socket: folder.join("done"),
+        console_socket: folder.join("console.sock"),
         console_log: folder.join("console.log"),
     }
 }
@@ -69,7 +70,7 @@ fn a_plain_vm() {
         -device virtserialport,bus=vserial.0,nr=1,chardev=agent,id=agent,name=org.qemu.guest_agent.0
         -chardev socket,id=done,path=/run/vm/done,server=off
         -device virtserialport,bus=vserial.0,nr=2,chardev=done,id=done,name=org.vmlab.done.0
-        -chardev file,id=console,path=/run/vm/console.log,append=on
+        -chardev socket,id=console,path=/run/vm/console.sock,server=off
         -serial chardev:console
         -device pvpanic-pci
     "#]],
@@ -116,7 +117,7 @@ fn every_field() {
         -device virtserialport,bus=vserial.0,nr=1,chardev=agent,id=agent,name=org.qemu.guest_agent.0
         -chardev socket,id=done,path=/run/vm/done,server=off
         -device virtserialport,bus=vserial.0,nr=2,chardev=done,id=done,name=org.vmlab.done.0
-        -chardev file,id=console,path=/run/vm/console.log,append=on
+        -chardev socket,id=console,path=/run/vm/console.sock,server=off
         -serial chardev:console
         -device pvpanic-pci
         -device virtio-rng-pci
@@ -158,7 +159,7 @@ fn a_disk_of_the_users_own() {
         -device virtserialport,bus=vserial.0,nr=1,chardev=agent,id=agent,name=org.qemu.guest_agent.0
         -chardev socket,id=done,path=/run/vm/done,server=off
         -device virtserialport,bus=vserial.0,nr=2,chardev=done,id=done,name=org.vmlab.done.0
-        -chardev file,id=console,path=/run/vm/console.log,append=on
+        -chardev socket,id=console,path=/run/vm/console.sock,server=off
         -serial chardev:console
         -device pvpanic-pci
     "#]],
@@ -197,7 +198,7 @@ fn arm() {
         -device virtserialport,bus=vserial.0,nr=1,chardev=agent,id=agent,name=org.qemu.guest_agent.0
         -chardev socket,id=done,path=/run/vm/done,server=off
         -device virtserialport,bus=vserial.0,nr=2,chardev=done,id=done,name=org.vmlab.done.0
-        -chardev file,id=console,path=/run/vm/console.log,append=on
+        -chardev socket,id=console,path=/run/vm/console.sock,server=off
         -serial chardev:console
         -device pvpanic-pci
     "#]],

@@ -98,6 +98,7 @@ fn check_topology(asked: GuestTopology) {
         qmp_socket: file("qmp"),
         agent_socket: file("agent"),
         done_socket: file("done"),
+        console_socket: file("serial"),
         console_log: file("console"),
     };
     let boot = Boot::Direct {
