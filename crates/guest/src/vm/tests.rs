@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 
+use suite::PATIENCE;
+
 use super::*;
 
 const LIMIT: Duration = suite::PATIENCE;
@@ -222,7 +224,7 @@ fn a_port_without_end_ends_the_vm_before_its_agent_answers() {
         let fake = Fake { floods: Some((Way::Ends, piece)), ..Fake::new() };
         // It may be seen as early as while the monitor is asked.
         let started = fake.try_start(|_| String::new());
-        let ready = started.and_then(|mut vm| vm.wait_ready(MINUTE, &Cancel::new()));
+        let ready = started.and_then(|mut vm| vm.wait_ready(PATIENCE, &Cancel::new()));
         let error = ready.unwrap_err();
         let limit_bytes = ENDS_BUDGET.total_bytes;
         assert_eq!(error, GuestFailure::Flooded { port: ENDS_PORT.into(), limit_bytes });
@@ -234,7 +236,7 @@ fn a_port_without_end_ends_the_vm_before_its_agent_answers() {
 fn an_agent_without_end_ends_the_vm() {
     let fake = Fake::new();
     let started = fake.try_start(|_| "lie\n".repeat(1 << 20));
-    let ready = started.and_then(|mut vm| vm.wait_ready(MINUTE, &Cancel::new()));
+    let ready = started.and_then(|mut vm| vm.wait_ready(PATIENCE, &Cancel::new()));
     let error = ready.unwrap_err();
     let limit_bytes = GREETING_BUDGET.total_bytes;
     assert_eq!(error, GuestFailure::Flooded { port: AGENT_PORT.into(), limit_bytes });
@@ -242,8 +244,8 @@ fn an_agent_without_end_ends_the_vm() {
     // More than any agent can say of a command.
     let mut vm = fake
         .start(|line| if line.contains("sync") { good_agent(line) } else { "x".repeat(50 << 20) });
-    vm.wait_ready(MINUTE, &Cancel::new()).unwrap();
-    let error = vm.exec(&GuestCommand::new(["x"], MINUTE), &Cancel::new()).unwrap_err();
+    vm.wait_ready(PATIENCE, &Cancel::new()).unwrap();
+    let error = vm.exec(&GuestCommand::new(["x"], PATIENCE), &Cancel::new()).unwrap_err();
     let port = AGENT_PORT.to_owned();
     assert!(matches!(&error, GuestFailure::Flooded { port: flooded, .. } if *flooded == port));
 }
@@ -258,7 +260,7 @@ fn an_agent_that_falls_silent_ends_the_command_with_its_limit() {
         |line| if line.contains("sync") { good_agent(line) } else { "{\"return\": ".into() },
     ] {
         let mut vm = fake.start(silent);
-        vm.wait_ready(MINUTE, &Cancel::new()).unwrap();
+        vm.wait_ready(PATIENCE, &Cancel::new()).unwrap();
         let command = GuestCommand::new(["x"], Duration::from_millis(50));
         let error = vm.exec(&command, &Cancel::new()).unwrap_err();
         assert!(matches!(&error, GuestFailure::Hung { command, .. } if command == "guest-exec"));
@@ -279,8 +281,8 @@ fn a_command_that_never_ends_beside_a_port_without_end_is_ended() {
     let cancel = Cancel::new();
     // How far it comes before the flood is seen is nobody's promise.
     let ended = started.and_then(|mut vm| {
-        vm.wait_ready(MINUTE, &cancel)?;
-        vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel)
+        vm.wait_ready(PATIENCE, &cancel)?;
+        vm.exec(&GuestCommand::new(["x"], PATIENCE), &cancel)
     });
     let error = ended.unwrap_err();
     assert!(matches!(error, GuestFailure::Flooded { .. }), "{error}");
@@ -291,11 +293,11 @@ fn a_console_without_end_costs_its_end_alone() {
     let fake = Fake { floods: Some((Way::Console, NO_END)), ..Fake::new() };
     let mut vm = fake.start(good_agent);
     let cancel = Cancel::new();
-    vm.wait_ready(MINUTE, &cancel).unwrap();
+    vm.wait_ready(PATIENCE, &cancel).unwrap();
     let log = fake.launch.channels.console_log.clone();
     // Longer than the file ever is has gone through.
     while vm.console.seen_bytes() < 8 << 20 {
-        let output = vm.exec(&GuestCommand::new(["x"], MINUTE), &cancel).unwrap();
+        let output = vm.exec(&GuestCommand::new(["x"], PATIENCE), &cancel).unwrap();
         assert_eq!(output.status, ExecStatusCode::Exited(7));
         assert!(std::fs::metadata(&log).unwrap().len() <= 2 << 20);
     }
@@ -317,9 +319,9 @@ fn what_an_agent_says_at_length_is_not_kept_at_length() {
         }
     });
     let cancel = Cancel::new();
-    vm.wait_ready(MINUTE, &cancel).unwrap();
+    vm.wait_ready(PATIENCE, &cancel).unwrap();
     for program in ["deep", "wide", "long"] {
-        let error = vm.exec(&GuestCommand::new([program], MINUTE), &cancel).unwrap_err();
+        let error = vm.exec(&GuestCommand::new([program], PATIENCE), &cancel).unwrap_err();
         assert!(matches!(error, GuestFailure::Agent { .. }), "{program}: {error}");
         assert!(error.to_string().len() < 2000, "{program}");
     }
