@@ -29,7 +29,8 @@ pub struct ProbeMissing {
 }
 
 /// The program for guests of `arch`: in the folder that the environment names,
-/// else beside this program (`vmlab-probe-<arch>`, as it is released), else
+/// else beside this program (`vmlab-probe-<arch>`, as it is copied to other
+/// machines), else where packages have it (`lib/vmlab/probe` beside `bin`), else
 /// where `make build` puts it.
 ///
 /// # Errors
@@ -40,8 +41,8 @@ pub fn find(arch: Arch) -> Result<PathBuf, ProbeMissing> {
         named.iter().map(|folder| folder.join(arch.name()).join(PROGRAM)).collect();
     if let Some(folder) = std::env::current_exe().ok().as_deref().and_then(|exe| exe.parent()) {
         looked_for.push(folder.join(format!("{PROGRAM}-{arch}")));
-        // target/release/vmlab and target/<target>/release/vmlab.
-        for above in ["../probe", "../../probe"] {
+        // An installed bin/vmlab, target/release/vmlab, target/<target>/release/vmlab.
+        for above in ["../lib/vmlab/probe", "../probe", "../../probe"] {
             looked_for.push(folder.join(above).join(arch.name()).join(PROGRAM));
         }
     }

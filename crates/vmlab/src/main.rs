@@ -21,6 +21,7 @@ mod image;
 mod import;
 mod interrupt;
 mod lint;
+mod manual;
 mod metrics;
 mod on;
 mod plan;
@@ -117,6 +118,8 @@ enum Command {
     FarSide(far_side::FarSideArgs),
     /// Print a completion script for a shell.
     Completions(completions::CompletionsArgs),
+    /// Print the manual page of a command, or write those of all.
+    Manual(manual::ManualArgs),
 }
 
 /// The command line, with its whole help.
@@ -153,6 +156,7 @@ fn main() -> ExitCode {
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Manual(args) => manual::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,7 +1,7 @@
 //! The command line without VMs: help, messages, pipes, colours.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::fs::FlockOperation;
 
@@ -23,6 +23,7 @@ fn every_help_has_examples() {
         "settings",
         "clean",
         "completions",
+        "manual",
         "compare",
         "export",
     ];
@@ -53,6 +54,28 @@ fn completions_are_there() {
 }
 
 #[test]
+fn manual_pages_are_sound() {
+    let page = said(&mut vmlab(["manual", "settings", "set"]));
+    assert!(page.has_code(0).stdout.starts_with(".ie \\n(.g .ds Aq"), "{page:#?}");
+    assert!(page.stdout.contains("\n.TH VMLAB-SETTINGS-SET 1 "), "{page:#?}");
+    said(&mut vmlab(["manual", "setings"])).is_error(&["no command `setings`", "settings"]);
+    said(&mut vmlab(["manual", "run", "it"])).is_error(&["`vmlab run` has no commands"]);
+    // The half of `run --on` over there is nobody's command.
+    said(&mut vmlab(["manual", "far-side"])).is_error(&["no command `far-side`"]);
+
+    let folder = tempfile::tempdir().unwrap();
+    said(vmlab(["manual", "--date", "2026-01-02", "--out"]).arg(folder.path())).has_code(0);
+    let pages: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Its warnings are man(7) that formatters read differently; beyond them is style.
+    let lint = Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).args(pages).output();
+    match lint {
+        Err(error) => println!("SKIP: manual pages, by mandoc: {error}"),
+        Ok(lint) => assert_eq!(String::from_utf8_lossy(&lint.stdout), ""),
+    }
+}
+
+#[test]
 fn a_reader_that_went_away_is_no_error() {
     let machine = Machine::with_qemu("8.2.0");
     let results = machine.results();
@@ -61,6 +84,7 @@ fn a_reader_that_went_away_is_no_error() {
         &["workloads"][..],
         &["workloads", "--markdown"],
         &["completions", "bash"],
+        &["manual"],
         &["host"],
         &["host", "--json"],
         &["check", "small.toml"],
