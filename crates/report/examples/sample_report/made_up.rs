@@ -251,7 +251,6 @@ fn host() -> topology::Host {
         cpu_model: Some("Made-up CPU".to_owned()),
         memory_bytes: Some(16 << 30),
         pcpus: (0..8).map(pcpu).collect(),
-        damage: Vec::new(),
         warnings: vec!["cpufreq is hidden: clock speeds are unknown".to_owned()],
         ..topology::Host::default()
     }
