@@ -3,7 +3,7 @@
 CARGO ?= cargo
 VMLAB = target/release/vmlab
 
-.PHONY: help quickstart fast test full ready lint build static probe bench clean
+.PHONY: help quickstart fast test full ready lint build static probe packages bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -42,6 +42,10 @@ probe: ## The guests' static program, target/probe/<arch>/vmlab-probe
 
 static: probe ## A static binary to copy to a hypervisor
 	@scripts/build-static
+
+packages: ## A .deb, an .rpm, an archive, a wheel and an OCI image, in target/packages
+	@scripts/install-deps packages
+	@scripts/make-packages
 
 bench: ## Time vmlab against its peers; prints ratios, asserts nothing
 	@scripts/install-deps bench
