@@ -71,6 +71,7 @@ impl Moment {
             canary_before_s: self.canary_s,
             canary_after_s,
             foreign_s: busy_s.zip(own_s).map(|(busy, own)| (busy - own).max(0.0)),
+            own_s,
             steal_s: since(steal(self), steal(&now)),
             pressure_memory_s: since(self.pressure_memory_s, now.pressure_memory_s),
             pressure_io_s: since(self.pressure_io_s, now.pressure_io_s),

@@ -20,6 +20,10 @@ pub struct HostWatch {
     /// pCPU time on its pCPUs that neither vmlab nor the VM used, s: at least
     /// so much, as all of theirs is taken to have been used there.
     pub foreign_s: Option<f64>,
+    /// pCPU time that vmlab and the VM used, wherever, s. Earlier versions did
+    /// not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_s: Option<f64>,
     /// Time that the host's own hypervisor took from its pCPUs, s.
     pub steal_s: Option<f64>,
     /// Time in which some task of the host waited for memory, s.

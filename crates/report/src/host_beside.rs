@@ -28,6 +28,10 @@ pub(crate) fn notes(judged: &stats::Judgement) -> Vec<String> {
             Weight::Unclear => format!(
                 "The host may have disturbed one side more: {found}, which may be chance{held}."
             ),
+            Weight::Own => format!(
+                "The host was busy, and the two used it differently: {found}. Others get what a \
+                 VM leaves, so this may be the variants' own doing{held}."
+            ),
             _ => format!(
                 "The host disturbed one side more, so part of the ratio may be the host's: {found}{held}."
             ),

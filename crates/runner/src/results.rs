@@ -256,7 +256,7 @@ fn host(plan: &Plan, a: &[Boot], b: &[Boot]) -> Vec<[Disturbance; 2]> {
     for ((mut a, on_a), (mut b, on_b)) in both {
         if on_a != on_b {
             for seen in [&mut a, &mut b] {
-                seen.0.retain(|(sign, _)| !matches!(sign, Sign::Clock | Sign::Canary));
+                seen.signs.retain(|(sign, _)| !matches!(sign, Sign::Clock | Sign::Canary));
             }
         }
         host.push([a, b]);

@@ -165,7 +165,10 @@ pub fn disturbance(load: &Load, trial: &TrialResult) -> Disturbance {
         (Sign::Throttles, watch.throttles),
     ];
     let read = signs.into_iter().filter_map(|(sign, log)| Some((sign, log?)));
-    Disturbance(read.filter(|(_, log)| log.is_finite()).collect())
+    Disturbance {
+        signs: read.filter(|(_, log)| log.is_finite()).collect(),
+        own: watch.own_s.map(|seconds| lost(watch.part_of_pcpus(seconds))),
+    }
 }
 
 /// The part of its pCPUs' time that others used, 0 to 1.

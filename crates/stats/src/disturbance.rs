@@ -42,6 +42,12 @@ pub enum Sign {
 }
 
 impl Sign {
+    /// True if it also depends on how much of its pCPUs the VM itself uses.
+    #[must_use]
+    pub fn follows_own_use(self) -> bool {
+        matches!(self, Self::Others | Self::Steal)
+    }
+
     /// True if no variant makes it itself, so that a difference is the host's.
     #[must_use]
     pub fn is_comparable(self) -> bool {
@@ -72,13 +78,19 @@ pub fn lost(part: f64) -> f64 {
 
 /// What the host did beside one trial. A sign that could not be read is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Disturbance(pub Vec<(Sign, f64)>);
+pub struct Disturbance {
+    /// What each sign says.
+    pub signs: Vec<(Sign, f64)>,
+    /// What the VM itself used of its pCPUs, as the logarithm that a sign would
+    /// be ([`lost`]).
+    pub own: Option<f64>,
+}
 
 impl Disturbance {
     /// What `sign` says, if it could be read.
     #[must_use]
     pub fn get(&self, sign: Sign) -> Option<f64> {
-        let found = self.0.iter().find(|(known, _)| *known == sign);
+        let found = self.signs.iter().find(|(known, _)| *known == sign);
         found.map(|(_, log)| *log).filter(|log| log.is_finite())
     }
 }
@@ -95,6 +107,10 @@ pub enum Weight {
     /// It is not shown to differ, but if what was seen is no chance, the verdict
     /// may come from it.
     Unclear,
+    /// It differs, by no more than what the VMs themselves used does: who uses
+    /// less of a busy host leaves more to others, and who asks for more has more
+    /// stolen. Whose doing it is can't be told.
+    Own,
     /// It differs, and the interval holds it.
     Held,
     /// It differs by more than the interval holds.
@@ -183,7 +199,7 @@ impl Claimed {
 /// seen beside A and B in each block.
 pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: Claimed) -> Vec<HostDifference> {
     let mut signs: Vec<Sign> =
-        host.iter().flatten().flat_map(|seen| &seen.0).map(|(s, _)| *s).collect();
+        host.iter().flatten().flat_map(|seen| &seen.signs).map(|(s, _)| *s).collect();
     signs.sort_unstable();
     signs.dedup();
     signs.retain(|sign| sign.is_comparable());
@@ -210,11 +226,19 @@ fn difference(sign: Sign, host: &[[Disturbance; 2]], claimed: Claimed) -> Option
         }
         _ if !shown && claimed.survives(&[mean]) => Weight::Even,
         _ if !shown => Weight::Unclear,
+        _ if sign.follows_own_use() && mean.abs() <= own_difference(host) => Weight::Own,
         part if part <= 1.0 => Weight::Held,
         _ => Weight::Beyond,
     };
     let interval = Interval { lo: (mean - half).exp(), hi: (mean + half).exp(), level: LEVEL };
     Some(HostDifference { sign, ratio: mean.exp(), interval, blocks: n as u32, weight })
+}
+
+/// By how much what the VMs themselves used differs inside blocks; 0 where that
+/// is not known.
+fn own_difference(host: &[[Disturbance; 2]]) -> f64 {
+    let inside: Vec<f64> = host.iter().filter_map(|[a, b]| Some(b.own? - a.own?)).collect();
+    if inside.is_empty() { 0.0 } else { moments(&inside).0.abs() }
 }
 
 /// The difference that leaves nothing to be said, if one does.

@@ -630,7 +630,7 @@ fn the_real_things_are_set_and_put_back() {
         let settings = match Settings::apply(&tree, &wish(&[(id, wanted)]), &me()) {
             // A machine has but so many free pages.
             Err(error @ ApplyError::Set { undone: true, .. }) => {
-                suite::skip_part(id, &full(&error));
+                suite::skip_part(id, full(&error));
                 assert_eq!(row.read(&tree).expect("readable").value, before, "{id}");
                 continue;
             }

@@ -674,7 +674,7 @@ fn block(trials: &[Trial]) -> Option<Block> {
         let shares: Vec<f64> = of_it.copied().filter(|share| share.is_finite()).collect();
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         let seen = (!shares.is_empty()).then(|| (Sign::Steal, lost(mean)));
-        Disturbance(seen.into_iter().collect())
+        Disturbance { signs: seen.into_iter().collect(), own: None }
     });
     Some(Block { logs: [logs(a)?, logs(b)?], steal, host })
 }

@@ -1,3 +1,6 @@
+//! What is shown of the host, and what it costs a claim: neighbours of every kind,
+//! simulated.
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -8,7 +11,7 @@ use crate::{
 };
 
 fn seen(sign: Sign, part: f64) -> Disturbance {
-    Disturbance(vec![(sign, lost(part))])
+    Disturbance { signs: vec![(sign, lost(part))], own: None }
 }
 
 #[test]
@@ -16,7 +19,7 @@ fn a_part_that_is_lost_costs_the_rest() {
     assert!((lost(0.5).exp() - 2.0).abs() < 1e-12);
     assert_eq!((lost(0.0), lost(-1.0)), (0.0, 0.0));
     assert!(lost(1.0).is_finite());
-    let nothing = Disturbance(vec![(Sign::Steal, f64::NAN)]);
+    let nothing = Disturbance { signs: vec![(Sign::Steal, f64::NAN)], own: None };
     assert_eq!((nothing.get(Sign::Steal), nothing.get(Sign::Others)), (None, None));
 }
 
@@ -44,6 +47,24 @@ fn a_difference_is_weighed_by_the_interval() {
     let own: Vec<_> =
         (0..4).map(|_| [seen(Sign::RunDelay, 0.0), seen(Sign::RunDelay, 0.5)]).collect();
     assert!(differences(&own, claimed(0.0, 0.01)).is_empty());
+}
+
+#[test]
+fn what_a_vm_leaves_to_others_is_not_laid_on_the_host() {
+    // On a host without idle time others get what the VM leaves: one vCPU of two
+    // pCPUs leaves more than two do.
+    let used = |own: f64, others: f64| Disturbance {
+        signs: vec![(Sign::Others, lost(others))],
+        own: Some(lost(own)),
+    };
+    let weigh = |a: (f64, f64), b: (f64, f64)| {
+        let jitter = [0.0, 0.01, 0.005, -0.005];
+        let host: Vec<_> = jitter.map(|by| [used(a.0, a.1 + by), used(b.0, b.1 - by)]).into();
+        differences(&host, claimed(-0.3, 0.05))[0].weight
+    };
+    assert_eq!(weigh((0.45, 0.50), (0.75, 0.24)), Weight::Own);
+    // Both use the same, and others are beside one of them.
+    assert_eq!(weigh((0.45, 0.05), (0.45, 0.40)), Weight::Beyond);
 }
 
 #[test]

@@ -413,7 +413,7 @@ fn placement_is_proven_on_the_living_process() {
         0 | 1 => assert_eq!(found, expected),
         nodes => suite::skip_part(
             "the exact texts",
-            &format!("they are those of one node, here are {nodes}"),
+            format!("they are those of one node, here are {nodes}"),
         ),
     }
 }

@@ -32,7 +32,7 @@ fn answers(objects: &[String]) -> Option<Vec<String>> {
     }
     let said = [output.stdout, output.stderr].concat();
     if output.status.code() == Some(2) {
-        suite::skip(&String::from_utf8_lossy(&said));
+        suite::skip(String::from_utf8_lossy(&said));
         return None;
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
