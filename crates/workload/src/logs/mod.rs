@@ -39,7 +39,7 @@
 //! with an `.anew()` sign `read` knows nothing of the lines before, so that long
 //! runs are read in pieces.
 //! `failures` are the words with which the tool says that a run failed
-//! ([`failure`]). `read` gets one run: from its first sign up to the next sign of another
+//! (`failure`). `read` gets one run: from its first sign up to the next sign of another
 //! tool, so foreign lines can follow and must be passed over. A row of a table
 //! that was begun and makes no sense is `unread`.
 //!
