@@ -1,7 +1,7 @@
 //! The journal: everything that happens in a study, one event a line.
 //!
 //! The journal is append-only. How its lines are written, and what is known of
-//! a damaged one, stands in [`lines`]. Large texts (benchmark output, consoles)
+//! a damaged one, stands in `lines`. Large texts (benchmark output, consoles)
 //! lie apart as blobs and are named by their hash.
 
 mod lines;

@@ -102,7 +102,7 @@ pub enum Weight {
     /// It is not shown to differ between the two.
     Even,
     /// It differs, by so little of the interval's half width that it is
-    /// nothing: less than [`NOTHING`].
+    /// nothing: less than `NOTHING`.
     Slight,
     /// It is not shown to differ, but if what was seen is no chance, the verdict
     /// may come from it.
