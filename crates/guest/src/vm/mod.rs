@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -173,9 +175,12 @@ impl Vm {
             ended: None,
         };
         vm.call();
-        vm.shake_hands(cancel).map_err(|failure| match failure {
-            GuestFailure::Died { detail } => refused(detail),
-            other => other,
+        vm.shake_hands(cancel).map_err(|failure| match (failure, ended_with(&mut vm.process)) {
+            // Somebody's signal is not QEMU's refusal.
+            (GuestFailure::Died { detail }, Some(status)) if status.signal().is_none() => {
+                refused(detail)
+            }
+            (other, _) => other,
         })?;
         Ok(vm)
     }
@@ -483,6 +488,11 @@ impl Vm {
     }
 }
 
+/// How QEMU ended, if it has.
+fn ended_with(process: &mut Process) -> Option<ExitStatus> {
+    process.wait_until(Instant::now()).ok().flatten()
+}
+
 fn listen(path: &Path) -> Result<UnixListener, String> {
     let said = |error: io::Error| format!("cannot listen on {path:?}: {error}");
     match std::fs::remove_file(path) {
@@ -518,7 +528,10 @@ fn accept_all(
         if let Ok(Some(status)) = process.wait_until(Instant::now()) {
             let printed = process.printed();
             let detail = if printed.is_empty() { Process::describe(status) } else { printed };
-            return Err(GuestFailure::Refused { detail });
+            return Err(match status.signal() {
+                None => GuestFailure::Refused { detail },
+                Some(_) => GuestFailure::Died { detail },
+            });
         }
         if Instant::now() >= until {
             let detail = format!("it did not connect within {} s", START_LIMIT.as_secs());

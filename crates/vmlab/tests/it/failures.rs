@@ -125,7 +125,12 @@ fn a_run_that_fails_is_recorded_with_its_reason() {
     assert_eq!(said.code, Some(1), "{said:#?}");
     let contents = assert_complete(&study.dir());
     let all = results(&contents.events);
-    assert_eq!(kinds(&all, "one", "hackbench"), [Some(FailureKind::VmDied), None]);
+    assert_eq!(
+        kinds(&all, "one", "hackbench"),
+        [Some(FailureKind::VmDied), None],
+        "{:#?}",
+        all.iter().filter_map(failure).collect::<Vec<_>>()
+    );
     assert_eq!(kinds(&all, "one", "long"), [Some(FailureKind::TimeLimit); 2]);
     assert_eq!(kinds(&all, "one", "unknown"), [Some(FailureKind::WorkloadFailed); 2]);
     let details: Vec<_> = all.iter().filter_map(failure).map(ToString::to_string).collect();

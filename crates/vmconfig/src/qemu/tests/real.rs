@@ -78,7 +78,8 @@ impl Stopped {
         let channels = channels(folder);
         let listen = |path: &Path| UnixListener::bind(path).unwrap();
         let qmp = listen(&channels.qmp_socket);
-        let others = vec![listen(&channels.agent_socket), listen(&channels.done_socket)];
+        let others = [&channels.agent_socket, &channels.done_socket, &channels.console_socket];
+        let others = others.map(|path| listen(path)).into();
         let mut child = Command::new(&qemu.program)
             .args(emit(spec, &channels, &qemu.capabilities).args)
             .arg("-S")
