@@ -1,0 +1,164 @@
+//! `vmlab switch`: connects VMs through a vhost-user switch in user space.
+
+mod ctl;
+mod file;
+mod peer;
+mod traffic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use topology::PcpuSet;
+use vswitch::{Event, PortConfig, Switch, SwitchConfig};
+
+use crate::{interrupt, terminal};
+
+/// How often Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab switch --port a.sock --port b.sock
+                                      connect two VMs; QEMU's arguments are printed
+  vmlab switch --port a.sock --port b.sock,queues=4,vlan=10 --cpus 2-3
+  vmlab switch --config switch.toml   the same from a file
+  vmlab switch --port a.sock --dry-run
+                                      only show what belongs into QEMU and libvirt
+  vmlab switch ctl status             ports, drops by reason, polling threads
+  vmlab switch ctl mac --json         who is behind which port
+  vmlab switch ctl add c.sock,vlan=10
+  vmlab switch traffic a.sock b.sock  frames through a switch, checked and counted
+
+A port is PATH[,queues=N][,vlan=N|,trunk=N+N][,server=off][,isolated=on]
+[,mac=ADDRESS][,name=NAME]. With server=off the VM listens and the switch connects.
+The switch needs no root and no huge pages; VMs need shared memory
+(memory-backend-memfd,share=on). docs/switch.md tells more.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct SwitchArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Ask or tell a switch that runs.
+    Ctl(ctl::CtlArgs),
+    /// Send frames through a switch as VMs would, and check what arrives.
+    Traffic(traffic::TrafficArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// A port: the path of its socket, and what else is asked of it.
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<String>,
+    /// Read ports and all else from a file (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A polling thread on each of these pCPUs; one thread anywhere if not given.
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<PcpuSet>,
+    /// The socket at which `vmlab switch ctl` asks.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Seconds after which a station that is not heard is forgotten.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    age: Option<u32>,
+    /// Run without Landlock and seccomp, to debug.
+    #[arg(long)]
+    no_sandbox: bool,
+    /// Show what belongs into QEMU and libvirt, and end.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not show it.
+    #[arg(long, short, conflicts_with = "dry_run")]
+    quiet: bool,
+}
+
+/// The control socket where nobody names one.
+fn default_control() -> PathBuf {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    match folder {
+        Some(folder) => PathBuf::from(folder).join("vmlab-switch.sock"),
+        None => {
+            let user = rustix::process::getuid().as_raw();
+            std::env::temp_dir().join(format!("vmlab-switch-{user}.sock"))
+        }
+    }
+}
+
+/// What the command line and the file ask for together.
+fn wanted(args: &RunArgs) -> anyhow::Result<SwitchConfig> {
+    let mut config = match &args.config {
+        Some(path) => file::read(path)?,
+        None => SwitchConfig::new(Vec::new()),
+    };
+    for text in &args.ports {
+        let port = PortConfig::parse(text).context("--port")?;
+        config.ports.push(port);
+    }
+    if config.ports.is_empty() {
+        bail!("No port: give --port PATH for each VM, or --config FILE");
+    }
+    if let Some(cpus) = &args.cpus {
+        config.pcpus = cpus.iter().collect();
+    }
+    config.age_s = args.age.unwrap_or(config.age_s);
+    config.control = Some(args.control.clone().or(config.control).unwrap_or_else(default_control));
+    config.sandbox &= !args.no_sandbox;
+    config.check()?;
+    Ok(config)
+}
+
+pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
+    match &args.action {
+        Some(Action::Ctl(ctl)) => return ctl::run(ctl),
+        Some(Action::Traffic(traffic)) => return traffic::run(traffic),
+        None => {}
+    }
+    let config = wanted(&args.run)?;
+    let peers = peer::text(&config.ports);
+    if args.run.dry_run {
+        terminal::print(&peers)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interrupts = interrupt::Interrupts::listen("closing all ports ...", "still closing")?;
+    let switch = Switch::start(&config)?;
+    if !args.run.quiet {
+        terminal::print(&peers)?;
+    }
+    let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
+    terminal::note(&format!("vmlab: the switch runs, ports {}; Ctrl-C ends it", names.join(", ")));
+    while !interrupts.end.is_cancelled() {
+        match switch.events().recv_timeout(LOOK) {
+            Ok(event) => terminal::note(&format!("vmlab: {}", sentence(&event))),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sentence(event: &Event) -> String {
+    match event {
+        Event::Connected { port } => format!("port {port}: a frontend came"),
+        Event::Gone { port, error: None } => format!("port {port}: the frontend left"),
+        Event::Gone { port, error: Some(error) } => {
+            format!("port {port}: the frontend was sent away: {error}")
+        }
+        Event::Refused { port } => {
+            format!("port {port}: a second frontend was sent away, the first is still there")
+        }
+        Event::RingStopped { port, ring, fault } => {
+            format!("port {port}: ring {ring} was stopped ({fault}) until the driver starts anew")
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `vmlab switch ctl`: asks and tells a switch that runs.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use vswitch::{Answer, Question, StationStatus, Status, ask};
+
+use crate::terminal;
+
+#[derive(Debug, Args)]
+pub(super) struct CtlArgs {
+    #[command(subcommand)]
+    question: Asking,
+    /// The switch's control socket.
+    #[arg(long, global = true, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Asking {
+    /// Show ports, their counters, and the polling threads.
+    Status,
+    /// Show who is behind which port.
+    Mac,
+    /// Add a port.
+    Add {
+        /// As for `vmlab switch --port`.
+        port: String,
+    },
+    /// Remove a port; its frontend is sent away.
+    Remove {
+        /// The port's name.
+        port: String,
+    },
+    /// Say that a station is behind a port: it neither ages nor moves.
+    Pin {
+        /// The station's address.
+        mac: String,
+        /// The port's name.
+        port: String,
+    },
+    /// Forget what was learned.
+    Forget {
+        /// The port's name; all ports if not given.
+        port: Option<String>,
+    },
+    /// End the switch.
+    End,
+}
+
+pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
+    let question = match &args.question {
+        Asking::Status => Question::Status,
+        Asking::Mac => Question::Stations,
+        Asking::Add { port } => {
+            // The switch may run in another folder: what is relative is so here.
+            let (path, rest) = port.split_once(',').map_or((port.as_str(), ""), |both| both);
+            let path = std::path::absolute(path)?;
+            let comma = if rest.is_empty() { "" } else { "," };
+            Question::Add { port: format!("{}{comma}{rest}", path.display()) }
+        }
+        Asking::Remove { port } => Question::Remove { port: port.clone() },
+        Asking::Pin { mac, port } => Question::Pin { mac: mac.clone(), port: port.clone() },
+        Asking::Forget { port } => Question::Forget { port: port.clone() },
+        Asking::End => Question::End,
+    };
+    let path = args.control.clone().unwrap_or_else(super::default_control);
+    let answer = ask(&path, question)?;
+    match answer {
+        Answer::Error(error) => bail!("{error}"),
+        Answer::Status(status) if args.json => {
+            terminal::print(&(serde_json::to_string_pretty(&status)? + "\n"))?;
+        }
+        Answer::Stations(stations) if args.json => {
+            terminal::print(&(serde_json::to_string_pretty(&stations)? + "\n"))?;
+        }
+        Answer::Status(status) => terminal::print(&status_text(&status))?,
+        Answer::Stations(stations) => terminal::print(&stations_text(&stations))?,
+        Answer::Done => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status_text(status: &Status) -> String {
+    let width = status.ports.iter().map(|port| port.name.len()).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:width$}  {:9}  {:>5}  {:>14}  {:>14}  drops\n",
+        "port", "state", "rings", "frames in", "frames out"
+    );
+    for port in &status.ports {
+        let counts = &port.counts;
+        let drops: Vec<String> =
+            counts.drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        let drops = if drops.is_empty() { "none".to_owned() } else { drops.join(", ") };
+        let _ = writeln!(
+            text,
+            "{:width$}  {:9}  {:>5}  {:>14}  {:>14}  {drops}",
+            port.name,
+            port.state.name(),
+            port.rings,
+            counts.frames_in,
+            counts.frames_out
+        );
+        for (ring, why) in &port.stopped {
+            let _ = writeln!(text, "{:width$}  ring {ring} is stopped: {why}", "");
+        }
+        if let Some(error) = &port.last_error {
+            let _ = writeln!(text, "{:width$}  the last frontend was sent away: {error}", "");
+        }
+    }
+    for (number, thread) in status.threads.iter().enumerate() {
+        let counts = &thread.counts;
+        let whole = (counts.busy_ns + counts.idle_ns + counts.asleep_ns).max(1) as f64;
+        let share = |part: u64| 100.0 * part as f64 / whole;
+        let pcpu = thread.pcpu.map_or(String::new(), |pcpu| format!(" on pCPU {pcpu}"));
+        let burst = counts.frames as f64 / counts.bursts.max(1) as f64;
+        let _ = writeln!(
+            text,
+            "thread {number}{pcpu}: {:.1} % busy, {:.1} % looking, {:.1} % asleep; {burst:.1} frames a burst",
+            share(counts.busy_ns),
+            share(counts.idle_ns),
+            share(counts.asleep_ns)
+        );
+    }
+    text
+}
+
+fn stations_text(stations: &[StationStatus]) -> String {
+    let mut text = format!("{:17}  {:>4}  {:>6}  port\n", "address", "vlan", "age");
+    for station in stations {
+        let age = station.age_s.map_or("pinned".to_owned(), |age_s| format!("{age_s} s"));
+        let vlan = if station.vlan == 0 { "-".to_owned() } else { station.vlan.to_string() };
+        let _ = writeln!(text, "{:17}  {vlan:>4}  {age:>6}  {}", station.mac, station.port);
+    }
+    text
+}

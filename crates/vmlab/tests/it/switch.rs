@@ -1,0 +1,170 @@
+//! `vmlab switch` as users run it: in its sandbox, asked, told, interrupted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::lab::{Said, VMLAB};
+
+/// A switch that runs, in a folder of its own.
+pub(crate) struct Running {
+    child: Child,
+    pub(crate) folder: TempDir,
+}
+
+impl Running {
+    pub(crate) fn new(args: &[&str]) -> Self {
+        Self::start(tempfile::tempdir().unwrap(), args)
+    }
+
+    /// Kills it, so that its sockets are left, and starts another one in its place.
+    pub(crate) fn killed_and_started_again(mut self, args: &[&str]) -> Self {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let empty = tempfile::tempdir().unwrap();
+        let folder = std::mem::replace(&mut self.folder, empty);
+        Self::start(folder, args)
+    }
+
+    fn start(folder: TempDir, args: &[&str]) -> Self {
+        let child = Command::new(VMLAB)
+            .current_dir(folder.path())
+            .args(["switch", "--control", "control"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(folder.path().join("out")).unwrap())
+            .stderr(fs::File::create(folder.path().join("err")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut running = Self { child, folder };
+        suite::until("the switch to answer", || {
+            assert!(running.child.try_wait().unwrap().is_none(), "{}", running.text("err"));
+            (running.ctl(&["status"]).code == Some(0)).then_some(())
+        });
+        running
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn ctl(&self, args: &[&str]) -> Said {
+        vmlab_in(self.folder.path(), &[&["switch", "ctl", "--control", "control"], args].concat())
+    }
+
+    /// Ctrl-C; the switch's exit code.
+    fn interrupt(&mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn vmlab_in(folder: &Path, args: &[&str]) -> Said {
+    let output = Command::new(VMLAB).current_dir(folder).args(args).stdin(Stdio::null()).output();
+    Said::of(output.unwrap())
+}
+
+#[test]
+fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
+    let mut switch = Running::new(&["--port", "a.sock", "--port", "b.sock"]);
+    let traffic = ["switch", "traffic", "a.sock", "b.sock", "--seconds", "0.1", "--json"];
+    for more in [&[][..], &["--packed", "--whole"], &["--layout", "indirect"]] {
+        let said = vmlab_in(switch.folder.path(), &[&traffic[..], more].concat());
+        said.has_code(0);
+        let outcome: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        assert!(outcome["received"].as_u64().unwrap() > 0, "{outcome}");
+        assert_eq!((&outcome["corrupt"], &outcome["disordered"]), (&0.into(), &0.into()));
+    }
+    let said = switch.ctl(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(status["version"], 1);
+    assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
+
+    // In its sandbox, it can still make what it needs, and remove it.
+    switch.ctl(&["add", "c.sock,vlan=10,name=third"]).has_code(0);
+    switch.ctl(&["pin", "52:54:00:00:00:01", "third"]).has_code(0);
+    let said = switch.ctl(&["mac"]);
+    assert!(said.stdout.contains("52:54:00:00:00:01    10  pinned  third"), "{}", said.stdout);
+    assert!(switch.path("c.sock").exists());
+    switch.ctl(&["remove", "third"]).has_code(0);
+    assert!(!switch.path("c.sock").exists());
+    switch.ctl(&["remove", "third"]).is_error(&["No port is called third: there are a, b"]);
+    switch.ctl(&["add", "d.sock,vlan=5000"]).is_error(&["a VLAN is a number from 1 to 4094"]);
+
+    assert_eq!(switch.interrupt(), Some(0));
+    for socket in ["a.sock", "b.sock", "control"] {
+        assert!(!switch.path(socket).exists(), "{socket} is left");
+    }
+    assert!(switch.text("out").contains("-netdev vhost-user"));
+    switch.ctl(&["status"]).is_error(&["No switch answers at control"]);
+}
+
+#[test]
+fn a_switch_that_is_told_to_end_ends() {
+    let mut switch = Running::new(&["--quiet", "--port", "a.sock"]);
+    switch.ctl(&["end"]).has_code(0);
+    assert_eq!(switch.child.wait().unwrap().code(), Some(0));
+    assert!(!switch.path("a.sock").exists());
+}
+
+#[test]
+fn the_sandbox_is_in_force() {
+    for (args, expected) in
+        [(&["--port", "a.sock"][..], "2"), (&["--port", "a.sock", "--no-sandbox"], "0")]
+    {
+        let switch = Running::new(args);
+        let pid = switch.child.id();
+        suite::until("all threads to be in the sandbox", || {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            let all = threads.map(|thread| {
+                let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+                let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+                line.unwrap().trim() == expected
+            });
+            all.collect::<Vec<_>>().iter().all(|fine| *fine).then_some(())
+        });
+    }
+}
+
+#[test]
+fn what_is_wrong_is_one_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let _taken = std::os::unix::net::UnixListener::bind(folder.path().join("taken")).unwrap();
+    fs::write(folder.path().join("old.toml"), "version = 9\n").unwrap();
+    let mac = "mac=52:54:00:00:00:01";
+    let (one, two) = (format!("a.sock,{mac}"), format!("b.sock,{mac}"));
+    for (args, parts) in [
+        (&[][..], &["No port: give --port PATH"][..]),
+        (&["--port", "taken"], &["another process listens there"]),
+        (&["--port", "file"], &["a file that is no socket is there"]),
+        (&["--port", "no/a.sock"], &["Cannot listen on no/a.sock: the folder does not exist"]),
+        (&["--port", &one, "--port", &two], &["the same address: 52:54:00:00:00:01"]),
+        (&["--port", "a.sock,queues=65"], &["queues=65: 1 to 64 queues"]),
+        (&["--port", "a.sock,vlan=5000"], &["vlan=5000: a VLAN is a number from 1 to 4094"]),
+        (&["--port", "a.sock", "--cpus", "9999"], &["pCPU 9999", "offline or not allowed"]),
+        (&["--config", "old.toml"], &["old.toml", "this vmlab reads version 1"]),
+        (&["--config", "none.toml"], &["Cannot read none.toml"]),
+        (&["--port", "control"], &["is the control socket and a port's"]),
+    ] {
+        let args = [&["switch", "--control", "control"], args].concat();
+        vmlab_in(folder.path(), &args).is_error(parts);
+    }
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}

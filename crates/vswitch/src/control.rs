@@ -1,0 +1,656 @@
+//! The control thread: sockets, connections, questions, and the snapshots that the
+//! polling threads forward by.
+//!
+//! It waits in one `poll` for all of them and never for one: a frontend that is
+//! slow, silent or broken costs its own port, and no other.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::channel::{Channel, ChannelError};
+use crate::config::{PortConfig, SocketRole, SwitchConfig, differ, mac, mac_text};
+use crate::counters::{PortCounters, ThreadCounters};
+use crate::desk::Desk;
+use crate::device::Device;
+use crate::forward::{Crossing, Forwarder};
+use crate::memory;
+use crate::port::{MAX_PORTS, PortView, Snapshot};
+use crate::question::{
+    Answer, LinkState, PortStatus, Question, StationStatus, Status, ThreadStatus, VERSION,
+};
+use crate::session::{Offer, Plane, Session};
+use crate::socket::{self, Listener};
+use crate::switch::{Event, StartError};
+use crate::table::{MacTable, Station};
+use crate::words::feature_words;
+use crate::worker::{Bell, Notice, Order, Worker};
+
+/// How often a frontend that listens is called again.
+const RETRY: Duration = Duration::from_millis(100);
+/// Messages of one connection that are dealt with before others get their turn.
+const MESSAGES_A_TURN: usize = 64;
+
+/// A question from this process.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) question: Question,
+    pub(crate) reply: Sender<Answer>,
+}
+
+/// A frontend that is connected.
+#[derive(Debug)]
+struct Connection {
+    channel: Channel,
+    session: Session,
+    /// By when it has to say what it has begun to say.
+    deadline: Option<Instant>,
+}
+
+/// A port, as the control thread knows it.
+#[derive(Debug)]
+struct Slot {
+    config: PortConfig,
+    listener: Option<Listener>,
+    connection: Option<Connection>,
+    /// When a frontend that listens is called next.
+    retry: Option<Instant>,
+    counters: Arc<PortCounters>,
+    stopped: std::collections::BTreeMap<u16, &'static str>,
+    last_error: Option<String>,
+    connections: u64,
+}
+
+/// A polling thread, from outside.
+#[derive(Debug)]
+struct Thread {
+    orders: Sender<Order>,
+    bell: Arc<Bell>,
+    counters: Arc<ThreadCounters>,
+    pcpu: Option<u32>,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// What all ports share: what is installed where.
+#[derive(Debug)]
+struct Fabric {
+    snapshot: Snapshot,
+    threads: Vec<Thread>,
+    notices: Receiver<Notice>,
+    /// Heard while waiting for something else.
+    heard: VecDeque<Notice>,
+}
+
+impl Fabric {
+    /// Gives the snapshot to all threads, and waits until none uses an earlier one.
+    fn publish(&mut self) {
+        self.snapshot.generation += 1;
+        let snapshot = Arc::new(self.snapshot.clone());
+        let mut waiting = 0;
+        for thread in &self.threads {
+            waiting += usize::from(thread.orders.send(Order::Use(Arc::clone(&snapshot))).is_ok());
+            thread.bell.ring();
+        }
+        // A pass is bounded, so this is short: no guest can make it longer.
+        while waiting > 0 {
+            match self.notices.recv() {
+                Ok(Notice::Uses { generation }) if generation == snapshot.generation => {
+                    waiting -= 1
+                }
+                Ok(notice) => self.heard.push_back(notice),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn set_device(&mut self, port: usize, device: Option<Device>) {
+        if let Some(view) = &self.snapshot.ports[port] {
+            let device = device.map(Arc::new);
+            self.snapshot.ports[port] = Some(Arc::new(PortView { device, ..(**view).clone() }));
+            self.publish();
+        }
+    }
+}
+
+/// One port's part of the fabric.
+struct Place<'f> {
+    fabric: &'f mut Fabric,
+    port: usize,
+}
+
+impl Plane for Place<'_> {
+    fn install(&mut self, device: Option<Device>) {
+        self.fabric.set_device(self.port, device);
+    }
+}
+
+/// The control thread's things.
+#[derive(Debug)]
+pub(crate) struct Control {
+    slots: Vec<Option<Slot>>,
+    fabric: Fabric,
+    table: Arc<MacTable>,
+    bell: Arc<Bell>,
+    calls: Receiver<Call>,
+    events: Sender<Event>,
+    desk: Option<Desk>,
+    control_path: Option<PathBuf>,
+    age_s: u32,
+    /// When it was last made older, in seconds since the beginning.
+    aged_s: u64,
+    patience: Duration,
+    began: Instant,
+    ending: bool,
+}
+
+impl Control {
+    /// Listens, and starts the polling threads.
+    pub(crate) fn new(
+        config: &SwitchConfig,
+        calls: Receiver<Call>,
+        events: Sender<Event>,
+    ) -> Result<Self, StartError> {
+        config.check()?;
+        let os = |what| move |source| StartError::Os { what, source };
+        memory::survive_shrunk_files().map_err(os("handle SIGBUS"))?;
+        let bell = Arc::new(Bell::new().map_err(os("make an event"))?);
+        let table = Arc::new(MacTable::new(MAX_PORTS));
+        let (notify, notices) = mpsc::channel();
+        let pcpus: Vec<Option<u32>> = if config.pcpus.is_empty() {
+            vec![None]
+        } else {
+            config.pcpus.iter().copied().map(Some).collect()
+        };
+        // All that may fail for reasons of the user's comes before any thread.
+        let desk = config.control.as_deref().map(Desk::open).transpose()?;
+        let mut control = Self {
+            slots: (0..MAX_PORTS).map(|_| None).collect(),
+            fabric: Fabric {
+                snapshot: Snapshot {
+                    generation: 0,
+                    ports: vec![None; MAX_PORTS],
+                    threads: pcpus.len(),
+                },
+                threads: Vec::new(),
+                notices,
+                heard: VecDeque::new(),
+            },
+            table,
+            bell,
+            calls,
+            events,
+            desk,
+            control_path: config.control.clone(),
+            age_s: config.age_s,
+            aged_s: 0,
+            patience: config.patience,
+            began: Instant::now(),
+            ending: false,
+        };
+        for port in &config.ports {
+            control.add(port.clone())?;
+        }
+        let folders = config.ports.iter().map(|port| &port.socket).chain(&config.control);
+        let folders: Vec<PathBuf> = folders.map(|path| socket::folder(path)).collect();
+        control.start_threads(&pcpus, &notify, config.sandbox.then_some(&folders))?;
+        control.fabric.publish();
+        Ok(control)
+    }
+
+    /// What wakes it.
+    pub(crate) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.bell)
+    }
+
+    fn start_threads(
+        &mut self,
+        pcpus: &[Option<u32>],
+        notices: &Sender<Notice>,
+        sandbox: Option<&Vec<PathBuf>>,
+    ) -> Result<(), StartError> {
+        let os = |what| move |source| StartError::Os { what, source };
+        for &pcpu in pcpus.iter().flatten() {
+            socket::may_run_on(pcpu)?;
+        }
+        if let Some(folders) = sandbox {
+            crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
+        }
+        let mut ways = Vec::new();
+        for _ in pcpus {
+            let (send, receive) = mpsc::sync_channel(64);
+            let bell = Arc::new(Bell::new().map_err(os("make an event"))?);
+            ways.push((Crossing { parcels: send, bell }, receive));
+        }
+        let crossings: Vec<Crossing> = ways.iter().map(|(way, _)| way.clone()).collect();
+        for (number, (way, parcels)) in ways.into_iter().enumerate() {
+            let (orders, ordered) = mpsc::channel();
+            let counters = Arc::new(ThreadCounters::default());
+            let others = crossings.iter().enumerate();
+            let others = others.map(|(other, way)| (other != number).then(|| way.clone()));
+            let worker = Worker {
+                forwarder: Forwarder::new(number, Arc::clone(&self.table), others.collect()),
+                orders: ordered,
+                parcels,
+                notices: notices.clone(),
+                control: Arc::clone(&self.bell),
+                bell: Arc::clone(&way.bell),
+                counters: Arc::clone(&counters),
+                pending: None,
+                told: Vec::new(),
+            };
+            let pcpu = pcpus[number];
+            let (pinned, pin) = mpsc::channel();
+            let handle = std::thread::Builder::new()
+                .name(format!("vswitch-{number}"))
+                .spawn(move || {
+                    let result = pcpu.map_or(Ok(()), socket::pin_this_thread);
+                    let fine = result.is_ok();
+                    if pinned.send(result).is_ok() && fine {
+                        worker.run();
+                    }
+                })
+                .map_err(os("start a polling thread"))?;
+            let (bell, handle) = (way.bell, Some(handle));
+            self.fabric.threads.push(Thread { orders, bell, counters, pcpu, handle });
+            if let Ok(Err(_)) = pin.recv() {
+                return Err(StartError::Pcpu { pcpu: pcpu.unwrap_or_default() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Works until it is told to end.
+    pub(crate) fn run(mut self) {
+        while !self.ending {
+            self.wait();
+            self.listen_to_threads();
+            while let Ok(call) = self.calls.try_recv() {
+                let answer = self.answer(call.question);
+                // Whoever asked may have gone.
+                let _ = call.reply.send(answer);
+            }
+            for port in 0..self.slots.len() {
+                self.serve_port(port);
+            }
+            self.serve_desk();
+            let up_s = self.began.elapsed().as_secs();
+            if up_s != self.aged_s {
+                self.aged_s = up_s;
+                self.table.set_now(u32::try_from(up_s).unwrap_or(u32::MAX));
+                self.table.age(self.age_s);
+            }
+        }
+    }
+
+    /// Waits for anything to happen, or for a time that matters.
+    fn wait(&mut self) {
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+        let now = Instant::now();
+        // Ages are counted in seconds.
+        let mut until = now + Duration::from_secs(1);
+        for slot in self.slots.iter().flatten() {
+            fds.extend(slot.listener.as_ref().map(AsFd::as_fd));
+            if let Some(connection) = &slot.connection {
+                fds.push(connection.channel.as_fd());
+                until = connection.deadline.map_or(until, |deadline| until.min(deadline));
+            }
+            until = slot.retry.map_or(until, |retry| until.min(retry));
+        }
+        fds.extend(self.desk.iter().flat_map(Desk::fds));
+        let mut waited: Vec<PollFd<'_>> =
+            fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let longest = Timespec::try_from(until.saturating_duration_since(now));
+        let idle = self.fabric.heard.is_empty();
+        let longest = if idle { longest.ok() } else { Some(Timespec::default()) };
+        let _ = poll(&mut waited, longest.as_ref());
+        drop(waited);
+        drop(fds);
+        self.bell.clear();
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody has to watch.
+        let _ = self.events.send(event);
+    }
+
+    fn listen_to_threads(&mut self) {
+        let notices: Vec<Notice> =
+            self.fabric.heard.drain(..).chain(self.fabric.notices.try_iter()).collect();
+        for notice in notices {
+            match notice {
+                Notice::Uses { .. } => {}
+                Notice::MemoryLost { port } => {
+                    let lost = |slot: &Slot| {
+                        let connection = slot.connection.as_ref();
+                        connection.is_some_and(|connection| connection.session.is_memory_lost())
+                    };
+                    if self.slots[usize::from(port)].as_ref().is_some_and(lost) {
+                        let why = "The frontend made its memory file shorter".to_owned();
+                        self.disconnect(usize::from(port), Some(why));
+                    }
+                }
+                Notice::RingStopped { port, ring, fault, generation } => {
+                    let Some(slot) = &mut self.slots[usize::from(port)] else { continue };
+                    let current = self.fabric.snapshot.generation == generation;
+                    let key = u16::try_from(ring).unwrap_or(u16::MAX);
+                    if current && slot.stopped.insert(key, fault.name()).is_none() {
+                        let (port, fault) = (slot.config.name.clone(), fault.name());
+                        self.tell(Event::RingStopped { port, ring, fault });
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, config: PortConfig) -> Result<(), StartError> {
+        let count = self.slots.iter().flatten().count() + 1;
+        for slot in self.slots.iter().flatten() {
+            differ(&slot.config, &config)?;
+        }
+        if self.control_path.as_ref() == Some(&config.socket) {
+            return Err(crate::config::ConfigError::ControlIsPort { path: config.socket }.into());
+        }
+        let free = self.slots.iter().position(Option::is_none);
+        let port = free.ok_or(crate::config::ConfigError::Ports { count })?;
+        let listener = match config.role {
+            SocketRole::Server => Some(Listener::open(&config.socket)?),
+            SocketRole::Client => None,
+        };
+        let counters = Arc::new(PortCounters::default());
+        let number = u16::try_from(port).expect("few ports");
+        self.fabric.snapshot.ports[port] = Some(Arc::new(PortView {
+            number,
+            policy: config.policy.clone(),
+            device: None,
+            counters: Arc::clone(&counters),
+        }));
+        if let Some(mac) = config.policy.mac {
+            let vlan = match config.policy.vlan {
+                crate::port::Vlan::Access(vlan) => vlan,
+                _ => 0,
+            };
+            self.table.set_static(Station::new(vlan, mac), number);
+        }
+        let retry = (config.role == SocketRole::Client).then(Instant::now);
+        self.slots[port] = Some(Slot {
+            config,
+            listener,
+            connection: None,
+            retry,
+            counters,
+            stopped: std::collections::BTreeMap::new(),
+            last_error: None,
+            connections: 0,
+        });
+        Ok(())
+    }
+
+    fn remove(&mut self, port: usize) {
+        self.disconnect(port, None);
+        self.slots[port] = None;
+        self.fabric.snapshot.ports[port] = None;
+        self.fabric.publish();
+        self.table.forget_port(u16::try_from(port).expect("few ports"));
+    }
+
+    fn port_named(&self, name: &str) -> Result<usize, String> {
+        let named =
+            |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.config.name == name);
+        self.slots.iter().position(named).ok_or_else(|| {
+            let known: Vec<&str> =
+                self.slots.iter().flatten().map(|slot| slot.config.name.as_str()).collect();
+            format!("No port is called {name}: there are {}", known.join(", "))
+        })
+    }
+
+    /// Ends a port's connection.
+    fn disconnect(&mut self, port: usize, error: Option<String>) {
+        let Some(slot) = &mut self.slots[port] else { return };
+        let Some(mut connection) = slot.connection.take() else { return };
+        connection.session.end(&mut Place { fabric: &mut self.fabric, port });
+        slot.stopped.clear();
+        slot.last_error.clone_from(&error);
+        if slot.config.role == SocketRole::Client {
+            slot.retry = Some(Instant::now() + RETRY);
+        }
+        let name = slot.config.name.clone();
+        self.table.forget_learned(u16::try_from(port).expect("few ports"));
+        self.tell(Event::Gone { port: name, error });
+    }
+
+    fn connect(&mut self, port: usize, stream: UnixStream) {
+        let Some(slot) = &mut self.slots[port] else { return };
+        let Ok(channel) = Channel::new(stream) else { return };
+        let session = Session::new(Offer::all(slot.config.queues));
+        let deadline = Some(Instant::now() + self.patience);
+        slot.connection = Some(Connection { channel, session, deadline });
+        slot.retry = None;
+        slot.connections += 1;
+        let name = slot.config.name.clone();
+        self.tell(Event::Connected { port: name });
+    }
+
+    /// Takes in connections and messages of one port.
+    fn serve_port(&mut self, port: usize) {
+        let Some(slot) = &mut self.slots[port] else { return };
+        if slot.retry.is_some_and(|retry| retry <= Instant::now()) {
+            match socket::connect(&slot.config.socket) {
+                Ok(stream) => self.connect(port, stream),
+                Err(_) => slot.retry = Some(Instant::now() + RETRY),
+            }
+        }
+        self.serve_connection(port);
+        let Some(slot) = &mut self.slots[port] else { return };
+        while let Some(stream) = slot.listener.as_ref().and_then(Listener::accept) {
+            if slot.connection.is_none() {
+                return self.connect(port, stream);
+            }
+            drop(stream);
+            let refused = Event::Refused { port: slot.config.name.clone() };
+            let _ = self.events.send(refused);
+        }
+    }
+
+    fn serve_connection(&mut self, port: usize) {
+        for _ in 0..MESSAGES_A_TURN {
+            let Some(slot) = &mut self.slots[port] else { return };
+            let Some(connection) = &mut slot.connection else { return };
+            let place = &mut Place { fabric: &mut self.fabric, port };
+            let outcome = connection.take_message(place, self.patience);
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.disconnect(port, error),
+            }
+        }
+        // There may be more, and others wait.
+        self.bell.ring_always();
+    }
+
+    fn serve_desk(&mut self) {
+        let Some(mut desk) = self.desk.take() else { return };
+        desk.serve(|question| self.answer(question));
+        self.desk = Some(desk);
+    }
+
+    fn answer(&mut self, question: Question) -> Answer {
+        let done = |result: Result<(), String>| match result {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Error(error),
+        };
+        match question {
+            Question::Status => Answer::Status(Box::new(self.status())),
+            Question::Stations => Answer::Stations(self.stations()),
+            Question::Add { port } => done(self.add_described(&port)),
+            Question::Remove { port } => done(self.port_named(&port).map(|port| self.remove(port))),
+            Question::Pin { mac, port } => done(self.pin(&mac, &port)),
+            Question::Forget { port } => done(self.forget(port.as_deref())),
+            Question::End => {
+                self.ending = true;
+                Answer::Done
+            }
+        }
+    }
+
+    fn add_described(&mut self, text: &str) -> Result<(), String> {
+        let config = PortConfig::parse(text).map_err(|error| error.to_string())?;
+        self.add(config).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        })?;
+        self.fabric.publish();
+        Ok(())
+    }
+
+    fn pin(&mut self, text: &str, port: &str) -> Result<(), String> {
+        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
+        let port = self.port_named(port)?;
+        let vlan = self.slots[port].as_ref().map(|slot| &slot.config.policy.vlan);
+        let vlan = match vlan {
+            Some(crate::port::Vlan::Access(vlan)) => *vlan,
+            _ => 0,
+        };
+        let station = Station::new(vlan, mac);
+        let number = u16::try_from(port).expect("few ports");
+        if self.table.set_static(station, number) {
+            Ok(())
+        } else {
+            Err("The MAC table has no room for it".to_owned())
+        }
+    }
+
+    fn forget(&mut self, port: Option<&str>) -> Result<(), String> {
+        let ports = match port {
+            Some(port) => vec![self.port_named(port)?],
+            None => (0..self.slots.len()).collect(),
+        };
+        for port in ports {
+            self.table.forget_learned(u16::try_from(port).expect("few ports"));
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let ports = self.slots.iter().zip(&self.fabric.snapshot.ports);
+        let ports = ports.filter_map(|(slot, view)| {
+            let slot = slot.as_ref()?;
+            let device = view.as_ref().and_then(|view| view.device.as_ref());
+            let rings = device.map_or(0, |device| device.queues().count());
+            let state = match &slot.connection {
+                None => LinkState::Waiting,
+                Some(_) if rings == 0 => LinkState::Connected,
+                Some(_) => LinkState::Running,
+            };
+            let stopped = slot.stopped.iter().map(|(&ring, &why)| (ring, why.to_owned()));
+            Some(PortStatus {
+                name: slot.config.name.clone(),
+                socket: slot.config.socket.display().to_string(),
+                state,
+                queues: slot.config.queues,
+                rings: u16::try_from(rings).unwrap_or(u16::MAX),
+                features: device.map(|device| feature_words(device.features)).unwrap_or_default(),
+                counts: slot.counters.read(),
+                stopped: stopped.collect(),
+                last_error: slot.last_error.clone(),
+                connections: slot.connections,
+            })
+        });
+        let threads = self.fabric.threads.iter();
+        Status {
+            version: VERSION,
+            pid: std::process::id(),
+            up_s: self.began.elapsed().as_secs(),
+            ports: ports.collect(),
+            threads: threads
+                .map(|thread| ThreadStatus { pcpu: thread.pcpu, counts: thread.counters.read() })
+                .collect(),
+        }
+    }
+
+    fn stations(&self) -> Vec<StationStatus> {
+        let entries = self.table.entries().into_iter();
+        entries
+            .filter_map(|entry| {
+                let slot = self.slots[usize::from(entry.port)].as_ref()?;
+                Some(StationStatus {
+                    mac: mac_text(entry.station.mac()),
+                    vlan: entry.station.vlan(),
+                    port: slot.config.name.clone(),
+                    age_s: entry.age_s,
+                })
+            })
+            .collect()
+    }
+}
+
+impl Connection {
+    /// Deals with one message; false if none is there. The error says why the
+    /// connection ends, none if the frontend closed it.
+    fn take_message(
+        &mut self,
+        plane: &mut dyn Plane,
+        patience: Duration,
+    ) -> Result<bool, Option<String>> {
+        let Some(message) = self.channel.receive().map_err(|error| match error {
+            ChannelError::Closed => None,
+            error => Some(whole_text(&error)),
+        })?
+        else {
+            let late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if late {
+                return Err(Some(format!(
+                    "The frontend said nothing for {} s",
+                    patience.as_secs_f64()
+                )));
+            }
+            if self.channel.is_inside() && self.deadline.is_none() {
+                self.deadline = Some(Instant::now() + patience);
+            }
+            return Ok(false);
+        };
+        self.deadline = None;
+        let header = message.header;
+        let answer = self.session.handle(header, &message.payload, message.fds, plane);
+        let answer = answer.map_err(|error| Some(whole_text(&error)))?;
+        if let Some(answer) = answer {
+            self.channel.send(&answer, &[]).map_err(|error| match error {
+                ChannelError::Closed => None,
+                error => Some(whole_text(&error)),
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+/// An error with its causes.
+fn whole_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for thread in &self.fabric.threads {
+            // A thread that has ended needs no order.
+            let _ = thread.orders.send(Order::End);
+            thread.bell.ring();
+        }
+        for thread in &mut self.fabric.threads {
+            if let Some(handle) = thread.handle.take() {
+                let _ = handle.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What is counted: frames and bytes of a port, drops by reason, the work of a
+//! polling thread. Written by the threads, read by whoever asks.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a frame was not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum DropReason {
+    /// The sender's descriptors make no sense.
+    Malformed,
+    /// Shorter than an Ethernet header.
+    Runt,
+    /// The header asks for what was not agreed on, or lies outside of the frame.
+    BadOffload,
+    /// The sender's address belongs to another port.
+    Spoofed,
+    /// The tag names a VLAN that the port does not carry.
+    Vlan,
+    /// The receiver is behind the sender's own port.
+    SamePort,
+    /// Both ports are isolated.
+    Isolated,
+    /// The receiver's port has no running queue.
+    NotConnected,
+    /// The receiver has given no buffer.
+    NoBuffer,
+    /// The frame fits in no buffer of the receiver.
+    TooLong,
+    /// The polling thread that serves the receiver does not keep up.
+    Crossing,
+}
+
+impl DropReason {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Malformed,
+        Self::Runt,
+        Self::BadOffload,
+        Self::Spoofed,
+        Self::Vlan,
+        Self::SamePort,
+        Self::Isolated,
+        Self::NotConnected,
+        Self::NoBuffer,
+        Self::TooLong,
+        Self::Crossing,
+    ];
+
+    /// Its name in tables and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Runt => "runt",
+            Self::BadOffload => "bad_offload",
+            Self::Spoofed => "spoofed",
+            Self::Vlan => "vlan",
+            Self::SamePort => "same_port",
+            Self::Isolated => "isolated",
+            Self::NotConnected => "not_connected",
+            Self::NoBuffer => "no_buffer",
+            Self::TooLong => "too_long",
+            Self::Crossing => "crossing",
+        }
+    }
+}
+
+/// A port's counters. "In" is from the guest to the switch.
+#[derive(Debug, Default)]
+pub struct PortCounters {
+    frames_in: AtomicU64,
+    bytes_in: AtomicU64,
+    frames_out: AtomicU64,
+    bytes_out: AtomicU64,
+    flooded: AtomicU64,
+    kicks: AtomicU64,
+    signals: AtomicU64,
+    drops: [AtomicU64; DropReason::ALL.len()],
+}
+
+impl PortCounters {
+    /// The guest sent `frames` of `bytes`.
+    #[inline]
+    pub fn count_in(&self, frames: u64, bytes: u64) {
+        self.frames_in.fetch_add(frames, Ordering::Relaxed);
+        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The guest was given `frames` of `bytes`.
+    #[inline]
+    pub fn count_out(&self, frames: u64, bytes: u64) {
+        self.frames_out.fetch_add(frames, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// `frames` of the guest went to all.
+    pub fn count_flooded(&self, frames: u64) {
+        self.flooded.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// The guest kicked.
+    pub fn count_kick(&self) {
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The guest was sent an event.
+    #[inline]
+    pub fn count_signal(&self) {
+        self.signals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// `frames` were dropped.
+    #[inline]
+    pub fn count_drop(&self, reason: DropReason, frames: u64) {
+        self.drops[reason as usize].fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// What they stand at.
+    #[must_use]
+    pub fn read(&self) -> PortCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PortCounts {
+            frames_in: get(&self.frames_in),
+            bytes_in: get(&self.bytes_in),
+            frames_out: get(&self.frames_out),
+            bytes_out: get(&self.bytes_out),
+            flooded: get(&self.flooded),
+            kicks: get(&self.kicks),
+            signals: get(&self.signals),
+            drops: DropReason::ALL
+                .into_iter()
+                .map(|reason| (reason.name().to_owned(), get(&self.drops[reason as usize])))
+                .filter(|&(_, count)| count > 0)
+                .collect(),
+        }
+    }
+}
+
+/// A port's counters at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCounts {
+    /// Frames from the guest.
+    pub frames_in: u64,
+    /// Their bytes, without the Virtio header.
+    pub bytes_in: u64,
+    /// Frames to the guest.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames from the guest that went to all ports.
+    pub flooded: u64,
+    /// Kicks of the guest.
+    pub kicks: u64,
+    /// Events to the guest.
+    pub signals: u64,
+    /// Frames that were not passed on, by reason, where there were any: from this
+    /// guest for what is wrong with them, to this guest for what it lacks.
+    pub drops: std::collections::BTreeMap<String, u64>,
+}
+
+/// A polling thread's counters.
+#[derive(Debug, Default)]
+pub struct ThreadCounters {
+    pub(crate) bursts: AtomicU64,
+    pub(crate) frames: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) asleep_ns: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) asleep_now: AtomicBool,
+}
+
+impl ThreadCounters {
+    /// What they stand at.
+    #[must_use]
+    pub fn read(&self) -> ThreadCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ThreadCounts {
+            bursts: get(&self.bursts),
+            frames: get(&self.frames),
+            busy_ns: get(&self.busy_ns),
+            idle_ns: get(&self.idle_ns),
+            asleep_ns: get(&self.asleep_ns),
+            sleeps: get(&self.sleeps),
+            asleep_now: self.asleep_now.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A polling thread's counters at one time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCounts {
+    /// Bursts that held a frame.
+    pub bursts: u64,
+    /// Frames taken from rings.
+    pub frames: u64,
+    /// Passes that found work.
+    pub busy_ns: u64,
+    /// Passes that found none.
+    pub idle_ns: u64,
+    /// Waiting for kicks.
+    pub asleep_ns: u64,
+    /// How often it went to sleep.
+    pub sleeps: u64,
+    /// It waits for a kick.
+    pub asleep_now: bool,
+}

@@ -1,0 +1,723 @@
+//! Forwarding: bursts of frames from one ring to others.
+//!
+//! One pass looks at every ring that this thread serves and takes at most a burst
+//! from each, so no guest gets more than its turn. Frames are copied once, from
+//! the sender's memory to the receiver's. In a burst, those to one port are
+//! delivered together, and the receiver is told once.
+//!
+//! A receiving ring belongs to one thread. Frames for another thread's ring are
+//! copied into a parcel and sent to that thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use smallvec::SmallVec;
+
+use crate::counters::DropReason;
+use crate::device::{Device, LONG_HEADER, Queue};
+use crate::frame::{ETHERNET, Frame, HEAD, Offload, TAG, spread, tag_bytes, takes};
+use crate::memory::Bytes;
+use crate::offload;
+use crate::port::{PortView, Snapshot, Vlan};
+use crate::ring::{Chains, Direction, Ring};
+use crate::table::{Learned, MacTable, Station};
+
+/// Frames that are taken from a ring at once.
+pub(crate) const BURST: usize = 32;
+/// Bytes after which a burst ends: large segments count as what they are.
+const BURST_BYTES: u64 = 256 * 1024;
+
+/// Frames on their way to a ring that another thread serves.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) port: u16,
+    pub(crate) queue: u16,
+    /// Header and frame, one after the other.
+    bytes: Vec<u8>,
+    frames: Vec<(Offload, u32)>,
+}
+
+/// The way to another thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Crossing {
+    pub(crate) parcels: SyncSender<Parcel>,
+    pub(crate) bell: Arc<crate::worker::Bell>,
+}
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Port(u16),
+    Flood,
+    Nowhere,
+}
+
+/// What one polling thread forwards with.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    pub(crate) thread: usize,
+    pub(crate) table: Arc<MacTable>,
+    /// By thread; the own one is none.
+    pub(crate) crossings: Vec<Option<Crossing>>,
+    /// A whole frame that has to be changed.
+    whole: Vec<u8>,
+    /// One segment of it.
+    segment: Vec<u8>,
+    /// Parcels that are being packed: one a thread at most.
+    packing: Vec<Option<Parcel>>,
+}
+
+/// A sender's burst.
+struct Burst<'s, 'm> {
+    snapshot: &'s Snapshot,
+    from: &'s PortView,
+    agreed: u64,
+    chains: &'s Chains<'m>,
+    frames: &'s [Frame],
+}
+
+impl Forwarder {
+    pub(crate) fn new(
+        thread: usize,
+        table: Arc<MacTable>,
+        crossings: Vec<Option<Crossing>>,
+    ) -> Self {
+        let packing = crossings.iter().map(|_| None).collect();
+        Self { thread, table, crossings, whole: Vec::new(), segment: Vec::new(), packing }
+    }
+
+    /// Looks once at each ring that this thread serves. Returns bursts and frames.
+    pub(crate) fn pass(&mut self, snapshot: &Snapshot) -> (u64, u64) {
+        let (mut bursts, mut frames) = (0, 0);
+        for (port, queue) in snapshot.served_by(self.thread) {
+            let Some(device) = &port.device else { continue };
+            let Some(transmit) = &device.pairs[queue].transmit else { continue };
+            let taken = self.serve(snapshot, port, device, transmit);
+            bursts += u64::from(taken > 0);
+            frames += taken;
+        }
+        (bursts, frames)
+    }
+
+    /// Takes a burst from one ring and forwards it.
+    #[inline]
+    fn serve(
+        &mut self,
+        snapshot: &Snapshot,
+        from: &PortView,
+        device: &Device,
+        queue: &Queue,
+    ) -> u64 {
+        let mut chains = Chains::new();
+        queue.ring.fetch(&device.memory, Direction::Transmit, BURST, &mut chains);
+        if !chains.is_empty() {
+            self.forward(snapshot, from, device, &mut chains);
+            let written = [0; BURST];
+            let taken = &written[..chains.len()];
+            let wanted = queue.ring.complete(&chains.chains, taken);
+            if let Some(log) = &device.log {
+                let (address, length) = queue.ring.written_part();
+                log.mark(address, length);
+            }
+            if wanted {
+                queue.signal();
+                from.counters.count_signal();
+            }
+        }
+        if let Some(fault) = chains.fault {
+            queue.ring.stop(fault);
+        }
+        chains.len() as u64
+    }
+
+    fn forward(
+        &mut self,
+        snapshot: &Snapshot,
+        from: &PortView,
+        device: &Device,
+        chains: &mut Chains<'_>,
+    ) {
+        // Large frames end the burst early: the rest is fetched again next time.
+        let mut bytes = 0;
+        let mut keep = 0;
+        for chain in &chains.chains {
+            bytes += u64::from(chain.bytes);
+            keep += 1;
+            if bytes > BURST_BYTES {
+                break;
+            }
+        }
+        if keep < chains.len() {
+            chains.chains.truncate(keep);
+            chains.fault = None;
+        }
+
+        let mut frames: SmallVec<[Frame; BURST]> = SmallVec::new();
+        let mut targets: SmallVec<[Target; BURST]> = SmallVec::new();
+        let header = device.header();
+        let tags = from_tagged(from);
+        let (mut in_frames, mut in_bytes) = (0, 0);
+        // Frames of one burst often go the same way: what was found for two addresses
+        // and a type holds for the next.
+        let mut last: Option<([u8; ETHERNET], Target)> = None;
+        for (number, chain) in chains.chains.iter().enumerate() {
+            let segments = chains.segments_of(*chain);
+            match Frame::read(number as u8, segments, chain.bytes, header) {
+                Ok(frame) => {
+                    in_frames += 1;
+                    in_bytes += u64::from(frame.length);
+                    let way: [u8; ETHERNET] =
+                        *frame.head[LONG_HEADER..].first_chunk().expect("the head holds it");
+                    let target = match last {
+                        Some((known, target)) if known == way && !tags => target,
+                        _ => self.judge(snapshot, from, &frame),
+                    };
+                    last = (target != Target::Nowhere).then_some((way, target));
+                    frames.push(frame);
+                    targets.push(target);
+                }
+                Err(reason) => from.counters.count_drop(reason, 1),
+            }
+        }
+        from.counters.count_in(in_frames, in_bytes);
+
+        let agreed = device.features;
+        let burst = Burst { snapshot, from, agreed, chains, frames: &frames };
+        let mut left: u32 = if frames.is_empty() { 0 } else { u32::MAX >> (32 - frames.len()) };
+        while left != 0 {
+            let first = left.trailing_zeros() as usize;
+            let target = targets[first];
+            if target == Target::Flood {
+                left &= !(1 << first);
+                self.flood(&burst, first as u8);
+                continue;
+            }
+            // All that go the same way, up to the next that goes to all: that keeps
+            // the order of each sender and receiver.
+            let mut group: SmallVec<[u8; BURST]> = SmallVec::new();
+            for index in first..frames.len() {
+                if targets[index] == Target::Flood {
+                    break;
+                }
+                if left & 1 << index != 0 && targets[index] == target {
+                    left &= !(1 << index);
+                    group.push(index as u8);
+                }
+            }
+            if let Target::Port(port) = target {
+                self.deliver(&burst, port, &group);
+            }
+        }
+        self.send_parcels(from);
+    }
+
+    /// Where a frame goes, and learns where it comes from.
+    fn judge(&self, snapshot: &Snapshot, from: &PortView, frame: &Frame) -> Target {
+        let dropped = |reason| {
+            from.counters.count_drop(reason, 1);
+            Target::Nowhere
+        };
+        let vlan = match (&from.policy.vlan, frame.tag()) {
+            (Vlan::Unaware, _) => 0,
+            (Vlan::Access(vlan), None) => *vlan,
+            (Vlan::Trunk(carried), Some(vlan)) if carried.contains(&vlan) => vlan,
+            _ => return dropped(DropReason::Vlan),
+        };
+        let source = frame.source();
+        if from.policy.mac.is_some_and(|mac| mac != source) {
+            return dropped(DropReason::Spoofed);
+        }
+        let station = Station::new(vlan, source);
+        if !station.is_group() && self.table.learn(station, from.number) == Learned::Refused {
+            return dropped(DropReason::Spoofed);
+        }
+        let station = Station::new(vlan, frame.destination());
+        if station.is_group() {
+            return Target::Flood;
+        }
+        match self.table.port(station) {
+            None => Target::Flood,
+            Some(port) if port == from.number => dropped(DropReason::SamePort),
+            Some(port) => match snapshot.ports.get(usize::from(port)) {
+                Some(Some(to)) if may_pass(from, to) => Target::Port(port),
+                Some(Some(_)) => dropped(DropReason::Isolated),
+                _ => Target::Flood,
+            },
+        }
+    }
+
+    fn flood(&mut self, burst: &Burst<'_, '_>, index: u8) {
+        let from = burst.from;
+        from.counters.count_flooded(1);
+        let frame = &burst.frames[usize::from(index)];
+        let vlan = vlan_of(from, frame);
+        for to in burst.snapshot.ports.iter().flatten() {
+            if to.number != from.number
+                && to.device.is_some()
+                && carries(to, vlan)
+                && may_pass(from, to)
+            {
+                self.deliver(burst, to.number, &[index]);
+            }
+        }
+    }
+
+    /// Brings frames of a burst to a port.
+    fn deliver(&mut self, burst: &Burst<'_, '_>, port: u16, group: &[u8]) {
+        let Some(to) = burst.snapshot.ports.get(usize::from(port)).and_then(Option::as_ref) else {
+            return;
+        };
+        let count = group.len() as u64;
+        let Some(device) = &to.device else {
+            return to.counters.count_drop(DropReason::NotConnected, count);
+        };
+        match device.receivers() {
+            0 => to.counters.count_drop(DropReason::NotConnected, count),
+            1 => self.deliver_to_queue(burst, to, device, 0, group),
+            queues => {
+                // Frames of one connection stay in order: they have one queue.
+                let chosen: SmallVec<[u8; BURST]> =
+                    group.iter().map(|&index| queue_of(burst, index, queues) as u8).collect();
+                for queue in 0..queues {
+                    let part: SmallVec<[u8; BURST]> = group
+                        .iter()
+                        .zip(&chosen)
+                        .filter(|&(_, &chosen)| usize::from(chosen) == queue)
+                        .map(|(&index, _)| index)
+                        .collect();
+                    if !part.is_empty() {
+                        self.deliver_to_queue(burst, to, device, queue, &part);
+                    }
+                }
+            }
+        }
+    }
+
+    fn deliver_to_queue(
+        &mut self,
+        burst: &Burst<'_, '_>,
+        to: &PortView,
+        device: &Device,
+        queue: usize,
+        group: &[u8],
+    ) {
+        let Some(receive) = &device.pairs[queue].receive else { return };
+        let thread = burst.snapshot.thread_of(usize::from(to.number), queue);
+        let crosses = thread != self.thread;
+        let mut delivery = Delivery::new(to, device, receive, group.len());
+        for &index in group {
+            let frame = &burst.frames[usize::from(index)];
+            let tags = from_tagged(burst.from) != from_tagged(to);
+            if !crosses && !tags && !frame.has_offload {
+                let segments = burst.chains.segments(usize::from(frame.chain));
+                let mut head = frame.head;
+                head[..LONG_HEADER].copy_from_slice(&Offload::default().write());
+                let head = &head[..usize::from(frame.head_length)];
+                let length = frame.length as usize;
+                let taken = usize::from(frame.taken);
+                if let [only] = segments {
+                    delivery.place(head, &[only.bytes().after(taken)], length);
+                } else {
+                    delivery.place(head, &pieces(segments, taken), length);
+                }
+                continue;
+            }
+            let header = &frame.head[..LONG_HEADER];
+            let offload = match Offload::read(header, frame.length as usize, burst.agreed) {
+                Ok(offload) => offload,
+                Err(reason) => {
+                    burst.from.counters.count_drop(reason, 1);
+                    continue;
+                }
+            };
+            let segments = burst.chains.segments(usize::from(frame.chain));
+            let pieces = pieces(segments, usize::from(frame.taken));
+            let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
+            if !crosses && !tags && takes(device, offload) {
+                let mut head = frame.head;
+                head[..LONG_HEADER].copy_from_slice(&offload.write());
+                let head = &head[..usize::from(frame.head_length)];
+                delivery.place(head, &pieces, frame.length as usize);
+                continue;
+            }
+            let offload = flatten(own, &pieces, offload, &mut self.whole);
+            let offload =
+                if tags { retag(burst.from, to, &mut self.whole, offload) } else { offload };
+            if crosses {
+                let parcel = self.packing[thread].take();
+                let fits = |parcel: &Parcel| {
+                    (parcel.port, usize::from(parcel.queue)) == (to.number, queue)
+                };
+                let parcel = match parcel {
+                    Some(parcel) if !fits(&parcel) => {
+                        self.send_parcel(burst.snapshot, thread, parcel);
+                        None
+                    }
+                    other => other,
+                };
+                let mut parcel = parcel.unwrap_or_else(|| Parcel {
+                    port: to.number,
+                    queue: queue as u16,
+                    bytes: Vec::new(),
+                    frames: Vec::new(),
+                });
+                parcel.bytes.extend_from_slice(&self.whole);
+                parcel.frames.push((offload, self.whole.len() as u32));
+                self.packing[thread] = Some(parcel);
+            } else {
+                delivery.place_own(&mut self.whole, &mut self.segment, offload);
+            }
+        }
+        delivery.finish();
+    }
+
+    fn send_parcels(&mut self, from: &PortView) {
+        for thread in 0..self.packing.len() {
+            if let Some(parcel) = self.packing[thread].take()
+                && !self.cross(thread, parcel)
+            {
+                from.counters.count_drop(DropReason::Crossing, 1);
+            }
+        }
+    }
+
+    fn send_parcel(&self, snapshot: &Snapshot, thread: usize, parcel: Parcel) {
+        let (port, frames) = (usize::from(parcel.port), parcel.frames.len() as u64);
+        if !self.cross(thread, parcel)
+            && let Some(Some(to)) = snapshot.ports.get(port)
+        {
+            to.counters.count_drop(DropReason::Crossing, frames);
+        }
+    }
+
+    fn cross(&self, thread: usize, parcel: Parcel) -> bool {
+        let Some(crossing) = &self.crossings[thread] else { return false };
+        let sent = crossing.parcels.try_send(parcel).is_ok();
+        crossing.bell.ring();
+        sent
+    }
+
+    /// Delivers what another thread packed.
+    pub(crate) fn unpack(&mut self, snapshot: &Snapshot, parcel: &Parcel) {
+        let to = snapshot.ports.get(usize::from(parcel.port)).and_then(Option::as_ref);
+        let Some(to) = to else { return };
+        let queue = to.device.as_ref().and_then(|device| {
+            Some((device, device.pairs.get(usize::from(parcel.queue))?.receive.as_ref()?))
+        });
+        let Some((device, receive)) = queue else {
+            let count = parcel.frames.len() as u64;
+            return to.counters.count_drop(DropReason::NotConnected, count);
+        };
+        let mut delivery = Delivery::new(to, device, receive, parcel.frames.len());
+        let mut rest = parcel.bytes.as_slice();
+        for &(offload, length) in &parcel.frames {
+            let (frame, after) = rest.split_at(length as usize);
+            rest = after;
+            self.whole.clear();
+            self.whole.extend_from_slice(frame);
+            delivery.place_own(&mut self.whole, &mut self.segment, offload);
+        }
+        delivery.finish();
+    }
+}
+
+/// True if the two may talk at all.
+fn may_pass(from: &PortView, to: &PortView) -> bool {
+    !(from.policy.isolated && to.policy.isolated)
+}
+
+fn carries(port: &PortView, vlan: u16) -> bool {
+    match &port.policy.vlan {
+        Vlan::Unaware => vlan == 0,
+        Vlan::Access(own) => *own == vlan,
+        Vlan::Trunk(carried) => carried.contains(&vlan),
+    }
+}
+
+fn from_tagged(port: &PortView) -> bool {
+    matches!(port.policy.vlan, Vlan::Trunk(_))
+}
+
+fn vlan_of(from: &PortView, frame: &Frame) -> u16 {
+    match &from.policy.vlan {
+        Vlan::Unaware => 0,
+        Vlan::Access(vlan) => *vlan,
+        Vlan::Trunk(_) => frame.tag().unwrap_or(0),
+    }
+}
+
+fn queue_of(burst: &Burst<'_, '_>, index: u8, queues: usize) -> usize {
+    let frame = &burst.frames[usize::from(index)];
+    let segments = burst.chains.segments(usize::from(frame.chain));
+    let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
+    spread(own, &pieces(segments, usize::from(frame.taken)), queues)
+}
+
+/// What follows the first `taken` bytes of a chain.
+fn pieces<'m>(
+    segments: &[crate::memory::Buffer<'m>],
+    mut taken: usize,
+) -> SmallVec<[Bytes<'m>; 20]> {
+    let mut pieces = SmallVec::new();
+    for segment in segments {
+        let skipped = taken.min(segment.len());
+        taken -= skipped;
+        if skipped < segment.len() {
+            pieces.push(segment.bytes().after(skipped));
+        }
+    }
+    pieces
+}
+
+/// The whole frame in memory of our own, and its offload, sound still.
+fn flatten(head: &[u8], pieces: &[Bytes<'_>], offload: Offload, whole: &mut Vec<u8>) -> Offload {
+    whole.clear();
+    whole.extend_from_slice(head);
+    for piece in pieces {
+        let before = whole.len();
+        whole.resize(before + piece.len(), 0);
+        piece.copy_out(&mut whole[before..]);
+    }
+    offload
+}
+
+/// Takes the tag off, or puts one on.
+fn retag(from: &PortView, to: &PortView, whole: &mut Vec<u8>, offload: Offload) -> Offload {
+    const AT: usize = ETHERNET - 2;
+    match &from.policy.vlan {
+        Vlan::Trunk(_) if whole.len() >= ETHERNET + TAG => {
+            whole.drain(AT..AT + TAG);
+            offload.moved(-(TAG as i16))
+        }
+        Vlan::Access(vlan) if from_tagged(to) => {
+            whole.splice(AT..AT, tag_bytes(*vlan));
+            offload.moved(TAG as i16)
+        }
+        _ => offload,
+    }
+}
+
+/// Frames that are being given to one ring.
+struct Delivery<'d> {
+    to: &'d PortView,
+    device: &'d Device,
+    queue: &'d Queue,
+    chains: Chains<'d>,
+    /// Bytes written to each chain that was used.
+    written: SmallVec<[u32; 64]>,
+    frames: u64,
+    bytes: u64,
+    drops: SmallVec<[(DropReason, u64); 2]>,
+}
+
+impl<'d> Delivery<'d> {
+    #[inline]
+    fn new(to: &'d PortView, device: &'d Device, queue: &'d Queue, expected: usize) -> Self {
+        let mut chains = Chains::new();
+        queue.ring.fetch(&device.memory, Direction::Receive, expected, &mut chains);
+        Self {
+            to,
+            device,
+            queue,
+            chains,
+            written: SmallVec::new(),
+            frames: 0,
+            bytes: 0,
+            drops: SmallVec::new(),
+        }
+    }
+
+    fn ring(&self) -> &Ring {
+        &self.queue.ring
+    }
+
+    /// Places a frame: `head` begins with the long header.
+    #[inline]
+    fn place(&mut self, head: &[u8], pieces: &[Bytes<'_>], length: usize) {
+        match self.try_place(head, pieces, length) {
+            Ok(()) => {
+                self.frames += 1;
+                self.bytes += length as u64;
+            }
+            Err(reason) => self.drops.push((reason, 1)),
+        }
+    }
+
+    /// Places a frame that is in our own memory, after doing what the receiver does not.
+    fn place_own(&mut self, whole: &mut [u8], segment: &mut Vec<u8>, offload: Offload) {
+        if takes(self.device, offload) {
+            return self.place_plain(whole, offload);
+        }
+        let none = Offload::default();
+        if offload.segments.is_some() {
+            let made = offload::for_each_segment(whole, offload, segment, |part| {
+                self.place_plain(part, none);
+            });
+            if made.is_none() {
+                self.drops.push((DropReason::BadOffload, 1));
+            }
+            return;
+        }
+        if let Some((start, offset)) = offload.checksum {
+            offload::complete_checksum(whole, start, offset);
+        }
+        self.place_plain(whole, none);
+    }
+
+    fn place_plain(&mut self, frame: &[u8], offload: Offload) {
+        let mut head = [0; HEAD];
+        let own = frame.len().min(HEAD - LONG_HEADER);
+        head[..LONG_HEADER].copy_from_slice(&offload.write());
+        head[LONG_HEADER..LONG_HEADER + own].copy_from_slice(&frame[..own]);
+        let rest = Bytes::from(&frame[own..]);
+        self.place(&head[..LONG_HEADER + own], &[rest], frame.len());
+    }
+
+    #[inline]
+    fn try_place(
+        &mut self,
+        head: &[u8],
+        pieces: &[Bytes<'_>],
+        length: usize,
+    ) -> Result<(), DropReason> {
+        let header = self.device.header();
+        let needed = header + length;
+        let chain = self.next_chain()?;
+        let number = self.written.len();
+        let room = self.chains.chains[chain].bytes as usize;
+        if room >= needed {
+            if let ([buffer], [piece], Some(whole), true) = (
+                self.chains.segments(chain),
+                pieces,
+                head.first_chunk::<HEAD>().filter(|_| head.len() == HEAD),
+                header == LONG_HEADER,
+            ) {
+                buffer.write_head(whole);
+                piece.copy_to(buffer.after(HEAD));
+            } else {
+                self.scatter(chain, 1, header, head, pieces);
+            }
+            self.use_chains(number, chain, 1, needed);
+            return Ok(());
+        }
+        if !self.device.merges() {
+            return Err(DropReason::TooLong);
+        }
+        // More buffers, until the frame fits.
+        let (mut room, mut count) = (room, 1);
+        while room < needed {
+            let next = self.chain_at(chain + count)?;
+            // A chain that makes no sense in between ends the attempt; it is given
+            // back with the next frame.
+            room += next;
+            count += 1;
+        }
+        self.scatter(chain, count, header, head, pieces);
+        self.use_chains(number, chain, count, needed);
+        Ok(())
+    }
+
+    /// The number of the next chain that makes sense; those before are given back.
+    #[inline]
+    fn next_chain(&mut self) -> Result<usize, DropReason> {
+        loop {
+            let number = self.written.len();
+            self.fetch_up_to(number)?;
+            if !self.chains.chains[number].is_malformed() {
+                return Ok(number);
+            }
+            self.written.push(0);
+            self.drops.push((DropReason::Malformed, 1));
+        }
+    }
+
+    /// Bytes of the chain of this number.
+    fn chain_at(&mut self, number: usize) -> Result<usize, DropReason> {
+        self.fetch_up_to(number)?;
+        let chain = self.chains.chains[number];
+        if chain.is_malformed() { Err(DropReason::NoBuffer) } else { Ok(chain.bytes as usize) }
+    }
+
+    #[inline]
+    fn fetch_up_to(&mut self, number: usize) -> Result<(), DropReason> {
+        if number >= self.chains.len() {
+            let memory = &self.device.memory;
+            self.queue.ring.fetch(memory, Direction::Receive, 1, &mut self.chains);
+        }
+        if number < self.chains.len() { Ok(()) } else { Err(DropReason::NoBuffer) }
+    }
+
+    /// Copies a frame into `count` chains from `first` on.
+    fn scatter(
+        &self,
+        first: usize,
+        count: usize,
+        header: usize,
+        head: &[u8],
+        pieces: &[Bytes<'_>],
+    ) {
+        let mut long = [0; LONG_HEADER];
+        long.copy_from_slice(&head[..LONG_HEADER]);
+        long[10..12].copy_from_slice(&(count as u16).to_le_bytes());
+        let parts = [Bytes::from(&long[..header]), Bytes::from(&head[LONG_HEADER..])];
+        let mut sources = parts.into_iter().chain(pieces.iter().copied());
+        let mut source = sources.next();
+        let chains = first..first + count;
+        for &segment in chains.flat_map(|chain| self.chains.segments(chain)) {
+            let mut target = segment;
+            while let Some(piece) = source {
+                let copied = piece.copy_to(target);
+                target = target.after(copied);
+                let rest = piece.after(copied);
+                source = if rest.is_empty() { sources.next() } else { Some(rest) };
+                if target.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Notes that a frame of `needed` bytes with its header took chains.
+    #[inline]
+    fn use_chains(&mut self, number: usize, chain: usize, count: usize, needed: usize) {
+        debug_assert_eq!(number, chain, "chains are used in order");
+        let mut left = needed;
+        for chain in chain..chain + count {
+            let here = left.min(self.chains.chains[chain].bytes as usize);
+            left -= here;
+            self.written.push(here as u32);
+            if let Some(log) = &self.device.log {
+                let mut unmarked = here;
+                for &segment in self.chains.segments(chain) {
+                    let part = unmarked.min(segment.len());
+                    log.mark_buffer(&self.device.memory, segment, part);
+                    unmarked -= part;
+                }
+            }
+        }
+    }
+
+    /// Gives the ring what was used, and tells the driver.
+    #[inline]
+    fn finish(self) {
+        let ring = self.ring();
+        let wanted = ring.complete(&self.chains.chains, &self.written);
+        if let Some(log) = &self.device.log {
+            let (address, length) = ring.written_part();
+            log.mark(address, length);
+        }
+        if wanted {
+            self.queue.signal();
+            self.to.counters.count_signal();
+        }
+        if let Some(fault) = self.chains.fault {
+            ring.stop(fault);
+        }
+        if self.frames > 0 {
+            self.to.counters.count_out(self.frames, self.bytes);
+        }
+        for (reason, count) in self.drops {
+            self.to.counters.count_drop(reason, count);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The driver's half of a virtqueue, split or packed, with fixed buffers: slot n
+//! of a ring always means buffer n.
+//!
+//! Source: VIRTIO 1.2, sections 2.7 and 2.8.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
+
+use super::FrontendOptions;
+use crate::memory::{Area, Buffer, GuestMemory};
+use crate::message::features;
+use crate::ring::{DESCRIPTOR, flags};
+
+/// How what is sent lies in descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Buffers to receive in, one descriptor each.
+    Receive,
+    /// Header and frame in one descriptor.
+    Single,
+    /// The header in one, the frame in another.
+    Two,
+    /// A table of two, header and frame.
+    Indirect,
+}
+
+/// Room for a table of two.
+const TABLE: u64 = 32;
+/// Bytes of the header before each frame.
+const HEADER: u32 = 12;
+
+/// Bytes that a ring and its buffers take.
+pub(super) fn bytes(size: u16, buffer: u32) -> u64 {
+    offsets(size).2 + u64::from(size) * u64::from(buffer)
+}
+
+/// Where driver area, device area and buffers begin (tables lie before buffers).
+fn offsets(size: u16) -> (u64, u64, u64) {
+    let size = u64::from(size);
+    let line = |bytes: u64| bytes.next_multiple_of(4096);
+    let driver = line(size * 16);
+    let device = driver + line(6 + size * 2);
+    let tables = device + line(6 + size * 8);
+    (driver, device, tables + line(size * TABLE))
+}
+
+/// A ring, as the driver has it.
+#[derive(Debug)]
+pub struct DriverRing {
+    size: u16,
+    packed: bool,
+    event_index: bool,
+    shape: Shape,
+    buffer: u32,
+    begin: u64,
+    memory: GuestMemory,
+    descriptors: Area,
+    driver: Area,
+    device: Area,
+    kick: OwnedFd,
+    call: OwnedFd,
+    /// Slots that the device does not have.
+    free: Vec<u16>,
+    /// Split: the index of the next available entry. Packed: its place.
+    next: u16,
+    next_used: u16,
+    /// Packed: the driver's and the device's round.
+    wrap: bool,
+    used_wrap: bool,
+    /// Where it stood when it kicked last.
+    kicked: u16,
+}
+
+impl DriverRing {
+    pub(super) fn new(
+        memory: &GuestMemory,
+        begin: u64,
+        options: &FrontendOptions,
+        agreed: u64,
+        shape: Shape,
+        [kick, call]: [OwnedFd; 2],
+    ) -> Self {
+        let size = options.ring_size;
+        let (driver, device, buffers) = offsets(size);
+        let area = |offset: u64, length: u64| {
+            Area::new(memory, begin + offset, length, 16).expect("laid out by ourselves")
+        };
+        let packed = agreed & features::RING_PACKED != 0;
+        let slots = if shape == Shape::Two { size / 2 } else { size };
+        let mut ring = Self {
+            size,
+            packed,
+            event_index: agreed & features::EVENT_IDX != 0,
+            shape,
+            buffer: options.buffer,
+            begin,
+            memory: memory.clone(),
+            descriptors: area(0, driver),
+            driver: area(driver, device - driver),
+            device: area(device, buffers - device),
+            kick,
+            call,
+            free: (0..slots).rev().collect(),
+            next: 0,
+            next_used: 0,
+            wrap: true,
+            used_wrap: true,
+            kicked: 0,
+        };
+        ring.clear();
+        if !options.interrupts {
+            ring.refuse_events();
+        }
+        ring
+    }
+
+    /// Empties the ring's own memory.
+    fn clear(&mut self) {
+        let (_, _, buffers) = offsets(self.size);
+        let length = usize::try_from(buffers).expect("small");
+        let whole = self.memory.at(self.begin, length).expect("laid out by ourselves");
+        whole.write(&vec![0; length]);
+    }
+
+    fn refuse_events(&self) {
+        if self.packed {
+            self.driver.store_u16(2, 1, Ordering::Relaxed);
+        } else {
+            self.driver.store_u16(0, 1, Ordering::Relaxed);
+            // With positions, an event far away is as good.
+            let event = 4 + usize::from(self.size) * 2;
+            self.driver.store_u16(event, u16::MAX / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// Addresses of descriptors, driver's and device's area.
+    #[must_use]
+    pub fn addresses(&self) -> [u64; 3] {
+        let (driver, device, _) = offsets(self.size);
+        [self.begin, self.begin + driver, self.begin + device]
+    }
+
+    /// Areas of descriptors, driver and device, to write what no driver writes.
+    #[must_use]
+    pub fn areas(&self) -> [&Area; 3] {
+        [&self.descriptors, &self.driver, &self.device]
+    }
+
+    /// Where the device stands, for `SET_VRING_BASE`: it gives descriptors back in their
+    /// order, so behind the last that it gave back, whether that was taken or not.
+    #[must_use]
+    pub fn base(&self) -> u32 {
+        if self.packed {
+            let (mut at, mut wrap) = (self.next_used, self.used_wrap);
+            while self.is_used(at, wrap) {
+                (at, wrap) = self.behind(at, wrap);
+            }
+            let place = u32::from(at) | u32::from(wrap) << 15;
+            place | place << 16
+        } else {
+            u32::from(self.device.load_u16(2, Ordering::Acquire))
+        }
+    }
+
+    /// Of a packed ring: whether the device has given back what stands at a place.
+    fn is_used(&self, at: u16, wrap: bool) -> bool {
+        let word = self.descriptors.load_u64(usize::from(at) * DESCRIPTOR + 8, Ordering::Acquire);
+        let turn = (word >> 48) as u16 & (flags::AVAIL | flags::USED);
+        turn == if wrap { flags::AVAIL | flags::USED } else { 0 }
+    }
+
+    /// Of a packed ring: the place behind what stands at a place.
+    fn behind(&self, at: u16, wrap: bool) -> (u16, bool) {
+        let next = at + if self.shape == Shape::Two { 2 } else { 1 };
+        if next >= self.size { (next - self.size, !wrap) } else { (next, wrap) }
+    }
+
+    /// The event to kick with, and the one that is called.
+    #[must_use]
+    pub fn events(&self) -> (&OwnedFd, &OwnedFd) {
+        (&self.kick, &self.call)
+    }
+
+    /// A slot that the device does not have.
+    #[inline]
+    pub fn take_free(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// How many there are.
+    #[inline]
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Guest address of a slot's buffer.
+    #[inline]
+    #[must_use]
+    pub fn buffer_address(&self, slot: u16) -> u64 {
+        let (_, _, buffers) = offsets(self.size);
+        self.begin + buffers + u64::from(slot) * u64::from(self.buffer)
+    }
+
+    /// A slot's buffer.
+    #[inline]
+    #[must_use]
+    pub fn buffer(&self, slot: u16) -> Buffer<'_> {
+        let address = self.buffer_address(slot);
+        self.memory.at(address, self.buffer as usize).expect("laid out by ourselves")
+    }
+
+    /// Makes a slot available: to be filled, or `bytes` of it (with header) to be read.
+    #[inline]
+    pub fn post(&mut self, slot: u16, bytes: u32) {
+        let address = self.buffer_address(slot);
+        match self.shape {
+            Shape::Receive => self.put(slot, &[(address, self.buffer)], flags::WRITE),
+            Shape::Single => self.put(slot, &[(address, bytes)], 0),
+            Shape::Two => {
+                let rest = (address + u64::from(HEADER), bytes - HEADER);
+                self.put(slot, &[(address, HEADER), rest], 0);
+            }
+            Shape::Indirect => {
+                let (_, _, buffers) = offsets(self.size);
+                let tables = buffers - (u64::from(self.size) * TABLE).next_multiple_of(4096);
+                let table = self.begin + tables + u64::from(slot) * TABLE;
+                let rest = (address + u64::from(HEADER), bytes - HEADER);
+                let entries = [(address, HEADER), rest];
+                let mut written = [0; TABLE as usize];
+                for (index, (address, length)) in entries.into_iter().enumerate() {
+                    let at = index * DESCRIPTOR;
+                    let more = if index == 0 && !self.packed { flags::NEXT } else { 0 };
+                    written[at..at + 8].copy_from_slice(&address.to_le_bytes());
+                    written[at + 8..at + 12].copy_from_slice(&length.to_le_bytes());
+                    if !self.packed {
+                        written[at + 12..at + 14].copy_from_slice(&more.to_le_bytes());
+                        written[at + 14..at + 16].copy_from_slice(&1_u16.to_le_bytes());
+                    }
+                }
+                let place = self.memory.at(table, TABLE as usize).expect("laid out by ourselves");
+                place.write(&written);
+                self.put(slot, &[(table, TABLE as u32)], flags::INDIRECT);
+            }
+        }
+    }
+
+    /// Makes descriptors available as one chain, whatever they say.
+    #[inline]
+    pub fn put(&mut self, slot: u16, descriptors: &[(u64, u32)], kind: u16) {
+        if self.packed {
+            self.put_packed(slot, descriptors, kind);
+        } else {
+            let first = if self.shape == Shape::Two { slot * 2 } else { slot };
+            for (index, &(address, length)) in (first..).zip(descriptors) {
+                let last = usize::from(index - first) + 1 == descriptors.len();
+                let flags = kind | if last { 0 } else { flags::NEXT };
+                self.write_descriptor(index, address, length, flags, index + 1);
+            }
+            self.offer(first);
+        }
+    }
+
+    /// Split: writes a descriptor.
+    #[inline]
+    pub fn write_descriptor(&self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+        let offset = usize::from(index) * DESCRIPTOR;
+        let second = u64::from(length) | u64::from(flags) << 32 | u64::from(next) << 48;
+        self.descriptors.store_u64(offset, address, Ordering::Relaxed);
+        self.descriptors.store_u64(offset + 8, second, Ordering::Relaxed);
+    }
+
+    /// Split: puts a head into the available ring, unseen until [`publish`](Self::publish).
+    #[inline]
+    pub fn offer(&mut self, head: u16) {
+        let entry = 4 + usize::from(self.next & (self.size - 1)) * 2;
+        self.driver.store_u16(entry, head, Ordering::Relaxed);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    #[inline]
+    fn put_packed(&mut self, slot: u16, descriptors: &[(u64, u32)], kind: u16) {
+        let mut first = None;
+        for (number, &(address, length)) in descriptors.iter().enumerate() {
+            let last = number + 1 == descriptors.len();
+            let turn = if self.wrap { flags::AVAIL } else { flags::USED };
+            let flags = kind | turn | if last { 0 } else { flags::NEXT };
+            let second = u64::from(length) | u64::from(slot) << 32 | u64::from(flags) << 48;
+            let offset = usize::from(self.next) * DESCRIPTOR;
+            self.descriptors.store_u64(offset, address, Ordering::Relaxed);
+            // The first one's flags make all of it available.
+            if number == 0 && !last {
+                first = Some((offset + 8, second));
+            } else {
+                self.descriptors.store_u64(offset + 8, second, Ordering::Release);
+            }
+            self.next += 1;
+            if self.next == self.size {
+                (self.next, self.wrap) = (0, !self.wrap);
+            }
+        }
+        if let Some((offset, second)) = first {
+            self.descriptors.store_u64(offset, second, Ordering::Release);
+        }
+    }
+
+    /// Shows the device what was posted, and kicks if it wants that.
+    #[inline]
+    pub fn publish(&mut self) {
+        if !self.packed {
+            self.driver.store_u16(2, self.next, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+        let wanted = if self.packed {
+            self.device.load_u16(2, Ordering::Relaxed) != 1
+        } else if self.event_index {
+            let event = self.device.load_u16(4 + usize::from(self.size) * 8, Ordering::Relaxed);
+            let passed = self.next.wrapping_sub(event).wrapping_sub(1);
+            passed < self.next.wrapping_sub(self.kicked)
+        } else {
+            self.device.load_u16(0, Ordering::Relaxed) & 1 == 0
+        };
+        self.kicked = self.next;
+        if wanted {
+            self.kick();
+        }
+    }
+
+    /// Kicks.
+    pub fn kick(&self) {
+        // A full event has not been looked at: it will be all the same.
+        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+
+    /// The next slot that the device is done with, and the bytes that it wrote. The
+    /// slot is free afterwards.
+    #[inline]
+    pub fn take_used(&mut self) -> Option<(u16, u32)> {
+        let (slot, bytes) = if self.packed { self.used_packed() } else { self.used_split() }?;
+        self.free.push(slot);
+        Some((slot, bytes))
+    }
+
+    #[inline]
+    fn used_split(&mut self) -> Option<(u16, u32)> {
+        if self.device.load_u16(2, Ordering::Acquire) == self.next_used {
+            return None;
+        }
+        let entry = 4 + usize::from(self.next_used & (self.size - 1)) * 8;
+        let id = self.device.load_u16(entry, Ordering::Relaxed);
+        let low = self.device.load_u16(entry + 4, Ordering::Relaxed);
+        let high = self.device.load_u16(entry + 6, Ordering::Relaxed);
+        self.next_used = self.next_used.wrapping_add(1);
+        let slot = if self.shape == Shape::Two { id / 2 } else { id };
+        Some((slot, u32::from(low) | u32::from(high) << 16))
+    }
+
+    #[inline]
+    fn used_packed(&mut self) -> Option<(u16, u32)> {
+        if !self.is_used(self.next_used, self.used_wrap) {
+            return None;
+        }
+        let offset = usize::from(self.next_used) * DESCRIPTOR + 8;
+        let word = self.descriptors.load_u64(offset, Ordering::Relaxed);
+        (self.next_used, self.used_wrap) = self.behind(self.next_used, self.used_wrap);
+        Some(((word >> 32) as u16, word as u32))
+    }
+}

@@ -1,0 +1,29 @@
+//! Memory of guests as this process maps it: regions, spans, rings' areas.
+//!
+//! The only module of the workspace's host programs with `unsafe`. What it hands
+//! out is safe to use whatever the guest does at the same time:
+//!
+//! - every address is checked against a region, length included, before a
+//!   pointer is made of it, and the pointer borrows the mapping;
+//! - what decisions are taken from is read once, by volatile or atomic loads,
+//!   into memory of our own; payload is copied without being looked at;
+//! - a region whose file was made shorter under us reads as zeros from then on
+//!   and says so ([`Region::is_lost`]), instead of ending the process by SIGBUS.
+//!
+//! No reference (`&T`, `&[u8]`) to guest memory is ever made: other processes
+//! write to it, so only raw pointers may point there.
+
+#![allow(unsafe_code)]
+
+mod area;
+mod fault;
+mod region;
+mod span;
+
+pub use area::{Area, AreaError};
+pub use fault::{install as survive_shrunk_files, losses};
+pub use region::{GuestMemory, MapError, Placement, Region};
+pub use span::{Buffer, Bytes};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Regions: files of guest memory, mapped, and the table of them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr;
+use std::sync::Arc;
+
+use rustix::fs::fstat;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::fault::Guard;
+use super::span::Buffer;
+
+/// Where a region lies: in the guest, in the frontend's process, in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// Guest physical address, which descriptors hold.
+    pub guest_address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Address in the frontend's process, which `SET_VRING_ADDR` holds.
+    pub user_address: u64,
+    /// Bytes from the file's beginning.
+    pub file_offset: u64,
+}
+
+/// Error type for [`Region::map`].
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// A size of zero, or addresses that wrap around.
+    #[error("A memory region of {size:#x} bytes at {address:#x} is no range of addresses")]
+    Range {
+        /// Bytes.
+        size: u64,
+        /// Where it begins.
+        address: u64,
+    },
+    /// The file ends before the region does.
+    #[error("A memory region needs {needed:#x} bytes of its file, which has {has:#x}")]
+    Short {
+        /// Bytes that the file must have.
+        needed: u64,
+        /// Bytes that it has.
+        has: u64,
+    },
+    /// It overlaps another region.
+    #[error("Memory regions overlap at {address:#x}")]
+    Overlap {
+        /// Where.
+        address: u64,
+    },
+    /// More mappings than the process keeps.
+    #[error("Too many memory regions are mapped")]
+    TooMany,
+    /// The file can't be mapped.
+    #[error("Cannot map guest memory")]
+    Map(#[source] io::Error),
+}
+
+/// One file of guest memory, or a part of one, mapped until dropped.
+#[derive(Debug)]
+pub struct Region {
+    placement: Placement,
+    /// The mapping, which begins and ends at pages.
+    start: *mut u8,
+    length: usize,
+    /// The region's first byte in the mapping.
+    first: *mut u8,
+    guard: Guard,
+}
+
+// SAFETY: the pointers are to a shared mapping that this value owns until it is
+// dropped; all access through them is by volatile, atomic or raw copies, which need
+// no exclusive use. Nothing in it belongs to a thread.
+unsafe impl Send for Region {}
+// SAFETY: as above: `&Region` gives no way to anything but such accesses.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps a part of `file`.
+    ///
+    /// # Errors
+    /// [`MapError`]; nothing is mapped then.
+    pub fn map(file: impl AsFd, placement: Placement) -> Result<Self, MapError> {
+        let Placement { guest_address, size, user_address, file_offset } = placement;
+        let wraps = |address: u64| address.checked_add(size).is_none();
+        for address in [guest_address, user_address, file_offset] {
+            if size == 0 || wraps(address) || usize::try_from(size).is_err() {
+                return Err(MapError::Range { size, address });
+            }
+        }
+        let os = |error: rustix::io::Errno| MapError::Map(error.into());
+        let stat = fstat(&file).map_err(os)?;
+        let needed = file_offset + size;
+        let has = u64::try_from(stat.st_size).unwrap_or(0);
+        if needed > has {
+            return Err(MapError::Short { needed, has });
+        }
+        // A file of huge pages is mapped in whole ones; `st_blksize` is their size.
+        let page = u64::try_from(stat.st_blksize).unwrap_or(0).max(4096).next_power_of_two();
+        let begin = file_offset & !(page - 1);
+        let before = usize::try_from(file_offset - begin).expect("less than a page");
+        let length = (needed - begin).checked_next_multiple_of(page);
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let length = length.ok_or(MapError::Range { size, address: file_offset })?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory
+        // that anything here uses.
+        let mapped = unsafe {
+            mmap(
+                ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file,
+                begin,
+            )
+        };
+        let start = mapped.map_err(os)?.cast::<u8>();
+        let Some(guard) = Guard::new(start as usize, length) else {
+            // SAFETY: it was mapped just now, and nothing points into it.
+            let unmapped = unsafe { munmap(start.cast(), length) };
+            debug_assert_eq!(unmapped, Ok(()), "the mapping is as it was made");
+            return Err(MapError::TooMany);
+        };
+        // SAFETY: `before + size <= length`, so the first byte lies inside the mapping.
+        let first = unsafe { start.add(before) };
+        Ok(Self { placement, start, length, first, guard })
+    }
+
+    /// Memory of this process's own, which other processes can be given: `size`
+    /// bytes of a file without a name, at the guest and user address `address`.
+    ///
+    /// # Errors
+    /// [`MapError::Map`], and what [`Region::map`] says.
+    pub fn create(size: u64, address: u64) -> Result<(Self, File), MapError> {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+        let os = |error: rustix::io::Errno| MapError::Map(error.into());
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("vmlab-frontend", flags).map_err(os)?;
+        ftruncate(&file, size).map_err(os)?;
+        fcntl_add_seals(&file, SealFlags::GROW).map_err(os)?;
+        let placement =
+            Placement { guest_address: address, size, user_address: address, file_offset: 0 };
+        let region = Self::map(&file, placement)?;
+        Ok((region, file.into()))
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    /// True if its file was made shorter, or its pages could not be had: it holds
+    /// zeros that no guest sees.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.guard.is_lost()
+    }
+
+    /// `length` bytes at `offset` from its beginning.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, offset: u64, length: usize) -> Option<Buffer<'_>> {
+        let size = self.placement.size;
+        if offset > size || length as u64 > size - offset {
+            return None;
+        }
+        // SAFETY: `offset + length <= size`, and `size` bytes from `first` are mapped
+        // until `self` is dropped, which the result's lifetime forbids.
+        Some(unsafe { Buffer::new(self.first.add(offset as usize), length) })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.guard.release();
+        // SAFETY: the mapping is this value's alone, and every pointer handed out
+        // borrows it.
+        let unmapped = unsafe { munmap(self.start.cast(), self.length) };
+        debug_assert_eq!(unmapped, Ok(()), "the mapping is as it was made");
+    }
+}
+
+/// All memory of a guest that its frontend shares, in order of guest addresses.
+#[derive(Debug, Clone, Default)]
+pub struct GuestMemory {
+    regions: Vec<Arc<Region>>,
+}
+
+impl GuestMemory {
+    /// The table without a region.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its regions.
+    pub fn regions(&self) -> impl ExactSizeIterator<Item = &Arc<Region>> {
+        self.regions.iter()
+    }
+
+    /// Takes in one more region.
+    ///
+    /// # Errors
+    /// [`MapError::Overlap`] in guest or user addresses.
+    pub fn add(&mut self, region: Region) -> Result<(), MapError> {
+        let new = region.placement();
+        for known in &self.regions {
+            let known = known.placement();
+            for (a, b) in
+                [(new.guest_address, known.guest_address), (new.user_address, known.user_address)]
+            {
+                if a < b + known.size && b < a + new.size {
+                    return Err(MapError::Overlap { address: a.max(b) });
+                }
+            }
+        }
+        let after = self
+            .regions
+            .partition_point(|known| known.placement().guest_address < new.guest_address);
+        self.regions.insert(after, Arc::new(region));
+        Ok(())
+    }
+
+    /// Lets go of the region that lies where `placement` says; false if there is none.
+    pub fn remove(&mut self, placement: Placement) -> bool {
+        let before = self.regions.len();
+        self.regions.retain(|region| {
+            let known = region.placement();
+            known.guest_address != placement.guest_address
+                || known.user_address != placement.user_address
+                || known.size != placement.size
+        });
+        self.regions.len() < before
+    }
+
+    /// `length` bytes at a guest physical address, if one region holds them all.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, guest_address: u64, length: usize) -> Option<Buffer<'_>> {
+        self.regions.iter().find_map(|region| {
+            let offset = guest_address.checked_sub(region.placement.guest_address)?;
+            region.at(offset, length)
+        })
+    }
+
+    /// The guest physical address of a buffer that came from here.
+    #[must_use]
+    pub fn guest_address(&self, buffer: Buffer<'_>) -> Option<u64> {
+        let start = buffer.start() as u64;
+        self.regions.iter().find_map(|region| {
+            let offset = start.checked_sub(region.first as u64)?;
+            (offset < region.placement.size).then(|| region.placement.guest_address + offset)
+        })
+    }
+
+    /// The region that holds `length` bytes at an address of the frontend's
+    /// process, and the offset in it.
+    #[must_use]
+    pub fn find_user(&self, user_address: u64, length: u64) -> Option<(&Arc<Region>, u64)> {
+        self.regions.iter().find_map(|region| {
+            let placement = region.placement;
+            let offset = user_address.checked_sub(placement.user_address)?;
+            let end = offset.checked_add(length)?;
+            (end <= placement.size).then_some((region, offset))
+        })
+    }
+
+    /// True if a region is lost ([`Region::is_lost`]).
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.is_lost())
+    }
+}

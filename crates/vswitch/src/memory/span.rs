@@ -1,0 +1,265 @@
+//! Spans: a range of mapped bytes that was checked once, and what may be done
+//! with it.
+
+use std::marker::PhantomData;
+use std::ptr;
+
+/// Bytes to read: of a guest, or our own.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes<'m> {
+    start: *const u8,
+    length: usize,
+    memory: PhantomData<&'m [u8]>,
+}
+
+/// Bytes of a guest to read and write.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer<'m> {
+    start: *mut u8,
+    length: usize,
+    memory: PhantomData<&'m ()>,
+}
+
+/// A word that may lie at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Word(u64);
+
+impl<'m> From<&'m [u8]> for Bytes<'m> {
+    fn from(own: &'m [u8]) -> Self {
+        Self { start: own.as_ptr(), length: own.len(), memory: PhantomData }
+    }
+}
+
+impl<'m> Bytes<'m> {
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    /// True without a byte.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    /// What follows the first `offset` bytes; nothing if there are not as many.
+    #[inline]
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        let offset = offset.min(self.length);
+        // SAFETY: `offset <= length`: the pointer stays in the range or one past its end.
+        Self { start: unsafe { self.start.add(offset) }, length: self.length - offset, ..self }
+    }
+
+    /// The first `length` bytes, or all.
+    #[inline]
+    #[must_use]
+    pub fn first(self, length: usize) -> Self {
+        Self { length: self.length.min(length), ..self }
+    }
+
+    /// The first 32 bytes, each read once: whatever the guest writes meanwhile,
+    /// what is judged is what is passed on. None if there are not as many.
+    #[inline]
+    #[must_use]
+    pub fn head(self) -> Option<[u8; 32]> {
+        if self.length < 32 {
+            return None;
+        }
+        let mut head = [0; 32];
+        let words = self.start.cast::<Word>();
+        for (i, part) in head.chunks_exact_mut(8).enumerate() {
+            // SAFETY: 32 bytes from `start` are mapped (checked above), `Word` needs no
+            // alignment, and any bytes are a `Word`. Volatile: the load is done once and
+            // never again.
+            let word = unsafe { ptr::read_volatile(words.add(i)) };
+            part.copy_from_slice(&{ word.0 }.to_ne_bytes());
+        }
+        Some(head)
+    }
+
+    /// Reads into `own`, each byte once; as many as both have, which it returns.
+    #[inline]
+    pub fn read(self, own: &mut [u8]) -> usize {
+        let length = self.length.min(own.len());
+        for (i, byte) in own[..length].iter_mut().enumerate() {
+            // SAFETY: `i < length` bytes from `start` are mapped. Volatile as in `head`.
+            *byte = unsafe { ptr::read_volatile(self.start.add(i)) };
+        }
+        length
+    }
+
+    /// Copies into `own`, as many as both have, which it returns. What is copied
+    /// is looked at only there.
+    #[inline]
+    pub fn copy_out(self, own: &mut [u8]) -> usize {
+        let length = self.length.min(own.len());
+        // SAFETY: `length` bytes are mapped at `start` and are ours at `own`, which is
+        // an exclusive reference to memory of our own and so no part of a mapping.
+        unsafe { ptr::copy_nonoverlapping(self.start, own.as_mut_ptr(), length) };
+        length
+    }
+
+    /// Copies to another guest's buffer, as many bytes as both have, which it returns.
+    #[inline]
+    pub fn copy_to(self, target: Buffer<'_>) -> usize {
+        let length = self.length.min(target.length);
+        // SAFETY: `length` bytes are mapped at both. The ranges may only overlap if both
+        // are of one guest's mapping; `copy` is used then.
+        unsafe {
+            if length < 16 || overlap(self.start, target.start, length) {
+                ptr::copy(self.start, target.start, length);
+            } else if length <= 256 {
+                copy_short(self.start, target.start, length);
+            } else {
+                ptr::copy_nonoverlapping(self.start, target.start, length);
+            }
+        }
+        length
+    }
+
+    /// Begins to fetch the first cache lines, for reading.
+    #[inline]
+    pub fn prefetch(self, lines: usize) {
+        prefetch_read(self.start);
+        if lines > 1 && self.length > 64 {
+            prefetch_read(self.start.wrapping_add(64));
+        }
+    }
+}
+
+impl<'m> Buffer<'m> {
+    /// A range of guest memory.
+    ///
+    /// # Safety
+    /// `length` bytes from `start` stay mapped, readable and writable, for `'m`.
+    #[inline]
+    pub(super) unsafe fn new(start: *mut u8, length: usize) -> Self {
+        Self { start, length, memory: PhantomData }
+    }
+
+    /// The pointer, for the module's other files.
+    #[inline]
+    pub(super) fn start(self) -> *mut u8 {
+        self.start
+    }
+
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    /// True without a byte.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    /// The same range, to read.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> Bytes<'m> {
+        Bytes { start: self.start, length: self.length, memory: PhantomData }
+    }
+
+    /// What follows the first `offset` bytes; nothing if there are not as many.
+    #[inline]
+    #[must_use]
+    pub fn after(self, offset: usize) -> Self {
+        let offset = offset.min(self.length);
+        // SAFETY: as in `Bytes::after`.
+        Self { start: unsafe { self.start.add(offset) }, length: self.length - offset, ..self }
+    }
+
+    /// Writes `own` at the range's beginning, as many bytes as fit, which it returns.
+    #[inline]
+    pub fn write(self, own: &[u8]) -> usize {
+        let length = self.length.min(own.len());
+        // SAFETY: `length` bytes are mapped at `start`; `own` is a shared reference to
+        // memory of our own, so no part of a mapping.
+        unsafe { ptr::copy_nonoverlapping(own.as_ptr(), self.start, length) };
+        length
+    }
+
+    /// Writes 32 bytes, if there is room.
+    #[inline]
+    pub fn write_head(self, head: &[u8; 32]) -> bool {
+        if self.length < 32 {
+            return false;
+        }
+        // SAFETY: 32 bytes are mapped at `start` (checked above), `head` is our own.
+        unsafe { ptr::copy_nonoverlapping(head.as_ptr(), self.start, 32) };
+        true
+    }
+
+    /// Begins to fetch the first cache lines, for writing.
+    #[inline]
+    pub fn prefetch(self, lines: usize) {
+        prefetch_write(self.start);
+        if lines > 1 && self.length > 64 {
+            prefetch_write(self.start.wrapping_add(64));
+        }
+    }
+}
+
+#[inline]
+fn overlap(a: *const u8, b: *const u8, length: usize) -> bool {
+    (a as usize).abs_diff(b as usize) < length
+}
+
+/// Copies 16 to a few hundred bytes without a call.
+///
+/// # Safety
+/// `length >= 16` bytes are readable at `from` and writable at `to`, apart.
+#[inline]
+unsafe fn copy_short(from: *const u8, to: *mut u8, length: usize) {
+    type Block = [u8; 16];
+    let mut done = 0;
+    // SAFETY: each block lies within `length` bytes: `done + 16 <= length` in the loop,
+    // and the last one begins at `length - 16`. It may repeat bytes of the one before,
+    // which is no harm. `read_unaligned` and `write_unaligned` need no alignment.
+    unsafe {
+        while done + 16 <= length {
+            let block = ptr::read_unaligned(from.add(done).cast::<Block>());
+            ptr::write_unaligned(to.add(done).cast::<Block>(), block);
+            done += 16;
+        }
+        if done < length {
+            let block = ptr::read_unaligned(from.add(length - 16).cast::<Block>());
+            ptr::write_unaligned(to.add(length - 16).cast::<Block>(), block);
+        }
+    }
+}
+
+/// Begins to fetch the line at `address`, for reading.
+#[inline]
+pub(super) fn prefetch_read(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint; it faults at no address, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Begins to fetch the line at `address`, for writing.
+#[inline]
+pub(super) fn prefetch_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: as in `prefetch_read`; a processor without PREFETCHW takes it for NOP.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

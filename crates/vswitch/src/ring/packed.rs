@@ -1,0 +1,183 @@
+//! The packed ring: one ring of descriptors, which driver and device take turns
+//! to write. A counter of rounds, 1 in the first, says whose turn an entry is.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Builder, Chain, Chains, Descriptor, Direction};
+use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
+use crate::memory::{Area, GuestMemory};
+
+/// The wrap counter in a position, and in `GET_VRING_BASE`'s halves.
+const WRAP: u32 = 1 << 15;
+/// Of event structures: position and wrap counter, then flags.
+const EVENT_FLAGS: usize = 2;
+const EVENTS_ON: u16 = 0;
+const EVENTS_OFF: u16 = 1;
+const EVENTS_AT: u16 = 2;
+
+#[derive(Debug)]
+pub(super) struct Packed {
+    size: u16,
+    indirect: bool,
+    descriptors: Area,
+    driver: Area,
+    device: Area,
+}
+
+impl Packed {
+    pub(super) fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
+        let size = setup.size;
+        if size == 0 || size > MAX_SIZE {
+            return Err(SetupError::Size { kind: "packed", size });
+        }
+        let area = |part, address, length, alignment| {
+            Area::new(memory, address, length, alignment)
+                .map_err(|source| SetupError::Part { part, source })
+        };
+        Ok(Self {
+            size,
+            indirect: setup.indirect,
+            descriptors: area("descriptors", setup.descriptors, u64::from(size) * 16, 16)?,
+            driver: area("driver's event area", setup.driver, 4, 4)?,
+            device: area("device's event area", setup.device, 4, 4)?,
+        })
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// From `SET_VRING_BASE`: the next available entry in the lower half, the next
+    /// used one in the upper, each with its counter. They are the same, or the used
+    /// one is where a backend that died had come to.
+    pub(super) fn position_of(&self, base: u32) -> Result<u32, SetupError> {
+        let upper = base >> 16;
+        let position = if upper == 0 { base } else { upper };
+        if position & (WRAP - 1) >= u32::from(self.size) {
+            return Err(SetupError::Base { size: self.size, base });
+        }
+        Ok(position)
+    }
+
+    pub(super) fn base_of(&self, position: u32) -> u32 {
+        position | position << 16
+    }
+
+    pub(super) fn written_part(&self) -> (u64, usize) {
+        (self.descriptors.guest_address(), usize::from(self.size) * DESCRIPTOR)
+    }
+
+    #[inline]
+    fn index(position: u32) -> u16 {
+        (position & (WRAP - 1)) as u16
+    }
+
+    #[inline]
+    fn step(&self, position: u32, slots: u16) -> u32 {
+        let next = u32::from(Self::index(position)) + u32::from(slots);
+        let size = u32::from(self.size);
+        let wrap = position & WRAP;
+        if next >= size { (next - size) | (wrap ^ WRAP) } else { next | wrap }
+    }
+
+    /// The second word of the entry at `position`, if it is available.
+    #[inline]
+    fn available(&self, position: u32) -> Option<u64> {
+        let offset = usize::from(Self::index(position)) * DESCRIPTOR + 8;
+        let word = self.descriptors.load_u64(offset, Ordering::Acquire);
+        let flags = (word >> 48) as u16;
+        let wrap = position & WRAP != 0;
+        let available = flags & flags::AVAIL != 0;
+        let used = flags & flags::USED != 0;
+        (available == wrap && used != wrap).then_some(word)
+    }
+
+    #[inline]
+    pub(super) fn fetch<'m>(
+        &self,
+        memory: &'m GuestMemory,
+        direction: Direction,
+        count: usize,
+        chains: &mut Chains<'m>,
+    ) -> Result<(), RingFault> {
+        for _ in 0..count {
+            let position = chains.position;
+            let Some(word) = self.available(position) else { break };
+            let mut offset = usize::from(Self::index(position)) * DESCRIPTOR;
+            let first = self.descriptors.load_u64(offset, Ordering::Relaxed);
+            let mut descriptor = Descriptor::packed([first, word]);
+            let mut slots = 1;
+            let mut builder = Builder::new(memory, direction, chains);
+            loop {
+                if descriptor.has(flags::INDIRECT) {
+                    if self.indirect && !descriptor.has(flags::NEXT) && slots == 1 {
+                        builder.take_table(descriptor, false, self.size);
+                    } else {
+                        builder.spoil();
+                    }
+                } else if builder.is_sound() {
+                    builder.take(descriptor);
+                }
+                if !descriptor.has(flags::NEXT) {
+                    break;
+                }
+                if slots == self.size {
+                    // Where the next one begins, nobody knows.
+                    builder.spoil();
+                    return Err(RingFault::EndlessChain);
+                }
+                offset = usize::from(Self::index(self.step(position, slots))) * DESCRIPTOR;
+                descriptor = Descriptor::packed(super::chain::words(&self.descriptors, offset));
+                slots += 1;
+            }
+            builder.finish(descriptor.link, slots);
+            chains.position = self.step(position, slots);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn complete(&self, position: u32, chains: &[Chain], written: &[u32]) -> u32 {
+        let mut position = position;
+        for (chain, &bytes) in chains.iter().zip(written) {
+            let offset = usize::from(Self::index(position)) * DESCRIPTOR + 8;
+            let turn = if position & WRAP != 0 { flags::AVAIL | flags::USED } else { 0 };
+            let write = if bytes > 0 { flags::WRITE } else { 0 };
+            let word = u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(turn | write) << 48;
+            self.descriptors.store_u64(offset, word, Ordering::Release);
+            position = self.step(position, chain.slots);
+        }
+        position
+    }
+
+    #[inline]
+    pub(super) fn wants_event(&self, before: u32, after: u32) -> bool {
+        fence(Ordering::SeqCst);
+        match self.driver.load_u16(EVENT_FLAGS, Ordering::Relaxed) {
+            EVENTS_OFF => false,
+            EVENTS_AT => {
+                let at = self.driver.load_u16(0, Ordering::Relaxed);
+                let (mut old, new) = (Self::index(before), Self::index(after));
+                if new <= old {
+                    old = old.wrapping_sub(self.size);
+                }
+                let mut event = at & (WRAP as u16 - 1);
+                if (at & WRAP as u16 != 0) != (after & WRAP != 0) {
+                    event = event.wrapping_sub(self.size);
+                }
+                passes(event, new, old)
+            }
+            _ => true,
+        }
+    }
+
+    pub(super) fn ask_for_kicks(&self, wanted: bool) {
+        let flags = if wanted { EVENTS_ON } else { EVENTS_OFF };
+        self.device.store_u16(EVENT_FLAGS, flags, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn has_work(&self, position: u32) -> bool {
+        self.available(position).is_some()
+    }
+}

@@ -1,0 +1,185 @@
+//! The split ring: a table of descriptors, a ring of available heads, a ring of
+//! used ones.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::chain::{Builder, Chain, Chains, Descriptor, Direction, words};
+use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
+use crate::memory::{Area, GuestMemory};
+
+/// In the available ring: the driver wants no events.
+const NO_INTERRUPT: u16 = 1;
+/// In the used ring: the device wants no kicks.
+const NO_NOTIFY: u16 = 1;
+/// Both rings: flags, index, then the entries.
+const INDEX: usize = 2;
+const ENTRIES: usize = 4;
+const AVAILABLE: usize = 2;
+const USED: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Split {
+    size: u16,
+    event_index: bool,
+    indirect: bool,
+    descriptors: Area,
+    available: Area,
+    used: Area,
+}
+
+impl Split {
+    pub(super) fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
+        let size = setup.size;
+        if !size.is_power_of_two() || size > MAX_SIZE {
+            return Err(SetupError::Size { kind: "split", size });
+        }
+        let entries = u64::from(size);
+        let area = |part, address, length, alignment| {
+            Area::new(memory, address, length, alignment)
+                .map_err(|source| SetupError::Part { part, source })
+        };
+        // The last two bytes of each are the event index; drivers leave room for
+        // them whether it is used or not.
+        let event = 2;
+        Ok(Self {
+            size,
+            event_index: setup.event_index,
+            indirect: setup.indirect,
+            descriptors: area("descriptors", setup.descriptors, entries * 16, 16)?,
+            available: area("available ring", setup.driver, 4 + entries * 2 + event, 2)?,
+            used: area("used ring", setup.device, 4 + entries * 8 + event, 4)?,
+        })
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
+    }
+
+    pub(super) fn used_position(&self) -> u32 {
+        u32::from(self.used.load_u16(INDEX, Ordering::Acquire))
+    }
+
+    pub(super) fn written_part(&self) -> (u64, usize) {
+        (self.used.guest_address(), ENTRIES + usize::from(self.size) * USED)
+    }
+
+    #[inline]
+    fn slot(&self, position: u16) -> usize {
+        usize::from(position & (self.size - 1))
+    }
+
+    #[inline]
+    pub(super) fn fetch<'m>(
+        &self,
+        memory: &'m GuestMemory,
+        direction: Direction,
+        count: usize,
+        chains: &mut Chains<'m>,
+    ) -> Result<(), RingFault> {
+        let position = chains.position as u16;
+        let ready = self.available.load_u16(INDEX, Ordering::Acquire).wrapping_sub(position);
+        if ready > self.size {
+            return Err(RingFault::IndexJump);
+        }
+        let count = count.min(usize::from(ready)) as u16;
+        for i in 0..count {
+            let slot = self.slot(position.wrapping_add(i));
+            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
+            // Looked at again below: a hint may be wrong.
+            self.descriptors.prefetch(self.slot(head) * DESCRIPTOR);
+        }
+        if direction == Direction::Receive {
+            self.used.prefetch_write(ENTRIES + self.slot(position) * USED);
+        }
+        for i in 0..count {
+            let slot = self.slot(position.wrapping_add(i));
+            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
+            if head >= self.size {
+                return Err(RingFault::BadHead);
+            }
+            self.walk(memory, direction, head, chains);
+            chains.position = u32::from(position.wrapping_add(i + 1));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn walk<'m>(
+        &self,
+        memory: &'m GuestMemory,
+        direction: Direction,
+        head: u16,
+        chains: &mut Chains<'m>,
+    ) {
+        let mut builder = Builder::new(memory, direction, chains);
+        let mut index = head;
+        let mut left = self.size;
+        loop {
+            let offset = usize::from(index) * DESCRIPTOR;
+            let descriptor = Descriptor::split(words(&self.descriptors, offset));
+            if descriptor.has(flags::INDIRECT) {
+                // A table ends the chain.
+                if self.indirect && !descriptor.has(flags::NEXT) {
+                    builder.take_table(descriptor, true, left);
+                } else {
+                    builder.spoil();
+                }
+                break;
+            }
+            builder.take(descriptor);
+            left -= 1;
+            if !descriptor.has(flags::NEXT) || !builder.is_sound() {
+                break;
+            }
+            // A chain that is longer than the ring goes round in it.
+            if left == 0 || descriptor.link >= self.size {
+                builder.spoil();
+                break;
+            }
+            index = descriptor.link;
+        }
+        builder.finish(head, 1);
+    }
+
+    #[inline]
+    pub(super) fn complete(&self, position: u32, chains: &[Chain], written: &[u32]) -> u32 {
+        let mut position = position as u16;
+        for (chain, &bytes) in chains.iter().zip(written) {
+            let offset = ENTRIES + self.slot(position) * USED;
+            self.used.store_u32_pair(offset, [u32::from(chain.id), bytes]);
+            position = position.wrapping_add(1);
+        }
+        self.used.store_u16(INDEX, position, Ordering::Release);
+        u32::from(position)
+    }
+
+    /// The driver's wish is read after the index is seen by it, or both could wait
+    /// for each other.
+    #[inline]
+    pub(super) fn wants_event(&self, before: u32, after: u32) -> bool {
+        fence(Ordering::SeqCst);
+        if self.event_index {
+            let offset = ENTRIES + usize::from(self.size) * AVAILABLE;
+            let event = self.available.load_u16(offset, Ordering::Relaxed);
+            passes(event, after as u16, before as u16)
+        } else {
+            self.available.load_u16(0, Ordering::Relaxed) & NO_INTERRUPT == 0
+        }
+    }
+
+    pub(super) fn ask_for_kicks(&self, wanted: bool, position: u32) {
+        if self.event_index {
+            if wanted {
+                let offset = ENTRIES + usize::from(self.size) * USED;
+                self.used.store_u16(offset, position as u16, Ordering::Relaxed);
+            }
+        } else {
+            self.used.store_u16(0, if wanted { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn has_work(&self, position: u32) -> bool {
+        self.available.load_u16(INDEX, Ordering::Acquire) != position as u16
+    }
+}

@@ -1,0 +1,151 @@
+//! What a running switch may still do: make sockets in the folders of its sockets,
+//! and the system calls that forwarding and its control need. What breaks into it
+//! by way of a guest's memory gets no more.
+//!
+//! Source: `landlock(7)`, `seccomp(2)`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+/// Error type for the sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A folder can't be opened.
+    #[error("Cannot open the folder of a socket")]
+    Folder(#[source] landlock::PathFdError),
+    /// Landlock refuses.
+    #[error("Landlock refuses")]
+    Landlock(#[source] RulesetError),
+    /// The filter can't be made.
+    #[error("Cannot make the filter of system calls")]
+    Filter(#[source] seccompiler::BackendError),
+    /// seccomp refuses.
+    #[error("seccomp refuses")]
+    Seccomp(#[source] seccompiler::Error),
+}
+
+/// Lets this thread, and those that it starts from now on, use no file but sockets
+/// in `folders`. A kernel without Landlock (before 5.13) leaves it at what the
+/// filter of system calls forbids.
+pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<(), SandboxError> {
+    // What the first version knows is all that a switch could misuse.
+    let handled = AccessFs::from_all(ABI::V1);
+    let allowed: BitFlags<AccessFs> = AccessFs::MakeSock | AccessFs::RemoveFile;
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(handled)
+        .map_err(SandboxError::Landlock)?
+        .create()
+        .map_err(SandboxError::Landlock)?;
+    for folder in folders {
+        let folder = PathFd::new(folder).map_err(SandboxError::Folder)?;
+        let rule = PathBeneath::new(folder, allowed);
+        rules = rules.add_rule(rule).map_err(SandboxError::Landlock)?;
+    }
+    rules.restrict_self().map_err(SandboxError::Landlock)?;
+    Ok(())
+}
+
+/// System calls that a running switch makes, and its allocator and threads.
+const CALLS: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_connect,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_listen,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_newfstatat,
+    libc::SYS_ppoll,
+    libc::SYS_preadv2,
+    libc::SYS_read,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_set_robust_list,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Those that other processors' kernels lack.
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[libc::c_long] =
+    &[libc::SYS_poll, libc::SYS_unlink, libc::SYS_lstat, libc::SYS_stat];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CALLS: &[libc::c_long] = &[];
+
+/// Lets all threads of this process make only the system calls above. Others fail
+/// with EPERM. Memory can't be made executable, sockets are Unix sockets.
+pub(crate) fn keep_to_calls() -> Result<(), SandboxError> {
+    let backend = |error| SandboxError::Filter(error);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for &call in CALLS.iter().chain(OLD_CALLS) {
+        rules.insert(call, Vec::new());
+    }
+    let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    let not_executable =
+        SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(executable), 0);
+    let not_executable = not_executable.map_err(backend)?;
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let rule = SeccompRule::new(vec![not_executable.clone()]).map_err(backend)?;
+        rules.insert(call, vec![rule]);
+    }
+    let unix = u64::from(libc::AF_UNIX.unsigned_abs());
+    let unix = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, unix);
+    let rule = SeccompRule::new(vec![unix.map_err(backend)?]).map_err(backend)?;
+    rules.insert(libc::SYS_socket, vec![rule]);
+    // How the standard library makes a socket not block.
+    let blocking = SeccompCondition::new(
+        1,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        u64::from(u32::try_from(libc::FIONBIO).unwrap_or_default()),
+    );
+    let rule = SeccompRule::new(vec![blocking.map_err(backend)?]).map_err(backend)?;
+    rules.insert(libc::SYS_ioctl, vec![rule]);
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into().map_err(backend)?;
+    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch).map_err(backend)?;
+    let program: BpfProgram = filter.try_into().map_err(backend)?;
+    seccompiler::apply_filter_all_threads(&program).map_err(SandboxError::Seccomp)
+}

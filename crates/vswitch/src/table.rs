@@ -1,0 +1,370 @@
+//! The MAC table: behind which port a station is, in which VLAN.
+//!
+//! All polling threads read and write it at once, without locks: an entry is two
+//! words, a key and a value. A key is set once, in an empty entry, before its
+//! value; to take an entry away, the value goes before the key. So whoever reads
+//! key, value and key again, and finds the same key, has that key's value.
+//!
+//! A guest that makes up stations fills its own share and no one else's: the
+//! entries of a port are counted, and so are the ways of a set.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A station: VLAN in the upper 16 bits, address in the lower 48.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Station(u64);
+
+impl Station {
+    /// The station of this address in `vlan`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn new(vlan: u16, mac: [u8; 6]) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        let mac = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        Self(u64::from(vlan) << 48 | mac)
+    }
+
+    /// The VLAN; 0 without one.
+    #[must_use]
+    pub(crate) fn vlan(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// The address.
+    #[must_use]
+    pub(crate) fn mac(self) -> [u8; 6] {
+        let [_, _, mac @ ..] = self.0.to_be_bytes();
+        mac
+    }
+
+    /// True if frames to it go to many.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_group(self) -> bool {
+        self.0 >> 40 & 1 != 0
+    }
+}
+
+/// What the table knows of a station.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Who.
+    pub(crate) station: Station,
+    /// Behind which port.
+    pub(crate) port: u16,
+    /// Seconds since it was heard; none for one that was set by hand.
+    pub(crate) age_s: Option<u32>,
+}
+
+const WAYS: usize = 16;
+/// Entries of all ports.
+pub(crate) const CAPACITY: usize = 65536;
+/// Stations that one port may have: a bridge in a guest has some, an attacker all.
+pub(crate) const PORT_CAPACITY: u32 = 4096;
+/// Ways of a set that one port may have.
+const PORT_WAYS: usize = 8;
+
+/// In a value: present. In a key it marks the group bit's place as taken.
+const PRESENT: u64 = 1 << 63;
+const STATIC: u64 = 1 << 62;
+const PORT_SHIFT: u32 = 32;
+/// In a key: taken. VLANs have 12 bits.
+const TAKEN: u64 = 1 << 63;
+
+#[derive(Debug, Default)]
+struct Way {
+    key: AtomicU64,
+    /// Present, static, port, second at which it was heard.
+    value: AtomicU64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct MacTable {
+    ways: Vec<Way>,
+    hasher: u64,
+    /// Entries of each port.
+    held: Vec<AtomicU32>,
+    /// Seconds since the switch began.
+    now_s: AtomicU32,
+}
+
+/// What became of hearing a station.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// It was known there.
+    Known,
+    /// It is new, or has moved.
+    New,
+    /// It belongs to another port by hand.
+    Refused,
+    /// There is no room for it.
+    Full,
+}
+
+impl MacTable {
+    /// An empty one for `ports` ports.
+    #[must_use]
+    pub(crate) fn new(ports: usize) -> Self {
+        Self {
+            ways: (0..CAPACITY).map(|_| Way::default()).collect(),
+            // A secret of this process: nobody outside can choose stations of one set.
+            hasher: RandomState::new().hash_one(0_u8) | 1,
+            held: (0..ports).map(|_| AtomicU32::new(0)).collect(),
+            now_s: AtomicU32::new(0),
+        }
+    }
+
+    /// Says what time it is.
+    pub(crate) fn set_now(&self, now_s: u32) {
+        self.now_s.store(now_s, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn set(&self, station: Station) -> &[Way] {
+        let mixed = (station.0 ^ self.hasher.rotate_left(32)).wrapping_mul(self.hasher);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let set = (mixed >> 40) as usize % (CAPACITY / WAYS);
+        &self.ways[set * WAYS..][..WAYS]
+    }
+
+    /// The entry of `station` and its value.
+    #[inline]
+    fn find(&self, station: Station) -> Option<(&Way, u64)> {
+        let key = station.0 | TAKEN;
+        self.set(station).iter().find_map(|way| {
+            if way.key.load(Ordering::Acquire) != key {
+                return None;
+            }
+            let value = way.value.load(Ordering::Acquire);
+            let still = way.key.load(Ordering::Relaxed) == key;
+            (still && value & PRESENT != 0).then_some((way, value))
+        })
+    }
+
+    /// The port behind which `station` is.
+    #[inline]
+    #[must_use]
+    pub(crate) fn port(&self, station: Station) -> Option<u16> {
+        self.find(station).map(|(_, value)| (value >> PORT_SHIFT) as u16)
+    }
+
+    /// `station` was heard behind `port`.
+    pub(crate) fn learn(&self, station: Station, port: u16) -> Learned {
+        let now_s = self.now_s.load(Ordering::Relaxed);
+        let heard = PRESENT | u64::from(port) << PORT_SHIFT | u64::from(now_s);
+        if let Some((way, value)) = self.find(station) {
+            let before = (value >> PORT_SHIFT) as u16;
+            if value & STATIC != 0 {
+                return if before == port { Learned::Known } else { Learned::Refused };
+            }
+            if value == heard {
+                return Learned::Known;
+            }
+            if before != port && !self.take_share(port) {
+                return Learned::Full;
+            }
+            // Whoever else moves it at the same time is as right as we are.
+            let swapped =
+                way.value.compare_exchange(value, heard, Ordering::AcqRel, Ordering::Relaxed);
+            if before != port {
+                self.give_share(if swapped.is_ok() { before } else { port });
+                return Learned::New;
+            }
+            return Learned::Known;
+        }
+        self.insert(station, port, heard)
+    }
+
+    fn insert(&self, station: Station, port: u16, value: u64) -> Learned {
+        let set = self.set(station);
+        let of_port = |way: &&Way| {
+            let value = way.value.load(Ordering::Relaxed);
+            value & PRESENT != 0 && (value >> PORT_SHIFT) as u16 == port
+        };
+        let by_hand = value & STATIC != 0;
+        if !by_hand && set.iter().filter(of_port).count() >= PORT_WAYS || !self.take_share(port) {
+            return Learned::Full;
+        }
+        for way in set {
+            let key = station.0 | TAKEN;
+            if way.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                way.value.store(value, Ordering::Release);
+                return Learned::New;
+            }
+        }
+        self.give_share(port);
+        Learned::Full
+    }
+
+    fn take_share(&self, port: u16) -> bool {
+        let held = &self.held[usize::from(port)];
+        let taken = held.fetch_add(1, Ordering::Relaxed) < PORT_CAPACITY;
+        if !taken {
+            held.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn give_share(&self, port: u16) {
+        self.held[usize::from(port)].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sets `station` behind `port` by hand: it neither ages nor moves. False if
+    /// there is no room.
+    ///
+    /// Only the control thread adds by hand and takes away.
+    pub(crate) fn set_static(&self, station: Station, port: u16) -> bool {
+        self.forget(|known, _, _| known == station);
+        let value = PRESENT | STATIC | u64::from(port) << PORT_SHIFT;
+        self.insert(station, port, value) == Learned::New
+    }
+
+    /// Takes away what was not heard for `limit_s` seconds.
+    pub(crate) fn age(&self, limit_s: u32) {
+        self.forget(|_, _, age_s| age_s.is_some_and(|age_s| age_s >= limit_s));
+    }
+
+    /// Takes away all that is behind `port`.
+    pub(crate) fn forget_port(&self, port: u16) {
+        self.forget(|_, known, _| known == port);
+    }
+
+    /// Takes away what was learned behind `port`, and keeps what was set by hand.
+    pub(crate) fn forget_learned(&self, port: u16) {
+        self.forget(|_, known, age_s| known == port && age_s.is_some());
+    }
+
+    fn forget(&self, unwanted: impl Fn(Station, u16, Option<u32>) -> bool) {
+        for way in &self.ways {
+            let Some(entry) = self.read(way) else { continue };
+            if !unwanted(entry.station, entry.port, entry.age_s) {
+                continue;
+            }
+            let value = way.value.swap(0, Ordering::AcqRel);
+            if value & PRESENT != 0 {
+                self.give_share((value >> PORT_SHIFT) as u16);
+            }
+            way.key.store(0, Ordering::Release);
+        }
+    }
+
+    fn read(&self, way: &Way) -> Option<Entry> {
+        let key = way.key.load(Ordering::Acquire);
+        let value = way.value.load(Ordering::Acquire);
+        if key & TAKEN == 0 || value & PRESENT == 0 {
+            return None;
+        }
+        let age_s = self.now_s.load(Ordering::Relaxed).saturating_sub(value as u32);
+        Some(Entry {
+            station: Station(key & !TAKEN),
+            port: (value >> PORT_SHIFT) as u16,
+            age_s: (value & STATIC == 0).then_some(age_s),
+        })
+    }
+
+    /// All that it knows, in order of stations.
+    #[must_use]
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self.ways.iter().filter_map(|way| self.read(way)).collect();
+        entries.sort_by_key(|entry| entry.station);
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(number: u32) -> Station {
+        let [a, b, c, d] = number.to_be_bytes();
+        Station::new(0, [2, 0, a, b, c, d])
+    }
+
+    #[test]
+    fn stations_are_learned_move_and_age() {
+        let table = MacTable::new(4);
+        assert_eq!(table.port(station(1)), None);
+        assert_eq!(table.learn(station(1), 2), Learned::New);
+        assert_eq!(table.learn(station(1), 2), Learned::Known);
+        assert_eq!(table.port(station(1)), Some(2));
+        // The same address in another VLAN is another station.
+        assert_eq!(table.port(Station::new(7, station(1).mac())), None);
+        table.set_now(10);
+        assert_eq!(table.learn(station(1), 3), Learned::New);
+        assert_eq!(table.port(station(1)), Some(3));
+        table.set_now(309);
+        table.age(300);
+        assert_eq!(table.entries(), [Entry { station: station(1), port: 3, age_s: Some(299) }]);
+        table.set_now(310);
+        table.age(300);
+        assert_eq!(table.entries(), []);
+        assert!(table.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn what_is_set_by_hand_stays() {
+        let table = MacTable::new(4);
+        table.learn(station(1), 0);
+        assert!(table.set_static(station(1), 1));
+        assert_eq!(table.learn(station(1), 0), Learned::Refused);
+        assert_eq!(table.learn(station(1), 1), Learned::Known);
+        table.set_now(10_000);
+        table.age(1);
+        table.forget_learned(1);
+        assert_eq!(table.port(station(1)), Some(1));
+        table.forget_port(1);
+        assert_eq!(table.port(station(1)), None);
+    }
+
+    #[test]
+    fn one_port_cannot_take_the_room_of_others() {
+        let table = MacTable::new(4);
+        for number in 0..100_000 {
+            table.learn(station(number), 0);
+        }
+        assert!(table.entries().len() <= PORT_CAPACITY as usize);
+        for number in 200_000..201_000 {
+            assert_eq!(table.learn(station(number), 1), Learned::New, "{number}");
+        }
+        for number in 200_000..201_000 {
+            assert_eq!(table.port(station(number)), Some(1));
+        }
+    }
+
+    #[test]
+    fn groups_are_told_by_their_bit() {
+        assert!(Station::new(5, [1, 0, 0x5e, 0, 0, 1]).is_group());
+        assert!(Station::new(0, [0xff; 6]).is_group());
+        assert!(!Station::new(4094, [2, 0, 0, 0, 0, 1]).is_group());
+        let station = Station::new(4094, [2, 3, 4, 5, 6, 7]);
+        assert_eq!((station.vlan(), station.mac()), (4094, [2, 3, 4, 5, 6, 7]));
+    }
+
+    #[test]
+    fn threads_that_learn_move_and_forget_at_once_never_read_another_s_port() {
+        let table = MacTable::new(8);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u16 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 0..20_000_u32 {
+                        // Station n is behind port n % 8, whoever says so.
+                        let number = round.wrapping_mul(7919).wrapping_add(u32::from(thread)) % 512;
+                        table.learn(station(number), (number % 8) as u16);
+                        if let Some(port) = table.port(station(number)) {
+                            assert_eq!(u32::from(port), number % 8);
+                        }
+                    }
+                });
+            }
+            for round in 0..40 {
+                table.forget_port(round % 8);
+            }
+        });
+        let held: u32 = table.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
+        assert_eq!(held as usize, table.entries().len());
+    }
+}

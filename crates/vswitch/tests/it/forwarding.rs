@@ -1,0 +1,88 @@
+//! Frames arrive at the right port, whole, once, in order: over every kind of ring
+//! and layout of buffers.
+
+use vswitch::frontend::{FrameBytes, FrontendOptions, Shape, Touch, TrafficPlan};
+use vswitch::message::features;
+
+use crate::lab::{GRACE, Lab};
+
+const FRAMES: u64 = 5000;
+
+/// Sends frames over all flows and holds what arrives to what was sent.
+#[track_caller]
+fn check(ports: usize, settings: &str, options: FrontendOptions, plan: TrafficPlan) {
+    let lab = Lab::new(&vec![settings; ports]);
+    let mut traffic = lab.traffic(ports, options, plan);
+    traffic.run(|tally| tally.sent >= FRAMES);
+    let tally = traffic.tally().clone();
+    assert!(tally.is_whole() && tally.foreign == 0, "{tally:?} {:#?}", lab.status());
+    for port in lab.status().ports {
+        assert_eq!(port.counts.drops.len(), 0, "{port:?}");
+        assert_eq!(port.stopped.len(), 0, "{port:?}");
+    }
+}
+
+fn two_ways(bytes: FrameBytes) -> TrafficPlan {
+    TrafficPlan { flows: TrafficPlan::ring(2), bytes, touch: Touch::All, window: 64, grace: GRACE }
+}
+
+fn with(features: u64) -> FrontendOptions {
+    let options = FrontendOptions::default();
+    FrontendOptions { features: options.features | features, ..options }
+}
+
+/// Every kind of ring.
+fn rings() -> [FrontendOptions; 4] {
+    [
+        with(0),
+        with(features::EVENT_IDX | features::IN_ORDER),
+        with(features::RING_PACKED),
+        with(features::RING_PACKED | features::EVENT_IDX),
+    ]
+}
+
+#[test]
+fn frames_of_all_lengths_arrive_whole_and_in_order() {
+    for options in rings() {
+        check(2, "", options, two_ways(FrameBytes::UpTo(1500)));
+    }
+}
+
+#[test]
+fn chains_and_tables_are_followed() {
+    for options in rings() {
+        for shape in [Shape::Two, Shape::Indirect] {
+            check(2, "", FrontendOptions { shape, ..options }, two_ways(FrameBytes::UpTo(1500)));
+        }
+    }
+}
+
+#[test]
+fn large_frames_are_spread_over_small_buffers() {
+    for options in rings() {
+        let options = FrontendOptions { buffer: 2048, ..options };
+        let plan = TrafficPlan { window: 8, ..two_ways(FrameBytes::UpTo(1800)) };
+        check(2, "", options, plan);
+    }
+}
+
+#[test]
+fn many_ports_send_to_each_other() {
+    for options in rings() {
+        let flows = TrafficPlan::mesh(4);
+        let bytes = FrameBytes::Fixed(64);
+        let plan = TrafficPlan { flows, bytes, touch: Touch::All, window: 16, grace: GRACE };
+        check(4, "", options, plan);
+    }
+}
+
+#[test]
+fn ports_with_several_queues_keep_the_order_of_each_flow() {
+    for options in rings() {
+        let options = FrontendOptions { pairs: 4, ..options };
+        let flows = TrafficPlan::mesh(3);
+        let bytes = FrameBytes::UpTo(300);
+        let plan = TrafficPlan { flows, bytes, touch: Touch::All, window: 16, grace: GRACE };
+        check(3, ",queues=4", options, plan);
+    }
+}

@@ -1,0 +1,591 @@
+//! Guests and VMMs that lie. Whatever one does, two others' frames arrive whole,
+//! once and in order, and another guest can have its port afterwards.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use vswitch::channel::ChannelError;
+use vswitch::frontend::{
+    FrameBytes, Frontend, FrontendError, FrontendOptions, Touch, Traffic, TrafficPlan,
+};
+use vswitch::memory::Placement;
+use vswitch::message::{Header, MAX_FDS, Request, RingAddresses, RingFd, RingState, features};
+
+use crate::lab::{GRACE, Lab, PATIENCE};
+
+/// The number of the hostile port; 0 and 1 are the others.
+const HOSTILE: usize = 2;
+const FRAMES: u64 = 300;
+/// Of a descriptor: goes on, to be written, a table.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const TABLE: u16 = 4;
+
+struct Case {
+    lab: Lab,
+    others: Traffic,
+}
+
+impl Case {
+    fn new() -> Self {
+        let lab = Lab::with(&["", "", ""], |config| config.patience = Duration::from_secs(2));
+        let plan = TrafficPlan {
+            flows: TrafficPlan::ring(2),
+            bytes: FrameBytes::UpTo(600),
+            touch: Touch::All,
+            window: 32,
+            grace: GRACE,
+        };
+        let others = lab.traffic(2, FrontendOptions::default(), plan);
+        Self { lab, others }
+    }
+
+    /// The others' frames arrive.
+    #[track_caller]
+    fn others_are_well(&mut self, what: &str) {
+        let before = self.others.tally().sent;
+        self.others.run(|tally| tally.sent >= before + FRAMES);
+        assert!(self.others.tally().is_whole(), "{what}: {:?}", self.others.tally());
+        for port in [0, 1] {
+            let port = self.lab.port(port);
+            assert!(port.stopped.is_empty(), "{what}: {port:?}");
+            // What the hostile one floods may find no room; what they send does.
+            let drops: Vec<_> =
+                port.counts.drops.keys().filter(|why| *why != "no_buffer").collect();
+            assert!(drops.is_empty(), "{what}: {port:?}");
+        }
+    }
+
+    /// A guest as it should be has the port next, and is heard by all.
+    #[track_caller]
+    fn the_port_is_of_use(&mut self, what: &str) {
+        let good = suite::until(&format!("the port to be free after {what}"), || {
+            Frontend::connect(&self.lab.path(HOSTILE), FrontendOptions::default()).ok()
+        });
+        drop(good);
+    }
+
+    fn hostile(&self, extra: u64) -> Frontend {
+        let options = FrontendOptions::default();
+        let options = FrontendOptions {
+            features: options.features | extra | features::CSUM | features::HOST_TSO4,
+            ..options
+        };
+        // The last one may not have left yet.
+        suite::until("the port to be free", || {
+            Frontend::connect(&self.lab.path(HOSTILE), options).ok()
+        })
+    }
+
+    /// Waits until the switch has looked at all that `frontend` made available, or has
+    /// stopped its ring.
+    fn wait_until_seen(&self, frontend: &Frontend, count: u16, what: &str) {
+        suite::until(what, || {
+            let [_, _, device] = frontend.ring(1).areas();
+            let used = device.load_u16(2, Ordering::Acquire);
+            let stopped = !self.lab.port(HOSTILE).stopped.is_empty();
+            (used == count || stopped).then_some(())
+        });
+    }
+}
+
+/// One chain of a split ring: address, length, flags, next of each descriptor.
+type Chain = &'static [(Where, u32, u16, u16)];
+
+/// An address.
+#[derive(Debug, Clone, Copy)]
+enum Where {
+    /// In slot 0's buffer.
+    Buffer,
+    /// As it is.
+    At(u64),
+    /// Some bytes before the memory's end.
+    BeforeEnd(u64),
+    /// The table that [`table`] wrote.
+    Table,
+}
+
+const CHAINS: &[(&str, Chain)] = &[
+    ("address zero", &[(Where::At(0), 100, 0, 0)]),
+    ("address behind memory", &[(Where::BeforeEnd(0), 100, 0, 0)]),
+    ("a buffer across the end", &[(Where::BeforeEnd(50), 100, 0, 0)]),
+    ("address and length that wrap", &[(Where::At(u64::MAX - 50), 100, 0, 0)]),
+    ("the highest address", &[(Where::At(u64::MAX), 1, 0, 0)]),
+    ("no length", &[(Where::Buffer, 0, 0, 0)]),
+    ("the greatest length", &[(Where::Buffer, u32::MAX, 0, 0)]),
+    ("a frame of 70000 bytes", &[(Where::Buffer, 70_000, 0, 0)]),
+    ("a next that does not exist", &[(Where::Buffer, 100, NEXT, 256)]),
+    ("the highest next", &[(Where::Buffer, 100, NEXT, u16::MAX)]),
+    ("a chain of itself", &[(Where::Buffer, 100, NEXT, 0)]),
+    ("a loop of two", &[(Where::Buffer, 10, NEXT, 1), (Where::Buffer, 10, NEXT, 0)]),
+    ("a buffer to write, sent", &[(Where::Buffer, 100, WRITE, 0)]),
+    ("a second one to write", &[(Where::Buffer, 100, NEXT, 1), (Where::Buffer, 9, WRITE, 0)]),
+    ("a second one nowhere", &[(Where::Buffer, 100, NEXT, 1), (Where::At(1), 9, 0, 0)]),
+    ("less than a header", &[(Where::Buffer, 11, 0, 0)]),
+    ("less than Ethernet's header", &[(Where::Buffer, 25, 0, 0)]),
+    ("a table nowhere", &[(Where::At(4), 32, TABLE, 0)]),
+    ("a table across the end", &[(Where::BeforeEnd(16), 32, TABLE, 0)]),
+    ("a table of no length", &[(Where::Table, 0, TABLE, 0)]),
+    ("a table of odd length", &[(Where::Table, 24, TABLE, 0)]),
+    ("the longest table", &[(Where::Table, 0xffff_fff0, TABLE, 0)]),
+    ("a table of tables", &[(Where::Table, 16, TABLE, 0)]),
+    ("a table and more", &[(Where::Table, 32, TABLE | NEXT, 1), (Where::Buffer, 9, 0, 0)]),
+    ("a table that is a loop", &[(Where::Table, 64, TABLE, 0)]),
+];
+
+#[test]
+fn chains_that_make_no_sense_are_given_back_and_counted() {
+    let mut case = Case::new();
+    for (what, chain) in CHAINS {
+        let mut frontend = case.hostile(0);
+        let end = frontend.memory().regions().next().unwrap().placement();
+        let end = end.guest_address + end.size;
+        let ring = &mut frontend.pairs()[0].transmit;
+        let (buffer, table) = (ring.buffer_address(0), ring.buffer_address(9));
+        // Entries 0 and 1: a table in the table, which leads to itself.
+        let entry = |flags: u16| {
+            let mut bytes = table.to_le_bytes().to_vec();
+            bytes.extend(32_u32.to_le_bytes());
+            bytes.extend(flags.to_le_bytes());
+            bytes.extend(0_u16.to_le_bytes());
+            bytes
+        };
+        let flags = if what.contains("tables") { TABLE } else { NEXT };
+        let entries: Vec<u8> = (0..4).flat_map(|_| entry(flags)).collect();
+        ring.buffer(9).write(&entries);
+        for (index, (address, length, flags, next)) in chain.iter().enumerate() {
+            let address = match *address {
+                Where::Buffer => buffer,
+                Where::At(address) => address,
+                Where::BeforeEnd(bytes) => end - bytes,
+                Where::Table => table,
+            };
+            ring.write_descriptor(index as u16, address, *length, *flags, *next);
+        }
+        ring.offer(0);
+        ring.publish();
+        let before = case.lab.port(HOSTILE).counts.drops.values().sum::<u64>();
+        case.wait_until_seen(&frontend, 1, what);
+        suite::until(what, || {
+            let port = case.lab.port(HOSTILE);
+            let counted = port.counts.drops.values().sum::<u64>() > before.saturating_sub(1);
+            (counted || !port.stopped.is_empty()).then_some(())
+        });
+        case.others_are_well(what);
+        // The ring goes on with what makes sense.
+        let stopped = case.lab.port(HOSTILE).stopped;
+        assert!(stopped.is_empty(), "{what}: {stopped:?}");
+    }
+    case.the_port_is_of_use("bad chains");
+}
+
+#[test]
+fn positions_that_make_no_sense_stop_their_ring_alone() {
+    let mut case = Case::new();
+    for (what, index, head) in [
+        ("one more than the ring holds", 257_u16, 0_u16),
+        ("an index that jumps half around", 32768, 0),
+        ("an index that goes back", u16::MAX, 0),
+        ("a head that does not exist", 1, 256),
+        ("the highest head", 1, u16::MAX),
+    ] {
+        let frontend = case.hostile(0);
+        let [_, driver, _] = frontend.ring(1).areas();
+        driver.store_u16(4, head, Ordering::Relaxed);
+        driver.store_u16(2, index, Ordering::Release);
+        frontend.ring(1).kick();
+        suite::until(what, || {
+            let stopped = case.lab.port(HOSTILE).stopped;
+            stopped.contains_key(&1).then_some(())
+        });
+        assert!(!case.lab.port(HOSTILE).stopped.contains_key(&0), "{what}: the other ring");
+        case.others_are_well(what);
+    }
+    case.the_port_is_of_use("stopped rings");
+}
+
+#[test]
+fn packed_rings_without_an_end_stop_and_others_do_not() {
+    let mut case = Case::new();
+    let frontend = case.hostile(features::RING_PACKED);
+    let [descriptors, _, _] = frontend.ring(1).areas();
+    let available = 1_u64 << 7;
+    for index in (0..256_usize).rev() {
+        let address = frontend.ring(1).buffer_address(0);
+        descriptors.store_u64(index * 16, address, Ordering::Relaxed);
+        let word = 10 | (available | u64::from(NEXT)) << 48;
+        descriptors.store_u64(index * 16 + 8, word, Ordering::Release);
+    }
+    frontend.ring(1).kick();
+    suite::until("the ring to be stopped", || {
+        (!case.lab.port(HOSTILE).stopped.is_empty()).then_some(())
+    });
+    case.others_are_well("an endless packed chain");
+    drop(frontend);
+    case.the_port_is_of_use("an endless packed chain");
+}
+
+#[test]
+fn headers_that_lie_about_offloads_are_dropped() {
+    let mut case = Case::new();
+    // Flags, kind, header length, segment size, checksum's begin, its offset.
+    let headers: &[(&str, [u16; 6])] = &[
+        ("a checksum behind the frame", [1, 0, 0, 0, 2000, 6]),
+        ("a checksum that ends behind it", [1, 0, 0, 0, 34, 30]),
+        ("a checksum whose end wraps", [1, 0, 0, 0, 0xffff, 0xffff]),
+        ("a checksum in the addresses", [1, 0, 0, 0, 0, 0]),
+        ("segments of nothing", [1, 1, 54, 0, 34, 16]),
+        ("segments that were not agreed on", [1, 4, 54, 1000, 34, 16]),
+        ("segments of no kind", [1, 77, 54, 1000, 34, 16]),
+        ("segments without a checksum", [0, 1, 54, 1000, 34, 16]),
+        ("segments of one byte, of no TCP", [1, 1, 54, 1, 34, 16]),
+        ("headers longer than the frame", [1, 1, 0xffff, 10, 34, 16]),
+    ];
+    let mut frontend = case.hostile(0);
+    for (count, (what, [flags, kind, length, size, start, offset])) in headers.iter().enumerate() {
+        let ring = &mut frontend.pairs()[0].transmit;
+        let mut bytes = vec![*flags as u8, *kind as u8];
+        for word in [length, size, start, offset, &0] {
+            bytes.extend(word.to_le_bytes());
+        }
+        // To a station that is known, with the type of IPv4 and no more sense.
+        bytes.extend([0x02, 0x76, 0x6d, 0x6c, 0, 0, 2, 0, 0, 0, 0, 99, 8, 0, 0x45]);
+        bytes.resize(12 + 64, 0xff);
+        ring.buffer(0).write(&bytes);
+        ring.put(0, &[(ring.buffer_address(0), bytes.len() as u32)], 0);
+        ring.publish();
+        case.wait_until_seen(&frontend, count as u16 + 1, what);
+        suite::until(what, || {
+            let ports = [0, HOSTILE].map(|port| case.lab.port(port).counts.drops);
+            let bad = ports.iter().filter_map(|drops| drops.get("bad_offload")).sum::<u64>();
+            (bad == count as u64 + 1).then_some(())
+        });
+    }
+    let before = case.others.tally().sent;
+    case.others.run(|tally| tally.sent >= before + FRAMES);
+    assert!(case.others.tally().is_whole());
+}
+
+#[test]
+fn descriptors_that_change_while_they_are_read_harm_nobody() {
+    let mut case = Case::new();
+    for extra in [0, features::RING_PACKED] {
+        let frontend = case.hostile(extra);
+        let buffer = frontend.ring(1).buffer_address(3);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let [descriptors, driver, _] = frontend.ring(1).areas();
+                let mut seed = 1_u64;
+                let mut next = || {
+                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    seed >> 20
+                };
+                while !done.load(Ordering::Relaxed) {
+                    let at = (next() % 256) as usize * 16;
+                    let address =
+                        if next() % 2 == 0 { buffer + next() % 4096 } else { next() << 20 };
+                    descriptors.store_u64(at, address, Ordering::Relaxed);
+                    // Lengths, ids and flags of every kind.
+                    let word = (next() % 3000) | ((next() % 300) << 32) | (next() << 48);
+                    descriptors.store_u64(at + 8, word, Ordering::Relaxed);
+                    let word = (next() % 0x10000) as u16;
+                    driver.store_u16(
+                        4 + (next() % 256) as usize * 2,
+                        word % 256,
+                        Ordering::Relaxed,
+                    );
+                    let index = driver.load_u16(2, Ordering::Relaxed);
+                    driver.store_u16(2, index.wrapping_add(word % 4), Ordering::Release);
+                    if word.is_multiple_of(64) {
+                        frontend.ring(1).kick();
+                    }
+                }
+            });
+            for _ in 0..10 {
+                case.others_are_well("changing descriptors");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        drop(frontend);
+        case.the_port_is_of_use("changing descriptors");
+    }
+}
+
+#[test]
+fn receivers_whose_buffers_make_no_sense_harm_themselves() {
+    let mut case = Case::new();
+    for (what, address, flags) in
+        [("buffers nowhere", 8_u64, WRITE), ("buffers that are not to be written", u64::MAX, 0)]
+    {
+        let mut frontend = case.hostile(0);
+        let ring = &mut frontend.pairs()[0].receive;
+        let good = ring.buffer_address(0);
+        let address = if address == u64::MAX { good } else { address };
+        for index in 0..256 {
+            ring.write_descriptor(index, address, 2048, flags, 0);
+            ring.offer(index);
+        }
+        ring.publish();
+        // Frames to all go to the hostile one, too.
+        case.others.greet(PATIENCE).unwrap();
+        suite::until(what, || {
+            let drops = case.lab.port(HOSTILE).counts.drops;
+            drops.contains_key("malformed").then_some(())
+        });
+        case.others_are_well(what);
+    }
+    case.the_port_is_of_use("bad buffers");
+}
+
+#[test]
+fn a_memory_file_made_shorter_ends_its_port_alone() {
+    let mut case = Case::new();
+    for extra in [0, features::RING_PACKED] {
+        let mut frontend = case.hostile(extra);
+        let ring = &mut frontend.pairs()[0].transmit;
+        for slot in 0..200 {
+            ring.post(slot, 500);
+        }
+        frontend.file().set_len(0).unwrap();
+        // Not `publish`: it would touch what is gone, in this process.
+        frontend.ring(1).kick();
+        suite::until("the port to be left", || {
+            let port = case.lab.port(HOSTILE);
+            port.last_error.filter(|error| error.contains("shorter"))
+        });
+        case.others_are_well("a shrunk file");
+        drop(frontend);
+        case.the_port_is_of_use("a shrunk file");
+        suite::until("the port to be left", || {
+            let port = case.lab.port(HOSTILE);
+            (port.state == vswitch::LinkState::Waiting && port.last_error.is_none()).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_guest_that_makes_up_stations_takes_no_place_of_others() {
+    let mut case = Case::new();
+    let mut frontend = case.hostile(0);
+    let ring = &mut frontend.pairs()[0].transmit;
+    for number in 0..20_000_u32 {
+        let slot = suite::until("a free slot", || {
+            while ring.take_used().is_some() {}
+            ring.take_free()
+        });
+        let mut frame = [0_u8; 12 + 60];
+        // To nobody, so that it goes to all, and from all.
+        frame[12..18].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
+        frame[18..20].copy_from_slice(&[2, 1]);
+        frame[20..24].copy_from_slice(&number.to_be_bytes());
+        ring.buffer(slot).write(&frame);
+        ring.post(slot, frame.len() as u32);
+        ring.publish();
+    }
+    drop(frontend);
+    case.others.drain();
+    case.others.greet(PATIENCE).unwrap();
+    let tally = case.others.tally().clone();
+    case.others.run(|now| now.sent >= tally.sent + FRAMES);
+    let now = case.others.tally();
+    assert_eq!((now.lost, now.disordered), (0, 0), "{now:?}");
+    assert_eq!(now.sent, now.received);
+}
+
+/// What a VMM says over the socket, in place of what it should.
+type Talk = (&'static str, fn(&mut Frontend));
+
+fn raw(frontend: &Frontend, number: u32, payload: &[u8], fds: usize) {
+    let header = Header { request: number, need_reply: false, reply: false, size: 0 };
+    let fds = vec![frontend.file().as_fd(); fds];
+    // The switch may have hung up already.
+    let _ = frontend_channel(frontend, &header.write(payload), &fds);
+}
+
+fn frontend_channel(
+    frontend: &Frontend,
+    bytes: &[u8],
+    fds: &[std::os::fd::BorrowedFd<'_>],
+) -> Result<(), ChannelError> {
+    frontend.channel().send(bytes, fds)
+}
+
+fn table(frontend: &Frontend, regions: &[Placement]) {
+    let fds = vec![frontend.file().as_fd(); regions.len()];
+    let _ = frontend.send(&Request::SetMemTable(regions.to_vec()), &fds);
+}
+
+const GOOD: Placement = Placement { guest_address: 0, size: 4096, user_address: 0, file_offset: 0 };
+
+const TALKS: &[Talk] = &[
+    ("an unknown message", |f| raw(f, 99, &[], 0)),
+    ("message 0", |f| raw(f, 0, &[], 0)),
+    ("a message that was not offered", |f| raw(f, 20, &[0; 8], 0)),
+    ("too short a payload", |f| raw(f, 2, &[0; 4], 0)),
+    ("too long a payload", |f| raw(f, 1, &[0; 8], 0)),
+    ("another version", |f| drop(f.channel().send(&[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0], &[]))),
+    ("an answer", |f| drop(f.channel().send(&[1, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0], &[]))),
+    ("an endless message", |f| {
+        drop(f.channel().send(&[1, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255], &[]));
+    }),
+    ("half a header, and silence", |f| drop(f.channel().send(&[1, 0, 0], &[]))),
+    ("half a header, and the end", |f| {
+        drop(f.channel().send(&[1, 0, 0, 0, 1], &[]));
+        f.channel().shut_down();
+    }),
+    ("half a payload, and the end", |f| {
+        drop(f.channel().send(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2], &[]));
+        f.channel().shut_down();
+    }),
+    ("features that were not offered", |f| drop(f.send(&Request::SetFeatures(1 << 60), &[]))),
+    ("protocol features that were not", |f| {
+        drop(f.send(&Request::SetProtocolFeatures(1 << 40), &[]));
+    }),
+    ("a table without files", |f| drop(f.send(&Request::SetMemTable(vec![GOOD]), &[]))),
+    ("a table of none", |f| raw(f, 5, &[0; 8], 0)),
+    ("a table of nine", |f| raw(f, 5, &[9, 0, 0, 0, 0, 0, 0, 0], 8)),
+    ("a region of no bytes", |f| table(f, &[Placement { size: 0, ..GOOD }])),
+    ("a region that wraps", |f| table(f, &[Placement { guest_address: u64::MAX, ..GOOD }])),
+    ("a region behind its file", |f| table(f, &[Placement { file_offset: 1 << 60, ..GOOD }])),
+    ("a region longer than its file", |f| table(f, &[Placement { size: 1 << 50, ..GOOD }])),
+    ("regions that overlap", |f| table(f, &[GOOD, GOOD])),
+    ("a region without its file", |f| drop(f.send(&Request::AddMemReg(GOOD), &[]))),
+    ("a ring that does not exist", |f| {
+        drop(f.send(&Request::SetVringNum(RingState { index: 2, value: 256 }), &[]));
+    }),
+    ("the highest ring", |f| {
+        drop(f.send(&Request::SetVringEnable(RingState { index: u32::MAX, value: 1 }), &[]));
+    }),
+    ("another size for a ring that runs", |f| {
+        drop(f.send(&Request::SetVringNum(RingState { index: 0, value: 128 }), &[]));
+    }),
+    ("another place in a ring that runs", |f| {
+        drop(f.send(&Request::SetVringBase(RingState { index: 0, value: 9 }), &[]));
+    }),
+    ("a ring of three entries", |f| restart(f, 3, |a| a)),
+    ("a ring of no entries", |f| restart(f, 0, |a| a)),
+    ("a ring of 65536 entries", |f| restart(f, 65536, |a| a)),
+    ("a ring nowhere", |f| restart(f, 256, |a| RingAddresses { descriptors: 16, ..a })),
+    ("a ring at odd addresses", |f| {
+        restart(f, 256, |a| RingAddresses { descriptors: a.descriptors + 4, ..a });
+    }),
+    ("a used ring that wraps", |f| {
+        restart(f, 256, |a| RingAddresses { device: u64::MAX - 3, ..a });
+    }),
+    ("a used ring across the end", |f| {
+        restart(f, 32768, |a| RingAddresses { device: a.device + 900_000, ..a });
+    }),
+    ("a kick that is a file", |f| {
+        let fd = RingFd { index: 0, without: false };
+        let _ = f.send(&Request::SetVringKick(fd), &[f.file().as_fd()]);
+    }),
+    ("a call that is a pipe", |f| {
+        let (read, write) = std::io::pipe().unwrap();
+        let fd = RingFd { index: 1, without: false };
+        let _ = f.send(&Request::SetVringCall(fd), &[write.as_fd()]);
+        // Nobody reads it.
+        drop(read);
+    }),
+    ("a kick without its event", |f| {
+        drop(f.send(&Request::SetVringKick(RingFd { index: 0, without: false }), &[]));
+    }),
+    ("more files than a message has", |f| {
+        for _ in 0..50 {
+            raw(f, 1, &[], MAX_FDS + 1);
+        }
+    }),
+    ("files with messages that have none", |f| {
+        for _ in 0..50 {
+            raw(f, 3, &[], MAX_FDS);
+        }
+        raw(f, 99, &[], 1);
+    }),
+    ("questions without reading the answers", |f| {
+        // Until the switch has had enough of it.
+        loop {
+            match f.send(&Request::GetFeatures, &[]) {
+                Ok(()) => {}
+                Err(FrontendError::Channel(ChannelError::NotRead)) => std::thread::yield_now(),
+                Err(_) => break,
+            }
+        }
+    }),
+    ("a log of no file", |f| {
+        drop(f.send(&Request::SetLogBase { size: 8, offset: 0 }, &[]));
+    }),
+];
+
+/// Sets ring 0 up again, as `change` says, and starts it.
+fn restart(frontend: &mut Frontend, size: u32, change: fn(RingAddresses) -> RingAddresses) {
+    let _ = frontend.stop_ring(0);
+    let [descriptors, driver, device] = frontend.ring(0).addresses();
+    let addresses =
+        change(RingAddresses { index: 0, flags: 0, descriptors, device, driver, log: 0 });
+    let (kick, _) = frontend.ring(0).events();
+    for request in [
+        Request::SetVringNum(RingState { index: 0, value: size }),
+        Request::SetVringAddr(addresses),
+    ] {
+        let _ = frontend.send(&request, &[]);
+    }
+    let fd = RingFd { index: 0, without: false };
+    let _ = frontend.send(&Request::SetVringKick(fd), &[kick.as_fd()]);
+}
+
+/// File descriptors of this process, the switch's included, for the file of a
+/// frontend's memory.
+fn descriptors_of(frontend: &Frontend) -> usize {
+    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+    let own = identity(frontend.file().metadata().unwrap());
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    // Those of other tests come and go.
+    all.filter_map(|fd| std::fs::metadata(fd.path()).ok())
+        .filter(|file| identity(file.clone()) == own)
+        .count()
+}
+
+#[test]
+fn what_no_vmm_says_ends_its_connection_alone() {
+    let mut case = Case::new();
+    for (what, talk) in TALKS {
+        let mut frontend = case.hostile(0);
+        talk(&mut frontend);
+        suite::until(what, || {
+            let port = case.lab.port(HOSTILE);
+            (port.state == vswitch::LinkState::Waiting).then_some(())
+        });
+        let error = case.lab.port(HOSTILE).last_error;
+        assert!(error.is_some(), "{what}: nothing is said");
+        case.others_are_well(what);
+        // No file descriptor stays, however many came: the frontend has its own.
+        assert_eq!(descriptors_of(&frontend), 1, "{what}");
+    }
+    case.the_port_is_of_use("all of it");
+}
+
+#[test]
+fn who_connects_and_says_nothing_is_sent_away() {
+    let mut case = Case::new();
+    let silent = UnixStream::connect(case.lab.path(HOSTILE)).unwrap();
+    case.others_are_well("a silent frontend");
+    suite::until("it to be sent away", || {
+        let error = case.lab.port(HOSTILE).last_error?;
+        error.contains("said nothing").then_some(())
+    });
+    drop(silent);
+    // One that has begun a message, byte by byte, has no more time.
+    let mut slow = UnixStream::connect(case.lab.path(HOSTILE)).unwrap();
+    slow.write_all(&[3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+    let connections = case.lab.port(HOSTILE).connections;
+    suite::until("it to be sent away", || {
+        let port = case.lab.port(HOSTILE);
+        let gone = port.state == vswitch::LinkState::Waiting;
+        (gone && port.connections >= connections && port.last_error.is_some()).then_some(())
+    });
+    case.the_port_is_of_use("silence");
+}

@@ -1,0 +1,6 @@
+//! The switch as a whole: real sockets, real shared memory, frontends of our own.
+
+mod forwarding;
+mod hostile;
+mod lab;
+mod links;
