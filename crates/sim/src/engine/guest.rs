@@ -1,0 +1,528 @@
+//! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
+
+use super::state::{Activity, BlockedOn, Burden, Event, Exit, SpinOn, World};
+use super::stuck::Stuck;
+use crate::model::{LockKind, Op};
+use crate::queue::NEVER;
+use crate::sched::Enqueue;
+use crate::sched::place::{self, View};
+
+/// Steps of a program that take no time, after which it is called endless.
+const MOST_HURRIED: u32 = 10_000;
+/// How often a guest looks for idle vCPUs, ns.
+const BALANCE_NS: u64 = 4_000_000;
+
+/// What placement asks about a VM's vCPUs.
+pub(super) struct GuestView<'a, 'm>(pub(super) &'a World<'m>, pub(super) u32);
+
+impl View for GuestView<'_, '_> {
+    fn idle(&self, vcpu: u32) -> bool {
+        self.load(vcpu) == 0
+    }
+
+    fn load(&self, vcpu: u32) -> usize {
+        let first = self.0.vms[self.1 as usize].first_vcpu;
+        self.0.vcpus[(first + vcpu) as usize].queue.len()
+    }
+}
+
+impl World<'_> {
+    /// Lets the guest on `pcpu` go on until something takes time.
+    pub(super) fn guest_turn(&mut self, pcpu: u32) {
+        let vcpu = self.vcpu_on(pcpu);
+        loop {
+            let state = &mut self.vcpus[vcpu as usize];
+            if state.exit_work + state.kernel_work > 0 {
+                return self.arm_guest(pcpu);
+            }
+            if !state.answering.is_empty() {
+                self.answer(vcpu);
+                continue;
+            }
+            if state.resched || (state.queue.current().is_none() && !state.queue.is_empty()) {
+                self.guest_schedule(vcpu);
+                continue;
+            }
+            let Some(task) = state.queue.current() else {
+                if self.guest_idles(pcpu, vcpu) {
+                    return;
+                }
+                continue;
+            };
+            if state.queue.len() > 1 && self.now >= state.next_tick {
+                self.guest_tick(vcpu);
+                continue;
+            }
+            match self.tasks[task as usize].activity {
+                Activity::Work(0, _) => {
+                    if !self.advance(vcpu, task) {
+                        return;
+                    }
+                }
+                Activity::Spin { on, left_ns: 0 } => match on {
+                    SpinOn::Lock(_) => return self.exit(pcpu, Exit::Halt),
+                    SpinOn::Barrier(barrier) => {
+                        self.block(vcpu, task, BlockedOn::Barrier(barrier));
+                    }
+                    SpinOn::Answers => return self.arm_guest(pcpu),
+                },
+                Activity::Spin { .. } if self.now >= self.pause_deadline(vcpu) => {
+                    return self.exit(pcpu, Exit::Pause);
+                }
+                _ => return self.arm_guest(pcpu),
+            }
+        }
+    }
+
+    /// When a vCPU that spins leaves the guest for it.
+    fn pause_deadline(&self, vcpu: u32) -> u64 {
+        let state = &self.vcpus[vcpu as usize];
+        if self.model.kvm.ple && !self.vms[state.vm as usize].metal {
+            state.spin_from.saturating_add(state.ple_window)
+        } else {
+            NEVER
+        }
+    }
+
+    /// Sets when the guest's phase ends, and what it means for the siblings.
+    pub(super) fn arm_guest(&mut self, pcpu: u32) {
+        let vcpu = self.vcpu_on(pcpu);
+        let state = &self.vcpus[vcpu as usize];
+        let before = state.exit_work + state.kernel_work;
+        let mut burden = Burden::Busy;
+        let mut end = NEVER;
+        if before > 0 {
+            end = self.now + before;
+        } else if let Some(task) = state.queue.current() {
+            match self.tasks[task as usize].activity {
+                Activity::Work(left, class) => {
+                    let speed = self.work_speed(pcpu, vcpu, class);
+                    self.pcpus[pcpu as usize].speed = speed;
+                    end = self.now + left.div_ceil(speed);
+                }
+                Activity::Spin { left_ns, .. } => {
+                    burden = Burden::Spin;
+                    end = self.now.saturating_add(left_ns).min(self.pause_deadline(vcpu));
+                }
+                Activity::Blocked(_) => {}
+            }
+            if state.queue.len() > 1 {
+                end = end.min(state.next_tick.max(self.now));
+            }
+        } else if state.asleep {
+            burden = Burden::None;
+        } else {
+            burden = Burden::Spin;
+            let poll = self.model.vms[state.vm as usize].idle_poll_ns;
+            end = state.spin_from.saturating_add(poll);
+        }
+        self.queue.set(pcpu, end.max(self.now));
+        if self.smt {
+            self.set_burden(pcpu, burden);
+        }
+    }
+
+    /// Nothing to do. True if the phase's end is set or the vCPU left the guest.
+    fn guest_idles(&mut self, pcpu: u32, vcpu: u32) -> bool {
+        let state = &mut self.vcpus[vcpu as usize];
+        let poll = self.model.vms[state.vm as usize].idle_poll_ns;
+        if self.now < state.spin_from.saturating_add(poll) {
+            self.arm_guest(pcpu);
+        } else if self.halt_exits(self.vcpus[vcpu as usize].vm) {
+            self.exit(pcpu, Exit::Halt);
+        } else {
+            self.vcpus[vcpu as usize].asleep = true;
+            self.arm_guest(pcpu);
+        }
+        true
+    }
+
+    // The guest's scheduler.
+
+    fn guest_schedule(&mut self, vcpu: u32) {
+        let switch = self.ns.guest_switch;
+        let state = &mut self.vcpus[vcpu as usize];
+        let policy = &self.model.vms[state.vm as usize].policy;
+        state.resched = false;
+        let before = state.queue.current();
+        let next = state.queue.pick(policy, &mut self.task_entities);
+        if next.is_some() && next != before {
+            state.kernel_work += switch;
+            self.account.counters.guest_switches += 1;
+        }
+        // PLE and polling look at one go only.
+        state.spin_from = self.now;
+        if next.is_some() {
+            state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
+        }
+    }
+
+    fn guest_tick(&mut self, vcpu: u32) {
+        let state = &mut self.vcpus[vcpu as usize];
+        let policy = &self.model.vms[state.vm as usize].policy;
+        state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
+        if state.queue.tick(policy, &mut self.task_entities) {
+            state.resched = true;
+        }
+    }
+
+    /// A task leaves the CPU.
+    pub(super) fn block(&mut self, vcpu: u32, task: u32, on: BlockedOn) {
+        self.tasks[task as usize].activity = Activity::Blocked(on);
+        let state = &mut self.vcpus[vcpu as usize];
+        let policy = &self.model.vms[state.vm as usize].policy;
+        state.queue.dequeue(policy, &mut self.task_entities, task, false);
+        state.resched = !state.queue.is_empty();
+        state.spin_from = self.now;
+    }
+
+    /// Wakes a task; `by` is the vCPU that does it, if one does.
+    pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>) {
+        let vm = self.tasks[task as usize].vm;
+        let model = &self.model.vms[vm as usize];
+        let first = self.vms[vm as usize].first_vcpu;
+        if !matches!(self.tasks[task as usize].activity, Activity::Blocked(_)) {
+            return;
+        }
+        self.tasks[task as usize].activity = Activity::Work(0, crate::model::Class::KERNEL);
+        let before = self.tasks[task as usize].vcpu - first;
+        let own = match model.tasks[self.tasks[task as usize].own as usize].pin {
+            Some(vcpu) => vcpu,
+            None => place::on_wakeup(&model.machine, &GuestView(self, vm), before, |_| true),
+        };
+        let target = first + own;
+        if own != before {
+            self.tasks[task as usize].vcpu = target;
+            self.account.counters.guest_migrations += 1;
+        }
+        if let Some(by) = by {
+            self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
+        }
+        if Some(target) != by
+            && let Some(pcpu) = self.guest_pcpu(target)
+        {
+            self.settle(pcpu);
+        }
+        let state = &mut self.vcpus[target as usize];
+        state.queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
+        let preempts = state.queue.preempts(&model.policy, &self.task_entities, task);
+        if !preempts {
+            if let Some(pcpu) = self.guest_pcpu(target)
+                && Some(target) != by
+            {
+                self.arm_guest(pcpu);
+            }
+            return;
+        }
+        let state = &mut self.vcpus[target as usize];
+        state.resched = true;
+        let Some(by) = by.filter(|by| *by != target) else { return };
+        // TIF_POLLING_NRFLAG: who polls sees it without an interrupt.
+        let polls = state.in_guest && !state.asleep && state.queue.current().is_none();
+        if polls {
+            let pcpu = self.guest_pcpu(target).expect("it is in guest mode");
+            let delay = self.vcpus[by as usize].exit_work + self.vcpus[by as usize].kernel_work;
+            self.vcpus[target as usize].kernel_work += self.ns.handoff + delay;
+            self.arm_guest(pcpu);
+        } else if !self.vcpus[target as usize].resched_sent {
+            self.vcpus[target as usize].resched_sent = true;
+            self.send_interrupt(by, target, true);
+        }
+    }
+
+    /// A task has slept long enough: its vCPU gets a timer's interrupt.
+    pub(super) fn timer(&mut self, task: u32) {
+        let vcpu = self.tasks[task as usize].vcpu;
+        self.vcpus[vcpu as usize].pending.timers.push(task);
+        self.interrupt(vcpu);
+    }
+
+    /// An idle vCPU takes a task of another, as the host's idle pCPUs do.
+    pub(super) fn balance_guest(&mut self, vm: u32) {
+        self.queue.push(self.now + BALANCE_NS, Event::GuestBalance(vm));
+        let model = &self.model.vms[vm as usize];
+        let (first, count) = {
+            let state = &self.vms[vm as usize];
+            (state.first_vcpu, state.vcpus)
+        };
+        for own in 0..count {
+            if !self.vcpus[(first + own) as usize].queue.is_empty() {
+                continue;
+            }
+            let found = place::busiest_for(&model.machine, &GuestView(self, vm), own);
+            let Some(from) = found.map(|from| first + from) else { continue };
+            let queue = &self.vcpus[from as usize].queue;
+            let current = queue.current();
+            let movable = |task: &u32| {
+                let task = &self.tasks[*task as usize];
+                model.tasks[task.own as usize].pin.is_none()
+                    && matches!(task.activity, Activity::Work(..))
+            };
+            let waits = queue
+                .members()
+                .iter()
+                .copied()
+                .find(|task| Some(*task) != current && movable(task));
+            let Some(task) = waits.or(current.filter(movable)) else { continue };
+            self.move_task(task, from, first + own);
+        }
+    }
+
+    fn move_task(&mut self, task: u32, from: u32, to: u32) {
+        if let Some(pcpu) = self.guest_pcpu(from) {
+            self.settle(pcpu);
+        }
+        let vm = self.tasks[task as usize].vm;
+        let policy = &self.model.vms[vm as usize].policy;
+        let queue = &mut self.vcpus[from as usize].queue;
+        queue.dequeue(policy, &mut self.task_entities, task, true);
+        let queue = &mut self.vcpus[to as usize].queue;
+        queue.enqueue(policy, &mut self.task_entities, task, Enqueue::Migrate);
+        self.tasks[task as usize].vcpu = to;
+        self.account.counters.guest_migrations += 1;
+        self.vcpus[to as usize].resched = true;
+        self.queue.push(self.now + self.ns.resched_ipi, Event::Ipi(to));
+        self.vcpus[from as usize].resched = true;
+        if let Some(pcpu) = self.guest_pcpu(from) {
+            self.guest_turn(pcpu);
+        }
+    }
+
+    // Programs.
+
+    /// Does the next step of a task that runs on `vcpu`. False if the vCPU left
+    /// the guest or the run is over.
+    fn advance(&mut self, vcpu: u32, task: u32) -> bool {
+        let state = &mut self.tasks[task as usize];
+        let vm = state.vm;
+        let program = &self.model.vms[vm as usize].tasks[state.own as usize].program;
+        let op = program[state.at];
+        state.at = (state.at + 1) % program.len();
+        state.hurried += 1;
+        self.vms[vm as usize].progress += 1;
+        if state.hurried > MOST_HURRIED {
+            self.stuck = Some(Stuck::takes_no_time(self, task));
+            return false;
+        }
+        let (locks, barriers, channels) = {
+            let vm = &self.vms[vm as usize];
+            (vm.first_lock, vm.first_barrier, vm.first_channel)
+        };
+        match op {
+            Op::Work(duration, class) => {
+                let left = duration.draw(&mut self.random).min(NEVER / 4096) * 1024;
+                let state = &mut self.tasks[task as usize];
+                if left > 0 {
+                    state.hurried = 0;
+                }
+                state.activity = Activity::Work(left, class);
+            }
+            Op::Lock(lock) => self.lock(vcpu, task, locks + lock),
+            Op::Unlock(lock) => self.unlock(vcpu, task, locks + lock),
+            Op::Barrier(barrier) => self.arrive_at(vcpu, task, barriers + barrier),
+            Op::Send(channel) => self.send(vcpu, task, channels + channel),
+            Op::Receive(channel) => self.receive(vcpu, task, channels + channel),
+            Op::Flush => self.flush(vcpu, task),
+            Op::Sleep(duration) => {
+                let wait = duration.draw(&mut self.random).max(1);
+                self.tasks[task as usize].hurried = 0;
+                // Arming the timer is an MSR write, which makes an exit.
+                let metal = self.vms[vm as usize].metal;
+                if !metal {
+                    self.vcpus[vcpu as usize].exit_work += self.ns.exit + self.ns.entry;
+                }
+                self.queue.push(self.now.saturating_add(wait), Event::TaskTimer(task));
+                self.block(vcpu, task, BlockedOn::Timer);
+            }
+            Op::Begin => self.tasks[task as usize].began = self.now + 1,
+            Op::Done(meter) => self.count_done(task, meter),
+        }
+        true
+    }
+
+    fn spin(&mut self, vcpu: u32, task: u32, on: SpinOn, left_ns: u64) {
+        self.tasks[task as usize].activity = Activity::Spin { on, left_ns };
+        self.tasks[task as usize].hurried = 0;
+        self.vcpus[vcpu as usize].spin_from = self.now;
+    }
+
+    /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so.
+    fn release(&mut self, task: u32, by: u32) {
+        match self.tasks[task as usize].activity {
+            Activity::Blocked(_) => self.wake_task(task, Some(by)),
+            Activity::Spin { .. } => {
+                let vcpu = self.tasks[task as usize].vcpu;
+                let pcpu = self.guest_pcpu(vcpu).filter(|_| vcpu != by);
+                if let Some(pcpu) = pcpu {
+                    self.settle(pcpu);
+                }
+                let wait = self.ns.handoff * 1024;
+                self.tasks[task as usize].activity =
+                    Activity::Work(wait, crate::model::Class::KERNEL);
+                if let Some(pcpu) = pcpu {
+                    self.arm_guest(pcpu);
+                } else if self.vcpus[vcpu as usize].halted {
+                    // pv_kick: a hypercall.
+                    self.vcpus[by as usize].exit_work +=
+                        self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
+                    self.unhalt(vcpu);
+                }
+            }
+            Activity::Work(..) => {}
+        }
+    }
+
+    fn lock(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let state = &mut self.locks[lock as usize];
+        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
+        if state.holder.is_none() {
+            state.holder = Some(task);
+            self.tasks[task as usize].held += 1;
+            return;
+        }
+        state.waiters.push_back(task);
+        match kind {
+            LockKind::Sleeping => self.block(vcpu, task, BlockedOn::Lock(lock)),
+            LockKind::Paravirtual { spin_ns } => {
+                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+            }
+            LockKind::Fair | LockKind::Unfair => {
+                self.spin(vcpu, task, SpinOn::Lock(lock), NEVER);
+            }
+        }
+    }
+
+    fn unlock(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let held = &mut self.tasks[task as usize].held;
+        *held = held.saturating_sub(1);
+        let state = &mut self.locks[lock as usize];
+        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
+        state.holder = None;
+        let next = if kind == LockKind::Unfair {
+            let running: Vec<u32> = self.locks[lock as usize]
+                .waiters
+                .iter()
+                .copied()
+                .filter(|task| self.spins_now(*task))
+                .collect();
+            let chosen = self.random.below(running.len() as u64) as usize;
+            let next = running.get(chosen).copied();
+            self.locks[lock as usize].waiters.retain(|task| Some(*task) != next);
+            next
+        } else {
+            state.waiters.pop_front()
+        };
+        self.locks[lock as usize].holder = next;
+        if let Some(next) = next {
+            self.tasks[next as usize].held += 1;
+            self.release(next, vcpu);
+        }
+    }
+
+    /// Whether the task is in the guest on a pCPU now, spinning.
+    fn spins_now(&self, task: u32) -> bool {
+        let vcpu = &self.vcpus[self.tasks[task as usize].vcpu as usize];
+        vcpu.in_guest && vcpu.queue.current() == Some(task) && vcpu.exit_work == 0
+    }
+
+    /// A task that comes to run again takes an unfair lock that became free.
+    pub(super) fn try_unfair_lock(&mut self, vcpu: u32) {
+        let Some(task) = self.vcpus[vcpu as usize].queue.current() else { return };
+        let Activity::Spin { on: SpinOn::Lock(lock), left_ns } = self.tasks[task as usize].activity
+        else {
+            return;
+        };
+        let state = &mut self.locks[lock as usize];
+        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
+        if let LockKind::Paravirtual { spin_ns } = kind
+            && left_ns == 0
+        {
+            // Woken for something else: it spins anew.
+            self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+        } else if state.holder.is_none() {
+            state.holder = Some(task);
+            state.waiters.retain(|waiter| *waiter != task);
+            self.tasks[task as usize].held += 1;
+            self.release(task, vcpu);
+        }
+    }
+
+    fn arrive_at(&mut self, vcpu: u32, task: u32, barrier: u32) {
+        let state = &mut self.barriers[barrier as usize];
+        let model = &self.model.vms[state.vm as usize].barriers[state.own as usize];
+        state.arrived.push(task);
+        if state.arrived.len() < model.parties as usize {
+            let spin_ns = model.spin_ns;
+            if spin_ns == 0 {
+                self.block(vcpu, task, BlockedOn::Barrier(barrier));
+            } else {
+                self.spin(vcpu, task, SpinOn::Barrier(barrier), spin_ns);
+            }
+            return;
+        }
+        let arrived = std::mem::take(&mut state.arrived);
+        for other in arrived.into_iter().filter(|other| *other != task) {
+            self.release(other, vcpu);
+        }
+    }
+
+    fn send(&mut self, vcpu: u32, task: u32, channel: u32) {
+        let state = &mut self.channels[channel as usize];
+        let capacity = self.model.vms[state.vm as usize].channels[state.own as usize].capacity;
+        if let Some(receiver) = state.receivers.pop_front() {
+            self.release(receiver, vcpu);
+        } else if state.level < capacity {
+            state.level += 1;
+        } else {
+            state.senders.push_back(task);
+            self.block(vcpu, task, BlockedOn::Full(channel));
+        }
+    }
+
+    fn receive(&mut self, vcpu: u32, task: u32, channel: u32) {
+        let state = &mut self.channels[channel as usize];
+        if let Some(sender) = state.senders.pop_front() {
+            self.release(sender, vcpu);
+        } else if state.level > 0 {
+            state.level -= 1;
+        } else {
+            state.receivers.push_back(task);
+            self.block(vcpu, task, BlockedOn::Empty(channel));
+        }
+    }
+
+    /// Interrupts all others that are not idle, and waits for their answers.
+    fn flush(&mut self, vcpu: u32, task: u32) {
+        let state = &self.vcpus[vcpu as usize];
+        let vm = &self.vms[state.vm as usize];
+        let kvm = &self.model.kvm;
+        let others: Vec<u32> = (vm.first_vcpu..vm.first_vcpu + vm.vcpus)
+            .filter(|other| *other != vcpu)
+            .filter(|other| {
+                let other = &self.vcpus[*other as usize];
+                let runs = other.in_guest || !kvm.pv_tlb_flush || vm.metal;
+                other.queue.current().is_some() && runs
+            })
+            .collect();
+        if others.is_empty() {
+            return;
+        }
+        for (index, other) in others.iter().enumerate() {
+            self.vcpus[*other as usize].pending.answer.push(task);
+            self.send_interrupt(vcpu, *other, index == 0 || !kvm.pv_ipi);
+        }
+        self.tasks[task as usize].answers_missing = others.len() as u32;
+        self.spin(vcpu, task, SpinOn::Answers, NEVER);
+    }
+
+    /// The handler of a flush is done: its sender may go on.
+    fn answer(&mut self, vcpu: u32) {
+        for sender in std::mem::take(&mut self.vcpus[vcpu as usize].answering) {
+            let missing = &mut self.tasks[sender as usize].answers_missing;
+            *missing = missing.saturating_sub(1);
+            if *missing == 0 {
+                self.release(sender, vcpu);
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The host's scheduler: schedule(), run-queue locks, wake-ups, ticks, balance.
+
+use super::state::{Burden, Doing, Event, Exit, ThreadKind, ThreadState, World};
+use crate::queue::NEVER;
+use crate::sched::Enqueue;
+use crate::sched::place::{self, View};
+
+/// What placement asks about pCPUs.
+pub(super) struct HostView<'a, 'm>(pub(super) &'a World<'m>);
+
+impl View for HostView<'_, '_> {
+    fn idle(&self, pcpu: u32) -> bool {
+        self.0.pcpus[pcpu as usize].queue.is_empty()
+    }
+
+    fn load(&self, pcpu: u32) -> usize {
+        self.0.pcpus[pcpu as usize].queue.len()
+    }
+}
+
+impl World<'_> {
+    /// Ends the pCPU's phase and begins another that lasts `ns`, or until
+    /// something else ends it.
+    pub(super) fn enter_phase(&mut self, pcpu: u32, doing: Doing, ns: u64) {
+        self.settle(pcpu);
+        let state = &mut self.pcpus[pcpu as usize];
+        state.doing = doing;
+        self.queue.set(pcpu, self.now.saturating_add(ns));
+        if self.smt {
+            let burden = if doing == Doing::Idle { Burden::None } else { Burden::Busy };
+            self.set_burden(pcpu, burden);
+        }
+    }
+
+    /// Tells the siblings how this pCPU weighs on them.
+    pub(super) fn set_burden(&mut self, pcpu: u32, burden: Burden) {
+        if self.pcpus[pcpu as usize].burden == burden {
+            return;
+        }
+        self.pcpus[pcpu as usize].burden = burden;
+        let model = self.model;
+        for &sibling in model.machine.siblings(pcpu) {
+            match self.pcpus[sibling as usize].doing {
+                Doing::Guest => {
+                    self.settle(sibling);
+                    self.arm_guest(sibling);
+                }
+                Doing::HostTask => {
+                    self.settle(sibling);
+                    self.arm_host_task(sibling);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The phase's end on `pcpu`.
+    pub(super) fn phase_ends(&mut self, pcpu: u32) {
+        match self.pcpus[pcpu as usize].doing {
+            Doing::Idle => {}
+            Doing::Waking => self.begin_schedule(pcpu),
+            Doing::SchedLock => {
+                let hold = self.ns.sched_hold;
+                self.enter_phase(pcpu, Doing::SchedHold, hold);
+            }
+            Doing::SchedHold => self.choose(pcpu),
+            Doing::Switching => self.resume(pcpu),
+            Doing::HostTask => self.host_task_pauses(pcpu),
+            Doing::Guest => {
+                self.settle(pcpu);
+                self.guest_turn(pcpu);
+            }
+            Doing::Exiting(exit) => self.exited(pcpu, exit),
+            Doing::Entering => self.entered(pcpu),
+            Doing::HaltPoll => self.poll_ends(pcpu),
+            Doing::Halting => self.halts(pcpu),
+            Doing::Scanning(found) => self.scanned(pcpu, found),
+            Doing::Yielding { to, first, second, held } => {
+                self.yield_step(pcpu, to, first, second, held);
+            }
+        }
+    }
+
+    // The locks of run queues.
+
+    /// Asks for the lock of `queue`'s run queue on behalf of `pcpu`. True if it
+    /// has it now; else its phase ends when it has.
+    pub(super) fn take_queue_lock(&mut self, queue: u32, pcpu: u32) -> bool {
+        if !self.model.mechanisms.queue_locks {
+            return true;
+        }
+        let lock = &mut self.pcpus[queue as usize].lock;
+        if lock.holder.is_none() {
+            lock.holder = Some(pcpu);
+            true
+        } else {
+            lock.waiters.push_back(pcpu);
+            self.queue.set(pcpu, NEVER);
+            false
+        }
+    }
+
+    /// Gives it back; the next waiter has it after the line has moved to it.
+    pub(super) fn release_queue_lock(&mut self, queue: u32) {
+        if !self.model.mechanisms.queue_locks {
+            return;
+        }
+        let lock = &mut self.pcpus[queue as usize].lock;
+        lock.holder = lock.waiters.pop_front();
+        if let Some(next) = lock.holder {
+            let crowd = lock.waiters.len() as u64;
+            let moved = self.ns.lock_transfer + self.ns.lock_waiter * crowd;
+            self.queue.set(next, self.now + moved);
+        }
+    }
+
+    // schedule().
+
+    /// Gives the running thread its time.
+    pub(super) fn charge(&mut self, pcpu: u32) {
+        let state = &mut self.pcpus[pcpu as usize];
+        let delta = self.now - state.charged;
+        state.charged = self.now;
+        if delta > 0 {
+            state.queue.charge(&mut self.entities, delta);
+        }
+    }
+
+    /// schedule(): first its own run queue's lock.
+    pub(super) fn begin_schedule(&mut self, pcpu: u32) {
+        self.enter_phase(pcpu, Doing::SchedLock, 0);
+        if self.take_queue_lock(pcpu, pcpu) {
+            let hold = self.ns.sched_hold;
+            self.enter_phase(pcpu, Doing::SchedHold, hold);
+        }
+    }
+
+    /// Chooses who runs next, with the lock held.
+    fn choose(&mut self, pcpu: u32) {
+        self.settle(pcpu);
+        self.charge(pcpu);
+        let model = self.model;
+        let policy = &model.policy;
+        let before = self.pcpus[pcpu as usize].queue.current();
+        if let Some(thread) = before {
+            self.leave_if_asked(pcpu, thread);
+        }
+        if self.pcpus[pcpu as usize].queue.is_empty() && self.movable && model.mechanisms.balance {
+            self.pull(pcpu, false);
+        }
+        let state = &mut self.pcpus[pcpu as usize];
+        let next = match model.gang_ns {
+            Some(_) => {
+                let chosen = self.gang_choice(pcpu);
+                let state = &mut self.pcpus[pcpu as usize];
+                state.queue.run(&mut self.entities, chosen);
+                chosen
+            }
+            None => state.queue.pick(policy, &mut self.entities),
+        };
+        let state = &mut self.pcpus[pcpu as usize];
+        state.resched = false;
+        self.release_queue_lock(pcpu);
+        if next != before {
+            if let Some(thread) = before {
+                self.map_leaves(pcpu, thread);
+                if self.threads[thread as usize].state == ThreadState::Running {
+                    self.threads[thread as usize].state = ThreadState::Ready;
+                    self.threads[thread as usize].ready_since = self.now;
+                }
+            }
+            self.pcpus[pcpu as usize].switched_in = self.now;
+        }
+        match next {
+            None => self.enter_phase(pcpu, Doing::Idle, NEVER - self.now),
+            Some(_) if next == before => self.resume(pcpu),
+            Some(thread) => {
+                let state = &mut self.threads[thread as usize];
+                state.state = ThreadState::Running;
+                self.account.counters.waited_ns += self.now - state.ready_since;
+                self.account.counters.host_switches += 1;
+                let cost = self.ns.switch;
+                self.enter_phase(pcpu, Doing::Switching, cost);
+            }
+        }
+    }
+
+    /// Takes a thread that blocks or moves off its queue.
+    fn leave_if_asked(&mut self, pcpu: u32, thread: u32) {
+        let policy = &self.model.policy;
+        let queue = &mut self.pcpus[pcpu as usize].queue;
+        let state = &mut self.threads[thread as usize];
+        if std::mem::take(&mut state.blocking) {
+            state.state = ThreadState::Blocked;
+            state.migrate_to = None;
+            queue.dequeue(policy, &mut self.entities, thread, false);
+        } else if let Some(to) = state.migrate_to.take() {
+            state.state = ThreadState::Ready;
+            state.ready_since = self.now;
+            queue.dequeue(policy, &mut self.entities, thread, true);
+            self.arrive(to, thread, Enqueue::Migrate);
+        }
+    }
+
+    /// Who of the VM whose turn it is runs here; the host's own tasks first.
+    fn gang_choice(&self, pcpu: u32) -> Option<u32> {
+        let members = self.pcpus[pcpu as usize].queue.members();
+        let vm_of = |thread: u32| match self.threads[thread as usize].kind {
+            ThreadKind::Vcpu(vcpu) => Some(self.vcpus[vcpu as usize].vm),
+            ThreadKind::Host(_) => None,
+        };
+        let own = members.iter().copied().find(|thread| vm_of(*thread).is_none());
+        if own.is_some() {
+            return own;
+        }
+        let mut vms: Vec<u32> = members.iter().filter_map(|thread| vm_of(*thread)).collect();
+        vms.sort_unstable();
+        vms.dedup();
+        let turn = *vms.get((self.gang_turn % vms.len().max(1) as u64) as usize)?;
+        let of_turn = members.iter().copied().filter(|thread| vm_of(*thread) == Some(turn));
+        of_turn.min_by_key(|thread| (self.entities[*thread as usize].vruntime, *thread))
+    }
+
+    /// The next gang's turn, on all pCPUs at once.
+    pub(super) fn gang_turn(&mut self) {
+        self.gang_turn += 1;
+        for pcpu in 0..self.pcpus.len() as u32 {
+            if self.pcpus[pcpu as usize].queue.len() > 1 {
+                self.ask_to_schedule(pcpu);
+            }
+        }
+        let turn = self.model.gang_ns.unwrap_or(NEVER);
+        self.queue.push(self.now.saturating_add(turn), Event::GangTurn);
+    }
+
+    /// The chosen thread goes on.
+    fn resume(&mut self, pcpu: u32) {
+        let Some(thread) = self.pcpus[pcpu as usize].queue.current() else {
+            return self.begin_schedule(pcpu);
+        };
+        if self.threads[thread as usize].pcpu != pcpu {
+            self.threads[thread as usize].pcpu = pcpu;
+        }
+        match self.threads[thread as usize].kind {
+            ThreadKind::Vcpu(vcpu) => {
+                self.sched_in(vcpu);
+                self.enter(pcpu);
+            }
+            ThreadKind::Host(_) => {
+                self.enter_phase(pcpu, Doing::HostTask, NEVER - self.now);
+                self.arm_host_task(pcpu);
+            }
+        }
+    }
+
+    // The host's own tasks.
+
+    pub(super) fn arm_host_task(&mut self, pcpu: u32) {
+        let Some(thread) = self.pcpus[pcpu as usize].queue.current() else { return };
+        let ThreadKind::Host(task) = self.threads[thread as usize].kind else { return };
+        let speed = self.smt_speed(pcpu, false);
+        self.pcpus[pcpu as usize].speed = speed;
+        let end = if self.model.host_tasks[task as usize].burst.is_some() {
+            self.now + self.threads[thread as usize].left.div_ceil(speed)
+        } else {
+            NEVER
+        };
+        self.queue.set(pcpu, end);
+    }
+
+    /// Its burst is done: it sleeps.
+    fn host_task_pauses(&mut self, pcpu: u32) {
+        self.settle(pcpu);
+        let Some(thread) = self.pcpus[pcpu as usize].queue.current() else { return };
+        let ThreadKind::Host(task) = self.threads[thread as usize].kind else { return };
+        if let Some((_, sleep)) = self.model.host_tasks[task as usize].burst {
+            if self.threads[thread as usize].left > 0 {
+                return self.arm_host_task(pcpu);
+            }
+            self.threads[thread as usize].blocking = true;
+            let wait = sleep.draw(&mut self.random);
+            self.queue.push(self.now + wait.max(1), Event::HostTimer(thread));
+        }
+        self.begin_schedule(pcpu);
+    }
+
+    // Wake-ups and preemption.
+
+    /// try_to_wake_up().
+    pub(super) fn wake_thread(&mut self, thread: u32) {
+        if let ThreadKind::Host(task) = self.threads[thread as usize].kind
+            && let Some((run, _)) = self.model.host_tasks[task as usize].burst
+        {
+            self.threads[thread as usize].left = run.draw(&mut self.random) * 1024;
+        }
+        let state = &mut self.threads[thread as usize];
+        state.blocking = false;
+        if state.state != ThreadState::Blocked {
+            return;
+        }
+        state.state = ThreadState::Ready;
+        state.ready_since = self.now;
+        let before = state.pcpu;
+        let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
+        let pcpu = place::on_wakeup(&self.model.machine, &HostView(self), before, allowed);
+        self.arrive(pcpu, thread, Enqueue::Wakeup);
+    }
+
+    /// Puts a waiting thread on the queue of `pcpu`, and looks whether it runs
+    /// there at once.
+    fn arrive(&mut self, pcpu: u32, thread: u32, why: Enqueue) {
+        if self.threads[thread as usize].pcpu != pcpu {
+            self.threads[thread as usize].pcpu = pcpu;
+            self.account.counters.host_migrations += 1;
+        }
+        self.charge(pcpu);
+        let policy = &self.model.policy;
+        let state = &mut self.pcpus[pcpu as usize];
+        state.queue.enqueue(policy, &mut self.entities, thread, why);
+        if state.doing == Doing::Idle {
+            let wake = self.ns.resched_ipi + self.ns.idle_wake;
+            self.enter_phase(pcpu, Doing::Waking, wake);
+        } else if state.queue.preempts(policy, &self.entities, thread) {
+            self.ask_to_schedule(pcpu);
+        }
+    }
+
+    /// resched_curr().
+    pub(super) fn ask_to_schedule(&mut self, pcpu: u32) {
+        let state = &mut self.pcpus[pcpu as usize];
+        state.resched = true;
+        if matches!(state.doing, Doing::Guest | Doing::HostTask | Doing::HaltPoll)
+            && !state.kick_pending
+        {
+            state.kick_pending = true;
+            self.queue.push(self.now + self.ns.resched_ipi, Event::Kick(pcpu));
+        }
+    }
+
+    /// A resched IPI arrives.
+    pub(super) fn kicked(&mut self, pcpu: u32) {
+        self.pcpus[pcpu as usize].kick_pending = false;
+        if self.pcpus[pcpu as usize].resched {
+            self.preempt(pcpu);
+        }
+    }
+
+    fn preempt(&mut self, pcpu: u32) {
+        match self.pcpus[pcpu as usize].doing {
+            Doing::Guest => self.exit(pcpu, Exit::Kick),
+            Doing::HostTask => {
+                self.settle(pcpu);
+                self.begin_schedule(pcpu);
+            }
+            Doing::HaltPoll => self.poll_ends(pcpu),
+            // All others look at the flag when they are done.
+            _ => {}
+        }
+    }
+
+    /// The tick: accounts, and ends turns.
+    pub(super) fn tick(&mut self, pcpu: u32) {
+        let policy = &self.model.policy;
+        self.queue.push(self.now + policy.tick_ns.max(1), Event::Tick(pcpu));
+        let state = &self.pcpus[pcpu as usize];
+        if state.doing == Doing::Idle {
+            if self.movable && self.model.mechanisms.balance {
+                self.pull(pcpu, true);
+            }
+            return;
+        }
+        self.settle(pcpu);
+        self.charge(pcpu);
+        let state = &mut self.pcpus[pcpu as usize];
+        let over = state.queue.tick(policy, &mut self.entities) && self.model.gang_ns.is_none();
+        state.resched |= over;
+        if state.resched {
+            return self.preempt(pcpu);
+        }
+        if state.doing == Doing::Guest {
+            let vcpu = self.vcpu_on(pcpu);
+            let metal = self.vms[self.vcpus[vcpu as usize].vm as usize].metal;
+            let exit = if metal { 0 } else { self.ns.exit + self.ns.entry };
+            self.vcpus[vcpu as usize].exit_work += self.ns.tick_work + exit;
+            self.vcpus[vcpu as usize].spin_from = self.now;
+            self.arm_guest(pcpu);
+        }
+    }
+
+    /// An idle pCPU takes a thread from another. From a tick it also moves one
+    /// that runs beside another on a core.
+    fn pull(&mut self, pcpu: u32, active: bool) {
+        let model = self.model;
+        let Some(from) = place::busiest_for(&model.machine, &HostView(self), pcpu) else { return };
+        let queue = &self.pcpus[from as usize].queue;
+        let current = queue.current();
+        let waits = queue.members().iter().copied().find(|thread| {
+            Some(*thread) != current
+                && self.threads[*thread as usize].may_run_on(pcpu)
+                && self.threads[*thread as usize].state == ThreadState::Ready
+        });
+        if let Some(thread) = waits {
+            let queue = &mut self.pcpus[from as usize].queue;
+            queue.dequeue(&model.policy, &mut self.entities, thread, true);
+            if active {
+                self.arrive(pcpu, thread, Enqueue::Migrate);
+            } else {
+                // schedule() on this pCPU goes on and finds it.
+                self.threads[thread as usize].pcpu = pcpu;
+                self.account.counters.host_migrations += 1;
+                let queue = &mut self.pcpus[pcpu as usize].queue;
+                queue.enqueue(&model.policy, &mut self.entities, thread, Enqueue::Migrate);
+            }
+        } else if active
+            && let Some(thread) = current
+            && self.threads[thread as usize].may_run_on(pcpu)
+            && matches!(self.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask)
+        {
+            self.threads[thread as usize].migrate_to = Some(pcpu);
+            self.ask_to_schedule(from);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The run: state, and what happens at each event.
+//!
+//! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
+//! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
+//! `account` where the time goes, `stuck` the search for deadlocks.
+
+mod account;
+mod guest;
+mod host;
+mod spin;
+mod state;
+mod stuck;
+mod vcpu;
+
+#[cfg(test)]
+mod tests;
+
+pub use account::{Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, VmOutcome, Whose};
+pub use stuck::{Stuck, Waiting};
+
+use crate::model::Model;
+use crate::queue::Due;
+use state::{Event, World};
+
+/// How often a run is looked at for deadlocks, and for wishes to end, ns.
+const CHECK_NS: u64 = 20_000_000;
+
+/// Runs the model to its end.
+///
+/// `go_on` is asked every few simulated milliseconds whether to continue.
+///
+/// # Errors
+/// [`Stuck`] if tasks wait for each other for ever, or one never takes time;
+/// `None` in it where `go_on` said no.
+pub fn run(model: &Model, mut go_on: impl FnMut() -> bool) -> Result<Outcome, Option<Stuck>> {
+    let mut world = World::new(model);
+    world.begin();
+    let end = model.warmup_ns.saturating_add(model.duration_ns);
+    let mut check = CHECK_NS;
+    while let Some((time, due)) = world.queue.pop(end) {
+        debug_assert!(time >= world.now, "time never goes back");
+        if time > check {
+            if !go_on() {
+                return Err(None);
+            }
+            if let Some(stuck) = world.find_stuck() {
+                return Err(Some(stuck));
+            }
+            check = time + CHECK_NS;
+        }
+        world.now = time;
+        world.events += 1;
+        match due {
+            Due::Slot(pcpu) => world.phase_ends(pcpu),
+            Due::Event(event) => world.happens(event),
+        }
+        if let Some(stuck) = world.stuck.take() {
+            return Err(Some(stuck));
+        }
+    }
+    world.now = end;
+    if let Some(stuck) = world.find_stuck() {
+        return Err(Some(stuck));
+    }
+    Ok(world.into_outcome())
+}
+
+impl World<'_> {
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Tick(pcpu) => self.tick(pcpu),
+            Event::Kick(pcpu) => self.kicked(pcpu),
+            Event::Ipi(vcpu) => self.interrupt(vcpu),
+            Event::TaskTimer(task) => self.timer(task),
+            Event::HostTimer(thread) => self.wake_thread(thread),
+            Event::GangTurn => self.gang_turn(),
+            Event::GuestBalance(vm) => self.balance_guest(vm),
+            Event::WarmedUp => self.start_counting(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `kvm_vcpu_on_spin()` and `yield_to()`.
+
+use super::account::Segment;
+use super::state::{Activity, Doing, ThreadState, World};
+
+impl World<'_> {
+    /// A vCPU has left the guest because it spun.
+    pub(super) fn on_spin(&mut self, pcpu: u32) {
+        let model = self.model;
+        let kvm = &model.kvm;
+        let vcpu = self.vcpu_on(pcpu);
+        self.account.counters.pause_exits += 1;
+        if self.keeps_map() {
+            self.map.push(Segment::PauseExit { pcpu, at_ns: self.now });
+        }
+        let state = &mut self.vcpus[vcpu as usize];
+        if kvm.ple_window_grow > 1 {
+            let grown = state.ple_window.saturating_mul(u64::from(kvm.ple_window_grow));
+            state.ple_window = grown.min(kvm.ple_window_max_ns.max(kvm.ple_window_ns));
+        }
+        if let Some(throttle) = kvm.throttle {
+            let vm = &mut self.vms[state.vm as usize];
+            let last = if throttle.whole_vm { &mut vm.last_yield } else { &mut state.last_yield };
+            if last.is_some_and(|last| self.now - last < throttle.period_ns) {
+                return self.plain_yield(pcpu);
+            }
+            *last = Some(self.now);
+        }
+        let state = &mut self.vcpus[vcpu as usize];
+        let vm = &self.vms[state.vm as usize];
+        state.in_spin_loop = true;
+        state.scan_at = (vm.last_boosted + 1) % vm.vcpus;
+        state.scan_left = vm.vcpus;
+        state.tries = 3;
+        self.scan(pcpu);
+    }
+
+    /// `yield()`.
+    fn plain_yield(&mut self, pcpu: u32) {
+        self.charge(pcpu);
+        let policy = &self.model.policy;
+        if self.pcpus[pcpu as usize].queue.give_way(policy, &mut self.entities) {
+            self.begin_schedule(pcpu);
+        } else {
+            self.enter(pcpu);
+        }
+    }
+
+    /// Looks at candidates from where it stands until one may be yielded to.
+    fn scan(&mut self, pcpu: u32) {
+        let me = self.vcpu_on(pcpu);
+        let vm = self.vcpus[me as usize].vm;
+        let (first, count) = {
+            let vm = &self.vms[vm as usize];
+            (vm.first_vcpu, vm.vcpus)
+        };
+        let mut checked = 0;
+        let mut found = None;
+        while self.vcpus[me as usize].scan_left > 0 {
+            let state = &mut self.vcpus[me as usize];
+            let candidate = first + state.scan_at;
+            state.scan_at = (state.scan_at + 1) % count;
+            state.scan_left -= 1;
+            if candidate == me {
+                continue;
+            }
+            checked += 1;
+            if self.is_candidate(candidate) {
+                found = Some(candidate);
+                break;
+            }
+        }
+        let cost = self.ns.check * checked;
+        self.enter_phase(pcpu, Doing::Scanning(found), cost);
+    }
+
+    fn is_candidate(&mut self, vcpu: u32) -> bool {
+        let on_spin = self.model.kvm.on_spin;
+        let state = &mut self.vcpus[vcpu as usize];
+        let thread = &self.threads[state.thread as usize];
+        if on_spin.skip_not_ready && thread.state != ThreadState::Ready {
+            return false;
+        }
+        if state.halted && state.pending.interrupts == 0 {
+            return false;
+        }
+        if on_spin.skip_user_mode
+            && thread.state == ThreadState::Ready
+            && state.kernel_work == 0
+            && let Some(task) = state.queue.current()
+        {
+            let task = &self.tasks[task as usize];
+            let user = matches!(task.activity, Activity::Work(_, class) if !class.kernel);
+            if user && task.held == 0 {
+                return false;
+            }
+        }
+        // kvm_vcpu_eligible_for_directed_yield
+        if on_spin.skip_spinning {
+            let eligible = !state.in_spin_loop || state.dy_eligible;
+            if state.in_spin_loop {
+                state.dy_eligible = !state.dy_eligible;
+            }
+            if !eligible {
+                return false;
+            }
+        }
+        !(on_spin.skip_in_guest && state.in_guest)
+    }
+
+    /// The candidates were looked at.
+    pub(super) fn scanned(&mut self, pcpu: u32, found: Option<u32>) {
+        let Some(to) = found else { return self.spin_handled(pcpu) };
+        let thread = self.vcpus[to as usize].thread;
+        let other = self.threads[thread as usize].pcpu;
+        let alone = |pcpu: u32| self.pcpus[pcpu as usize].queue.len() < 2;
+        if self.model.kvm.on_spin.undercommit_check && alone(pcpu) && alone(other) {
+            let me = self.vcpu_on(pcpu);
+            let tries = &mut self.vcpus[me as usize].tries;
+            *tries -= 1;
+            if *tries == 0 {
+                return self.spin_handled(pcpu);
+            }
+            return self.scan(pcpu);
+        }
+        // double_rq_lock: in the order of their addresses.
+        self.account.counters.yields_tried += 1;
+        let (first, second) = (pcpu.min(other), pcpu.max(other));
+        self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 0 }, 0);
+        if self.take_queue_lock(first, pcpu) {
+            self.yield_step(pcpu, to, first, second, 0);
+        }
+    }
+
+    /// It has got a lock, or has held both long enough.
+    pub(super) fn yield_step(&mut self, pcpu: u32, to: u32, first: u32, second: u32, held: u8) {
+        match held {
+            0 if first != second => {
+                self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 1 }, 0);
+                if self.take_queue_lock(second, pcpu) {
+                    self.yield_step(pcpu, to, first, second, 1);
+                }
+            }
+            0 | 1 => {
+                let hold = self.ns.yield_hold;
+                self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 2 }, hold);
+            }
+            _ => self.yield_to(pcpu, to, first, second),
+        }
+    }
+
+    fn yield_to(&mut self, pcpu: u32, to: u32, first: u32, second: u32) {
+        let model = self.model;
+        let policy = &model.policy;
+        let thread = self.vcpus[to as usize].thread;
+        let target = &self.threads[thread as usize];
+        let other = target.pcpu;
+        let waits = target.state == ThreadState::Ready && (other == first || other == second);
+        let done = waits && self.pcpus[other as usize].queue.favour(policy, thread);
+        if done {
+            // yield_to_task_fair: the skip buddy is this vCPU, the next one that.
+            self.charge(pcpu);
+            self.pcpus[pcpu as usize].queue.give_way(policy, &mut self.entities);
+            if other == pcpu {
+                self.pcpus[other as usize].queue.favour(policy, thread);
+            } else {
+                self.ask_to_schedule(other);
+            }
+        }
+        self.release_queue_lock(first);
+        if second != first {
+            self.release_queue_lock(second);
+        }
+        if !done {
+            return self.scan(pcpu);
+        }
+        self.account.counters.yields_done += 1;
+        if self.keeps_map() {
+            self.map.push(Segment::Yield { pcpu, at_ns: self.now });
+        }
+        let me = self.vcpu_on(pcpu);
+        let vm = self.vcpus[me as usize].vm as usize;
+        self.vms[vm].last_boosted = self.vcpus[to as usize].own;
+        self.leave_spin_loop(me);
+        self.begin_schedule(pcpu);
+    }
+
+    fn spin_handled(&mut self, pcpu: u32) {
+        let me = self.vcpu_on(pcpu);
+        self.leave_spin_loop(me);
+        self.enter(pcpu);
+    }
+
+    fn leave_spin_loop(&mut self, vcpu: u32) {
+        let state = &mut self.vcpus[vcpu as usize];
+        state.in_spin_loop = false;
+        state.dy_eligible = false;
+    }
+}

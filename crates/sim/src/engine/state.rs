@@ -1,0 +1,623 @@
+//! The state of a run.
+
+use std::collections::VecDeque;
+
+use super::account::{Account, Segment};
+use super::stuck::Stuck;
+use crate::model::{Class, Model, Start};
+use crate::queue::Queue;
+use crate::random::Random;
+use crate::sched::{Enqueue, Entity, RunQueue};
+
+/// Events beside the ends of the pCPUs' phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// The host's tick on a pCPU.
+    Tick(u32),
+    /// A resched IPI reaches a pCPU.
+    Kick(u32),
+    /// An interrupt reaches a vCPU.
+    Ipi(u32),
+    /// A guest's task has slept enough.
+    TaskTimer(u32),
+    /// A host's task has.
+    HostTimer(u32),
+    /// Gangs take turns.
+    GangTurn,
+    /// A guest looks for idle vCPUs.
+    GuestBalance(u32),
+    /// From now on all counts.
+    WarmedUp,
+}
+
+/// Why a vCPU left the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// It spun too long.
+    Pause,
+    /// It has nothing to do.
+    Halt,
+    /// The host wants something else to run.
+    Kick,
+}
+
+/// What a pCPU does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    Idle,
+    /// Leaves its idle state.
+    Waking,
+    HostTask,
+    Guest,
+    Exiting(Exit),
+    /// Looks for a vCPU to yield to; the one found, if any.
+    Scanning(Option<u32>),
+    /// Waits for, then holds, the run queues of itself and of a vCPU's pCPU.
+    Yielding {
+        to: u32,
+        first: u32,
+        second: u32,
+        held: u8,
+    },
+    /// Waits for its own run queue in schedule().
+    SchedLock,
+    /// Holds it.
+    SchedHold,
+    Switching,
+    /// Enters the guest.
+    Entering,
+    /// Polls for a halted vCPU.
+    HaltPoll,
+    /// Is about to block a halted vCPU.
+    Halting,
+}
+
+/// A run queue's lock: first come, first served.
+#[derive(Debug, Default)]
+pub(super) struct QueueLock {
+    pub(super) holder: Option<u32>,
+    pub(super) waiters: VecDeque<u32>,
+}
+
+/// How a pCPU weighs on its siblings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Burden {
+    None,
+    Spin,
+    Busy,
+}
+
+#[derive(Debug)]
+pub(super) struct Pcpu {
+    pub(super) doing: Doing,
+    /// Up to when its phase is accounted.
+    pub(super) since: u64,
+    /// Up to when its run queue is charged.
+    pub(super) charged: u64,
+    pub(super) queue: RunQueue,
+    pub(super) lock: QueueLock,
+    /// TIF_NEED_RESCHED.
+    pub(super) resched: bool,
+    pub(super) kick_pending: bool,
+    pub(super) burden: Burden,
+    /// Speed of what runs, in 1024ths.
+    pub(super) speed: u64,
+    /// When the running thread was switched in, for the map.
+    pub(super) switched_in: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ThreadState {
+    Running,
+    Ready,
+    Blocked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ThreadKind {
+    Vcpu(u32),
+    /// Index of the host task, and what is left of its burst.
+    Host(u32),
+}
+
+/// A thread of the host.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) kind: ThreadKind,
+    pub(super) state: ThreadState,
+    pub(super) pcpu: u32,
+    /// It wants to leave the run queue at the next schedule().
+    pub(super) blocking: bool,
+    /// Where active balance sends it at the next schedule().
+    pub(super) migrate_to: Option<u32>,
+    pub(super) ready_since: u64,
+    /// The pCPUs it may run on, as bits; all if empty.
+    pub(super) allowed: Vec<u64>,
+    /// Work left of its burst in 1024ths of ns, for host tasks.
+    pub(super) left: u64,
+}
+
+impl Thread {
+    pub(super) fn may_run_on(&self, pcpu: u32) -> bool {
+        self.allowed.is_empty() || self.allowed[pcpu as usize / 64] >> (pcpu % 64) & 1 == 1
+    }
+}
+
+/// What a guest's task waits for while it spins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpinOn {
+    Lock(u32),
+    Barrier(u32),
+    Answers,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Activity {
+    /// Work left, in 1024ths of ns.
+    Work(u64, Class),
+    /// Spins; the time after which it halts or sleeps counts while it runs.
+    Spin { on: SpinOn, left_ns: u64 },
+    /// Sleeps, or waits off the CPU.
+    Blocked(BlockedOn),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockedOn {
+    Timer,
+    Lock(u32),
+    Barrier(u32),
+    Full(u32),
+    Empty(u32),
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) vm: u32,
+    pub(super) own: u32,
+    pub(super) vcpu: u32,
+    pub(super) at: usize,
+    pub(super) activity: Activity,
+    /// Locks that it holds.
+    pub(super) held: u32,
+    pub(super) answers_missing: u32,
+    pub(super) began: u64,
+    /// Steps since it last took time.
+    pub(super) hurried: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Any interrupt has arrived.
+    pub(super) interrupts: u32,
+    /// Tasks to answer, by [`crate::model::Op::Flush`].
+    pub(super) answer: Vec<u32>,
+    /// Tasks whose timer is due.
+    pub(super) timers: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Vcpu {
+    pub(super) vm: u32,
+    /// Its number in the VM.
+    pub(super) own: u32,
+    pub(super) thread: u32,
+    pub(super) queue: RunQueue,
+    /// PF_VCPU: in guest mode now.
+    pub(super) in_guest: bool,
+    /// Blocked in HLT.
+    pub(super) halted: bool,
+    pub(super) halted_since: u64,
+    /// Needs to choose another task.
+    pub(super) resched: bool,
+    /// A resched IPI is on its way.
+    pub(super) resched_sent: bool,
+    /// ns of exits' and of kernel's work to do before the task goes on.
+    pub(super) exit_work: u64,
+    pub(super) kernel_work: u64,
+    /// Since when it spins or idles in one go, for PLE and haltpoll.
+    pub(super) spin_from: u64,
+    pub(super) next_tick: u64,
+    pub(super) pending: Pending,
+    /// Answers to give when the kernel's work is done.
+    pub(super) answering: Vec<u32>,
+    // kvm_vcpu_on_spin's state.
+    pub(super) in_spin_loop: bool,
+    pub(super) dy_eligible: bool,
+    pub(super) ple_window: u64,
+    pub(super) halt_poll: u64,
+    pub(super) last_yield: Option<u64>,
+    pub(super) scan_at: u32,
+    pub(super) scan_left: u32,
+    pub(super) tries: u32,
+    /// Slow-down by remote memory where it runs, per thousand of memory-bound time.
+    pub(super) remote_permille: u64,
+    /// Turned off by an HLT that makes no exit: asleep inside the guest.
+    pub(super) asleep: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct VmState {
+    pub(super) first_vcpu: u32,
+    pub(super) vcpus: u32,
+    pub(super) first_lock: u32,
+    pub(super) first_barrier: u32,
+    pub(super) first_channel: u32,
+    pub(super) last_boosted: u32,
+    pub(super) last_yield: Option<u64>,
+    /// Exits, PLE and the like exist.
+    pub(super) metal: bool,
+    /// Steps that its tasks made.
+    pub(super) progress: u64,
+    pub(super) progress_seen: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct LockState {
+    pub(super) vm: u32,
+    pub(super) own: u32,
+    pub(super) holder: Option<u32>,
+    pub(super) waiters: VecDeque<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct BarrierState {
+    pub(super) vm: u32,
+    pub(super) own: u32,
+    pub(super) arrived: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ChannelState {
+    pub(super) vm: u32,
+    pub(super) own: u32,
+    pub(super) level: u64,
+    pub(super) senders: VecDeque<u32>,
+    pub(super) receivers: VecDeque<u32>,
+}
+
+/// Costs in whole ns, and speeds in 1024ths.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ns {
+    pub(super) exit: u64,
+    pub(super) entry: u64,
+    pub(super) check: u64,
+    pub(super) yield_hold: u64,
+    pub(super) sched_hold: u64,
+    pub(super) lock_transfer: u64,
+    pub(super) lock_waiter: u64,
+    pub(super) switch: u64,
+    pub(super) tick_work: u64,
+    pub(super) resched_ipi: u64,
+    pub(super) ipi_exit_work: u64,
+    pub(super) ipi_send: u64,
+    pub(super) irq: u64,
+    pub(super) idle_wake: u64,
+    pub(super) halt_work: u64,
+    pub(super) guest_switch: u64,
+    pub(super) guest_wake: u64,
+    pub(super) handoff: u64,
+    pub(super) smt_compute: u64,
+    pub(super) smt_stream: u64,
+    pub(super) smt_spin: u64,
+    pub(super) remote_permille: u64,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct World<'m> {
+    pub(super) model: &'m Model,
+    pub(super) now: u64,
+    pub(super) events: u64,
+    pub(super) queue: Queue<Event>,
+    pub(super) random: Random,
+    pub(super) ns: Ns,
+    pub(super) pcpus: Vec<Pcpu>,
+    pub(super) threads: Vec<Thread>,
+    /// The host's scheduler's view of `threads`.
+    pub(super) entities: Vec<Entity>,
+    pub(super) vcpus: Vec<Vcpu>,
+    pub(super) vms: Vec<VmState>,
+    pub(super) tasks: Vec<Task>,
+    /// The guests' schedulers' view of `tasks`.
+    pub(super) task_entities: Vec<Entity>,
+    pub(super) locks: Vec<LockState>,
+    pub(super) barriers: Vec<BarrierState>,
+    pub(super) channels: Vec<ChannelState>,
+    pub(super) gang_turn: u64,
+    /// Some thread may run on more than one pCPU.
+    pub(super) movable: bool,
+    pub(super) smt: bool,
+    pub(super) counting: bool,
+    pub(super) account: Account,
+    pub(super) map: Vec<Segment>,
+    pub(super) stuck: Option<Stuck>,
+}
+
+fn bits(pins: &[u32], pcpus: usize) -> Vec<u64> {
+    if pins.is_empty() {
+        return Vec::new();
+    }
+    let mut words = vec![0u64; pcpus.div_ceil(64)];
+    for pcpu in pins {
+        words[*pcpu as usize / 64] |= 1 << (pcpu % 64);
+    }
+    words
+}
+
+impl<'m> World<'m> {
+    pub(super) fn new(model: &'m Model) -> Self {
+        let costs = &model.costs;
+        let ns = |value: f64| value.max(0.0) as u64;
+        let speed = |value: f64| (value * 1024.0).clamp(1.0, 1024.0) as u64;
+        let pcpus = model.machine.len();
+        let mut world = Self {
+            model,
+            now: 0,
+            events: 0,
+            queue: Queue::new(pcpus),
+            random: Random::new(model.seed, 1),
+            ns: Ns {
+                exit: ns(costs.exit_ns),
+                entry: ns(costs.entry_ns),
+                check: ns(costs.check_ns),
+                yield_hold: ns(costs.yield_hold_ns),
+                sched_hold: ns(costs.sched_hold_ns),
+                lock_transfer: ns(costs.lock_transfer_ns),
+                lock_waiter: ns(costs.lock_waiter_ns),
+                switch: ns(costs.switch_ns),
+                tick_work: ns(costs.tick_work_ns),
+                resched_ipi: ns(costs.resched_ipi_ns),
+                ipi_exit_work: ns(costs.ipi_exit_work_ns),
+                ipi_send: ns(costs.ipi_send_ns),
+                irq: ns(costs.irq_ns),
+                idle_wake: ns(costs.idle_wake_ns),
+                halt_work: ns(costs.halt_work_ns),
+                guest_switch: ns(costs.guest_switch_ns),
+                guest_wake: ns(costs.guest_wake_ns),
+                handoff: ns(costs.handoff_ns).max(1),
+                smt_compute: speed(costs.smt_compute_factor),
+                smt_stream: speed(costs.smt_stream_factor),
+                smt_spin: speed(costs.smt_spin_factor),
+                remote_permille: ns(costs.remote_memory_cost * 1000.0),
+            },
+            pcpus: (0..pcpus)
+                .map(|_| Pcpu {
+                    doing: Doing::Idle,
+                    since: 0,
+                    charged: 0,
+                    queue: RunQueue::default(),
+                    lock: QueueLock::default(),
+                    resched: false,
+                    kick_pending: false,
+                    burden: Burden::None,
+                    speed: 1024,
+                    switched_in: 0,
+                })
+                .collect(),
+            threads: Vec::new(),
+            entities: Vec::new(),
+            vcpus: Vec::new(),
+            vms: Vec::new(),
+            tasks: Vec::new(),
+            task_entities: Vec::new(),
+            locks: Vec::new(),
+            barriers: Vec::new(),
+            channels: Vec::new(),
+            gang_turn: 0,
+            movable: false,
+            smt: model.mechanisms.smt
+                && (0..pcpus as u32).any(|pcpu| !model.machine.siblings(pcpu).is_empty()),
+            counting: model.warmup_ns == 0,
+            account: Account::new(model),
+            map: Vec::new(),
+            stuck: None,
+        };
+        for vm in 0..model.vms.len() as u32 {
+            world.add_vm(vm);
+        }
+        for (index, task) in model.host_tasks.iter().enumerate() {
+            let kind = ThreadKind::Host(index as u32);
+            world.add_thread(kind, bits(&task.pins, pcpus), task.weight);
+        }
+        let one = |allowed: &[u64]| allowed.iter().map(|word| word.count_ones()).sum::<u32>() == 1;
+        world.movable = world.threads.iter().any(|thread| !one(&thread.allowed));
+        world
+    }
+
+    fn add_thread(&mut self, kind: ThreadKind, allowed: Vec<u64>, weight: u32) -> u32 {
+        self.entities.push(Entity::new(weight));
+        self.threads.push(Thread {
+            kind,
+            state: ThreadState::Blocked,
+            pcpu: 0,
+            blocking: false,
+            migrate_to: None,
+            ready_since: 0,
+            allowed,
+            left: 0,
+        });
+        self.threads.len() as u32 - 1
+    }
+
+    fn add_vm(&mut self, vm: u32) {
+        let model = &self.model.vms[vm as usize];
+        let pcpus = self.model.machine.len();
+        let first_vcpu = self.vcpus.len() as u32;
+        let vcpus = model.machine.len() as u32;
+        self.vms.push(VmState {
+            first_vcpu,
+            vcpus,
+            first_lock: self.locks.len() as u32,
+            first_barrier: self.barriers.len() as u32,
+            first_channel: self.channels.len() as u32,
+            last_boosted: 0,
+            last_yield: None,
+            metal: model.metal,
+            progress: 1,
+            progress_seen: 0,
+        });
+        for own in 0..vcpus {
+            let pins = model.pins.get(own as usize).map_or(&[][..], Vec::as_slice);
+            let id = self.vcpus.len() as u32;
+            let thread = self.add_thread(ThreadKind::Vcpu(id), bits(pins, pcpus), model.weight);
+            self.vcpus.push(Vcpu {
+                vm,
+                own,
+                thread,
+                queue: RunQueue::default(),
+                in_guest: false,
+                halted: false,
+                halted_since: 0,
+                resched: true,
+                resched_sent: false,
+                exit_work: 0,
+                kernel_work: 0,
+                spin_from: 0,
+                next_tick: 0,
+                pending: Pending::default(),
+                answering: Vec::new(),
+                in_spin_loop: false,
+                dy_eligible: false,
+                ple_window: self.model.kvm.ple_window_ns,
+                halt_poll: 0,
+                last_yield: None,
+                scan_at: 0,
+                scan_left: 0,
+                tries: 0,
+                remote_permille: 0,
+                asleep: false,
+            });
+        }
+        for own in 0..model.locks.len() as u32 {
+            self.locks.push(LockState { vm, own, ..LockState::default() });
+        }
+        for own in 0..model.barriers.len() as u32 {
+            self.barriers.push(BarrierState { vm, own, ..BarrierState::default() });
+        }
+        for (own, channel) in model.channels.iter().enumerate() {
+            self.channels.push(ChannelState {
+                vm,
+                own: own as u32,
+                level: channel.initial,
+                ..ChannelState::default()
+            });
+        }
+        for (own, task) in model.tasks.iter().enumerate() {
+            self.task_entities.push(Entity::new(task.weight));
+            self.tasks.push(Task {
+                vm,
+                own: own as u32,
+                vcpu: first_vcpu,
+                at: 0,
+                activity: Activity::Work(0, Class::COMPUTE),
+                held: 0,
+                answers_missing: 0,
+                began: 0,
+                hurried: 0,
+            });
+        }
+    }
+
+    /// Puts everybody on a queue and starts the pCPUs.
+    pub(super) fn begin(&mut self) {
+        self.place_tasks();
+        self.place_threads();
+        let tick = self.model.policy.tick_ns.max(1);
+        let pcpus = self.pcpus.len() as u64;
+        for pcpu in 0..pcpus {
+            let offset = if self.model.policy.ticks_aligned { 0 } else { tick * pcpu / pcpus };
+            self.queue.push(tick + offset, Event::Tick(pcpu as u32));
+        }
+        if let Some(turn) = self.model.gang_ns {
+            self.queue.push(turn, Event::GangTurn);
+        }
+        if self.model.mechanisms.balance {
+            for vm in 0..self.vms.len() as u32 {
+                if self.vms[vm as usize].vcpus > 1 {
+                    let skew = self.random.below(4_000_000);
+                    self.queue.push(4_000_000 + skew, Event::GuestBalance(vm));
+                }
+            }
+        }
+        if self.model.warmup_ns > 0 {
+            self.queue.push(self.model.warmup_ns, Event::WarmedUp);
+        }
+        for pcpu in 0..self.pcpus.len() as u32 {
+            if !self.pcpus[pcpu as usize].queue.is_empty() {
+                self.begin_schedule(pcpu);
+            }
+        }
+    }
+
+    fn place_threads(&mut self) {
+        for thread in 0..self.threads.len() as u32 {
+            if let ThreadKind::Host(task) = self.threads[thread as usize].kind
+                && let Some((_, sleep)) = self.model.host_tasks[task as usize].burst
+            {
+                // It begins asleep, each at another time.
+                let wait = sleep.draw(&mut self.random);
+                self.threads[thread as usize].pcpu = self.any_pcpu(thread);
+                self.queue.push(wait, Event::HostTimer(thread));
+                continue;
+            }
+            let pcpu = self.any_pcpu(thread);
+            self.threads[thread as usize].pcpu = pcpu;
+            self.threads[thread as usize].state = ThreadState::Ready;
+            let policy = &self.model.policy;
+            let queue = &mut self.pcpus[pcpu as usize].queue;
+            queue.enqueue(policy, &mut self.entities, thread, Enqueue::Wakeup);
+            let entity = &mut self.entities[thread as usize];
+            entity.vruntime = 0;
+            entity.deadline = policy.base_slice_ns as i64;
+            if self.model.start == Start::Random {
+                let within = if policy.kernel.is_eevdf() {
+                    policy.base_slice_ns
+                } else {
+                    policy.latency_ns / 2
+                };
+                entity.vruntime = self.random.below(within.max(1)) as i64;
+                entity.deadline += entity.vruntime;
+            }
+        }
+    }
+
+    fn any_pcpu(&mut self, thread: u32) -> u32 {
+        let start = match self.model.start {
+            Start::Random => self.random.below(self.pcpus.len() as u64) as u32,
+            Start::Aligned => 0,
+        };
+        crate::sched::place::on_fork(
+            &self.model.machine,
+            &super::host::HostView(self),
+            start,
+            |pcpu| self.threads[thread as usize].may_run_on(pcpu),
+        )
+    }
+
+    fn place_tasks(&mut self) {
+        for task in 0..self.tasks.len() as u32 {
+            let Task { vm, own, .. } = self.tasks[task as usize];
+            let state = &self.vms[vm as usize];
+            let model = &self.model.vms[vm as usize];
+            let first = state.first_vcpu;
+            let own = match model.tasks[own as usize].pin {
+                Some(vcpu) => vcpu,
+                None => {
+                    let start = self.random.below(u64::from(state.vcpus)) as u32;
+                    crate::sched::place::on_fork(
+                        &model.machine,
+                        &super::guest::GuestView(self, vm),
+                        start,
+                        |_| true,
+                    )
+                }
+            };
+            let vcpu = first + own;
+            self.tasks[task as usize].vcpu = vcpu;
+            let queue = &mut self.vcpus[vcpu as usize].queue;
+            queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
+            self.task_entities[task as usize].vruntime = 0;
+            self.task_entities[task as usize].deadline = model.policy.base_slice_ns as i64;
+        }
+    }
+}

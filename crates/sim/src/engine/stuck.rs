@@ -1,0 +1,187 @@
+//! Tasks that wait for each other for ever.
+
+use std::fmt;
+
+use super::state::{Activity, BlockedOn, SpinOn, World};
+use crate::model::Op;
+
+/// A guest that can't go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// When that was seen, ns.
+    pub at_ns: u64,
+    /// The VM.
+    pub vm: String,
+    /// Its tasks that can never run again.
+    pub tasks: Vec<Waiting>,
+}
+
+/// One task of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its name.
+    pub task: String,
+    /// What it waits for.
+    pub waits: String,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "The guest {:?} can't go on after {} ns:", self.vm, self.at_ns)?;
+        for (index, Waiting { task, waits }) in self.tasks.iter().take(8).enumerate() {
+            let separator = if index == 0 { " " } else { "; " };
+            write!(f, "{separator}{task} {waits}")?;
+        }
+        if self.tasks.len() > 8 {
+            write!(f, "; and {} more", self.tasks.len() - 8)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+impl Stuck {
+    /// A program that repeats steps without ever taking time.
+    pub(super) fn takes_no_time(world: &World<'_>, task: u32) -> Self {
+        let state = &world.tasks[task as usize];
+        let vm = &world.model.vms[state.vm as usize];
+        let waits = "repeats steps that take no time".to_owned();
+        Self {
+            at_ns: world.now,
+            vm: vm.name.clone(),
+            tasks: vec![Waiting { task: vm.tasks[state.own as usize].name.clone(), waits }],
+        }
+    }
+}
+
+impl World<'_> {
+    /// Looks at the VMs that made no step since the last look.
+    pub(super) fn find_stuck(&mut self) -> Option<Stuck> {
+        for vm in 0..self.vms.len() {
+            let state = &mut self.vms[vm];
+            let moved = state.progress != state.progress_seen;
+            state.progress_seen = state.progress;
+            if !moved && let Some(stuck) = self.stuck_in(vm as u32) {
+                return Some(stuck);
+            }
+        }
+        None
+    }
+
+    /// The tasks that nobody can ever let go on: what is left when all are taken
+    /// away that work, sleep or wait for interrupts, then those whom these can
+    /// release, and so on.
+    fn stuck_in(&self, vm: u32) -> Option<Stuck> {
+        let tasks: Vec<u32> =
+            (0..self.tasks.len() as u32).filter(|t| self.tasks[*t as usize].vm == vm).collect();
+        let first = *tasks.first()?;
+        let mut live: Vec<bool> = tasks.iter().map(|task| self.goes_on_alone(*task)).collect();
+        loop {
+            let before = live.iter().filter(|live| **live).count();
+            for (index, task) in tasks.iter().enumerate() {
+                if !live[index] {
+                    let is_live = |other: u32| live[(other - first) as usize];
+                    live[index] = self.can_be_released(*task, &tasks, is_live);
+                }
+            }
+            if live.iter().filter(|live| **live).count() == before {
+                break;
+            }
+        }
+        let model = &self.model.vms[vm as usize];
+        let dead: Vec<Waiting> = tasks
+            .iter()
+            .zip(&live)
+            .filter(|(_, live)| !**live)
+            .map(|(task, _)| Waiting {
+                task: model.tasks[self.tasks[*task as usize].own as usize].name.clone(),
+                waits: self.waits_for(*task),
+            })
+            .collect();
+        (!dead.is_empty()).then(|| Stuck { at_ns: self.now, vm: model.name.clone(), tasks: dead })
+    }
+
+    fn goes_on_alone(&self, task: u32) -> bool {
+        match self.tasks[task as usize].activity {
+            Activity::Work(..) | Activity::Blocked(BlockedOn::Timer) => true,
+            Activity::Spin { on, .. } => on == SpinOn::Answers,
+            Activity::Blocked(_) => false,
+        }
+    }
+
+    fn can_be_released(&self, task: u32, tasks: &[u32], live: impl Fn(u32) -> bool) -> bool {
+        let does = |other: u32, op: Op| {
+            let other = &self.tasks[other as usize];
+            let vm = &self.model.vms[other.vm as usize];
+            vm.tasks[other.own as usize].program.contains(&op)
+        };
+        let first_channel = self.vms[self.tasks[task as usize].vm as usize].first_channel;
+        let anyone = |op: Op| tasks.iter().any(|other| live(*other) && does(*other, op));
+        match self.tasks[task as usize].activity {
+            Activity::Spin { on: SpinOn::Lock(lock), .. }
+            | Activity::Blocked(BlockedOn::Lock(lock)) => {
+                // A free lock goes to whoever comes to run.
+                self.locks[lock as usize].holder.is_none_or(|holder| holder != task && live(holder))
+            }
+            Activity::Spin { on: SpinOn::Barrier(barrier), .. }
+            | Activity::Blocked(BlockedOn::Barrier(barrier)) => {
+                let state = &self.barriers[barrier as usize];
+                let parties =
+                    self.model.vms[state.vm as usize].barriers[state.own as usize].parties;
+                let more = tasks.iter().filter(|other| {
+                    live(**other)
+                        && !state.arrived.contains(other)
+                        && does(**other, Op::Barrier(state.own))
+                });
+                state.arrived.len() + more.count() >= parties as usize
+            }
+            Activity::Blocked(BlockedOn::Full(channel)) => {
+                anyone(Op::Receive(channel - first_channel))
+            }
+            Activity::Blocked(BlockedOn::Empty(channel)) => {
+                anyone(Op::Send(channel - first_channel))
+            }
+            _ => true,
+        }
+    }
+
+    fn waits_for(&self, task: u32) -> String {
+        let state = &self.tasks[task as usize];
+        let vm = &self.model.vms[state.vm as usize];
+        match state.activity {
+            Activity::Spin { on: SpinOn::Lock(lock), .. }
+            | Activity::Blocked(BlockedOn::Lock(lock)) => {
+                let lock = &self.locks[lock as usize];
+                let name = &vm.locks[lock.own as usize].name;
+                match lock.holder {
+                    Some(holder) if holder == task => {
+                        format!("waits for the lock {name:?}, which it holds itself")
+                    }
+                    Some(holder) => {
+                        let own = self.tasks[holder as usize].own as usize;
+                        format!("waits for the lock {name:?}, which {} holds", vm.tasks[own].name)
+                    }
+                    None => format!("waits for the lock {name:?}"),
+                }
+            }
+            Activity::Spin { on: SpinOn::Barrier(barrier), .. }
+            | Activity::Blocked(BlockedOn::Barrier(barrier)) => {
+                let barrier = &self.barriers[barrier as usize];
+                let model = &vm.barriers[barrier.own as usize];
+                let (name, parties) = (&model.name, model.parties);
+                let arrived = barrier.arrived.len();
+                format!("waits at the barrier {name:?}, where {arrived} of {parties} are")
+            }
+            Activity::Blocked(BlockedOn::Full(channel)) => {
+                let own = self.channels[channel as usize].own as usize;
+                format!("waits for {:?}, which is full", vm.channels[own].name)
+            }
+            Activity::Blocked(BlockedOn::Empty(channel)) => {
+                let own = self.channels[channel as usize].own as usize;
+                format!("waits for {:?}, which is empty", vm.channels[own].name)
+            }
+            _ => "waits".to_owned(),
+        }
+    }
+}

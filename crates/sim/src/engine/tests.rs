@@ -1,0 +1,375 @@
+//! Closed forms, determinism, conservation, deadlocks.
+
+use crate::costs::Costs;
+use crate::model::*;
+use crate::sched::{Kernel, Policy};
+use crate::*;
+
+fn host(sockets: u32, cores: u32, threads: u32) -> Machine {
+    Machine::of_shape(Shape {
+        sockets,
+        dies: 1,
+        cores,
+        threads,
+        numbering: Numbering::ThreadByThread,
+    })
+}
+
+/// A host without VMs whose scheduler has slices of 4 ms.
+fn model(machine: Machine, kernel: Kernel) -> Model {
+    let policy = Policy {
+        latency_ns: 8_000_000,
+        min_granularity_ns: 2_000_000,
+        wakeup_granularity_ns: 4_000_000,
+        ..Policy::defaults(kernel, machine.len())
+    };
+    Model {
+        machine,
+        policy,
+        gang_ns: None,
+        kvm: Kvm::defaults(kernel),
+        costs: Costs::medians(),
+        mechanisms: Mechanisms::default(),
+        vms: Vec::new(),
+        host_tasks: Vec::new(),
+        meters: vec!["ops".to_owned()],
+        warmup_ns: 100_000_000,
+        duration_ns: 1_000_000_000,
+        seed: 1,
+        start: Start::Random,
+        map_from_ns: None,
+    }
+}
+
+/// A VM whose vCPU n is pinned to pCPU n of `pcpus`, with one task on each.
+fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> Vm {
+    let vcpus = pcpus.len() as u32;
+    Vm {
+        name: name.to_owned(),
+        machine: Machine::flat(vcpus),
+        policy: Policy::defaults(Kernel::V5, vcpus as usize),
+        pins: pcpus.iter().map(|pcpu| vec![*pcpu]).collect(),
+        weight: 1024,
+        idle_poll_ns: 0,
+        metal: false,
+        memory_nodes: Vec::new(),
+        tasks: (0..vcpus)
+            .map(|vcpu| Task {
+                name: format!("task {vcpu}"),
+                program: program.to_vec(),
+                pin: Some(vcpu),
+                weight: 1024,
+            })
+            .collect(),
+        locks: (0..locks)
+            .map(|lock| Lock { name: format!("lock {lock}"), kind: LockKind::Fair })
+            .collect(),
+        barriers: Vec::new(),
+        channels: Vec::new(),
+    }
+}
+
+fn spin_lock(work_ns: u64, hold_ns: u64) -> Vec<Op> {
+    vec![
+        Op::Work(Duration::Exponential(work_ns), Class::KERNEL),
+        Op::Lock(0),
+        Op::Work(Duration::Exponential(hold_ns), Class::KERNEL),
+        Op::Unlock(0),
+        Op::Done(0),
+    ]
+}
+
+/// The rate of the only meter, 1/s.
+fn rate(model: &Model) -> f64 {
+    run(model, || true).expect("it goes on").meters[0].per_s
+}
+
+fn near(found: f64, expected: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() < 0.01, "{what}: {found}, expected {expected}");
+}
+
+/// A host that costs nothing beside what the guests do.
+fn free(machine: Machine, kernel: Kernel) -> Model {
+    let mut model = model(machine, kernel);
+    model.costs = Costs::from_each(|prior| if prior.name.ends_with("factor") { 1.0 } else { 0.0 });
+    model.kvm.ple = false;
+    model.mechanisms.smt = false;
+    model
+}
+
+/// Critical sections a second of `n` tasks that work and then hold one fair lock,
+/// both exponential: the machine-repairman queue, M/M/1//N (Kleinrock, Queueing
+/// Systems I, 3.8).
+fn repairman(n: u32, work_ns: u64, hold_ns: u64) -> f64 {
+    let ratio = hold_ns as f64 / work_ns as f64;
+    let (mut term, mut sum) = (1.0, 1.0);
+    for k in 0..n {
+        term *= f64::from(n - k) * ratio;
+        sum += term;
+    }
+    (1.0 - 1.0 / sum) / (hold_ns as f64 / 1e9)
+}
+
+#[test]
+fn a_lock_is_a_queue_of_customers() {
+    for (vcpus, work, hold) in [(4u32, 45_000, 5_000), (10, 45_000, 5_000), (20, 45_000, 2_000)] {
+        let mut model = free(host(1, vcpus, 1), Kernel::V5);
+        model.duration_ns = 8_000_000_000;
+        let pcpus: Vec<u32> = (0..vcpus).collect();
+        model.vms = vec![vm("vm", &pcpus, 1, &spin_lock(work, hold))];
+        near(rate(&model), repairman(vcpus, work, hold), &format!("{vcpus} vCPUs"));
+    }
+}
+
+/// Steps between barriers last as long as the slowest: for exponential work the
+/// mean times the harmonic number.
+#[test]
+fn a_barrier_waits_for_the_slowest() {
+    for vcpus in [2u32, 8, 20] {
+        let mut model = free(host(1, vcpus, 1), Kernel::V5);
+        model.duration_ns = 20_000_000_000;
+        let pcpus: Vec<u32> = (0..vcpus).collect();
+        let step = Op::Work(Duration::Exponential(400_000), Class::COMPUTE);
+        let mut guest = vm("vm", &pcpus, 0, &[step, Op::Barrier(0), Op::Done(0)]);
+        let name = "barrier".to_owned();
+        guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns: u64::MAX }];
+        model.vms = vec![guest];
+        let harmonic: f64 = (1..=vcpus).map(|k| 1.0 / f64::from(k)).sum();
+        let expected = f64::from(vcpus) * 1e9 / (400_000.0 * harmonic);
+        near(rate(&model), expected, &format!("{vcpus} vCPUs"));
+    }
+}
+
+/// With aligned turns and no help, a fair lock lets n/2 critical sections through
+/// in a turn of each of two VMs: whoever is next in line does not run. What gangs
+/// reach is then (C + H) / turn times that.
+#[test]
+fn without_help_a_fair_lock_passes_half_of_its_waiters_a_turn() {
+    let mut model = free(host(1, 20, 1), Kernel::V3_6);
+    model.duration_ns = 20_000_000_000;
+    let pcpus: Vec<u32> = (0..20).collect();
+    for name in ["a", "b"] {
+        model.vms.push(vm(name, &pcpus, 1, &spin_lock(45_000, 1_000)));
+    }
+    let gang =
+        rate(&Model { gang_ns: Some(4_000_000), duration_ns: 1_000_000_000, ..model.clone() });
+    near(gang, repairman(20, 45_000, 1_000), "gangs");
+    // check_preempt_tick ends a turn of 4 ms at the fifth tick of 1 ms.
+    near(rate(&model), 20.0 / 5e-3, "n/2 a VM and turn");
+}
+
+/// Weights share a pCPU, whatever the kernel.
+#[test]
+fn weights_share_a_pcpu() {
+    for (kernel, _) in Kernel::ALL {
+        let mut model = free(host(1, 2, 1), kernel);
+        model.duration_ns = 10_000_000_000;
+        let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+        for (name, weight) in [("light", 1024), ("heavy", 2048)] {
+            model.vms.push(Vm { weight, ..vm(name, &[0, 1], 0, &work) });
+        }
+        let outcome = run(&model, || true).unwrap();
+        let ran = |vm: usize| outcome.vms[vm].ran_ns as f64;
+        near(ran(1) / ran(0), 2.0, kernel.name());
+    }
+}
+
+fn storm(ple: bool) -> Model {
+    let mut model = model(host(1, 10, 2), Kernel::V3_6);
+    let pcpus: Vec<u32> = (0..20).collect();
+    for name in ["a", "b"] {
+        model.vms.push(vm(name, &pcpus, 1, &spin_lock(45_000, 1_000)));
+    }
+    model.kvm.ple = ple;
+    model.duration_ns = 100_000_000;
+    model
+}
+
+#[test]
+fn a_seed_is_an_outcome() {
+    let outcome =
+        |seed| run(&Model { seed, map_from_ns: Some(0), ..storm(true) }, || true).unwrap();
+    let first = outcome(1);
+    assert_eq!(first, outcome(1));
+    assert_ne!(first.meters, outcome(2).meters);
+    // The same on every machine: whole numbers, and libm's logarithms.
+    let said = format!("{} {:?}", first.meters[0].done, first.counters);
+    expect_test::expect!["15096 Counters { pause_exits: 84750, yields_tried: 104653, yields_done: 84752, halt_exits: 0, polls_hit: 0, ipis: 0, host_switches: 148337, host_migrations: 0, guest_switches: 0, guest_migrations: 0, waited_ns: 1999872915 }"].assert_eq(&said);
+}
+
+#[test]
+fn pause_exits_help_and_gangs_need_none() {
+    let off = rate(&storm(false));
+    let on = rate(&storm(true));
+    let gang = rate(&Model { gang_ns: Some(4_000_000), ..storm(false) });
+    assert!(10.0 * off < on && on < gang, "{off} {on} {gang}");
+}
+
+/// All time is accounted, once.
+#[test]
+fn time_is_conserved() {
+    for (kernel, _) in Kernel::ALL {
+        let model = Model { policy: Policy::defaults(kernel, 20), ..storm(true) };
+        let outcome = run(&model, || true).unwrap();
+        assert_eq!(outcome.time.total(), 20 * model.duration_ns, "{kernel:?}");
+    }
+}
+
+#[test]
+fn a_deadlock_is_named() {
+    let mut model = model(host(1, 2, 1), Kernel::V5);
+    let work = Op::Work(Duration::Constant(10_000), Class::KERNEL);
+    let mut guest = vm("vm", &[0, 1], 2, &[]);
+    for (task, order) in [[0, 1], [1, 0]].into_iter().enumerate() {
+        let [first, second] = order;
+        guest.tasks[task].program =
+            vec![Op::Lock(first), work, Op::Lock(second), Op::Unlock(second), Op::Unlock(first)];
+    }
+    model.vms = vec![guest];
+    let stuck = run(&model, || true).unwrap_err().expect("a deadlock");
+    expect_test::expect![[r#"The guest "vm" can't go on after 40003800 ns: task 0 waits for the lock "lock 1", which task 1 holds; task 1 waits for the lock "lock 0", which task 0 holds"#]].assert_eq(&stuck.to_string());
+    // A lock that is never given back.
+    model.vms[0].tasks[1].program = vec![work, Op::Lock(0), Op::Unlock(0)];
+    model.vms[0].tasks[0].program = vec![Op::Lock(0), work];
+    let stuck = run(&model, || true).unwrap_err().expect("a deadlock");
+    expect_test::expect![[r#"The guest "vm" can't go on after 40003800 ns: task 0 waits for the lock "lock 0", which it holds itself; task 1 waits for the lock "lock 0", which task 0 holds"#]].assert_eq(&stuck.to_string());
+    // Steps without time.
+    model.vms[0].tasks[0].program = vec![Op::Done(0)];
+    let stuck = run(&model, || true).unwrap_err().expect("an endless program");
+    expect_test::expect![[
+        r#"The guest "vm" can't go on after 5400 ns: task 0 repeats steps that take no time"#
+    ]]
+    .assert_eq(&stuck.to_string());
+}
+
+#[test]
+fn a_run_ends_when_asked() {
+    assert_eq!(run(&storm(true), || false), Err(None));
+}
+
+/// A producer and a consumer, each on its vCPU: HLT and IPIs cost, and polling
+/// instead of halting saves them.
+#[test]
+fn idle_polling_saves_halts() {
+    let mut model = model(host(1, 4, 1), Kernel::V3_13);
+    let mut guest = vm("vm", &[0, 1], 0, &[]);
+    guest.channels = vec![
+        Channel { name: "items".to_owned(), initial: 0, capacity: u64::MAX },
+        Channel { name: "room".to_owned(), initial: 1, capacity: u64::MAX },
+    ];
+    let work = |ns| Op::Work(Duration::Constant(ns), Class::COMPUTE);
+    guest.tasks[0].program = vec![Op::Receive(1), work(9_000), Op::Send(0), Op::Done(0)];
+    guest.tasks[1].program = vec![Op::Receive(0), work(1_000), Op::Send(1)];
+    model.vms = vec![guest];
+    let halting = run(&model, || true).unwrap();
+    model.vms[0].idle_poll_ns = 200_000;
+    let polling = run(&model, || true).unwrap();
+    assert!(halting.counters.halt_exits > halting.meters[0].done / 2);
+    assert_eq!(polling.counters.halt_exits, 0);
+    assert!(polling.meters[0].per_s > 1.5 * halting.meters[0].per_s);
+    model.vms[0].metal = true;
+    model.vms[0].idle_poll_ns = 0;
+    let metal = run(&model, || true).unwrap();
+    assert_eq!(metal.counters.halt_exits, 0);
+    assert!(metal.meters[0].per_s > halting.meters[0].per_s);
+}
+
+/// Two tasks on four vCPUs of two cores: a guest that knows its threads spreads
+/// them over cores, one that believes in the wrong ones puts them on one.
+#[test]
+fn guests_spread_over_the_cores_that_they_see() {
+    let threads =
+        Shape { sockets: 1, dies: 1, cores: 2, threads: 2, numbering: Numbering::CoreByCore };
+    let mut model = model(host(1, 8, 2), Kernel::V5);
+    model.costs = Costs::medians();
+    let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+    let pins = |pins: [u32; 4]| {
+        let mut guest = vm("vm", &pins, 0, &work);
+        guest.machine = Machine::of_shape(threads);
+        guest.tasks.truncate(2);
+        for task in &mut guest.tasks {
+            task.pin = None;
+        }
+        Model { vms: vec![guest], duration_ns: 50_000_000, ..model.clone() }
+    };
+    let [right, wrong] = [pins([1, 9, 2, 10]), pins([1, 2, 9, 10])];
+    let alone = 2.0 * 1e9 / 100_000.0;
+    let shared = (1..=12)
+        .filter(|seed| {
+            near(rate(&Model { seed: *seed, ..right.clone() }), alone, "matching threads");
+            let found = rate(&Model { seed: *seed, ..wrong.clone() });
+            let slowed = found < 0.8 * alone;
+            near(found, if slowed { 0.62 * alone } else { alone }, "other threads");
+            slowed
+        })
+        .count();
+    assert!(shared > 2, "{shared}");
+}
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever the host, the guests and the kernel: all time is accounted, no
+    /// task is forgotten (it would be found stuck), and nothing is done twice.
+    #[test]
+    fn random_hosts_conserve_time_and_wake_everybody(
+        cores in 1u32..5,
+        threads in 1u32..3,
+        kernel in 0usize..5,
+        vms in 1usize..4,
+        vcpus in 1u32..5,
+        pinned in any::<bool>(),
+        ple in any::<bool>(),
+        poll in prop::sample::select(vec![0u64, 20_000, u64::MAX]),
+        kind in 0u32..6,
+        seed in any::<u64>(),
+    ) {
+        let mut model = model(host(1, cores, threads), Kernel::ALL[kernel].0);
+        model.seed = seed;
+        model.kvm.ple = ple;
+        model.warmup_ns = 0;
+        model.duration_ns = 60_000_000;
+        let pcpus = cores * threads;
+        let work = |ns| Op::Work(Duration::Exponential(ns), Class::KERNEL);
+        let spin_ns = if seed % 2 == 0 { u64::MAX } else { 5_000 };
+        for at in 0..vms {
+            let own: Vec<u32> = (0..vcpus).map(|vcpu| vcpu % pcpus).collect();
+            let program = match kind {
+                0 => spin_lock(30_000, 3_000),
+                1 => vec![work(40_000), Op::Barrier(0), Op::Done(0)],
+                2 => vec![work(5_000), Op::Send(0), work(5_000), Op::Receive(0), Op::Done(0)],
+                3 => vec![work(50_000), Op::Flush, Op::Done(0)],
+                4 => vec![Op::Sleep(Duration::Exponential(300_000)), Op::Begin, work(40_000), Op::Done(0)],
+                _ => vec![work(20_000), Op::Lock(1), work(4_000), Op::Unlock(1), Op::Done(0)],
+            };
+            let mut guest = vm(&format!("vm {at}"), &own, 1, &program);
+            let kind = match seed % 4 {
+                0 => LockKind::Sleeping,
+                1 => LockKind::Unfair,
+                _ => LockKind::Paravirtual { spin_ns: 4_000 },
+            };
+            guest.locks.push(Lock { name: "second".to_owned(), kind });
+            let name = "barrier".to_owned();
+            guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
+            let name = "pipe".to_owned();
+            guest.channels = vec![Channel { name, initial: 0, capacity: 1 + seed % 3 }];
+            guest.idle_poll_ns = poll;
+            if !pinned {
+                guest.pins.clear();
+                for task in &mut guest.tasks {
+                    task.pin = None;
+                }
+            }
+            model.vms.push(guest);
+        }
+        let outcome = run(&model, || true);
+        let outcome = outcome.map_err(|stuck| TestCaseError::fail(format!("{stuck:?}")))?;
+        prop_assert_eq!(outcome.time.total(), u64::from(pcpus) * model.duration_ns);
+        prop_assert!(outcome.meters[0].done > 0);
+        for vm in &outcome.vms {
+            prop_assert!(vm.done[0] > 0 || vms as u32 * vcpus > pcpus, "{:?}", outcome);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Hosts that nobody here has: a deterministic discrete-event simulator.
+//!
+//! [`Model`] says what is simulated: the host's pCPUs and its scheduler by
+//! kernel version, KVM, the VMs with their guests' schedulers, and what their
+//! tasks do, step by step. [`run`] plays it from one seed and gives an
+//! [`Outcome`]: what was done, where the time went, what happened how often.
+//! There is no clock, no thread and no I/O in it; the same model brings the same
+//! outcome to the last bit.
+//!
+//! [`costs`] holds what things cost, as ranges with their sources. `docs/sim.md`
+//! says what the model leaves out.
+
+pub mod answer;
+pub mod costs;
+mod engine;
+mod machine;
+pub mod model;
+pub mod picture;
+mod queue;
+mod random;
+pub mod scenario;
+pub mod sched;
+pub mod scoreboard;
+
+pub use engine::{
+    Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, Stuck, VmOutcome, Waiting, Whose,
+    run,
+};
+pub use machine::{Machine, Numbering, Place, Shape};
+pub use model::Model;
+pub use random::{Duration, Random};

@@ -1,0 +1,312 @@
+//! What is simulated: one host, its VMs and their tasks, as numbers.
+
+use crate::costs::Costs;
+use crate::machine::Machine;
+use crate::random::Duration;
+use crate::sched::{Kernel, Policy};
+
+/// One run's input. The same model brings the same outcome, to the last bit.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// The host's pCPUs.
+    pub machine: Machine,
+    /// The host's scheduler.
+    pub policy: Policy,
+    /// Gang scheduling with turns of so many ns: the vCPUs of a VM run together.
+    pub gang_ns: Option<u64>,
+    /// KVM.
+    pub kvm: Kvm,
+    /// What things cost.
+    pub costs: Costs,
+    /// Mechanisms that can be switched off.
+    pub mechanisms: Mechanisms,
+    /// The VMs.
+    pub vms: Vec<Vm>,
+    /// What else runs on the host.
+    pub host_tasks: Vec<HostTask>,
+    /// What is counted, for [`Op::Done`].
+    pub meters: Vec<String>,
+    /// Time before anything is counted.
+    pub warmup_ns: u64,
+    /// Time that is counted.
+    pub duration_ns: u64,
+    /// The seed of all chance.
+    pub seed: u64,
+    /// How it begins.
+    pub start: Start,
+    /// From when on who ran where is kept, ns; not at all if none.
+    pub map_from_ns: Option<u64>,
+}
+
+/// How a run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Each pCPU somewhere in its turn.
+    Random,
+    /// All pCPUs at the beginning of the first VM's turn.
+    Aligned,
+}
+
+/// Mechanisms beside KVM's and the scheduler's own switches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mechanisms {
+    /// Run-queue locks are exclusive; else they cost their time, without waiting.
+    pub queue_locks: bool,
+    /// Threads of a core slow each other.
+    pub smt: bool,
+    /// Remote memory costs.
+    pub remote_memory: bool,
+    /// Idle pCPUs take from others, and guests' idle vCPUs do.
+    pub balance: bool,
+}
+
+impl Default for Mechanisms {
+    fn default() -> Self {
+        Self { queue_locks: true, smt: true, remote_memory: true, balance: true }
+    }
+}
+
+/// KVM, as far as versions and settings of it differ.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kvm {
+    /// Whether a spinning vCPU exits (`ple_gap` is not 0).
+    pub ple: bool,
+    /// How long a vCPU spins before, ns (`ple_window`, in time).
+    pub ple_window_ns: u64,
+    /// Factor by which its window grows at each such exit (`ple_window_grow`);
+    /// below 2 it does not.
+    pub ple_window_grow: u32,
+    /// Divisor when it comes to run again (`ple_window_shrink`); 0 resets it.
+    pub ple_window_shrink: u32,
+    /// The longest window, ns.
+    pub ple_window_max_ns: u64,
+    /// What such an exit does.
+    pub on_spin: OnSpin,
+    /// At most one directed yield in each such time; a plain `yield()` at all
+    /// other exits.
+    pub throttle: Option<Throttle>,
+    /// The longest time that the host polls for a halted vCPU, ns; 0 is off.
+    pub halt_poll_ns: u64,
+    /// Interrupts reach a running vCPU without an exit.
+    pub posted_interrupts: bool,
+    /// Sending an IPI makes an exit.
+    pub ipi_exits: bool,
+    /// One exit sends an IPI to any number of vCPUs (`KVM_HC_SEND_IPI`).
+    pub pv_ipi: bool,
+    /// A flush leaves out vCPUs that don't run (`KVM_FEATURE_PV_TLB_FLUSH`).
+    pub pv_tlb_flush: bool,
+    /// HLT makes an exit; else the pCPU sleeps inside the guest (cpu-pm).
+    pub hlt_exits: bool,
+}
+
+impl Kvm {
+    /// KVM as of `kernel`, on processors of its time.
+    #[must_use]
+    pub fn defaults(kernel: Kernel) -> Self {
+        // 4096 cycles at 2.4 GHz.
+        let ple_window_ns = 1_707;
+        let dynamic = kernel >= Kernel::V5;
+        Self {
+            ple: true,
+            ple_window_ns,
+            ple_window_grow: if dynamic { 2 } else { 0 },
+            ple_window_shrink: 0,
+            ple_window_max_ns: u64::from(u32::MAX) / 3,
+            on_spin: OnSpin::defaults(kernel),
+            throttle: None,
+            halt_poll_ns: if dynamic { 200_000 } else { 0 },
+            posted_interrupts: dynamic,
+            ipi_exits: true,
+            pv_ipi: dynamic,
+            pv_tlb_flush: dynamic,
+            hlt_exits: true,
+        }
+    }
+}
+
+/// `kvm_vcpu_on_spin()`: which vCPUs a directed yield may go to, by version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnSpin {
+    /// Leaves out who is in guest mode now (`PF_VCPU`; dropped in 3.10).
+    pub skip_in_guest: bool,
+    /// Leaves out who was not preempted (`vcpu->ready`; since 5.3).
+    pub skip_not_ready: bool,
+    /// Leaves out who spins too, every other time (since 3.6).
+    pub skip_spinning: bool,
+    /// Leaves out who was preempted in user mode (since 4.14).
+    pub skip_user_mode: bool,
+    /// Gives up after three queues that, like this one, have a single task
+    /// (since 3.9).
+    pub undercommit_check: bool,
+}
+
+impl OnSpin {
+    /// As of `kernel`.
+    #[must_use]
+    pub fn defaults(kernel: Kernel) -> Self {
+        Self {
+            skip_in_guest: kernel == Kernel::V3_6,
+            skip_not_ready: kernel >= Kernel::V5,
+            skip_spinning: true,
+            skip_user_mode: kernel >= Kernel::V5,
+            undercommit_check: kernel >= Kernel::V3_13,
+        }
+    }
+}
+
+/// A limit on directed yields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Throttle {
+    /// The time in which there is one.
+    pub period_ns: u64,
+    /// One for the whole VM; else one for each vCPU.
+    pub whole_vm: bool,
+}
+
+/// One VM.
+#[derive(Debug, Clone)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// What its kernel believes of its vCPUs.
+    pub machine: Machine,
+    /// Its scheduler.
+    pub policy: Policy,
+    /// The pCPUs that each vCPU may run on; all where it is empty.
+    pub pins: Vec<Vec<u32>>,
+    /// Weight of each vCPU on the host.
+    pub weight: u32,
+    /// How long an idle vCPU polls before it halts, ns (`cpuidle-haltpoll`);
+    /// [`u64::MAX`] never halts.
+    pub idle_poll_ns: u64,
+    /// It is no VM: its tasks run on the host, without exits.
+    pub metal: bool,
+    /// The nodes that its memory is spread over; where it runs if empty.
+    pub memory_nodes: Vec<u32>,
+    /// Its tasks.
+    pub tasks: Vec<Task>,
+    /// Its locks.
+    pub locks: Vec<Lock>,
+    /// Its barriers.
+    pub barriers: Vec<Barrier>,
+    /// Its semaphores and pipes.
+    pub channels: Vec<Channel>,
+}
+
+/// One task of a guest: a program that repeats.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Its name, for messages.
+    pub name: String,
+    /// What it does, again and again.
+    pub program: Vec<Op>,
+    /// The one vCPU that it may run on; any if none.
+    pub pin: Option<u32>,
+    /// Its weight in the guest.
+    pub weight: u32,
+}
+
+/// One step of a task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Op {
+    /// Computes.
+    Work(Duration, Class),
+    /// Takes a lock.
+    Lock(u32),
+    /// Gives it back.
+    Unlock(u32),
+    /// Waits until all of a barrier are there.
+    Barrier(u32),
+    /// Adds to a channel, waiting while it is full.
+    Send(u32),
+    /// Takes from a channel, waiting while it is empty.
+    Receive(u32),
+    /// Interrupts all other vCPUs that are not idle and spins until each has
+    /// answered.
+    Flush,
+    /// Sleeps.
+    Sleep(Duration),
+    /// A request begins.
+    Begin,
+    /// One more of a meter; with a latency if a request began.
+    Done(u32),
+}
+
+/// What kind of work: how neighbours and memory slow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class {
+    /// Streams from memory.
+    pub stream: bool,
+    /// Thousandths of its time that wait for memory.
+    pub memory_permille: u16,
+    /// In the guest's kernel.
+    pub kernel: bool,
+}
+
+impl Class {
+    /// User code in caches.
+    pub const COMPUTE: Self = Self { stream: false, memory_permille: 0, kernel: false };
+    /// Kernel code in caches.
+    pub const KERNEL: Self = Self { stream: false, memory_permille: 0, kernel: true };
+}
+
+/// A lock.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    /// Its name, for messages.
+    pub name: String,
+    /// How waiting for it works.
+    pub kind: LockKind,
+}
+
+/// How waiting for a lock works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Spins, first come first served (`ticket_spin_lock`, `queued_spin_lock`).
+    Fair,
+    /// Spins; whoever runs and sees it first has it.
+    Unfair,
+    /// As `Fair`, but halts after so many ns and is woken by the one before
+    /// (`pv_queued_spin_lock`, `CONFIG_PARAVIRT_SPINLOCKS`).
+    Paravirtual {
+        /// Time spun before halting.
+        spin_ns: u64,
+    },
+    /// Sleeps, first come first served.
+    Sleeping,
+}
+
+/// A barrier.
+#[derive(Debug, Clone)]
+pub struct Barrier {
+    /// Its name, for messages.
+    pub name: String,
+    /// How many tasks meet.
+    pub parties: u32,
+    /// How long each spins before it sleeps, ns; [`u64::MAX`] never sleeps.
+    pub spin_ns: u64,
+}
+
+/// A semaphore or a pipe.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    /// Its name, for messages.
+    pub name: String,
+    /// What is in it at first.
+    pub initial: u64,
+    /// What fits; [`u64::MAX`] for a semaphore.
+    pub capacity: u64,
+}
+
+/// What else runs on the host.
+#[derive(Debug, Clone)]
+pub struct HostTask {
+    /// Its name.
+    pub name: String,
+    /// The pCPUs that it may run on; all if empty.
+    pub pins: Vec<u32>,
+    /// Its weight.
+    pub weight: u32,
+    /// How long it runs and then sleeps; for ever if none.
+    pub burst: Option<(Duration, Duration)>,
+}

@@ -1,0 +1,267 @@
+//! Who ran where, as a picture: what `perf sched map` prints, to be read.
+
+use std::fmt::Write as _;
+
+use report::escape;
+
+use crate::engine::{Outcome, Segment, Whose};
+use crate::model::Model;
+
+/// Columns of the picture; what is shorter than one is not drawn apart.
+const COLUMNS: usize = 1_000;
+const LEFT: usize = 60;
+const TOP: usize = 46;
+/// VMs that the legend names.
+const MOST_NAMED: usize = 12;
+
+/// An SVG picture of a run's last part: one row a pCPU, time to the right, a
+/// colour a VM, brighter and darker by vCPU, host tasks grey. A line below a row
+/// marks pause exits, a line above it directed yields. Its size is bounded,
+/// however much happened: each of 1000 columns shows who was there longest.
+#[must_use]
+pub fn svg(model: &Model, outcome: &Outcome, title: &str) -> String {
+    let to = model.warmup_ns + model.duration_ns;
+    let from = model.map_from_ns.unwrap_or(0).min(to.saturating_sub(1));
+    let rows = model.machine.len();
+    let row = (720 / rows.max(1)).clamp(4, 24);
+    let grid = Grid::of(model, outcome, from, to);
+    let (width, height) = (LEFT + COLUMNS + 10, TOP + rows * row + 40);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+         <title>{}</title>\n<style>\n\
+         text {{ font: 12px sans-serif; fill: #222 }}\n.ground {{ fill: #fff }}\n\
+         .host {{ fill: #999 }}\n.exit {{ fill: #b00020 }}\n.yield {{ fill: #111 }}\n",
+        escape(title)
+    );
+    for vm in 0..model.vms.len() {
+        // The golden angle keeps neighbours apart.
+        let hue = (vm * 137) % 360;
+        let _ = writeln!(svg, ".v{vm} {{ fill: hsl({hue} 65% 45%) }}");
+    }
+    svg.push_str(
+        "@media (prefers-color-scheme: dark) { text { fill: #ddd } .ground { fill: #181818 } \
+         .yield { fill: #fff } .exit { fill: #ff6b6b } }\n</style>\n",
+    );
+    let _ = writeln!(svg, "<rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>");
+    let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"16\">{}</text>", escape(title));
+    legend(&mut svg, model);
+    for pcpu in 0..rows {
+        let y = TOP + pcpu * row;
+        if row >= 12 || pcpu % (12 / row + 1) == 0 {
+            let number = model.machine.number(pcpu as u32);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{number}</text>",
+                LEFT - 6,
+                y + row.min(12)
+            );
+        }
+        grid.draw_row(&mut svg, model, pcpu, (y, row));
+    }
+    let bottom = TOP + rows * row + 16;
+    for (x, ns, anchor) in [(LEFT, from, "start"), (LEFT + COLUMNS, to, "end")] {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{bottom}\" text-anchor=\"{anchor}\">{} ms</text>",
+            ns as f64 / 1e6
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{LEFT}\" y=\"{}\">pCPUs; below a row: pause exits; above it: directed yields. \
+         Simulated.</text>\n</svg>",
+        bottom + 18
+    );
+    svg
+}
+
+fn legend(svg: &mut String, model: &Model) {
+    let step = COLUMNS / MOST_NAMED;
+    for (vm, named) in model.vms.iter().take(MOST_NAMED).enumerate() {
+        let x = LEFT + vm * step;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"v{vm}\" x=\"{x}\" y=\"24\" width=\"10\" height=\"10\"/>\
+             <text x=\"{}\" y=\"34\">{}</text>",
+            x + 14,
+            escape(&named.name)
+        );
+    }
+}
+
+/// Who was there longest, and what happened, by pCPU and column.
+struct Grid {
+    owners: Vec<Option<Whose>>,
+    exits: Vec<bool>,
+    yields: Vec<bool>,
+}
+
+impl Grid {
+    fn of(model: &Model, outcome: &Outcome, from: u64, to: u64) -> Self {
+        let cells = model.machine.len() * COLUMNS;
+        let mut grid = Self {
+            owners: vec![None; cells],
+            exits: vec![false; cells],
+            yields: vec![false; cells],
+        };
+        let mut longest = vec![0u64; cells];
+        let span = (to - from).max(1);
+        let edge = |column: usize| from + span * column as u64 / COLUMNS as u64;
+        let column = |ns: u64| {
+            let at = ns.saturating_sub(from).min(span - 1);
+            (u128::from(at) * COLUMNS as u128 / u128::from(span)) as usize
+        };
+        for segment in &outcome.map {
+            match *segment {
+                Segment::Ran { pcpu, whose, from_ns, to_ns } if to_ns > from => {
+                    for at in column(from_ns)..=column(to_ns - 1) {
+                        let held = to_ns.min(edge(at + 1)).saturating_sub(from_ns.max(edge(at)));
+                        let cell = pcpu as usize * COLUMNS + at;
+                        if held > longest[cell] {
+                            longest[cell] = held;
+                            grid.owners[cell] = Some(whose);
+                        }
+                    }
+                }
+                Segment::Ran { .. } => {}
+                Segment::PauseExit { pcpu, at_ns } => {
+                    grid.exits[pcpu as usize * COLUMNS + column(at_ns)] = true;
+                }
+                Segment::Yield { pcpu, at_ns } => {
+                    grid.yields[pcpu as usize * COLUMNS + column(at_ns)] = true;
+                }
+            }
+        }
+        grid
+    }
+
+    fn draw_row(&self, svg: &mut String, model: &Model, pcpu: usize, (y, height): (usize, usize)) {
+        let row = pcpu * COLUMNS..(pcpu + 1) * COLUMNS;
+        for (x, count, whose) in runs(&self.owners[row.clone()]) {
+            let Some(whose) = whose else { continue };
+            let (class, shade) = match whose {
+                Whose::Host(_) => ("host".to_owned(), 1.0),
+                Whose::Vcpu { vm, vcpu } => {
+                    let vcpus = model.vms[vm as usize].machine.len().max(2);
+                    let step = f64::from(vcpu) / (vcpus - 1) as f64;
+                    (format!("v{vm}"), 1.0 - 0.5 * step)
+                }
+            };
+            let _ = writeln!(
+                svg,
+                "<rect class=\"{class}\" fill-opacity=\"{shade:.2}\" x=\"{}\" y=\"{y}\" \
+                 width=\"{count}\" height=\"{}\"/>",
+                LEFT + x,
+                height - 1
+            );
+        }
+        let lines = [(&self.exits, "exit", y + height - 1), (&self.yields, "yield", y)];
+        for (marks, class, y) in lines {
+            for (x, count, marked) in runs(&marks[row.clone()]) {
+                if marked {
+                    let _ = writeln!(
+                        svg,
+                        "<rect class=\"{class}\" x=\"{}\" y=\"{y}\" width=\"{count}\" height=\"1\"/>",
+                        LEFT + x
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Runs of equal values: where each begins, how long it is, what it is.
+fn runs<T: Copy + PartialEq>(values: &[T]) -> Vec<(usize, usize, T)> {
+    let mut runs: Vec<(usize, usize, T)> = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        match runs.last_mut() {
+            Some((_, count, last)) if last == value => *count += 1,
+            _ => runs.push((at, 1, *value)),
+        }
+    }
+    runs
+}
+
+/// The same for Perfetto and Chrome's about:tracing: JSON, one track a pCPU.
+#[must_use]
+pub fn trace(model: &Model, outcome: &Outcome) -> String {
+    let mut events = Vec::new();
+    for pcpu in 0..model.machine.len() as u32 {
+        let number = model.machine.number(pcpu);
+        events.push(format!(
+            "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":{pcpu},\
+             \"args\":{{\"name\":\"pCPU {number}\"}}}}"
+        ));
+    }
+    // Names of VMs are the scenario's words.
+    let quoted = |text: String| {
+        let mut quoted = String::from("\"");
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => quoted.extend(['\\', character]),
+                c if (c as u32) < 0x20 => {
+                    let _ = write!(quoted, "\\u{:04x}", c as u32);
+                }
+                c => quoted.push(c),
+            }
+        }
+        quoted + "\""
+    };
+    let us = |ns: u64| format!("{}.{:03}", ns / 1_000, ns % 1_000);
+    for segment in &outcome.map {
+        events.push(match *segment {
+            Segment::Ran { pcpu, whose, from_ns, to_ns } => {
+                let name = match whose {
+                    Whose::Vcpu { vm, vcpu } => {
+                        format!("{} vCPU {vcpu}", model.vms[vm as usize].name)
+                    }
+                    Whose::Host(task) => model.host_tasks[task as usize].name.clone(),
+                };
+                format!(
+                    "{{\"name\":{},\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":0,\"tid\":{pcpu}}}",
+                    quoted(name),
+                    us(from_ns),
+                    us(to_ns - from_ns)
+                )
+            }
+            Segment::PauseExit { pcpu, at_ns } => instant("pause exit", &us(at_ns), pcpu),
+            Segment::Yield { pcpu, at_ns } => instant("directed yield", &us(at_ns), pcpu),
+        });
+    }
+    format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
+}
+
+fn instant(name: &str, us: &str, pcpu: u32) -> String {
+    format!("{{\"name\":\"{name}\",\"ph\":\"i\",\"s\":\"t\",\"ts\":{us},\"pid\":0,\"tid\":{pcpu}}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn pictures_are_bounded_and_show_everybody() {
+        let text = include_str!("../../../studies/sim/overcommit.toml");
+        let scenario = Scenario::parse("s", text, |_| Err(String::new())).unwrap();
+        let on = scenario.cells.iter().find(|cell| cell.variant == "ple on").unwrap();
+        let mut model = on.draw(1, 0);
+        (model.warmup_ns, model.duration_ns) = (0, 20_000_000);
+        model.map_from_ns = Some(10_000_000);
+        model.vms[0].name = "<a & b>".to_owned();
+        let outcome = crate::run(&model, || true).unwrap();
+        let picture = svg(&model, &outcome, "two <VMs>");
+        let page = roxmltree::Document::parse(&picture).unwrap();
+        let classes: std::collections::BTreeSet<_> =
+            page.descendants().filter_map(|node| node.attribute("class")).collect();
+        for class in ["v0", "v7", "exit", "yield", "ground"] {
+            assert!(classes.contains(class), "{class}: {classes:?}");
+        }
+        assert!(picture.len() < 80 * COLUMNS * 120, "{}", picture.len());
+        let trace = trace(&model, &outcome);
+        let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        assert!(events.iter().any(|event| event["name"] == "<a & b> vCPU 0"));
+        assert!(events.iter().all(|event| event["ts"].as_f64().is_none_or(|ts| ts <= 20_000.0)));
+    }
+}

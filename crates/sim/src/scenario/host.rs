@@ -1,0 +1,276 @@
+//! `[host]`: the machine, its scheduler, KVM, costs and what else runs there.
+
+use topology::PcpuSet;
+
+use super::node::Reader;
+use super::{LoadHost, priors};
+use crate::costs::Prior;
+use crate::machine::{Machine, Numbering, Shape};
+use crate::model::{HostTask, Kvm, Mechanisms, OnSpin, Throttle};
+use crate::random::Duration;
+use crate::sched::{Kernel, Policy};
+
+/// More pCPUs than any machine that runs VMs has.
+const MOST_PCPUS: u64 = 1_024;
+
+pub(super) struct HostPart {
+    pub(super) machine: Machine,
+    pub(super) policy: Policy,
+    pub(super) gang_ns: Option<u64>,
+    pub(super) kvm: Kvm,
+    pub(super) mechanisms: Mechanisms,
+    pub(super) priors: Vec<Prior>,
+    pub(super) tasks: Vec<HostTask>,
+}
+
+pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
+    if top.get("host").is_none() {
+        top.problem(1, "No [host]: say sockets, cores, threads and kernel, or file");
+    }
+    let table = top.table("host");
+    let described = table.text("file").and_then(|(file, line)| match load_host(file) {
+        Ok(host) => Some(host),
+        Err(message) => {
+            table.problem(line, format!("file = {file:?}: {message}"));
+            None
+        }
+    });
+    let machine = match &described {
+        Some(host) => {
+            for key in ["sockets", "dies", "cores", "threads", "numbering"] {
+                if let Some(node) = table.get(key) {
+                    table.wrong(key, node, "the host's file already says this");
+                }
+            }
+            Machine::of_host(host)
+        }
+        None => shape(&table),
+    };
+    if machine.is_empty() {
+        table.problem(table.line, "The host has no pCPU that is online");
+    }
+    let release = described.as_ref().and_then(|host| host.kernel.clone());
+    let kernel = kernel(&table, release.as_deref().unwrap_or("6.12"));
+    let tunables = table.table("scheduler");
+    let (policy, gang_ns) = scheduler(&tunables, kernel, machine.len(), true);
+    tunables.finish();
+    let kvm = kvm(table.table("kvm"), kernel, policy.tick_ns);
+    let switches = table.table("mechanisms");
+    let mechanisms = Mechanisms {
+        queue_locks: switches.flag("queue_locks", true),
+        smt: switches.flag("smt", true),
+        remote_memory: switches.flag("remote_memory", true),
+        balance: switches.flag("balance", true),
+    };
+    switches.finish();
+    let costs = table.table("costs");
+    let priors = priors(&costs);
+    costs.finish();
+    let tasks = loads(&table, &machine);
+    table.finish();
+    HostPart { machine, policy, gang_ns, kvm, mechanisms, priors, tasks }
+}
+
+fn shape(table: &Reader<'_>) -> Machine {
+    let part = |key| table.whole(key, 1, 1, MOST_PCPUS);
+    let [sockets, dies, cores, threads] = ["sockets", "dies", "cores", "threads"].map(part);
+    let numbering =
+        [("thread-by-thread", Numbering::ThreadByThread), ("core-by-core", Numbering::CoreByCore)];
+    let numbering = table.choice("numbering", &numbering, Numbering::ThreadByThread);
+    let pcpus = sockets.saturating_mul(dies).saturating_mul(cores).saturating_mul(threads);
+    if pcpus > MOST_PCPUS {
+        table.problem(
+            table.line,
+            format!("The host has {pcpus} pCPUs: at most {MOST_PCPUS} can be simulated"),
+        );
+        return Machine::flat(1);
+    }
+    let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
+    Machine::of_shape(Shape { sockets, dies, cores, threads, numbering })
+}
+
+/// The rules that `kernel` names.
+pub(super) fn kernel(table: &Reader<'_>, default: &str) -> Kernel {
+    let Some((release, line)) = table.text("kernel") else {
+        return Kernel::of_release(default).unwrap_or(Kernel::V6_12);
+    };
+    Kernel::of_release(release).unwrap_or_else(|| {
+        table.problem(
+            line,
+            format!("kernel = {release:?}: must be a version, as \"3.6\", \"5.15\" or \"6.12\""),
+        );
+        Kernel::V6_12
+    })
+}
+
+/// A scheduler's tunables; a guest has no gangs.
+pub(super) fn scheduler(
+    table: &Reader<'_>,
+    kernel: Kernel,
+    cpus: usize,
+    is_host: bool,
+) -> (Policy, Option<u64>) {
+    let defaults = Policy::defaults(kernel, cpus);
+    let time = |key, default| table.time(key, default, 1e6);
+    let policy = Policy {
+        kernel,
+        latency_ns: time("latency_ms", defaults.latency_ns),
+        min_granularity_ns: time("min_granularity_ms", defaults.min_granularity_ns),
+        wakeup_granularity_ns: time("wakeup_granularity_ms", defaults.wakeup_granularity_ns),
+        base_slice_ns: time("base_slice_ms", defaults.base_slice_ns),
+        tick_ns: time("tick_ms", defaults.tick_ns),
+        ticks_aligned: table.flag("ticks_aligned", defaults.ticks_aligned),
+        eevdf_next_buddy: table.flag("next_buddy", defaults.eevdf_next_buddy),
+        buddies: table.flag("buddies", defaults.buddies),
+        wakeup_preemption: table.flag("wakeup_preemption", defaults.wakeup_preemption),
+    };
+    for (key, value) in [
+        ("tick_ms", policy.tick_ns),
+        ("latency_ms", policy.latency_ns),
+        ("min_granularity_ms", policy.min_granularity_ns),
+        ("base_slice_ms", policy.base_slice_ns),
+    ] {
+        if let Some(node) = table.get(key)
+            && !(10_000..=1_000_000_000).contains(&value)
+        {
+            table.wrong(key, node, "must be from 0.01 to 1000");
+        }
+    }
+    let gang = table.number("gang_ms", 0.0, 1_000.0).filter(|gang| *gang > 0.0);
+    if let (false, Some(node)) = (is_host, table.get("gang_ms")) {
+        table.wrong("gang_ms", node, "only a host schedules gangs");
+    }
+    let gang_ns = gang.map(|gang| ((gang * 1e6) as u64).max(10_000));
+    (policy, gang_ns)
+}
+
+fn kvm(table: Reader<'_>, kernel: Kernel, tick_ns: u64) -> Kvm {
+    let defaults = Kvm::defaults(kernel);
+    let on_spin = defaults.on_spin;
+    let whole_vm = [("vcpu", false), ("vm", true)];
+    let limit = table.choice("yield_limit", &whole_vm, true);
+    let throttle = if table.flag("throttled_yield", false) {
+        let period_ns = table.time("yield_every_us", tick_ns, 1e3);
+        Some(Throttle { period_ns, whole_vm: limit })
+    } else {
+        table.get("yield_every_us");
+        None
+    };
+    let kvm = Kvm {
+        ple: table.flag("ple", defaults.ple),
+        ple_window_ns: table.time("ple_window_ns", defaults.ple_window_ns, 1.0).max(100),
+        ple_window_grow: table.whole("ple_window_grow", defaults.ple_window_grow.into(), 0, 1_000)
+            as u32,
+        ple_window_shrink: table.whole(
+            "ple_window_shrink",
+            defaults.ple_window_shrink.into(),
+            0,
+            1_000,
+        ) as u32,
+        ple_window_max_ns: table.time("ple_window_max_ns", defaults.ple_window_max_ns, 1.0),
+        on_spin: OnSpin {
+            skip_in_guest: table.flag("skip_in_guest", on_spin.skip_in_guest),
+            skip_not_ready: table.flag("skip_not_ready", on_spin.skip_not_ready),
+            skip_spinning: table.flag("skip_spinning", on_spin.skip_spinning),
+            skip_user_mode: table.flag("skip_user_mode", on_spin.skip_user_mode),
+            undercommit_check: table.flag("undercommit_check", on_spin.undercommit_check),
+        },
+        throttle,
+        halt_poll_ns: table.time("halt_poll_us", defaults.halt_poll_ns, 1e3),
+        posted_interrupts: table.flag("posted_interrupts", defaults.posted_interrupts),
+        ipi_exits: table.flag("ipi_exits", defaults.ipi_exits),
+        pv_ipi: table.flag("pv_ipi", defaults.pv_ipi),
+        pv_tlb_flush: table.flag("pv_tlb_flush", defaults.pv_tlb_flush),
+        hlt_exits: table.flag("hlt_exits", defaults.hlt_exits),
+    };
+    table.finish();
+    kvm
+}
+
+/// A set of pCPUs by Linux's numbers, as places in the machine.
+pub(super) fn pcpus(
+    table: &Reader<'_>,
+    key: &str,
+    text: &str,
+    line: usize,
+    machine: &Machine,
+) -> Vec<u32> {
+    let set: PcpuSet = match text.parse() {
+        Ok(set) => set,
+        Err(error) => {
+            table.problem(line, format!("{key} = {text:?}: {error}"));
+            return Vec::new();
+        }
+    };
+    if set.is_empty() {
+        table.problem(line, format!("{key} = {text:?}: names no pCPU"));
+    }
+    let mut found = Vec::new();
+    for number in set.iter() {
+        match machine.numbered(number) {
+            Some(place) => found.push(place),
+            None => {
+                table.problem(
+                    line,
+                    format!("{key} = {text:?}: the host has no pCPU {number} that is online"),
+                );
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn loads(host: &Reader<'_>, machine: &Machine) -> Vec<HostTask> {
+    let mut tasks = Vec::new();
+    for table in host.tables("load") {
+        let name = table.text("name").map_or("load", |(name, _)| name).to_owned();
+        let weight = table.whole("weight", 1024, 2, 100_000) as u32;
+        let pins = table
+            .text("pins")
+            .map(|(text, line)| pcpus(&table, "pins", text, line, machine))
+            .unwrap_or_default();
+        let per_pcpu = table.flag("per_pcpu", false);
+        let threads = if per_pcpu {
+            if let Some(node) = table.get("threads") {
+                table.wrong("threads", node, "per_pcpu = true already says how many");
+            }
+            0
+        } else {
+            table.whole("threads", 1, 0, 10_000) as u32
+        };
+        let run = super::workload::duration(&table, "run");
+        let sleep = super::workload::duration(&table, "sleep");
+        let burst = match (run, sleep) {
+            (Some(run), Some(sleep)) => Some((at_least_a_us(run), at_least_a_us(sleep))),
+            (None, None) => None,
+            _ => {
+                table.problem(table.line, "A load that pauses needs both run and sleep");
+                None
+            }
+        };
+        table.finish();
+        let each: Vec<Vec<u32>> = if per_pcpu {
+            let all = || (0..machine.len() as u32).collect();
+            let on: Vec<u32> = if pins.is_empty() { all() } else { pins };
+            on.into_iter().map(|pcpu| vec![pcpu]).collect()
+        } else {
+            vec![pins; threads as usize]
+        };
+        tasks.extend(each.into_iter().enumerate().map(|(index, pins)| HostTask {
+            name: format!("{name} {index}"),
+            pins,
+            weight,
+            burst,
+        }));
+    }
+    tasks
+}
+
+/// Bursts of nothing would never end.
+fn at_least_a_us(duration: Duration) -> Duration {
+    match duration {
+        Duration::Constant(ns) => Duration::Constant(ns.max(1_000)),
+        other => other,
+    }
+}

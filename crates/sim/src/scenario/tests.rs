@@ -1,0 +1,328 @@
+//! Sound scenarios and others.
+
+use expect_test::expect;
+
+use super::*;
+use crate::model::{LockKind, Op};
+use crate::sched::Kernel;
+
+const SOUND: &str = r#"sim = 1
+title = "two VMs"
+draws = 3
+duration_ms = 20
+warmup_ms = 0
+baseline = "ple"
+
+[host]
+sockets = 1
+cores = 4
+threads = 2
+kernel = "3.6"
+costs = { exit_ns = 700, switch_ns = [1000, 2000, 3000] }
+scheduler = { latency_ms = 8, tick_ms = 1 }
+
+[[host.load]]
+threads = 2
+pins = "0,4"
+
+[[vm]]
+count = 2
+vcpus = 8
+pins = "nodes"
+workload = "locks"
+
+[workload.locks]
+class = "spin-lock"
+work = { exponential_us = 40 }
+hold = 1.5
+
+[[variant]]
+name = "ple"
+
+[[variant]]
+name = "no ple"
+set = { "host.kvm.ple" = false, "vm.0.kernel" = "6.6" }
+
+[sweep]
+"workload.locks.locks" = [1, 4]
+"#;
+
+fn no_host(file: &str) -> Result<Host, String> {
+    Err(format!("no {file}"))
+}
+
+fn parse(text: &str) -> Result<Scenario, String> {
+    Scenario::parse("s.toml", text, no_host).map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_cell_is_a_model() {
+    let scenario = parse(SOUND).unwrap();
+    let cells: Vec<_> =
+        scenario.cells.iter().map(|cell| (cell.variant.as_str(), cell.point.as_str())).collect();
+    assert_eq!(
+        cells,
+        [
+            ("ple", "workload.locks.locks = 1"),
+            ("no ple", "workload.locks.locks = 1"),
+            ("ple", "workload.locks.locks = 4"),
+            ("no ple", "workload.locks.locks = 4"),
+        ]
+    );
+    let model = &scenario.cells[3].model;
+    assert!(!model.kvm.ple && scenario.cells[0].model.kvm.ple);
+    assert_eq!(model.vms.len(), 2);
+    assert_eq!(model.vms[1].pins[7], [7]);
+    assert_eq!(model.vms[1].locks.len(), 4);
+    assert_eq!(model.vms[1].policy.kernel, Kernel::V6_6);
+    assert_eq!(model.vms[0].locks[0].kind, LockKind::Fair);
+    assert_eq!(model.vms[0].tasks[1].program[1], Op::Lock(1));
+    assert_eq!(model.host_tasks.len(), 2);
+    assert_eq!(model.host_tasks[0].pins, [0, 4]);
+    assert_eq!(model.costs.switch_ns, 2000.0);
+    // Draws differ where the scenario leaves a range, and are shared by cells.
+    let [first, other] = [0, 1].map(|cell| scenario.cells[cell].draw(1, 2));
+    assert_eq!((first.costs, first.seed), (other.costs, other.seed));
+    assert_eq!(first.costs.exit_ns, 700.0);
+    assert_ne!(first.costs.switch_ns, 2000.0);
+    assert_eq!(scenario.cells[0].draw(1, 0).costs.switch_ns, 2000.0);
+}
+
+#[test]
+fn every_cell_runs() {
+    for cell in &parse(SOUND).unwrap().cells {
+        let outcome = crate::run(&cell.draw(1, 0), || true).unwrap();
+        assert!(outcome.meters[0].done > 0, "{}", cell.variant);
+    }
+}
+
+/// What is wrong after `from` became `to`.
+fn wrong(from: &str, to: &str) -> String {
+    assert!(SOUND.contains(from), "{from}");
+    parse(&SOUND.replacen(from, to, 1)).unwrap_err()
+}
+
+#[test]
+fn what_is_wrong_has_file_line_and_value() {
+    let mut all = String::new();
+    for (from, to) in [
+        ("sim = 1", "sim = 2"),
+        ("sim = 1\n", ""),
+        ("cores = 4", "cores = 0"),
+        ("cores = 4", "cores = 4000000000"),
+        ("vcpus = 8", "vcpus = 1000000000"),
+        ("count = 2", "count = 10000"),
+        ("duration_ms = 20", "duration_ms = 31536000000"),
+        ("duration_ms = 20", "duration_ms = 0"),
+        ("duration_ms = 20", "duration_ms = -1"),
+        ("exponential_us = 40", "exponential_us = -3"),
+        ("exponential_us = 40", "exponential_us = nan"),
+        ("exponential_us = 40", "exponential_us = inf"),
+        ("exponential_us = 40", "poisson_us = 40"),
+        ("hold = 1.5", "hodl = 1.5"),
+        ("pins = \"nodes\"", "pins = \"0-8\""),
+        ("pins = \"nodes\"", "pins = [\"0\"]"),
+        ("pins = \"0,4\"", "pins = \"0,99\""),
+        ("kernel = \"3.6\"", "kernel = \"new\""),
+        ("workload = \"locks\"", "workload = \"lokcs\""),
+        ("class = \"spin-lock\"", "class = \"spinlock\""),
+        ("name = \"no ple\"", "name = \"ple\""),
+        ("baseline = \"ple\"", "baseline = \"pel\""),
+        ("\"host.kvm.ple\" = false", "\"host.kvm.ple\" = 0"),
+        ("\"host.kvm.ple\" = false", "\"host.kvm.pel\" = false"),
+        ("\"host.kvm.ple\" = false", "\"draws\" = 3"),
+        ("\"vm.0.kernel\"", "\"vm.3.kernel\""),
+        ("[1, 4]", "[]"),
+        ("[1, 4]", "[0]"),
+        ("[1000, 2000, 3000]", "[3000, 2000, 1000]"),
+        ("[host]", "[host"),
+        ("threads = 2\nkernel", "threads = 2\nfile = \"h.json\"\nkernel"),
+    ] {
+        all += &format!("{to:?}\n{}\n", wrong(from, to));
+    }
+    expect![[r#"
+        "sim = 2"
+        s.toml:1: Scenario format 2 is not known: this vmlab reads version 1
+        ""
+        s.toml:1: No version of the format: begin the scenario with `sim = 1`
+        "cores = 0"
+        s.toml:10: cores = 0: must be a whole number from 1 to 1024
+        s.toml:18: pins = "0,4": the host has no pCPU 4 that is online
+        "cores = 4000000000"
+        s.toml:10: cores = 4000000000: must be a whole number from 1 to 1024
+        s.toml:18: pins = "0,4": the host has no pCPU 4 that is online
+        "vcpus = 1000000000"
+        s.toml:22: vcpus = 1000000000: must be a whole number from 1 to 1024
+        "count = 10000"
+        s.toml:1: No [[vm]]: name at least one VM to simulate
+        s.toml:20: The VMs have more than 20000 vCPUs, which can't be simulated
+        "duration_ms = 31536000000"
+        s.toml:4: duration_ms = 31536000000: must be a number from 0 to 3600000
+        "duration_ms = 0"
+        s.toml:4: duration_ms = 0: nothing would be counted
+        "duration_ms = -1"
+        s.toml:4: duration_ms = -1: must be a number from 0 to 3600000
+        "exponential_us = -3"
+        s.toml:28: work = { exponential_us = -3 }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "exponential_us = nan"
+        s.toml:28: work = { exponential_us = NaN }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "exponential_us = inf"
+        s.toml:28: work = { exponential_us = inf }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "poisson_us = 40"
+        s.toml:28: work = { poisson_us = 40 }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "hodl = 1.5"
+        s.toml:26: This workload needs hold: hold = 10 is 10 us
+        s.toml:29: Unknown key "hodl" in locks: did you mean "hold"?
+        "pins = \"0-8\""
+        s.toml:23: pins = "0-8": the host has no pCPU 8 that is online
+        "pins = [\"0\"]"
+        s.toml:23: pins has 1 places, the VM has 8 vCPUs
+        "pins = \"0,99\""
+        s.toml:18: pins = "0,99": the host has no pCPU 99 that is online
+        "kernel = \"new\""
+        s.toml:12: kernel = "new": must be a version, as "3.6", "5.15" or "6.12"
+        "workload = \"lokcs\""
+        s.toml:24: workload = "lokcs": there is none; known are: locks
+        "class = \"spinlock\""
+        s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "requests", "compute", "stream", "program"
+        s.toml:29: Unknown key "hold" in locks: known are class, in_kernel, memory_bound, meter, pinned, tasks, work
+        s.toml:39: Unknown key "locks" in locks: known are class, in_kernel, memory_bound, meter, pinned, tasks, work
+        "name = \"ple\""
+        s.toml:34: name = "ple": two variants have it
+        "baseline = \"pel\""
+        s.toml:6: baseline = "pel": there is no such [[variant]]
+        "\"host.kvm.ple\" = 0"
+        s.toml:36: ple = 0: must be true or false
+        "\"host.kvm.pel\" = false"
+        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, throttled_yield, undercommit_check, yield_every_us, yield_limit
+        "\"draws\" = 3"
+        s.toml:36: "draws" can't be varied: host, vm, workload, duration_ms, warmup_ms and start can
+        "\"vm.3.kernel\""
+        s.toml:36: "vm.3.kernel": there is no number 3, counted from 0
+        "[]"
+        s.toml:39: workload.locks.locks = []: must have from 1 to 100 values
+        "[0]"
+        s.toml:39: locks = 0: must be a whole number from 1 to 10000
+        "[3000, 2000, 1000]"
+        s.toml:13: switch_ns = [3000, 2000, 1000]: must be a number, or [low, median, high] with a tenth of the draws below and above
+        "[host"
+        s.toml:8: unclosed table, expected `]`
+        "threads = 2\nfile = \"h.json\"\nkernel"
+        s.toml:12: file = "h.json": no h.json
+    "#]].assert_eq(&all);
+}
+
+const PROGRAM: &str = r#"sim = 1
+duration_ms = 5
+warmup_ms = 0
+[host]
+cores = 2
+[[vm]]
+vcpus = 2
+workload = "mine"
+[workload.mine]
+class = "program"
+locks = { a = {}, b = { lock = "sleeping" } }
+barriers.end = { parties = 2, spin_us = "forever" }
+channels.pipe = { capacity = 2 }
+[[workload.mine.task]]
+vcpu = 0
+steps = [{ work = 5 }, { lock = "a" }, { work = 1 }, { unlock = "a" }, { send = "pipe" }, { barrier = "end" }, "flush"]
+[[workload.mine.task]]
+vcpu = 1
+steps = ["begin", { lock = "b" }, { stream = 3 }, { unlock = "b" }, { receive = "pipe" }, { barrier = "end" }, { sleep = 10 }, "done"]
+"#;
+
+#[test]
+fn programs_are_steps() {
+    let scenario = parse(PROGRAM).unwrap();
+    let outcome = crate::run(&scenario.cells[0].model, || true).unwrap();
+    assert!(outcome.meters[0].done > 20);
+    assert!(outcome.meters[0].latency.median_ns > 10_000);
+    let mut all = String::new();
+    for (from, to) in [
+        ("{ unlock = \"a\" }, ", ""),
+        ("{ unlock = \"a\" }", "{ lock = \"a\" }"),
+        ("{ lock = \"a\" }", "{ lock = \"c\" }"),
+        ("\"flush\"", "\"flash\""),
+        ("\"flush\"", "{ wrok = 3 }"),
+        ("vcpu = 1", "vcpu = 2"),
+        ("parties = 2", "parties = 3"),
+        (
+            "steps = [\"begin\", { lock = \"b\" }, { stream = 3 }, { unlock = \"b\" }, { receive = \"pipe\" }, { barrier = \"end\" }, { sleep = 10 }, \"done\"]",
+            "steps = [\"done\"]",
+        ),
+    ] {
+        assert!(PROGRAM.contains(from), "{from}");
+        let error = parse(&PROGRAM.replacen(from, to, 1)).unwrap_err();
+        all += &format!("{to:?}\n{error}\n");
+    }
+    expect![[r#"
+        ""
+        s.toml:16: steps: the lock "a" is never given back
+        "{ lock = \"a\" }"
+        s.toml:16: steps: the lock "a" is taken twice
+        "{ lock = \"c\" }"
+        s.toml:16: lock = "c": the workload has none
+        "\"flash\""
+        s.toml:16: steps = "flash": a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }
+        "{ wrok = 3 }"
+        s.toml:16: steps = { wrok = 3 }: a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }
+        "vcpu = 2"
+        s.toml:8: workload = "mine": mine task 1 is pinned beyond the VM's 2 vCPUs
+        "parties = 3"
+        s.toml:8: workload = "mine": 2 tasks meet at the barrier "end", which waits for 3
+        "steps = [\"done\"]"
+        s.toml:8: workload = "mine": 1 tasks meet at the barrier "end", which waits for 2
+        s.toml:19: steps: nothing takes time
+    "#]].assert_eq(&all);
+}
+
+#[test]
+fn the_unit_says_what_a_count_is() {
+    for (unit, expected) in [
+        ("per_count = 0.5", Ok(Scale::PerCount(0.5))),
+        ("seconds_for = 800000", Ok(Scale::SecondsFor(800_000.0))),
+        (
+            "variant = \"ple\"\nvalue = 32001",
+            Ok(Scale::Fitted { variant: "ple".to_owned(), value: 32_001.0 }),
+        ),
+        ("value = 3", Err("s.toml:41: A unit has one of")),
+        ("variant = \"elp\"\nvalue = 3", Err("s.toml:42: variant = \"elp\"")),
+    ] {
+        let found = parse(&format!("{SOUND}\n[unit]\n{unit}\n")).map(|found| found.unit.scale);
+        match expected {
+            Ok(scale) => assert_eq!(found, Ok(scale)),
+            Err(message) => {
+                let found = found.unwrap_err();
+                assert!(found.starts_with(message), "{found}");
+            }
+        }
+    }
+}
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever is cut out of or put into a scenario, reading it ends with a
+    /// scenario or with an error that names a line of it.
+    #[test]
+    fn broken_scenarios_are_told(
+        which in any::<bool>(),
+        at in 0usize..900,
+        cut in 0usize..12,
+        put in "[\\[\\]{}=\".,a-z0-9\\n-]{0,6}",
+    ) {
+        let text = if which { SOUND } else { PROGRAM };
+        let at = at.min(text.len());
+        let end = (at + cut).min(text.len());
+        let broken = format!("{}{put}{}", &text[..at], &text[end..]);
+        if let Err(error) = Scenario::parse("s", &broken, no_host) {
+            prop_assert!(!error.problems.is_empty());
+            let lines = broken.lines().count().max(1);
+            prop_assert!(error.problems.iter().all(|p| (1..=lines + 1).contains(&p.line)));
+        }
+    }
+}

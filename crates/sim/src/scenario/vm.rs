@@ -1,0 +1,225 @@
+//! `[[vm]]`: the VMs, where they may run, and what their guests see.
+
+use super::host::{self, HostPart};
+use super::node::{Node, Reader, Value};
+use super::workload::{self, Meters};
+use crate::machine::{Machine, Numbering, Shape};
+use crate::model::Vm;
+
+/// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
+const MOST_VCPUS: u64 = 1_024;
+/// More of them, or of tasks, would not end in minutes.
+const MOST_THREADS: usize = 20_000;
+
+/// The VMs, and the names of what they count.
+pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<Vm>, Vec<String>) {
+    let mut vms = Vec::new();
+    let mut meters = Meters::default();
+    let workloads = top.table("workload");
+    let mut used = Vec::new();
+    let mut threads = 0usize;
+    for table in top.tables("vm") {
+        let count = table.whole("count", 1, 1, 10_000);
+        let name = table.text("name").map_or("vm", |(name, _)| name).to_owned();
+        let vcpus = table.whole("vcpus", 1, 1, MOST_VCPUS) as u32;
+        threads = threads.saturating_add((count as usize).saturating_mul(vcpus as usize));
+        if threads > MOST_THREADS {
+            table.problem(
+                table.line,
+                format!("The VMs have more than {MOST_THREADS} vCPUs, which can't be simulated"),
+            );
+            return (Vec::new(), Vec::new());
+        }
+        let first = one(&table, host, &name, vcpus, &workloads, &mut used, &mut meters);
+        let places = places(&table, host, vcpus, count as usize);
+        table.finish();
+        for index in 0..count as usize {
+            let name = if count == 1 { name.clone() } else { format!("{name} {index}") };
+            let mut vm = Vm { name, ..first.clone() };
+            if let Some(pins) = places.get(index % places.len().max(1)) {
+                vm.pins.clone_from(pins);
+            }
+            vms.push(vm);
+        }
+    }
+    let tasks: usize = vms.iter().map(|vm| vm.tasks.len()).sum();
+    if tasks > MOST_THREADS {
+        top.problem(1, format!("The guests have {tasks} tasks: at most {MOST_THREADS} can be"));
+    }
+    for (name, node) in workloads.entries() {
+        if !used.contains(&name) {
+            // It is read all the same, so that what is wrong with it is told.
+            let table = Reader::new(node, name, top.problems());
+            workload::read(name, &table, 1, &mut Meters::default());
+            table.finish();
+        }
+    }
+    (vms, meters.names)
+}
+
+fn one<'a>(
+    table: &Reader<'a>,
+    host: &HostPart,
+    name: &str,
+    vcpus: u32,
+    workloads: &Reader<'a>,
+    used: &mut Vec<&'a str>,
+    meters: &mut Meters,
+) -> Vm {
+    let machine = guest_machine(table, vcpus);
+    let kernel = host::kernel(table, "5.15");
+    let tunables = table.table("scheduler");
+    let (policy, _) = host::scheduler(&tunables, kernel, vcpus as usize, false);
+    tunables.finish();
+    let memory_nodes = memory(table, host);
+    let mut vm = Vm {
+        name: name.to_owned(),
+        machine,
+        policy,
+        pins: Vec::new(),
+        weight: table.whole("weight", 1024, 2, 100_000) as u32,
+        idle_poll_ns: match table.get("idle_poll_us") {
+            Some(Node { value: Value::Text(text), .. }) if text == "forever" => u64::MAX,
+            _ => table.time("idle_poll_us", 0, 1e3),
+        },
+        metal: table.flag("metal", false),
+        memory_nodes,
+        tasks: Vec::new(),
+        locks: Vec::new(),
+        barriers: Vec::new(),
+        channels: Vec::new(),
+    };
+    let known: Vec<&str> = workloads.entries().map(|(name, _)| name).collect();
+    let names: Vec<(&str, usize)> = match table.get("workload") {
+        None => {
+            table.problem(table.line, "A [[vm]] needs a workload");
+            Vec::new()
+        }
+        Some(Node { value: Value::List(items), .. }) => items
+            .iter()
+            .filter_map(|item| match &item.value {
+                Value::Text(text) => Some((text.as_str(), item.line)),
+                _ => {
+                    table.wrong("workload", item, "must be the name of a [workload.NAME]");
+                    None
+                }
+            })
+            .collect(),
+        Some(_) => table.text("workload").into_iter().collect(),
+    };
+    for (name, line) in names {
+        let Some((known_name, node)) = workloads.entries().find(|(known, _)| *known == name) else {
+            let known = known.join(", ");
+            table.problem(line, format!("workload = {name:?}: there is none; known are: {known}"));
+            continue;
+        };
+        used.push(known_name);
+        let reader = Reader::new(node, known_name, table.problems());
+        let parts = workload::read(known_name, &reader, vcpus, meters);
+        reader.finish();
+        if let Some(message) = parts.problem(vcpus) {
+            table.problem(line, format!("workload = {name:?}: {message}"));
+        }
+        parts.join(&mut vm);
+    }
+    vm
+}
+
+fn guest_machine(table: &Reader<'_>, vcpus: u32) -> Machine {
+    if table.get("topology").is_none() {
+        return Machine::flat(vcpus);
+    }
+    let shape = table.table("topology");
+    let part = |key| shape.whole(key, 1, 1, MOST_VCPUS);
+    let [sockets, dies, cores, threads] = ["sockets", "dies", "cores", "threads"].map(part);
+    let product = sockets.saturating_mul(dies).saturating_mul(cores).saturating_mul(threads);
+    let line = shape.line;
+    shape.finish();
+    if product != u64::from(vcpus) {
+        table.problem(line, format!("The topology has {product} vCPUs, the VM {vcpus}"));
+        return Machine::flat(vcpus);
+    }
+    let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
+    let numbering = Numbering::CoreByCore;
+    Machine::of_shape(Shape { sockets, dies, cores, threads, numbering })
+}
+
+fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
+    let nodes = host.machine.nodes();
+    match table.get("memory_nodes") {
+        None => Vec::new(),
+        Some(Node { value: Value::Text(text), .. }) if text == "all" => (0..nodes).collect(),
+        Some(Node { value: Value::List(items), .. }) => items
+            .iter()
+            .filter_map(|item| match item.value {
+                Value::Integer(node) if (0..i64::from(nodes)).contains(&node) => Some(node as u32),
+                _ => {
+                    let must = format!("the host has the nodes 0 to {}", nodes.saturating_sub(1));
+                    table.wrong("memory_nodes", item, &must);
+                    None
+                }
+            })
+            .collect(),
+        Some(node) => {
+            table.wrong("memory_nodes", node, "must be a list of nodes, or \"all\"");
+            Vec::new()
+        }
+    }
+}
+
+/// The pins of each vCPU, for each copy of the VM; the last ones repeat.
+fn places(table: &Reader<'_>, host: &HostPart, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
+    let machine = &host.machine;
+    match table.get("pins") {
+        None => Vec::new(),
+        Some(Node { value: Value::Text(text), line }) => match text.as_str() {
+            "nodes" => by_node(machine, vcpus, count),
+            _ => {
+                let set = host::pcpus(table, "pins", text, *line, machine);
+                vec![vec![set; vcpus as usize]]
+            }
+        },
+        Some(node @ Node { value: Value::List(items), .. }) => {
+            if items.len() != vcpus as usize {
+                let message = format!("pins has {} places, the VM has {vcpus} vCPUs", items.len());
+                table.problem(node.line, message);
+            }
+            let one = |item: &Node| match &item.value {
+                Value::Text(text) => host::pcpus(table, "pins", text, item.line, machine),
+                Value::Integer(number) => {
+                    host::pcpus(table, "pins", &number.to_string(), item.line, machine)
+                }
+                _ => {
+                    table.wrong("pins", item, "must be pCPUs, as \"1\" or \"0-3,8\"");
+                    Vec::new()
+                }
+            };
+            vec![items.iter().map(one).collect()]
+        }
+        Some(node) => {
+            table.wrong("pins", node, "must be pCPUs, a list with one entry a vCPU, or \"nodes\"");
+            Vec::new()
+        }
+    }
+}
+
+/// Copies go to the nodes in turn; in each their vCPUs are pinned one by one to
+/// the node's pCPUs, each copy going on where the one before ended.
+fn by_node(machine: &Machine, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
+    let nodes = machine.nodes() as usize;
+    let mut pcpus = vec![Vec::new(); nodes];
+    for pcpu in 0..machine.len() as u32 {
+        pcpus[machine.place(pcpu).node as usize].push(pcpu);
+    }
+    let mut next = vec![0usize; nodes];
+    (0..count)
+        .map(|index| {
+            let node = index % nodes;
+            let own = &pcpus[node];
+            let pins = (0..vcpus as usize).map(|vcpu| vec![own[(next[node] + vcpu) % own.len()]]);
+            let pins = pins.collect();
+            next[node] += vcpus as usize;
+            pins
+        })
+        .collect()
+}

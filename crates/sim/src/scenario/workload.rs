@@ -1,0 +1,461 @@
+//! `[workload.NAME]`: classes of workloads, as programs of tasks.
+
+use super::node::{Node, Reader, Value, number_of};
+use crate::model::{Barrier, Channel, Class, Lock, LockKind, Op, Task, Vm};
+use crate::random::Duration;
+
+/// Names of what is counted.
+#[derive(Default)]
+pub(super) struct Meters {
+    pub(super) names: Vec<String>,
+}
+
+impl Meters {
+    fn of(&mut self, name: &str) -> u32 {
+        let known = self.names.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        }) as u32
+    }
+}
+
+/// What a workload puts into a guest.
+#[derive(Default)]
+pub(super) struct Parts {
+    tasks: Vec<Task>,
+    locks: Vec<Lock>,
+    barriers: Vec<Barrier>,
+    channels: Vec<Channel>,
+}
+
+impl Parts {
+    /// What is wrong with them in a VM of `vcpus`.
+    pub(super) fn problem(&self, vcpus: u32) -> Option<String> {
+        let beyond = self.tasks.iter().find(|task| task.pin.is_some_and(|pin| pin >= vcpus));
+        if let Some(task) = beyond {
+            return Some(format!("{} is pinned beyond the VM's {vcpus} vCPUs", task.name));
+        }
+        self.barriers.iter().enumerate().find_map(|(at, barrier)| {
+            let meets = |task: &&Task| task.program.contains(&Op::Barrier(at as u32));
+            let tasks = self.tasks.iter().filter(meets).count();
+            (tasks as u32 != barrier.parties).then(|| {
+                let (name, parties) = (&barrier.name, barrier.parties);
+                format!("{tasks} tasks meet at the barrier {name:?}, which waits for {parties}")
+            })
+        })
+    }
+
+    /// Adds all to `vm`, numbered after what is there.
+    pub(super) fn join(mut self, vm: &mut Vm) {
+        let (locks, barriers, channels) =
+            (vm.locks.len() as u32, vm.barriers.len() as u32, vm.channels.len() as u32);
+        for op in self.tasks.iter_mut().flat_map(|task| &mut task.program) {
+            match op {
+                Op::Lock(at) | Op::Unlock(at) => *at += locks,
+                Op::Barrier(at) => *at += barriers,
+                Op::Send(at) | Op::Receive(at) => *at += channels,
+                _ => {}
+            }
+        }
+        vm.tasks.append(&mut self.tasks);
+        vm.locks.append(&mut self.locks);
+        vm.barriers.append(&mut self.barriers);
+        vm.channels.append(&mut self.channels);
+    }
+
+    fn task(&mut self, name: &str, pin: Option<u32>, program: Vec<Op>) {
+        let name = format!("{name} task {}", self.tasks.len());
+        self.tasks.push(Task { name, program, pin, weight: 1024 });
+    }
+
+    fn lock(&mut self, name: String, kind: LockKind) -> u32 {
+        self.locks.push(Lock { name, kind });
+        self.locks.len() as u32 - 1
+    }
+
+    fn channel(&mut self, name: String, initial: u64, capacity: u64) -> u32 {
+        self.channels.push(Channel { name, initial, capacity });
+        self.channels.len() as u32 - 1
+    }
+}
+
+/// A distribution of times: `work = { exponential_us = 45 }`, or a plain number
+/// of µs.
+pub(super) fn duration(table: &Reader<'_>, key: &'static str) -> Option<Duration> {
+    let node = table.get(key)?;
+    let found = distribution(node);
+    if found.is_none() {
+        table.wrong(
+            key,
+            node,
+            "must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, \
+             { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, \
+             { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8",
+        );
+    }
+    found
+}
+
+fn distribution(node: &Node) -> Option<Duration> {
+    /// Ten minutes.
+    const LONGEST_US: f64 = 6e8;
+    let us = |node: &Node| {
+        let value = number_of(node).filter(|value| (0.0..=LONGEST_US).contains(value))?;
+        Some((value * 1e3).round() as u64)
+    };
+    let table = match &node.value {
+        Value::Table(table) => table,
+        _ => return us(node).map(Duration::Constant),
+    };
+    let (kind, value) = table.iter().next().filter(|_| table.len() == 1)?;
+    let pair = || match &value.value {
+        Value::List(items) if items.len() == 2 => Some((&items[0], &items[1])),
+        _ => None,
+    };
+    Some(match kind.as_str() {
+        "constant_us" => Duration::Constant(us(value)?),
+        "exponential_us" => Duration::Exponential(us(value)?),
+        "uniform_us" => {
+            let (low, high) = pair()?;
+            let (low, high) = (us(low)?, us(high)?);
+            (low <= high).then_some(Duration::Uniform(low, high))?
+        }
+        "normal_us" => {
+            let (mean, sd) = pair()?;
+            Duration::Normal(us(mean)?, us(sd)?)
+        }
+        "lognormal_us" => {
+            let (median, sigma) = pair()?;
+            let sigma = number_of(sigma).filter(|sigma| (0.0..=5.0).contains(sigma))?;
+            Duration::Lognormal(us(median)?, sigma)
+        }
+        _ => return None,
+    })
+}
+
+fn needed(table: &Reader<'_>, key: &'static str) -> Duration {
+    if table.get(key).is_none() {
+        table.problem(table.line, format!("This workload needs {key}: {key} = 10 is 10 us"));
+    }
+    duration(table, key).unwrap_or(Duration::Constant(1_000))
+}
+
+fn lock_kind(table: &Reader<'_>) -> LockKind {
+    /// `SPIN_THRESHOLD` is 2^15 rounds of PAUSE; some 40 cycles each at 2.4 GHz.
+    const SPIN_NS: u64 = 500_000;
+    let spin_ns = table.time("lock_spin_us", SPIN_NS, 1e3);
+    let kinds = [
+        ("fair", LockKind::Fair),
+        ("unfair", LockKind::Unfair),
+        ("paravirtual", LockKind::Paravirtual { spin_ns }),
+        ("sleeping", LockKind::Sleeping),
+    ];
+    table.choice("lock", &kinds, LockKind::Fair)
+}
+
+/// `spin_us` of a barrier: a number, or "forever".
+fn spin_ns(table: &Reader<'_>) -> u64 {
+    match table.get("spin_us") {
+        Some(Node { value: Value::Text(text), .. }) if text == "forever" => u64::MAX,
+        _ => table.time("spin_us", 0, 1e3),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    SpinLock,
+    Barrier,
+    Messages,
+    PingPong,
+    Flush,
+    Requests,
+    Compute,
+    Stream,
+    Program,
+}
+
+const KINDS: [(&str, Kind); 9] = [
+    ("spin-lock", Kind::SpinLock),
+    ("barrier", Kind::Barrier),
+    ("messages", Kind::Messages),
+    ("ping-pong", Kind::PingPong),
+    ("flush", Kind::Flush),
+    ("requests", Kind::Requests),
+    ("compute", Kind::Compute),
+    ("stream", Kind::Stream),
+    ("program", Kind::Program),
+];
+
+/// Reads the workload `name` for a VM of `vcpus`.
+pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Meters) -> Parts {
+    if table.get("class").is_none() {
+        let words: Vec<_> = KINDS.iter().map(|(word, _)| *word).collect();
+        let words = words.join(", ");
+        table.problem(table.line, format!("A workload needs a class: one of {words}"));
+    }
+    let kind = table.choice("class", &KINDS, Kind::Compute);
+    let meter = table.text("meter").map_or(name, |(meter, _)| meter);
+    let done = Op::Done(meters.of(meter));
+    let mut parts = Parts::default();
+    if kind == Kind::Program {
+        program(name, table, done, &mut parts);
+        return parts;
+    }
+    let tasks = table.whole("tasks", u64::from(vcpus), 1, 10_000) as u32;
+    let pinned = table.flag("pinned", kind == Kind::SpinLock);
+    let pin = |task: u32| pinned.then_some(task % vcpus);
+    let class = class(table, kind);
+    let work = |key| Op::Work(needed(table, key), class);
+    match kind {
+        Kind::SpinLock => {
+            let own = work("work");
+            let hold = Op::Work(needed(table, "hold"), Class { kernel: true, ..class });
+            let count = table.whole("locks", 1, 1, 10_000) as u32;
+            let kind = lock_kind(table);
+            let locks: Vec<u32> =
+                (0..count).map(|lock| parts.lock(format!("{name} lock {lock}"), kind)).collect();
+            for task in 0..tasks {
+                // Each goes through all locks, beginning at another one.
+                let order = (0..count).map(|step| locks[((task + step) % count) as usize]);
+                let steps = order.flat_map(|at| [own, Op::Lock(at), hold, Op::Unlock(at), done]);
+                parts.task(name, pin(task), steps.collect());
+            }
+        }
+        Kind::Barrier => {
+            let own = work("work");
+            let spin_ns = spin_ns(table);
+            parts.barriers.push(Barrier {
+                name: format!("{name} barrier"),
+                parties: tasks,
+                spin_ns,
+            });
+            for task in 0..tasks {
+                // A step counts once, not once a task.
+                let mut steps = vec![own, Op::Barrier(0)];
+                if task == 0 {
+                    steps.push(done);
+                }
+                parts.task(name, pin(task), steps);
+            }
+        }
+        Kind::Messages => {
+            let send = work("send_work");
+            let receive = work("receive_work");
+            let groups = table.whole("groups", 1, 1, 1_000) as u32;
+            let pairs = table.whole("pairs", 20, 1, 1_000) as u32;
+            let room = table.whole("capacity", 16, 1, 1_000_000);
+            table.get("tasks");
+            for group in 0..groups {
+                let pipes: Vec<u32> = (0..pairs)
+                    .map(|pair| parts.channel(format!("{name} pipe {group}.{pair}"), 0, room))
+                    .collect();
+                for pair in 0..pairs {
+                    // As hackbench: every sender writes to each receiver in turn.
+                    let turns = (0..pairs).map(|step| pipes[((pair + step) % pairs) as usize]);
+                    let steps = turns.flat_map(|pipe| [send, Op::Send(pipe)]).collect();
+                    let vcpu = (group * pairs + pair) % vcpus;
+                    parts.task(name, pinned.then_some(vcpu), steps);
+                    let pipe = pipes[pair as usize];
+                    let steps = vec![Op::Receive(pipe), receive, done];
+                    parts.task(name, pinned.then_some(vcpu), steps);
+                }
+            }
+        }
+        Kind::PingPong => {
+            let produce = work("produce_work");
+            let consume = work("consume_work");
+            let ahead = table.whole("ahead", 1, 1, 1_000_000);
+            let items = parts.channel(format!("{name} items"), 0, u64::MAX);
+            let room = parts.channel(format!("{name} room"), ahead, u64::MAX);
+            table.get("tasks");
+            parts.task(name, pin(0), vec![Op::Receive(room), produce, Op::Send(items), done]);
+            parts.task(name, pin(1), vec![Op::Receive(items), consume, Op::Send(room)]);
+        }
+        Kind::Flush => {
+            let own = work("work");
+            for task in 0..tasks {
+                parts.task(name, pin(task), vec![own, Op::Flush, done]);
+            }
+        }
+        Kind::Requests => {
+            let service = work("work");
+            let sleep = Op::Sleep(needed(table, "sleep"));
+            for task in 0..tasks {
+                parts.task(name, pin(task), vec![sleep, Op::Begin, service, done]);
+            }
+        }
+        Kind::Compute | Kind::Stream | Kind::Program => {
+            let own = work("work");
+            for task in 0..tasks {
+                parts.task(name, pin(task), vec![own, done]);
+            }
+        }
+    }
+    parts
+}
+
+fn class(table: &Reader<'_>, kind: Kind) -> Class {
+    let stream = kind == Kind::Stream;
+    let default = if stream { 1.0 } else { 0.0 };
+    let memory = table.number("memory_bound", 0.0, 1.0).unwrap_or(default);
+    let in_kernel = matches!(kind, Kind::SpinLock | Kind::Messages | Kind::Flush);
+    Class {
+        stream,
+        memory_permille: (memory * 1_000.0) as u16,
+        kernel: table.flag("in_kernel", in_kernel),
+    }
+}
+
+/// Steps in words of the format.
+fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
+    let mut locks = Vec::new();
+    for (lock, node) in table.table("locks").entries() {
+        let reader = Reader::new(node, lock, table.problems());
+        let kind = lock_kind(&reader);
+        reader.finish();
+        parts.lock(lock.to_owned(), kind);
+        locks.push(lock);
+    }
+    let mut barriers = Vec::new();
+    for (barrier, node) in table.table("barriers").entries() {
+        let reader = Reader::new(node, barrier, table.problems());
+        let parties = reader.whole("parties", 2, 1, 100_000) as u32;
+        let spin_ns = spin_ns(&reader);
+        reader.finish();
+        parts.barriers.push(Barrier { name: barrier.to_owned(), parties, spin_ns });
+        barriers.push(barrier);
+    }
+    let mut channels = Vec::new();
+    for (channel, node) in table.table("channels").entries() {
+        let reader = Reader::new(node, channel, table.problems());
+        let initial = reader.whole("initial", 0, 0, 1 << 40);
+        let capacity = reader.whole("capacity", u64::MAX >> 1, 1, u64::MAX >> 1);
+        reader.finish();
+        parts.channel(channel.to_owned(), initial, capacity);
+        channels.push(channel);
+    }
+    let groups = table.tables("task");
+    if groups.is_empty() {
+        table.problem(table.line, "A program needs a [[workload.NAME.task]] with steps");
+    }
+    for group in groups {
+        let count = group.whole("count", 1, 1, 10_000);
+        let vcpu = group.get("vcpu").map(|_| group.whole("vcpu", 0, 0, 1_023) as u32);
+        let weight = group.whole("weight", 1024, 2, 100_000) as u32;
+        let in_kernel = group.flag("in_kernel", false);
+        let mut program = Vec::new();
+        match group.get("steps") {
+            Some(Node { value: Value::List(items), .. }) if !items.is_empty() => {
+                for item in items {
+                    let known = (&locks[..], &barriers[..], &channels[..]);
+                    program.extend(step(item, &group, known, in_kernel, done));
+                }
+            }
+            Some(node) => group.wrong("steps", node, "must be a list of steps"),
+            None => group.problem(group.line, "A task needs steps"),
+        }
+        if let Some(node) = group.get("steps")
+            && group.problems().borrow().is_empty()
+            && let Err(message) = sound(&program, &locks)
+        {
+            group.problem(node.line, format!("steps: {message}"));
+        }
+        group.finish();
+        for _ in 0..count {
+            parts.task(name, vcpu, program.clone());
+            if let Some(task) = parts.tasks.last_mut() {
+                task.weight = weight;
+            }
+        }
+    }
+}
+
+/// What can be seen of a program before it runs: every lock that it takes it
+/// gives back, once, and something in it takes time.
+fn sound(program: &[Op], locks: &[&str]) -> Result<(), String> {
+    let mut held = Vec::new();
+    for op in program {
+        match op {
+            Op::Lock(lock) if held.contains(lock) => {
+                return Err(format!("the lock {:?} is taken twice", locks[*lock as usize]));
+            }
+            Op::Lock(lock) => held.push(*lock),
+            Op::Unlock(lock) => match held.iter().position(|known| known == lock) {
+                Some(at) => {
+                    held.remove(at);
+                }
+                None => {
+                    let name = locks[*lock as usize];
+                    return Err(format!("the lock {name:?} is given back but not held"));
+                }
+            },
+            _ => {}
+        }
+    }
+    if let Some(lock) = held.first() {
+        return Err(format!("the lock {:?} is never given back", locks[*lock as usize]));
+    }
+    let takes_time = |op: &Op| match op {
+        Op::Work(duration, _) => duration.mean_ns() > 0.0,
+        Op::Sleep(_) | Op::Barrier(_) | Op::Send(_) | Op::Receive(_) => true,
+        _ => false,
+    };
+    if program.iter().any(takes_time) { Ok(()) } else { Err("nothing takes time".to_owned()) }
+}
+
+fn step(
+    item: &Node,
+    group: &Reader<'_>,
+    (locks, barriers, channels): (&[&str], &[&str], &[&str]),
+    kernel: bool,
+    done: Op,
+) -> Option<Op> {
+    let class = Class { kernel, ..Class::COMPUTE };
+    let wrong = |must: &str| {
+        group.wrong("steps", item, must);
+        None
+    };
+    match &item.value {
+        Value::Text(word) => match word.as_str() {
+            "flush" => return Some(Op::Flush),
+            "begin" => return Some(Op::Begin),
+            "done" => return Some(done),
+            _ => {}
+        },
+        Value::Table(keys) if keys.len() == 1 => {
+            let reader = Reader::new(item, "a step", group.problems());
+            let named = |key, known: &[&str]| {
+                let (name, line) = reader.text(key)?;
+                let found = known.iter().position(|known| *known == name);
+                if found.is_none() {
+                    reader.problem(line, format!("{key} = {name:?}: the workload has none"));
+                }
+                found.map(|at| at as u32)
+            };
+            let op = match keys.keys().next().map_or("", String::as_str) {
+                "work" => duration(&reader, "work").map(|work| Op::Work(work, class)),
+                "stream" => {
+                    let class = Class { stream: true, memory_permille: 1_000, kernel };
+                    duration(&reader, "stream").map(|work| Op::Work(work, class))
+                }
+                "sleep" => duration(&reader, "sleep").map(Op::Sleep),
+                "lock" => named("lock", locks).map(Op::Lock),
+                "unlock" => named("unlock", locks).map(Op::Unlock),
+                "barrier" => named("barrier", barriers).map(Op::Barrier),
+                "send" => named("send", channels).map(Op::Send),
+                "receive" => named("receive", channels).map(Op::Receive),
+                _ => None,
+            };
+            if op.is_some() || !group.problems().borrow().is_empty() {
+                return op;
+            }
+        }
+        _ => {}
+    }
+    wrong(
+        "a step is \"flush\", \"begin\" or \"done\", or one of { work = T }, { stream = T }, \
+         { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, \
+         { receive = NAME }",
+    )
+}

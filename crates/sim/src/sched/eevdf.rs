@@ -1,0 +1,125 @@
+//! EEVDF: of those that have not had more than their share, the earliest
+//! virtual deadline runs.
+
+use super::{Enqueue, Entity, Kernel, Policy, RunQueue};
+
+impl RunQueue {
+    /// `avg_vruntime`: the weighted mean of the virtual times, at which nobody
+    /// is owed anything.
+    pub(super) fn average(&self, tasks: &[Entity]) -> i64 {
+        let mut sum = 0i128;
+        let mut load = 0i128;
+        for id in &self.members {
+            let task = &tasks[*id as usize];
+            sum += i128::from(task.weight) * i128::from(task.vruntime - self.min_vruntime);
+            load += i128::from(task.weight);
+        }
+        if load == 0 { self.min_vruntime } else { self.min_vruntime + sum.div_euclid(load) as i64 }
+    }
+
+    /// `entity_eligible`: what it had is not more than its share. Compared
+    /// without a division, which would round.
+    fn eligible(&self, tasks: &[Entity], id: u32) -> bool {
+        let vruntime = tasks[id as usize].vruntime;
+        let owed: i128 = self
+            .members
+            .iter()
+            .map(|other| {
+                let other = &tasks[*other as usize];
+                i128::from(other.weight) * i128::from(other.vruntime - vruntime)
+            })
+            .sum();
+        owed >= 0
+    }
+
+    /// `entity_lag`: what it is owed, within a bound of two slices or one slice
+    /// and a tick.
+    fn bounded_lag(&self, policy: &Policy, tasks: &[Entity], id: u32) -> i64 {
+        let task = &tasks[id as usize];
+        let limit = task.virtual_of((2 * policy.base_slice_ns).max(policy.tick_ns));
+        (self.average(tasks) - task.vruntime).clamp(-limit, limit)
+    }
+
+    /// `update_entity_lag`.
+    pub(super) fn keep_lag(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32) {
+        let lag = self.bounded_lag(policy, tasks, id);
+        // From 6.12 on who sleeps with negative lag stays queued until it is
+        // paid (DELAY_DEQUEUE, DELAY_ZERO): it comes back with none.
+        tasks[id as usize].lag = if policy.kernel >= Kernel::V6_12 { lag.max(0) } else { lag };
+    }
+
+    /// `place_entity`: the lag that it left with, scaled so that its joining
+    /// does not shrink it (`PLACE_LAG`).
+    pub(super) fn place_eevdf(
+        &mut self,
+        policy: &Policy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: Enqueue,
+    ) {
+        let average = self.average(tasks);
+        let load: i128 = self.members.iter().map(|id| i128::from(tasks[*id as usize].weight)).sum();
+        let task = &mut tasks[id as usize];
+        let weight = i128::from(task.weight);
+        let lag = if why == Enqueue::New || load == 0 {
+            0
+        } else {
+            (i128::from(task.lag) * (load + weight) / load) as i64
+        };
+        task.vruntime = average - lag;
+        let slice = task.virtual_of(policy.base_slice_ns);
+        // PLACE_DEADLINE_INITIAL: who is new joins in the middle of a slice.
+        task.deadline = task.vruntime + if why == Enqueue::New { slice / 2 } else { slice };
+    }
+
+    /// `pick_eevdf`, with `RUN_TO_PARITY`: who was chosen goes on until its
+    /// deadline moves. The next buddy counts only where its feature is on.
+    pub(super) fn pick_eevdf(&mut self, policy: &Policy, tasks: &[Entity]) -> Option<u32> {
+        if policy.eevdf_next_buddy
+            && let Some(next) = self.next
+            && self.eligible(tasks, next)
+        {
+            return Some(next);
+        }
+        if let Some(current) = self.current
+            && self.members.contains(&current)
+            && tasks[current as usize].deadline == self.protected
+            && self.eligible(tasks, current)
+        {
+            return Some(current);
+        }
+        let eligible = self.members.iter().copied().filter(|id| self.eligible(tasks, *id));
+        eligible.min_by_key(|id| tasks[*id as usize].deadline)
+    }
+
+    /// `update_deadline`: a consumed slice brings a new deadline, and a choice.
+    pub(super) fn renew_deadline(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+        let Some(current) = self.current else { return false };
+        let task = &mut tasks[current as usize];
+        if task.vruntime < task.deadline {
+            return false;
+        }
+        task.deadline = task.vruntime + task.virtual_of(policy.base_slice_ns);
+        true
+    }
+
+    /// `check_preempt_wakeup_fair`: whether the choice would now fall on `id`;
+    /// `RUN_TO_PARITY` protects who has not used up its slice.
+    pub(super) fn preempts_eevdf(&self, tasks: &[Entity], id: u32) -> bool {
+        let Some(current) = self.current else { return true };
+        let parity =
+            tasks[current as usize].deadline == self.protected && self.eligible(tasks, current);
+        if parity {
+            return false;
+        }
+        let eligible = self.members.iter().copied().filter(|id| self.eligible(tasks, *id));
+        eligible.min_by_key(|id| tasks[*id as usize].deadline) == Some(id)
+    }
+
+    /// `yield_task_fair`: the deadline moves by a slice, which ends the
+    /// protection; there is no skip buddy any more.
+    pub(super) fn forfeit(&mut self, policy: &Policy, tasks: &mut [Entity], current: u32) {
+        let task = &mut tasks[current as usize];
+        task.deadline += task.virtual_of(policy.base_slice_ns);
+    }
+}

@@ -1,0 +1,360 @@
+//! Run queues, as the kernel's fair class orders them, by version.
+//!
+//! Host and guests use the same code. Time is in ns; virtual time is in ns at
+//! weight 1024 (`NICE_0_LOAD`). Each function names what it is a port of in
+//! `kernel/sched/fair.c`.
+
+mod cfs;
+mod eevdf;
+pub(crate) mod place;
+
+/// The weight of nice 0 (`sched_prio_to_weight`).
+pub const NICE_0_WEIGHT: u32 = 1024;
+
+/// Which kernel's rules hold, as far as they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// CFS as of 3.6.
+    V3_6,
+    /// CFS as of 3.13: a directed yield between two queues of one task each is
+    /// refused before any lock is taken.
+    V3_13,
+    /// CFS as of 5.x: the running task takes part in every choice.
+    V5,
+    /// EEVDF as of 6.6: the next buddy counts only with `NEXT_BUDDY`, which is
+    /// off.
+    V6_6,
+    /// EEVDF as of 6.12: a task that sleeps keeps its lag until it is paid.
+    V6_12,
+}
+
+impl Kernel {
+    /// All, oldest first, with the names that scenarios use.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::V3_6, "3.6"),
+        (Self::V3_13, "3.13"),
+        (Self::V5, "5.x"),
+        (Self::V6_6, "6.6"),
+        (Self::V6_12, "6.12"),
+    ];
+
+    /// The rules of the newest known kernel that is not newer than `release`
+    /// (`5.4.0-80-generic`); the oldest known ones below that. `None` where it
+    /// is no version.
+    #[must_use]
+    pub fn of_release(release: &str) -> Option<Self> {
+        if release == "5.x" {
+            return Some(Self::V5);
+        }
+        let digits = release.split(['-', '+', '~', ' ']).next()?;
+        let mut numbers = digits.split('.').map(|part| part.parse::<u32>().ok());
+        let version = (numbers.next()??, numbers.next().unwrap_or(Some(0))?);
+        Some(match version {
+            (0..=2, _) | (3, 0..=8) => Self::V3_6,
+            (3, _) | (4, 0..=9) => Self::V3_13,
+            (4, _) | (5, _) | (6, 0..=5) => Self::V5,
+            (6, 6..=11) => Self::V6_6,
+            _ => Self::V6_12,
+        })
+    }
+
+    /// True where the fair class is EEVDF.
+    #[must_use]
+    pub fn is_eevdf(self) -> bool {
+        self >= Self::V6_6
+    }
+
+    /// Its name in scenarios.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kernel, _)| *kernel == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// A scheduler: the kernel's rules and their tunables, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Whose rules.
+    pub kernel: Kernel,
+    /// `sysctl_sched_latency`: the period in which each of a few tasks runs
+    /// once. CFS.
+    pub latency_ns: u64,
+    /// `sysctl_sched_min_granularity`. CFS.
+    pub min_granularity_ns: u64,
+    /// `sysctl_sched_wakeup_granularity`: how far behind a task must be to
+    /// preempt, and how far ahead a buddy may be. CFS.
+    pub wakeup_granularity_ns: u64,
+    /// `sysctl_sched_base_slice`. EEVDF.
+    pub base_slice_ns: u64,
+    /// The tick: 1 s / `CONFIG_HZ`.
+    pub tick_ns: u64,
+    /// Whether all ticks fall together; else they are spread over one tick
+    /// (`skew_tick=1`).
+    pub ticks_aligned: bool,
+    /// `NEXT_BUDDY`, or `PICK_BUDDY` from 6.14 on: whether EEVDF honours the
+    /// next buddy that a directed yield sets.
+    pub eevdf_next_buddy: bool,
+    /// Whether buddies are heeded at all; a mechanism to switch off.
+    pub buddies: bool,
+    /// Whether a task that wakes may preempt the running one.
+    pub wakeup_preemption: bool,
+}
+
+impl Policy {
+    /// The kernel's defaults on a machine of `cpus` logical CPUs: granularities
+    /// grow by 1 + log2(min(cpus, 8)) (`get_update_sysctl_factor`).
+    #[must_use]
+    pub fn defaults(kernel: Kernel, cpus: usize) -> Self {
+        let factor = 1 + u64::from(cpus.clamp(1, 8).ilog2());
+        Self {
+            kernel,
+            latency_ns: 6_000_000 * factor,
+            min_granularity_ns: 750_000 * factor,
+            wakeup_granularity_ns: 1_000_000 * factor,
+            base_slice_ns: 750_000 * factor,
+            tick_ns: 1_000_000,
+            ticks_aligned: true,
+            eevdf_next_buddy: false,
+            buddies: true,
+            wakeup_preemption: true,
+        }
+    }
+}
+
+/// What the scheduler knows of one task (`struct sched_entity`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entity {
+    /// Virtual run time.
+    pub vruntime: i64,
+    /// Load weight; [`NICE_0_WEIGHT`] is nice 0.
+    pub weight: u32,
+    /// Virtual deadline. EEVDF.
+    pub deadline: i64,
+    /// Lag kept while it sleeps. EEVDF.
+    pub lag: i64,
+    /// Time run, ns.
+    pub ran_ns: u64,
+    /// `ran_ns` when it was last chosen.
+    pub ran_before_ns: u64,
+    /// Whether it is on a run queue.
+    pub queued: bool,
+}
+
+impl Entity {
+    /// A task that has never run.
+    #[must_use]
+    pub fn new(weight: u32) -> Self {
+        Self {
+            vruntime: 0,
+            weight,
+            deadline: 0,
+            lag: 0,
+            ran_ns: 0,
+            ran_before_ns: 0,
+            queued: false,
+        }
+    }
+
+    /// `delta` of real time in its virtual time (`calc_delta_fair`).
+    fn virtual_of(&self, delta: u64) -> i64 {
+        if self.weight == NICE_0_WEIGHT {
+            delta as i64
+        } else {
+            (i128::from(delta) * i128::from(NICE_0_WEIGHT) / i128::from(self.weight)) as i64
+        }
+    }
+}
+
+/// Why a task is put on a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enqueue {
+    /// It is new.
+    New,
+    /// It slept.
+    Wakeup,
+    /// It comes from another queue, its virtual time relative to that one's.
+    Migrate,
+}
+
+/// One run queue (`struct cfs_rq`). Queues are short, so that walking them is
+/// faster than a tree.
+#[derive(Debug, Clone, Default)]
+pub struct RunQueue {
+    /// The tasks on it, the running one among them.
+    members: Vec<u32>,
+    current: Option<u32>,
+    min_vruntime: i64,
+    next: Option<u32>,
+    skip: Option<u32>,
+    /// The running task may go on until this deadline (`RUN_TO_PARITY`). EEVDF.
+    protected: i64,
+}
+
+impl RunQueue {
+    /// The tasks on it, the running one among them.
+    #[must_use]
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// The task that runs.
+    #[must_use]
+    pub fn current(&self) -> Option<u32> {
+        self.current
+    }
+
+    /// How many could run (`nr_running`).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// True if nothing could run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Gives the running task its last `delta` ns (`update_curr`).
+    pub fn charge(&mut self, tasks: &mut [Entity], delta: u64) {
+        let Some(current) = self.current else { return };
+        let task = &mut tasks[current as usize];
+        task.ran_ns += delta;
+        task.vruntime += task.virtual_of(delta);
+        self.update_min(tasks);
+    }
+
+    /// `update_min_vruntime`: monotonic.
+    fn update_min(&mut self, tasks: &[Entity]) {
+        let least = self.members.iter().map(|id| tasks[*id as usize].vruntime).min();
+        if let Some(least) = least {
+            self.min_vruntime = self.min_vruntime.max(least);
+        }
+    }
+
+    /// Puts `id` on the queue (`enqueue_entity`, `place_entity`).
+    pub fn enqueue(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32, why: Enqueue) {
+        if policy.kernel.is_eevdf() {
+            self.place_eevdf(policy, tasks, id, why);
+        } else {
+            self.place_cfs(policy, tasks, id, why);
+        }
+        tasks[id as usize].queued = true;
+        self.members.push(id);
+    }
+
+    /// Takes `id` off the queue (`dequeue_entity`). Its virtual time becomes
+    /// relative where it migrates.
+    pub fn dequeue(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32, migrates: bool) {
+        if policy.kernel.is_eevdf() {
+            self.keep_lag(policy, tasks, id);
+        }
+        self.members.retain(|member| *member != id);
+        for buddy in [&mut self.next, &mut self.skip] {
+            if *buddy == Some(id) {
+                *buddy = None;
+            }
+        }
+        if self.current == Some(id) {
+            self.current = None;
+        }
+        let task = &mut tasks[id as usize];
+        task.queued = false;
+        if migrates && !policy.kernel.is_eevdf() {
+            task.vruntime -= self.min_vruntime;
+        }
+        self.update_min(tasks);
+    }
+
+    /// Chooses who runs next and makes it current (`pick_next_entity`,
+    /// `set_next_entity`).
+    pub fn pick(&mut self, policy: &Policy, tasks: &mut [Entity]) -> Option<u32> {
+        let chosen = if policy.kernel.is_eevdf() {
+            self.pick_eevdf(policy, tasks)
+        } else {
+            self.pick_cfs(policy, tasks)
+        };
+        self.run(tasks, chosen);
+        chosen
+    }
+
+    /// Makes `chosen` current whatever the rules say: what a gang scheduler
+    /// does.
+    pub fn run(&mut self, tasks: &mut [Entity], chosen: Option<u32>) {
+        self.current = chosen;
+        if let Some(id) = chosen {
+            // clear_buddies
+            for buddy in [&mut self.next, &mut self.skip] {
+                if *buddy == chosen {
+                    *buddy = None;
+                }
+            }
+            let task = &mut tasks[id as usize];
+            task.ran_before_ns = task.ran_ns;
+            self.protected = task.deadline;
+        }
+    }
+
+    /// The tick: whether the running task must go (`entity_tick`).
+    pub fn tick(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+        if self.members.len() < 2 {
+            if policy.kernel.is_eevdf() {
+                self.renew_deadline(policy, tasks);
+            }
+            return false;
+        }
+        if policy.kernel.is_eevdf() {
+            self.renew_deadline(policy, tasks)
+        } else {
+            self.tick_cfs(policy, tasks)
+        }
+    }
+
+    /// Whether `id`, which just woke on this queue, preempts the running task
+    /// (`check_preempt_wakeup_fair`).
+    #[must_use]
+    pub fn preempts(&self, policy: &Policy, tasks: &[Entity], id: u32) -> bool {
+        let Some(current) = self.current else { return true };
+        if current == id || !policy.wakeup_preemption {
+            return false;
+        }
+        if policy.kernel.is_eevdf() {
+            self.preempts_eevdf(tasks, id)
+        } else {
+            cfs::beyond_granularity(policy, &tasks[current as usize], &tasks[id as usize])
+                == cfs::Vs::Beyond
+        }
+    }
+
+    /// The running task gives way (`yield_task_fair`). False where it is alone.
+    pub fn give_way(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+        let Some(current) = self.current else { return false };
+        if self.members.len() < 2 {
+            return false;
+        }
+        if policy.kernel.is_eevdf() {
+            self.forfeit(policy, tasks, current);
+        } else if policy.buddies {
+            for buddy in [&mut self.next, &mut self.skip] {
+                if *buddy == Some(current) {
+                    *buddy = None;
+                }
+            }
+            self.skip = Some(current);
+        }
+        true
+    }
+
+    /// Asks for `id` to be chosen next (`set_next_buddy`). False where it is
+    /// not on this queue.
+    pub fn favour(&mut self, policy: &Policy, id: u32) -> bool {
+        let queued = self.members.contains(&id);
+        if queued && policy.buddies {
+            self.next = Some(id);
+        }
+        queued
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Where a task that wakes goes, and what an idle CPU takes from others.
+//!
+//! The searches of `select_idle_sibling` and `sched_balance_rq`, without their
+//! limits on how far they look: a whole idle core first, then an idle thread,
+//! near before far.
+
+use crate::machine::Machine;
+
+/// What placement asks about the CPUs.
+pub(crate) trait View {
+    /// Whether nothing runs or waits there.
+    fn idle(&self, cpu: u32) -> bool;
+    /// How many run or wait there.
+    fn load(&self, cpu: u32) -> usize;
+}
+
+fn core_idle(machine: &Machine, view: &impl View, cpu: u32) -> bool {
+    view.idle(cpu) && machine.siblings(cpu).iter().all(|sibling| view.idle(*sibling))
+}
+
+/// The CPU for a task that wakes and last ran on `before` (`select_idle_sibling`):
+/// there if its core is idle, else an idle core below the same last-level cache,
+/// else there if it is idle, else an idle thread below that cache, else there.
+/// `start` says where the search begins, as `for_each_cpu_wrap(target)` does.
+pub(crate) fn on_wakeup(
+    machine: &Machine,
+    view: &impl View,
+    before: u32,
+    allowed: impl Fn(u32) -> bool,
+) -> u32 {
+    let count = machine.len() as u32;
+    let before = if allowed(before) {
+        before
+    } else {
+        (0..count).map(|step| (before + step) % count).find(|cpu| allowed(*cpu)).unwrap_or(before)
+    };
+    if core_idle(machine, view, before) {
+        return before;
+    }
+    let cache = machine.place(before).cache;
+    let near = || {
+        (1..count)
+            .map(|step| (before + step) % count)
+            .filter(|cpu| machine.place(*cpu).cache == cache && allowed(*cpu))
+    };
+    if let Some(cpu) = near().find(|cpu| core_idle(machine, view, *cpu)) {
+        return cpu;
+    }
+    if view.idle(before) {
+        return before;
+    }
+    near().find(|cpu| view.idle(*cpu)).unwrap_or(before)
+}
+
+/// The CPU for a task that is new (`sched_balance_find_dst_cpu`): the idlest
+/// core of the idlest cache, counted by what runs there; `start` breaks ties.
+pub(crate) fn on_fork(
+    machine: &Machine,
+    view: &impl View,
+    start: u32,
+    allowed: impl Fn(u32) -> bool,
+) -> u32 {
+    let count = machine.len() as u32;
+    let mut by_cache = std::collections::BTreeMap::<u32, (usize, usize)>::new();
+    for cpu in 0..count {
+        let entry = by_cache.entry(machine.place(cpu).cache).or_default();
+        entry.0 += view.load(cpu);
+        entry.1 += 1;
+    }
+    let candidates = (0..count).map(|step| (start + step) % count).filter(|cpu| allowed(*cpu));
+    candidates
+        .min_by_key(|cpu| {
+            let (load, size) = by_cache[&machine.place(*cpu).cache];
+            let core: usize =
+                machine.siblings(*cpu).iter().map(|sibling| view.load(*sibling)).sum();
+            (view.load(*cpu), core, load * 1024 / size)
+        })
+        .unwrap_or(start % count)
+}
+
+/// The CPU from which idle `cpu` should take a task: the one with the most
+/// waiting, near before far; where none waits and this whole core is idle, one
+/// of two that share a core (`ASYM`/`SD_PREFER_SIBLING`, active balance).
+pub(crate) fn busiest_for(machine: &Machine, view: &impl View, cpu: u32) -> Option<u32> {
+    let mine = machine.place(cpu);
+    let distance = |other: u32| {
+        let place = machine.place(other);
+        (u32::from(place.node != mine.node), u32::from(place.cache != mine.cache))
+    };
+    let others = || (0..machine.len() as u32).filter(|other| *other != cpu);
+    let waiting = others()
+        .filter(|other| view.load(*other) > 1)
+        .min_by_key(|other| (distance(*other), usize::MAX - view.load(*other)));
+    if waiting.is_some() || !core_idle(machine, view, cpu) || machine.siblings(cpu).is_empty() {
+        return waiting;
+    }
+    others()
+        .filter(|other| {
+            view.load(*other) == 1
+                && machine.siblings(*other).iter().any(|sibling| view.load(*sibling) > 0)
+        })
+        .min_by_key(|other| distance(*other))
+}

@@ -1,0 +1,243 @@
+//! Sequences that were worked out by hand from the kernel's rules, and laws.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn queue(policy: &Policy, weights: &[u32]) -> (RunQueue, Vec<Entity>) {
+    let mut tasks: Vec<Entity> = weights.iter().map(|weight| Entity::new(*weight)).collect();
+    let mut queue = RunQueue::default();
+    for id in 0..tasks.len() as u32 {
+        // All begin even, as after a long time together.
+        queue.enqueue(policy, &mut tasks, id, Enqueue::Wakeup);
+        tasks[id as usize].vruntime = 0;
+    }
+    (queue, tasks)
+}
+
+/// Runs the queue tick by tick; gives who ran in each.
+fn ticks(policy: &Policy, queue: &mut RunQueue, tasks: &mut [Entity], count: usize) -> String {
+    let mut ran = String::new();
+    let mut current = queue.pick(policy, tasks);
+    for _ in 0..count {
+        ran.push(char::from(b'A' + current.map_or(25, |id| id as u8)));
+        queue.charge(tasks, policy.tick_ns);
+        if queue.tick(policy, tasks) {
+            current = queue.pick(policy, tasks);
+        }
+    }
+    ran
+}
+
+fn cfs(kernel: Kernel) -> Policy {
+    Policy {
+        latency_ns: 8 * MS,
+        min_granularity_ns: 2 * MS,
+        wakeup_granularity_ns: 4 * MS,
+        ..Policy::defaults(kernel, 8)
+    }
+}
+
+/// `check_preempt_tick`: with a latency of 8 ms each of two has a slice of 4 ms.
+/// The first turn ends when A has run more than 4 ms, at the 5th tick; B then
+/// runs until its lead over A exceeds 4 ms or it ran more than 4 ms: 5 ticks too.
+#[test]
+fn cfs_turns_are_slices_rounded_up_to_ticks() {
+    let policy = cfs(Kernel::V3_6);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    assert_eq!(ticks(&policy, &mut queue, &mut tasks, 20), "AAAAABBBBBAAAAABBBBB");
+}
+
+/// `pick_next_entity`: the skip buddy goes on being passed over while the second
+/// is within the wake-up granularity (4 ms), and no longer.
+#[test]
+fn cfs_skip_buddy_is_heeded_within_the_granularity() {
+    let policy = cfs(Kernel::V3_6);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    tasks[1].vruntime = 4 * MS as i64;
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    assert!(queue.give_way(&policy, &mut tasks));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1), "4 ms ahead is within");
+    tasks[1].vruntime += 1;
+    queue.run(&mut tasks, Some(0));
+    assert!(queue.give_way(&policy, &mut tasks));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0), "one more is beyond");
+}
+
+/// `set_next_buddy`, `pick_next_entity`: CFS honours a directed yield within the
+/// granularity; EEVDF of 6.6 does not without `NEXT_BUDDY`, and with it only for
+/// who is eligible.
+#[test]
+fn next_buddy_by_version() {
+    for (policy, ahead, expected) in [
+        (cfs(Kernel::V3_6), 3 * MS, 1),
+        (cfs(Kernel::V5), 3 * MS, 1),
+        (cfs(Kernel::V5), 5 * MS, 0),
+        (Policy::defaults(Kernel::V6_6, 8), 0, 0),
+        (Policy { eevdf_next_buddy: true, ..Policy::defaults(Kernel::V6_6, 8) }, 0, 1),
+        (Policy { eevdf_next_buddy: true, ..Policy::defaults(Kernel::V6_6, 8) }, 3 * MS, 0),
+        (Policy { buddies: false, ..cfs(Kernel::V3_6) }, 3 * MS, 0),
+    ] {
+        let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+        tasks[1].vruntime = ahead as i64;
+        tasks[0].deadline = MS as i64;
+        tasks[1].deadline = 9 * MS as i64;
+        assert!(queue.favour(&policy, 1));
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(expected), "{policy:?} {ahead}");
+    }
+}
+
+/// `place_entity`: who slept long comes back half a latency behind the queue, and
+/// that is beyond the wake-up granularity only where it is larger.
+#[test]
+fn cfs_sleepers_get_half_a_latency() {
+    let policy = cfs(Kernel::V5);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    queue.dequeue(&policy, &mut tasks, 1, false);
+    queue.charge(&mut tasks, 100 * MS);
+    queue.enqueue(&policy, &mut tasks, 1, Enqueue::Wakeup);
+    assert_eq!(tasks[1].vruntime, 96 * MS as i64);
+    assert!(!queue.preempts(&policy, &tasks, 1), "4 ms behind is not beyond 4 ms");
+    queue.charge(&mut tasks, 1);
+    assert!(queue.preempts(&policy, &tasks, 1));
+}
+
+/// `pick_eevdf`: slices of 3 ms (0.75 ms x 4) at ticks of 1 ms; each runs until
+/// its deadline moves, then the other has the earlier one.
+#[test]
+fn eevdf_turns_are_base_slices() {
+    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    for task in &mut tasks {
+        task.deadline = 3 * MS as i64;
+    }
+    assert_eq!(ticks(&policy, &mut queue, &mut tasks, 18), "AAABBBAAABBBAAABBB");
+}
+
+/// `yield_task_fair` of 6.6: the deadline moves by a slice, and the other runs if
+/// it is eligible.
+#[test]
+fn eevdf_yield_moves_the_deadline() {
+    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    for task in &mut tasks {
+        task.deadline = 3 * MS as i64;
+    }
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0), "run to parity");
+    assert!(queue.give_way(&policy, &mut tasks));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+    assert!(queue.give_way(&policy, &mut tasks));
+    assert_eq!(tasks[1].deadline, 6 * MS as i64);
+}
+
+/// `pick_eevdf` drops the protection of who had more than its share, even inside
+/// its slice: whoever calls schedule() there gives way.
+#[test]
+fn eevdf_protects_only_the_eligible() {
+    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    for task in &mut tasks {
+        task.deadline = 3 * MS as i64;
+    }
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    queue.charge(&mut tasks, MS / 2);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+}
+
+#[test]
+fn releases_have_rules() {
+    for (release, expected) in [
+        ("3.6", Some(Kernel::V3_6)),
+        ("2.6.32-431.el6", Some(Kernel::V3_6)),
+        ("3.13.0-32", Some(Kernel::V3_13)),
+        ("5.4.0-80-generic", Some(Kernel::V5)),
+        ("5.x", Some(Kernel::V5)),
+        ("6.1.0-18-amd64", Some(Kernel::V5)),
+        ("6.6", Some(Kernel::V6_6)),
+        ("6.12.9", Some(Kernel::V6_12)),
+        ("7.0", Some(Kernel::V6_12)),
+        ("new", None),
+        ("", None),
+    ] {
+        assert_eq!(Kernel::of_release(release), expected, "{release}");
+    }
+}
+
+/// Fair shares under weights, both policies, within 1 %.
+#[test]
+fn shares_are_weights() {
+    for (kernel, _) in Kernel::ALL {
+        for weights in [&[1024u32, 1024, 1024][..], &[1024, 2048], &[1024, 335, 3121]] {
+            let policy = Policy::defaults(kernel, 8);
+            let (mut queue, mut tasks) = queue(&policy, weights);
+            ticks(&policy, &mut queue, &mut tasks, 40_000);
+            let total: u64 = tasks.iter().map(|task| task.ran_ns).sum();
+            for (task, weight) in tasks.iter().zip(weights) {
+                let ratio = task.ran_ns as f64 / total as f64 / cfs::share(*weight, weights);
+                assert!((ratio - 1.0).abs() < 0.01, "{kernel:?} {weights:?}: {ratio}");
+            }
+        }
+    }
+}
+
+proptest! {
+    /// EEVDF's bound: nobody is owed more than a slice and a tick, nor has had
+    /// more than that too much (Stoica and Abdel-Wahab 1995, with ticks).
+    #[test]
+    fn eevdf_lag_is_bounded(weights in prop::collection::vec(100u32..4000, 1..7), steps in 1usize..400) {
+        let policy = Policy::defaults(Kernel::V6_6, 8);
+        let (mut queue, mut tasks) = queue(&policy, &weights);
+        for task in &mut tasks {
+            task.deadline = task.virtual_of(policy.base_slice_ns);
+        }
+        queue.pick(&policy, &mut tasks);
+        for _ in 0..steps {
+            queue.charge(&mut tasks, policy.tick_ns);
+            if queue.tick(&policy, &mut tasks) {
+                queue.pick(&policy, &mut tasks);
+            }
+            let average = queue.average(&tasks);
+            for task in &tasks {
+                let real = (average - task.vruntime).abs() as f64 * f64::from(task.weight) / 1024.0;
+                let bound = (policy.base_slice_ns + policy.tick_ns) as f64;
+                prop_assert!(real <= bound * 1.000_001, "{real} > {bound}: {tasks:?}");
+            }
+        }
+    }
+
+    /// The least virtual time never goes back, nobody is lost, and somebody runs
+    /// while anybody can.
+    #[test]
+    fn queues_conserve_work(kernel in 0usize..5, steps in prop::collection::vec((0u32..4, 0u32..6, 1u64..5_000_000), 1..200)) {
+        let policy = Policy::defaults(Kernel::ALL[kernel].0, 8);
+        let mut tasks: Vec<Entity> = (0..6).map(|_| Entity::new(1024)).collect();
+        let mut queue = RunQueue::default();
+        let mut on = std::collections::BTreeSet::new();
+        for (what, id, delta) in steps {
+            let before = queue.min_vruntime;
+            queue.charge(&mut tasks, delta);
+            match what {
+                0 if !on.contains(&id) => {
+                    queue.enqueue(&policy, &mut tasks, id, Enqueue::Wakeup);
+                    on.insert(id);
+                }
+                1 if on.contains(&id) => {
+                    queue.dequeue(&policy, &mut tasks, id, false);
+                    on.remove(&id);
+                }
+                2 => { queue.give_way(&policy, &mut tasks); }
+                _ => { queue.favour(&policy, id); }
+            }
+            queue.tick(&policy, &mut tasks);
+            let chosen = queue.pick(&policy, &mut tasks);
+            prop_assert_eq!(chosen.is_some(), !on.is_empty());
+            prop_assert!(chosen.is_none_or(|id| on.contains(&id)));
+            prop_assert_eq!(queue.len(), on.len());
+            prop_assert!(queue.min_vruntime >= before);
+        }
+    }
+}

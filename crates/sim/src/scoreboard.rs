@@ -1,0 +1,314 @@
+//! The scoreboard: published results and closed forms beside what the simulator
+//! says. Rows and tolerances stand in `scoreboard.toml`; failing rows stay.
+
+use std::cell::RefCell;
+
+use crate::answer::{Drawn, Estimate};
+use crate::scenario::{Node, ParseScenarioError, Reader, Scenario, Value};
+
+const TEXT: &str = include_str!("scoreboard.toml");
+
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../studies/sim/", $name, ".toml")))),*]
+    };
+}
+
+/// Names and texts of the scenarios that rows are about.
+const SCENARIOS: &[(&str, &str)] = scenarios![
+    "overcommit",
+    "overcommit-10-way",
+    "placement-stream",
+    "placement-npb",
+    "placement-make",
+    "hackbench",
+    "semaphore",
+    "tcp-rr",
+    "halt-poll",
+    "cpu-pm",
+    "law-lock",
+    "law-barrier",
+    "law-waiters",
+];
+
+/// One published result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub id: String,
+    /// Its scenario; empty where nothing is computed.
+    pub scenario: String,
+    /// The sweep's point.
+    pub point: String,
+    /// What was published, and how near one must come.
+    pub claim: Claim,
+    /// Where.
+    pub source: String,
+}
+
+/// What was published, and how near one must come.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Claim {
+    /// These variants, from the least value to the greatest, in this share of
+    /// the draws.
+    Order {
+        /// The variants.
+        ascending: Vec<String>,
+        /// The share.
+        probability: f64,
+    },
+    /// The same of the means over the draws: where a draw is one of two things.
+    OrderOfMeans {
+        /// The variants.
+        ascending: Vec<String>,
+    },
+    /// A variant's value, within a factor.
+    Value {
+        /// The variant.
+        variant: String,
+        /// The value.
+        published: f64,
+        /// The factor.
+        factor: f64,
+    },
+    /// Its ratio to another's, within a factor.
+    Ratio {
+        /// The variant.
+        variant: String,
+        /// The other.
+        of: String,
+        /// The ratio.
+        published: f64,
+        /// The factor.
+        factor: f64,
+    },
+    /// Its ratio to another's is no less.
+    AtLeast {
+        /// The variant.
+        variant: String,
+        /// The other.
+        of: String,
+        /// The ratio.
+        published: f64,
+    },
+    /// The model can't say it.
+    NotPredicted {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What came of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Within the tolerance.
+    Right,
+    /// Not.
+    Wrong,
+    /// Nothing was predicted.
+    NotPredicted,
+}
+
+/// A row, judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The row.
+    pub row: Row,
+    /// What was predicted: a value or a ratio over the draws.
+    pub predicted: Option<Estimate>,
+    /// How often, or for means whether, an order held.
+    pub held: Option<f64>,
+    /// Right or not.
+    pub verdict: Verdict,
+}
+
+/// All rows.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    let problems = RefCell::new(Vec::new());
+    let root = Node::parse(TEXT).expect("the scoreboard is tested");
+    let top = Reader::new(&root, "the scoreboard", &problems);
+    top.whole("scoreboard", 0, 1, 1);
+    let rows = top.tables("row").iter().map(row).collect();
+    top.finish();
+    assert!(problems.borrow().is_empty(), "the scoreboard is tested: {problems:?}");
+    rows
+}
+
+fn row(table: &Reader<'_>) -> Row {
+    let text = |key| table.text(key).map(|(text, _)| text.to_owned()).unwrap_or_default();
+    let number = |key| table.number(key, 0.0, 1e12).unwrap_or(f64::NAN);
+    let ascending = || match table.get("ascending") {
+        Some(Node { value: Value::List(items), .. }) => items
+            .iter()
+            .filter_map(|item| match &item.value {
+                Value::Text(text) => Some(text.clone()),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let (variant, of) = (text("variant"), text("of"));
+    let claim = match text("claim").as_str() {
+        "order" => Claim::Order { ascending: ascending(), probability: number("probability") },
+        "order-of-means" => Claim::OrderOfMeans { ascending: ascending() },
+        "value" => {
+            Claim::Value { variant, published: number("published"), factor: number("factor") }
+        }
+        "ratio" => {
+            let (published, factor) = (number("published"), number("factor"));
+            Claim::Ratio { variant, of, published, factor }
+        }
+        "at-least" => Claim::AtLeast { variant, of, published: number("published") },
+        _ => Claim::NotPredicted { reason: text("reason") },
+    };
+    Row {
+        id: text("id"),
+        scenario: text("scenario"),
+        point: text("point"),
+        claim,
+        source: text("source"),
+    }
+}
+
+/// The scenarios that rows are about, by name.
+///
+/// # Errors
+/// Never, as a test reads them all.
+pub fn scenarios() -> Result<Vec<(&'static str, Scenario)>, ParseScenarioError> {
+    let no_host = |_: &str| Err("no scenario of the scoreboard has a host's file".to_owned());
+    let each = SCENARIOS.iter();
+    each.map(|(name, text)| Ok((*name, Scenario::parse(name, text, no_host)?))).collect()
+}
+
+/// Judges the rows about one scenario by its draws.
+#[must_use]
+pub fn judge(rows: &[Row], name: &str, scenario: &Scenario, drawn: &[Drawn]) -> Vec<Judged> {
+    let about = rows.iter().filter(|row| row.scenario == name);
+    about.map(|row| judge_row(row, scenario, drawn)).collect()
+}
+
+/// Rows about which nothing is computed.
+#[must_use]
+pub fn not_predicted(rows: &[Row]) -> Vec<Judged> {
+    let silent = rows.iter().filter(|row| row.scenario.is_empty());
+    silent
+        .map(|row| Judged {
+            row: row.clone(),
+            predicted: None,
+            held: None,
+            verdict: Verdict::NotPredicted,
+        })
+        .collect()
+}
+
+fn judge_row(row: &Row, scenario: &Scenario, drawn: &[Drawn]) -> Judged {
+    let values = |variant: &str| -> Vec<f64> {
+        let cells = &scenario.cells;
+        let at = cells.iter().position(|cell| cell.variant == variant && cell.point == row.point);
+        let Some(at) = at else { return Vec::new() };
+        crate::answer::values(scenario, drawn, at)
+    };
+    // Equal within what a run's end cuts off is no disorder.
+    let before = |one: f64, other: f64| one <= other * 1.001;
+    let sorted = |each: &[f64]| each.windows(2).all(|pair| before(pair[0], pair[1]));
+    let within = |estimate: &Estimate, published: f64, factor: f64| {
+        (published / factor..=published * factor).contains(&estimate.median)
+    };
+    let ratio = |variant: &str, of: &str| {
+        let (mine, others) = (values(variant), values(of));
+        let ratios: Vec<f64> = mine.iter().zip(&others).map(|(a, b)| a / b).collect();
+        Estimate::of(&ratios)
+    };
+    let (predicted, held, right) = match &row.claim {
+        Claim::Order { ascending, probability } => {
+            let each: Vec<Vec<f64>> = ascending.iter().map(|variant| values(variant)).collect();
+            let draws = each.iter().map(Vec::len).min().unwrap_or(0);
+            let holds = (0..draws).filter(|draw| {
+                sorted(&each.iter().map(|values| values[*draw]).collect::<Vec<_>>())
+            });
+            let held = holds.count() as f64 / draws.max(1) as f64;
+            (None, Some(held), held >= *probability)
+        }
+        Claim::OrderOfMeans { ascending } => {
+            let means: Vec<f64> = ascending
+                .iter()
+                .filter_map(|variant| Some(Estimate::of(&values(variant))?.mean))
+                .collect();
+            let held = means.len() == ascending.len() && sorted(&means);
+            (None, Some(f64::from(u8::from(held))), held)
+        }
+        Claim::Value { variant, published, factor } => {
+            let predicted = Estimate::of(&values(variant));
+            let right = predicted.is_some_and(|value| within(&value, *published, *factor));
+            (predicted, None, right)
+        }
+        Claim::Ratio { variant, of, published, factor } => {
+            let predicted = ratio(variant, of);
+            let right = predicted.is_some_and(|value| within(&value, *published, *factor));
+            (predicted, None, right)
+        }
+        Claim::AtLeast { variant, of, published } => {
+            let predicted = ratio(variant, of);
+            (predicted, None, predicted.is_some_and(|value| value.median >= *published))
+        }
+        Claim::NotPredicted { .. } => (None, None, false),
+    };
+    let verdict = if right { Verdict::Right } else { Verdict::Wrong };
+    Judged { row: row.clone(), predicted, held, verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_about_variants_that_exist() {
+        let scenarios = scenarios().unwrap();
+        for row in rows() {
+            let named = match &row.claim {
+                Claim::Order { ascending, .. } | Claim::OrderOfMeans { ascending } => {
+                    assert!(ascending.len() > 1, "{row:?}");
+                    ascending.clone()
+                }
+                Claim::Value { variant, published, factor } => {
+                    assert!(*published > 0.0 && *factor >= 1.0, "{row:?}");
+                    vec![variant.clone()]
+                }
+                Claim::Ratio { variant, of, published, .. }
+                | Claim::AtLeast { variant, of, published } => {
+                    assert!(*published > 0.0, "{row:?}");
+                    vec![variant.clone(), of.clone()]
+                }
+                Claim::NotPredicted { reason } => {
+                    assert!(!reason.is_empty() && row.scenario.is_empty(), "{row:?}");
+                    continue;
+                }
+            };
+            let (_, scenario) =
+                scenarios.iter().find(|(name, _)| *name == row.scenario).expect(&row.id);
+            for variant in named {
+                let same = |cell: &crate::scenario::Cell| {
+                    cell.variant == variant && cell.point == row.point
+                };
+                assert!(scenario.cells.iter().any(same), "{}: {variant}", row.id);
+            }
+        }
+    }
+
+    /// The closed forms hold, each within 1 %.
+    #[test]
+    fn laws_hold() {
+        let rows = rows();
+        for (name, scenario) in scenarios().unwrap() {
+            if !name.starts_with("law-") {
+                continue;
+            }
+            let outcome = crate::run(&scenario.cells[0].draw(1, 0), || true).unwrap();
+            let drawn = Drawn { outcomes: vec![Some(outcome)], ..Drawn::default() };
+            for judged in judge(&rows, name, &scenario, &[drawn]) {
+                assert_eq!(judged.verdict, Verdict::Right, "{judged:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The answer as text, JSON and records.
+
+use std::fmt::Write as _;
+
+use record::{Better, Environment, Metric, MetricKind, Record, RecordSource, Unit};
+use serde_json::{Value, json};
+use sim::answer::{CellAnswer, Drawn, Estimate};
+use sim::scenario::{Scale, Scenario};
+
+use super::draw::Plan;
+
+/// The version of what `--json` prints.
+const ANSWER_VERSION: u32 = 1;
+
+fn better(scenario: &Scenario) -> Better {
+    match scenario.unit.scale {
+        Scale::SecondsFor(_) => Better::Lower,
+        _ => Better::Higher,
+    }
+}
+
+/// What `--check` says.
+pub(super) fn plan(scenario: &Scenario, plan: &Plan) -> String {
+    let mut text = title(scenario);
+    for cell in &scenario.cells {
+        let model = &cell.model;
+        let vcpus: usize = model.vms.iter().map(|vm| vm.machine.len()).sum();
+        let _ = writeln!(
+            text,
+            "  {}: {} pCPUs, {}, {} VMs, {vcpus} vCPUs, {} tasks, {} ms",
+            name(cell.variant.as_str(), &cell.point),
+            model.machine.len(),
+            model.policy.kernel.name(),
+            model.vms.len(),
+            model.vms.iter().map(|vm| vm.tasks.len()).sum::<usize>(),
+            (model.warmup_ns + model.duration_ns) / 1_000_000,
+        );
+    }
+    let _ = writeln!(text, "{} runs, {} draws of the costs", plan.jobs.len(), scenario.draws);
+    text
+}
+
+fn title(scenario: &Scenario) -> String {
+    let title = &scenario.title;
+    if title.is_empty() { String::new() } else { format!("{title}\n") }
+}
+
+fn name(variant: &str, point: &str) -> String {
+    if point.is_empty() { variant.to_owned() } else { format!("{variant}, {point}") }
+}
+
+/// Three or four digits of a number.
+pub(super) fn digits(value: f64) -> String {
+    match value.abs() {
+        v if !v.is_finite() => "-".to_owned(),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 => format!("{value:.2}"),
+        v if v >= 0.01 || v == 0.0 => format!("{value:.3}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+pub(super) fn interval(estimate: &Estimate) -> String {
+    let [low, median, high] = [estimate.low, estimate.median, estimate.high].map(digits);
+    format!("{median} [{low} .. {high}]")
+}
+
+/// The answer for people.
+pub(super) fn text(scenario: &Scenario, answers: &[CellAnswer], interrupted: bool) -> String {
+    let mut text = title(scenario);
+    let environment = Environment::Simulated.sentence();
+    let _ = writeln!(text, "{environment} Medians, with four draws in five in brackets.");
+    if interrupted {
+        text.push_str("Interrupted: this is what is known so far.\n");
+    }
+    let unit = &scenario.unit.name;
+    for cell in answers {
+        let _ = writeln!(text, "\n{} ({} draws)", name(&cell.variant, &cell.point), cell.draws);
+        for meter in &cell.meters {
+            let _ = write!(text, "  {:<18} {} {unit}", meter.name, interval(&meter.value));
+            if let Some(ratio) = &meter.ratio {
+                let baseline = &scenario.baseline;
+                let _ = write!(text, "; {} of {baseline}", interval(ratio));
+            }
+            if let Some(greater) = meter.greater {
+                let _ = write!(text, "; P(greater) {greater:.2}");
+            }
+            text.push('\n');
+            if let Some((median, p99)) = &meter.latency {
+                let us = |of: &Estimate| digits(of.median / 1e3);
+                let _ = writeln!(
+                    text,
+                    "  {:<18} median {} us, 99th percentile {} us",
+                    "latency",
+                    us(median),
+                    us(p99)
+                );
+            }
+        }
+        let time = cell.time.iter().filter(|(_, share)| *share >= 0.005);
+        let time: Vec<String> =
+            time.map(|(name, share)| format!("{name} {:.0} %", share * 100.0)).collect();
+        let _ = writeln!(text, "  {:<18} {}", "time", time.join(", "));
+        let counters =
+            cell.counters.iter().filter(|(name, rate)| *rate > 0.0 && *name != "waited ns");
+        let counters: Vec<String> =
+            counters.map(|(name, rate)| format!("{name} {}", digits(*rate))).collect();
+        if !counters.is_empty() {
+            let _ = writeln!(text, "  {:<18} {}", "a second", counters.join(", "));
+        }
+        if !cell.carried_by.is_empty() {
+            let carried: Vec<String> = cell
+                .carried_by
+                .iter()
+                .map(|(name, share)| format!("{name} {:.0} %", share * 100.0))
+                .collect();
+            let _ = writeln!(text, "  {:<18} {}", "carried by", carried.join(", "));
+        }
+        if let Some((one, other)) = cell.bistable {
+            let _ = writeln!(
+                text,
+                "  {:<18} bistable: {} from the scenario's start, {} from the other one; \
+                 neither is the answer",
+                "warning",
+                digits(one),
+                digits(other)
+            );
+        }
+    }
+    text
+}
+
+fn estimate(of: &Estimate) -> Value {
+    json!({ "low": of.low, "median": of.median, "high": of.high, "mean": of.mean })
+}
+
+/// The answer for programs.
+pub(super) fn json(
+    scenario: &Scenario,
+    answers: &[CellAnswer],
+    interrupted: bool,
+) -> anyhow::Result<String> {
+    let cells: Vec<Value> = answers.iter().map(cell).collect();
+    let all = json!({
+        "format": "vmlab-sim",
+        "version": ANSWER_VERSION,
+        "environment": Environment::Simulated,
+        "title": scenario.title,
+        "seed": scenario.seed,
+        "draws": scenario.draws,
+        "baseline": scenario.baseline,
+        "unit": scenario.unit.name,
+        "better": better(scenario),
+        "interrupted": interrupted,
+        "cells": cells,
+    });
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
+}
+
+fn cell(cell: &CellAnswer) -> Value {
+    let pairs = |pairs: &[(&'static str, f64)]| -> Value {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+    };
+    let meters: Vec<Value> = cell
+        .meters
+        .iter()
+        .map(|meter| {
+            json!({
+                "name": meter.name,
+                "value": estimate(&meter.value),
+                "ratio": meter.ratio.as_ref().map(estimate),
+                "p_greater": meter.greater,
+                "latency_median_ns": meter.latency.as_ref().map(|(median, _)| estimate(median)),
+                "latency_p99_ns": meter.latency.as_ref().map(|(_, p99)| estimate(p99)),
+            })
+        })
+        .collect();
+    json!({
+        "variant": cell.variant,
+        "point": cell.point,
+        "draws": cell.draws,
+        "meters": meters,
+        "time": pairs(&cell.time),
+        "a_second": pairs(&cell.counters),
+        "bistable": cell.bistable,
+        "carried_by": pairs(&cell.carried_by),
+    })
+}
+
+/// Each draw's values, as records of environment `simulated`.
+pub(super) fn records(study: &str, scenario: &Scenario, drawn: &[Drawn]) -> String {
+    let mut records = Vec::new();
+    for (cell, drawn) in scenario.cells.iter().zip(drawn) {
+        for (draw, outcome) in drawn.outcomes.iter().enumerate() {
+            for (name, meter) in
+                cell.model.meters.iter().zip(outcome.iter().flat_map(|o| &o.meters))
+            {
+                records.push(Record {
+                    study: study.to_owned(),
+                    load: if cell.point.is_empty() { "-".to_owned() } else { cell.point.clone() },
+                    workload: name.clone(),
+                    variant: cell.variant.clone(),
+                    block: draw as u32,
+                    attempt: 0,
+                    counted: true,
+                    trial: format!("{}/{}/{draw}", cell.variant, cell.point),
+                    order: records.len() as u32,
+                    run: 0,
+                    sample: 0,
+                    metric: Metric {
+                        name: "rate".to_owned(),
+                        unit: Unit("1/s".to_owned()),
+                        better: Better::Higher,
+                        kind: MetricKind::Rate,
+                    },
+                    value: meter.per_s,
+                    environment: Environment::Simulated,
+                    source: RecordSource {
+                        tool: "vmlab sim".to_owned(),
+                        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                    },
+                    started_unix_s: 0.0,
+                });
+            }
+        }
+    }
+    serde_json::to_string_pretty(&records).expect("records are plain data") + "\n"
+}
