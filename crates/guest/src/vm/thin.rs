@@ -1,0 +1,504 @@
+//! A VM whose guest is the thin one: it is given a plan, and answers with records.
+//!
+//! What comes over the serial line was written by a guest: a line that is cut, a
+//! checksum that is wrong, a number that was left out and a line without end are
+//! failures, each with its name, and nothing is waited for without a limit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::{Value, json};
+use thinguest::{
+    BadPlan, BadRecord, Done, Fault, Hello, Item, Operation, Record, Skip, read_record,
+};
+use vmconfig::qemu::SerialChannels;
+
+use super::channel::{Budget, Channel, Line};
+use super::process::Process;
+use super::protocol::{self, QmpMessage, QmpRefusal};
+use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
+use crate::cancel::CANCEL_CHECK;
+use crate::{Cancel, Cancelled, GuestFailure};
+
+/// Names a file that is booted instead of the thin guest that vmlab carries.
+pub const FILE_VARIABLE: &str = "VMLAB_THINGUEST";
+
+/// The program, as `scripts/build-thinguest` made it before vmlab was built; empty
+/// if it had not.
+static CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vmlab-thin"));
+
+/// All that a guest may say: some thousand records.
+const SERIAL_BUDGET: Budget = Budget { line_bytes: thinguest::LINE_BYTES, total_bytes: 1 << 20 };
+
+/// What the guest sends between its samples and their record.
+const END_MARK: &str = "!";
+
+/// How much of a line that is no record is shown.
+const SHOWN_CHARS: usize = 120;
+
+/// The thin guest's program.
+///
+/// # Errors
+/// If vmlab was built without it, or the file that [`FILE_VARIABLE`] names can't be
+/// read.
+pub fn program() -> Result<Vec<u8>, NoProgram> {
+    if let Some(path) = std::env::var_os(FILE_VARIABLE).map(PathBuf::from) {
+        return std::fs::read(&path).map_err(|source| NoProgram::Unreadable { path, source });
+    }
+    if CARRIED.is_empty() { Err(NoProgram::NotCarried) } else { Ok(CARRIED.to_vec()) }
+}
+
+/// Error type for [`program`].
+#[derive(Debug, thiserror::Error)]
+pub enum NoProgram {
+    /// It was not there when vmlab was built.
+    #[error(
+        "This vmlab was built without the thin guest: `make build` builds both, or name its file in {FILE_VARIABLE}"
+    )]
+    NotCarried,
+    /// The file that was named.
+    #[error("Cannot read {path:?}, which {FILE_VARIABLE} names")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What is needed to start it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThinLaunch {
+    /// QEMU's program.
+    pub qemu: PathBuf,
+    /// Its arguments, as `vmconfig::qemu::emit_serial` makes them for `channels`.
+    pub args: Vec<String>,
+    /// Where vmlab and QEMU meet; paths are shorter than 108 bytes.
+    pub channels: SerialChannels,
+    /// Environment beside vmlab's own: the owner's mark.
+    pub env: Vec<(String, String)>,
+    /// What the plan on its command line asks for.
+    pub items: Vec<Item>,
+}
+
+/// What the guest says next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It is there.
+    Hello(Hello),
+    /// The operation is warm; the samples begin with [`ThinVm::go`].
+    Ready(Operation),
+    /// The samples are taken; the record follows [`ThinVm::go`].
+    Taken,
+    /// The record.
+    Done(Done),
+    /// The operation was not measured.
+    Skipped(Operation, Skip),
+    /// All was done.
+    Bye,
+}
+
+/// Why there is no record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ThinFailure {
+    /// QEMU, or the VM as a whole.
+    #[error(transparent)]
+    Vm(GuestFailure),
+    /// Nothing came in time.
+    #[error("The thin guest said nothing for {} s{}", limit.as_secs(), during(*operation))]
+    Silent {
+        /// What it was at, if it had begun.
+        operation: Option<Operation>,
+        /// How long it was waited for.
+        limit: Duration,
+        /// The vCPUs' registers then, as QEMU's monitor prints them; empty if it
+        /// does not answer.
+        registers: String,
+    },
+    /// A line that is no record, or not the next one.
+    #[error("The serial line can't be believed: {why}: {line:?}")]
+    Lie {
+        /// The line, cut.
+        line: String,
+        /// What is wrong with it.
+        why: Lie,
+    },
+    /// More than any guest has to say.
+    #[error("The thin guest wrote more than {limit_bytes} bytes to its serial line")]
+    Flooded {
+        /// The budget.
+        limit_bytes: u64,
+    },
+    /// An exception in the guest.
+    #[error("The thin guest ended with {}{}", fault_text(fault), during(*operation))]
+    Fault {
+        /// What it was at.
+        operation: Option<Operation>,
+        /// The exception.
+        fault: Fault,
+    },
+    /// The guest's own program failed.
+    #[error("The thin guest's own program failed{}", during(*operation))]
+    Panicked {
+        /// What it was at.
+        operation: Option<Operation>,
+    },
+    /// The guest did not take its plan.
+    #[error("The thin guest refused its plan: {}", why.name())]
+    Refused {
+        /// Why.
+        why: BadPlan,
+    },
+}
+
+impl From<GuestFailure> for ThinFailure {
+    fn from(failure: GuestFailure) -> Self {
+        Self::Vm(failure)
+    }
+}
+
+impl From<Cancelled> for ThinFailure {
+    fn from(cancelled: Cancelled) -> Self {
+        Self::Vm(cancelled.into())
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lie {
+    /// It can't be read.
+    Bad(BadRecord),
+    /// A record of another number was due.
+    OutOfOrder {
+        /// The one that was.
+        due: u32,
+    },
+    /// It is about something that was not asked for, or not yet.
+    NotAsked,
+    /// It is longer than any record.
+    TooLong,
+}
+
+impl fmt::Display for Lie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bad(bad) => bad.fmt(f),
+            Self::OutOfOrder { due } => write!(f, "record {due} was due"),
+            Self::NotAsked => f.write_str("it answers what was not asked"),
+            Self::TooLong => f.write_str("it is longer than any record"),
+        }
+    }
+}
+
+fn during(operation: Option<Operation>) -> String {
+    operation.map(|operation| format!(" in {}", operation.name())).unwrap_or_default()
+}
+
+/// The exception in the words of the processors' manuals.
+fn fault_text(fault: &Fault) -> String {
+    let name = match fault.vector {
+        0 => "a divide error (#DE)",
+        1 => "a debug exception (#DB)",
+        2 => "an NMI",
+        3 => "a breakpoint (#BP)",
+        6 => "an invalid opcode (#UD)",
+        8 => "a double fault (#DF)",
+        12 => "a stack fault (#SS)",
+        13 => "a general protection fault (#GP)",
+        14 => "a page fault (#PF)",
+        _ => "an exception",
+    };
+    let Fault { vector, code, rip, rsp, cr2, vcpu } = fault;
+    let address = if *vector == 14 { format!(", address {cr2:#x}") } else { String::new() };
+    format!(
+        "{name} on vCPU {vcpu} (vector {vector}, code {code}, rip {rip:#x}, rsp {rsp:#x}{address})"
+    )
+}
+
+/// A running thin guest. QEMU is killed when it is dropped.
+#[derive(Debug)]
+pub struct ThinVm {
+    process: Process,
+    qmp: Channel,
+    serial: Channel,
+    qmp_answer: Option<(u64, Result<Value, QmpRefusal>)>,
+    qmp_id: u64,
+    /// The number of the next record.
+    due: u32,
+    /// What is asked for, and how many of those were answered.
+    items: Vec<Item>,
+    answered: usize,
+    /// QEMU is gone; what it had sent is still read.
+    ended: bool,
+    /// QEMU says that the vCPUs can't go on.
+    internal_error: bool,
+}
+
+impl ThinVm {
+    /// Starts QEMU and waits for its monitor.
+    ///
+    /// # Errors
+    /// [`GuestFailure::Refused`] with what QEMU printed, or
+    /// [`GuestFailure::Cancelled`].
+    pub fn start(launch: &ThinLaunch, cancel: &Cancel) -> Result<Self, GuestFailure> {
+        let refused = |detail: String| GuestFailure::Refused { detail };
+        let paths = [&launch.channels.qmp_socket, &launch.channels.serial_socket];
+        let [qmp, serial] = paths.map(|path| listen(path).map_err(refused));
+        let listeners = [qmp?, serial?];
+        let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
+            .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
+        let sockets = accept_all(&listeners, &mut process, cancel);
+        for path in paths {
+            // They are connected or of no more use.
+            let _ = std::fs::remove_file(path);
+        }
+        let [qmp, serial] = sockets?;
+        let channel = |socket, budget| {
+            Channel::new(socket, budget).map_err(|error| refused(format!("a socket: {error}")))
+        };
+        let mut vm = Self {
+            process,
+            qmp: channel(qmp, QMP_BUDGET)?,
+            serial: channel(serial, SERIAL_BUDGET)?,
+            qmp_answer: None,
+            qmp_id: 0,
+            due: 0,
+            items: launch.items.clone(),
+            answered: 0,
+            ended: false,
+            internal_error: false,
+        };
+        let until = Instant::now() + START_LIMIT;
+        match vm.ask("qmp_capabilities", None, until, cancel)? {
+            Some(Ok(_)) => Ok(vm),
+            Some(Err(refusal)) => Err(refused(refusal.desc)),
+            None => Err(vm.how_it_ended()),
+        }
+    }
+
+    /// QEMU's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Lets the guest go on.
+    pub fn go(&mut self) {
+        self.serial.send(b"g");
+    }
+
+    /// What the guest says next, at most `limit` from now.
+    ///
+    /// # Errors
+    /// [`ThinFailure`]. All are final.
+    pub fn next(&mut self, limit: Duration, cancel: &Cancel) -> Result<Told, ThinFailure> {
+        let until = Instant::now() + limit;
+        loop {
+            while let Some(line) = self.serial.next_line() {
+                if let Some(told) = self.understand(&line)? {
+                    return Ok(told);
+                }
+            }
+            if let Some(budget) = self.serial.overrun() {
+                return Err(ThinFailure::Flooded { limit_bytes: budget.total_bytes });
+            }
+            if self.ended || self.internal_error {
+                return Err(self.how_it_ended().into());
+            }
+            if Instant::now() >= until {
+                let (operation, registers) = (self.operation(), self.registers(cancel));
+                return Err(ThinFailure::Silent { operation, limit, registers });
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+
+    /// The accelerator's counters, as [`super::Vm::query_stats`] has them.
+    ///
+    /// # Errors
+    /// Only the failures of the VM itself.
+    pub fn query_stats(&mut self, cancel: &Cancel) -> Result<BTreeMap<String, f64>, GuestFailure> {
+        let mut sums = BTreeMap::new();
+        for target in ["vm", "vcpu"] {
+            let until = Instant::now() + QMP_LIMIT;
+            let arguments = json!({ "target": target });
+            let Some(Ok(answer)) = self.ask("query-stats", Some(arguments), until, cancel)? else {
+                return Ok(BTreeMap::new());
+            };
+            protocol::add_stats(answer, &mut sums);
+        }
+        Ok(sums)
+    }
+
+    /// Ends QEMU: asked to quit, killed if it does not within 2 s.
+    pub fn shutdown(mut self) {
+        self.qmp.send(&protocol::request("quit", None, None));
+        let until = Instant::now() + QUIT_LIMIT;
+        if !matches!(self.process.wait_until(until), Ok(Some(_))) {
+            self.process.kill();
+        }
+    }
+
+    /// What a line means; none if it is firmware's, before the guest began.
+    fn understand(&mut self, line: &Line) -> Result<Option<Told>, ThinFailure> {
+        let Line::Text(bytes) = line else {
+            return Err(ThinFailure::Lie { line: String::new(), why: Lie::TooLong });
+        };
+        let text = String::from_utf8_lossy(bytes);
+        if text.trim_end() == END_MARK && self.operation().is_some() {
+            return Ok(Some(Told::Taken));
+        }
+        let lie = |why| {
+            let line = text.chars().take(SHOWN_CHARS).collect();
+            ThinFailure::Lie { line, why }
+        };
+        let (seq, record) = match read_record(&text) {
+            Ok(read) => read,
+            Err(BadRecord::NoRecord) if self.due == 0 => return Ok(None),
+            Err(bad) => return Err(lie(Lie::Bad(bad))),
+        };
+        let first = matches!(
+            record,
+            Record::Hello(_) | Record::Refused(_) | Record::Fault(_) | Record::Panic
+        );
+        if seq != self.due || (seq == 0) && !first {
+            return Err(lie(Lie::OutOfOrder { due: self.due }));
+        }
+        self.due += 1;
+        let operation = self.operation();
+        let due = self.items.get(self.answered).copied();
+        let is_due = match record {
+            Record::Done(done) => due.is_some_and(|item| {
+                let Item { operation, n, warmup } = item;
+                (operation, n, warmup, operation.batch())
+                    == (done.operation, done.n, done.warmup, done.batch)
+            }),
+            Record::Ready(named) | Record::Skipped(named, _) => {
+                due.is_some_and(|item| item.operation == named)
+            }
+            Record::Bye => due.is_none(),
+            _ => true,
+        };
+        if !is_due {
+            return Err(lie(Lie::NotAsked));
+        }
+        Ok(Some(match record {
+            Record::Hello(hello) => Told::Hello(hello),
+            Record::Ready(operation) => Told::Ready(operation),
+            Record::Done(done) => {
+                self.answered += 1;
+                Told::Done(done)
+            }
+            Record::Skipped(operation, why) => {
+                self.answered += 1;
+                Told::Skipped(operation, why)
+            }
+            Record::Bye => Told::Bye,
+            Record::Refused(why) => return Err(ThinFailure::Refused { why }),
+            Record::Fault(fault) => return Err(ThinFailure::Fault { operation, fault }),
+            Record::Panic => return Err(ThinFailure::Panicked { operation }),
+        }))
+    }
+
+    /// What the guest is at: the first that it was asked for and has not answered.
+    fn operation(&self) -> Option<Operation> {
+        let begun = self.due > 0;
+        self.items.get(self.answered).filter(|_| begun).map(|item| item.operation)
+    }
+
+    /// The vCPUs' registers, as QEMU's monitor prints them.
+    fn registers(&mut self, cancel: &Cancel) -> String {
+        let until = Instant::now() + QMP_LIMIT;
+        let arguments = json!({ "command-line": "info registers -a" });
+        let answer = self.ask("human-monitor-command", Some(arguments), until, cancel);
+        let text = answer.ok().flatten().and_then(Result::ok);
+        text.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// One request to the monitor; `None` if there is no answer by `until` or QEMU
+    /// is gone.
+    fn ask(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<Option<Result<Value, QmpRefusal>>, GuestFailure> {
+        self.qmp_id += 1;
+        let id = self.qmp_id;
+        self.qmp.send(&protocol::request(command, arguments, Some(id)));
+        loop {
+            if let Some((answered, result)) = self.qmp_answer.take()
+                && answered == id
+            {
+                return Ok(Some(result));
+            }
+            if self.ended || Instant::now() >= until {
+                return Ok(None);
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+
+    /// Waits until something happens, at most until `until` or the next look at
+    /// `cancel`, and takes it in.
+    fn pump(&mut self, until: Instant, cancel: &Cancel) -> Result<(), GuestFailure> {
+        cancel.check()?;
+        let wait = until.saturating_duration_since(Instant::now()).min(CANCEL_CHECK);
+        {
+            let mut polled = vec![PollFd::from_borrowed_fd(self.process.fd(), PollFlags::IN)];
+            polled.extend([&self.qmp, &self.serial].into_iter().filter_map(|channel| {
+                let mut wanted = PollFlags::empty();
+                wanted.set(PollFlags::IN, channel.wants_to_read());
+                wanted.set(PollFlags::OUT, channel.wants_to_send());
+                (!wanted.is_empty()).then(|| PollFd::from_borrowed_fd(channel.fd(), wanted))
+            }));
+            let timeout = Timespec::try_from(wait).expect("a short time fits");
+            // Whatever ended the wait, everything is looked at.
+            let _ = rustix::event::poll(&mut polled, Some(&timeout));
+        }
+        // Before its sockets are read: what it sent last is then there.
+        self.ended = matches!(self.process.wait_until(Instant::now()), Ok(Some(_)));
+        for channel in [&mut self.qmp, &mut self.serial] {
+            channel.flush();
+            channel.fill();
+        }
+        while let Some(line) = self.qmp.next_line() {
+            let Line::Text(line) = line else { continue };
+            match protocol::parse_qmp(&line) {
+                Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
+                // KVM gave a vCPU up (KVM_EXIT_INTERNAL_ERROR and its like).
+                Some(QmpMessage::Event { name, .. }) if name == "STOP" => {
+                    self.internal_error = true;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn how_it_ended(&mut self) -> GuestFailure {
+        if self.internal_error {
+            let printed = self.process.printed();
+            let first = printed.lines().next().unwrap_or("QEMU stopped the VM").to_owned();
+            return GuestFailure::Died { detail: format!("{first} (KVM gave the guest up)") };
+        }
+        let status = self.process.wait_until(Instant::now() + QUIT_LIMIT);
+        let mut detail = match status {
+            Ok(Some(status)) => Process::describe(status),
+            Ok(None) | Err(_) => "its monitor did not answer".to_owned(),
+        };
+        let printed = self.process.printed();
+        if !printed.is_empty() {
+            detail = format!("{printed} ({detail})");
+        }
+        GuestFailure::Died { detail }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! The real guest under TCG, and fakes that lie.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use suite::{PATIENCE, Tier, needs, skip};
+use thinguest::{ClockSource, MAX_N, write_record};
+use vmconfig::qemu::emit_serial;
+use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec};
+
+use super::*;
+
+fn item(operation: Operation, n: u32) -> Item {
+    Item { operation, n, warmup: 1 }
+}
+
+/// A QEMU that only sleeps, and a guest that says `lines`, then waits.
+fn fake(items: &[Item], said: &[u8]) -> (tempfile::TempDir, ThinVm) {
+    let folder = tempfile::tempdir().unwrap();
+    let channels = SerialChannels {
+        qmp_socket: folder.path().join("qmp"),
+        serial_socket: folder.path().join("serial"),
+    };
+    let connect = |path: &Path| {
+        let path = path.to_owned();
+        move || suite::until("a socket to connect to", || UnixStream::connect(&path).ok())
+    };
+    let (to_qmp, to_serial) = (connect(&channels.qmp_socket), connect(&channels.serial_socket));
+    std::thread::spawn(move || {
+        let mut qmp = to_qmp();
+        qmp.write_all(b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n").unwrap();
+        // Whatever else is asked: registers.
+        let mut buffer = [0; 4096];
+        for id in 1.. {
+            if qmp.read(&mut buffer).is_ok_and(|length| length > 0) && id > 1 {
+                let answer = format!("{{\"return\": \"RIP=1234\", \"id\": {id}}}\n");
+                if qmp.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let said = said.to_vec();
+    std::thread::spawn(move || {
+        let mut serial = to_serial();
+        // The VM may have heard enough.
+        let _ = serial.write_all(&said);
+        let _ = serial.read(&mut [0; 16]);
+    });
+    let launch = ThinLaunch {
+        qemu: "/bin/sleep".into(),
+        args: vec!["1000".to_owned()],
+        channels,
+        env: Vec::new(),
+        items: items.to_vec(),
+    };
+    let vm = ThinVm::start(&launch, &Cancel::new()).unwrap();
+    (folder, vm)
+}
+
+fn line(seq: u32, record: Record) -> String {
+    let mut text = String::new();
+    write_record(&mut text, seq, &record).unwrap();
+    text
+}
+
+fn hello() -> Record {
+    Record::Hello(Hello {
+        vcpus: 1,
+        started: 1,
+        apic: thinguest::Apic::Xapic,
+        tsc_khz: 1_000_000,
+        clock: ClockSource::Timer,
+        deadline: false,
+        kvm: false,
+    })
+}
+
+fn first_failure(items: &[Item], said: &str, limit: Duration) -> ThinFailure {
+    let (_folder, mut vm) = fake(items, said.as_bytes());
+    loop {
+        match vm.next(limit, &Cancel::new()) {
+            Ok(Told::Bye) => panic!("nothing failed"),
+            Ok(_) => {}
+            Err(failure) => return failure,
+        }
+    }
+}
+
+#[test]
+fn a_lying_line_is_told() {
+    let items = [item(Operation::Cpuid, 10)];
+    let check = |said: String, why: Lie| {
+        let failure = first_failure(&items, &said, PATIENCE);
+        assert!(
+            matches!(&failure, ThinFailure::Lie { why: found, .. } if *found == why),
+            "{failure}"
+        );
+    };
+    let begin = format!("SeaBIOS\n{}", line(0, hello()));
+    let done = Done {
+        operation: Operation::Cpuid,
+        n: 10,
+        warmup: 1,
+        batch: 1,
+        min: 1,
+        median: 2,
+        p99: 3,
+        sum: 20,
+        ipis: 0,
+        hlts: 0,
+    };
+    let wrong = line(1, Record::Done(done)).replace("median=2", "median=1");
+    check(format!("{begin}{wrong}"), Lie::Bad(BadRecord::Checksum));
+    check(format!("{begin}garbage\n"), Lie::Bad(BadRecord::NoRecord));
+    check(format!("{begin}{}", line(2, Record::Done(done))), Lie::OutOfOrder { due: 1 });
+    check(line(0, Record::Bye), Lie::OutOfOrder { due: 0 });
+    check(format!("{begin}{}", line(1, Record::Bye)), Lie::NotAsked);
+    check(format!("{begin}{}", line(1, Record::Done(Done { n: 9, ..done }))), Lie::NotAsked);
+    let other = Record::Skipped(Operation::Call, Skip::Faulted);
+    check(format!("{begin}{}", line(1, other)), Lie::NotAsked);
+    check(format!("{begin}@{}\n", "x".repeat(10_000)), Lie::TooLong);
+}
+
+#[test]
+fn an_endless_line_ends() {
+    let endless = "firmware says hello\n".repeat(1 << 20);
+    let failure = first_failure(&[], &endless, PATIENCE);
+    assert!(matches!(failure, ThinFailure::Flooded { .. }), "{failure}");
+}
+
+#[test]
+fn silence_names_the_operation_and_where_the_vcpus_are() {
+    let items = [item(Operation::Cpuid, 10), item(Operation::Hypercall, 10)];
+    let skipped = line(1, Record::Skipped(Operation::Cpuid, Skip::Faulted));
+    let said =
+        format!("{}{skipped}{}", line(0, hello()), line(2, Record::Ready(Operation::Hypercall)));
+    let failure = first_failure(&items, &said, Duration::from_millis(300));
+    let ThinFailure::Silent { operation, registers, .. } = &failure else { panic!("{failure}") };
+    assert_eq!((*operation, registers.as_str()), (Some(Operation::Hypercall), "RIP=1234"));
+    assert!(failure.to_string().ends_with("in hypercall"), "{failure}");
+}
+
+/// A guest under TCG whose clock is its count of instructions.
+struct Real {
+    folder: tempfile::TempDir,
+    launch: ThinLaunch,
+}
+
+impl Real {
+    fn new(machine: &str, vcpus: u32, plan: &str, items: &[Item]) -> Option<Self> {
+        let Ok(program) = program() else {
+            skip("the thin guest is not built: scripts/build-thinguest");
+            return None;
+        };
+        let qemu = match crate::qemu::find_qemu(Arch::X86_64) {
+            Ok(qemu) => qemu,
+            Err(error) => {
+                skip(error);
+                return None;
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = folder.path().join("vmlab-thin");
+        std::fs::write(&kernel, program).unwrap();
+        let channels = SerialChannels {
+            qmp_socket: folder.path().join("qmp"),
+            serial_socket: folder.path().join("serial"),
+        };
+        let run: Vec<String> = items.iter().map(Item::to_string).collect();
+        let settings = VmSettings {
+            machine: machine.to_owned(),
+            topology: vmconfig::GuestTopology::of_cores(vcpus),
+            memory_mib: 256,
+            kernel_cmdline: vec![format!("vmlab-thin=1 {plan} run={}", run.join(","))],
+            extra_args: vec!["-icount".into(), "shift=0,sleep=off".into()],
+            ..VmSettings::new(
+                "thin",
+                Arch::X86_64,
+                Accel::Tcg,
+                Boot::Kernel { kernel, initrd: None },
+            )
+        };
+        let spec = VmSpec::new(settings).unwrap();
+        let args = emit_serial(&spec, &channels, &qemu.capabilities).args;
+        let launch =
+            ThinLaunch { qemu: qemu.path, args, channels, env: Vec::new(), items: items.to_vec() };
+        Some(Self { folder, launch })
+    }
+
+    /// All that it says, and how it ended.
+    fn run(&self) -> (Vec<Told>, Option<ThinFailure>) {
+        let cancel = Cancel::new();
+        let mut vm = ThinVm::start(&self.launch, &cancel).unwrap();
+        let mut all = Vec::new();
+        loop {
+            match vm.next(PATIENCE, &cancel) {
+                Ok(told @ (Told::Ready(_) | Told::Taken)) => {
+                    all.push(told);
+                    vm.go();
+                }
+                Ok(Told::Bye) => return (all, None),
+                Ok(told) => all.push(told),
+                Err(failure) => return (all, Some(failure)),
+            }
+        }
+    }
+}
+
+#[test]
+fn each_machine_counts_the_same_instructions_twice() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items: Vec<Item> = Operation::all()
+        .map(|operation| Item { operation, n: operation.default_n().min(20), warmup: 5 })
+        .collect();
+    for (machine, vcpus) in [("microvm", 1), ("microvm", 2), ("q35", 3), ("pc", 2)] {
+        let Some(real) = Real::new(machine, vcpus, "apic=xapic", &items) else { return };
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{machine}");
+        assert_eq!(told.len(), items.len() + 1, "{machine}: {told:?}");
+        let Told::Hello(hello) = told[0] else { panic!("{machine}: {told:?}") };
+        assert_eq!((hello.vcpus, hello.started), (vcpus, vcpus), "{machine}");
+        for told in &told[1..] {
+            match told {
+                Told::Done(done) => {
+                    // One instruction is one cycle, and nothing else takes time.
+                    assert!(done.operation.vcpus() <= vcpus, "{machine}: {done:?}");
+                    let sent = matches!(done.operation, Operation::SelfIpi | Operation::IpiSpin);
+                    assert!(!sent || done.ipis == u64::from(done.n), "{machine}: {done:?}");
+                    let halts = matches!(done.operation, Operation::TimerHalt | Operation::IpiHalt);
+                    assert!(!halts || done.hlts >= u64::from(done.n), "{machine}: {done:?}");
+                }
+                Told::Skipped(operation, why) => {
+                    let expected = match operation {
+                        Operation::Pvclock | Operation::Hypercall => Skip::NotExposed,
+                        Operation::MmioQemu => Skip::NoDevice,
+                        _ => Skip::TooFewVcpus,
+                    };
+                    assert_eq!(*why, expected, "{machine} {operation:?}");
+                }
+                other => panic!("{machine}: {other:?}"),
+            }
+        }
+        assert_eq!(real.run(), (told, None), "{machine}: the second run is another one");
+    }
+}
+
+#[test]
+fn exceptions_are_recorded_with_their_place() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [item(Operation::Cpuid, 10)];
+    let check = |what: &str, holds: fn(&ThinFailure) -> bool| {
+        let Some(real) = Real::new("microvm", 1, &format!("provoke={what}"), &items) else {
+            return;
+        };
+        let (told, failure) = real.run();
+        assert!(matches!(told[..], [Told::Hello(_)]), "{what}: {told:?}");
+        assert!(failure.as_ref().is_some_and(holds), "{what}: {failure:?}");
+    };
+    const AT: Option<Operation> = Some(Operation::Cpuid);
+    check("stack", |failure| {
+        matches!(failure, ThinFailure::Fault { operation: AT, fault }
+            if fault.vector == 14 && fault.cr2.abs_diff(fault.rsp) < 4096)
+    });
+    check("null", |failure| {
+        matches!(
+            failure,
+            ThinFailure::Fault { operation: AT, fault: Fault { vector: 14, cr2: 0, .. } }
+        )
+    });
+    check("opcode", |failure| {
+        matches!(failure, ThinFailure::Fault { operation: AT, fault: Fault { vector: 6, .. } })
+    });
+    check("panic", |failure| matches!(failure, ThinFailure::Panicked { operation: AT }));
+}
+
+#[test]
+fn a_hang_is_named_with_its_registers() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [item(Operation::Cpuid, 10)];
+    let Some(real) = Real::new("q35", 1, "shake=on provoke=hang", &items) else { return };
+    let cancel = Cancel::new();
+    let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
+    assert!(matches!(vm.next(PATIENCE, &cancel), Ok(Told::Hello(_))));
+    assert_eq!(vm.next(PATIENCE, &cancel), Ok(Told::Ready(Operation::Cpuid)));
+    vm.go();
+    let failure = vm.next(Duration::from_secs(1), &cancel).unwrap_err();
+    let ThinFailure::Silent { operation, registers, .. } = failure else { panic!("{failure}") };
+    assert_eq!(operation, Some(Operation::Cpuid));
+    assert!(registers.contains("RIP=") && registers.contains("HLT=1"), "{registers}");
+    vm.shutdown();
+    assert!(real.folder.path().exists());
+}
+
+#[test]
+fn a_plan_that_is_none_is_refused() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let check = |plan: &str, n: u32, expected: BadPlan| {
+        let Some(real) = Real::new("microvm", 1, plan, &[item(Operation::Cpuid, n)]) else {
+            return;
+        };
+        let (_, failure) = real.run();
+        assert_eq!(failure, Some(ThinFailure::Refused { why: expected }), "{plan} {n}");
+    };
+    check("", 0, BadPlan::Item);
+    check("", MAX_N + 1, BadPlan::Item);
+    check("quickly", 1, BadPlan::Word);
+    // QEMU before 9.0 emulates no x2APIC.
+    let Some(real) = Real::new("microvm", 1, "apic=x2apic", &[item(Operation::Cpuid, 1)]) else {
+        return;
+    };
+    let (told, failure) = real.run();
+    let refused = failure == Some(ThinFailure::Refused { why: BadPlan::Apic });
+    assert!(refused || failure.is_none(), "{told:?} {failure:?}");
+}

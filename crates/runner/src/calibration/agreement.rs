@@ -1,0 +1,75 @@
+//! Whether KVM counted what the guest did.
+//!
+//! Source: Linux `arch/x86/kvm/x86.c` (`kvm_vcpu_stats_desc`) and where each is
+//! counted; `Documentation/virt/kvm/api.rst`, `KVM_GET_STATS_FD`.
+
+use serde::Serialize;
+
+use super::{BootPrice, Price};
+
+/// What the guest's own lines and the host's looks at it cost beside the operation:
+/// at the least so many of each.
+const LEAST_FLOOR: f64 = 32.0;
+/// What may come between, as a share of what is counted: ticks of the host.
+const FLOOR_SHARE: f64 = 0.02;
+
+/// What KVM says to the guest's count.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kvm", rename_all = "kebab-case")]
+pub enum Agreement {
+    /// The counts are the same within the noise floor.
+    Agrees {
+        /// KVM's counter.
+        counter: &'static str,
+    },
+    /// They are not.
+    Differs(Disagreement),
+    /// KVM has no counter for it, or none could be read.
+    NotCounted,
+}
+
+/// Counts that are not the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Disagreement {
+    /// KVM's counter.
+    pub counter: &'static str,
+    /// What the guest did, in the first boot that differs.
+    pub guest: f64,
+    /// What KVM counted.
+    pub found: f64,
+    /// How far they may be apart.
+    pub floor: f64,
+}
+
+/// KVM's counter for an operation, and how many of it the guest makes.
+fn expected(price: &Price, boot: &BootPrice) -> Option<(&'static str, f64)> {
+    let done = f64::from(price.n) * f64::from(price.batch);
+    Some(match price.operation.as_str() {
+        "cpuid" | "msr-read" | "msr-write" | "mmio-kernel" => ("kvm.exits", done),
+        "hypercall" => ("kvm.hypercalls", done),
+        "pio-kernel" | "pio-qemu" => ("kvm.io_exits", done),
+        "mmio-qemu" => ("kvm.mmio_exits", done),
+        // An interrupt that comes while its vCPU is about to halt ends that halt in
+        // the guest, without an exit.
+        "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" => {
+            ("kvm.halt_exits", boot.hlts as f64)
+        }
+        _ => return None,
+    })
+}
+
+pub(super) fn of(price: &Price, empty: Option<&Price>) -> Agreement {
+    let mut agreed = None;
+    for boot in price.boots.iter().filter(|boot| !boot.kvm.is_empty()) {
+        let Some((counter, guest)) = expected(price, boot) else { return Agreement::NotCounted };
+        let found = boot.kvm.get(counter).copied().unwrap_or(0.0);
+        let empty = empty.into_iter().flat_map(|price| &price.boots);
+        let noise = empty.filter_map(|boot| boot.kvm.get(counter)).copied().fold(0.0, f64::max);
+        let floor = LEAST_FLOOR.max(2.0 * noise).max(FLOOR_SHARE * guest);
+        if (found - guest).abs() > floor {
+            return Agreement::Differs(Disagreement { counter, guest, found, floor });
+        }
+        agreed = Some(Agreement::Agrees { counter });
+    }
+    agreed.unwrap_or(Agreement::NotCounted)
+}

@@ -1,0 +1,366 @@
+//! The thin guest, boot after boot.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use guest::qemu::Qemu;
+use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinVm, Told};
+use guest::{Cancel, Cancelled, GuestFailure};
+use host::owner::{self, Owner, OwnerError, RuntimeDirError};
+use record::Environment;
+use thinguest::{Apic, Done, Hello, Item, Operation, Skip};
+use vmconfig::qemu::{SerialChannels, emit_serial};
+use vmconfig::{Boot, InvalidVm, VmSettings, VmSpec};
+
+use super::{BootPrice, Calibration, Count, FORMAT, FORMAT_VERSION, Price};
+
+/// The operation that is none.
+pub(super) const EMPTY: &str = "nothing";
+
+/// How long the guest may take to begin.
+const BEGIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long an operation of one vCPU may take, and one of several: those wait for
+/// the host to run them all.
+const ALONE_LIMIT: Duration = Duration::from_secs(4);
+const TOGETHER_LIMIT: Duration = Duration::from_secs(30);
+/// All takes so much longer where processors are emulated.
+const EMULATED: u32 = 20;
+
+/// What to measure, and where.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The VM; what it boots is the thin guest, whatever stands here.
+    pub vm: VmSettings,
+    /// The operations, the empty one first.
+    pub items: Vec<Item>,
+    /// The local APIC's mode; the best that there is if nobody says.
+    pub apic: Option<Apic>,
+    /// Fresh boots.
+    pub boots: u32,
+    /// In what environment the VM is.
+    pub environment: Environment,
+    /// The host's kernel and processor.
+    pub kernel: Option<String>,
+    /// See [`Self::kernel`].
+    pub cpu_model: Option<String>,
+}
+
+impl Ask {
+    /// In what is counted there.
+    #[must_use]
+    pub fn count(&self) -> Count {
+        match self.environment {
+            Environment::Tcg | Environment::InstructionCounted => Count::Instructions,
+            _ => Count::Cycles,
+        }
+    }
+
+    /// The VM that boots `kernel` with a plan for `items`.
+    fn spec(&self, kernel: PathBuf, items: &[Item]) -> Result<VmSpec, InvalidVm> {
+        let run: Vec<String> = items.iter().map(Item::to_string).collect();
+        let mut words = vec!["vmlab-thin=1".to_owned()];
+        words.extend(self.apic.map(|apic| format!("apic={}", apic.name())));
+        words.extend(self.shakes_hands().then(|| "shake=on".to_owned()));
+        words.push(format!("run={}", run.join(",")));
+        let mut vm = self.vm.clone();
+        vm.boot = Boot::Kernel { kernel, initrd: None };
+        vm.kernel_cmdline = words;
+        if self.environment == Environment::Tcg {
+            vm.extra_args.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
+        }
+        VmSpec::new(vm)
+    }
+
+    /// Where the VM's clock is its count of instructions, an answer from outside
+    /// would change the count; and an emulator has no counters.
+    fn shakes_hands(&self) -> bool {
+        self.environment != Environment::Tcg
+    }
+
+    /// QEMU's command line of the first boot, one option a line.
+    ///
+    /// # Errors
+    /// [`InvalidVm`].
+    pub fn command(&self, qemu: &Qemu) -> Result<Vec<String>, InvalidVm> {
+        let channels = SerialChannels { qmp_socket: "qmp".into(), serial_socket: "serial".into() };
+        let spec = self.spec("vmlab-thin".into(), &self.items)?;
+        Ok(emit_serial(&spec, &channels, &qemu.capabilities).option_lines())
+    }
+
+    fn limit(&self, item: Option<&Item>) -> Duration {
+        let limit = match item {
+            None => BEGIN_LIMIT,
+            Some(item) if item.operation.vcpus() == 1 => ALONE_LIMIT,
+            Some(_) => TOGETHER_LIMIT,
+        };
+        // Each sample may be seconds late there.
+        if self.environment.is_emulated_time() { limit * EMULATED } else { limit }
+    }
+}
+
+/// What happens, for whoever watches.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// A boot begins: its number from 1, and of how many.
+    Boot(u32, u32),
+    /// An operation is due.
+    Operation(&'a str),
+}
+
+/// Error type for [`calibrate`].
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    /// There is no thin guest.
+    #[error(transparent)]
+    Program(#[from] NoProgram),
+    /// The VM can't be.
+    #[error(transparent)]
+    Vm(#[from] InvalidVm),
+    /// The guest did not begin.
+    #[error(transparent)]
+    Guest(ThinFailure),
+    /// This process can't mark what it starts.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// No folder for sockets.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeDirError),
+    /// The guest's file can't be written.
+    #[error("Cannot write {path:?}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Ctrl-C.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+/// The price list of `ask`. An operation that ends its guest is not measured, and
+/// the others are all the same: the VM is started again without it.
+///
+/// # Errors
+/// [`CalibrateError`], if no guest begins at all.
+pub fn calibrate(
+    ask: &Ask,
+    qemu: &Qemu,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> Result<Calibration, CalibrateError> {
+    let owner = Owner::current("calibrate")?;
+    let folder = owner::runtime_dir(&owner)?;
+    let kernel = folder.path().join("vmlab-thin");
+    std::fs::write(&kernel, thin::program()?)
+        .map_err(|source| CalibrateError::Write { path: kernel.clone(), source })?;
+    let mut list = List::new(&ask.items);
+    for boot in 1..=ask.boots {
+        observe(Progress::Boot(boot, ask.boots));
+        let mut left: Vec<Item> = list.possible();
+        while !left.is_empty() {
+            let launch = launch(ask, qemu, &owner, folder.path(), &kernel, &left)?;
+            let failure = match ThinVm::start(&launch, cancel) {
+                Ok(mut vm) => {
+                    let ended = one_vm(ask, &mut vm, &mut left, &mut list, cancel, observe);
+                    if ended.is_ok() {
+                        vm.shutdown();
+                    }
+                    ended.err()
+                }
+                Err(failure) => Some(failure.into()),
+            };
+            match failure {
+                None => break,
+                Some(ThinFailure::Vm(GuestFailure::Cancelled(cancelled))) => {
+                    return Err(cancelled.into());
+                }
+                // Without a beginning nothing else would begin either.
+                Some(failure) if list.hello.is_none() => {
+                    return Err(CalibrateError::Guest(failure));
+                }
+                Some(failure) => {
+                    // What was due is what ended it.
+                    let ended = left.remove(0);
+                    list.fail(ended.operation, failure.to_string());
+                }
+            }
+        }
+    }
+    Ok(list.calibration(ask, qemu))
+}
+
+fn launch(
+    ask: &Ask,
+    qemu: &Qemu,
+    owner: &Owner,
+    folder: &std::path::Path,
+    kernel: &std::path::Path,
+    items: &[Item],
+) -> Result<ThinLaunch, CalibrateError> {
+    let channels =
+        SerialChannels { qmp_socket: folder.join("qmp"), serial_socket: folder.join("serial") };
+    let spec = ask.spec(kernel.to_owned(), items)?;
+    Ok(ThinLaunch {
+        qemu: qemu.path.clone(),
+        args: emit_serial(&spec, &channels, &qemu.capabilities).args,
+        channels,
+        env: owner.env().to_vec(),
+        items: items.to_vec(),
+    })
+}
+
+/// One VM to its end; what it measured is taken from `left`.
+fn one_vm(
+    ask: &Ask,
+    vm: &mut ThinVm,
+    left: &mut Vec<Item>,
+    list: &mut List,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> Result<(), ThinFailure> {
+    let mut begun = false;
+    let mut before = BTreeMap::new();
+    let mut counted = BTreeMap::new();
+    loop {
+        let due = left.first().filter(|_| begun);
+        if let Some(item) = due {
+            observe(Progress::Operation(item.operation.name()));
+        }
+        match vm.next(ask.limit(due), cancel)? {
+            Told::Hello(hello) => {
+                begun = true;
+                list.hello.get_or_insert(hello);
+            }
+            Told::Ready(_) => {
+                before = kvm_stats(vm, cancel)?;
+                vm.go();
+            }
+            Told::Taken => {
+                let after = kvm_stats(vm, cancel)?;
+                counted = difference(&before, &after);
+                vm.go();
+            }
+            Told::Done(done) => {
+                left.remove(0);
+                list.add(&done, std::mem::take(&mut counted));
+            }
+            Told::Skipped(operation, why) => {
+                left.remove(0);
+                list.fail(operation, skipped(why).to_owned());
+            }
+            Told::Bye => return Ok(()),
+        }
+    }
+}
+
+fn kvm_stats(vm: &mut ThinVm, cancel: &Cancel) -> Result<BTreeMap<String, f64>, GuestFailure> {
+    let stats = vm.query_stats(cancel)?;
+    // QEMU before 7.1 has none.
+    Ok(if stats.is_empty() { host::counters::kvm::read_debugfs(vm.pid()) } else { stats })
+}
+
+fn difference(
+    before: &BTreeMap<String, f64>,
+    after: &BTreeMap<String, f64>,
+) -> BTreeMap<String, f64> {
+    let gone = |(name, after): (&String, &f64)| {
+        let count = after - before.get(name).copied().unwrap_or(0.0);
+        (count > 0.0).then(|| (name.clone(), count))
+    };
+    after.iter().filter_map(gone).collect()
+}
+
+fn skipped(why: Skip) -> &'static str {
+    match why {
+        Skip::TooFewVcpus => "the VM has too few vCPUs",
+        Skip::NotExposed => "the guest is not offered it",
+        Skip::Faulted => "the instruction raised an exception",
+        Skip::NoDevice => "the machine has no such device",
+        Skip::NoMemory => "the VM has too little memory",
+        Skip::NoAnswer => "it did not come to an end",
+    }
+}
+
+/// The prices under way.
+struct List {
+    prices: Vec<(Operation, Price)>,
+    items: Vec<Item>,
+    hello: Option<Hello>,
+}
+
+impl List {
+    fn new(items: &[Item]) -> Self {
+        let price = |item: &Item| {
+            let Item { operation, n, .. } = *item;
+            let (name, summary) = (operation.name().to_owned(), operation.summary().to_owned());
+            let batch = operation.batch();
+            (
+                operation,
+                Price { operation: name, summary, n, batch, boots: Vec::new(), missing: None },
+            )
+        };
+        Self { prices: items.iter().map(price).collect(), items: items.to_vec(), hello: None }
+    }
+
+    /// What did not fail in an earlier boot.
+    fn possible(&self) -> Vec<Item> {
+        let all = self.items.iter().zip(&self.prices);
+        all.filter(|(_, (_, price))| price.missing.is_none()).map(|(item, _)| *item).collect()
+    }
+
+    fn of(&mut self, operation: Operation) -> Option<&mut Price> {
+        self.prices.iter_mut().find(|(known, _)| *known == operation).map(|(_, price)| price)
+    }
+
+    fn fail(&mut self, operation: Operation, why: String) {
+        if let Some(price) = self.of(operation) {
+            price.missing = Some(why);
+        }
+    }
+
+    fn add(&mut self, done: &Done, kvm: BTreeMap<String, f64>) {
+        let each = |cycles: u64| cycles as f64 / f64::from(done.batch);
+        let boot = BootPrice {
+            min: each(done.min),
+            median: each(done.median),
+            p99: each(done.p99),
+            ipis: done.ipis,
+            hlts: done.hlts,
+            kvm,
+        };
+        if let Some(price) = self.of(done.operation) {
+            price.boots.push(boot);
+        }
+    }
+
+    fn calibration(self, ask: &Ask, qemu: &Qemu) -> Calibration {
+        let count = ask.count();
+        // Neither the host's kernel nor its processor executes an emulated VM.
+        let here = ask.environment != Environment::Tcg;
+        let missing = self.hello.filter(|hello| hello.started < hello.vcpus);
+        let notes = missing.map(|Hello { started, vcpus, .. }| {
+            format!("only {started} of {vcpus} vCPUs were started; the guest knows no more")
+        });
+        let (apic, tsc_khz) =
+            self.hello.map_or((Apic::Xapic, 0), |hello| (hello.apic, hello.tsc_khz));
+        Calibration {
+            format: FORMAT.to_owned(),
+            version: FORMAT_VERSION,
+            environment: ask.environment,
+            count,
+            kernel: ask.kernel.clone().filter(|_| here),
+            cpu_model: ask.cpu_model.clone().filter(|_| here),
+            qemu: qemu.version_text.clone(),
+            machine: ask.vm.machine.clone(),
+            cpu: ask.vm.cpu_model.clone(),
+            vcpus: ask.vm.vcpus(),
+            apic: apic.name().to_owned(),
+            tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },
+            notes: notes.into_iter().collect(),
+            prices: self.prices.into_iter().map(|(_, price)| price).collect(),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What exits, interrupts and wake-ups cost on a host: the price list that the thin
+//! guest measures, with KVM's own counts beside the guest's.
+//!
+//! `calibration.json` is a format of its own, with a version that is read. A price is
+//! one number a boot (the median of its samples, less what an empty sample takes),
+//! and its interval is that between boots.
+
+mod agreement;
+mod measure;
+
+use std::collections::BTreeMap;
+
+use record::{Better, Environment, Imported, Labels, MetricKind};
+use serde::{Deserialize, Serialize};
+use stats::{BootStatistic, Estimate, Interval, Kind, describe};
+
+pub use agreement::{Agreement, Disagreement};
+pub use measure::{Ask, CalibrateError, Progress, calibrate};
+
+/// The format's name.
+const FORMAT: &str = "vmlab-calibration";
+/// The format's version.
+pub const FORMAT_VERSION: u32 = 1;
+/// Level of the intervals.
+const LEVEL: f64 = 0.95;
+
+/// In what prices are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Count {
+    /// Cycles of the TSC.
+    Cycles,
+    /// Instructions: the emulator's clock is their count, 1 ns each.
+    Instructions,
+}
+
+impl Count {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::Instructions => "instructions",
+        }
+    }
+}
+
+/// A price list, and all that it depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// `vmlab-calibration`.
+    pub format: String,
+    /// [`FORMAT_VERSION`].
+    pub version: u32,
+    /// Where it was measured.
+    pub environment: Environment,
+    /// In what it is counted.
+    pub count: Count,
+    /// The host's kernel; absent where the count does not depend on it.
+    pub kernel: Option<String>,
+    /// The host's processor; absent where the count does not depend on it.
+    pub cpu_model: Option<String>,
+    /// QEMU, as it names itself.
+    pub qemu: String,
+    /// The machine type, the CPU model and the vCPUs of the VM.
+    pub machine: String,
+    /// See [`Self::machine`].
+    pub cpu: String,
+    /// See [`Self::machine`].
+    pub vcpus: u32,
+    /// The local APIC's mode.
+    pub apic: String,
+    /// The TSC's rate, kHz, as the guest knows it; 0 if it does not.
+    pub tsc_khz: u64,
+    /// What whoever reads the numbers must know.
+    pub notes: Vec<String>,
+    /// One for each operation, in the order in which they were measured.
+    pub prices: Vec<Price>,
+}
+
+/// What an operation costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// The operation.
+    pub operation: String,
+    /// What it is.
+    pub summary: String,
+    /// Samples a boot.
+    pub n: u32,
+    /// Operations a sample.
+    pub batch: u32,
+    /// One for each boot in which it was measured.
+    pub boots: Vec<BootPrice>,
+    /// Why it was not measured, or not in all boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
+/// What it cost in one boot, in units of [`Calibration::count`] an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BootPrice {
+    /// The least.
+    pub min: f64,
+    /// The median.
+    pub median: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// IPIs that the guest sent and HLTs that it executed during the samples.
+    pub ipis: u64,
+    /// See [`Self::ipis`].
+    pub hlts: u64,
+    /// What KVM counted during the samples, by its own names, without what is 0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kvm: BTreeMap<String, f64>,
+}
+
+/// Error type for [`Calibration::from_json`].
+#[derive(Debug, thiserror::Error)]
+pub enum NoCalibration {
+    /// No JSON, or fields are missing.
+    #[error("It is no calibration: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another format.
+    #[error("It is a {0:?}, not a \"vmlab-calibration\"")]
+    Format(String),
+    /// A version that this vmlab doesn't know.
+    #[error("It has version {0}, and this vmlab reads version {FORMAT_VERSION}: use a newer vmlab")]
+    Version(u32),
+    /// A price that is no number above 0, or none at all.
+    #[error("Its price of {0:?} is no number")]
+    Number(String),
+}
+
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
+
+impl Calibration {
+    /// The file's text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("names and numbers have a text") + "\n"
+    }
+
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// [`NoCalibration`].
+    pub fn from_json(text: &str) -> Result<Self, NoCalibration> {
+        let head: Head = serde_json::from_str(text)?;
+        if head.format != FORMAT {
+            return Err(NoCalibration::Format(head.format));
+        }
+        if head.version != FORMAT_VERSION {
+            return Err(NoCalibration::Version(head.version));
+        }
+        let calibration: Self = serde_json::from_str(text)?;
+        for price in &calibration.prices {
+            let numbers = price.boots.iter().flat_map(|boot| [boot.min, boot.median, boot.p99]);
+            if numbers.into_iter().any(|number| !number.is_finite() || number < 0.0) {
+                return Err(NoCalibration::Number(price.operation.clone()));
+            }
+        }
+        Ok(calibration)
+    }
+
+    /// The price of the operation of this name.
+    #[must_use]
+    pub fn price(&self, operation: &str) -> Option<&Price> {
+        self.prices.iter().find(|price| price.operation == operation)
+    }
+
+    /// What an empty sample takes: the reading of the clock.
+    fn empty_sample(&self) -> f64 {
+        let empty = self
+            .price(measure::EMPTY)
+            .and_then(|price| price.boots.iter().map(|b| b.median).reduce(f64::min));
+        empty.unwrap_or(0.0)
+    }
+
+    /// The prices of an operation boot by boot, less the reading of the clock.
+    #[must_use]
+    pub fn net(&self, price: &Price) -> Vec<f64> {
+        let empty = if price.operation == measure::EMPTY { 0.0 } else { self.empty_sample() };
+        let share = empty / f64::from(price.batch.max(1));
+        price.boots.iter().map(|boot| (boot.median - share).max(0.0)).collect()
+    }
+
+    /// The greatest 99th percentile of the boots, less the reading of the clock.
+    #[must_use]
+    pub fn net_p99(&self, price: &Price) -> f64 {
+        let greatest = price.boots.iter().map(|boot| boot.p99).fold(0.0, f64::max);
+        let empty = if price.operation == measure::EMPTY { 0.0 } else { self.empty_sample() };
+        (greatest - empty / f64::from(price.batch.max(1))).max(0.0)
+    }
+
+    /// True if KVM counted next to no exits for CPUIDs, of which a KVM that lets a
+    /// processor run its guests has one each: this one executes them in software, and
+    /// its times are no prices of hardware.
+    #[must_use]
+    pub fn is_software_kvm(&self) -> bool {
+        let cpuid = self.price("cpuid").filter(|price| !price.boots.is_empty());
+        cpuid.is_some_and(|price| {
+            price.boots.iter().all(|boot| {
+                let exits = boot.kvm.get("kvm.exits").copied().unwrap_or(0.0);
+                !boot.kvm.is_empty() && exits < f64::from(price.n) / 2.0
+            })
+        })
+    }
+
+    /// Where it was measured, one sentence.
+    #[must_use]
+    pub fn environment_sentence(&self) -> &'static str {
+        if self.is_software_kvm() {
+            "Under a KVM that executes guests in software (it counts no exit for a CPUID): \
+             times are emulated time and say nothing about the speed of real hardware."
+        } else {
+            self.environment.sentence()
+        }
+    }
+
+    /// Centre and interval of an operation's price, in [`Self::count`].
+    #[must_use]
+    pub fn estimate(&self, price: &Price) -> Option<Estimate> {
+        let logs = |value: f64| BootStatistic { value, log: value.ln_1p() };
+        let boots: Vec<BootStatistic> = self.net(price).into_iter().map(logs).collect();
+        describe(Kind::Count, &boots, LEVEL)
+    }
+
+    /// Nanoseconds in a unit of [`Self::count`], where that is known and is time.
+    #[must_use]
+    pub fn ns_of_count(&self) -> Option<f64> {
+        match self.count {
+            Count::Cycles if self.tsc_khz > 0 => Some(1e6 / self.tsc_khz as f64),
+            Count::Cycles | Count::Instructions => None,
+        }
+    }
+
+    /// Centre and interval in nanoseconds.
+    #[must_use]
+    pub fn estimate_ns(&self, price: &Price) -> Option<(f64, Option<Interval>)> {
+        let (ns, found) = (self.ns_of_count()?, self.estimate(price)?);
+        Some((found.centre * ns, found.interval.map(|interval| interval.map(|x| x * ns))))
+    }
+
+    /// Whether KVM counted what the guest did.
+    #[must_use]
+    pub fn agreement(&self, price: &Price) -> Agreement {
+        let empty = self.price(measure::EMPTY);
+        agreement::of(price, empty)
+    }
+
+    /// The prices as values that can be compared: seconds where the clock's rate is
+    /// known, else counts. Each boot is one.
+    #[must_use]
+    pub fn values(&self) -> Vec<Imported> {
+        let (scale, unit) = match self.ns_of_count() {
+            Some(ns) => (ns / 1e9, "s"),
+            None => (1.0, self.count.name()),
+        };
+        let mut values = Vec::new();
+        for price in self.prices.iter().filter(|price| price.operation != measure::EMPTY) {
+            for (boot, net) in self.net(price).into_iter().enumerate() {
+                let boot = boot.to_string();
+                let labels = [("operation", price.operation.as_str()), ("boot", boot.as_str())];
+                values.push(Imported {
+                    metric: "price".into(),
+                    value: net * scale,
+                    unit: unit.into(),
+                    better: Some(Better::Lower),
+                    kind: MetricKind::Time,
+                    labels: labels.into_iter().collect::<Labels>(),
+                    line: 0,
+                });
+            }
+        }
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! The serial line: records go out, single bytes come in.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use thinguest::{Record, write_record};
+
+use crate::metal::instruction::{Port, clock_unordered};
+
+const DATA: Port = Port::serial(0);
+const INTERRUPTS: Port = Port::serial(1);
+const FIFO: Port = Port::serial(2);
+const LINE_FORMAT: Port = Port::serial(3);
+const MODEM: Port = Port::serial(4);
+const STATUS: Port = Port::serial(5);
+/// Nothing but memory of a byte.
+pub(crate) const SCRATCH: Port = Port::serial(7);
+
+/// Between two looks whether a byte has come: each is an exit, which would be
+/// counted with the operation's own.
+const LOOK_CYCLES: u64 = 10_000_000;
+
+/// What the guest sends when the samples are taken, before their record: a record
+/// has some hundred exits of its own.
+const END_MARK: &str = "!\n";
+
+struct Serial;
+
+impl fmt::Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            while STATUS.read() & 0x20 == 0 {}
+            DATA.write(byte);
+        }
+        Ok(())
+    }
+}
+
+/// Sets the line up: 115200 8N1, no interrupts.
+pub(crate) fn begin() {
+    INTERRUPTS.write(0);
+    LINE_FORMAT.write(0x80);
+    DATA.write(1);
+    INTERRUPTS.write(0);
+    LINE_FORMAT.write(3);
+    FIFO.write(7);
+    MODEM.write(3);
+}
+
+/// Sends the next record.
+pub(crate) fn write(record: &Record) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static BUSY: AtomicBool = AtomicBool::new(false);
+    // Another vCPU's exception may come while a record is on its way. One in the
+    // middle of a record of the same vCPU must not wait for ever.
+    for _ in 0..100_000_000 {
+        if !BUSY.swap(true, Ordering::SeqCst) {
+            break;
+        }
+        core::hint::spin_loop();
+    }
+    let seq = NEXT.fetch_add(1, Ordering::SeqCst);
+    // The line takes everything; a record that is too long for one is none.
+    let _ = write_record(&mut Serial, seq, record);
+    BUSY.store(false, Ordering::SeqCst);
+}
+
+/// Says that the samples are taken.
+pub(crate) fn write_end_mark() {
+    let _ = fmt::Write::write_str(&mut Serial, END_MARK);
+}
+
+/// Waits for a byte, whatever it is.
+pub(crate) fn wait_for_byte() {
+    while STATUS.read() & 1 == 0 {
+        let begin = clock_unordered();
+        while clock_unordered().wrapping_sub(begin) < LOOK_CYCLES {}
+    }
+    DATA.read();
+}

@@ -1,0 +1,181 @@
+//! What the loader and the firmware left in memory: PVH's start_info, ACPI's tables.
+//!
+//! Source: Xen `xen/include/public/arch-x86/hvm/start_info.h`; ACPI 6.5, chapter 5.
+
+use crate::metal::memory::{Pool, read};
+use crate::metal::vcpu::MAX_VCPUS;
+
+const START_MAGIC: u32 = 0x336e_c578;
+/// Longest command line.
+const CMDLINE_BYTES: usize = 4096;
+const MAX_TABLES: u64 = 64;
+
+fn u16_at(address: u64) -> Option<u16> {
+    read(address).map(u16::from_le_bytes)
+}
+
+fn u32_at(address: u64) -> Option<u32> {
+    read(address).map(u32::from_le_bytes)
+}
+
+fn u64_at(address: u64) -> Option<u64> {
+    read(address).map(u64::from_le_bytes)
+}
+
+/// PVH's `hvm_start_info`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StartInfo(u64);
+
+impl StartInfo {
+    pub(crate) fn at(address: u32) -> Option<Self> {
+        let at = u64::from(address);
+        (u32_at(at)? == START_MAGIC).then_some(Self(at))
+    }
+
+    /// The command line, in `buffer`; empty if it is too long or no text.
+    pub(crate) fn cmdline<'a>(&self, buffer: &'a mut [u8; CMDLINE_BYTES]) -> &'a str {
+        let Some(address) = u64_at(self.0 + 24).filter(|at| *at != 0) else { return "" };
+        let mut length = 0;
+        for (at, byte) in (address..).zip(buffer.iter_mut()) {
+            match read::<1>(at) {
+                None | Some([0]) => break,
+                Some([found]) => *byte = found,
+            }
+            length += 1;
+        }
+        if length == CMDLINE_BYTES {
+            return "";
+        }
+        core::str::from_utf8(&buffer[..length]).unwrap_or_default()
+    }
+
+    /// The memory that nobody uses: the largest piece.
+    pub(crate) fn pool(&self) -> Option<Pool> {
+        const RAM: u32 = 1;
+        let (map, entries) = (u64_at(self.0 + 40)?, u64::from(u32_at(self.0 + 48)?));
+        let piece = |index: u64| {
+            let at = map + 24 * index;
+            let (begin, bytes) = (u64_at(at)?, u64_at(at + 8)?);
+            (u32_at(at + 16)? == RAM).then_some((begin, begin.saturating_add(bytes)))
+        };
+        let pieces = (0..entries.min(128)).filter_map(piece);
+        let (begin, end) = pieces.max_by_key(|(begin, end)| end - begin)?;
+        Pool::take(begin, end)
+    }
+
+    /// ACPI's root, where the loader says, else where old firmware puts it.
+    pub(crate) fn tables(&self) -> Option<Tables> {
+        let named = u64_at(self.0 + 32).filter(|at| *at != 0);
+        let mut searched = (0xe0000..0x10_0000).step_by(16);
+        let root = named.or_else(|| searched.find(|at| read(*at) == Some(*b"RSD PTR ")))?;
+        let [revision] = read(root + 15)?;
+        Some(if revision >= 2 && u64_at(root + 24)? != 0 {
+            Tables { root: u64_at(root + 24)?, width: 8 }
+        } else {
+            Tables { root: u64::from(u32_at(root + 16)?), width: 4 }
+        })
+    }
+}
+
+/// ACPI's tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables {
+    root: u64,
+    width: u64,
+}
+
+impl Tables {
+    fn find(&self, signature: [u8; 4]) -> Option<u64> {
+        let count = u64::from(u32_at(self.root + 4)?).checked_sub(36)? / self.width;
+        (0..count.min(MAX_TABLES)).find_map(|index| {
+            let entry = self.root + 36 + index * self.width;
+            let table = if self.width == 8 { u64_at(entry)? } else { u64::from(u32_at(entry)?) };
+            (read(table)? == signature).then_some(table)
+        })
+    }
+
+    /// Calls `entry` with the kind and the address of each of the MADT's entries.
+    fn interrupt_controllers(&self, entry: &mut dyn FnMut(u8, u64)) {
+        let Some(table) = self.find(*b"APIC") else { return };
+        let end = table + u64::from(u32_at(table + 4).unwrap_or_default().min(1 << 16));
+        let mut at = table + 44;
+        while at + 2 <= end {
+            let Some([kind, length]) = read(at) else { return };
+            entry(kind, at);
+            // A length of 0 would be the table's last.
+            at += u64::from(length).max(2);
+        }
+    }
+
+    /// The identities of the vCPUs' local APICs, written to `found`; returns how many
+    /// there are, also those for which there is no room.
+    pub(crate) fn local_apics(&self, found: &mut [u32; MAX_VCPUS]) -> usize {
+        const ENABLED: u32 = 1;
+        let mut count = 0;
+        self.interrupt_controllers(&mut |kind, at| {
+            let (id, flags) = match kind {
+                0 => (read::<1>(at + 3).map(|[id]| u32::from(id)), u32_at(at + 4)),
+                9 => (u32_at(at + 4), u32_at(at + 8)),
+                _ => return,
+            };
+            if let (Some(id), Some(flags)) = (id, flags)
+                && flags & ENABLED != 0
+            {
+                if let Some(slot) = found.get_mut(count) {
+                    *slot = id;
+                }
+                count += 1;
+            }
+        });
+        count
+    }
+
+    /// The first I/O APIC's page.
+    pub(crate) fn io_apic(&self) -> Option<u64> {
+        let mut found = None;
+        self.interrupt_controllers(&mut |kind, at| {
+            if kind == 1 && found.is_none() {
+                found = u32_at(at + 4).map(u64::from);
+            }
+        });
+        found
+    }
+
+    /// The high precision event timer's page.
+    pub(crate) fn hpet(&self) -> Option<u64> {
+        u64_at(self.find(*b"HPET")? + 44)
+    }
+
+    /// How the machine is switched off.
+    pub(crate) fn power_off(&self) -> Option<PowerOff> {
+        const REDUCED: u32 = 1 << 20;
+        let table = self.find(*b"FACP")?;
+        if u32_at(table + 112)? & REDUCED != 0 {
+            // SLEEP_CONTROL_REG, a generic address.
+            let [space] = read(table + 244)?;
+            let address = u64_at(table + 248)?;
+            return Some(PowerOff::Reduced { in_memory: space == 0, address });
+        }
+        let port = u16_at(table + 64)?;
+        let sleep_type = self.sleep_type_5(u64::from(u32_at(table + 40)?)).unwrap_or(0);
+        Some(PowerOff::Control { port, value: 1 << 13 | u16::from(sleep_type & 7) << 10 })
+    }
+
+    /// The first element of the package `_S5_` in the definition block.
+    fn sleep_type_5(&self, table: u64) -> Option<u8> {
+        let end = table + u64::from(u32_at(table + 4)?.min(1 << 20));
+        let at = (table + 36..end).find(|at| read(*at) == Some(*b"_S5_"))?;
+        // PackageOp, its length in a byte, its number of elements, then the first.
+        let [package, _, _, prefix, value] = read(at + 4)?;
+        (package == 0x12).then_some(if prefix == 0x0a { value } else { prefix & 1 })
+    }
+}
+
+/// How the machine is switched off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PowerOff {
+    /// The PM1 control register.
+    Control { port: u16, value: u16 },
+    /// Hardware-reduced ACPI: the sleep control register.
+    Reduced { in_memory: bool, address: u64 },
+}

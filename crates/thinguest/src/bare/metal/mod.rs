@@ -1,0 +1,37 @@
+//! The machine: all that is `unsafe` of the guest, behind functions that are not.
+//!
+//! The rule: what is here hands out nothing by which the rest could break Rust's
+//! promises. Memory is given away once ([`memory::Pool`]), registers of devices lie
+//! where no memory is given away, model-specific registers and ports are named one
+//! by one, and each `unsafe` block says why it holds. What an instruction does to
+//! the VM, such as ending it, is no matter of memory safety.
+//!
+//! `boot.s` brings a vCPU from the loader to here; `interrupt.s` holds what runs
+//! between the processor and Rust.
+
+pub(crate) mod exception;
+pub(crate) mod instruction;
+pub(crate) mod memory;
+pub(crate) mod vcpu;
+
+use core::arch::global_asm;
+
+global_asm!(
+    include_str!("boot.s"),
+    first_stack_end = sym vcpu::FIRST_STACK_END,
+    next_stack = sym vcpu::NEXT_STACK,
+    next_index = sym vcpu::NEXT_INDEX,
+    first_vcpu = sym vcpu::first_vcpu,
+    other_vcpu = sym vcpu::other_vcpu,
+    options(att_syntax)
+);
+
+global_asm!(
+    include_str!("interrupt.s"),
+    on_exception = sym exception::on_exception,
+    timers = const core::mem::offset_of!(vcpu::Vcpu, timers),
+    ipis = const core::mem::offset_of!(vcpu::Vcpu, ipis),
+    shot = sym memory::SHOT,
+    kernel_stack = sym vcpu::KERNEL_STACK,
+    options(att_syntax)
+);

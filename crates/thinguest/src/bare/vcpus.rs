@@ -1,0 +1,221 @@
+//! The other vCPUs: each does the job that the first gives it, and sleeps otherwise.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::apic;
+use crate::metal::instruction::{
+    clock_unordered, halt, interrupts_off, interrupts_on, wait_for_write,
+};
+use crate::metal::vcpu::{IPI_VECTOR, VCPUS, prepare_start};
+
+/// What is given up after: far more than any host takes to schedule a vCPU.
+const PATIENCE_CYCLES: u64 = 1 << 34;
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 1 << 10;
+/// How long a vCPU of a lazy semaphore spins before it halts.
+const LAZY_SPIN_CYCLES: u64 = 1 << 20;
+
+/// What another vCPU does; 0 is one that was not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Job {
+    /// It sleeps until it gets another job.
+    None = 1,
+    /// It spins, with interrupts on.
+    Spin = 2,
+    /// It halts, again and again.
+    Halt = 3,
+    /// It answers on the semaphore.
+    Answer = 4,
+}
+
+/// How a vCPU waits for the semaphore, and tells the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Style {
+    /// Spins; tells nobody.
+    Spin = 0,
+    /// Spins; sends an IPI all the same.
+    SpinAndIpi = 1,
+    /// Halts at once; sends an IPI.
+    Halt = 2,
+    /// Spins a while, then halts; sends an IPI to a halted one only.
+    Lazy = 3,
+    /// Waits by MWAIT; tells nobody.
+    Mwait = 4,
+}
+
+impl Style {
+    fn now() -> Self {
+        let all = [Self::Spin, Self::SpinAndIpi, Self::Halt, Self::Lazy, Self::Mwait];
+        let now = STYLE.0.load(Ordering::SeqCst);
+        all.into_iter().find(|style| *style as u32 == now).unwrap_or(Self::Spin)
+    }
+}
+
+/// A word with a cache line (and its neighbour) of its own.
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// Odd: the second vCPU's turn.
+static TURN: Line = Line(AtomicU32::new(0));
+static STYLE: Line = Line(AtomicU32::new(0));
+
+/// Waits until `condition` holds; false if it doesn't for a long time.
+pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
+    let begin = clock_unordered();
+    loop {
+        for _ in 0..LOOKS {
+            if condition() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if clock_unordered().wrapping_sub(begin) > PATIENCE_CYCLES {
+            return false;
+        }
+    }
+}
+
+fn job(index: usize) -> u32 {
+    VCPUS[index].job.load(Ordering::SeqCst)
+}
+
+/// Starts the vCPU `index`, whose local APIC is `id`.
+pub(crate) fn start(index: usize, id: u32) -> bool {
+    VCPUS[index].job.store(Job::None as u32, Ordering::SeqCst);
+    prepare_start(index);
+    apic::start(id);
+    wait_until(|| VCPUS[index].doing.load(Ordering::SeqCst) == Job::None as u32)
+}
+
+/// What a vCPU but the first does.
+pub(crate) fn work(index: usize) -> ! {
+    let vcpu = &VCPUS[index];
+    apic::begin();
+    loop {
+        let now = job(index);
+        vcpu.doing.store(now, Ordering::SeqCst);
+        if now == Job::Spin as u32 {
+            interrupts_on();
+            while job(index) == now {
+                core::hint::spin_loop();
+            }
+        } else if now == Job::Answer as u32 {
+            answer(index, now);
+        } else {
+            halt_while(index, || job(index) == now);
+        }
+    }
+}
+
+/// Halts as long as `condition` holds, which whoever changes it follows with an IPI.
+fn halt_while(index: usize, condition: impl Fn() -> bool) {
+    let halted = &VCPUS[index].halted;
+    loop {
+        interrupts_off();
+        halted.store(1, Ordering::SeqCst);
+        if !condition() {
+            halted.store(0, Ordering::SeqCst);
+            interrupts_on();
+            return;
+        }
+        halt();
+        halted.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Gives the vCPUs `1..count` a job; false if one doesn't take it.
+pub(crate) fn give(count: usize, what: Job) -> bool {
+    (1..count).all(|index| {
+        VCPUS[index].job.store(what as u32, Ordering::SeqCst);
+        // What sleeps hears of it by an interrupt, what spins needs none.
+        apic::send(index, IPI_VECTOR);
+        wait_until(|| VCPUS[index].doing.load(Ordering::SeqCst) == what as u32)
+    })
+}
+
+/// Takes the job of all others away; false if one doesn't let go of it.
+pub(crate) fn give_up(count: usize) -> bool {
+    give(count, Job::None)
+}
+
+/// One side's wait for its turn: `ours` or, for the second vCPU, another job.
+fn wait_turn(index: usize, ours: impl Fn() -> bool, style: Style) -> bool {
+    match style {
+        Style::Spin | Style::SpinAndIpi => {
+            interrupts_on();
+            wait_until(ours)
+        }
+        Style::Halt => {
+            halt_while(index, || !ours());
+            true
+        }
+        Style::Lazy => {
+            interrupts_on();
+            let begin = clock_unordered();
+            while clock_unordered().wrapping_sub(begin) < LAZY_SPIN_CYCLES {
+                if ours() {
+                    return true;
+                }
+                core::hint::spin_loop();
+            }
+            halt_while(index, || !ours());
+            true
+        }
+        Style::Mwait => {
+            interrupts_on();
+            wait_until(|| {
+                let turn = TURN.0.load(Ordering::SeqCst);
+                if !ours() {
+                    wait_for_write(&TURN.0, turn);
+                }
+                ours()
+            })
+        }
+    }
+}
+
+fn hand_over(to: usize, turn: u32, style: Style) {
+    TURN.0.store(turn, Ordering::SeqCst);
+    let wake = match style {
+        Style::Spin | Style::Mwait => false,
+        Style::SpinAndIpi | Style::Halt => true,
+        Style::Lazy => VCPUS[to].halted.load(Ordering::SeqCst) == 1,
+    };
+    if wake {
+        apic::send(to, IPI_VECTOR);
+    }
+}
+
+fn answer(index: usize, job_then: u32) {
+    let style = Style::now();
+    loop {
+        let ours = || TURN.0.load(Ordering::SeqCst) % 2 == 1 || job(index) != job_then;
+        wait_turn(index, ours, style);
+        if job(index) != job_then {
+            return;
+        }
+        let turn = TURN.0.load(Ordering::SeqCst);
+        if turn % 2 == 1 {
+            hand_over(0, turn.wrapping_add(1), style);
+        }
+    }
+}
+
+/// Gives the second vCPU the job to answer in `style`.
+pub(crate) fn begin_semaphore(style: Style) -> bool {
+    TURN.0.store(0, Ordering::SeqCst);
+    STYLE.0.store(style as u32, Ordering::SeqCst);
+    give(2, Job::Answer)
+}
+
+/// One round trip on the semaphore.
+pub(crate) fn round_trip(style: Style) -> bool {
+    let turn = TURN.0.load(Ordering::SeqCst).wrapping_add(1);
+    hand_over(1, turn, style);
+    let ours = || TURN.0.load(Ordering::SeqCst) == turn.wrapping_add(1);
+    let answered = wait_turn(0, ours, style);
+    interrupts_off();
+    answered
+}

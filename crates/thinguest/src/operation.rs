@@ -1,0 +1,161 @@
+//! What the guest can measure.
+
+/// Most samples that an operation is measured with; the guest has room for no more.
+pub const MAX_N: u32 = 65_536;
+
+/// How the guest talks to its local APIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Apic {
+    /// Memory accesses to the page at 0xfee00000.
+    Xapic,
+    /// Model-specific registers from 0x800 on.
+    X2apic,
+}
+
+impl Apic {
+    /// As the plan and the records have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xapic => "xapic",
+            Self::X2apic => "x2apic",
+        }
+    }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Xapic, Self::X2apic].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// A row of the table of operations.
+struct Row {
+    operation: Operation,
+    name: &'static str,
+    summary: &'static str,
+    batch: u32,
+    n: u32,
+    vcpus: u32,
+}
+
+macro_rules! operations {
+    ($($variant:ident $name:literal $summary:literal batch $batch:literal n $n:literal vcpus $vcpus:literal;)*) => {
+        /// One thing that the guest does over and over and takes the time of.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Operation {
+            $(#[doc = $summary] $variant,)*
+        }
+
+        /// By discriminant.
+        const ROWS: &[Row] = &[$(Row {
+            operation: Operation::$variant,
+            name: $name,
+            summary: $summary,
+            batch: $batch,
+            n: $n,
+            vcpus: $vcpus,
+        },)*];
+    };
+}
+
+// `batch` is how often the operation is done for one sample: what is shorter than
+// the reading of the clock is done often.
+operations! {
+    Nothing "nothing" "Two readings of the clock with nothing between" batch 1 n 1000 vcpus 1;
+    Call "call" "A call of an empty function" batch 256 n 200 vcpus 1;
+    Syscall "syscall" "SYSCALL from ring 3 to an empty handler and SYSRET back" batch 256 n 200 vcpus 1;
+    Tsc "tsc" "RDTSC" batch 64 n 200 vcpus 1;
+    Pvclock "pvclock" "The time from KVM's clock page" batch 64 n 200 vcpus 1;
+    Cpuid "cpuid" "CPUID: an exit that KVM handles with the least work" batch 1 n 1000 vcpus 1;
+    Hypercall "hypercall" "A hypercall that does nothing (KVM_HC_VAPIC_POLL_IRQ)" batch 1 n 1000 vcpus 1;
+    MsrRead "msr-read" "RDMSR of IA32_APIC_BASE, which KVM intercepts" batch 1 n 1000 vcpus 1;
+    MsrWrite "msr-write" "WRMSR of IA32_APIC_BASE with the value that it has" batch 1 n 1000 vcpus 1;
+    MsrDirect "msr-direct" "WRMSR of KERNEL_GS_BASE, which KVM lets pass" batch 16 n 200 vcpus 1;
+    PioKernel "pio-kernel" "A port of the interrupt controller in the kernel (0x4d0)" batch 1 n 1000 vcpus 1;
+    PioQemu "pio-qemu" "A port of a device in QEMU (the serial port's scratch register)" batch 1 n 1000 vcpus 1;
+    MmioKernel "mmio-kernel" "A register of the I/O APIC in the kernel" batch 1 n 1000 vcpus 1;
+    MmioQemu "mmio-qemu" "A register of a device in QEMU (the HPET)" batch 1 n 1000 vcpus 1;
+    ApicRead "apic-read" "The local APIC's version register" batch 1 n 1000 vcpus 1;
+    SelfIpi "self-ipi" "An interrupt to itself, until its handler has run" batch 1 n 500 vcpus 1;
+    Pause "pause" "PAUSE, in a loop long enough for pause-loop exiting" batch 8192 n 20 vcpus 1;
+    TlbFlush "tlb-flush" "A reload of CR3" batch 16 n 200 vcpus 1;
+    Invlpg "invlpg" "INVLPG of one page" batch 16 n 200 vcpus 1;
+    PageFill4k "page-fill-4k" "The first touch of the next 4 KiB of memory" batch 1 n 1000 vcpus 1;
+    PageFill2m "page-fill-2m" "The first touch of the next 2 MiB of memory" batch 1 n 16 vcpus 1;
+    Memory "memory" "A dependent load from 8 MiB in random order" batch 256 n 200 vcpus 1;
+    TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1;
+    TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1;
+    IpiSpin "ipi-spin" "An IPI to a vCPU that spins, until its handler has run" batch 1 n 100 vcpus 2;
+    IpiHalt "ipi-halt" "An IPI to a halted vCPU, until its handler has run" batch 1 n 100 vcpus 2;
+    IpiBroadcast "ipi-broadcast" "An IPI to all others, halted, until all handlers have run" batch 1 n 100 vcpus 2;
+    Shootdown "shootdown" "INVLPG on all other vCPUs, which spin, by IPI" batch 1 n 100 vcpus 2;
+    MwaitWake "mwait-wake" "A write that wakes a vCPU from MWAIT, and its answer" batch 1 n 100 vcpus 2;
+    SemSpin "sem-spin" "A round trip of two vCPUs that both spin: no interrupt" batch 1 n 200 vcpus 2;
+    SemIpi "sem-ipi" "A round trip of two vCPUs that spin and send an IPI all the same" batch 1 n 200 vcpus 2;
+    SemHalt "sem-halt" "A round trip of two vCPUs that halt at once" batch 1 n 100 vcpus 2;
+    SemLazy "sem-lazy" "A round trip of two vCPUs that spin a while before they halt, and send an IPI only to a halted one" batch 1 n 200 vcpus 2;
+}
+
+impl Operation {
+    /// All of them, in the order in which they are measured.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|row| row.operation)
+    }
+
+    /// The operation of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.operation)
+    }
+
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// As the plan, the records and people have it: `pio-qemu`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// What it is, in one line.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        self.row().summary
+    }
+
+    /// How often it is done for one sample.
+    #[must_use]
+    pub fn batch(self) -> u32 {
+        self.row().batch
+    }
+
+    /// Samples where nobody says how many.
+    #[must_use]
+    pub fn default_n(self) -> u32 {
+        self.row().n
+    }
+
+    /// vCPUs that it needs.
+    #[must_use]
+    pub fn vcpus(self) -> u32 {
+        self.row().vcpus
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_names_are_one_s_own() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert_eq!(row.operation as usize, index);
+            assert_eq!(Operation::from_name(row.name), Some(row.operation));
+            assert!(row.n >= 1 && row.n <= MAX_N && row.batch >= 1, "{}", row.name);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(row.name.chars().all(plain), "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What the guest is to do, as words of the kernel's command line.
+//!
+//! `vmlab-thin=1 apic=x2apic shake=on mmio=0xfed00000 run=cpuid:1000:100,call:200:20`
+//!
+//! For tests there is `provoke=stack|null|opcode|panic|hang` beside these.
+
+use core::fmt;
+
+use crate::operation::{Apic, MAX_N, Operation};
+use crate::{FORMAT_VERSION, record::number};
+
+/// One operation of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Item {
+    /// What to do.
+    pub operation: Operation,
+    /// Samples, 1 to [`MAX_N`].
+    pub n: u32,
+    /// Samples before them that are thrown away, at most [`MAX_N`].
+    pub warmup: u32,
+}
+
+impl Item {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let operation = Operation::from_name(parts.next()?)?;
+        let n = number::<u32>(parts.next()?)?;
+        let warmup = number::<u32>(parts.next()?)?;
+        let within = (1..=MAX_N).contains(&n) && warmup <= MAX_N && parts.next().is_none();
+        within.then_some(Self { operation, n, warmup })
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.operation.name(), self.n, self.warmup)
+    }
+}
+
+/// A failure that is wanted, so that what is made of it can be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provoked {
+    /// The stack runs over.
+    Stack,
+    /// Address 0 is written.
+    Null,
+    /// An instruction that is none.
+    Opcode,
+    /// The guest's own program fails.
+    Panic,
+    /// The first operation does not end.
+    Hang,
+}
+
+impl Provoked {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Stack, "stack"),
+        (Self::Null, "null"),
+        (Self::Opcode, "opcode"),
+        (Self::Panic, "panic"),
+        (Self::Hang, "hang"),
+    ];
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+}
+
+/// A plan; the items borrow from the command line, as the guest has no heap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan<'a> {
+    /// The local APIC's mode; x2APIC where it is there, if nobody says.
+    pub apic: Option<Apic>,
+    /// Whether the guest waits for a byte before each operation.
+    pub handshake: bool,
+    /// The address of a 32-bit register of a device in QEMU, for
+    /// [`Operation::MmioQemu`].
+    pub mmio: Option<u32>,
+    /// What goes wrong in the first operation.
+    pub provoked: Option<Provoked>,
+    items: &'a str,
+}
+
+/// Why a command line is no plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadPlan {
+    /// There is no `vmlab-thin=1`.
+    Version,
+    /// A word that is none of the plan's.
+    Word,
+    /// An item that is not `NAME:N:WARMUP`, or out of bounds.
+    Item,
+    /// There is nothing to do.
+    Empty,
+    /// The local APIC has no such mode here.
+    Apic,
+}
+
+impl BadPlan {
+    /// As the guest's record has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Version => "plan-version",
+            Self::Word => "plan-word",
+            Self::Item => "plan-item",
+            Self::Empty => "plan-empty",
+            Self::Apic => "plan-apic",
+        }
+    }
+
+    /// That of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Version, Self::Word, Self::Item, Self::Empty, Self::Apic];
+        all.into_iter().find(|bad| bad.name() == name)
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// Reads a command line. Words that hypervisors add are passed over.
+    ///
+    /// # Errors
+    /// [`BadPlan`].
+    pub fn read(cmdline: &'a str) -> Result<Self, BadPlan> {
+        let mut plan = Self { apic: None, handshake: false, mmio: None, provoked: None, items: "" };
+        let mut versioned = false;
+        for word in cmdline.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            match key {
+                "vmlab-thin" if number(value) == Some(FORMAT_VERSION) => versioned = true,
+                "vmlab-thin" => return Err(BadPlan::Version),
+                "apic" => plan.apic = Some(Apic::from_name(value).ok_or(BadPlan::Word)?),
+                "shake" if value == "on" => plan.handshake = true,
+                "mmio" => {
+                    let address =
+                        value.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                    plan.mmio = Some(address.filter(|at| at % 4 == 0).ok_or(BadPlan::Word)?);
+                }
+                "provoke" => {
+                    plan.provoked = Some(Provoked::from_name(value).ok_or(BadPlan::Word)?);
+                }
+                "run" => plan.items = value,
+                // QEMU's microvm tells of its devices so.
+                "virtio_mmio.device" => {}
+                _ => return Err(BadPlan::Word),
+            }
+        }
+        if !versioned {
+            return Err(BadPlan::Version);
+        }
+        if plan.items.is_empty() {
+            return Err(BadPlan::Empty);
+        }
+        if plan.items.split(',').any(|item| Item::read(item).is_none()) {
+            return Err(BadPlan::Item);
+        }
+        Ok(plan)
+    }
+
+    /// What to do, in order.
+    pub fn items(&self) -> impl Iterator<Item = Item> + use<'a> {
+        self.items.split(',').filter_map(Item::read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_read() {
+        let text = "vmlab-thin=1 apic=x2apic shake=on mmio=0xfed00000 virtio_mmio.device=5@6:7 \
+                    run=cpuid:1000:100,call:1:0";
+        let plan = Plan::read(text).unwrap();
+        assert_eq!(
+            (plan.apic, plan.handshake, plan.mmio),
+            (Some(Apic::X2apic), true, Some(0xfed0_0000))
+        );
+        let items: Vec<String> = plan.items().map(|item| item.to_string()).collect();
+        assert_eq!(items, ["cpuid:1000:100", "call:1:0"]);
+    }
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        let check = |text: &str, why: BadPlan| assert_eq!(Plan::read(text), Err(why), "{text}");
+        check("", BadPlan::Version);
+        check("run=cpuid:1:0", BadPlan::Version);
+        check("vmlab-thin=2 run=cpuid:1:0", BadPlan::Version);
+        check("vmlab-thin=1", BadPlan::Empty);
+        check("vmlab-thin=1 quiet run=cpuid:1:0", BadPlan::Word);
+        check("vmlab-thin=1 provoke=all run=cpuid:1:0", BadPlan::Word);
+        check("vmlab-thin=1 mmio=0xfed00001 run=cpuid:1:0", BadPlan::Word);
+        for item in [
+            "cpuid",
+            "cpuid:1",
+            "cpuid:0:0",
+            "cpuid:65537:0",
+            "cpuid:1000000000000000000:0",
+            "x:1:1",
+            "cpuid:1:65537",
+            "cpuid:1:0:0",
+            "cpuid:+1:0",
+            "cpuid:1:0,",
+            ",",
+        ] {
+            check(&format!("vmlab-thin=1 run={item}"), BadPlan::Item);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! `vmlab calibrate`, with the real thin guest.
+
+use std::fs;
+use std::path::Path;
+
+use expect_test::expect_file;
+use serde_json::Value;
+use suite::{Tier, needs, skip};
+
+use crate::lab::{Said, vmlab};
+
+fn calibrate(args: &[&str]) -> Said {
+    Said::of(vmlab([&["calibrate"], args].concat()).output().unwrap())
+}
+
+/// Whether the thin guest is carried and there is a QEMU for it.
+fn is_there() -> bool {
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
+        skip(error);
+        return false;
+    }
+    if let Err(error) = guest::thin::program() {
+        skip(error);
+        return false;
+    }
+    true
+}
+
+#[test]
+fn bad_input_is_one_clear_error() {
+    for n in ["0", "1000000000000000000", "-1", "many"] {
+        let said = calibrate(&["--n", n]);
+        assert!(said.code == Some(2) && said.stderr.contains(n), "{said:?}");
+    }
+    calibrate(&["--only", "cpuid,nothing-like-it"]).is_error(&["nothing-like-it", "--list"]);
+    calibrate(&["--compare", "/no/such", "/no/such"]).is_error(&["/no/such"]);
+    calibrate(&["--use", "no-such-variant"]).is_error(&["no-such-variant"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let other = file("other.txt", "mine");
+    calibrate(&["--out", &other]).is_error(&["in the way", "no calibration"]);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    let vm = file("vm.toml", "kernel_cmdline = \"quiet\"");
+    calibrate(&["--dry-run", "--vm", &vm]).is_error(&["kernel_cmdline"]);
+}
+
+#[test]
+fn the_operations_are_listed_and_a_dry_run_boots_nothing() {
+    let list = calibrate(&["--list"]);
+    assert!(list.has_code(0).stdout.contains("* cpuid"), "{list:?}");
+    if !is_there() {
+        return;
+    }
+    let dry = calibrate(&["--dry-run", "--only", "cpuid", "--n", "7", "--vcpus", "3"]);
+    dry.has_code(0);
+    for part in ["qemu-system-x86_64", "run=nothing:7:2,cpuid:7:2", "-smp 3"] {
+        assert!(dry.stdout.contains(part), "{part}: {dry:?}");
+    }
+}
+
+/// One run's list; the file is the same as what is printed.
+fn counted(folder: &Path, name: &str, args: &[&str]) -> (String, String) {
+    let path = folder.join(name).to_str().unwrap().to_owned();
+    let said = calibrate(&[&["--accel", "tcg", "--json", "--out", &path], args].concat());
+    said.has_code(0);
+    assert_eq!(fs::read_to_string(&path).unwrap(), said.stdout);
+    (path, said.stdout)
+}
+
+#[test]
+fn instructions_are_the_same_in_every_run_and_a_change_is_exact() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (a, first) = counted(folder.path(), "a.json", &["--all"]);
+    let (b, second) = counted(folder.path(), "b.json", &["--all"]);
+    assert_eq!(first, second);
+    let list: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(list["version"], 1);
+    assert_eq!(list["count"], "instructions");
+    assert_eq!(list["environment"], "tcg");
+    // Neither the host's kernel nor its processor is in it.
+    assert_eq!((&list["kernel"], &list["cpu_model"]), (&Value::Null, &Value::Null));
+    let same = calibrate(&["--compare", &a, &b, "--gate"]);
+    assert!(same.has_code(0).stdout.contains("Every count is the same"), "{same:?}");
+    let worse = first.replacen("\"median\": 24.0", "\"median\": 25.0", 1);
+    assert_ne!(worse, first, "CPUID takes 24 instructions with its clock");
+    fs::write(&b, worse).unwrap();
+    let gate = calibrate(&["--compare", &a, &b, "--gate"]);
+    let row = "cpuid      instructions   24   25  +4.17 % worse";
+    assert!(gate.has_code(1).stdout.contains(row), "{gate:?}");
+    calibrate(&["--compare", &b, &a, "--gate"]).has_code(0);
+    calibrate(&["--compare", &a, &b, "--gate", "--margin", "5"]).has_code(0);
+    // Times and counts are two things.
+    let times = first.replace("\"instructions\"", "\"cycles\"");
+    fs::write(&b, times).unwrap();
+    calibrate(&["--compare", &a, &b]).is_error(&["can't be compared"]);
+}
+
+#[test]
+fn the_whole_list_under_tcg_is_the_golden() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let qemu = guest::qemu::find_qemu(vmconfig::Arch::X86_64).unwrap();
+    let version = qemu.capabilities.version;
+    if (version.major, version.minor) != (7, 2) {
+        skip(format!("the golden is of QEMU 7.2, here is {version}"));
+        return;
+    }
+    let said = calibrate(&["--accel", "tcg", "--all"]);
+    let table = said.has_code(0).stdout.split_once("\n\n").unwrap().1.to_owned();
+    expect_file!["../../testdata/calibrate-tcg-7.2.txt"].assert_eq(&table);
+}
+
+#[test]
+fn times_are_compared_by_the_engine_and_emulated_ones_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = |name: &str, environment: &str, cpuid: [f64; 4]| {
+        let boot = |median: &f64| serde_json::json!({ "min": median, "median": median, "p99": median, "ipis": 0, "hlts": 0 });
+        let price = |name: &str, boots: &[f64]| {
+            serde_json::json!({
+                "operation": name, "summary": name, "n": 1000, "batch": 1,
+                "boots": boots.iter().map(boot).collect::<Vec<_>>(),
+            })
+        };
+        let text = serde_json::json!({
+            "format": "vmlab-calibration", "version": 1, "environment": environment,
+            "count": "cycles", "kernel": null, "cpu_model": null, "qemu": "QEMU 9",
+            "machine": "q35", "cpu": "host", "vcpus": 1, "apic": "x2apic",
+            "tsc_khz": 2_000_000, "notes": [],
+            "prices": [price("nothing", &[20.0; 4]), price("cpuid", &cpuid)],
+        });
+        let path = folder.path().join(name);
+        fs::write(&path, text.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let fast = list("fast.json", "kvm", [1000.0, 1003.0, 998.0, 1001.0]);
+    let slow = list("slow.json", "kvm", [2000.0, 2003.0, 1998.0, 2001.0]);
+    let said = calibrate(&["--compare", &fast, &slow, "--gate"]);
+    assert!(said.has_code(1).stdout.contains("cpuid"), "{said:?}");
+    assert!(said.stdout.contains("slower"), "{said:?}");
+    calibrate(&["--compare", &slow, &fast, "--gate"]).has_code(0);
+    let nested = list("nested.json", "nested-kvm", [1000.0, 1003.0, 998.0, 1001.0]);
+    let said = calibrate(&["--compare", &fast, &nested]);
+    assert!(said.has_code(0).stdout.contains("emulated time"), "{said:?}");
+}
+
+/// The software KVM of some machines, or a real one.
+#[test]
+fn a_kvm_that_is_there_is_measured_or_why_not_is_said() {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    if !Path::new("/dev/kvm").exists() {
+        let said = calibrate(&["--accel", "kvm"]);
+        said.is_error(&["/dev/kvm"]);
+        skip("there is no /dev/kvm");
+        return;
+    }
+    let said = calibrate(&["--only", "cpuid,timer-halt", "--n", "50", "--boots", "2", "--json"]);
+    let list: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+    let prices = list["prices"].as_array().unwrap();
+    let names: Vec<&str> = prices.iter().filter_map(|price| price["operation"].as_str()).collect();
+    assert_eq!(names, ["nothing", "cpuid", "timer-halt"]);
+    if list["environment"] == "tcg" {
+        let note = list["notes"][0].as_str().unwrap_or_default();
+        assert!(note.starts_with("KVM was not used: "), "{said:?}");
+        return;
+    }
+    for price in prices {
+        assert_eq!(price["boots"].as_array().map(Vec::len), Some(2), "{price}");
+    }
+    assert_eq!(prices[2]["boots"][0]["hlts"], 50, "{said:?}");
+}
+
+/// Ends its replica, whatever becomes of the test.
+struct Replica {
+    state: tempfile::TempDir,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let mut down = vmlab(["replica", "down", "--all"]);
+        let _ = down.env("XDG_STATE_HOME", self.state.path()).output();
+    }
+}
+
+#[test]
+fn real_kvm_counts_what_the_guest_does() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let replica = Replica { state: tempfile::tempdir().unwrap() };
+    let operations = "syscall,cpuid,hypercall,mmio-qemu,timer-halt,ipi-halt,sem-spin,sem-ipi";
+    let args = ["--on", "replica", "--accel", "kvm", "--boots", "1", "--n", "500", "--json"];
+    let said = Said::of(
+        vmlab(["calibrate", "--only", operations])
+            .args(args)
+            .env("XDG_STATE_HOME", replica.state.path())
+            .output()
+            .unwrap(),
+    );
+    let list: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+    assert_eq!(list["environment"], "nested-kvm", "{list}");
+    assert_eq!(list["count"], "cycles");
+    let boot = |name: &str| {
+        let prices = list["prices"].as_array().unwrap();
+        let price = prices.iter().find(|price| price["operation"] == name);
+        let price = price.unwrap_or_else(|| panic!("no {name}: {list}"));
+        assert_eq!(price["missing"], Value::Null, "{price}");
+        price["boots"][0].clone()
+    };
+    let counted = |name: &str, counter: &str| boot(name)["kvm"][counter].as_f64().unwrap_or(0.0);
+    // Nothing else in the VM makes these.
+    assert_eq!(counted("hypercall", "kvm.hypercalls"), 500.0);
+    assert_eq!(counted("mmio-qemu", "kvm.mmio_exits"), 500.0);
+    assert!(counted("cpuid", "kvm.exits") >= 500.0);
+    assert_eq!(counted("syscall", "kvm.hypercalls"), 0.0);
+    for name in ["timer-halt", "ipi-halt"] {
+        let hlts = boot(name)["hlts"].as_f64().unwrap();
+        assert!(hlts >= 500.0, "{name}: {hlts}");
+        // An interrupt that is there already ends a HLT before KVM hears of it.
+        assert!(counted(name, "kvm.halt_exits") <= hlts, "{name}");
+    }
+    // Spinning needs neither; an IPI that nobody needed is sent all the same.
+    assert_eq!((&boot("sem-spin")["ipis"], &boot("sem-spin")["hlts"]), (&0.into(), &0.into()));
+    assert_eq!(boot("sem-ipi")["ipis"], 1000);
+}
