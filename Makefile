@@ -3,7 +3,7 @@
 CARGO ?= cargo
 VMLAB = target/release/vmlab
 
-.PHONY: help quickstart fast test full ready lint build static probe packages bench clean
+.PHONY: help quickstart fast test full ready lint coverage fuzz build static probe packages bench clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -27,18 +27,28 @@ full: ready ## Everything, also what takes long; an hour or more
 ready:
 	@scripts/install-deps test
 	@scripts/build-probe
+	@scripts/build-thinguest
 	@"$$(scripts/build-static --debug)" image build
 
 lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@scripts/build-thinguest --lint
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+coverage: ## Line coverage by crate, of the tests that boot no VM
+	@scripts/coverage
+
+fuzz: ## Every reader of foreign text over random bytes, half a minute each
+	@scripts/fuzz
 
 build: probe ## The release binary, target/release/vmlab, and the guests' program
 	$(CARGO) build --release --package vmlab
 
-probe: ## The guests' static program, target/probe/<arch>/vmlab-probe
+probe: ## The guests' programs: vmlab-probe, and the thin guest that vmlab carries
+	@scripts/install-deps static
 	@scripts/build-probe
+	@scripts/build-thinguest
 
 static: probe ## A static binary to copy to a hypervisor
 	@scripts/build-static

@@ -21,7 +21,7 @@ static CONTEXTS: LazyLock<Vec<Context>> = LazyLock::new(|| {
     contexts
 });
 
-/// The first byte chooses the form, the second the context.
+// The first byte chooses the form, the second the context.
 fuzz_target!(|input: (u8, u8, &str)| {
     let (form, context, text) = input;
     let context = &CONTEXTS[usize::from(context) % CONTEXTS.len()];

@@ -118,7 +118,7 @@ pub fn usable_kvm(
 #[must_use]
 pub fn known_verdict(qemu: &Qemu, image: &Image) -> Option<KvmVerdict> {
     // Cheap to see and quick to mend: never cached.
-    if let Some(why) = obstacle(qemu, Path::new("/dev/kvm")) {
+    if let Some(why) = obstacle(qemu) {
         return Some(KvmVerdict::Unusable { why });
     }
     cached(&cache_path(), &key(qemu, image), &boot_id())
@@ -132,8 +132,13 @@ fn boot_id() -> String {
     read_line("/proc/sys/kernel/random/boot_id")
 }
 
-/// Why it is not even worth trying.
-fn obstacle(qemu: &Qemu, device: &Path) -> Option<String> {
+/// Why it is not even worth trying to boot a guest under KVM, if that is plain to see.
+#[must_use]
+pub fn obstacle(qemu: &Qemu) -> Option<String> {
+    obstacle_at(qemu, Path::new("/dev/kvm"))
+}
+
+fn obstacle_at(qemu: &Qemu, device: &Path) -> Option<String> {
     if !qemu.accelerators.iter().any(|name| name == "kvm") {
         return Some(format!("{} was built without KVM", qemu.path.display()));
     }
@@ -275,13 +280,13 @@ mod tests {
     #[test]
     fn obstacles_are_one_line_that_says_what_to_do() {
         let check = |accelerators: &[&str], device: &str, expected: &str| {
-            let why = obstacle(&qemu(accelerators), Path::new(device)).unwrap();
+            let why = obstacle_at(&qemu(accelerators), Path::new(device)).unwrap();
             assert!(why.contains(expected) && !why.contains('\n'), "{why}");
         };
         check(&["tcg"], "/dev/null", "built without KVM");
         check(&["kvm"], "/no/such/device", "load the kvm module");
         check(&["kvm"], "/proc", "cannot open /proc");
-        assert_eq!(obstacle(&qemu(&["kvm"]), Path::new("/dev/null")), None);
+        assert_eq!(obstacle_at(&qemu(&["kvm"]), Path::new("/dev/null")), None);
     }
 
     #[test]

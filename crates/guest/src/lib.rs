@@ -3,6 +3,8 @@
 //! - [`image`]: the builtin Debian image and its cache, users' own images.
 //! - [`qemu`]: which QEMU there is. [`kvm`]: whether KVM boots a guest.
 //! - [`Monitor`]: questions to a QEMU that somebody else started.
+//! - [`thin`]: a VM whose whole software is the thin guest, which measures what the
+//!   host charges.
 //! - [`Vm`]: one QEMU process from its start to its end: QMP, the guest agent,
 //!   commands in the guest, and every way in which they fail.
 //!
@@ -18,5 +20,5 @@ mod vm;
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
     DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch,
-    Monitor, MonitorError, NOTE, Vm, read_end,
+    Monitor, MonitorError, NOTE, Vm, read_end, thin,
 };

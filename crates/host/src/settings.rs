@@ -23,10 +23,11 @@ mod tree;
 mod value;
 
 pub use apply::{
-    ApplyError, JournalError, Mode, Planned, RestoreOutcome, Restored, Settings, StaleSettings,
-    Wish, plan, restore_stale,
+    ApplyError, Mode, Planned, RestoreOutcome, Restored, Settings, StaleSettings, Wish, plan,
+    restore_stale,
 };
 pub use cpuset::{Partition, partitions};
+pub use journal::JournalError;
 pub use place::{PartitionKind, Place, Present};
 pub use refusal::Refusal;
 pub use table::SETTINGS;

@@ -472,3 +472,47 @@ proptest! {
         }
     }
 }
+
+/// What people quote of a domain says nothing of what they left out.
+#[test]
+fn a_part_of_a_domain_is_not_taken_for_all_of_it() {
+    let queues = "<devices><interface type='bridge'><source bridge='b'/>
+        <model type='virtio'/><driver queues='8'/></interface></devices>";
+    let pins = "<cputune><vcpupin vcpu='3' cpuset='4'/></cputune>";
+    let check = |head: &str, expected: &[&str]| {
+        let text = format!("<domain type='kvm'>{head}{pins}{queues}</domain>");
+        let found = findings(&text, &Context::default());
+        let of = ["queues-exceed-vcpus", "vcpupin-without-vcpu", "pins-partial"];
+        let mut found: Vec<&str> =
+            found.iter().map(|one| one.rule).filter(|rule| of.contains(rule)).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{head}");
+    };
+    check("", &[]);
+    // In a whole domain nothing said is one vCPU.
+    check("<name>a</name>", &["queues-exceed-vcpus", "vcpupin-without-vcpu"]);
+    check(
+        "<cpu><topology sockets='1' cores='2' threads='2'/></cpu>",
+        &["pins-partial", "queues-exceed-vcpus"],
+    );
+}
+
+/// The disks of a command line are known through filters and formats, however
+/// they are nested.
+#[test]
+fn nodes_inside_nodes_are_seen() {
+    let node = |cache: bool, aio: &str| {
+        format!(
+            r#"{{"driver":"throttle","node-name":"d","throttle-group":"t","file":{{"driver":"raw","cache":{{"direct":{cache}}},"file":{{"driver":"host_device","filename":"/dev/vg/d","aio":"{aio}","cache":{{"direct":{cache}}}}}}}}}"#
+        )
+    };
+    let check = |node: &str, expected: bool| {
+        let text =
+            format!("kvm -cpu host -m 64 -blockdev '{node}' -device virtio-blk-pci,drive=d,id=d");
+        let found = findings(&text, &Context::default());
+        assert_eq!(found.iter().any(|one| one.rule == "io-native-cached"), expected, "{found:?}");
+    };
+    check(&node(false, "native"), true);
+    check(&node(true, "native"), false);
+    check(&node(false, "threads"), false);
+}

@@ -30,6 +30,9 @@ pub(crate) struct Vm {
     pub(crate) vcpus: At<u32>,
     /// vCPUs with hot-plug.
     pub(crate) max_vcpus: At<u32>,
+    /// Nothing says how many vCPUs there are, and the text is no whole VM, of
+    /// which that would mean one.
+    pub(crate) vcpus_unknown: bool,
     pub(crate) topology: Option<At<Topology>>,
     /// Where all of the VM's threads may run.
     pub(crate) affinity: Option<At<PcpuSet>>,
@@ -48,6 +51,8 @@ pub(crate) struct Vm {
     pub(crate) memory_mode: Option<String>,
     pub(crate) cell_nodes: Vec<(At<u32>, At<PcpuSet>)>,
     pub(crate) memory_bytes: Option<At<u64>>,
+    /// Of that, what is in modules that are plugged in (DIMMs), beside the cells.
+    pub(crate) module_bytes: u64,
     pub(crate) huge_pages: Option<At<Option<u64>>>,
     /// Whether the kernel may merge its pages.
     pub(crate) merge: Option<At<bool>>,
@@ -63,6 +68,8 @@ pub(crate) struct Vm {
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
     pub(crate) host_devices: Vec<At<String>>,
+    /// An IOMMU that takes interrupts for vCPUs of any number.
+    pub(crate) extended_interrupts: bool,
     /// Guest nodes with an expander bus of their own.
     pub(crate) expander_nodes: PcpuSet,
     /// What says that this VM is to migrate. That its CPU may (`migratable='on'`,
@@ -89,6 +96,7 @@ impl Vm {
             accel: At::new("kvm".to_owned(), head),
             vcpus: At::new(1, head),
             max_vcpus: At::new(1, head),
+            vcpus_unknown: false,
             topology: None,
             affinity: None,
             pins: Vec::new(),
@@ -104,6 +112,7 @@ impl Vm {
             memory_mode: None,
             cell_nodes: Vec::new(),
             memory_bytes: None,
+            module_bytes: 0,
             huge_pages: None,
             merge: None,
             shared_memory: false,
@@ -116,6 +125,7 @@ impl Vm {
             nics: Vec::new(),
             passthrough: None,
             host_devices: Vec::new(),
+            extended_interrupts: false,
             expander_nodes: PcpuSet::new(),
             migrates: None,
             kubevirt: None,

@@ -49,18 +49,12 @@ fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<Look> {
 
 impl From<&stats::Judgement> for Judgement {
     fn from(judged: &stats::Judgement) -> Self {
-        let (verdict, mut notes) = match &judged.verdict {
-            stats::Verdict::BBetter => (Verdict::Better, Vec::new()),
-            stats::Verdict::BWorse => (Verdict::Worse, Vec::new()),
-            stats::Verdict::BelowMargin { b_better: true } => (Verdict::SlightlyBetter, Vec::new()),
-            stats::Verdict::BelowMargin { b_better: false } => (Verdict::SlightlyWorse, Vec::new()),
-            stats::Verdict::Equivalent => (Verdict::Equivalent, Vec::new()),
+        let mut notes = match &judged.verdict {
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
-                (Verdict::NotDecided, undecided_notes(judged, *at_most, *more_blocks))
+                undecided_notes(judged, *at_most, *more_blocks)
             }
-            stats::Verdict::Invalid { why } => {
-                (Verdict::Invalid, vec![as_sentence(&why.to_string())])
-            }
+            stats::Verdict::Invalid { why } => vec![as_sentence(&why.to_string())],
+            _ => Vec::new(),
         };
         notes.extend(host_beside::notes(judged));
         let warnings = judged.warnings.iter().filter(|one| **one != Warning::HostDiffered);
@@ -72,7 +66,7 @@ impl From<&stats::Judgement> for Judgement {
             p: judged.p,
             q: None,
             looks: Vec::new(),
-            verdict,
+            verdict: Verdict::from(&judged.verdict),
             more_blocks: match judged.verdict {
                 stats::Verdict::NotDecided { more_blocks, .. } => Some(more_blocks),
                 _ => None,

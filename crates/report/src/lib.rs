@@ -20,14 +20,16 @@ mod quantity;
 mod sentence;
 mod terminal;
 pub mod trend;
+mod verdict;
 
 pub use escape::escape;
 pub use export::{csv, json};
 pub use host_beside::{busy, unsteady};
-pub use html::html;
+pub use html::{PALETTE, html};
 pub use model::{
     Beside, Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group,
     HostBeside, Judgement, Look, Method, Named, Published, Quantile, REPORT_VERSION, Report, Role,
     Share, Span, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};
+pub use verdict::{Label, Terms, label};

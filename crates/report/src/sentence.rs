@@ -4,6 +4,7 @@
 use record::{Better, Environment, Metric, MetricKind};
 
 use crate::quantity::{Scale, change, counted, event_count, own_prefix, percent, ratio_estimate};
+use crate::verdict::{self, Label, Terms};
 use crate::{
     Count, CountOf, CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict,
 };
@@ -61,51 +62,14 @@ pub(crate) fn findings<'a>(report: &'a Report, group: &'a Group) -> Vec<Finding<
     report.variants.iter().filter_map(finding).collect()
 }
 
-/// How a verdict is shown in short: a word, a sign that does not need a colour,
-/// and the style-sheet class of the colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Label {
-    pub(crate) word: &'static str,
-    pub(crate) sign: &'static str,
-    pub(crate) class: &'static str,
-}
-
 /// The label of `verdict` about a variant of `role`.
 pub(crate) fn label(verdict: Verdict, role: Role, metric: &Metric) -> Label {
-    let (word, sign, class) = match (verdict, role) {
-        (Verdict::Invalid, _) => ("not valid", "!", "invalid"),
-        (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
-            ("A/A passed", "=", "undecided")
-        }
-        (_, Role::AaArm) => ("A/A failed", "!", "invalid"),
-        (Verdict::NotDecided, _) => ("not decided", "?", "undecided"),
-        (Verdict::Equivalent, _) => ("no difference", "≈", "equal"),
-        (Verdict::SlightlyBetter, _) => (slightly(true, metric), "△", "equal"),
-        (Verdict::SlightlyWorse, _) => (slightly(false, metric), "▽", "equal"),
-        (Verdict::Better, _) => (comparative(true, metric), "▲", "better"),
-        (Verdict::Worse, _) => (comparative(false, metric), "▼", "worse"),
-    };
-    Label { word, sign, class }
+    verdict::label(verdict, role == Role::AaArm, Terms::of(metric.kind, metric.better))
 }
 
 /// The word for better (or worse) in the metric's own terms.
 fn comparative(better: bool, metric: &Metric) -> &'static str {
-    match (metric.kind, better) {
-        (MetricKind::Time | MetricKind::Rate, true) => "faster",
-        (MetricKind::Time | MetricKind::Rate, false) => "slower",
-        _ if better == (metric.better == Better::Lower) => "lower",
-        _ => "higher",
-    }
-}
-
-/// The same for a difference that is smaller than the margin.
-fn slightly(better: bool, metric: &Metric) -> &'static str {
-    match comparative(better, metric) {
-        "faster" => "barely faster",
-        "slower" => "barely slower",
-        "lower" => "barely lower",
-        _ => "barely higher",
-    }
+    Terms::of(metric.kind, metric.better).comparative(better)
 }
 
 /// What stands on the left (ratio below 1) and the right of a ratio's axis.

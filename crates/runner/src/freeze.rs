@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::load::StressLoad;
+use record::Environment;
 use topology::{Host, PcpuSet};
 use vmconfig::{
     Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
@@ -45,6 +46,12 @@ const STREAM_SINCE: (u32, u32) = (7, 2);
 
 /// Host load ends by itself after this time, should everything else fail.
 const LOAD_LIMIT: Duration = Duration::from_secs(6 * 3600);
+
+/// Where a VM with this accelerator is, on `host`.
+#[must_use]
+pub fn environment_of_vm(accel: Accel, host: &Host) -> Environment {
+    seat::environment(Seat::Vm, accel, host)
+}
 
 /// What a plan needs to know of the machine.
 #[derive(Debug, Clone)]

@@ -7,6 +7,7 @@
 //! look (`report`), and everything that is printed (`vmlab`).
 
 pub mod agenda;
+pub mod calibration;
 pub mod execute;
 pub mod follow;
 pub mod freeze;

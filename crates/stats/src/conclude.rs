@@ -3,18 +3,17 @@
 
 use crate::anytime::e_value;
 use crate::disturbance::{Claim, Claimed, differences, fatal};
+use crate::judgement::{GREATEST_LOG, ratio_of};
 use crate::signed_rank::hodges_lehmann;
 use crate::student::{moments, student_p};
 use crate::{
-    Better, Comparison, HodgesLehmann, HostDifference, Interval, Invalidity, Judgement, Verdict,
+    Comparison, HodgesLehmann, HostDifference, Interval, Invalidity, Judgement, LogRatio, Verdict,
     Warning, Weight,
 };
 
 /// A log ratio nearer to 0 than this is rounding, not a difference: equal
 /// measurements must not become a significant 1e-16.
 pub(crate) const ROUNDING: f64 = 1e-12;
-/// The logarithm of a ratio that is still a finite number, either way round.
-const GREATEST_LOG: f64 = 700.0;
 /// Fewer blocks lean on the normal distribution.
 const FEW_BLOCKS: usize = 5;
 /// No estimate of the blocks that are needed looks further.
@@ -37,12 +36,6 @@ pub(crate) trait Rule {
     fn last(&self) -> Option<u32> {
         None
     }
-}
-
-/// The ratio of a log ratio, finite and not 0 even at the ends of an interval
-/// that says nothing.
-pub(crate) fn ratio_of(log: f64) -> f64 {
-    log.clamp(-GREATEST_LOG, GREATEST_LOG).exp()
 }
 
 /// What the log ratios come to, or why they say nothing.
@@ -231,27 +224,13 @@ fn verdict_on_an_even_host(
     comparison: &Comparison,
 ) -> Verdict {
     let alpha = rule.alpha();
-    let interval = evidence.interval(rule.critical(evidence.n, alpha), 1.0 - alpha);
-    let band = comparison.margin.ln_1p();
-    let narrower = evidence.half_width(rule.critical(evidence.n, 2.0 * alpha));
-    let equivalent = evidence.mean.abs() + narrower < band;
-    if interval.contains(0.0) {
-        if equivalent {
-            return Verdict::Equivalent;
-        }
-        return Verdict::NotDecided {
-            at_most: (ratio_of(interval.hi) - 1.0).max(1.0 - ratio_of(interval.lo)),
-            half_width: (interval.hi - interval.lo) / 2.0,
-            more_blocks: evidence.blocks_needed(rule, band).saturating_sub(evidence.n),
-        };
-    }
-    let b_better = match comparison.better {
-        Better::Lower => interval.hi < 0.0,
-        Better::Higher => interval.lo > 0.0,
+    let half_width = |alpha: f64| evidence.half_width(rule.critical(evidence.n, alpha));
+    let known = LogRatio {
+        mean: evidence.mean,
+        half_width: half_width(alpha),
+        half_width_of_equivalence: half_width(2.0 * alpha),
     };
-    match (b_better, equivalent) {
-        (_, true) => Verdict::BelowMargin { b_better },
-        (true, false) => Verdict::BBetter,
-        (false, false) => Verdict::BWorse,
-    }
+    known.verdict(comparison.better, comparison.margin, |band| {
+        evidence.blocks_needed(rule, band).saturating_sub(evidence.n)
+    })
 }

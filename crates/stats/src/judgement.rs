@@ -119,6 +119,71 @@ impl Verdict {
     }
 }
 
+/// What is known of the logarithm of B by A: the only thing that verdicts come from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LogRatio {
+    /// Its estimate.
+    pub mean: f64,
+    /// Half the interval's width at the promised rate of false claims.
+    pub half_width: f64,
+    /// The same at twice that rate: two one-sided tests of equivalence.
+    pub half_width_of_equivalence: f64,
+}
+
+impl LogRatio {
+    /// Of two values without noise.
+    #[must_use]
+    pub fn exact(a: f64, b: f64) -> Self {
+        let mean = match b.ln() - a.ln() {
+            _ if a == b => 0.0,
+            // Below zero there is no ratio, but still a direction.
+            log if log.is_nan() => f64::INFINITY.copysign(b - a),
+            log => log,
+        };
+        Self { mean, half_width: 0.0, half_width_of_equivalence: 0.0 }
+    }
+
+    /// What may be said; `more_blocks` tells how many more would decide, of the margin
+    /// on the log scale.
+    #[must_use]
+    pub fn verdict(
+        &self,
+        better: Better,
+        margin: f64,
+        more_blocks: impl FnOnce(f64) -> u32,
+    ) -> Verdict {
+        let Self { mean, half_width, half_width_of_equivalence } = *self;
+        let band = margin.ln_1p();
+        let equivalent = mean.abs() + half_width_of_equivalence < band;
+        if mean.abs() <= half_width {
+            if equivalent {
+                return Verdict::Equivalent;
+            }
+            let (lo, hi) = (ratio_of(mean - half_width), ratio_of(mean + half_width));
+            return Verdict::NotDecided {
+                at_most: (hi - 1.0).max(1.0 - lo),
+                half_width,
+                more_blocks: more_blocks(band),
+            };
+        }
+        let b_better = (mean < 0.0) == (better == Better::Lower);
+        match (b_better, equivalent) {
+            (_, true) => Verdict::BelowMargin { b_better },
+            (true, false) => Verdict::BBetter,
+            (false, false) => Verdict::BWorse,
+        }
+    }
+}
+
+/// The logarithm of a ratio that is still a finite number, either way round.
+pub(crate) const GREATEST_LOG: f64 = 700.0;
+
+/// The ratio of a log ratio, finite and not 0 even at the ends of an interval
+/// that says nothing.
+pub(crate) fn ratio_of(log: f64) -> f64 {
+    log.clamp(-GREATEST_LOG, GREATEST_LOG).exp()
+}
+
 /// Something that whoever reads a judgement should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -63,7 +63,7 @@ pub use disturbance::{
 };
 pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
 pub use exact::{Exact, exact};
-pub use judgement::{Better, HodgesLehmann, Invalidity, Judgement, Verdict, Warning};
+pub use judgement::{Better, HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;

@@ -291,6 +291,18 @@ pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescr
     match found {
         Ok(Found { mut host, known, cache_sizes }) => {
             crate::sysfs::number_threads(&mut host);
+            if host.pcpus.iter().all(|pcpu| pcpu.kind.is_none()) {
+                let kinds = crate::sysfs::kinds_by_frequency(&host);
+                crate::sysfs::set_kinds(&mut host, &kinds);
+                if host.pcpus.iter().any(|pcpu| pcpu.kind.is_some()) {
+                    host.warnings.push(
+                        "Cores end at different frequencies, and nothing says of what kind they \
+                         are: those more than a tenth below the fastest are taken for efficiency \
+                         cores"
+                            .into(),
+                    );
+                }
+            }
             host.caches.sort_by_key(|cache| (cache.level, cache.kind, cache.pcpus.first()));
             host.caches.dedup();
             let formats = vec![format.name()];

@@ -18,7 +18,7 @@ mod reader;
 mod tests;
 
 use crate::Host;
-pub(crate) use pcpus::{kinds_by_capacity, number_threads, set_kinds};
+pub(crate) use pcpus::{kinds_by_capacity, kinds_by_frequency, number_threads, set_kinds};
 use reader::Reader;
 
 /// A folder that holds `sys/` and `proc/`, or something that acts like one.

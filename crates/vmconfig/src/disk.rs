@@ -77,6 +77,16 @@ pub enum DiskBus {
     VirtioScsi,
     /// AHCI, emulated.
     Sata,
+    /// The old PC's controller, emulated: four disks, one request at a time.
+    Ide,
+}
+
+impl DiskBus {
+    /// True if the guest needs a driver of virtio's for it.
+    #[must_use]
+    pub fn is_virtio(self) -> bool {
+        matches!(self, Self::VirtioBlk | Self::VirtioScsi)
+    }
 }
 
 /// What the host's page cache does for a disk.
@@ -186,7 +196,7 @@ impl Disk {
             if number == 0 || number > iothreads {
                 return Some(format!("wants iothread {number}, but the VM has {iothreads}"));
             }
-            if self.bus == DiskBus::Sata {
+            if !self.bus.is_virtio() {
                 return Some("wants an iothread, which only virtio disks have".to_owned());
             }
         }
@@ -194,12 +204,12 @@ impl Disk {
             if queues == 0 || queues > MAX_QUEUES {
                 return Some(format!("has {queues} queues: 1 to {MAX_QUEUES}"));
             }
-            if self.bus == DiskBus::Sata {
+            if !self.bus.is_virtio() {
                 return Some("has queues, which only virtio disks have".to_owned());
             }
         }
-        if self.readonly && self.bus == DiskBus::Sata {
-            return Some("is readonly on SATA, which QEMU and libvirt refuse".to_owned());
+        if self.readonly && !self.bus.is_virtio() {
+            return Some("is readonly on SATA or IDE, which QEMU and libvirt refuse".to_owned());
         }
         if self.boot_order == Some(0) {
             return Some("has boot_order 0: they count from 1".to_owned());
@@ -238,6 +248,16 @@ impl Disk {
 
 /// Most queues of a virtio device (`VIRTIO_QUEUE_MAX`).
 pub(crate) const MAX_QUEUES: u32 = 1024;
+
+/// One way to say each: where there is no IDE controller, QEMU puts its disks at
+/// the SATA one's ports (q35).
+pub(crate) fn normalise(disks: &mut [Disk], machine: &str) {
+    if machine.starts_with("q35") || machine.starts_with("pc-q35") {
+        for disk in disks.iter_mut().filter(|disk| disk.bus == DiskBus::Ide) {
+            disk.bus = DiskBus::Sata;
+        }
+    }
+}
 
 pub(crate) fn check(disks: &[Disk], iothreads: u32) -> Result<(), InvalidVm> {
     let refuse = |number: usize, message: String| {

@@ -35,6 +35,7 @@ mod sched;
 mod size;
 pub mod source;
 mod spec;
+mod weight;
 mod wishes;
 
 pub use clock::{Clock, ClockBase, TickPolicy};
@@ -47,6 +48,7 @@ pub use memory::{Memory, MemoryPolicy, MemorySource, PageSize, ParsePageSizeErro
 pub use nic::{Binding, MacvtapMode, Nic, NicBackend, NicModel};
 pub use numa::GuestNode;
 pub use sched::{ParseSchedulerError, Scheduler, SchedulerPatch, Schedulers};
+pub use weight::Weight;
 pub use wishes::{Delegated, HostWishes, Thp};
 
 /// A set of small numbers in the kernel's list format, `0-3,8`: of vCPUs, or of

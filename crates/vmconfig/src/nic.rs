@@ -16,8 +16,8 @@ pub struct Nic {
     /// What the guest sees; virtio-net if not said.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub model: NicModel,
-    /// The host's kernel moves the packets (vhost-net), or QEMU does. QEMU
-    /// `vhost=`, libvirt `<driver name='vhost'|'qemu'>`.
+    /// The host's kernel moves the packets (vhost-net); QEMU does if not said.
+    /// QEMU `vhost=on`; libvirt has it by itself, unless `<driver name='qemu'/>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost: Option<bool>,
     /// Pairs of queues. QEMU `queues=` with `mq=on`, libvirt `<driver queues=>`,
@@ -138,6 +138,17 @@ impl NicModel {
     }
 }
 
+impl NicBackend {
+    /// True if the host's kernel can move its packets: a tap device, whoever
+    /// makes it.
+    pub(crate) fn is_tap(&self) -> bool {
+        matches!(
+            self,
+            Self::Tap { .. } | Self::Bridge { .. } | Self::Macvtap { .. } | Self::Libvirt { .. }
+        )
+    }
+}
+
 impl MacvtapMode {
     pub(crate) const NAMES: [(Self, &'static str); 4] = [
         (Self::Bridge, "bridge"),
@@ -209,10 +220,14 @@ fn is_mac(text: &str) -> bool {
     pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
 }
 
-/// One way to write each: addresses in small letters.
+/// One way to write each: addresses in small letters, and no vhost is what QEMU
+/// has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
-    for mac in nics.iter_mut().filter_map(|nic| nic.mac.as_mut()) {
-        mac.make_ascii_lowercase();
+    for nic in nics {
+        nic.vhost = nic.vhost.filter(|on| *on);
+        if let Some(mac) = &mut nic.mac {
+            mac.make_ascii_lowercase();
+        }
     }
 }
 

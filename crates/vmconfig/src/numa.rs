@@ -82,12 +82,38 @@ pub(crate) fn complete(nodes: &mut [GuestNode], vcpus: u32, memory_mib: u64) {
 }
 
 pub(crate) fn normalise(nodes: &mut [GuestNode]) {
-    for node in nodes {
+    for node in nodes.iter_mut() {
         if node.host_nodes.as_ref().is_some_and(PcpuSet::is_empty) {
             (node.host_nodes, node.policy) = (None, None);
         }
         if node.host_nodes.is_some() && node.policy.is_none() {
             node.policy = Some(MemoryPolicy::Bind);
+        }
+    }
+    complete_distances(nodes);
+}
+
+/// Relative cost to reach another node where nobody says one.
+const REMOTE: u32 = 20;
+
+/// Once one distance is said, all are: the way back is as long as the way
+/// there, and what nobody says is [`REMOTE`]. A node's own is never said.
+///
+/// Source: QEMU `complete_init_numa_distance`, which wants each pair once;
+/// libvirt `virDomainNumaDefFormatXML`.
+fn complete_distances(nodes: &mut [GuestNode]) {
+    if nodes.len() > MAX_GUEST_NODES || nodes.iter().all(|node| node.distances.is_empty()) {
+        return;
+    }
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let said: Vec<BTreeMap<u32, u32>> = nodes.iter().map(|node| node.distances.clone()).collect();
+    for (here, node) in (0..count).zip(nodes.iter_mut()) {
+        if node.distances.get(&here) == Some(&10) {
+            node.distances.remove(&here);
+        }
+        for (there, back) in (0..count).zip(&said).filter(|(there, _)| *there != here) {
+            let value = back.get(&here).copied().unwrap_or(REMOTE);
+            node.distances.entry(there).or_insert(value);
         }
     }
 }

@@ -37,6 +37,27 @@ pub struct Channels {
     pub console_log: PathBuf,
 }
 
+/// The files through which a VM is talked to whose guest knows a serial port and no
+/// more. Whoever starts QEMU listens, as with [`Channels`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SerialChannels {
+    /// QEMU's monitor protocol (QMP).
+    pub qmp_socket: PathBuf,
+    /// The first serial port, both ways.
+    pub serial_socket: PathBuf,
+}
+
+/// Who is at the other end of what the VM says.
+#[derive(Debug, Clone, Copy)]
+enum Talk<'a> {
+    /// A person.
+    Terminal,
+    /// vmlab, with a guest agent in the guest.
+    Agent(&'a Channels),
+    /// vmlab, with a serial port alone.
+    Serial(&'a SerialChannels),
+}
+
 /// Arguments for QEMU, and what they can't say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emitted {
@@ -82,17 +103,28 @@ impl Emitted {
 /// Never fails: what QEMU refuses is emitted as asked, and [`check`] tells.
 #[must_use]
 pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> Emitted {
-    emit_with(spec, Some(channels), capabilities)
+    emit_with(spec, Talk::Agent(channels), capabilities)
+}
+
+/// The arguments that start this VM for somebody who talks to its guest over the
+/// serial port: neither a PCI bus nor an agent is needed.
+#[must_use]
+pub fn emit_serial(
+    spec: &VmSpec,
+    channels: &SerialChannels,
+    capabilities: &Capabilities,
+) -> Emitted {
+    emit_with(spec, Talk::Serial(channels), capabilities)
 }
 
 /// The arguments that start this VM on a terminal, for people: nothing of
 /// vmlab's own is connected.
 #[must_use]
 pub fn emit_plain(spec: &VmSpec, capabilities: &Capabilities) -> Emitted {
-    emit_with(spec, None, capabilities)
+    emit_with(spec, Talk::Terminal, capabilities)
 }
 
-fn emit_with(spec: &VmSpec, channels: Option<&Channels>, capabilities: &Capabilities) -> Emitted {
+fn emit_with(spec: &VmSpec, talk: Talk<'_>, capabilities: &Capabilities) -> Emitted {
     let losses = devices::losses(spec);
     let mut emitted = Emitted { args: Vec::new(), losses, starts: Vec::new() };
     emitted.option("-name", format!("guest={},debug-threads=on", escape(&spec.name)));
@@ -110,9 +142,13 @@ fn emit_with(spec: &VmSpec, channels: Option<&Channels>, capabilities: &Capabili
     devices::emit(spec, &mut emitted);
     boot(spec, &mut emitted);
     devices::attach(spec, &mut emitted);
-    match channels {
-        Some(channels) => channel_args(channels, &mut emitted),
-        None => emitted.option("-serial", TERMINAL),
+    match talk {
+        Talk::Agent(channels) => channel_args(channels, &mut emitted),
+        Talk::Serial(channels) => {
+            monitor_args(&channels.qmp_socket, &mut emitted);
+            console_args(&channels.serial_socket, &mut emitted);
+        }
+        Talk::Terminal => emitted.option("-serial", TERMINAL),
     }
     for argument in &spec.extra_args {
         // What does not look like an option belongs to the one before it.
@@ -234,10 +270,7 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
 }
 
 fn channel_args(channels: &Channels, emitted: &mut Emitted) {
-    let socket =
-        |id: &str, path: &Path| format!("socket,id={id},path={},server=off", escape_path(path));
-    emitted.option("-chardev", socket("qmp", &channels.qmp_socket));
-    emitted.option("-mon", "chardev=qmp,mode=control");
+    monitor_args(&channels.qmp_socket, emitted);
     emitted.option("-device", "virtio-serial-pci,id=vserial");
     let ports = [
         ("agent", &channels.agent_socket, "org.qemu.guest_agent.0"),
@@ -250,10 +283,23 @@ fn channel_args(channels: &Channels, emitted: &mut Emitted) {
             format!("virtserialport,bus=vserial.0,nr={number},chardev={id},id={id},name={name}"),
         );
     }
-    // No file: it would grow as fast as the guest prints.
-    emitted.option("-chardev", socket("console", &channels.console_socket));
-    emitted.option("-serial", "chardev:console");
+    console_args(&channels.console_socket, emitted);
     emitted.option("-device", "pvpanic-pci");
+}
+
+fn monitor_args(path: &Path, emitted: &mut Emitted) {
+    emitted.option("-chardev", socket("qmp", path));
+    emitted.option("-mon", "chardev=qmp,mode=control");
+}
+
+fn console_args(path: &Path, emitted: &mut Emitted) {
+    // No file: it would grow as fast as the guest prints.
+    emitted.option("-chardev", socket("console", path));
+    emitted.option("-serial", "chardev:console");
+}
+
+fn socket(id: &str, path: &Path) -> String {
+    format!("socket,id={id},path={},server=off", escape_path(path))
 }
 
 /// A value for QEMU's `key=value,...` syntax, in which a comma is said twice.

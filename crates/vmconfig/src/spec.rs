@@ -328,6 +328,7 @@ impl VmSettings {
         cpu::lift(&mut self.cpu_model, &mut self.hints, &mut self.clock, &mut self.cpu_cache);
         self.memory.normalise();
         numa::normalise(&mut self.numa);
+        disk::normalise(&mut self.disks, &self.machine);
         nic::normalise(&mut self.nics);
         self.clock.normalise();
         self.hints.normalise();
@@ -600,7 +601,7 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
 }
 
 /// More than anybody has disks.
-const MAX_IOTHREADS: u32 = 1024;
+pub(crate) const MAX_IOTHREADS: u32 = 1024;
 
 /// No text that QEMU would misread.
 fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {

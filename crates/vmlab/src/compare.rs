@@ -85,7 +85,7 @@ pub(crate) struct CompareArgs {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub(crate) enum Format {
     /// Text for a terminal.
     #[default]
     Text,
@@ -126,7 +126,8 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
 }
 
-fn print(comparison: &Comparison, format: Format) -> anyhow::Result<()> {
+/// Prints a comparison.
+pub(crate) fn print(comparison: &Comparison, format: Format) -> anyhow::Result<()> {
     let text = match format {
         Format::Text => {
             // Escape codes are taken out again where colours are not wanted.

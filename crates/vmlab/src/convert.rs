@@ -1,6 +1,7 @@
 //! `vmlab convert` and `vmlab emit`: a VM in another format, and what that
 //! can't say.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,8 +10,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
-    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Image, Kept, Loss, Parsed, Resolve, VmPatch,
-    VmSpec, builtin, json, kubevirt, libvirt, qemu,
+    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Image, InvalidVm, Kept, Loss, Parsed,
+    Resolve, VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -24,7 +25,9 @@ Examples:
   virsh dumpxml db | vmlab convert - --to qemu
 
 What was not understood and what the format can't say is printed on standard
-error.";
+error, with its line: one by one what may change performance or takes a disk, an
+interface or memory away, in a line each what else the guest lacks and what changes
+nothing.";
 
 const EMIT_EXAMPLES: &str = "\
 Examples:
@@ -60,6 +63,9 @@ pub(crate) struct ConvertArgs {
     /// The format that the file has; found out if not given.
     #[arg(long, value_enum)]
     from: Option<Format>,
+    /// Show all that is left out, also what changes no performance.
+    #[arg(long)]
+    all: bool,
 }
 
 #[derive(Debug, Args)]
@@ -95,18 +101,27 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let many = all.len() > 1;
     let mut complete = true;
     for (place, parsed) in all.iter().enumerate() {
-        let spec = parsed.spec().with_context(|| {
-            let name = &parsed.settings.name;
-            format!("{}: VM {name:?} can't be", args.file.display())
+        let spec = parsed.spec().map_err(|error| {
+            let (name, file) = (&parsed.settings.name, args.file.display());
+            let line = parsed.line(error.field()).or_else(|| first_line_below(parsed, &error));
+            let place = line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"));
+            anyhow::Error::new(error).context(format!("{place}: VM {name:?} can't be"))
         })?;
         let emitted = emit(&spec, args.to);
         if many && place > 0 {
             terminal::print(if is_yaml(args.to) { "---\n" } else { "\n" })?;
         }
         terminal::print(&emitted.text)?;
-        complete &= report(&args.file, &parsed.kept, &emitted.losses);
+        complete &= report(&args.file, Some(parsed), &emitted.losses, args.all);
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+/// The first line of what a list of the VM is read from: `disks`, `nics`.
+fn first_line_below(parsed: &Parsed, error: &InvalidVm) -> Option<u32> {
+    let above = format!("{}.", error.field());
+    let below = parsed.lines.iter().filter(|(path, _)| path.starts_with(&above));
+    below.map(|(_, line)| *line).min()
 }
 
 pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
@@ -159,7 +174,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     if own_image {
         terminal::note("vmlab's own image is left out: add a disk to boot from");
     }
-    report(Path::new(&args.name), &[], &emitted.losses);
+    report(Path::new(&args.name), None, &emitted.losses, true);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -229,18 +244,63 @@ fn emit(spec: &VmSpec, format: Format) -> EmittedText {
     }
 }
 
-/// Says what was left out; true if nothing was.
-fn report(file: &Path, kept: &[Kept], losses: &[Loss]) -> bool {
-    for Kept { line, path, text } in kept {
+/// Something that was left out.
+struct Left {
+    weight: Weight,
+    /// Its line, if it stands somewhere.
+    line: Option<u32>,
+    text: String,
+    /// In a word or two, for where many are folded.
+    short: String,
+}
+
+impl Left {
+    fn kept(kept: &Kept) -> Self {
+        let Kept { line, path, text } = kept;
         let first = text.lines().next().unwrap_or_default();
         let more = if text.lines().nth(1).is_some() { " ..." } else { "" };
-        let file = file.display();
-        terminal::note(&format!("{file}:{line}: not understood: {path}: {first}{more}"));
+        let short = match path.as_str() {
+            "-device" => first.split(',').next().unwrap_or(first).to_owned(),
+            path => path.rsplit(['/', '.']).next().unwrap_or(path).to_owned(),
+        };
+        let text = format!("not understood: {path}: {first}{more}");
+        Self { weight: kept.weight(), line: Some(*line), text, short }
     }
-    for Loss { what, why, .. } in losses {
-        terminal::note(&format!("left out: {what}: {why}"));
+
+    fn loss(loss: &Loss, parsed: Option<&Parsed>) -> Self {
+        let Loss { what, why, fields } = loss;
+        let line = fields.iter().find_map(|field| parsed?.line(field));
+        let short = fields.first().cloned().unwrap_or_else(|| what.clone());
+        Self { weight: loss.weight(), line, text: format!("left out: {what}: {why}"), short }
     }
-    kept.is_empty() && losses.is_empty()
+}
+
+/// Says what was left out, what matters first; true if nothing was that changes
+/// performance.
+fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> bool {
+    let kept = parsed.iter().flat_map(|parsed| &parsed.kept).map(Left::kept);
+    let mut left: Vec<Left> = kept.collect();
+    left.extend(losses.iter().map(|loss| Left::loss(loss, parsed)));
+    left.sort_by_key(|one| one.weight);
+    let file = file.display();
+    for one in left.iter().filter(|one| all || one.weight == Weight::Performance) {
+        let place = one.line.map_or_else(|| format!("{file}"), |line| format!("{file}:{line}"));
+        terminal::note(&format!("{place}: {}", one.text));
+    }
+    let folded = |weight: Weight| {
+        let these: Vec<&Left> = left.iter().filter(|one| !all && one.weight == weight).collect();
+        let names: BTreeSet<&str> = these.iter().map(|one| one.short.as_str()).collect();
+        (these.len(), names.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    if let (count @ 1.., names) = folded(Weight::Devices) {
+        terminal::note(&format!(
+            "{file}: the guest has less, no slower for it ({count}; --all): {names}"
+        ));
+    }
+    if let (count @ 1.., _) = folded(Weight::Nothing) {
+        terminal::note(&format!("{file}: {count} more change nothing in the guest (--all)"));
+    }
+    left.first().is_none_or(|one| one.weight > Weight::Performance)
 }
 
 #[cfg(test)]
@@ -254,6 +314,37 @@ mod tests {
         check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", Format::Kubevirt);
         check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", Format::Qemu);
         check("{\"name\": \"vm\", \"topology\": {}}", Format::Json);
+    }
+
+    #[test]
+    fn what_is_left_out_is_told_by_its_weight() {
+        let text = "<domain type='kvm'><memory unit='GiB'>1</memory><uuid>1</uuid>
+  <cputune><shares>100</shares></cputune>
+  <devices><video><model type='qxl'/></video></devices></domain>";
+        let parsed = parse(text, guess(text)).unwrap().remove(0);
+        let left: Vec<Left> = parsed.kept.iter().map(Left::kept).collect();
+        let of = |weight: Weight| {
+            let these = left.iter().filter(|one| one.weight == weight);
+            these.map(|one| (one.line, one.short.as_str())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Weight::Performance), [(Some(2), "shares")]);
+        assert_eq!(of(Weight::Devices), [(Some(3), "video")]);
+        assert_eq!(of(Weight::Nothing), [(Some(1), "uuid")]);
+        let report = |parsed: &Parsed| report(Path::new("x"), Some(parsed), &[], false);
+        assert!(!report(&parsed));
+        let text = text.replace("<shares>100</shares>", "");
+        assert!(report(&parse(&text, guess(&text)).unwrap().remove(0)));
+    }
+
+    #[test]
+    fn what_cannot_be_has_its_line() {
+        let text = "<domain type='kvm'><memory unit='GiB'>1</memory>
+  <devices>
+    <disk type='file' device='disk'><driver name='qemu' io='native'/><source file='/a'/>
+      <target dev='vda' bus='virtio'/></disk></devices></domain>";
+        let parsed = parse(text, guess(text)).unwrap().remove(0);
+        let error = parsed.spec().unwrap_err();
+        assert_eq!(first_line_below(&parsed, &error), Some(3));
     }
 
     #[test]

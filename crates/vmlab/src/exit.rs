@@ -63,8 +63,8 @@ const CODES: &[Codes] = &[
     Codes { commands: &["lint"], findings: Some("findings (see --fail-on)"), ..GENERAL },
     Codes {
         commands: &["convert"],
-        fine: "all was said",
-        findings: Some("something was left out"),
+        fine: "nothing was left out that changes performance",
+        findings: Some("something was"),
         ..GENERAL
     },
     Codes {
@@ -72,6 +72,15 @@ const CODES: &[Codes] = &[
         findings: Some(
             "results are damaged, or with --gate if something got worse by more than the margin",
         ),
+        ..GENERAL
+    },
+    Codes {
+        commands: &["calibrate"],
+        fine: "fine",
+        findings: Some(
+            "KVM and the guest count differently, or with --gate if something got worse",
+        ),
+        error: "error or interrupted",
         ..GENERAL
     },
     Codes {
@@ -86,6 +95,17 @@ const CODES: &[Codes] = &[
         commands: &["import"],
         fine: "all was read",
         findings: Some("something was not, or a run failed (it is listed)"),
+        ..GENERAL
+    },
+    Codes {
+        commands: &["sim"],
+        findings: Some("with --validate if a row is wrong"),
+        error: "error or interrupted",
+        ..GENERAL
+    },
+    Codes {
+        commands: &["switch"],
+        findings: Some("with `traffic` if frames arrive damaged or out of order"),
         ..GENERAL
     },
     Codes {

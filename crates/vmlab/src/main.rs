@@ -5,6 +5,7 @@
 //! arguments, and a `run` that returns the exit code (`exit.rs`).
 
 mod audit;
+mod calibrate;
 mod check;
 mod clean;
 mod compare;
@@ -33,7 +34,9 @@ mod report;
 mod results_folder;
 mod run;
 mod settings;
+mod sim;
 mod study_file;
+mod switch;
 mod terminal;
 mod trend;
 mod trials;
@@ -95,6 +98,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Compare numbers of any origin: studies, benchmarks' output, CSV, JSON.
     Compare(compare::CompareArgs),
+    /// Measure what exits, interrupts and wake-ups cost here.
+    Calibrate(calibrate::CalibrateArgs),
     /// Plan another harness's trials and judge them, over JSON lines.
     Decide(decide::DecideArgs),
     /// Follow a study over time: since when is it faster or slower?
@@ -115,6 +120,10 @@ enum Command {
     Settings(settings::SettingsArgs),
     /// Start and use a whole emulated KVM host.
     Replica(replica::ReplicaArgs),
+    /// Simulate VMs on a host that nobody here has.
+    Sim(sim::SimArgs),
+    /// Connect VMs through a vhost-user switch in user space.
+    Switch(switch::SwitchArgs),
     /// End what dead runs left behind.
     Clean(clean::CleanArgs),
     /// The half of `run --on` that runs on the other machine.
@@ -148,6 +157,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Trend(args) => trend::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Decide(args) => decide::run(&args),
         Command::Facts(args) => facts::run(&args),
         Command::Export(args) => export::run(&args),
@@ -157,6 +167,8 @@ fn main() -> ExitCode {
         Command::Variants(args) => variants::run(&args),
         Command::Settings(args) => settings::run(&args),
         Command::Replica(args) => replica::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -122,6 +122,25 @@ pub(crate) fn start(
     Ok((ended, dir))
 }
 
+/// What vmlab says on the other machine to `words`: its standard output. Its warnings
+/// are passed on.
+pub(crate) fn output(on: &OnArgs, words: &[String]) -> anyhow::Result<Vec<u8>> {
+    if on.deterministic {
+        bail!("--deterministic is for studies");
+    }
+    let interrupts = listen()?;
+    let there = There::connect(on, &interrupts)?;
+    let cancelled = || interrupts.end.is_cancelled();
+    let patience = Patience::unlimited(&cancelled);
+    let program = binary::bring(&there.session, there.program.as_deref(), None, patience)?;
+    let command = std::iter::once(program).chain(words.iter().cloned());
+    let output = there.session.command(command).on_stderr(terminal::note).output(patience)?;
+    if output.code != 0 {
+        bail!("vmlab there ended with code {}", output.code);
+    }
+    Ok(output.stdout)
+}
+
 /// Goes on with a study on the other machine.
 pub(crate) fn resume(
     on: &OnArgs,

@@ -50,7 +50,8 @@ pub(crate) struct PlanArgs {
     list: Option<PathBuf>,
 
     /// vCPUs of one VM
-    #[arg(long, value_name = "N", required_unless_present = "list")]
+    #[arg(long, value_name = "N", required_unless_present = "list",
+        value_parser = clap::value_parser!(u32).range(1..))]
     vcpus: Option<u32>,
 
     /// Its memory: 16GiB, 512MiB, or a number of MiB

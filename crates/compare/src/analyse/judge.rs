@@ -6,7 +6,7 @@ use record::{Better, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use stats::{
     BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, Kind, LEAST_BOOTS,
-    PairedBlocks, Spread, Verdict,
+    LogRatio, PairedBlocks, Spread, Verdict,
 };
 
 use super::group::{Grouped, Member};
@@ -355,14 +355,8 @@ impl<'a> Judge<'a> {
         let (a, b) = (base.raw[base.raw.len() / 2], boots.raw[boots.raw.len() / 2]);
         let judgement = &mut judged.judgement;
         judgement.ratio = (a > 0.0).then(|| b / a);
-        let apart = if a == b { 0.0 } else { (b.ln() - a.ln()).abs() };
-        let b_better = (b < a) == (judgement.better == stats::Better::Lower);
-        judgement.verdict = match (a == b, b_better) {
-            (true, _) => Verdict::Equivalent,
-            (_, b_better) if apart < judgement.margin.ln_1p() => Verdict::BelowMargin { b_better },
-            (_, true) => Verdict::BBetter,
-            (_, false) => Verdict::BWorse,
-        };
+        let known = LogRatio::exact(a, b);
+        judgement.verdict = known.verdict(judgement.better, judgement.margin, |_| 0);
         let worse = matches!(judgement.verdict, Verdict::BWorse);
         judged.worse_p = Some(if worse { 0.0 } else { 1.0 });
     }
@@ -436,25 +430,13 @@ impl<'a> Judge<'a> {
         // Of the two sides the smaller one, whichever it is.
         let away = Difference { mean: mean.abs(), ..difference };
         judgement.p = Some(if mean == 0.0 { 1.0 } else { 2.0 * away.p_above(0.0) });
-        let band = margin.ln_1p();
-        let equivalent = mean.abs() + narrower < band;
-        let b_better = (mean < 0.0) == (judgement.better == stats::Better::Lower);
-        judgement.verdict = match (interval.contains(0.0), equivalent) {
-            (true, true) => Verdict::Equivalent,
-            (true, false) => {
-                let needed = (half / (band - mean.abs()).max(mean.abs())).powi(2);
-                let more = a.n.max(b.n) as f64 * (needed - 1.0);
-                Verdict::NotDecided {
-                    at_most: (interval.hi.exp() - 1.0).max(1.0 - interval.lo.exp()),
-                    half_width: half,
-                    // The cast saturates, which is what a hopeless case needs.
-                    more_blocks: more.ceil().max(1.0) as u32,
-                }
-            }
-            (false, true) => Verdict::BelowMargin { b_better },
-            (false, false) if b_better => Verdict::BBetter,
-            (false, false) => Verdict::BWorse,
-        };
+        let known = LogRatio { mean, half_width: half, half_width_of_equivalence: narrower };
+        judgement.verdict = known.verdict(judgement.better, margin, |band| {
+            let needed = (half / (band - mean.abs()).max(mean.abs())).powi(2);
+            let more = a.n.max(b.n) as f64 * (needed - 1.0);
+            // The cast saturates, which is what a hopeless case needs.
+            more.ceil().max(1.0) as u32
+        });
         let decided = judgement.verdict.is_difference();
         if judged.rank_p.is_some_and(|p| (p <= alpha) != decided) && a.n.min(b.n) >= FEW_BOOTS {
             judgement.warnings.push(stats::Warning::OutlierDriven);

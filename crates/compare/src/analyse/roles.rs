@@ -269,8 +269,8 @@ impl Roles {
         });
         method.push(format!(
             "Verdicts at {} %, margin {} %.",
-            super::several::percent(ask.alpha),
-            super::several::percent(ask.margin)
+            crate::decimal::percent(ask.alpha),
+            crate::decimal::percent(ask.margin)
         ));
         method.extend(self.notes.iter().cloned());
         method

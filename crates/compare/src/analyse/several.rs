@@ -4,12 +4,7 @@ use stats::Spread;
 
 use super::judge::SpreadTest;
 use super::{Gate, MetricInfo, Row, SpreadFinding, Steadiness};
-
-/// `3`, `2.5`: a fraction as a percentage.
-pub(super) fn percent(fraction: f64) -> String {
-    let text = format!("{:.2}", fraction * 100.0);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
+use crate::decimal::percent;
 
 /// Marks the verdicts that belong to a list in which at most `alpha` of the
 /// entries are false ([`stats::benjamini_hochberg`]). Returns how many there

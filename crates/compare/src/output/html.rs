@@ -3,8 +3,9 @@
 
 use report::escape;
 
-use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
+use super::words::{Scale, against, change, headline, steadiness, title, words};
 use crate::analyse::{Comparison, Judged};
+use crate::decimal::percent;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -24,10 +25,11 @@ pub fn html(comparison: &Comparison) -> String {
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
             "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
             "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{name} - vmlab</title>\n<style>\n{style}</style>\n</head>\n<body>\n",
+            "<title>{name} - vmlab</title>\n<style>\n{palette}{style}</style>\n</head>\n<body>\n",
             "<header>\n<h1>{name}</h1>\n<p>{headline}</p>\n</header>\n<main>\n"
         ),
         name = name,
+        palette = report::PALETTE,
         style = STYLE,
         headline = escape(&headline(comparison)),
     );

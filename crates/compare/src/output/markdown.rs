@@ -1,7 +1,8 @@
 //! The comparison as Markdown, for issues and pull requests.
 
-use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
+use super::words::{Scale, against, change, headline, steadiness, title, words};
 use crate::analyse::Comparison;
+use crate::decimal::percent;
 
 /// The comparison as Markdown.
 #[must_use]

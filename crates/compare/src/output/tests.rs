@@ -33,7 +33,7 @@ fn two_variants_share_a_line() {
         sec/op, lower is better
                                in0               in1               change                   -17.4 %       +21.1 %  verdict
           Sort/n=1             100.0 ns ±0.75 %  120.0 ns ±0.75 %  +20.0 % [+18.9, +21.1]           ┊ │ ┊      ─●  ▼ slower, worse by more than 3 %
-          Sort/n=2             200.1 ns ±0.75 %  200.2 ns ±0.75 %  +0.05 % [-0.86, +0.97]           ┊ ●─┊          = no difference larger than 3 %
+          Sort/n=2             200.1 ns ±0.75 %  200.2 ns ±0.75 %  +0.05 % [-0.86, +0.97]           ┊ ●─┊          ≈ no difference larger than 3 %
           geometric mean of 2                                      +9.57 % [+8.91, +10.24]
     "#]].assert_eq(&table(&comparison(&[(1.0, 2.0), (1.2, 2.001)]), None));
 }
@@ -47,7 +47,7 @@ fn more_variants_have_a_line_each() {
                                in1      50.02 ns ±0.75 %  -50.00 % [-50.46, -49.54]  ▲ faster
                                in2      105.0 ns ±0.75 %  +5.0 % [+4.0, +6.0]        ▼ slower, worse by more than 3 %
           Sort/n=2             in0      200.1 ns ±0.75 %
-                               in1      200.1 ns ±0.75 %  0.00 % [-0.91, +0.92]      = no difference larger than 3 %
+                               in1      200.1 ns ±0.75 %  0.00 % [-0.91, +0.92]      ≈ no difference larger than 3 %
                                in2      230.1 ns ±0.75 %  +15.0 % [+14.0, +16.1]     ▼ slower, worse by more than 3 %
           geometric mean of 2  in1                        -29.29 % [-29.72, -28.86]
           geometric mean of 2  in2                        +9.89 % [+9.22, +10.55]

@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
-use super::words::{Scale, against, change, headline, percent, steadiness, title, words};
+use super::words::{Scale, against, change, headline, steadiness, title, words};
 use crate::analyse::Comparison;
+use crate::decimal::percent;
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default)]

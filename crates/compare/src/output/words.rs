@@ -1,12 +1,13 @@
 //! Verdicts and numbers in words.
 
-use record::{Better, MetricKind, Unit};
+use record::{Better, Unit};
+use report::{Label, Terms};
 use stats::{Interval, Verdict};
 
 use crate::analyse::{
     Cell, Comparison, Design, Judged, MetricInfo, Row, SpreadFinding, Steadiness,
 };
-use crate::decimal::{push_fixed, push_signed};
+use crate::decimal::{percent, push_fixed, push_signed};
 
 /// A verdict in short: a sign that needs no colour, a word, the rest, and the
 /// style-sheet class of its colour.
@@ -25,60 +26,26 @@ impl Words {
     }
 }
 
-/// `3`, `2.5`: a fraction as a percentage.
-pub(super) fn percent(fraction: f64) -> String {
-    let size = (fraction * 100.0).abs();
-    let digits = match size {
-        s if s >= 100.0 => 0,
-        s if s >= 1.0 => 1,
-        _ => 2,
-    };
-    let mut text = String::new();
-    push_fixed(&mut text, fraction * 100.0, digits);
-    if text.contains('.') {
-        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-    }
-    text
-}
-
 pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
-    let margin = judged.judgement.margin;
-    let of = |sign, word, class| Words { sign, word, detail: String::new(), class };
     let judgement = &judged.judgement;
-    let differs = |b_better: bool| {
-        let up = judgement.ratio.is_some_and(|ratio| ratio > 1.0);
-        let word = match (metric.better, metric.kind) {
-            (Some(_), MetricKind::Time | MetricKind::Rate) if is_speed(metric) => {
-                if b_better {
-                    "faster"
-                } else {
-                    "slower"
-                }
-            }
-            _ if up => "higher",
-            _ => "lower",
-        };
-        match (metric.better, b_better) {
-            (None, _) => of("◆", word, "undecided"),
-            (Some(_), true) => of("▲", word, "better"),
-            (Some(_), false) => of("▼", word, "worse"),
-        }
+    let margin = judgement.margin;
+    let Label { word, sign, class } = match metric.exact && !judgement.verdict.is_difference() {
+        true => Label { word: "equal", sign: "=", class: "undecided" },
+        false => report::label((&judgement.verdict).into(), judgement.aa, terms(judged, metric)),
     };
-    let mut words = match &judgement.verdict {
-        Verdict::BBetter => differs(true),
-        Verdict::BWorse => differs(false),
-        Verdict::BelowMargin { b_better } => {
-            let words = differs(*b_better);
-            let detail = [", below ", &percent(margin), " %"].concat();
-            Words { detail, class: "undecided", ..words }
+    let mut words = Words { sign, word, detail: String::new(), class };
+    let is_difference = judgement.verdict.is_difference();
+    match &judgement.verdict {
+        Verdict::Invalid { why } => words.detail = format!(": {why}"),
+        _ if judgement.aa && is_difference => words.detail = ": it differs from itself".to_owned(),
+        _ if judgement.aa => {}
+        Verdict::BelowMargin { .. } => {
+            words.detail = [", below ", &percent(margin), " %"].concat();
         }
-        Verdict::Equivalent if metric.exact => of("=", "equal", "undecided"),
-        Verdict::Equivalent => {
-            let words = of("=", "no difference", "undecided");
-            Words { detail: [" larger than ", &percent(margin), " %"].concat(), ..words }
+        Verdict::Equivalent if !metric.exact => {
+            words.detail = [" larger than ", &percent(margin), " %"].concat();
         }
         Verdict::NotDecided { at_most, more_blocks, .. } => {
-            let mut words = of("?", "not decided", "undecided");
             // So wide an interval excludes nothing that is worth naming.
             if *at_most <= 10.0 {
                 words.detail = [": at most ", &percent(*at_most), " %"].concat();
@@ -88,18 +55,11 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
                 let s = if *more_blocks == 1 { "" } else { "s" };
                 words.detail.push_str(&format!(", about {more_blocks} more {noun}{s} needed"));
             }
-            words
         }
-        Verdict::Invalid { why } => {
-            Words { detail: format!(": {why}"), ..of("!", "not valid", "invalid") }
-        }
-    };
+        Verdict::BBetter | Verdict::BWorse | Verdict::Equivalent => {}
+    }
     if judgement.aa {
-        return match judgement.verdict.is_difference() {
-            true => of("!", "A/A failed: it differs from itself", "invalid"),
-            false if matches!(judgement.verdict, Verdict::Invalid { .. }) => words,
-            false => of("=", "A/A passed", "undecided"),
-        };
+        return words;
     }
     if judgement.verdict.is_difference() && !judged.finding {
         words.detail.push_str(", not among the findings");
@@ -108,6 +68,17 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
         words.detail.push_str(&format!(", worse by more than {} %", percent(margin)));
     }
     words
+}
+
+/// In which terms a row differs. What anybody calls a time or a rate may be of bytes:
+/// their unit says whether faster is a word for it.
+fn terms(judged: &Judged, metric: &MetricInfo) -> Terms {
+    let is_higher = judged.judgement.ratio.is_some_and(|ratio| ratio > 1.0);
+    match metric.better {
+        None => Terms::Undirected { is_higher },
+        Some(better) if is_speed(metric) => Terms::of(metric.kind, better),
+        Some(better) => Terms::Size(better),
+    }
 }
 
 fn is_speed(metric: &MetricInfo) -> bool {

@@ -38,9 +38,9 @@ pub(crate) fn run(
     cancel: &Cancel,
 ) -> Result<(), ToolError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => ToolError::Missing { program: program.clone() },
-        _ => ToolError::Run { program: program.clone(), source },
+    let failed = |source: io::Error| match is_missing(&program, &source) {
+        true => ToolError::Missing { program: program.clone() },
+        false => ToolError::Run { program: program.clone(), source },
     };
     let (mut output, writer) = io::pipe().map_err(failed)?;
     let copy = writer.try_clone().map_err(failed)?;
@@ -91,6 +91,21 @@ pub(crate) fn run(
         Ok(())
     } else {
         Err(ToolError::Failed { program, status, tail: tail.join("\n") })
+    }
+}
+
+/// Whether `program` is nowhere. A folder of PATH that this user may not search makes
+/// that a refusal: execvp(3).
+fn is_missing(program: &str, error: &io::Error) -> bool {
+    let found = |path: std::ffi::OsString| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound => true,
+        io::ErrorKind::PermissionDenied => {
+            !program.contains('/') && !std::env::var_os("PATH").is_some_and(found)
+        }
+        _ => false,
     }
 }
 

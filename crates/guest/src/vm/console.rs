@@ -20,6 +20,10 @@ const KEPT_BYTES: usize = 1 << 20;
 /// The file is cut down to [`KEPT_BYTES`] when it is longer than this, bytes.
 const LONGEST_BYTES: usize = 2 * KEPT_BYTES;
 
+/// Most of the end that is in memory, bytes: some more than is kept, so that not
+/// every read moves it.
+const HELD_BYTES: usize = KEPT_BYTES + KEPT_BYTES / 4;
+
 /// How much of the end is shown and searched, bytes.
 const TAIL_BYTES: usize = 64 << 10;
 
@@ -101,7 +105,10 @@ impl Console {
             socket,
             file: log.0,
             in_file: 0,
-            bytes: Vec::new(),
+            // All at once: a vector that doubles from whatever the reads brought
+            // ends anywhere below twice of what it has to hold. The kernel gives
+            // what is not yet written to nobody.
+            bytes: Vec::with_capacity(HELD_BYTES),
             seen_bytes: 0,
             buffer: vec![0; READ_BYTES].into(),
         }));
@@ -189,13 +196,12 @@ impl Kept {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        // Not moved for each byte.
-        if self.bytes.len() + bytes.len() > KEPT_BYTES + KEPT_BYTES / 4 {
-            let surplus =
-                (self.bytes.len() + bytes.len()).saturating_sub(KEPT_BYTES).min(self.bytes.len());
+        let last = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
+        if self.bytes.len() + last.len() > HELD_BYTES {
+            let surplus = self.bytes.len() + last.len() - KEPT_BYTES;
             self.bytes.drain(..surplus);
         }
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(last);
         let written = if self.in_file + bytes.len() > LONGEST_BYTES {
             let begin = self.bytes.len().saturating_sub(KEPT_BYTES);
             self.in_file = 0;
@@ -274,7 +280,7 @@ mod tests {
         });
         while !writer.is_finished() {
             assert!(std::fs::metadata(&path).unwrap().len() <= LONGEST_BYTES as u64);
-            assert!(locked(&console.0).bytes.capacity() <= LONGEST_BYTES);
+            assert_eq!(locked(&console.0).bytes.capacity(), HELD_BYTES);
             console.tail();
         }
         writer.join().unwrap();

@@ -15,6 +15,7 @@ mod failure;
 mod monitor;
 mod process;
 mod protocol;
+pub mod thin;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -505,25 +506,22 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
 }
 
 /// Waits for QEMU's connections, one for each listener.
-fn accept_all(
-    listeners: &[UnixListener; 4],
+fn accept_all<const N: usize>(
+    listeners: &[UnixListener; N],
     process: &mut Process,
     cancel: &Cancel,
-) -> Result<[UnixStream; 4], GuestFailure> {
+) -> Result<[UnixStream; N], GuestFailure> {
     let until = Instant::now() + START_LIMIT;
-    let mut streams = [None, None, None, None];
+    let mut streams: [Option<UnixStream>; N] = [const { None }; N];
     loop {
         for (listener, stream) in listeners.iter().zip(&mut streams) {
             if stream.is_none() {
                 *stream = listener.accept().ok().map(|(stream, _)| stream);
             }
         }
-        streams = match streams {
-            [Some(qmp), Some(agent), Some(done), Some(console)] => {
-                return Ok([qmp, agent, done, console]);
-            }
-            some_missing => some_missing,
-        };
+        if streams.iter().all(Option::is_some) {
+            return Ok(streams.map(|stream| stream.expect("all are there")));
+        }
         cancel.check()?;
         if let Ok(Some(status)) = process.wait_until(Instant::now()) {
             let printed = process.printed();

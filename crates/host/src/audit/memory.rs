@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::argv::{Asked, MemoryBackend};
-use super::pages::PageCount;
 use super::thread::kib;
 
 /// Bytes by node.
@@ -71,6 +70,19 @@ pub struct Region {
     pub mergeable: bool,
     /// What a scan of every page found; `None` where none was made or allowed.
     pub pages: Option<Vec<PageCount>>,
+}
+
+/// Pages of one kind on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageCount {
+    /// Node; `None` where the kernel does not say.
+    pub node: Option<u32>,
+    /// Size of the physical pages behind them.
+    pub page_bytes: u64,
+    /// Whether same-page merging shares them.
+    pub merged: bool,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 impl Region {

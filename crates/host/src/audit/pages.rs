@@ -17,9 +17,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-use super::memory::Region;
+use super::memory::{PageCount, Region};
 
 /// Bytes of one entry in both files.
 const ENTRY_BYTES: usize = 8;
@@ -39,19 +37,6 @@ const COMPOUND_TAIL: u64 = 1 << 16;
 const KSM: u64 = 1 << 21;
 /// kpageflags: the page of zeros that reading untouched memory gives.
 const ZERO_PAGE: u64 = 1 << 24;
-
-/// Pages of one kind on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageCount {
-    /// Node; `None` where the kernel does not say.
-    pub node: Option<u32>,
-    /// Size of the physical pages behind them.
-    pub page_bytes: u64,
-    /// Whether same-page merging shares them.
-    pub merged: bool,
-    /// Bytes.
-    pub bytes: u64,
-}
 
 /// Scans all pages of `regions` of process `pid` and fills in their counts.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::journal::{Entry, Journal, JournalFile, Lock};
+use super::journal::{Entry, Journal, JournalError, JournalFile, Lock};
 use super::place::{self, Step};
 use super::refusal::Refusal;
 use super::tree::Tree;
@@ -97,17 +97,6 @@ fn undone_note(undone: bool) -> &'static str {
         true => "all settings are as before",
         false => "others could not be put back, try `vmlab clean`",
     }
-}
-
-/// The journal of host settings can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("Cannot use the journal of host settings {}", .path.display())]
-pub struct JournalError {
-    /// File or folder.
-    pub path: PathBuf,
-    /// Why.
-    #[source]
-    pub source: io::Error,
 }
 
 /// What became of a setting that was to be restored.

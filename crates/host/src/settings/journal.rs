@@ -8,10 +8,20 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::apply::JournalError;
 use super::target::Target;
 use super::{Setting, setting};
 use crate::owner::Owner;
+
+/// The journal of host settings can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("Cannot use the journal of host settings {}", .path.display())]
+pub struct JournalError {
+    /// File or folder.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
 
 /// How long another vmlab may be at changing settings.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);

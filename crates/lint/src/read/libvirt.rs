@@ -185,6 +185,14 @@ impl Reader<'_> {
         if let Some(cpu) = &mut vm.cpu {
             cpu.value.tsc_frequency = frequency;
         }
+        // A domain without a name is a part of one, as people show it to others.
+        if children(domain, "vcpu").next().is_none() && !is_named(domain) {
+            let topology = vm.topology.as_ref();
+            match topology.map(|at| At::new(at.value.vcpus(), at.span)) {
+                Some(vcpus) => (vm.vcpus, vm.max_vcpus) = (vcpus.clone(), vcpus),
+                None => vm.vcpus_unknown = true,
+            }
+        }
     }
 
     fn vcpu(&self, node: Node<'_, '_>, vm: &mut Vm) {
@@ -341,6 +349,15 @@ impl Reader<'_> {
                     let nodes = nodes.filter_map(|node| self.content(node)?.value.parse().ok());
                     vm.expander_nodes = vm.expander_nodes.union(&nodes.collect());
                 }
+                "memory" => {
+                    let size = children(node, "target").flat_map(|one| children(one, "size"));
+                    let bytes = size.filter_map(|size| Some(self.bytes(size)?.value));
+                    vm.module_bytes = bytes.fold(vm.module_bytes, u64::saturating_add);
+                }
+                "iommu" => {
+                    vm.extended_interrupts |= children(node, "driver")
+                        .any(|driver| matches!(driver.attribute("eim"), Some("on" | "yes")));
+                }
                 // An iothread may also serve a SCSI controller.
                 "controller" if node.attribute("type") == Some("scsi") => {
                     if let Some(driver) = children(node, "driver").next()
@@ -397,6 +414,12 @@ impl Reader<'_> {
         let driver = children(node, "driver").next();
         let model = children(node, "model").next();
         let backend = match node.attribute("type") {
+            // passt is a process of its own, and fast.
+            Some("user")
+                if children(node, "backend").any(|one| one.attribute("type") == Some("passt")) =>
+            {
+                Backend::Other
+            }
             Some("user") => Backend::User,
             Some("vhostuser") => Backend::VhostUser,
             Some("bridge" | "network" | "ethernet" | "direct") => Backend::Tap,

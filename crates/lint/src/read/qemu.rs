@@ -166,7 +166,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                 let media = options.get("media") == Some("cdrom");
                 let bus =
                     At::new(own.to_owned(), options.at("if").map_or(options.span(), |at| at.span));
-                let mut disk = disk(&options, None, None);
+                let mut disk = disk(&[&options], None);
                 disk.bus = Some(bus);
                 disk.hard = !media && matches!(own, "ide" | "scsi" | "virtio" | "sd");
                 vm.disks.push(disk);
@@ -174,7 +174,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             parts.drives.push((id, options));
         }
         "hda" | "hdb" | "hdc" | "hdd" | "" => {
-            let mut disk = disk(&options, None, None);
+            let mut disk = disk(&[&options], None);
             disk.span = word.span();
             disk.bus = Some(At::new("ide".to_owned(), word.span()));
             vm.disks.push(disk);
@@ -359,12 +359,15 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
         }
         _ => return,
     };
-    // A format's node stands on a protocol's, which has the file.
-    let below = drive.and_then(|drive| {
-        let name = drive.at("file")?;
-        parts.drives.iter().find(|(id, _)| *id == name.value).map(|(_, options)| options)
-    });
-    let mut disk = disk(drive.unwrap_or(device), below, Some(device));
+    let mut nodes = vec![drive.unwrap_or(device)];
+    // Filters and a format's node stand on a protocol's, which has the file.
+    while nodes.len() < MAX_NODES
+        && let Some(name) = innermost(nodes[nodes.len() - 1], "file")
+        && let Some((_, below)) = parts.drives.iter().find(|(id, _)| *id == name.value)
+    {
+        nodes.push(below);
+    }
+    let mut disk = disk(&nodes, Some(device));
     disk.bus = Some(At::new(bus.to_owned(), driver.span));
     disk.hard = hard;
     vm.disks.push(disk);
@@ -374,14 +377,32 @@ fn is_nic(name: &str) -> bool {
     name.starts_with("e1000") || matches!(name, "rtl8139" | "ne2k_pci" | "pcnet" | "vmxnet3")
 }
 
-fn disk(drive: &Properties, below: Option<&Properties>, device: Option<&Properties>) -> Disk {
+/// More nodes than anybody stacks: one may name itself.
+const MAX_NODES: usize = 16;
+
+/// The value of a key in the innermost of the nodes that one option holds:
+/// `file.file.aio` before `file.aio` before `aio`.
+fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a At<String>> {
+    let depth = |found: &str| {
+        let outer = found.strip_suffix(key)?;
+        outer.is_empty().then_some(0).or_else(|| {
+            let inside = outer.split_terminator('.').all(|part| part == "file");
+            (inside && outer.ends_with('.')).then_some(outer.len())
+        })
+    };
+    let found = node.iter().filter_map(|(name, at)| Some((depth(name)?, at)));
+    found.max_by_key(|(depth, _)| *depth).map(|(_, at)| at)
+}
+
+/// The disk of a drive or of the nodes that it is made of, outermost first.
+fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
+    let drive = nodes[0];
     let either = |key: &str| device.and_then(|device| device.at(key)).or_else(|| drive.at(key));
-    let below = below.unwrap_or(drive);
-    let file = ["file", "filename", "file.filename"].iter().find_map(|key| below.at(key));
-    let driver = below.get("driver");
+    let inside = |key: &str| nodes.iter().rev().find_map(|node| innermost(node, key));
+    let driver = inside("driver").map(|at| at.value.as_str());
     let id = either("id").or_else(|| drive.at("node-name")).map(|id| id.value.clone());
     // -blockdev says what cache=none says with two switches.
-    let direct = below.at("cache.direct").or_else(|| drive.at("cache.direct")).map(|at| {
+    let direct = inside("cache.direct").map(|at| {
         let mode = if at.value == "on" { "none" } else { "writeback" };
         At::new(mode.to_owned(), at.span)
     });
@@ -391,10 +412,13 @@ fn disk(drive: &Properties, below: Option<&Properties>, device: Option<&Properti
         hard: true,
         bus: None,
         cache: drive.at("cache").cloned().or(direct),
-        io: below.at("aio").or_else(|| below.at("file.aio")).cloned(),
+        io: inside("aio").cloned(),
         iothread: device.and_then(|device| device.at("iothread")).cloned(),
         queues: device.and_then(|device| device.number("num-queues")),
-        block: file.is_some_and(|file| file.value.starts_with("/dev/"))
+        block: ["file", "filename"]
+            .iter()
+            .filter_map(|key| inside(key))
+            .any(|file| file.value.starts_with("/dev/"))
             || matches!(driver, Some("host_device" | "nvme")),
         node: drive.get("node-name").is_some(),
     }

@@ -6,7 +6,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, qemu, running, xml, yaml};
+use crate::rule::{Check, Format, Rule, qemu, running, xml, yaml};
 use crate::rules::samples::VTUNE;
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, FOUR_CORES};
@@ -148,7 +148,8 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 fn pins_partial(vm: &Vm, _: &Context, out: &mut Drafts) {
     let pinned: PcpuSet = vm.live_pins().iter().map(|pin| pin.id.value).collect();
     // A common set holds for the vCPUs without a pin of their own.
-    if pinned.is_empty() || vm.affinity.is_some() || vm.vcpus.value > MOST_VCPUS {
+    let unknown = vm.vcpus_unknown || vm.vcpus.value > MOST_VCPUS;
+    if pinned.is_empty() || vm.affinity.is_some() || unknown {
         return;
     }
     let floating: PcpuSet = (0..vm.vcpus.value).filter(|vcpu| !pinned.contains(*vcpu)).collect();
@@ -185,6 +186,9 @@ pub(crate) const VCPUPIN_WITHOUT_VCPU: Rule = Rule {
 };
 
 fn vcpupin_without_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
+    if vm.vcpus_unknown {
+        return;
+    }
     let all_exist_from_0 = vm.live_pins().len() == vm.vcpus.value as usize;
     for pin in vm.pins.iter().filter(|pin| pin.id.value >= vm.max_vcpus.value) {
         let draft = out.at(
@@ -257,6 +261,48 @@ fn more_vcpus_than_set(vm: &Vm, _: &Context, out: &mut Drafts) {
         out.at(
             set.span,
             format!("{} vCPUs share the {} pCPUs {}", vm.vcpus.value, set.value.len(), set.value),
+        );
+    }
+}
+
+/// APIC ids of 8 bits number so many vCPUs.
+const MOST_WITHOUT_EIM: u32 = 255;
+
+pub(crate) const VCPUS_WITHOUT_EIM: Rule = Rule {
+    id: "vcpus-without-eim",
+    severity: Severity::Error,
+    summary: "more than 255 vCPUs without an IOMMU in extended interrupt mode",
+    why: "An interrupt's message names its target with 8 bits; only interrupt remapping in \
+          extended mode reaches vCPUs beyond. libvirt refuses such a domain on x86.",
+    mend: "Add <iommu model='intel'><driver intremap='on' eim='on'/></iommu> and \
+           <ioapic driver='qemu'/> to a q35 machine",
+    sources: &["https://libvirt.org/formatdomain.html#iommu-devices", CPUTUNE],
+    affected: &[],
+    check: Check::Vm(vcpus_without_eim),
+    fires: &[xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n")],
+    quiet: &[
+        xml(ANY, "<vcpu>255</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n"),
+        xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='aarch64' machine='virt'>hvm</type></os>\n"),
+        xml(
+            ANY,
+            "\
+<vcpu>288</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type></os>
+<features><ioapic driver='qemu'/></features>
+<devices><iommu model='intel'><driver intremap='on' eim='on'/></iommu></devices>
+",
+        ),
+    ],
+};
+
+fn vcpus_without_eim(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let most = &vm.max_vcpus;
+    let x86 = vm.arch.as_ref().is_some_and(|arch| arch.value == "x86_64");
+    let many = most.value > MOST_WITHOUT_EIM;
+    if vm.format == Format::Libvirt && x86 && many && !vm.extended_interrupts {
+        out.at(
+            most.span,
+            format!("libvirt refuses {} vCPUs without an IOMMU that has eim='on'", most.value),
         );
     }
 }

@@ -49,6 +49,7 @@ pub static RULES: &[Rule] = &[
     counts::VCPUPIN_WITHOUT_VCPU,
     counts::MORE_VCPUS_THAN_PCPUS,
     counts::MORE_VCPUS_THAN_SET,
+    counts::VCPUS_WITHOUT_EIM,
     threads::EMULATOR_ON_VCPU,
     threads::EMULATOR_UNPINNED,
     threads::EMULATOR_ON_SIBLING,

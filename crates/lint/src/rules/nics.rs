@@ -96,6 +96,15 @@ pub(crate) const NIC_USER: Rule = Rule {
             ANY,
             "<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
         ),
+        xml(
+            ANY,
+            "\
+<devices><interface type='user'>
+  <backend type='passt'/>
+  <model type='virtio'/>
+</interface></devices>
+",
+        ),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n,vhost=on -device virtio-net-pci,netdev=n",
@@ -304,6 +313,9 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 8 -netdev tap,id=n,vhost=on,queues=
 };
 
 fn queues_exceed_vcpus(vm: &Vm, _: &Context, out: &mut Drafts) {
+    if vm.vcpus_unknown {
+        return;
+    }
     let most = vm.max_vcpus.value;
     let nics = vm.nics.iter().map(|nic| (&nic.queues, "NIC"));
     let disks = vm.disks.iter().map(|disk| (&disk.queues, "disk"));

@@ -415,7 +415,8 @@ pub(crate) const CELLS_COVER: Rule = Rule {
 
 fn cells_cover(vm: &Vm, _: &Context, out: &mut Drafts) {
     // `-numa cpu` places vCPUs in another way, so no cell has any.
-    if vm.cells.iter().all(|cell| cell.vcpus.is_empty()) || vm.max_vcpus.value > 65_536 {
+    let unknown = vm.vcpus_unknown || vm.max_vcpus.value > 65_536;
+    if vm.cells.iter().all(|cell| cell.vcpus.is_empty()) || unknown {
         return;
     }
     let mut seen = PcpuSet::new();
@@ -473,6 +474,20 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 4G \\
             ANY,
             "\
 <vcpu>2</vcpu>
+<memory unit='KiB'>6291500</memory>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0' memory='2097152' unit='KiB'/>
+  <cell id='1' cpus='1' memory='2097200' unit='KiB'/>
+</numa></cpu>
+<devices>
+  <memory model='dimm'><target><size unit='GiB'>2</size><node>0</node></target></memory>
+</devices>
+",
+        ),
+        xml(
+            ANY,
+            "\
+<vcpu>2</vcpu>
 <memory unit='GiB'>2</memory>
 <cpu mode='host-model'><numa>
   <cell id='0' cpus='0' memory='1' unit='GiB'/>
@@ -494,7 +509,10 @@ fn cells_memory(vm: &Vm, _: &Context, out: &mut Drafts) {
     let parts: Option<Vec<u64>> = vm.cells.iter().map(|cell| cell.memory_bytes).collect();
     let Some(parts) = parts.filter(|parts| !parts.is_empty()) else { return };
     let sum = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
-    if sum != memory.value {
+    // libvirt's cells are of whole MiB, and its <memory> counts modules too.
+    let rounding = if vm.format == Format::Libvirt { (parts.len() as u64) << 20 } else { 0 };
+    let whole = [sum, sum.saturating_add(vm.module_bytes)];
+    if !whole.iter().any(|whole| whole.abs_diff(memory.value) <= rounding) {
         out.at(
             memory.span,
             format!(

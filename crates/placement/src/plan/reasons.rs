@@ -31,10 +31,23 @@ pub(crate) fn reasons(
         lines.push(cells(layout, choice));
     }
     lines.push(seen(layout, choice));
+    if wish.vcpus > MOST_WITHOUT_EIM && !layout.is_arm {
+        lines.push(format!(
+            "more than {MOST_WITHOUT_EIM} vCPUs: machine q35, and an IOMMU in extended interrupt \
+             mode, without which libvirt refuses them (<iommu model='intel'><driver intremap='on' \
+             eim='on'/></iommu> with <ioapic driver='qemu'/>; QEMU: -machine kernel-irqchip=split \
+             -device intel-iommu,intremap=on,eim=on); the guest's kernel needs x2APIC"
+        ));
+    }
     lines.push(other_threads(wish, choice, others, layout));
     lines.extend(memory(layout, free, wish, choice, huge_pages));
     lines
 }
+
+/// APIC ids of 8 bits number so many vCPUs.
+///
+/// Source: libvirt `QEMU_MAX_VCPUS_WITHOUT_EIM`.
+const MOST_WITHOUT_EIM: u32 = 255;
 
 fn floating(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> Vec<String> {
     let pools: Vec<String> = choice

@@ -122,6 +122,7 @@ fn why_not(layout: &Layout, free: &Free, wish: &Wish, threads: u32) -> String {
         if threads == 1 && layout.most_threads > 1 && wish.vcpus > 1 {
             why.push_str(", 1 for each vCPU");
         }
+        why.push_str(&other_kinds(layout, free, have, threads));
         if let Some(memory) = why_memory(layout, free, wish) {
             why.push_str(&format!("; {memory}"));
         }
@@ -132,6 +133,19 @@ fn why_not(layout: &Layout, free: &Free, wish: &Wish, threads: u32) -> String {
          spread over many"
             .to_owned()
     })
+}
+
+/// Free cores that have too few threads for what is asked: they must not be hidden
+/// behind the others.
+fn other_kinds(layout: &Layout, free: &Free, have: u32, threads: u32) -> String {
+    let all = free.cores.intersection(&layout.usable).len() as u32;
+    match all.saturating_sub(have) {
+        0 => String::new(),
+        more => {
+            let verb = if more == 1 { "has" } else { "have" };
+            format!("; {} {verb} fewer than {threads} threads", counted(more, "other core"))
+        }
+    }
 }
 
 fn why_not_floating(layout: &Layout, free: &Free, wish: &Wish, ratio: f64) -> String {
@@ -182,7 +196,27 @@ fn why_memory(layout: &Layout, free: &Free, wish: &Wish) -> Option<String> {
             (format!("{} of memory is free", Size(total * unit.bytes)), wish.memory.to_string())
         }
     };
-    (total < wish.units()).then(|| format!("{have}{detail}, {need} are asked"))
+    (total < wish.units()).then(|| {
+        format!("{have}{detail}, {need} are asked{}", without_pcpus(layout, free, wish, &used))
+    })
+}
+
+/// The nodes that have memory and no pCPU (CXL, HBM): what is there is not counted,
+/// and whoever asks should know.
+fn without_pcpus(layout: &Layout, free: &Free, wish: &Wish, used: &[usize]) -> String {
+    let unit = wish.unit();
+    let others = (0..free.memories.len()).filter(|at| !used.contains(at));
+    let shown: Vec<String> = others
+        .filter_map(|at| {
+            let units = free.memories[at].units(unit);
+            let size = Size(units.saturating_mul(unit.bytes));
+            (units > 0).then(|| format!("node {} has {size}", layout.memories[at].id))
+        })
+        .collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!("; {} and no pCPU, which is far from every vCPU and not counted", shown.join(", "))
 }
 
 /// Tries what else would fit.

@@ -9,6 +9,9 @@ mod table;
 use crate::Report;
 use crate::escape::escape;
 
+/// The colours of all pages, light and dark, with what is coloured by a verdict
+/// ([`Label::class`](crate::Label)): the beginning of a style sheet.
+pub const PALETTE: &str = include_str!("palette.css");
 const STYLE: &str = include_str!("style.css");
 
 /// The report as one HTML page.
@@ -47,8 +50,8 @@ pub(crate) fn page(title: &str, body: &str) -> String {
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
             "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
             "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{} - vmlab</title>\n<style>\n{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+            "<title>{} - vmlab</title>\n<style>\n{}{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
         ),
-        title, STYLE, body
+        title, PALETTE, STYLE, body
     )
 }

@@ -8,9 +8,10 @@ use crate::html::table::{Table, Td};
 use crate::published::{rows, tells_sd};
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
 use crate::sentence::{
-    Label, boot_statistic, count_of, count_values, counter_change, counts_title, each_operation,
-    label, what_is_missing,
+    boot_statistic, count_of, count_values, counter_change, counts_title, each_operation, label,
+    what_is_missing,
 };
+use crate::verdict::Label;
 use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
 
 /// All workloads with all their metrics; loads lie side by side in each.

@@ -4,7 +4,8 @@ use crate::escape::escape;
 use crate::figure::marker;
 use crate::html::table::{Table, Td};
 use crate::quantity::{counted, ratio_centre, ratio_span};
-use crate::sentence::{Finding, Label, findings, headline, label, without_verdict};
+use crate::sentence::{Finding, findings, headline, label, without_verdict};
+use crate::verdict::Label;
 use crate::{Group, Report, Role};
 
 /// With more verdicts than this the rest is folded away.

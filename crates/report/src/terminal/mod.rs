@@ -9,9 +9,10 @@ use crate::quantity::{
     Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, Label, count_of, count_values, counter_change, counts_title, each_operation, headline,
-    label, under_load, what_is_missing, without_verdict,
+    Finding, count_of, count_values, counter_change, counts_title, each_operation, headline, label,
+    under_load, what_is_missing, without_verdict,
 };
+use crate::verdict::Label;
 use crate::{
     Cell, Count, CountOf, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure,
 };

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
 use crate::boundary::{Boundary, Looks, MOST_LOOKS};
-use crate::conclude::ratio_of;
 use crate::disturbance::{self, Claimed};
+use crate::judgement::ratio_of;
 use crate::variance::{Allocation, Components, Costs, allocate, components};
 use crate::warm_up::{iteration_noise, most_departure, warm_up};
 use crate::{

@@ -729,3 +729,29 @@ proptest! {
         }
     }
 }
+
+/// A hybrid processor as `lscpu -e` shows it: nothing but frequencies tells its
+/// cores apart.
+#[test]
+fn kinds_follow_from_frequencies_where_nothing_else_says() {
+    let table = |slow: u32| {
+        let line = |cpu: u32, core: u32, mhz: u32| {
+            format!("{cpu} 0 0 {core} {core}:{core}:0:0 yes {mhz}.0000 800.0000\n")
+        };
+        let fast: String = (0..4).map(|cpu| line(cpu, cpu / 2, 5100)).collect();
+        let rest: String = (4..8).map(|cpu| line(cpu, cpu - 2, slow)).collect();
+        format!("CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE MAXMHZ MINMHZ\n{fast}{rest}")
+    };
+    let kinds = |slow: u32| {
+        let host = read_description("lscpu", table(slow).as_bytes()).unwrap().host;
+        let kinds: BTreeSet<_> = host.pcpus.iter().map(|pcpu| pcpu.kind).collect();
+        let told = host.warnings.iter().any(|warning| warning.contains("efficiency"));
+        assert_eq!(told, kinds.len() > 1, "{:?}", host.warnings);
+        host.pcpus.iter().map(|pcpu| pcpu.kind).collect::<Vec<_>>()
+    };
+    let (fast, slow) = (crate::CoreKind::Performance, crate::CoreKind::Efficiency);
+    let expected: Vec<_> = [[fast; 4], [slow; 4]].concat().into_iter().map(Some).collect();
+    assert_eq!(kinds(3900), expected);
+    // Favoured cores are of the same make.
+    assert_eq!(kinds(5000), vec![None; 8]);
+}

@@ -278,6 +278,20 @@ pub(crate) fn kinds_by_capacity(host: &Host) -> BTreeMap<u32, CoreKind> {
     host.pcpus.iter().filter_map(|pcpu| Some((pcpu.id, kind(pcpu.capacity?)))).collect()
 }
 
+/// Kinds from [`Pcpu::max_khz`], where that is known of all: a core that ends more
+/// than a tenth below the fastest is of another make. Cores of one make differ by
+/// a few parts in a hundred, where some of them are favoured.
+pub(crate) fn kinds_by_frequency(host: &Host) -> BTreeMap<u32, CoreKind> {
+    let online = || host.pcpus.iter().filter(|pcpu| pcpu.online);
+    let fastest = online().filter_map(|pcpu| pcpu.max_khz).max().unwrap_or(0);
+    let kind = |khz: u64| {
+        let slow = u128::from(khz) * 10 < u128::from(fastest) * 9;
+        if slow { CoreKind::Efficiency } else { CoreKind::Performance }
+    };
+    let kinds = online().map(|pcpu| Some((pcpu.id, kind(pcpu.max_khz?))));
+    kinds.collect::<Option<_>>().unwrap_or_default()
+}
+
 /// Names the kinds of the online pCPUs if there are several.
 pub(crate) fn set_kinds(host: &mut Host, kinds: &BTreeMap<u32, CoreKind>) {
     let differ = kinds.values().collect::<BTreeSet<_>>().len() > 1;

@@ -93,7 +93,7 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
         devices.put("autoattachPodInterface", Yaml::plain(false));
     }
     if lost_disks(spec).is_none()
-        && multiqueue(spec.disks.iter().map(|disk| (disk.bus != DiskBus::Sata, disk.queues)))
+        && multiqueue(spec.disks.iter().map(|disk| (disk.bus.is_virtio(), disk.queues)))
     {
         devices.put("blockMultiQueue", Yaml::plain(true));
     }
@@ -418,7 +418,7 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
     lost_queues(
         "disks",
         enabled_vcpus(spec),
-        spec.disks.iter().map(|disk| (disk.bus != DiskBus::Sata, disk.queues)),
+        spec.disks.iter().map(|disk| (disk.bus.is_virtio(), disk.queues)),
         losses,
     );
     let (_, dedicated) = io_shape(spec);
@@ -427,7 +427,7 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
         let bus = match disk.bus {
             DiskBus::VirtioBlk => "virtio",
             DiskBus::VirtioScsi => "scsi",
-            DiskBus::Sata => "sata",
+            DiskBus::Sata | DiskBus::Ide => "sata",
         };
         let mut target = Yaml::map().with("bus", Yaml::text(bus));
         if disk.readonly {
@@ -487,6 +487,7 @@ fn lost_disks(spec: &VmSpec) -> Option<String> {
         matches!(disk.source, DiskSource::VhostScsi(_) | DiskSource::Block(_))
             || disk.io == Some(crate::DiskIo::IoUring)
             || (spec.arch == Arch::Aarch64 && disk.bus == DiskBus::Sata)
+            || disk.bus == DiskBus::Ide
             || matches!(disk.cache, Some(crate::CacheMode::Directsync | crate::CacheMode::Unsafe))
     };
     let all: Vec<String> = spec

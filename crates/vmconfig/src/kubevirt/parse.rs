@@ -337,7 +337,7 @@ impl Parser {
         }
         if devices.flag("blockMultiQueue") == Some(true) {
             let vcpus = self.settings.vcpus();
-            for disk in self.settings.disks.iter_mut().filter(|disk| disk.bus != DiskBus::Sata) {
+            for disk in self.settings.disks.iter_mut().filter(|disk| disk.bus.is_virtio()) {
                 disk.queues = Some(vcpus);
             }
         }

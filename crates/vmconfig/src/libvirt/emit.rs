@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Irqchip, Loss, Memory, MemorySource, Nic, NicBackend, NumberSet, PcpuSet,
-    Scheduler, VmSpec, cpu, split_cpu_model,
+    Enlightenment, Irqchip, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet,
+    PcpuSet, Scheduler, VmSpec, cpu, split_cpu_model,
 };
 
 use super::xml::Element;
@@ -35,7 +35,7 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
     }
     domain.push(Element::new("name").text(name(spec, &mut losses)));
     domain.push(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib));
-    domain.push_some(memory_backing(&spec.memory));
+    domain.push_some(memory_backing(&spec.memory, &mut losses));
     let vcpu = Element::new("vcpu").attr("placement", "static");
     domain.push(vcpu.maybe_attr("current", spec.present_vcpus).text(spec.max_vcpus()));
     if spec.iothreads > 0 {
@@ -73,11 +73,15 @@ fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
     spec.name.replace('/', "-")
 }
 
-fn memory_backing(memory: &Memory) -> Element {
+fn memory_backing(memory: &Memory, losses: &mut Vec<Loss>) -> Element {
     let mut backing = Element::new("memoryBacking");
     if let Some(size) = memory.huge_pages {
         let page = Element::new("page").attr("size", size.kib()).attr("unit", "KiB");
         backing.push(Element::new("hugepages").child(page));
+        if memory.prealloc.is_none() {
+            let why = "libvirt allocates all of them when the VM starts";
+            losses.push(Loss::new("memory.prealloc", "huge pages as they are touched", why));
+        }
     }
     if memory.nosharepages == Some(true) {
         backing.push(Element::new("nosharepages"));
@@ -85,7 +89,17 @@ fn memory_backing(memory: &Memory) -> Element {
     if memory.locked == Some(true) {
         backing.push(Element::new("locked"));
     }
-    if let Some(source) = memory.source {
+    let shared = memory.shared == Some(true);
+    let source = match (memory.source, shared) {
+        // libvirt would take a file on a disk.
+        (None, true) => {
+            let why = "libvirt shares files alone: it gets one without a name (memfd)";
+            losses.push(Loss::new("memory.source", "shared memory without a file", why));
+            Some(MemorySource::Memfd)
+        }
+        (source, _) => source,
+    };
+    if let Some(source) = source {
         let kind = match source {
             MemorySource::Memfd => "memfd",
             MemorySource::File => "file",
@@ -93,9 +107,8 @@ fn memory_backing(memory: &Memory) -> Element {
         backing.push(Element::new("source").attr("type", kind));
     }
     // libvirt shares such memory unless told otherwise.
-    let kept = memory.source == Some(MemorySource::Memfd);
-    if memory.shared == Some(true) || kept {
-        let mode = if memory.shared == Some(true) { "shared" } else { "private" };
+    if shared || source == Some(MemorySource::Memfd) {
+        let mode = if shared { "shared" } else { "private" };
         backing.push(Element::new("access").attr("mode", mode));
     }
     if memory.prealloc == Some(true) {
@@ -364,6 +377,7 @@ fn clock(spec: &VmSpec) -> Element {
 #[derive(Default)]
 struct Names {
     virtio: u32,
+    ide: u32,
     other: u32,
 }
 
@@ -371,6 +385,7 @@ impl Names {
     fn next(&mut self, bus: DiskBus) -> String {
         let (prefix, counter) = match bus {
             DiskBus::VirtioBlk => ("vd", &mut self.virtio),
+            DiskBus::Ide => ("hd", &mut self.ide),
             DiskBus::VirtioScsi | DiskBus::Sata => ("sd", &mut self.other),
         };
         let mut number = *counter;
@@ -469,7 +484,7 @@ fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
     // None of the devices that libvirt adds by itself.
     devices.push(Element::new("controller").attr("type", "usb").attr("model", "none"));
     for (number, nic) in spec.nics.iter().enumerate() {
-        devices.push(interface(number, nic, losses));
+        devices.push(interface(number, nic, spec.accel == Accel::Kvm, losses));
     }
     devices.push(Element::new("serial").attr("type", "pty"));
     devices.push(Element::new("memballoon").attr("model", "none"));
@@ -509,6 +524,7 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
         DiskBus::VirtioBlk => "virtio",
         DiskBus::VirtioScsi => "scsi",
         DiskBus::Sata => "sata",
+        DiskBus::Ide => "ide",
     };
     let target = Element::new("target").attr("dev", names.next(disk.bus)).attr("bus", bus);
     let mut element = Element::new("disk").attr("type", kind).attr("device", "disk");
@@ -532,7 +548,7 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
     element
 }
 
-fn interface(number: usize, nic: &Nic, losses: &mut Vec<Loss>) -> Element {
+fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Element {
     let source = || Element::new("source");
     let (kind, source) = match &nic.backend {
         NicBackend::User => ("user", None),
@@ -567,7 +583,18 @@ fn interface(number: usize, nic: &Nic, losses: &mut Vec<Loss>) -> Element {
         element.push(source);
     }
     element.push(Element::new("model").attr("type", nic.model.name()));
-    let name = nic.vhost.map(|on| if on { "vhost" } else { "qemu" });
+    // libvirt would ask for vhost by itself.
+    let tap = nic.backend.is_tap() && nic.model == NicModel::Virtio;
+    let name = match nic.vhost {
+        Some(true) if kvm => Some("vhost"),
+        Some(true) => {
+            let why = "libvirt asks for vhost with KVM alone";
+            let path = format!("nics.{number}.vhost");
+            losses.push(Loss::new(&path, format!("vhost of nic {number}"), why));
+            None
+        }
+        _ => (tap && kvm).then_some("qemu"),
+    };
     element.push_some(
         Element::new("driver").maybe_attr("name", name).maybe_attr("queues", nic.queues),
     );

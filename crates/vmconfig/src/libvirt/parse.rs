@@ -79,9 +79,11 @@ fn read<'a>(document: &'a Document<'a>, domain: Xml<'a>) -> Parsed {
         cpu_model: "qemu64".to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
     };
-    let mut parser = Parser { xml: Reader::new(document), settings, kept: Vec::new() };
+    let xml = Reader::new(document);
+    let mut parser =
+        Parser { xml, settings, kept: Vec::new(), pages: None, iothread_ids: Vec::new() };
     parser.domain(domain);
-    let Parser { xml, settings, mut kept } = parser;
+    let Parser { xml, settings, mut kept, .. } = parser;
     let (lines, rest) = xml.rest(domain);
     kept.extend(rest);
     Parsed { settings, kept, lines }.finish()
@@ -91,6 +93,32 @@ pub(super) struct Parser<'a> {
     pub(super) xml: Reader<'a>,
     pub(super) settings: VmSettings,
     pub(super) kept: Vec<Kept>,
+    /// `<hugepages>`, until the cells are known.
+    pages: Option<Xml<'a>>,
+    /// libvirt's numbers of the iothreads, in their order.
+    iothread_ids: Vec<u32>,
+}
+
+/// Size of a page that is not huge, on the architectures that are known.
+const SYSTEM_PAGE_KIB: u64 = 4;
+
+/// A `<page>` of `<hugepages>`.
+struct Page<'a> {
+    element: Xml<'a>,
+    /// None if it can't be.
+    size: Option<PageSize>,
+    /// The cells that it is for; none is all others.
+    cells: Option<NumberSet>,
+}
+
+fn page(element: Xml<'_>) -> Page<'_> {
+    let size = element.attribute("size").and_then(|text| {
+        let unit = element.attribute("unit").unwrap_or("KiB");
+        let bytes = size::bytes(&format!("{}{unit}", text.trim()), 1024)?;
+        PageSize::from_kib(bytes / 1024)
+    });
+    let cells = element.attribute("nodeset").map(|text| pcpus(text).unwrap_or_default());
+    Page { element, size, cells }
 }
 
 impl<'a> Parser<'a> {
@@ -114,6 +142,7 @@ impl<'a> Parser<'a> {
         let vcpus = self.vcpu(domain);
         self.iothreads(domain);
         self.cpu(domain, vcpus);
+        self.huge_pages();
         self.cputune(domain);
         self.numatune(domain);
         self.features(domain);
@@ -132,11 +161,15 @@ impl<'a> Parser<'a> {
             self.xml.text_if(kind, |text| (text == "hvm").then_some(()));
             if let Some(arch) = self.xml.attr_if(kind, "arch", Arch::from_name) {
                 self.settings.arch = arch;
-                self.settings.machine = crate::defaults::machine(arch).to_owned();
+                // QEMU's own choice, where it has one.
+                self.settings.machine = if arch == Arch::X86_64 { "pc" } else { "virt" }.to_owned();
                 self.xml.at("arch", kind);
             }
             if let Some(machine) = self.xml.attr(kind, "machine") {
                 self.settings.machine = machine.to_owned();
+                if machine == "isapc" {
+                    self.settings.cpu_model = "486".to_owned();
+                }
                 self.xml.at("machine", kind);
             }
         }
@@ -187,38 +220,18 @@ impl<'a> Parser<'a> {
         }
         let Some(backing) = self.xml.child(domain, "memoryBacking") else { return };
         self.xml.at("memory", backing);
-        if let Some(pages) = self.xml.child(backing, "hugepages") {
-            self.xml.at("memory.huge_pages", pages);
-            let all: Vec<Xml<'a>> =
-                pages.children().filter(|node| node.tag_name().name() == "page").collect();
-            // Cells with pages of their own are not understood.
-            let page = all.iter().find(|page| !page.has_attribute("nodeset")).or(all.first());
-            let mut size = PageSize::M2;
-            if let Some(&page) = page {
-                self.xml.take(page);
-                let kib = self.xml.attr_if(page, "size", |text| {
-                    let unit = page.attribute("unit").unwrap_or("KiB");
-                    let bytes = size::bytes(&format!("{}{unit}", text.trim()), 1024)?;
-                    PageSize::from_kib(bytes / 1024)
-                });
-                self.xml.attr(page, "unit");
-                size = kib.unwrap_or(size);
-            }
-            self.settings.memory.huge_pages = Some(size);
-            self.settings.memory.source = Some(MemorySource::File);
-        }
+        self.pages = self.xml.child(backing, "hugepages");
         let memory = &mut self.settings.memory;
         memory.nosharepages = self.xml.child(backing, "nosharepages").map(|_| true);
         memory.locked = self.xml.child(backing, "locked").map(|_| true);
         if let Some(source) = self.xml.child(backing, "source") {
-            let huge = memory.huge_pages.is_some();
             let kind = self.xml.attr_if(source, "type", |text| match text {
                 "memfd" => Some(Some(MemorySource::Memfd)),
                 "file" => Some(Some(MemorySource::File)),
-                "anonymous" => Some(huge.then_some(MemorySource::File)),
+                "anonymous" => Some(None),
                 _ => None,
             });
-            memory.source = kind.unwrap_or(memory.source);
+            memory.source = kind.flatten();
         }
         if let Some(access) = self.xml.child(backing, "access") {
             memory.shared = self.xml.attr_if(access, "mode", |text| match text {
@@ -226,6 +239,10 @@ impl<'a> Parser<'a> {
                 "private" => Some(false),
                 _ => None,
             });
+            // Whom to share with can only be said of a file.
+            if memory.shared.is_some() {
+                memory.source.get_or_insert(MemorySource::File);
+            }
             self.xml.at("memory.shared", access);
         }
         if let Some(allocation) = self.xml.child(backing, "allocation") {
@@ -236,6 +253,48 @@ impl<'a> Parser<'a> {
             });
             memory.prealloc_threads = self.xml.number(allocation, "threads");
             self.xml.at("memory.prealloc", allocation);
+        }
+    }
+
+    /// Huge pages, once the cells are known: each cell has the page that names
+    /// it, or else the one that names none. libvirt allocates them at the start,
+    /// whatever `<allocation>` says.
+    ///
+    /// Source: libvirt `qemuBuildMemoryGetPagesize`.
+    fn huge_pages(&mut self) {
+        let Some(pages) = self.pages else { return };
+        self.xml.at("memory.huge_pages", pages);
+        let all: Vec<Page<'a>> = self.xml.children(pages, "page").into_iter().map(page).collect();
+        let general = all.iter().rfind(|page| page.cells.is_none()).map(|page| page.size);
+        let of_cell = |cell: u32| {
+            let named =
+                |page: &&Page<'a>| page.cells.as_ref().is_some_and(|set| set.contains(cell));
+            all.iter().find(named).map(|page| page.size).or(general)
+        };
+        let cells = u32::try_from(self.settings.numa.len()).unwrap_or(u32::MAX);
+        let mut sizes: Vec<Option<Option<PageSize>>> = match (all.is_empty(), cells) {
+            (true, _) => vec![Some(Some(PageSize::M2))],
+            // Without cells those of the first one count, whomever it names.
+            (false, 0) => vec![all.first().map(|page| page.size)],
+            (false, cells) => (0..cells).map(of_cell).collect(),
+        };
+        sizes.dedup();
+        let [Some(Some(size))] = sizes[..] else {
+            // Not the same everywhere: that has no place in a VM.
+            all.iter().for_each(|page| self.xml.reject(page.element));
+            return;
+        };
+        for Page { element, .. } in &all {
+            for name in ["size", "unit", "nodeset"] {
+                self.xml.attr(*element, name);
+            }
+        }
+        // Pages of the processor's plain size are none that are huge.
+        if size.kib() > SYSTEM_PAGE_KIB {
+            let memory = &mut self.settings.memory;
+            memory.huge_pages = Some(size);
+            memory.source.get_or_insert(MemorySource::File);
+            memory.prealloc = Some(true);
         }
     }
 
@@ -257,29 +316,42 @@ impl<'a> Parser<'a> {
         count
     }
 
+    /// The iothreads: those that `<iothreadids>` names, then others with the
+    /// lowest numbers that are free, until there are as many as `<iothreads>`
+    /// says. Theirs is the order in which a VM counts them.
+    ///
+    /// Source: libvirt `virDomainDefIOThreadsPostParse`.
     fn iothreads(&mut self, domain: Xml<'a>) {
-        if let Some(element) = self.xml.child(domain, "iothreads")
-            && let Some(count) = self.xml.text_if(element, |text| text.parse().ok())
-        {
-            self.settings.iothreads = count;
+        let mut count: u32 = 0;
+        if let Some(element) = self.xml.child(domain, "iothreads") {
+            count = self.xml.text_if(element, |text| text.parse().ok()).unwrap_or(0);
             self.xml.at("iothreads", element);
         }
-        // Understood while they only count from 1.
         if let Some(ids) = self.xml.child(domain, "iothreadids") {
-            let all: Vec<Xml<'a>> = ids.children().filter(|node| node.is_element()).collect();
-            let plain = all.iter().zip(1..).all(|(one, number)| {
-                one.attribute("id").and_then(|id| id.parse::<u32>().ok()) == Some(number)
-                    && one.attributes().len() == 1
-                    && !one.has_children()
-            });
-            if !plain {
-                self.xml.reject(ids);
-                return;
+            for one in self.xml.children(ids, "iothread") {
+                match self.xml.number(one, "id") {
+                    Some(id) if !self.iothread_ids.contains(&id) => self.iothread_ids.push(id),
+                    _ => self.xml.reject(one),
+                }
             }
-            for one in all {
-                self.xml.take(one);
-                self.xml.attr(one, "id");
-            }
+            self.xml.at("iothreads", ids);
+        }
+        let named = self.iothread_ids.clone();
+        let free = (1..).filter(|id| !named.contains(id));
+        let most = crate::spec::MAX_IOTHREADS.min(count) as usize;
+        self.iothread_ids.extend(free.take(most.saturating_sub(named.len())));
+        let named = u32::try_from(named.len()).unwrap_or(u32::MAX);
+        self.settings.iothreads = count.max(named);
+    }
+
+    /// Which iothread that is which libvirt gives this number.
+    pub(super) fn iothread(&self, id: &str) -> Option<u32> {
+        let id: u32 = id.trim().parse().ok()?;
+        let place = self.iothread_ids.iter().position(|known| *known == id);
+        match place {
+            Some(place) => u32::try_from(place + 1).ok(),
+            // No such thread: a number that can't be either, for others to see.
+            None => Some(self.settings.iothreads.saturating_add(id.max(1))),
         }
     }
 
@@ -366,9 +438,28 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// The cells, in the order of their numbers. Their memory is the VM's, and
+    /// vCPUs that are in none are in the first, as libvirt has it.
+    ///
+    /// Source: libvirt `virDomainNumaDefParseXML`, `virDomainDefPostParseMemory`,
+    /// `qemuDomainDefNumaCPUsRectify`.
     fn cells(&mut self, numa: Xml<'a>) {
-        for (place, cell) in self.xml.children(numa, "cell").into_iter().enumerate() {
-            self.xml.attr_if(cell, "id", |text| (text.parse() == Ok(place)).then_some(()));
+        let elements = self.xml.children(numa, "cell");
+        let number = |cell: &Xml<'a>| cell.attribute("id")?.trim().parse::<usize>().ok();
+        let mut ordered: Vec<(usize, Xml<'a>)> = Vec::new();
+        for (place, cell) in elements.iter().enumerate() {
+            ordered.push((number(cell).unwrap_or(place), *cell));
+        }
+        ordered.sort_by_key(|(number, _)| *number);
+        if !ordered.iter().map(|(number, _)| *number).eq(0..ordered.len()) {
+            // What can't be: as it stands there, and the numbers are told.
+            ordered = elements.iter().copied().map(|cell| (usize::MAX, cell)).collect();
+        }
+        self.cell_access(&elements);
+        for (place, (number, cell)) in ordered.into_iter().enumerate() {
+            if number == place {
+                self.xml.attr(cell, "id");
+            }
             let vcpus = self.xml.attr_if(cell, "cpus", pcpus).unwrap_or_default();
             let memory = self.xml.attr_if(cell, "memory", |text| self.size_mib(cell, text));
             let mut node =
@@ -384,6 +475,31 @@ impl<'a> Parser<'a> {
             }
             self.xml.at(&format!("numa.{place}"), cell);
             self.settings.numa.push(node);
+        }
+        let VmSettings { topology, numa: nodes, memory_mib, .. } = &mut self.settings;
+        let seated = nodes.iter().fold(NumberSet::default(), |all, one| all.union(&one.vcpus));
+        let vcpus = topology.vcpus().min(crate::spec::MAX_VCPUS);
+        let homeless = (0..vcpus).collect::<NumberSet>().difference(&seated);
+        let sum = nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_mib));
+        if let Some(first) = nodes.first_mut() {
+            first.vcpus = first.vcpus.union(&homeless);
+            *memory_mib = sum;
+        }
+    }
+
+    /// Whether cells are shared, where all of them say the same.
+    fn cell_access(&mut self, cells: &[Xml<'a>]) {
+        let mut said: Vec<_> = cells.iter().map(|cell| cell.attribute("memAccess")).collect();
+        said.dedup();
+        let ([Some(access @ ("shared" | "private"))], memory) =
+            (&said[..], &mut self.settings.memory)
+        else {
+            return;
+        };
+        memory.shared = Some(*access == "shared");
+        memory.source.get_or_insert(MemorySource::File);
+        for cell in cells {
+            self.xml.attr(*cell, "memAccess");
         }
     }
 
@@ -404,7 +520,7 @@ impl<'a> Parser<'a> {
             self.xml.at("pins.emulator", pin);
         }
         for pin in self.xml.children(tune, "iothreadpin") {
-            let number: Option<u32> = self.xml.number(pin, "iothread");
+            let number = self.xml.attr_if(pin, "iothread", |id| self.iothread(id));
             let set = self.xml.attr_if(pin, "cpuset", pcpus);
             if let (Some(number), Some(set)) = (number, set) {
                 self.settings.pins.iothreads.0.insert(number, set);
@@ -430,7 +546,10 @@ impl<'a> Parser<'a> {
             all
         };
         let vcpus = threads("vcpusched", "vcpus");
-        let iothreads = threads("iothreadsched", "iothreads");
+        let iothreads = threads("iothreadsched", "iothreads").into_iter();
+        let iothreads = iothreads
+            .filter_map(|(id, scheduler)| Some((self.iothread(&id.to_string())?, scheduler)))
+            .collect();
         let emulator = self.xml.child(tune, "emulatorsched").and_then(scheduler);
         let schedulers = &mut self.settings.scheduler;
         (schedulers.vcpus, schedulers.iothreads) = (vcpus, iothreads);
@@ -440,7 +559,12 @@ impl<'a> Parser<'a> {
     fn numatune(&mut self, domain: Xml<'a>) {
         let Some(tune) = self.xml.child(domain, "numatune") else { return };
         let place = |element: Xml<'a>| -> Option<(NumberSet, MemoryPolicy)> {
+            // Then numad says where, and what stands here counts for nothing.
+            if element.attribute("placement") == Some("auto") {
+                return None;
+            }
             let nodes = self.xml.attr_if(element, "nodeset", pcpus)?;
+            self.xml.attr(element, "placement");
             let policy = match element.attribute("mode") {
                 None => MemoryPolicy::Bind,
                 Some(_) => self.xml.attr_if(element, "mode", |text| {
@@ -547,7 +671,13 @@ impl<'a> Parser<'a> {
                 Some("hypervclock") => given.hypervclock = present(),
                 Some("hpet") => given.hpet = present(),
                 Some("tsc") => given.tsc_frequency_hz = self.xml.number(timer, "frequency"),
-                Some("pit") => given.pit = policy(),
+                // KVM's can't catch up, and libvirt says nothing of it to QEMU.
+                Some("pit") => {
+                    let policy = |text: &str| {
+                        TickPolicy::from_name(text).filter(|one| *one != TickPolicy::Catchup)
+                    };
+                    given.pit = self.xml.attr_if(timer, "tickpolicy", policy);
+                }
                 Some("rtc") => given.rtc = policy(),
                 _ => self.xml.reject(timer),
             }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, MacvtapMode, Nic, NicBackend,
-    NicModel,
+    Accel, Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, MacvtapMode, Nic,
+    NicBackend, NicModel,
 };
 
 use super::ROOT_SERIAL;
@@ -31,8 +31,11 @@ impl<'a> Parser<'a> {
                         self.xml.attr(element, name);
                     }
                     let driver = self.xml.child(element, "driver");
-                    let number = |name: &str| self.xml.number(driver?, name);
-                    controllers.insert(index, (number("iothread"), number("queues")));
+                    let iothread = driver.and_then(|driver| {
+                        self.xml.attr_if(driver, "iothread", |id| self.iothread(id))
+                    });
+                    let queues = driver.and_then(|driver| self.xml.number(driver, "queues"));
+                    controllers.insert(index, (iothread, queues));
                 }
                 _ => {}
             }
@@ -96,26 +99,36 @@ impl<'a> Parser<'a> {
             (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
             _ => return false,
         };
-        let bus = match child("target").and_then(|target| target.attribute("bus")) {
+        let target = child("target");
+        let bus = match target.and_then(|target| target.attribute("bus")) {
             Some("virtio") => DiskBus::VirtioBlk,
             Some("sata") => DiskBus::Sata,
+            Some("ide") => DiskBus::Ide,
             Some("scsi") => DiskBus::VirtioScsi,
             _ => return false,
         };
         let mut disk = Disk::new(source);
         disk.bus = bus;
-        if let Some(address) = child("address")
-            && bus == DiskBus::VirtioScsi
-            && let Some(index) = address.attribute("controller").and_then(|n| n.parse().ok())
-            && let Some((iothread, queues)) = controllers.get(&index)
-        {
+        if bus == DiskBus::VirtioScsi {
+            let address = child("address");
+            let index = match address {
+                Some(address) => address.attribute("controller").and_then(|n| n.parse().ok()),
+                None => target.and_then(|one| controller_of(one.attribute("dev")?)),
+            };
+            // A controller that isn't there is libvirt's own choice, and no
+            // virtio: the disk is another then.
+            let Some((iothread, queues)) = index.and_then(|index| controllers.get(&index)) else {
+                return false;
+            };
             (disk.iothread, disk.queues) = (*iothread, *queues);
-            self.xml.take(address);
-            for name in ["type", "controller"] {
-                self.xml.attr(address, name);
-            }
-            for name in ["bus", "unit", "target"] {
-                self.xml.attr_if(address, name, |text| (text == "0").then_some(()));
+            if let Some(address) = address {
+                self.xml.take(address);
+                for name in ["type", "controller"] {
+                    self.xml.attr(address, name);
+                }
+                for name in ["bus", "unit", "target"] {
+                    self.xml.attr_if(address, name, |text| (text == "0").then_some(()));
+                }
             }
         }
         self.xml.attr(element, "type");
@@ -140,9 +153,14 @@ impl<'a> Parser<'a> {
             disk.cache = self.xml.attr_if(driver, "cache", cache);
             disk.io = self.xml.attr_if(driver, "io", DiskIo::from_name);
             if bus != DiskBus::VirtioScsi {
-                disk.iothread = self.xml.number(driver, "iothread");
+                disk.iothread = self.xml.attr_if(driver, "iothread", |id| self.iothread(id));
                 disk.queues = self.xml.number(driver, "queues");
             }
+        }
+        // A disk that others write to has no pages of this host's cache. That others
+        // do is for whoever starts them to know.
+        if child("shareable").is_some() {
+            disk.cache.get_or_insert(CacheMode::None);
         }
         disk.readonly = self.xml.child(element, "readonly").is_some();
         disk.transient = self.xml.child(element, "transient").is_some();
@@ -237,7 +255,10 @@ impl<'a> Parser<'a> {
             let known = self.xml.attr_if(model, "type", |text| {
                 NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
             });
-            let Some(known) = known else { return false };
+            // Which generations of virtio the guest may drive is told, not kept.
+            let virtio =
+                model.attribute("type").is_some_and(|text| text.ends_with("-transitional"));
+            let Some(known) = known.or(virtio.then_some(NicModel::Virtio)) else { return false };
             nic.model = known;
         } else {
             nic.model = NicModel::Rtl8139;
@@ -246,17 +267,40 @@ impl<'a> Parser<'a> {
         if let Some(mac) = self.xml.child(element, "mac") {
             nic.mac = self.xml.attr(mac, "address").map(str::to_owned);
         }
+        // libvirt asks for vhost wherever that can be: with KVM, of a virtio
+        // interface with a tap device. See its `qemuInterfaceOpenVhostNet`.
+        let can = self.settings.accel == Accel::Kvm
+            && nic.model == NicModel::Virtio
+            && nic.backend.is_tap();
+        let mut asked = None;
         if let Some(driver) = self.xml.child(element, "driver") {
-            nic.vhost = self.xml.attr_if(driver, "name", |text| match text {
-                "vhost" => Some(true),
+            asked = self.xml.attr_if(driver, "name", |text| match text {
+                "vhost" if can => Some(true),
                 "qemu" => Some(false),
                 _ => None,
             });
-            nic.queues = self.xml.number(driver, "queues");
+            let takes = nic.model == NicModel::Virtio && nic.backend != NicBackend::User;
+            if takes {
+                nic.queues = self.xml.number(driver, "queues");
+            }
         }
+        nic.vhost = Some(can && asked != Some(false));
         let number = self.settings.nics.len();
         self.xml.at(&format!("nics.{number}"), element);
         self.settings.nics.push(nic);
         true
     }
+}
+
+/// The SCSI controller of a disk that does not say where it is: each holds 15,
+/// in the order of their names.
+///
+/// Source: libvirt `virDomainDiskDefAssignAddress`.
+fn controller_of(target: &str) -> Option<u32> {
+    let letters = target.strip_prefix("sd")?;
+    let number = letters.bytes().try_fold(0u32, |number, letter| {
+        let digit = letter.is_ascii_lowercase().then(|| u32::from(letter - b'a') + 1)?;
+        number.checked_mul(26)?.checked_add(digit)
+    })?;
+    Some(number.checked_sub(1)? / 15)
 }

@@ -8,6 +8,7 @@ use crate::*;
 use super::{emit, parse};
 
 mod daemon;
+mod oracle;
 mod schema;
 
 proptest! {
@@ -87,4 +88,163 @@ fn what_is_no_domain_is_refused() {
     };
     check("<pool/>", "No <domain> in it: its first element is <pool>");
     assert!(parse("nothing").unwrap_err().to_string().starts_with("Not XML: "));
+}
+
+/// A domain with KVM and this inside.
+fn domain(inside: &str) -> Parsed {
+    settings(&format!("<domain type='kvm'><memory unit='GiB'>4</memory>{inside}</domain>"))
+}
+
+#[test]
+fn vhost_is_there_unless_somebody_says_otherwise() {
+    let check = |kind: &str, interface: &str, expected: Option<bool>| {
+        let inside = format!("<devices>{interface}</devices>");
+        let text = format!("<domain type='{kind}'><memory unit='MiB'>64</memory>{inside}</domain>");
+        let parsed = settings(&text);
+        assert_eq!(parsed.settings.nics[0].vhost, expected, "{text}");
+        let again = settings(&emit(&parsed.spec().unwrap()).text).settings;
+        assert_eq!(again.nics, parsed.settings.nics, "{text}");
+    };
+    let virtio = "<model type='virtio'/>";
+    let bridge = format!("<source bridge='br0'/>{virtio}");
+    check("kvm", &format!("<interface type='bridge'>{bridge}</interface>"), Some(true));
+    check("qemu", &format!("<interface type='bridge'>{bridge}</interface>"), None);
+    let network = format!("<source network='default'/>{virtio}");
+    check("kvm", &format!("<interface type='network'>{network}</interface>"), Some(true));
+    let said = |name: &str| {
+        format!("<interface type='bridge'>{bridge}<driver name='{name}' queues='2'/></interface>")
+    };
+    check("kvm", &said("qemu"), None);
+    check("kvm", &said("vhost"), Some(true));
+    check("kvm", "<interface type='bridge'><source bridge='br0'/></interface>", None);
+    check(
+        "kvm",
+        &format!("<interface type='user'>{virtio}<driver name='vhost'/></interface>"),
+        None,
+    );
+}
+
+#[test]
+fn a_command_line_without_vhost_becomes_a_domain_without() {
+    let text = "kvm -m 64 -netdev tap,id=n,ifname=tap0,script=no,downscript=no \
+                -device virtio-net-pci,netdev=n";
+    let spec = crate::qemu::parse(text).unwrap().spec().unwrap();
+    let text = emit(&spec).text;
+    assert!(text.contains("<driver name='qemu'/>"), "{text}");
+}
+
+#[test]
+fn cells_stand_in_the_order_of_their_numbers() {
+    let parsed = domain(
+        "<vcpu>6</vcpu>
+        <numatune>
+          <memnode cellid='0' mode='strict' nodeset='4'/>
+          <memnode cellid='1' mode='preferred' nodeset='7'/>
+        </numatune>
+        <cpu><numa>
+          <cell id='1' cpus='2-3' memory='1536' unit='MiB'>
+            <distances><sibling id='0' value='31'/></distances>
+          </cell>
+          <cell id='0' cpus='0-1' memory='512' unit='MiB'/>
+        </numa></cpu>
+        <devices><memory model='dimm'><target><size unit='GiB'>2</size></target></memory></devices>",
+    );
+    let spec = parsed.spec().unwrap();
+    let shown: Vec<String> = spec
+        .numa
+        .iter()
+        .map(|node| {
+            let GuestNode { vcpus, memory_mib, host_nodes, distances, .. } = node;
+            format!("{vcpus} {memory_mib} {} {distances:?}", host_nodes.clone().unwrap())
+        })
+        .collect();
+    // vCPUs that are in no cell are in the first; memory is that of the cells.
+    assert_eq!(shown, ["0-1,4-5 512 4 {1: 31}", "2-3 1536 7 {0: 31}"]);
+    assert_eq!(spec.memory_mib, 2048);
+    assert_eq!((parsed.line("numa.0"), parsed.line("numa.1")), (Some(10), Some(7)));
+    let kept: Vec<&str> = parsed.kept.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(kept, ["/domain/devices/memory"]);
+
+    let wrong = domain(
+        "<cpu><numa>
+          <cell id='1' cpus='0' memory='1' unit='MiB'/><cell id='3' memory='1' unit='MiB'/>
+        </numa></cpu>",
+    );
+    let kept: Vec<&str> = wrong.kept.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(kept, ["id='1'", "id='3'"]);
+}
+
+#[test]
+fn huge_pages_are_those_of_the_cells_and_preallocated() {
+    let check = |pages: &str, cells: u32, expected: Option<&str>, kept: usize| {
+        let cells: String = (0..cells)
+            .map(|id| format!("<cell id='{id}' cpus='{id}' memory='2' unit='GiB'/>"))
+            .collect();
+        let parsed = domain(&format!(
+            "<vcpu>2</vcpu><memoryBacking>{pages}</memoryBacking><cpu><numa>{cells}</numa></cpu>"
+        ));
+        let memory = &parsed.spec().unwrap().memory;
+        let found = memory.huge_pages.map(|size| size.to_string());
+        assert_eq!((found.as_deref(), parsed.kept.len()), (expected, kept), "{pages}");
+        assert_eq!(memory.prealloc, expected.map(|_| true), "{pages}");
+    };
+    check("<hugepages/>", 0, Some("2M"), 0);
+    check("<hugepages/><allocation mode='ondemand'/>", 2, Some("2M"), 0);
+    let page = |size: u32, of: &str| format!("<page size='{size}' unit='KiB'{of}/>");
+    let pages = |all: &[String]| format!("<hugepages>{}</hugepages>", all.concat());
+    let (large, general) = (page(1 << 20, " nodeset='1'"), page(2048, ""));
+    check(&pages(&[page(1 << 20, "")]), 0, Some("1G"), 0);
+    check(&pages(&[page(1 << 20, " nodeset='0-1'"), general.clone()]), 2, Some("1G"), 0);
+    // Cells that differ have no place in a VM, and it says so.
+    check(&pages(&[large.clone(), general]), 2, None, 2);
+    check(&pages(&[large]), 2, None, 1);
+    check(&pages(&[page(4, "")]), 2, None, 0);
+}
+
+#[test]
+fn iothreads_are_as_many_as_their_numbers_say() {
+    let parsed = domain(
+        "<iothreads>2</iothreads>
+        <iothreadids><iothread id='2'/><iothread id='9'/><iothread id='4'/></iothreadids>
+        <cputune><iothreadpin iothread='9' cpuset='3'/></cputune>
+        <devices><disk type='file' device='disk'><driver name='qemu' iothread='4'/>
+          <source file='/a.img'/><target dev='vda' bus='virtio'/></disk></devices>",
+    );
+    let spec = parsed.spec().unwrap();
+    assert_eq!((spec.iothreads, spec.disks[0].iothread), (3, Some(3)));
+    assert_eq!(spec.pins.iothreads[&2], "3".parse().unwrap());
+    assert_eq!(domain("<iothreads>4</iothreads>").settings.iothreads, 4);
+}
+
+#[test]
+fn a_disk_of_another_controller_is_not_taken_for_virtio() {
+    let check = |controller: &str, target: &str, expected: usize| {
+        let parsed = domain(&format!(
+            "<devices>{controller}<disk type='file' device='disk'><source file='/a.img'/>
+               <target dev='{target}' bus='scsi'/></disk></devices>"
+        ));
+        assert_eq!(parsed.spec().unwrap().disks.len(), expected, "{controller}");
+    };
+    let controller = |index: u32, model: &str| {
+        format!("<controller type='scsi' index='{index}' model='{model}'/>")
+    };
+    check("", "sda", 0);
+    check(&controller(0, "lsilogic"), "sda", 0);
+    check(&controller(0, "virtio-scsi"), "sda", 1);
+    check(&controller(1, "virtio-scsi"), "sda", 0);
+    check(&controller(1, "virtio-scsi"), "sdp", 1);
+}
+
+#[test]
+fn what_libvirt_chooses_is_not_what_vmlab_would() {
+    let parsed = domain("<os><type arch='x86_64'>hvm</type></os>");
+    assert_eq!(parsed.settings.machine, "pc");
+    let parsed = domain("<os><type arch='aarch64'>hvm</type></os>");
+    assert_eq!(parsed.settings.machine, "virt");
+    let memory = domain("<memoryBacking><access mode='shared'/></memoryBacking>").settings.memory;
+    assert_eq!((memory.source, memory.shared), (Some(MemorySource::File), Some(true)));
+    let auto = domain("<numatune><memory placement='auto' nodeset='0-3'/></numatune>");
+    assert_eq!((auto.settings.memory.host_nodes, auto.kept.len()), (None, 1));
+    let pit = domain("<clock><timer name='pit' tickpolicy='catchup'/></clock>");
+    assert_eq!((pit.spec().unwrap().clock.pit, pit.kept.len()), (None, 1));
 }

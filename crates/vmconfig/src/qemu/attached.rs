@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
+    Arch, Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
 };
 
 use super::parse::{Opt, Reader};
@@ -74,7 +74,7 @@ impl Attached {
         for option in std::mem::take(&mut self.rest) {
             let understood = match option.name.as_str() {
                 "-device" => self.device(&option, reader, &mut used_controllers),
-                "-drive" => self.drive_alone(&option, reader),
+                "-drive" | "-hda" | "-hdb" | "-hdc" | "-hdd" => self.drive_alone(&option, reader),
                 _ => false,
             };
             if !understood {
@@ -106,11 +106,9 @@ impl Attached {
     ) -> bool {
         let mut device = option.properties("driver");
         let driver = device.take("driver").unwrap_or_default();
-        match driver.as_str() {
-            "virtio-blk-pci"
-            | "virtio-blk"
-            | "virtio-blk-device"
-            | "virtio-blk-pci-non-transitional" => {
+        let plain = driver.strip_suffix("-transitional").unwrap_or(&driver);
+        match plain.strip_suffix("-non").unwrap_or(plain) {
+            "virtio-blk-pci" | "virtio-blk" | "virtio-blk-device" => {
                 self.disk(option, device, DiskBus::VirtioBlk, None, reader)
             }
             "scsi-hd" => {
@@ -135,10 +133,13 @@ impl Attached {
             "ide-hd" => {
                 let bus = device.get("bus").unwrap_or_default();
                 let id = bus.rsplit_once('.').map_or(bus, |(id, _)| id).to_owned();
-                if self.controllers.contains_key(&id) {
-                    device.take("bus");
+                let own = !self.controllers.contains_key(&id);
+                let bus = if own { DiskBus::Ide } else { DiskBus::Sata };
+                device.take("bus");
+                if own {
+                    device.take_if("unit", |text| text.parse::<u32>().ok());
                 }
-                let done = self.disk(option, device, DiskBus::Sata, None, reader);
+                let done = self.disk(option, device, bus, None, reader);
                 if done {
                     used_controllers.push(id);
                 }
@@ -240,76 +241,73 @@ impl Attached {
         own
     }
 
-    /// A disk made of a node for the format over a node for the file.
+    /// A disk made of nodes: one for the format over one for the file, and filters
+    /// over both. A node stands in an option of its own, or in that of the node
+    /// above it.
     fn blockdev(&self, name: &str) -> Option<(ReadDisk, Vec<(Opt, String)>)> {
         let top = self.blockdevs.get(name)?;
         let mut properties = top.properties.clone();
         let mut behind = vec![(top.option.clone(), name.to_owned())];
-        let mut left = Vec::new();
-        let format = match properties.get("driver") {
-            Some("raw") => Some(DiskFormat::Raw),
-            Some("qcow2") => Some(DiskFormat::Qcow2),
-            _ => None,
-        };
-        let readonly = properties.switch("read-only").unwrap_or(false);
-        properties.take("node-name");
-        let file = properties.get("file").map(str::to_owned);
-        let (mut file, prefix) = match (format, file) {
-            (Some(_), Some(below)) => {
-                properties.take("driver");
-                properties.take("file");
-                let node = self.blockdevs.get(&below)?;
-                behind.push((node.option.clone(), below));
-                left.push(properties.clone());
-                let mut file = node.properties.clone();
-                file.take("node-name");
-                (file, "")
+        let (mut done, mut prefix) = (Vec::new(), String::new());
+        let mut format = None;
+        let mut said = Said::default();
+        for _ in 0..MAX_NODES {
+            let key = |name: &str| format!("{prefix}{name}");
+            properties.take(&key("node-name"));
+            said.read(&mut properties, &prefix);
+            let driver = properties.take(&key("driver"))?;
+            match driver.as_str() {
+                "throttle" => {}
+                "raw" | "qcow2" if format.is_some() => return None,
+                // A part of what is below it.
+                "raw" if properties.get(&key("offset")).is_some() => return None,
+                "raw" => format = Some(DiskFormat::Raw),
+                "qcow2" => format = Some(DiskFormat::Qcow2),
+                "file" | "host_device" => {
+                    let path = properties.take(&key("filename"))?.into();
+                    let block = driver == "host_device";
+                    let source =
+                        if block { DiskSource::Block(path) } else { DiskSource::File(path) };
+                    done.push(properties);
+                    let disk = said.disk(source, format.unwrap_or_default());
+                    return Some(((disk, done), behind));
+                }
+                _ => return None,
             }
-            (Some(_), None) => {
-                properties.take("driver");
-                (properties.clone(), "file.")
+            match properties.take(&key("file")) {
+                Some(below) => {
+                    let node = self.blockdevs.get(&below)?;
+                    done.push(std::mem::replace(&mut properties, node.properties.clone()));
+                    behind.push((node.option.clone(), below));
+                    prefix.clear();
+                }
+                None => prefix.push_str("file."),
             }
-            (None, _) => (properties.clone(), ""),
-        };
-        let driver = file.take(&format!("{prefix}driver"))?;
-        let path = file.take(&format!("{prefix}filename"))?;
-        let source = match driver.as_str() {
-            "file" => DiskSource::File(path.into()),
-            "host_device" => DiskSource::Block(path.into()),
-            _ => return None,
-        };
-        let mut disk = Disk::new(source);
-        disk.format = format.unwrap_or_default();
-        disk.readonly = file.switch("read-only").unwrap_or(false) || readonly;
-        disk.io = file.take_if(&format!("{prefix}aio"), DiskIo::from_name);
-        let mut caching = |key: &str| {
-            let below = file.switch(&format!("{prefix}cache.{key}"));
-            below.or_else(|| left.first_mut()?.switch(&format!("cache.{key}")))
-        };
-        let (direct, no_flush) = (caching("direct"), caching("no-flush"));
-        disk.cache = match (direct, no_flush) {
-            (_, Some(true)) => Some(CacheMode::Unsafe),
-            (Some(true), _) => Some(CacheMode::None),
-            (Some(false), _) => Some(CacheMode::Writeback),
-            (None, _) => None,
-        };
-        left.push(file);
-        Some(((disk, left), behind))
+        }
+        None
     }
 
-    /// `-drive if=virtio`: a device and what is behind it in one.
+    /// `-drive` that is a device too, and its old forms `-hda` to `-hdd`.
     fn drive_alone(&self, option: &Opt, reader: &mut Reader) -> bool {
         let mut properties = option.properties("file");
-        let bus = match properties.get("if") {
-            Some("virtio") => DiskBus::VirtioBlk,
-            _ => return false,
+        let usual = match reader.settings.arch {
+            Arch::X86_64 => "ide",
+            Arch::Aarch64 => "virtio",
         };
-        properties.take("if");
+        let bus = match (option.name.as_str(), properties.get("if").unwrap_or(usual)) {
+            ("-drive", "virtio") => DiskBus::VirtioBlk,
+            ("-drive", "ide") if reader.settings.arch == Arch::X86_64 => DiskBus::Ide,
+            ("-drive", _) => return false,
+            _ => DiskBus::Ide,
+        };
+        for key in ["if", "index", "id"] {
+            properties.take(key);
+        }
         let Some((mut disk, left)) = from_drive(properties) else { return false };
         disk.bus = bus;
         push_disk(reader, option.line, disk);
         for rest in left {
-            reader.leftover(option.line, "-drive", &rest);
+            reader.leftover(option.line, &option.name, &rest);
         }
         true
     }
@@ -395,6 +393,38 @@ fn push_disk(reader: &mut Reader, line: u32, disk: Disk) {
     reader.settings.disks.push(disk);
 }
 
+/// More nodes than anybody stacks: an option may name itself.
+const MAX_NODES: usize = 16;
+
+/// What the nodes of a disk say, the one for the file before those above it.
+#[derive(Debug, Default)]
+struct Said {
+    direct: Option<bool>,
+    no_flush: Option<bool>,
+    readonly: bool,
+    io: Option<DiskIo>,
+}
+
+impl Said {
+    fn read(&mut self, properties: &mut Properties, prefix: &str) {
+        let mut switch = |key: &str| properties.switch(&format!("{prefix}{key}"));
+        self.direct = switch("cache.direct").or(self.direct);
+        self.no_flush = switch("cache.no-flush").or(self.no_flush);
+        self.readonly |= switch("read-only") == Some(true);
+        self.io = properties.take_if(&format!("{prefix}aio"), DiskIo::from_name).or(self.io);
+    }
+
+    fn disk(&self, source: DiskSource, format: DiskFormat) -> Disk {
+        let cache = match (self.direct, self.no_flush) {
+            (_, Some(true)) => Some(CacheMode::Unsafe),
+            (Some(true), _) => Some(CacheMode::None),
+            (Some(false), _) => Some(CacheMode::Writeback),
+            (None, _) => None,
+        };
+        Disk { format, cache, io: self.io, readonly: self.readonly, ..Disk::new(source) }
+    }
+}
+
 /// A disk, and what was not understood about it.
 type ReadDisk = (Disk, Vec<Properties>);
 
@@ -412,13 +442,20 @@ fn from_drive(mut drive: Properties) -> Option<ReadDisk> {
     let block = device.is_some() || path.starts_with("/dev/");
     let source = if block { DiskSource::Block(path.into()) } else { DiskSource::File(path.into()) };
     let mut disk = Disk::new(source);
+    let named = match &disk.source {
+        DiskSource::File(path) if path.extension().is_some_and(|end| end == "qcow2") => {
+            DiskFormat::Qcow2
+        }
+        _ => DiskFormat::Raw,
+    };
+    // QEMU looks into a file whose format nobody says; its name tells mostly.
     disk.format = drive
         .take_if("format", |text| match text {
             "raw" => Some(DiskFormat::Raw),
             "qcow2" => Some(DiskFormat::Qcow2),
             _ => None,
         })
-        .unwrap_or_default();
+        .unwrap_or(named);
     disk.cache = drive.take_if("cache", CacheMode::from_name);
     disk.io = drive.take_if("aio", DiskIo::from_name);
     disk.readonly = drive.switch("readonly").or_else(|| drive.switch("read-only")).unwrap_or(false);

@@ -229,6 +229,8 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
             let device = format!("ide-hd,bus=ahci{number}.0,drive={id}{serial}{boot}");
             emitted.option("-device", device);
         }
+        // The next place that is free at the machine's own controller.
+        DiskBus::Ide => emitted.option("-device", format!("ide-hd,drive={id}{serial}{boot}")),
     }
 }
 

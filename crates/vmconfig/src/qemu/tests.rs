@@ -9,6 +9,7 @@ use crate::{Accel, Arch, Boot, DiskFormat, Resolve, VmSpec};
 
 use super::*;
 
+mod attached;
 mod real;
 
 fn debian_12() -> Capabilities {

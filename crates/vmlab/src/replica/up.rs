@@ -111,7 +111,13 @@ pub(crate) fn bring_up<'a>(
     let words = std::iter::once("up").chain(words);
     let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
     let args = UpArgs::from_arg_matches(&matches)?;
-    Asked::of(&args)?.start(&args, cancel)
+    let asked = Asked::of(&args)?;
+    // Before a study begins in it: a guest lost to the emulator is no finding.
+    let known = text::emulator(asked.arch, &asked.qemu).trim_end();
+    if !known.is_empty() {
+        terminal::note(known);
+    }
+    asked.start(&args, cancel)
 }
 
 /// What was asked for, looked up.

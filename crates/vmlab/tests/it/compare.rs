@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use suite::{Shared, Tier, needs};
 
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
 use crate::lab::{Machine, Said, said, vmlab};
 
 fn root() -> PathBuf {
@@ -131,6 +134,64 @@ fn a_study_has_the_verdicts_of_its_report_to_the_last_bit() {
     // The same study read as records gives the same blocks.
     let records = json(&["compare", results, "--variant", "variant", "--format", "json"]);
     assert_eq!(records["design"], "paired");
+}
+
+/// Whatever the numbers are, everything that tells a verdict tells the same one, in the
+/// same word and with the same sign.
+#[test]
+fn a_verdict_is_the_same_wherever_it_is_told() {
+    let mut random = Pcg64::seed_from_u64(20);
+    let mut told = std::collections::BTreeSet::new();
+    for case in 0..14 {
+        // From no difference and no noise to a large one of either.
+        let effect = random.random_range(-0.04..0.04) * f64::from(case % 7);
+        let noise = random.random_range(0.001..0.02) * f64::from(case % 3);
+        let machine = Machine::with_qemu("8.2.0");
+        let drawn: Vec<f64> = (0..64).map(|_| random.random_range(-noise..=noise)).collect();
+        let results = machine.results_of(&[("blocks = 2", "blocks = 8")], &|trial| {
+            let is_two = usize::from(trial.variant == "two");
+            let at = 2 * trial.block as usize + is_two;
+            (drawn[at] + effect * is_two as f64).exp()
+        });
+        let results = results.to_str().unwrap();
+        let json = |args: &[&str]| -> serde_json::Value {
+            serde_json::from_str(&machine.say(args).stdout).unwrap()
+        };
+        let report = json(&["report", results, "--format", "json"]);
+        let cells = report["groups"][0]["cells"].as_array().unwrap();
+        let verdict = cells.iter().find_map(|cell| cell["judgement"]["verdict"].as_str()).unwrap();
+        let comparison = json(&["compare", results, "--format", "json"]);
+        let judged = &comparison["rows"][0]["judged"][0];
+        let (compared, short) = match (judged["verdict"].as_str().unwrap(), &judged["b_better"]) {
+            ("b-better", _) => ("better", "▲ faster"),
+            ("b-worse", _) => ("worse", "▼ slower"),
+            ("below-margin", serde_json::Value::Bool(true)) => {
+                ("slightly-better", "△ barely faster")
+            }
+            ("below-margin", _) => ("slightly-worse", "▽ barely slower"),
+            ("equivalent", _) => ("equivalent", "≈ no difference"),
+            ("not-decided", _) => ("not-decided", "? not decided"),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(verdict, compared, "{report:#}\n{comparison:#}");
+        for args in [
+            &["report", results][..],
+            &["compare", results],
+            &["compare", results, "--format", "markdown"],
+        ] {
+            let text = machine.say(args).stdout;
+            assert!(text.contains(short), "{args:?}: {short}: {text}");
+        }
+        let (sign, word) = short.split_once(' ').unwrap();
+        for args in
+            [["report", results, "--format", "html"], ["compare", results, "--format", "html"]]
+        {
+            let page = machine.say(args).stdout;
+            assert!(page.contains(sign) && page.contains(word), "{args:?}: {short}");
+        }
+        told.insert(verdict.to_owned());
+    }
+    assert!(told.len() >= 4, "{told:?}");
 }
 
 #[test]

@@ -172,7 +172,8 @@ fn a_study_goes_on_after_the_connection_was_lost() {
     let Some(sshd) = Sshd::start() else { return };
     let study = Study::new(2, TWO_VARIANTS);
     let mut running = start(&sshd, &study, &study.dir());
-    running.until_trials_ended(3);
+    // Long before the fourth, however late this is noticed.
+    running.until_trials_ended(1);
     sshd.cut();
     let lost = running.wait();
     lost.has_code(2);
@@ -182,7 +183,7 @@ fn a_study_goes_on_after_the_connection_was_lost() {
         assert!(last.contains(part), "{part:?} is not said: {lost:#?}");
     }
     let known = results(&events(&study.dir()));
-    assert!(known.len() >= 3);
+    assert!(!known.is_empty());
 
     let ended = resume(&sshd, &study.dir()).wait();
     ended.has_code(0);

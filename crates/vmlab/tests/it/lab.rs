@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use record::journal::{self, End, Event, RunResult, TrialResult};
+use record::journal::{self, End, Event, RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Outcome, Sample};
 use runner::plan::Plan;
 
@@ -127,7 +127,16 @@ impl Machine {
 
     /// A results folder whose study is complete, with made-up numbers.
     pub(crate) fn results(&self) -> PathBuf {
-        self.study(&[]);
+        self.results_of(&[], &made_up_value)
+    }
+
+    /// The same of a study that was `changed`, with these numbers.
+    pub(crate) fn results_of(
+        &self,
+        changed: &[(&str, &str)],
+        value: &dyn Fn(&TrialKey) -> f64,
+    ) -> PathBuf {
+        self.study(changed);
         let dir = self.path("results");
         fs::create_dir_all(dir.join("blobs")).unwrap();
         let plan = self.say(["check", "small.toml", "--json"]);
@@ -135,7 +144,7 @@ impl Machine {
         let host = self.say(["host", "--json"]);
         fs::write(dir.join("host.json"), &host.has_code(0).stdout).unwrap();
         let plan = Plan::from_json(plan.stdout.as_bytes()).unwrap();
-        fs::write(dir.join("journal.jsonl"), journal(&plan, 1.0)).unwrap();
+        fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
         dir
     }
 
@@ -153,7 +162,8 @@ impl Machine {
         fs::write(dir.join("plan.json"), &text).unwrap();
         let plan = Plan::from_json(text.as_bytes()).unwrap();
         fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
-        fs::write(dir.join("journal.jsonl"), journal(&plan, factor)).unwrap();
+        let longer = |trial: &TrialKey| factor * made_up_value(trial);
+        fs::write(dir.join("journal.jsonl"), journal(&plan, &longer)).unwrap();
     }
 }
 
@@ -184,8 +194,12 @@ run = "hackbench"
 params = { groups = 1 }
 "#;
 
-fn journal(plan: &Plan, factor: f64) -> String {
-    journal_of(&made_up(plan, factor))
+fn made_up_value(trial: &TrialKey) -> f64 {
+    1.0 + f64::from(trial.block) / 10.0
+}
+
+fn journal(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> String {
+    journal_of(&made_up(plan, value))
 }
 
 /// The text of a journal that tells `events`.
@@ -200,7 +214,7 @@ pub(crate) fn journal_of(events: &[Event]) -> String {
     text
 }
 
-fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
+fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
     let unix_s = 1_800_000_000.0;
     let mut events = vec![Event::SessionStarted {
         vmlab_version: plan.vmlab_version.clone(),
@@ -216,7 +230,7 @@ fn made_up(plan: &Plan, factor: f64) -> Vec<Event> {
         for position in 0..block.trials.len() {
             let trial = plan.trial_key(&block, 0, position);
             events.push(Event::TrialStarted { trial: trial.clone(), unix_s });
-            let value = factor * (1.0 + f64::from(number) / 10.0);
+            let value = value(&trial);
             let run = RunResult {
                 run: 0,
                 outcome: Outcome::Completed,

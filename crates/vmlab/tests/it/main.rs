@@ -1,6 +1,7 @@
 //! Tests of the whole: the repository's rules, the command line, real VMs.
 
 mod audit;
+mod calibrate;
 mod command_line;
 mod compare;
 mod console_blocks;
@@ -11,6 +12,7 @@ mod elsewhere;
 mod export;
 mod facts;
 mod failures;
+mod faults;
 mod formats;
 mod images;
 mod import;
@@ -26,8 +28,11 @@ mod repository;
 mod roles;
 mod running;
 mod settings;
+mod simulated;
 #[path = "../../../remote/tests/it/sshd.rs"]
 mod sshd;
+mod switch;
+mod switch_vms;
 mod trend;
 mod trials;
 mod workloads;

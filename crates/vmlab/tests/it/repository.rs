@@ -107,6 +107,48 @@ fn files_stay_small_and_have_a_purpose() {
     }
 }
 
+/// The modules that may hold `unsafe`: the bare-metal guest's machine, and the memory
+/// of the switch's guests.
+const UNSAFE_MODULES: [&str; 2] =
+    ["crates/thinguest/src/bare/metal/", "crates/vswitch/src/memory/"];
+
+#[test]
+fn unsafe_is_in_two_modules_and_says_why_it_holds() {
+    let mut files = Vec::new();
+    sources(&root().join("crates"), &mut files);
+    let (mut blocks, mut permissions) = (0, Vec::new());
+    for file in files {
+        let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let place = format!("{name}:{}", index + 1);
+            let code = line.split("//").next().unwrap();
+            if code.trim_start().starts_with('#') && code.contains("(unsafe_code") {
+                permissions.push(name.clone());
+            }
+            let begins = |what: &str| code.contains(&["unsafe", what].join(" "));
+            if begins("{") || begins("impl") {
+                let allowed = UNSAFE_MODULES.iter().any(|module| name.starts_with(module));
+                assert!(allowed, "{place}: only {UNSAFE_MODULES:?} may do this");
+                let above = &lines[index.saturating_sub(6)..=index];
+                assert!(above.iter().any(|line| line.contains("// SAFETY: ")), "{place}: why?");
+                blocks += 1;
+            }
+            // What Rust itself calls safe stays so for the module's callers.
+            let inner = name.starts_with(UNSAFE_MODULES[1]) && !code.trim().starts_with("pub ");
+            let handed_out = begins("fn") && !inner;
+            assert!(!handed_out, "{place}: a function that is not safe to call");
+        }
+    }
+    assert!(blocks > 20, "only {blocks} blocks were found");
+    permissions.sort();
+    assert_eq!(
+        permissions,
+        ["crates/thinguest/src/bare/main.rs", "crates/vswitch/src/memory/mod.rs"]
+    );
+}
+
 /// The crates that ARCHITECTURE.md calls pure.
 fn pure_crates() -> Vec<String> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -211,6 +253,28 @@ fn the_changelog_keeps_its_format() {
         let kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"];
         assert!(kinds.contains(&kind), "### {kind}");
     }
+}
+
+#[test]
+fn every_page_has_its_place_in_the_book() {
+    let docs = root().join("docs");
+    let book = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let named: Vec<&str> = book
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')').map(|(page, _)| page))
+        .collect();
+    let mut pages: Vec<String> = fs::read_dir(&docs)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
+        .collect();
+    pages.sort();
+    for page in &pages {
+        let times = named.iter().filter(|name| *name == page).count();
+        assert_eq!(times, 1, "{page} in docs/SUMMARY.md");
+    }
+    assert_eq!(named.len(), pages.len(), "{named:?}");
 }
 
 #[test]

@@ -180,6 +180,16 @@ impl Running {
         self.said(status)
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end, whatever that is; what it left is for the caller to find.
+    pub(crate) fn ended(mut self) -> Said {
+        let status = until("the end of vmlab", || self.child.try_wait().unwrap());
+        self.said(status)
+    }
+
     /// Kills vmlab without a warning; what it started goes on.
     pub(crate) fn kill(mut self) -> u32 {
         self.child.kill().unwrap();

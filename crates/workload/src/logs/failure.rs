@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, packed};
 
 use super::scan::bare_line;
 use super::text::Text;
@@ -43,19 +43,39 @@ impl Failure {
     }
 }
 
+/// What finds any of a tool's words.
+enum Finder {
+    /// By vector instructions, all words at once.
+    Packed(packed::Searcher),
+    /// For processors without these. It begins at rare bytes, which are none in
+    /// documents of JSON: there it is half as fast.
+    Automaton(AhoCorasick),
+}
+
+impl Finder {
+    fn new(tool: &Tool) -> Option<Self> {
+        if tool.failures.is_empty() {
+            return None;
+        }
+        let words = || tool.failures.iter().map(|failure| failure.words);
+        Some(packed::Searcher::new(words()).map_or_else(
+            || Self::Automaton(AhoCorasick::new(words()).expect("the words are few and short")),
+            Self::Packed,
+        ))
+    }
+
+    /// Where the first of the words begins.
+    fn find(&self, text: &str) -> Option<usize> {
+        match self {
+            Self::Packed(searcher) => searcher.find(text).map(|found| found.start()),
+            Self::Automaton(automaton) => automaton.find(text).map(|found| found.start()),
+        }
+    }
+}
+
 /// Finders of every tool's words, in the order of [`TOOLS`].
-static FINDERS: LazyLock<Vec<Option<AhoCorasick>>> = LazyLock::new(|| {
-    let finder = |tool: &Tool| {
-        let words = tool.failures.iter().map(|failure| failure.words);
-        (!tool.failures.is_empty()).then(|| {
-            AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostFirst)
-                .build(words)
-                .expect("the words are few and short")
-        })
-    };
-    TOOLS.iter().map(finder).collect()
-});
+static FINDERS: LazyLock<Vec<Option<Finder>>> =
+    LazyLock::new(|| TOOLS.iter().map(Finder::new).collect());
 
 /// Notes in `log` each line of a run of `tool` with which that says that it
 /// failed.
@@ -67,7 +87,7 @@ pub(super) fn find(tool: &'static Tool, text: Text<'_>, log: &mut Log) {
     while log.failed.len() < MAX_UNREAD
         && let Some(found) = finder.find(&raw[from..])
     {
-        let at = from + found.start();
+        let at = from + found;
         let start = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |end| end + 1);
         let end = memchr::memchr(b'\n', &bytes[at..]).map_or(raw.len(), |end| at + end);
         number += memchr::memchr_iter(b'\n', &bytes[from..at]).count();

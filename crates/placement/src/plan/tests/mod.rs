@@ -4,3 +4,4 @@ mod cases;
 mod exhaustive;
 mod hosts;
 mod laws;
+mod unlike;

@@ -1,0 +1,366 @@
+//! What it means that something was left out.
+//!
+//! A domain of a dozen devices loses dozens of things on its way to a command
+//! line; the one that makes it slower must not drown among addresses.
+
+use crate::{Kept, Loss};
+
+/// What changes when something is left out, the heaviest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Weight {
+    /// How fast the VM is, or whether it has its disks, interfaces and memory. What
+    /// nobody knows counts as this.
+    Performance,
+    /// What else the guest finds: a screen, a sound card, a serial port.
+    Devices,
+    /// Nothing that a guest would notice: addresses, names, what managers keep for
+    /// themselves.
+    Nothing,
+}
+
+/// Elements and attributes of a domain, and all below them.
+const DOMAIN: &[(Weight, &[&str])] = &[
+    (
+        Weight::Nothing,
+        &[
+            "@id",
+            "@xmlns",
+            "uuid",
+            "genid",
+            "title",
+            "description",
+            "metadata",
+            "sysinfo",
+            "seclabel",
+            "idmap",
+            "pm",
+            "on_poweroff",
+            "on_reboot",
+            "on_crash",
+            "os/bootmenu",
+            "os/smbios",
+            "os/type/@arch",
+            "memory/@dumpCore",
+            "cpu/@check",
+            "cpu/model/@fallback",
+            "devices/emulator",
+            "devices/controller/@index",
+            "devices/hostdev/@managed",
+            "devices/disk/backingStore",
+            "devices/disk/source/seclabel",
+            "devices/disk/source/@index",
+            "devices/disk/@snapshot",
+            "devices/serial/target",
+        ],
+    ),
+    (
+        Weight::Devices,
+        &[
+            "os",
+            "devices/video",
+            "devices/graphics",
+            "devices/audio",
+            "devices/sound",
+            "devices/input",
+            "devices/console",
+            "devices/serial",
+            "devices/parallel",
+            "devices/channel",
+            "devices/rng",
+            "devices/watchdog",
+            "devices/redirdev",
+            "devices/redirfilter",
+            "devices/hub",
+            "devices/smartcard",
+            "devices/tpm",
+            "devices/panic",
+            "devices/shmem",
+            "devices/vsock",
+            "devices/memballoon",
+            "features/pae",
+            "features/smm",
+            "features/vmport",
+            "features/ps2",
+        ],
+    ),
+];
+
+/// Kinds of controllers that follow from the devices at them.
+const CONTROLLERS: &[&str] = &["pci", "usb", "ide", "sata", "fdc", "virtio-serial", "ccid", "isa"];
+
+/// QEMU's options.
+const OPTIONS: &[(Weight, &[&str])] = &[
+    (
+        Weight::Nothing,
+        &[
+            "-id",
+            "-uuid",
+            "-name",
+            "-pidfile",
+            "-daemonize",
+            "-chardev",
+            "-mon",
+            "-monitor",
+            "-qmp",
+            "-msg",
+            "-sandbox",
+            "-no-shutdown",
+            "-S",
+            "-D",
+            "-d",
+            "-trace",
+            "-runas",
+            "-chroot",
+            "-no-user-config",
+        ],
+    ),
+    (
+        Weight::Devices,
+        &[
+            "-display",
+            "-vga",
+            "-vnc",
+            "-spice",
+            "-nographic",
+            "-usb",
+            "-usbdevice",
+            "-k",
+            "-serial",
+            "-parallel",
+            "-audiodev",
+            "-audio",
+            "-soundhw",
+            "-boot",
+            "-bios",
+            "-cdrom",
+            "-smbios",
+            "-watchdog",
+            "-tpmdev",
+        ],
+    ),
+];
+
+/// Beginnings of devices that move no data worth a word.
+const SLOW_DEVICES: &[&str] = &[
+    "VGA",
+    "virtio-vga",
+    "virtio-gpu",
+    "qxl",
+    "cirrus",
+    "bochs-display",
+    "usb-",
+    "qemu-xhci",
+    "nec-usb",
+    "piix",
+    "ich9-usb",
+    "pci-bridge",
+    "pcie-",
+    "ioh3420",
+    "isa-",
+    "hda-",
+    "intel-hda",
+    "ich9-intel-hda",
+    "AC97",
+    "virtio-rng",
+    "virtio-serial",
+    "virtserialport",
+    "virtconsole",
+    "virtio-balloon",
+    "virtio-keyboard",
+    "virtio-mouse",
+    "virtio-tablet",
+    "pvpanic",
+    "i6300esb",
+    "ide-cd",
+    "scsi-cd",
+    "tpm-",
+];
+
+/// Properties that say where a device stands, and no more.
+const PLACES: &[&str] = &[
+    "bus",
+    "addr",
+    "id",
+    "unit",
+    "channel",
+    "scsi-id",
+    "lun",
+    "device_id",
+    "multifunction",
+    "chassis",
+    "bootindex",
+];
+
+/// Fields of KubeVirt's objects, by any part of their path.
+const FIELDS: &[(Weight, &[&str])] = &[
+    (
+        Weight::Nothing,
+        &[
+            "apiVersion",
+            "kind",
+            "metadata",
+            "status",
+            "running",
+            "runStrategy",
+            "hostname",
+            "subdomain",
+            "terminationGracePeriodSeconds",
+        ],
+    ),
+    (
+        Weight::Devices,
+        &["inputs", "rng", "watchdog", "sound", "autoattachGraphicsDevice", "firmware", "tpm"],
+    ),
+];
+
+impl Kept {
+    /// What changes without it.
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        if let Some(path) = self.path.strip_prefix("/domain/") {
+            return self.weight_of_element(path);
+        }
+        if self.path.starts_with('-') {
+            return self.weight_of_option();
+        }
+        if self.path == "before QEMU" {
+            // Programs that choose pCPUs, nodes and priorities for what they start.
+            let tuners = ["taskset", "numactl", "chrt", "nice", "cgexec", "systemd-run"];
+            let tunes = |word: &str| tuners.contains(&word.rsplit('/').next().unwrap_or(word));
+            let any = self.text.split_whitespace().any(tunes);
+            return if any { Weight::Performance } else { Weight::Nothing };
+        }
+        let is_in = |names: &[&str]| self.path.split('.').any(|part| names.contains(&part));
+        FIELDS.iter().find(|row| is_in(row.1)).map_or(Weight::Performance, |row| row.0)
+    }
+
+    fn weight_of_element(&self, path: &str) -> Weight {
+        let last = path.rsplit('/').next().unwrap_or(path);
+        if ["address", "alias"].contains(&last) || path.contains("/address/") {
+            return Weight::Nothing;
+        }
+        let is_slow = ["'cdrom'", "'floppy'", "\"cdrom\"", "\"floppy\""];
+        let head = self.text.split('>').next().unwrap_or_default();
+        if path == "devices/disk" && is_slow.iter().any(|kind| head.contains(kind)) {
+            return Weight::Devices;
+        }
+        if path == "devices/controller" {
+            let follows = CONTROLLERS.iter().any(|name| {
+                self.text.contains(&format!("type='{name}'"))
+                    || self.text.contains(&format!("type=\"{name}\""))
+            });
+            return if follows { Weight::Nothing } else { Weight::Performance };
+        }
+        let is_below = |name: &str| {
+            path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let row = DOMAIN.iter().find(|row| row.1.iter().any(|name| is_below(name)));
+        row.map_or(Weight::Performance, |row| row.0)
+    }
+
+    fn weight_of_option(&self) -> Weight {
+        let option = self.path.split_whitespace().next().unwrap_or_default();
+        if let Some((weight, _)) = OPTIONS.iter().find(|row| row.1.contains(&option)) {
+            return *weight;
+        }
+        let mut keys = self.text.split(',').map(|part| part.split('=').next().unwrap_or(part));
+        if option == "-device" && keys.clone().all(|key| PLACES.contains(&key)) {
+            return Weight::Nothing;
+        }
+        if option == "-drive" && self.text.split(',').any(|part| part == "media=cdrom") {
+            return Weight::Devices;
+        }
+        let driver = keys.next().unwrap_or_default();
+        let is_slow = SLOW_DEVICES.iter().any(|start| driver.starts_with(start));
+        if option == "-device" && is_slow { Weight::Devices } else { Weight::Performance }
+    }
+}
+
+impl Loss {
+    /// What changes without it.
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        let of_field = |field: &String| {
+            let (head, last) = (field.split('.').next(), field.rsplit('.').next());
+            match (head, last) {
+                (Some("name"), _) => Weight::Nothing,
+                (Some("boot" | "kernel_cmdline" | "machine"), _)
+                | (Some("disks"), Some("serial" | "boot_order"))
+                | (Some("nics"), Some("mac")) => Weight::Devices,
+                _ => Weight::Performance,
+            }
+        };
+        self.fields.iter().map(of_field).min().unwrap_or(Weight::Performance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(path: &str, text: &str) -> Weight {
+        Kept { line: 1, path: path.to_owned(), text: text.to_owned() }.weight()
+    }
+
+    #[test]
+    fn elements_have_weights() {
+        let check = |path: &str, expected: Weight| assert_eq!(kept(path, ""), expected, "{path}");
+        check("/domain/uuid", Weight::Nothing);
+        check("/domain/devices/disk/address", Weight::Nothing);
+        check("/domain/devices/interface/address/@slot", Weight::Nothing);
+        check("/domain/devices/video", Weight::Devices);
+        check("/domain/os/boot", Weight::Devices);
+        check("/domain/os/type/@arch", Weight::Nothing);
+        check("/domain/devices/disk", Weight::Performance);
+        check("/domain/devices/disk/iotune", Weight::Performance);
+        check("/domain/cputune/shares", Weight::Performance);
+        check("/domain/devices/videos", Weight::Performance);
+        let controller = |text: &str| kept("/domain/devices/controller", text);
+        assert_eq!(controller("<controller type='pci' index='1'/>"), Weight::Nothing);
+        assert_eq!(controller("<controller type=\"usb\"/>"), Weight::Nothing);
+        let disk = |text: &str| kept("/domain/devices/disk", text);
+        assert_eq!(disk("<disk type='file' device='cdrom'><source/></disk>"), Weight::Devices);
+        assert_eq!(disk("<disk device='lun'><a x='cdrom'/></disk>"), Weight::Performance);
+        assert_eq!(controller("<controller type='scsi' model='lsilogic'/>"), Weight::Performance);
+    }
+
+    #[test]
+    fn options_have_weights() {
+        let check = |path: &str, text: &str, expected: Weight| {
+            assert_eq!(kept(path, text), expected, "{path} {text}");
+        };
+        check("-pidfile", "/run/vm.pid", Weight::Nothing);
+        check("-device", "bus=pci.0,addr=0x12", Weight::Nothing);
+        check("-device", "bus=pci.0,rx_queue_size=1024", Weight::Performance);
+        check("-device", "usb-tablet,id=t", Weight::Devices);
+        check("-device", "vfio-pci,host=3b:00.0", Weight::Performance);
+        check("-drive", "throttling.bps-total=1", Weight::Performance);
+        check("-drive", "if=none,id=cd,media=cdrom", Weight::Devices);
+        check("-vga", "std", Weight::Devices);
+        check("-frobnicate", "", Weight::Performance);
+        check("before QEMU", "LC_ALL=C", Weight::Nothing);
+        check("before QEMU", "/usr/bin/numactl -N 0", Weight::Performance);
+        check("not resolved", "$@", Weight::Performance);
+    }
+
+    #[test]
+    fn objects_have_weights() {
+        let check = |path: &str, expected: Weight| assert_eq!(kept(path, ""), expected, "{path}");
+        check("metadata.labels", Weight::Nothing);
+        check("status.phase", Weight::Nothing);
+        check("spec.domain.devices.inputs", Weight::Devices);
+        check("spec.domain.ioThreadsPolicy", Weight::Performance);
+    }
+
+    #[test]
+    fn losses_weigh_as_the_heaviest_of_their_fields() {
+        let loss = |fields: &[&str]| {
+            let mut loss = Loss::new(fields[0], "", "");
+            loss.fields = fields.iter().map(|field| (*field).to_owned()).collect();
+            loss.weight()
+        };
+        assert_eq!(loss(&["name"]), Weight::Nothing);
+        assert_eq!(loss(&["disks.0.serial"]), Weight::Devices);
+        assert_eq!(loss(&["name", "pins.vcpus.0"]), Weight::Performance);
+    }
+}
