@@ -157,6 +157,9 @@ fn sentence(event: &Event) -> String {
         Event::Refused { port } => {
             format!("port {port}: a second frontend was sent away, the first is still there")
         }
+        Event::NoLandlock => "this kernel has no Landlock: the switch could open other files, \
+                              if a guest broke into it (Linux 5.13 has it)"
+            .to_owned(),
         Event::RingStopped { port, ring, fault } => {
             format!("port {port}: ring {ring} was stopped ({fault}) until the driver starts anew")
         }

@@ -220,7 +220,10 @@ impl Control {
             socket::may_run_on(pcpu)?;
         }
         if let Some(folders) = sandbox {
-            crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
+            let kept = crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
+            if !kept {
+                self.tell(Event::NoLandlock);
+            }
         }
         let mut ways = Vec::new();
         for _ in pcpus {

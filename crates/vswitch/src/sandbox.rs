@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -35,8 +35,8 @@ pub enum SandboxError {
 
 /// Lets this thread, and those that it starts from now on, use no file but sockets
 /// in `folders`. A kernel without Landlock (before 5.13) leaves it at what the
-/// filter of system calls forbids.
-pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<(), SandboxError> {
+/// filter of system calls forbids: then the answer is false.
+pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<bool, SandboxError> {
     // What the first version knows is all that a switch could misuse.
     let handled = AccessFs::from_all(ABI::V1);
     let allowed: BitFlags<AccessFs> = AccessFs::MakeSock | AccessFs::RemoveFile;
@@ -51,8 +51,8 @@ pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<(), SandboxError> {
         let rule = PathBeneath::new(folder, allowed);
         rules = rules.add_rule(rule).map_err(SandboxError::Landlock)?;
     }
-    rules.restrict_self().map_err(SandboxError::Landlock)?;
-    Ok(())
+    let kept = rules.restrict_self().map_err(SandboxError::Landlock)?;
+    Ok(kept.ruleset != RulesetStatus::NotEnforced)
 }
 
 /// System calls that a running switch makes, and its allocator and threads.

@@ -40,6 +40,8 @@ pub enum Event {
         /// Why.
         fault: &'static str,
     },
+    /// The kernel has no Landlock: the sandbox is the filter of system calls alone.
+    NoLandlock,
 }
 
 /// Error type for [`Switch::start`] and for adding ports.

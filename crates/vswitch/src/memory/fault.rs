@@ -9,15 +9,18 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// Mappings that can be held at once: 64 ports with 32 regions each.
 const SLOTS: usize = 2048;
 
-/// One mapping, as the handler sees it.
+/// One mapping, as the handler sees it: start and length belong together, which a
+/// sequence count keeps (the handler can't wait for a lock that its own thread holds).
 struct Slot {
     taken: AtomicBool,
+    /// Odd while start and length change.
+    sequence: AtomicUsize,
     /// Address of the mapping; 0 while it is not to be repaired.
     start: AtomicUsize,
     length: AtomicUsize,
@@ -27,11 +30,36 @@ struct Slot {
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
         taken: AtomicBool::new(false),
+        sequence: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         length: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
     }
 }; SLOTS];
+
+impl Slot {
+    /// Only whoever has `taken` calls it.
+    fn set(&self, start: usize, length: usize) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.length.store(length, Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Start and length of the mapping that holds `address`. A slot that changes
+    /// meanwhile is not it: whoever touched `address` keeps its mapping.
+    fn holds(&self, address: usize) -> Option<(usize, usize)> {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Relaxed);
+        let length = self.length.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let whole = sequence.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == sequence;
+        let inside = start != 0 && address >= start && address - start < length;
+        (whole && inside).then_some((start, length))
+    }
+}
 
 /// How many mappings were lost since the process began.
 static LOSSES: AtomicU32 = AtomicU32::new(0);
@@ -55,8 +83,7 @@ impl Guard {
         })?;
         let slot = &TABLE[index];
         slot.lost.store(false, Ordering::Relaxed);
-        slot.length.store(length, Ordering::Relaxed);
-        slot.start.store(start, Ordering::Release);
+        slot.set(start, length);
         Some(Self(index))
     }
 
@@ -67,7 +94,7 @@ impl Guard {
     /// Ends it, before the mapping ends: what is mapped there next is another's.
     pub(super) fn release(&self) {
         let slot = &TABLE[self.0];
-        slot.start.store(0, Ordering::Release);
+        slot.set(0, 0);
         slot.taken.store(false, Ordering::Release);
     }
 }
@@ -75,12 +102,12 @@ impl Guard {
 /// Installs the handler, once a process.
 ///
 /// # Errors
-/// What `sigaction(2)` says.
+/// What `sigaction(2)` says, to each who asks.
 pub fn install() -> io::Result<()> {
-    static ONCE: Once = Once::new();
-    let mut outcome = Ok(());
-    ONCE.call_once(|| outcome = set_handler());
-    outcome
+    static OUTCOME: OnceLock<Result<(), i32>> = OnceLock::new();
+    OUTCOME
+        .get_or_init(|| set_handler().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)))
+        .map_err(io::Error::from_raw_os_error)
 }
 
 fn set_handler() -> io::Result<()> {
@@ -103,11 +130,7 @@ extern "C" fn on_fault(_signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     // and for SIGBUS its union holds the address.
     let address = unsafe { (*info).si_addr() } as usize;
     for slot in &TABLE {
-        let start = slot.start.load(Ordering::Acquire);
-        let length = slot.length.load(Ordering::Relaxed);
-        if start == 0 || address < start || address - start >= length {
-            continue;
-        }
+        let Some((start, length)) = slot.holds(address) else { continue };
         // SAFETY: the slot is live, so `start..start+length` is a whole mapping that a
         // `Region` owns and nothing else uses; MAP_FIXED replaces just that. Pointers
         // into it stay valid, and all who read through them expect any bytes.
