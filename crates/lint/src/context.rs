@@ -5,6 +5,7 @@ use std::fmt;
 
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
 use topology::{Host, PcpuSet};
+use vmconfig::offers::Offers;
 
 use crate::busy::Busy;
 use crate::version::Version;
@@ -39,6 +40,8 @@ pub struct Context {
     pub reserved: PcpuSet,
     /// pCPUs that the host itself is busy on.
     pub busy: Busy,
+    /// What the host's QEMU and libvirt can do; `None` where nobody said.
+    pub offers: Option<Offers>,
     /// Nodes of the host's PCI devices by address (`0000:3b:00.0`).
     pub device_nodes: BTreeMap<String, u32>,
 }
@@ -52,6 +55,7 @@ impl Default for Context {
             kubelet: Kubelet::default(),
             reserved: PcpuSet::new(),
             busy: Busy::default(),
+            offers: None,
             device_nodes: BTreeMap::new(),
         }
     }

@@ -13,6 +13,7 @@
 //!
 //! All of it is pure: texts come in and go out.
 
+mod asks;
 mod busy;
 mod context;
 mod finding;

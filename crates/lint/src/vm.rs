@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 
 use topology::PcpuSet;
 
+use crate::asks::Asks;
 use crate::context::Context;
 use crate::forecast::{Forecast, forecast};
 use crate::read::running::Live;
@@ -76,6 +77,8 @@ pub(crate) struct Vm {
     /// which virt-manager writes always) does not.
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
+    /// What is held against what a host offers.
+    pub(crate) asks: Asks,
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
     pub(crate) unread: Vec<At<String>>,
@@ -129,6 +132,7 @@ impl Vm {
             expander_nodes: PcpuSet::new(),
             migrates: None,
             kubevirt: None,
+            asks: Asks::default(),
             unread: Vec::new(),
             live: None,
             forecast: OnceCell::new(),

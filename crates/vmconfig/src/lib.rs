@@ -28,6 +28,7 @@ pub mod libvirt;
 mod memory;
 mod nic;
 mod numa;
+pub mod offers;
 mod patch;
 mod pins;
 pub mod qemu;

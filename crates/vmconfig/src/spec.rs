@@ -45,7 +45,7 @@ impl fmt::Display for Arch {
 }
 
 /// Who executes the guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
     /// The processor, through the kernel's KVM.

@@ -4,6 +4,7 @@
 
 use topology::bounded::Broken;
 
+use crate::read::kubevirt_asks;
 use crate::read::yaml::{self, Node};
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
@@ -127,6 +128,7 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
         vm.migrates = Some(strategy.span);
     }
     devices(spec, vm);
+    vm.asks = kubevirt_asks::read(spec);
 }
 
 /// The topology's product; without one KubeVirt takes limits, then requests.

@@ -7,10 +7,11 @@ use topology::PcpuSet;
 use topology::bounded::{self, Broken};
 use vmconfig::command_line::{Properties, Word};
 
-use crate::read::list;
+use crate::read::libvirt_asks;
+use crate::read::xml::{Reader, children, unit_bytes};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
-use vmconfig::source::{At, Span};
+use vmconfig::source::At;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row.
 pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
@@ -54,74 +55,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     parts
 }
 
-struct Reader<'a> {
-    base: usize,
-    text: &'a str,
-}
-
 impl Reader<'_> {
-    fn span(&self, range: std::ops::Range<usize>) -> Span {
-        Span { start: self.base + range.start, end: self.base + range.end }
-    }
-
-    /// The opening tag: pointing at a whole element helps nobody.
-    fn tag(&self, node: Node<'_, '_>) -> Span {
-        let range = node.range();
-        let end = node.first_child().map_or(range.end, |child| child.range().start);
-        self.span(range.start..end.max(range.start))
-    }
-
-    fn whole(&self, node: Node<'_, '_>) -> Span {
-        self.span(node.range())
-    }
-
-    fn attribute(&self, node: Node<'_, '_>, name: &str) -> Option<At<String>> {
-        let found = node.attribute_node(name)?;
-        Some(At::new(found.value().to_owned(), self.span(found.range_value())))
-    }
-
-    fn parsed<T>(
-        &self,
-        node: Node<'_, '_>,
-        name: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Option<At<T>> {
-        let found = self.attribute(node, name)?;
-        Some(At { value: parse(found.value.trim())?, span: found.span })
-    }
-
-    fn number(&self, node: Node<'_, '_>, name: &str) -> Option<At<u32>> {
-        self.parsed(node, name, |text| text.parse().ok())
-    }
-
-    fn list(&self, node: Node<'_, '_>, name: &str) -> Option<At<PcpuSet>> {
-        self.parsed(node, name, list::parse)
-    }
-
-    fn switch(&self, node: Node<'_, '_>, name: &str) -> Option<At<bool>> {
-        self.parsed(node, name, |text| match text {
-            "on" | "yes" => Some(true),
-            "off" | "no" => Some(false),
-            _ => None,
-        })
-    }
-
-    fn content(&self, node: Node<'_, '_>) -> Option<At<String>> {
-        let text = node.children().find(Node::is_text)?;
-        let value = text.text()?.trim();
-        let range = text.range();
-        let raw = &self.text[range.clone()];
-        let start = range.start + raw.len() - raw.trim_start().len();
-        Some(At::new(value.to_owned(), self.span(start..start + raw.trim().len())))
-    }
-
-    fn bytes(&self, node: Node<'_, '_>) -> Option<At<u64>> {
-        let text = self.content(node)?;
-        let unit = node.attribute("unit").unwrap_or("KiB");
-        let bytes = text.value.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)?;
-        Some(At { value: bytes, span: text.span })
-    }
-
     fn domain(&self, domain: Node<'_, '_>) -> Vm {
         let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
         if let Some(kind) = self.attribute(domain, "type") {
@@ -173,6 +107,7 @@ impl Reader<'_> {
             }
         }
         self.finish(domain, &mut vm);
+        vm.asks = libvirt_asks::read(self, domain);
         vm
     }
 
@@ -468,26 +403,4 @@ impl Reader<'_> {
 
 fn is_real_time(scheduler: &str) -> bool {
     matches!(scheduler, "fifo" | "rr")
-}
-
-fn children<'a, 'input: 'a>(
-    node: Node<'a, 'input>,
-    name: &'static str,
-) -> impl Iterator<Item = Node<'a, 'input>> {
-    node.children().filter(move |child| child.is_element() && child.tag_name().name() == name)
-}
-
-/// Bytes of a unit of libvirt's `scaledInteger`.
-fn unit_bytes(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "b" | "bytes" | "B" => 1,
-        "KB" => 1000,
-        "k" | "KiB" | "K" => 1 << 10,
-        "MB" => 1_000_000,
-        "M" | "MiB" | "m" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "G" | "GiB" | "g" => 1 << 30,
-        "T" | "TiB" => 1 << 40,
-        _ => return None,
-    })
 }

@@ -1,10 +1,14 @@
 //! Readers: from a text to VMs with places.
 
 pub(crate) mod kubevirt;
+mod kubevirt_asks;
 pub(crate) mod libvirt;
+mod libvirt_asks;
 pub(crate) mod list;
 pub(crate) mod qemu;
+mod qemu_asks;
 pub(crate) mod running;
+mod xml;
 pub(crate) mod yaml;
 
 use topology::bounded::Broken;

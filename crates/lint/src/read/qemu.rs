@@ -5,7 +5,7 @@
 use topology::PcpuSet;
 use vmconfig::command_line::{CommandLine, Properties, Smp, Word, switch};
 
-use crate::read::list;
+use crate::read::{list, qemu_asks};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
 use vmconfig::source::At;
@@ -55,6 +55,7 @@ fn command(line: &CommandLine) -> Vm {
         self::device(device, &parts, &mut vm);
     }
     finish(&parts, &mut vm);
+    vm.asks = qemu_asks::read(line);
     vm
 }
 

@@ -6,7 +6,7 @@ use crate::context::{Context, Machine};
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml};
 use crate::rules::words::size;
-use crate::rules::worlds::{ANY, BALANCING, TWO_SOCKETS};
+use crate::rules::worlds::{ANY, BALANCING, NODES_NEARLY_FULL, TWO_SOCKETS};
 use crate::vm::Vm;
 
 const NUMATUNE: &str = "https://libvirt.org/formatdomain.html#numa-node-tuning";
@@ -427,6 +427,51 @@ fn node_too_full(vm: &Vm, context: &Context, out: &mut Drafts) {
                 size(there)
             ),
         );
+    }
+}
+
+pub(crate) const MEMORY_FITS_NO_NODE: Rule = Rule {
+    id: "memory-fits-no-node",
+    severity: Severity::Hint,
+    summary: "no node of the host has so much memory free now",
+    why: "Each node could hold it, but others took of all of them: the kernel lays part of the \
+          guest's memory on another node, where each access costs more, and the guest can't see \
+          which part. Page cache counts as taken here; the kernel gives that back first.",
+    mend: "Free memory on one node (move a VM, drop caches), or give the guest a cell for each node \
+           and bind them",
+    sources: &[NUMATUNE, "https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html"],
+    affected: &[],
+    check: Check::Vm(memory_fits_no_node),
+    fires: &[
+        xml(NODES_NEARLY_FULL, "<memory unit='GiB'>8</memory>\n<vcpu>2</vcpu>\n"),
+        qemu(NODES_NEARLY_FULL, "qemu-system-x86_64 -accel kvm -cpu host -m 8G"),
+    ],
+    quiet: &[
+        xml(NODES_NEARLY_FULL, "<memory unit='GiB'>6</memory>\n<vcpu>2</vcpu>\n"),
+        qemu(NODES_NEARLY_FULL, "qemu-system-x86_64 -accel kvm -cpu host -m 4G"),
+    ],
+};
+
+fn memory_fits_no_node(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(machine), Some(memory)) = (&context.machine, &vm.memory_bytes) else { return };
+    let nodes = &machine.host.nodes;
+    let bound = vm.memory_nodes.is_some()
+        || vm.cells.len() > 1
+        || vm.cells.iter().any(|cell| cell.nodes.is_some());
+    // Huge pages come from pools of their own; what runs has its memory.
+    if nodes.len() < 2 || bound || vm.huge_pages.is_some() || vm.live.is_some() {
+        return;
+    }
+    let most = nodes.iter().filter_map(|node| node.memory_bytes).max().unwrap_or(0);
+    let free: Option<Vec<u64>> = nodes.iter().map(|node| node.free_bytes).collect();
+    let Some(free) = free.and_then(|free| free.into_iter().max()) else { return };
+    if memory.value <= most && memory.value > free {
+        let message = format!(
+            "{} of memory; the most that a node has free is {}",
+            size(memory.value),
+            size(free)
+        );
+        out.at(memory.span, message);
     }
 }
 

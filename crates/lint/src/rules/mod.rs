@@ -14,6 +14,9 @@ mod kubevirt;
 mod memory;
 mod neighbours;
 mod nics;
+mod offered;
+mod offered_cpu;
+mod offered_texts;
 mod pages;
 mod pins;
 mod running;
@@ -115,6 +118,18 @@ pub static RULES: &[Rule] = &[
     nics::QUEUES_EXCEED_VCPUS,
     nics::QUEUES_ONE,
     nics::QUEUES_NOT_OFFERED,
+    offered_cpu::CPU_NOT_USABLE,
+    offered_cpu::CPU_INCOMPLETE,
+    offered::ACCELERATOR_NOT_OFFERED,
+    offered::MACHINE_NOT_OFFERED,
+    offered::MACHINE_DEPRECATED,
+    offered::VCPUS_BEYOND_MACHINE,
+    offered::DEVICE_NOT_OFFERED,
+    offered::FIRMWARE_NOT_OFFERED,
+    offered::LAUNCH_SECURITY_NOT_OFFERED,
+    offered::ENLIGHTENMENT_NOT_OFFERED,
+    offered::NO_FREE_PORT,
+    memory::MEMORY_FITS_NO_NODE,
     neighbours::VMS_SHARE_PCPU,
     neighbours::VMS_SHARE_CORE,
     neighbours::NEIGHBOUR_LOOSE,

@@ -3,7 +3,9 @@
 use topology::{Cache, CacheKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings};
 
 use crate::context::{Context, World};
+use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
+use vmconfig::offers::{self, Offers};
 
 const GIB: u64 = 1 << 30;
 
@@ -78,6 +80,15 @@ macro_rules! worlds {
     ($($name:ident = $said:literal, $build:expr;)*) => {
         $(pub(crate) const $name: World = World { said: $said, build: || $build };)*
     };
+}
+
+/// A host that says this of its QEMU and libvirt.
+fn offering(texts: &[&str]) -> Context {
+    let mut offers = Offers::default();
+    for text in texts {
+        offers.add(offers::read("example", text).expect("the examples are right"));
+    }
+    Context { offers: Some(offers), ..Context::default() }
 }
 
 worlds! {
@@ -206,6 +217,17 @@ worlds! {
         let mut context = on(source_host());
         context.kubelet.options.full_pcpus_only = true;
         context
+    };
+    OFFERS = "on a host with QEMU 7.2, without hle and rtm, UEFI and SEV (virsh capabilities and \
+              domcapabilities)",
+        offering(&[CAPABILITIES, DOMCAPABILITIES]);
+    OFFERS_OF_QEMU = "on a host with QEMU 7.2, without hle and rtm (QMP)", offering(&[QMP]);
+    NODES_NEARLY_FULL = "on 2 nodes of 16 GiB, of which 6 GiB are free", {
+        let mut host = source_host();
+        for node in &mut host.nodes {
+            node.free_bytes = Some(6 * GIB);
+        }
+        on(host)
     };
     KUBEVIRT_0_44_HERE = "on 2 sockets of 8 cores of 2 threads, for KubeVirt 0.44.0", {
         let mut context = on(source_host());
