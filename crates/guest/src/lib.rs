@@ -19,6 +19,6 @@ mod vm;
 
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
-    DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch,
-    Monitor, MonitorError, NOTE, Vm, read_end, thin,
+    AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand,
+    GuestFailure, Launch, Monitor, MonitorError, NOTE, Vm, ask_offers, read_end, thin,
 };

@@ -18,6 +18,7 @@ use topology::PcpuSet;
 
 use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
+use crate::offers::OffersArgs;
 use crate::{host_file, terminal};
 
 const EXAMPLES: &str = "\
@@ -25,6 +26,8 @@ Examples:
   vmlab lint vm.xml                          a libvirt domain
   vmlab lint --host / vms/                   a folder, for VMs on this machine
   virsh dumpxml web | vmlab lint -           standard input
+  vmlab lint --libvirt qemu:///system vm.xml for what libvirt and QEMU can do here
+  vmlab lint --capabilities dom.xml vm.xml   the same from virsh domcapabilities >dom.xml
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
   vmlab lint --fix --dry-run vm.xml          what --fix would write
   vmlab lint --running                       the VMs that run on this machine
@@ -55,6 +58,8 @@ pub(crate) struct LintArgs {
     /// proc (`/`: here), which also tells of interrupts, load and devices.
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
+    #[command(flatten)]
+    offers: OffersArgs,
     /// Version of KubeVirt.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBEVIRT)]
     kubevirt: Version,
@@ -216,7 +221,14 @@ fn context(args: &LintArgs) -> anyhow::Result<Context> {
             (name, value) => context.kubelet.options.set(name, value)?,
         }
     }
-    let Some(path) = &args.host else { return Ok(context) };
+    let (offers, described) = args.offers.load()?;
+    context.offers = offers;
+    let Some(path) = &args.host else {
+        return Ok(match described {
+            Some(host) => context.on(host),
+            None => context,
+        });
+    };
     // Only a whole tree tells what the host does and where its devices are.
     if path.is_dir() {
         look_around(path, &mut context);

@@ -24,6 +24,7 @@ mod interrupt;
 mod lint;
 mod manual;
 mod metrics;
+mod offers;
 mod on;
 mod plan;
 mod plan_text;

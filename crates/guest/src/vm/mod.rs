@@ -13,6 +13,7 @@ mod evidence;
 mod exec;
 mod failure;
 mod monitor;
+mod offers;
 mod process;
 mod protocol;
 pub mod thin;
@@ -41,6 +42,7 @@ pub use console::{NOTE, read_end};
 pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError};
+pub use offers::{AskOffersError, ask_offers};
 
 /// How long QEMU may take until its monitor answers: it sets up the guest's
 /// memory first, and preallocating hundreds of GiB takes its time.

@@ -66,9 +66,14 @@ impl Monitor {
         let folder = File::open(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
         let name = path.file_name().unwrap_or_default();
         let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-        let channel = UnixStream::connect(short)
-            .and_then(|socket| Channel::new(socket, QMP_BUDGET))
-            .map_err(failed)?;
+        let socket = UnixStream::connect(short).map_err(failed)?;
+        Self::over(socket, path)
+    }
+
+    /// Speaks with a QEMU that is at the other end already; messages call it `path`.
+    pub(crate) fn over(socket: UnixStream, path: &Path) -> Result<Self, MonitorError> {
+        let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
+        let channel = Channel::new(socket, QMP_BUDGET).map_err(failed)?;
         let mut monitor = Self { path: path.to_owned(), channel, id: 0 };
         monitor.ask("qmp_capabilities", Value::Null)?;
         Ok(monitor)
