@@ -193,6 +193,13 @@ impl Vm {
         self.kubevirt.as_ref()?.spec.get(path)
     }
 
+    /// Whether KubeVirt connects it to the pod's network, since it names no other.
+    pub(crate) fn has_default_network(&self) -> bool {
+        let none = |path: &str| self.kube(path).is_none_or(|list| list.items().is_empty());
+        let attach = self.kube("domain.devices.autoattachPodInterface").and_then(Node::text);
+        none("networks") && none("domain.devices.interfaces") && attach != Some("false")
+    }
+
     /// Where the kubelet and KubeVirt will put it. All rules see one context.
     pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
         self.forecast.get_or_init(|| forecast(self, context)).as_ref()
@@ -331,4 +338,21 @@ pub(crate) struct Kubevirt {
     pub(crate) spec_path: String,
     /// Annotations of the VMI.
     pub(crate) annotations: Vec<String>,
+    /// What is missing in `spec` may be said elsewhere: by an instance type, a
+    /// preference or a preset that is not known here.
+    pub(crate) open: bool,
+}
+
+impl Kubevirt {
+    /// Whether it came out of a cluster, which has written into it.
+    pub(crate) fn lives(&self) -> bool {
+        self.object.given("metadata.uid").is_some()
+    }
+
+    /// Labels of the VMI.
+    pub(crate) fn labels(&self) -> &[(At<String>, Node)] {
+        let template = self.spec_path.strip_suffix("spec").unwrap_or_default();
+        let path = format!("{template}metadata.labels");
+        self.object.get(&path).map(Node::entries).unwrap_or_default()
+    }
 }

@@ -7,6 +7,7 @@
 //! Source: the schemas of KubeVirt 1.9.0 and its admission webhook
 //! (`vmi-create-admitter.go`).
 
+pub mod defaults;
 mod emit;
 mod parse;
 mod tree;

@@ -48,6 +48,9 @@ fn object(object: &Node, vms: &mut Vec<Vm>) {
         kind: At::new(kind.text().unwrap_or_default().to_owned(), kind.span),
         spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
         annotations: annotations.map(|(name, _)| name.value.clone()).collect(),
+        open: ["spec.instancetype", "spec.preference"]
+            .iter()
+            .any(|path| object.get(path).is_some()),
     });
     let head = spec.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);

@@ -27,6 +27,11 @@ impl Node {
         self.entry(path).map(|(_, value)| value)
     }
 
+    /// The same, if it is not null, which is the same as none.
+    pub(crate) fn given(&self, path: &str) -> Option<&Node> {
+        self.get(path).filter(|node| !node.is_null())
+    }
+
     /// The last key of a path and its value.
     pub(crate) fn entry(&self, path: &str) -> Option<(&At<String>, &Node)> {
         let (key, rest) = match path.split_once('.') {
@@ -103,6 +108,11 @@ impl Node {
     }
 
     pub(crate) fn number(&self) -> Option<u32> {
+        self.text()?.parse().ok()
+    }
+
+    /// A whole number, which may be below 0.
+    pub(crate) fn integer(&self) -> Option<i64> {
         self.text()?.parse().ok()
     }
 

@@ -235,6 +235,7 @@ worlds! {
         context
     };
     KUBEVIRT_0_44 = "for KubeVirt 0.44.0", kubevirt(Version(0, 44, 0));
+    KUBEVIRT_1_0 = "for KubeVirt 1.0.0", kubevirt(Version(1, 0, 0));
     KUBEVIRT_1_7 = "for KubeVirt 1.7.0", kubevirt(Version(1, 7, 0));
     KUBEVIRT_1_8 = "for KubeVirt 1.8.0", kubevirt(Version(1, 8, 0));
     KUBERNETES_1_32 = "for Kubernetes 1.32", Context {

@@ -1,0 +1,268 @@
+//! What interfaces say of themselves.
+
+use std::collections::HashSet;
+
+use super::networks::GOOD;
+use super::{
+    NETWORK, REFUSED, by_name, interfaces, is_pci_address, list, name, networks, one_of, place,
+    word,
+};
+use crate::context::Context;
+use crate::finding::{Drafts, Severity};
+use crate::read::yaml::Node;
+use crate::rule::{Check, Rule, yaml};
+use crate::rules::worlds::ANY;
+use crate::version::Version;
+use crate::vm::Vm;
+
+pub(crate) const VALUES: Rule = Rule {
+    id: "kubevirt-interface-value",
+    severity: Severity::Error,
+    summary: "a model, MAC, PCI address, state or name of an interface that KubeVirt refuses",
+    why: REFUSED,
+    mend: "Write model: virtio, a MAC of six bytes, a PCI address like 0000:3b:00.0",
+    sources: &[NETWORK],
+    affected: &[],
+    check: Check::Vm(values),
+    fires: &[
+        yaml(
+            ANY,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+  devices:
+    interfaces:
+    - name: default
+      model: vmxnet3
+      masquerade: {}
+networks:
+- name: default
+  pod: {}
+",
+        ),
+        yaml(
+            ANY,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+  devices:
+    interfaces:
+    - name: default
+      macAddress: 02-00-5e-10-00
+      masquerade: {}
+networks:
+- name: default
+  pod: {}
+",
+        ),
+    ],
+    quiet: &[yaml(ANY, GOOD)],
+};
+
+/// The address of the bridge in the pod that masquerade makes.
+const BRIDGE: &str = "02:00:00:00:00:00";
+
+fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let networks_by_name = by_name(networks(vm));
+    // The one that the pod's default route is on.
+    let default = networks(vm).iter().find(|network| {
+        network.given("pod").is_some() || network.get("multus.default").is_some_and(Node::is_true)
+    });
+    for interface in interfaces(vm) {
+        let own = name(interface);
+        if own.is_empty() || !own.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+            let message = format!("{own:?} is no name of an interface: letters, digits, - and _");
+            out.at(place(interface), message);
+        }
+        let models = ["virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139"];
+        let known: Vec<&str> = models
+            .into_iter()
+            .filter(|model| *model != "igb" || context.kubevirt >= Version(1, 4, 0))
+            .collect();
+        one_of(interface, "model", &known, out);
+        if let Some((mac, span)) = word(interface, "macAddress") {
+            if !is_mac(mac) {
+                out.at(span, format!("{mac:?} is no MAC address of six bytes"));
+            } else if mac == BRIDGE && interface.given("masquerade").is_some() {
+                out.at(span, format!("{mac} is the address of the bridge in the pod"));
+            }
+        }
+        if let Some((address, span)) = word(interface, "pciAddress")
+            && !is_pci_address(address)
+        {
+            out.at(span, format!("{address:?} is no PCI address: 0000:3b:00.0"));
+        }
+        state(interface, default, context, out);
+        if networks_by_name.get(own).is_some_and(|network| network.given("pod").is_some()) {
+            ports(interface, out);
+        }
+        dhcp(interface, out);
+    }
+}
+
+/// Six bytes, as Go reads them: `02:00:5e:10:00:01`, with `-`, or `0200.5e10.0001`.
+/// The longer forms that Go takes too are refused here.
+fn is_mac(text: &str) -> bool {
+    let hex = |part: &str, digits: usize| {
+        part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
+    };
+    let all = |separator: char, parts: usize, digits: usize| {
+        text.split(separator).count() == parts
+            && text.split(separator).all(|part| hex(part, digits))
+    };
+    all(':', 6, 2) || all('-', 6, 2) || all('.', 3, 4)
+}
+
+fn state(interface: &Node, default: Option<&Node>, context: &Context, out: &mut Drafts) {
+    let Some((state, span)) = word(interface, "state") else { return };
+    if context.kubevirt < Version(1, 0, 0) {
+        return;
+    }
+    let links = context.kubevirt >= Version(1, 5, 0);
+    let known: &[&str] = if links { &["absent", "up", "down"] } else { &["absent"] };
+    one_of(interface, "state", known, out);
+    if links && matches!(state, "up" | "down") && interface.given("sriov").is_some() {
+        out.at(span, "The link of an SR-IOV interface can't be set");
+    }
+    if state == "absent" && interface.given("bridge").is_none() {
+        out.at(span, "Only an interface with the binding bridge can be absent");
+    }
+    if state == "absent" && default.is_some_and(|network| name(network) == name(interface)) {
+        out.at(span, "The interface of the default network can't be absent");
+    }
+}
+
+fn ports(interface: &Node, out: &mut Drafts) {
+    let mut seen = HashSet::new();
+    for port in interface.get("ports").map(Node::items).unwrap_or_default() {
+        one_of(port, "protocol", &["TCP", "UDP"], out);
+        match port.given("port").map(|node| (node, node.integer())) {
+            None => {
+                out.at(place(port), "A port needs its number");
+            }
+            Some((node, Some(number))) if !(1..65_536).contains(&number) => {
+                out.at(node.span, format!("{number} is no port: 1 to 65535"));
+            }
+            Some(_) => {}
+        }
+        if let Some((name, span)) = word(port, "name") {
+            if !seen.insert(name) {
+                out.at(span, format!("A second port of the name {name:?}"));
+            }
+            if !is_port_name(name) {
+                out.at(span, format!("{name:?} is no name of a port"));
+            }
+        }
+    }
+}
+
+/// A service's name (RFC 6335): at most 15 small letters, digits and dashes.
+fn is_port_name(name: &str) -> bool {
+    name.len() <= 15
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && name.chars().any(|c| c.is_ascii_lowercase())
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+fn dhcp(interface: &Node, out: &mut Drafts) {
+    let items = |path: &str| interface.get(path).map(Node::items).unwrap_or_default();
+    for server in items("dhcpOptions.ntpServers") {
+        let text = server.text().unwrap_or_default();
+        if text.parse::<std::net::Ipv4Addr>().is_err() {
+            out.at(server.span, format!("{text:?} is no IPv4 address"));
+        }
+    }
+    let mut seen = HashSet::new();
+    for option in items("dhcpOptions.privateOptions") {
+        let Some(node) = option.given("option") else { continue };
+        let Some(number) = node.integer() else { continue };
+        if !(224..=254).contains(&number) {
+            out.at(node.span, format!("{number} is no private option of DHCP: 224 to 254"));
+        }
+        if !seen.insert(number) {
+            out.at(node.span, format!("Option {number} is there twice"));
+        }
+    }
+}
+
+pub(crate) const CLAIMS: Rule = Rule {
+    id: "kubevirt-resource-claim",
+    severity: Severity::Error,
+    summary: "a resource claim that is there twice, or names none or two",
+    why: REFUSED,
+    mend: "Name each claim once, with resourceClaimName or resourceClaimTemplateName",
+    sources: &["https://github.com/kubevirt/kubevirt/blob/main/pkg/dra/admitter/dra_admitter.go"],
+    affected: &[crate::rule::Affected::kubevirt(Some("1.9.0"), None)],
+    check: Check::Vm(claims),
+    fires: &[yaml(
+        ANY,
+        "\
+resourceClaims:
+- name: gpu
+  resourceClaimName: a
+  resourceClaimTemplateName: b
+domain:
+  memory:
+    guest: 1Gi
+  devices: {}
+",
+    )],
+    quiet: &[yaml(
+        ANY,
+        "\
+resourceClaims:
+- name: gpu
+  resourceClaimTemplateName: gpu
+domain:
+  memory:
+    guest: 1Gi
+  devices: {}
+",
+    )],
+};
+
+fn claims(vm: &Vm, _: &Context, out: &mut Drafts) {
+    super::repeated(list(vm, "resourceClaims"), "claim", out);
+    for claim in list(vm, "resourceClaims") {
+        let names = ["resourceClaimName", "resourceClaimTemplateName"];
+        match names.iter().filter(|name| claim.given(name).is_some()).count() {
+            0 => {
+                out.at(place(claim), format!("Say one of {}", names.join(", ")));
+            }
+            1 => {}
+            _ => {
+                out.at(place(claim), format!("Say only one of {}", names.join(", ")));
+            }
+        }
+        if !super::is_label(name(claim)) {
+            out.at(place(claim), format!("{:?} is no name of a claim", name(claim)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macs_and_ports_are_those_that_go_takes() {
+        for (text, right) in [
+            ("02:00:5e:10:00:01", true),
+            ("02-00-5E-10-00-01", true),
+            ("0200.5e10.0001", true),
+            ("02:00:5e:10:00", false),
+            ("02:00:5e:10:00:01:02:03", false),
+            ("zz:00:5e:10:00:01", false),
+            ("02005e100001", false),
+        ] {
+            assert_eq!(is_mac(text), right, "{text}");
+        }
+        for (text, right) in [("http-8", true), ("80", false), ("a--b", false), ("A", false)] {
+            assert_eq!(is_port_name(text), right, "{text}");
+        }
+    }
+}

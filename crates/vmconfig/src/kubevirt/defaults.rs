@@ -1,0 +1,85 @@
+//! What KubeVirt fills in where an object says nothing, before it looks at it.
+//!
+//! The reader of this crate and the linter ask here. What a cluster's configuration
+//! can change is what it is without one.
+//!
+//! Source: kubevirt/kubevirt, `pkg/defaults`, `pkg/network/vmispec/defaults.go`,
+//! `pkg/virt-config/virt-config.go`; the same in 0.44 to 1.9, but
+//! [`attaches_volumes`].
+
+/// The architectures of KubeVirt, by its names. Without one an object is for that of
+/// the cluster.
+pub const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
+
+/// The bus of a disk, CD-ROM or LUN without one: `sata`, but `virtio` where there is
+/// no SATA.
+#[must_use]
+pub fn disk_bus(architecture: &str) -> &'static str {
+    match architecture {
+        "arm64" | "s390x" => "virtio",
+        _ => "sata",
+    }
+}
+
+/// The machine types that an architecture has, each with versions behind it; the
+/// first is the default.
+#[must_use]
+pub fn machines(architecture: &str) -> &'static [&'static str] {
+    match architecture {
+        "arm64" => &["virt"],
+        "s390x" => &["s390-ccw-virtio"],
+        _ => &["q35", "pc-q35"],
+    }
+}
+
+/// The CPU model of a VM that names none.
+#[must_use]
+pub fn cpu_model(architecture: &str) -> &'static str {
+    match architecture {
+        "arm64" => "host-passthrough",
+        _ => "host-model",
+    }
+}
+
+/// The model of an interface that names none.
+pub const NIC_MODEL: &str = "virtio";
+
+/// Sockets, cores and threads. A level that is 0 or not said is 1; if none is said,
+/// there is a socket for each CPU that the pod may have, else for each that it asks
+/// for, rounded up.
+#[must_use]
+pub fn topology(
+    levels: [Option<u32>; 3],
+    limit_cpus: Option<f64>,
+    requested_cpus: Option<f64>,
+) -> [u32; 3] {
+    let levels = levels.map(|level| level.unwrap_or(0));
+    if levels != [0; 3] {
+        return levels.map(|level| level.max(1));
+    }
+    let cpus = limit_cpus.or(requested_cpus).unwrap_or(1.0);
+    [cpus.ceil().clamp(1.0, 65_536.0) as u32, 1, 1]
+}
+
+/// Whether a volume that no disk names gets a disk, by KubeVirt's major and minor
+/// version.
+#[must_use]
+pub fn attaches_volumes(version: (u32, u32)) -> bool {
+    version >= (0, 55)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vcpus_come_from_levels_then_limits_then_requests() {
+        assert_eq!(topology([None, Some(4), None], Some(2.0), None), [1, 4, 1]);
+        assert_eq!(topology([Some(2), Some(0), None], Some(2.0), None), [2, 1, 1]);
+        assert_eq!(topology([Some(0), Some(0), Some(0)], None, Some(2.5)), [3, 1, 1]);
+        assert_eq!(topology([None; 3], Some(2.0), Some(1.0)), [2, 1, 1]);
+        assert_eq!(topology([None; 3], None, None), [1, 1, 1]);
+        assert_eq!(topology([None; 3], Some(f64::MAX), None), [65_536, 1, 1]);
+        assert_eq!(topology([None; 3], Some(-4.0), None), [1, 1, 1]);
+    }
+}
