@@ -5,6 +5,7 @@ use std::fmt;
 
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
 use topology::{Host, PcpuSet};
+use vmconfig::kubevirt::Catalogue;
 use vmconfig::offers::Offers;
 
 use crate::busy::Busy;
@@ -42,6 +43,8 @@ pub struct Context {
     pub busy: Busy,
     /// What the host's QEMU and libvirt can do; `None` where nobody said.
     pub offers: Option<Offers>,
+    /// KubeVirt's instance types and preferences, for VMs that name them.
+    pub instancetypes: Catalogue,
     /// Nodes of the host's PCI devices by address (`0000:3b:00.0`).
     pub device_nodes: BTreeMap<String, u32>,
 }
@@ -57,6 +60,7 @@ impl Default for Context {
             busy: Busy::default(),
             offers: None,
             device_nodes: BTreeMap::new(),
+            instancetypes: Catalogue::default(),
         }
     }
 }

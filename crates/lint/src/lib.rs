@@ -68,6 +68,16 @@ pub fn read_yaml(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadE
     Ok(documents.iter().map(read::yaml::Node::json).collect())
 }
 
+/// Adds the instance types and preferences of KubeVirt in a text to those that VMs of
+/// other texts are read with. A text that is no YAML has none.
+pub fn add_instancetypes(text: &str, context: &mut Context) {
+    if text.contains("instancetype.kubevirt.io/")
+        && let Ok(documents) = topology::bounded::yaml(text)
+    {
+        context.instancetypes.add(&documents);
+    }
+}
+
 /// Whether a text looks like something that holds VMs.
 #[must_use]
 pub fn holds_vms(text: &str) -> bool {
@@ -89,7 +99,8 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
     let source = Source::new(text);
-    let vms = read::read(format, text).map_err(|broken| read::in_file(broken, file, text))?;
+    let vms = read::read(format, text, &context.instancetypes)
+        .map_err(|broken| read::in_file(broken, file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut drafts = Drafts::default();
@@ -107,7 +118,9 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                 }
                 let live = said::said(vm, &source, draft.span);
                 // A command line that was followed long ago is not mended.
-                let fix = draft.fix_in(&source).filter(|_| live.is_none());
+                let fix = draft.fix_in(&source).filter(|fix| {
+                    live.is_none() && fix.edits.iter().all(|edit| !vm.is_elsewhere(edit))
+                });
                 let mut notes = draft.notes;
                 if !rule.affected.is_empty() {
                     let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();

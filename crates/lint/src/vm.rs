@@ -200,6 +200,12 @@ impl Vm {
         none("networks") && none("domain.devices.interfaces") && attach != Some("false")
     }
 
+    /// Whether what an edit would change stands in another text: an instance type's.
+    pub(crate) fn is_elsewhere(&self, edit: &crate::finding::Edit) -> bool {
+        let references = self.kubevirt.iter().flat_map(|kubevirt| &kubevirt.references);
+        references.into_iter().any(|span| edit.start <= span.end && span.start <= edit.end)
+    }
+
     /// Where the kubelet and KubeVirt will put it. All rules see one context.
     pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
         self.forecast.get_or_init(|| forecast(self, context)).as_ref()
@@ -341,6 +347,12 @@ pub(crate) struct Kubevirt {
     /// What is missing in `spec` may be said elsewhere: by an instance type, a
     /// preference or a preset that is not known here.
     pub(crate) open: bool,
+    /// Fields that the VM and its instance type both say.
+    pub(crate) conflicts: Vec<At<String>>,
+    /// Instance types and preferences that are not known.
+    pub(crate) missing: Vec<At<String>>,
+    /// Where values of instance types and preferences are said to stand.
+    pub(crate) references: Vec<Span>,
 }
 
 impl Kubevirt {

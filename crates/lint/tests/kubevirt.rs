@@ -1,5 +1,5 @@
 //! The rules that stand for KubeVirt's admission webhook against the real one,
-//! which `scripts/get-kube` builds once.
+//! which `scripts/get-kube` builds once; and over KubeVirt's own examples.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -225,4 +225,60 @@ fn the_webhook_agrees() {
     }
     assert!(refused > 100 && refused < objects.len() as u32 - 100);
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), objects.len(), wrong.join("\n"));
+}
+
+/// What is rightly said of KubeVirt's own examples: they say `memory.guest` beside an
+/// instance type that exists, which KubeVirt refuses, or show slow devices on purpose.
+const RIGHT: [(&str, &str); 12] = [
+    ("vm-cirros-clarge.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-cirros-clarge-virtio.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-cirros-clarge-windows.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-cirros-cluster-csmall.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-cirros-csmall.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-windows-clarge-windows.yaml", "kubevirt-instancetype-conflict"),
+    ("vm-cirros-clarge-windows.yaml", "disk-emulated"),
+    ("vm-cirros-sata.yaml", "disk-emulated"),
+    ("vm-windows-clarge-windows.yaml", "disk-emulated"),
+    ("vmi-sata.yaml", "disk-emulated"),
+    ("vmi-windows.yaml", "disk-emulated"),
+    ("vmi-windows.yaml", "nic-emulated"),
+];
+
+/// Right configurations, written by KubeVirt's developers: an error or a warning there
+/// is a false alarm, but for those above.
+#[test]
+fn examples_of_kubevirt_are_clean() {
+    let needed = needs(Tier::Full).alone_with(Shared::Cache);
+    let Some(_turn) = needed.turn() else { return };
+    let output = script("get-kubevirt-examples").output().unwrap();
+    if output.status.code() == Some(2) {
+        suite::skip(String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = String::from_utf8(output.stdout).unwrap();
+    let mut context = Context::default();
+    let mut texts = Vec::new();
+    for entry in std::fs::read_dir(folder.trim()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            lint::add_instancetypes(&text, &mut context);
+            texts.push((path.file_name().unwrap().to_str().unwrap().to_owned(), text));
+        }
+    }
+    let mut vms = 0;
+    let mut found = Vec::new();
+    for (name, text) in texts.iter().filter(|(_, text)| lint::holds_vms(text)) {
+        let checked = check_text(name, text, &context).unwrap();
+        vms += checked.vms.len();
+        for finding in checked.findings {
+            let known = RIGHT.contains(&(name.as_str(), finding.rule));
+            if finding.severity > lint::Severity::Hint && !known {
+                found.push(format!("{name}: {}: {}", finding.rule, finding.message));
+            }
+        }
+    }
+    assert!(vms >= 35, "{vms} VMs");
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }

@@ -9,12 +9,14 @@
 
 pub mod defaults;
 mod emit;
+mod instancetype;
 mod parse;
 mod tree;
 
 use serde::{Deserialize, Serialize};
 
 pub use emit::emit;
+pub use instancetype::{Applied, Catalogue};
 pub use parse::{NotKubevirt, parse};
 
 /// Which of KubeVirt's two objects.

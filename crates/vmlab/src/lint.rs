@@ -29,6 +29,7 @@ Examples:
   vmlab lint --libvirt qemu:///system vm.xml for what libvirt and QEMU can do here
   vmlab lint --capabilities dom.xml vm.xml   the same from virsh domcapabilities >dom.xml
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
+  vmlab lint vm.yaml instancetypes.yaml      a VM with the instance type it names
   vmlab lint --fix --dry-run vm.xml          what --fix would write
   vmlab lint --running                       the VMs that run on this machine
   vmlab lint --sarif vms/ > lint.sarif       for continuous integration
@@ -149,11 +150,12 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if args.running {
         return running(args);
     }
-    let context = context(args)?;
+    let mut context = context(args)?;
     let mut inputs = Vec::new();
     for path in &args.files {
         collect(path, true, &mut inputs)?;
     }
+    add_instancetypes(&inputs, &mut context);
     let (findings, files, failed) = check_all(&inputs, &context);
     let shown = of_level(args, findings);
     let left = if args.fix { mend(args, &inputs, shown, &context)? } else { shown };
@@ -283,6 +285,20 @@ fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<
         }
     }
     Ok(())
+}
+
+/// Looks into YAML files for what VMs in other files may name. What can't be read is
+/// told where it is checked.
+fn add_instancetypes(inputs: &[Input], context: &mut Context) {
+    for path in inputs.iter().filter_map(|input| input.path.as_ref()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if inputs.len() > 1
+            && matches!(extension, Some("yaml" | "yml" | "json"))
+            && let Ok(text) = fs::read_to_string(path)
+        {
+            lint::add_instancetypes(&text, context);
+        }
+    }
 }
 
 /// Findings by file, the number of files that hold VMs, and what failed.

@@ -2,40 +2,66 @@
 //!
 //! Source: KubeVirt API reference, `v1.VirtualMachineInstanceSpec`.
 
-use topology::bounded::Broken;
+use std::collections::{HashMap, HashSet};
+
+use topology::bounded::{self, Broken, YamlKind, YamlValue};
 
 use crate::read::kubevirt_asks;
-use crate::read::yaml::{self, Node};
+use crate::read::yaml::Node;
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
+use vmconfig::kubevirt::{Applied, Catalogue, defaults};
 use vmconfig::source::{At, Span};
 
-/// The VMs of all documents; objects of other kinds are left alone.
-pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
+/// The VMs of all documents; objects of other kinds are left alone. Instance types
+/// and preferences are those of `known` and of the text itself.
+pub(crate) fn read(text: &str, known: &Catalogue) -> Result<Vec<Vm>, Broken> {
+    let documents = bounded::yaml(text)?;
+    let mut catalogue = Catalogue::default();
+    if text.contains("instancetype.kubevirt.io/") {
+        catalogue.add(&documents);
+    }
+    let own = !catalogue.is_empty();
+    if own {
+        catalogue.extend(known);
+    }
+    let catalogue = if own { &catalogue } else { known };
+    let presets = text.contains("VirtualMachineInstancePreset");
     let mut vms = Vec::new();
-    for document in yaml::read(text)? {
-        object(&document, &mut vms);
+    for document in &documents {
+        object(document, catalogue, presets, &mut vms);
     }
     Ok(vms)
 }
 
-fn object(object: &Node, vms: &mut Vec<Vm>) {
-    let Some((key, kind)) = object.entry("kind") else { return };
-    let path = match kind.text().unwrap_or_default() {
+fn object(yaml: &YamlValue, catalogue: &Catalogue, presets: bool, vms: &mut Vec<Vm>) {
+    let YamlKind::Map(entries) = &yaml.kind else { return };
+    let value =
+        |name: &str| entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
+    let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
+    let path = match kind.as_str() {
         "VirtualMachineInstance" => "",
         "VirtualMachine" | "VirtualMachineInstanceReplicaSet" => "spec.template",
         "VirtualMachinePool" => "spec.virtualMachineTemplate.spec.template",
         "List" | "VirtualMachineList" | "VirtualMachineInstanceList" => {
-            for item in object.get("items").map(Node::items).unwrap_or_default() {
-                self::object(item, vms);
+            if let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind) {
+                for item in items {
+                    object(item, catalogue, presets, vms);
+                }
             }
             return;
         }
         _ => return,
     };
+    let applied = if kind == "VirtualMachine" { catalogue.apply(yaml) } else { Applied::default() };
+    let whole = Node::new(yaml.clone());
+    let object = &whole;
+    let Some((key, kind)) = object.entry("kind") else { return };
     let template = if path.is_empty() { Some(object) } else { object.get(path) };
     let Some(template) = template else { return };
-    let Some((spec_key, spec)) = template.entry("spec") else { return };
+    let Some((spec_key, written)) = template.entry("spec") else { return };
+    let filled = applied.spec.map(Node::new);
+    let spec = filled.as_ref().unwrap_or(written);
     let name = object.get("metadata.name").and_then(Node::text).unwrap_or("unnamed");
     let annotations = [template, object]
         .into_iter()
@@ -48,11 +74,12 @@ fn object(object: &Node, vms: &mut Vec<Vm>) {
         kind: At::new(kind.text().unwrap_or_default().to_owned(), kind.span),
         spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
         annotations: annotations.map(|(name, _)| name.value.clone()).collect(),
-        open: ["spec.instancetype", "spec.preference"]
-            .iter()
-            .any(|path| object.get(path).is_some()),
+        open: presets || !applied.missing.is_empty() || !applied.conflicts.is_empty(),
+        conflicts: applied.conflicts,
+        missing: applied.missing,
+        references: applied.references,
     });
-    let head = spec.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
+    let head = written.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);
     vms.push(vm);
 }
@@ -71,39 +98,8 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
         }
         arch
     });
-    if let Some(cpu) = spec.get("domain.cpu") {
-        let level =
-            |name: &str| cpu.get(name).and_then(|node| Some(At::new(node.number()?, node.span)));
-        let of = |name: &str| level(name).map_or(1, |at| at.value);
-        if ["sockets", "cores", "threads"].iter().any(|name| level(name).is_some()) {
-            let topology = Topology {
-                sockets: of("sockets"),
-                dies: 1,
-                clusters: 1,
-                cores: of("cores"),
-                threads: of("threads"),
-                threads_at: level("threads").map(|at| at.span),
-                cores_at: level("cores").map(|at| at.span),
-            };
-            let span = level("cores").or(level("sockets")).or(level("threads")).map(|at| at.span);
-            vm.topology = Some(At::new(topology, span.unwrap_or(head)));
-        }
-        let features = cpu.get("features").map(Node::items).unwrap_or_default();
-        let features = features.iter().filter_map(|feature| {
-            let policy = feature.get("policy").and_then(Node::text).unwrap_or("require");
-            let name = feature.get("name")?.text()?.to_owned();
-            Some((name, !matches!(policy, "disable" | "forbid")))
-        });
-        let model = cpu.get("model");
-        let cpu_value = Cpu {
-            model: model.and_then(Node::text).unwrap_or("host-model").to_owned(),
-            migratable: None,
-            features: features.collect(),
-            tsc_frequency: false,
-        };
-        vm.cpu = Some(At::new(cpu_value, model.map_or(head, |node| node.span)));
-    }
-    vm.vcpus = vcpus(spec, vm, head);
+    let architecture = spec.get("architecture").and_then(Node::text).unwrap_or_default();
+    cpu(spec, architecture, head, vm);
     vm.max_vcpus = vm.vcpus.clone();
     let bytes = |path: &str| {
         let node = spec.get(path)?;
@@ -134,21 +130,60 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     vm.asks = kubevirt_asks::read(spec);
 }
 
-/// The topology's product; without one KubeVirt takes limits, then requests.
-fn vcpus(spec: &Node, vm: &Vm, head: Span) -> At<u32> {
-    if let Some(topology) = &vm.topology {
-        return At { value: topology.value.vcpus(), span: topology.span };
+/// The processor and its topology, where nothing is said as KubeVirt fills it in.
+fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
+    let level = |name: &str| {
+        let node = spec.get("domain.cpu")?.get(name)?;
+        // KubeVirt takes 0 for none.
+        Some(At::new(node.number().filter(|number| *number > 0)?, node.span))
+    };
+    let cpus = |path: &str| {
+        let node = spec.get(path)?;
+        Some(At::new(node.quantity()?, node.span))
+    };
+    let (limit, request) =
+        (cpus("domain.resources.limits.cpu"), cpus("domain.resources.requests.cpu"));
+    let levels = ["sockets", "cores", "threads"].map(level);
+    let amount = |cpus: &Option<At<f64>>| cpus.as_ref().map(|cpus| cpus.value);
+    let counts = levels.clone().map(|level| level.map(|level| level.value));
+    let [sockets, cores, threads] = defaults::topology(counts, amount(&limit), amount(&request));
+    let [sockets_at, cores_at, threads_at] = levels.map(|level| level.map(|level| level.span));
+    let topology = Topology { sockets, dies: 1, clusters: 1, cores, threads, threads_at, cores_at };
+    let said = cores_at.or(sockets_at).or(threads_at);
+    let span = said.or(limit.or(request).map(|cpus| cpus.span)).unwrap_or(head);
+    vm.vcpus = At::new(topology.vcpus(), span);
+    // One that KubeVirt makes of requests says nothing of cores.
+    if said.is_some() {
+        vm.topology = Some(At::new(topology, span));
     }
-    let paths = ["domain.resources.limits.cpu", "domain.resources.requests.cpu"];
-    paths
-        .iter()
-        .find_map(|path| {
-            let node = spec.get(path)?;
-            let pcpus = node.quantity()?.ceil();
-            Some(At::new(pcpus.clamp(1.0, 65_536.0) as u32, node.span))
-        })
-        .unwrap_or(At::new(1, head))
+    let features = spec.get("domain.cpu.features").map(Node::items).unwrap_or_default();
+    let features = features.iter().filter_map(|feature| {
+        let policy = feature.get("policy").and_then(Node::text).unwrap_or("require");
+        let name = feature.get("name")?.text()?.to_owned();
+        Some((name, !matches!(policy, "disable" | "forbid")))
+    });
+    let model = spec.get("domain.cpu.model");
+    let written = model.and_then(Node::text).filter(|name| !name.is_empty());
+    let value = Cpu {
+        model: written.unwrap_or(defaults::cpu_model(architecture)).to_owned(),
+        migratable: None,
+        features: features.collect(),
+        tsc_frequency: false,
+    };
+    vm.cpu = Some(At::new(value, model.map_or(head, |node| node.span)));
 }
+
+/// Volumes whose speed is nobody's concern: they are read once, at boot.
+const SEEDS: [&str; 8] = [
+    "cloudInitNoCloud",
+    "cloudInitConfigDrive",
+    "sysprep",
+    "configMap",
+    "secret",
+    "serviceAccount",
+    "downwardAPI",
+    "downwardMetrics",
+];
 
 fn devices(spec: &Node, vm: &mut Vm) {
     let items = |path: &str| spec.get(path).map(Node::items).unwrap_or_default();
@@ -156,27 +191,61 @@ fn devices(spec: &Node, vm: &mut Vm) {
     let multiqueue = |path: &str| spec.get(path).filter(|node| node.is_true());
     let block_queues =
         multiqueue("domain.devices.blockMultiQueue").map(|node| At::new(vm.vcpus.value, node.span));
-    let pod_block = |name: &str| {
-        // Only a claim can be a block device; a DataVolume may be either.
-        items("volumes").iter().any(|volume| {
-            volume.get("name").and_then(Node::text) == Some(name)
-                && (volume.get("persistentVolumeClaim").is_some()
-                    || volume.get("dataVolume").is_some())
-        })
-    };
-    for disk in items("domain.devices.disks") {
-        let name = disk.get("name").and_then(Node::text).unwrap_or("disk").to_owned();
-        let kind = ["disk", "lun"].iter().find_map(|kind| disk.get(kind));
+    let architecture = spec.get("architecture").and_then(Node::text).unwrap_or_default();
+    let named = |item: &'_ Node| item.get("name").and_then(Node::text).unwrap_or("disk").to_owned();
+    let volumes: HashMap<String, &Node> =
+        items("volumes").iter().map(|volume| (named(volume), volume)).collect();
+    // A preference that is not known may have another.
+    let open = vm.kubevirt.as_ref().is_some_and(|kubevirt| kubevirt.open);
+    let default_bus =
+        |span| (!open).then(|| At::new(defaults::disk_bus(architecture).to_owned(), span));
+    let written = items("domain.devices.disks");
+    for disk in written {
+        let name = named(disk);
+        let kind = ["disk", "lun", "cdrom"]
+            .iter()
+            .find_map(|kind| Some((*kind, disk.get(kind).filter(|node| !node.is_null())?)));
+        let span = disk.get("name").map_or(disk.span, |node| node.span);
+        let volume = volumes.get(&name);
+        let is = |sources: &[&str]| {
+            volume.is_some_and(|volume| sources.iter().any(|source| volume.get(source).is_some()))
+        };
+        let bus = kind.and_then(|(_, target)| at(target.get("bus")?));
         vm.disks.push(Disk {
-            span: disk.get("name").map_or(disk.span, |node| node.span),
-            hard: kind.is_some() || disk.get("cdrom").is_none(),
-            bus: kind.and_then(|kind| at(kind.get("bus")?)),
+            span,
+            hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(&SEEDS),
+            bus: bus.filter(|bus| !bus.value.is_empty()).or_else(|| default_bus(span)),
             cache: disk.get("cache").and_then(at),
             io: disk.get("io").and_then(at),
             iothread: disk.get("dedicatedIOThread").filter(|node| node.is_true()).and_then(at),
             queues: block_queues.clone(),
             node: false,
-            block: pod_block(&name),
+            // Only a claim can be a block device; a DataVolume may be either.
+            block: is(&["persistentVolumeClaim", "dataVolume"]),
+            name,
+        });
+    }
+    // A volume without a disk gets one.
+    let filesystems = items("domain.devices.filesystems").iter();
+    let known: HashSet<String> = written.iter().chain(filesystems).map(named).collect();
+    for volume in items("volumes").iter().filter(|volume| volume.get("memoryDump").is_none()) {
+        let name = named(volume);
+        if known.contains(&name) {
+            continue;
+        }
+        let span = volume.get("name").map_or(volume.span, |node| node.span);
+        vm.disks.push(Disk {
+            span,
+            hard: SEEDS.iter().all(|source| volume.get(source).is_none()),
+            bus: default_bus(span),
+            cache: None,
+            io: None,
+            iothread: None,
+            queues: block_queues.clone(),
+            node: false,
+            block: ["persistentVolumeClaim", "dataVolume"]
+                .iter()
+                .any(|source| volume.get(source).is_some()),
             name,
         });
     }
@@ -192,9 +261,20 @@ fn devices(spec: &Node, vm: &mut Vm) {
         vm.nics.push(Nic {
             span,
             backend: Backend::Tap,
-            model: Some(model.unwrap_or_else(|| At::new("virtio".to_owned(), span))),
+            model: Some(model.unwrap_or_else(|| At::new(defaults::NIC_MODEL.to_owned(), span))),
             vhost: None,
             queues: net_queues.clone(),
+            multiqueue: None,
+            vectors: None,
+        });
+    }
+    if vm.has_default_network() {
+        vm.nics.push(Nic {
+            span: vm.head,
+            backend: Backend::Tap,
+            model: Some(At::new(defaults::NIC_MODEL.to_owned(), vm.head)),
+            vhost: None,
+            queues: net_queues,
             multiqueue: None,
             vectors: None,
         });

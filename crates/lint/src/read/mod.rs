@@ -15,6 +15,7 @@ use topology::bounded::Broken;
 
 use crate::rule::Format;
 use crate::vm::Vm;
+use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::{Place, Source, Span};
 
 /// Error type of reading a configuration.
@@ -62,10 +63,11 @@ pub(crate) fn format_of(text: &str) -> Option<Format> {
     qemu::holds_command(text).then_some(Format::Qemu)
 }
 
-pub(crate) fn read(format: Format, text: &str) -> Result<Vec<Vm>, Broken> {
+/// The VMs of a text; `types` are instance types of KubeVirt that other texts hold.
+pub(crate) fn read(format: Format, text: &str, types: &Catalogue) -> Result<Vec<Vm>, Broken> {
     match format {
         Format::Libvirt => libvirt::read(text),
-        Format::Kubevirt => kubevirt::read(text),
+        Format::Kubevirt => kubevirt::read(text, types),
         Format::Qemu => Ok(qemu::read(text)),
         Format::Running => Ok(running::read(text)),
     }

@@ -153,7 +153,7 @@ impl Node {
 }
 
 impl Node {
-    fn new(yaml: YamlValue) -> Self {
+    pub(crate) fn new(yaml: YamlValue) -> Self {
         let kind = match yaml.kind {
             YamlKind::Scalar(text) => Kind::Scalar(text),
             YamlKind::List(items) => Kind::List(items.into_iter().map(Node::new).collect()),

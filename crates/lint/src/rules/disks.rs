@@ -453,7 +453,11 @@ fn disk_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
         if let Some(bus) = &disk.bus
             && matches!(bus.value.as_str(), "ide" | "sata" | "usb" | "fdc")
         {
-            out.at(bus.span, format!("Disk {} is on the emulated bus {}", disk.name, bus.value));
+            let draft = out
+                .at(bus.span, format!("Disk {} is on the emulated bus {}", disk.name, bus.value));
+            if vm.kubevirt.is_some() && bus.span == disk.span {
+                draft.note(format!("{} is what KubeVirt takes where no bus is said", bus.value));
+            }
         }
     }
 }

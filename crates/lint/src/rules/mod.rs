@@ -202,6 +202,8 @@ pub static RULES: &[Rule] = &[
     admission::pod::CREDENTIALS,
     admission::machine::RUN_STRATEGY,
     admission::machine::DATA_VOLUME,
+    admission::machine::CONFLICT,
+    admission::machine::UNKNOWN,
     fields::UNKNOWN_FIELD,
     fields::SCHEMA,
     forecast::REJECTED,

@@ -317,6 +317,8 @@ pub(crate) const PASSTHROUGH_MIGRATION: Rule = Rule {
 fn passthrough_migration(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let (Some(cpu), Some(_)) = (&vm.cpu, vm.migrates)
         && is_host(&cpu.value)
+        // KubeVirt has no other model there.
+        && !(vm.is_arm() && vm.kubevirt.is_some())
     {
         out.at(
             cpu.span,

@@ -384,7 +384,7 @@ pub(crate) const FEATURE_POLICY: Rule = Rule {
     )],
     quiet: &[yaml(
         ANY,
-        "domain:\n  cpu:\n    features:\n    - name: x2apic\n      policy: require\n  devices: {}\n",
+        "domain:\n  cpu:\n    features:\n    - name: x2apic\n      policy: require\n  memory:\n    guest: 1Gi\n  devices: {}\n",
     )],
 };
 

@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::tree::{self, Node};
-use super::{MAX_NIC_QUEUES, assign_iothreads};
+use super::{MAX_NIC_QUEUES, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,11 +28,13 @@ pub enum NotKubevirt {
 /// # Errors
 /// [`NotKubevirt`] if it isn't YAML or holds no VM.
 pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
-    let documents = tree::read(text).map_err(NotKubevirt::Yaml)?;
+    let documents = tree::read(text, super::instancetype::fill_in).map_err(NotKubevirt::Yaml)?;
     let mut all = Vec::new();
     for document in &documents {
         match document.peek("kind").and_then(Node::text) {
-            Some("List") => all.extend(document.items("items").into_iter().filter_map(object)),
+            Some("List" | "VirtualMachineList" | "VirtualMachineInstanceList") => {
+                all.extend(document.items("items").into_iter().filter_map(object))
+            }
             _ => all.extend(object(document)),
         }
     }
@@ -61,8 +63,8 @@ fn object(document: &Node) -> Option<Parsed> {
     document.read("kind", |_| Some(()));
     // What KubeVirt does where nobody says anything.
     let settings = VmSettings {
-        machine: "q35".to_owned(),
-        cpu_model: "host-model".to_owned(),
+        machine: defaults::machines("amd64")[0].to_owned(),
+        cpu_model: defaults::cpu_model("amd64").to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
     };
     let mut parser = Parser { settings, lines: BTreeMap::new() };
@@ -71,12 +73,23 @@ fn object(document: &Node) -> Option<Parsed> {
     {
         parser.settings.name = name;
     }
+    // What a cluster writes into an object that it has, for itself.
+    document.get_whole("status");
+    if let Some(metadata) = document.get("metadata") {
+        for key in CLUSTERS {
+            metadata.get_whole(key);
+        }
+    }
     parser.instance(instance);
     let mut rest = Vec::new();
     document.rest("", &mut rest);
     let kept = rest.into_iter().map(|(line, path, text)| Kept { line, path, text }).collect();
     Some(Parsed { settings: parser.settings, kept, lines: parser.lines }.finish())
 }
+
+/// Fields of an object's metadata that the cluster fills in.
+const CLUSTERS: [&str; 6] =
+    ["creationTimestamp", "finalizers", "generation", "managedFields", "resourceVersion", "uid"];
 
 struct Parser {
     settings: VmSettings,
@@ -88,6 +101,19 @@ impl Parser {
         self.lines.insert(field.to_owned(), node.line);
     }
 
+    /// KubeVirt's name of the architecture.
+    fn architecture(&self) -> &'static str {
+        match self.settings.arch {
+            Arch::X86_64 => "amd64",
+            Arch::Aarch64 => "arm64",
+        }
+    }
+
+    fn cpu_model(&mut self, model: &str) {
+        let own = if model == "host-passthrough" { "host" } else { model };
+        own.clone_into(&mut self.settings.cpu_model);
+    }
+
     fn instance(&mut self, instance: &Node) {
         if let Some(arch) = instance.read("architecture", |text| match text {
             "amd64" => Some(Arch::X86_64),
@@ -95,9 +121,8 @@ impl Parser {
             _ => None,
         }) {
             self.settings.arch = arch;
-            if arch == Arch::Aarch64 {
-                "virt".clone_into(&mut self.settings.machine);
-            }
+            defaults::machines(self.architecture())[0].clone_into(&mut self.settings.machine);
+            self.cpu_model(defaults::cpu_model(self.architecture()));
         }
         let Some(domain) = instance.get("domain") else { return };
         if let Some(machine) = domain.get("machine")
@@ -162,8 +187,10 @@ impl Parser {
         let cpu = domain.get("cpu");
         let level = |name: &str| cpu?.read(name, |text| text.parse::<u32>().ok());
         let (sockets, cores, threads) = (level("sockets"), level("cores"), level("threads"));
-        if (sockets, cores, threads) == (None, None, None) {
-            let count = ["limits", "requests"].into_iter().find_map(|key| {
+        let levels = [sockets, cores, threads];
+        let mut asked = None;
+        if levels.iter().all(|level| level.unwrap_or(0) == 0) {
+            asked = ["limits", "requests"].into_iter().find_map(|key| {
                 let resources = domain.peek("resources")?;
                 let text = resources.peek(key)?.peek("cpu")?.text()?;
                 let count = quantity_cpus(text)?;
@@ -171,16 +198,10 @@ impl Parser {
                 domain.get("resources");
                 Some(count)
             });
-            let sockets = count.unwrap_or(1);
-            self.settings.topology = GuestTopology { sockets, ..GuestTopology::of_cores(1) };
-        } else {
-            self.settings.topology = GuestTopology {
-                sockets: sockets.unwrap_or(1),
-                cores: cores.unwrap_or(1),
-                threads: threads.unwrap_or(1),
-                ..GuestTopology::of_cores(1)
-            };
         }
+        let [sockets, cores, threads] = defaults::topology(levels, asked.map(f64::from), None);
+        self.settings.topology =
+            GuestTopology { sockets, cores, threads, ..GuestTopology::of_cores(1) };
         let Some(cpu) = cpu else { return };
         self.at("topology", cpu);
         self.at("cpu_model", cpu);
@@ -192,10 +213,7 @@ impl Parser {
             self.settings.topology.sockets = most;
         }
         if let Some(model) = cpu.read("model", |text| (!text.is_empty()).then(|| text.to_owned())) {
-            self.settings.cpu_model = match model.as_str() {
-                "host-passthrough" => "host".to_owned(),
-                _ => model,
-            };
+            self.cpu_model(&model);
         }
         for feature in cpu.items("features") {
             let sign = match feature.peek("policy").and_then(Node::text) {
@@ -300,11 +318,13 @@ impl Parser {
             });
             let source = place.and_then(|place| source(volumes[place]));
             let target = disk.peek("disk");
-            let bus = match target.map(|target| target.peek("bus").and_then(Node::text)) {
-                Some(Some("virtio")) => Some(DiskBus::VirtioBlk),
-                Some(Some("scsi")) => Some(DiskBus::VirtioScsi),
-                // KubeVirt's own choice.
-                Some(Some("sata") | None) => Some(DiskBus::Sata),
+            let other = ["cdrom", "lun"].iter().any(|kind| disk.peek(kind).is_some());
+            let bus = target.and_then(|target| target.peek("bus").and_then(Node::text));
+            let bus = match bus.unwrap_or(defaults::disk_bus(self.architecture())) {
+                _ if other => None,
+                "virtio" => Some(DiskBus::VirtioBlk),
+                "scsi" => Some(DiskBus::VirtioScsi),
+                "sata" => Some(DiskBus::Sata),
                 _ => None,
             };
             let (Some(place), Some(source), Some(bus)) = (place, source, bus) else {
@@ -417,6 +437,9 @@ fn source(volume: &Node) -> Option<DiskSource> {
     let text = |inner: &Node, key: &str| inner.read(key, |text| Some(text.to_owned()));
     let found = if let Some(inner) = volume.get("persistentVolumeClaim") {
         DiskSource::Claim(text(inner, "claimName")?)
+    } else if let Some(inner) = volume.get("dataVolume") {
+        // It fills a claim of its own name, which the VM then has.
+        DiskSource::Claim(text(inner, "name")?)
     } else if let Some(inner) = volume.get("containerDisk") {
         DiskSource::Container(text(inner, "image")?)
     } else if let Some(inner) = volume.get("hostDisk") {

@@ -79,7 +79,7 @@ fn what_is_no_vm_is_refused() {
 
 /// The object's schema of a CRD.
 fn schema(text: &str) -> Node {
-    let crd = tree::read(text).unwrap().remove(0);
+    let crd = tree::read(text, |_| ()).unwrap().remove(0);
     let spec = crd.peek("spec").unwrap();
     let version = spec.items("versions")[0];
     version.peek("schema").unwrap().peek("openAPIV3Schema").unwrap().clone()
@@ -189,7 +189,7 @@ proptest! {
             (Kind::Machine, include_str!("../../testdata/kubevirt-crds/virtualmachines.kubevirt.io.yaml")),
         ] {
             let emitted = emit(&spec, kind).text;
-            let object = tree::read(&emitted).unwrap().remove(0);
+            let object = tree::read(&emitted, |_| ()).unwrap().remove(0);
             let mut all = Vec::new();
             complaints(&object, &schema(text), "", &mut all);
             prop_assert!(all.is_empty(), "{all:#?}\n{emitted}");
@@ -209,7 +209,7 @@ fn the_schema_sees_what_is_wrong() {
         include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml");
     let object = "spec: {domain: {cpu: {cores: two, dedicatedCPUPlacement: true}}}";
     let mut all = Vec::new();
-    complaints(&tree::read(object).unwrap()[0], &schema(text), "", &mut all);
+    complaints(&tree::read(object, |_| ()).unwrap()[0], &schema(text), "", &mut all);
     let expected = [
         ".spec.domain.devices: required value",
         ".spec.domain.cpu.cores: must be of type integer",

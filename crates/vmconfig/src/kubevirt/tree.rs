@@ -19,10 +19,11 @@ enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// The documents of a text.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
-    let documents = bounded::yaml(text)
+/// The documents of a text, after they were worked on.
+pub(super) fn read(text: &str, work: fn(&mut [YamlValue])) -> Result<Vec<Node>, String> {
+    let mut documents = bounded::yaml(text)
         .map_err(|broken| format!("line {}: {}", broken.line(text), broken.what))?;
+    work(&mut documents);
     Ok(documents.into_iter().map(Node::new).collect())
 }
 
@@ -64,6 +65,22 @@ impl Node {
         let node = self.peek(key)?;
         node.used.set(true);
         Some(node)
+    }
+
+    /// Understands a value of a map with all that is in it.
+    pub(super) fn get_whole(&self, key: &str) {
+        if let Some(node) = self.get(key) {
+            node.use_all();
+        }
+    }
+
+    fn use_all(&self) {
+        self.used.set(true);
+        match &self.value {
+            Value::Scalar(_) => {}
+            Value::List(list) => list.iter().for_each(Node::use_all),
+            Value::Map(map) => map.iter().for_each(|(_, node)| node.use_all()),
+        }
     }
 
     /// A scalar of a map if it means something.

@@ -215,7 +215,11 @@ fn bus<'a>(vm: &'a Vm, disk: &'a Node) -> (&'a str, &'static str, Span) {
     let target = TARGETS.into_iter().find(|target| disk.given(target).is_some());
     let arch = vm.kube("architecture").and_then(Node::text).unwrap_or_default();
     let written = target.and_then(|target| word(disk.get(target)?, "bus"));
-    let (bus, span) = written.unwrap_or((defaults::disk_bus(arch), place(disk)));
+    // A preference that is not known may say another; virtio is the one that all is
+    // well with.
+    let open = vm.kubevirt.as_ref().is_some_and(|kubevirt| kubevirt.open);
+    let default = if open && target != Some("cdrom") { "virtio" } else { defaults::disk_bus(arch) };
+    let (bus, span) = written.unwrap_or((default, place(disk)));
     (bus, target.unwrap_or("disk"), span)
 }
 

@@ -216,3 +216,107 @@ fn data_volume(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
     }
 }
+
+const INSTANCETYPES: &str = "https://kubevirt.io/user-guide/user_workloads/instancetypes/";
+
+pub(crate) const CONFLICT: Rule = Rule {
+    id: "kubevirt-instancetype-conflict",
+    severity: Severity::Error,
+    summary: "a VirtualMachine that sets what its instance type sets",
+    why: "An instance type can't be overwritten: KubeVirt refuses the VirtualMachine. Each type has \
+          vCPUs and memory; of the rest only what the given type says is a conflict.",
+    mend: "Take the field out of the VM, or use another instance type",
+    sources: &[
+        "https://github.com/kubevirt/kubevirt/tree/main/pkg/instancetype/apply",
+        INSTANCETYPES,
+    ],
+    affected: &[],
+    check: Check::Vm(conflict),
+    fires: &[yaml(
+        ANY,
+        "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: example
+spec:
+  runStrategy: Always
+  instancetype:
+    name: u1.small
+  template:
+    spec:
+      domain:
+        cpu:
+          cores: 4
+        devices: {}
+",
+    )],
+    quiet: &[yaml(ANY, TYPED)],
+};
+
+fn conflict(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for field in vm.kubevirt.iter().flat_map(|kubevirt| &kubevirt.conflicts) {
+        out.at(field.span, format!("The VM sets {}, which its instance type sets", field.value));
+    }
+}
+
+const TYPED: &str = "\
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterInstancetype
+metadata:
+  name: u1.small
+spec:
+  cpu:
+    guest: 1
+  memory:
+    guest: 2Gi
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: example
+spec:
+  runStrategy: Always
+  instancetype:
+    name: u1.small
+  template:
+    spec:
+      domain:
+        devices: {}
+";
+
+pub(crate) const UNKNOWN: Rule = Rule {
+    id: "kubevirt-instancetype-unknown",
+    severity: Severity::Hint,
+    summary: "an instance type or a preference that was not given",
+    why: "What it says of vCPUs, memory and devices is not known here, so that rules about them can \
+          say nothing.",
+    mend: "Give its file beside, or put it into the same file: vmlab lint vm.yaml types.yaml",
+    sources: &[INSTANCETYPES],
+    affected: &[],
+    check: Check::Vm(unknown),
+    fires: &[yaml(
+        ANY,
+        "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: example
+spec:
+  runStrategy: Always
+  instancetype:
+    name: u1.small
+  template:
+    spec:
+      domain:
+        devices: {}
+",
+    )],
+    quiet: &[yaml(ANY, TYPED)],
+};
+
+fn unknown(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for name in vm.kubevirt.iter().flat_map(|kubevirt| &kubevirt.missing) {
+        out.at(name.span, format!("{} is not known here", name.value));
+    }
+}

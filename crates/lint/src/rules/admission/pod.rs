@@ -12,7 +12,6 @@ use crate::vm::Vm;
 const GOOD: &str = "\
 hostname: web
 subdomain: example
-serviceAccountName: web
 dnsPolicy: None
 dnsConfig:
   nameservers:

@@ -1,0 +1,513 @@
+//! Instance types and preferences, and what they make of a VirtualMachine.
+//!
+//! Source: kubevirt/kubevirt, `pkg/instancetype/apply` and
+//! `pkg/instancetype/preference/apply`, 1.9.0.
+
+use std::collections::BTreeMap;
+
+use topology::bounded::{YamlKey, YamlKind, YamlValue};
+
+use crate::source::{At, Span};
+
+/// Instance types and preferences by kind and name.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue(BTreeMap<(String, String), YamlValue>);
+
+/// What came of a VirtualMachine.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// The VMI's spec with all that is known; `None` where nothing was added.
+    pub spec: Option<YamlValue>,
+    /// Fields that the VM sets and its instance type too, with their places: KubeVirt
+    /// refuses such a VM.
+    pub conflicts: Vec<At<String>>,
+    /// Names of what is not known, with their places.
+    pub missing: Vec<At<String>>,
+    /// Where what came from elsewhere stands in `spec`.
+    pub references: Vec<Span>,
+}
+
+/// A reference by name, of an instance type or a preference.
+struct Reference<'a> {
+    node: &'a YamlValue,
+    found: Option<&'a YamlValue>,
+}
+
+impl Catalogue {
+    /// Whether it holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes what is of its kinds out of documents and lists of objects.
+    pub fn add(&mut self, documents: &[YamlValue]) {
+        for document in documents {
+            let kind = text(document, "kind").unwrap_or_default();
+            if kind.ends_with("List") {
+                self.add(items(document, "items"));
+            } else if let (Some(name), Some(spec)) =
+                (text(document, "metadata.name"), get(document, "spec"))
+                && ["Instancetype", "Preference"].iter().any(|end| kind.ends_with(end))
+            {
+                self.0.insert((kind.to_lowercase(), name.to_owned()), spec.clone());
+            }
+        }
+    }
+
+    /// Adds those of another.
+    pub fn extend(&mut self, other: &Catalogue) {
+        self.0.extend(other.0.iter().map(|(key, spec)| (key.clone(), spec.clone())));
+    }
+
+    fn look_up<'a>(&'a self, object: &'a YamlValue, what: &str) -> Option<Reference<'a>> {
+        let matcher = get(object, "spec").and_then(|spec| get(spec, what))?;
+        let node = get(matcher, "name").unwrap_or(matcher);
+        let kind = text(matcher, "kind").filter(|kind| !kind.is_empty()).map_or_else(
+            || format!("virtualmachinecluster{what}"),
+            |kind| kind.to_lowercase().trim_end_matches('s').to_owned(),
+        );
+        let name = text(matcher, "name").unwrap_or_default().to_owned();
+        Some(Reference { node, found: self.0.get(&(kind, name)) })
+    }
+
+    /// What the instance type and the preference of a VirtualMachine make of it.
+    #[must_use]
+    pub fn apply(&self, object: &YamlValue) -> Applied {
+        let mut applied = Applied::default();
+        let kind = self.look_up(object, "instancetype");
+        let preference = self.look_up(object, "preference");
+        let Some(spec) = get(object, "spec.template.spec") else { return applied };
+        let mut whole = spec.clone();
+        let known = preference.as_ref().and_then(|preference| preference.found);
+        if let Some(kind) = &kind {
+            applied.conflicts = conflicts(spec, kind.found);
+            match kind.found {
+                Some(found) if applied.conflicts.is_empty() => {
+                    set_instancetype(&mut whole, found, known, kind.node);
+                }
+                _ => {}
+            }
+        }
+        if let (Some(preference), Some(found)) = (&preference, known) {
+            set_preference(&mut whole, found, preference.node);
+        }
+        for reference in [kind, preference].into_iter().flatten() {
+            if reference.found.is_none() {
+                let name = scalar(reference.node).unwrap_or("of a volume").to_owned();
+                applied.missing.push(At::new(name, reference.node.span.clone()));
+            }
+            applied.references.push(reference.node.span.clone().into());
+        }
+        if whole != *spec {
+            applied.spec = Some(whole);
+        }
+        applied
+    }
+}
+
+/// Puts what the documents' own instance types and preferences say into their
+/// VirtualMachines, and takes the references that are resolved out.
+pub(super) fn fill_in(documents: &mut [YamlValue]) {
+    let mut catalogue = Catalogue::default();
+    catalogue.add(documents);
+    for document in documents.iter_mut() {
+        fill_in_one(document, &catalogue);
+    }
+}
+
+fn fill_in_one(document: &mut YamlValue, catalogue: &Catalogue) {
+    if text(document, "kind").is_some_and(|kind| kind.ends_with("List")) {
+        for item in items_mut(document, "items") {
+            fill_in_one(item, catalogue);
+        }
+    } else if text(document, "kind") == Some("VirtualMachine") {
+        let applied = catalogue.apply(document);
+        if let Some(spec) = applied.spec {
+            put(document, "spec.template.spec", spec);
+        }
+        if applied.missing.is_empty()
+            && applied.conflicts.is_empty()
+            && let YamlKind::Map(entries) = &mut document.kind
+            && let Some((_, spec)) = entries.iter_mut().find(|(key, _)| key.text == "spec")
+            && let YamlKind::Map(entries) = &mut spec.kind
+        {
+            entries.retain(|(key, _)| !["instancetype", "preference"].contains(&key.text.as_str()));
+        }
+    }
+}
+
+/// Fields that no VM with an instance type may set, whatever the type says: each has
+/// vCPUs and memory.
+const ALWAYS: [&str; 8] = [
+    "domain.cpu.sockets",
+    "domain.cpu.cores",
+    "domain.cpu.threads",
+    "domain.memory.guest",
+    "domain.resources.requests.cpu",
+    "domain.resources.limits.cpu",
+    "domain.resources.requests.memory",
+    "domain.resources.limits.memory",
+];
+
+/// Fields of an instance type and where they go, but vCPUs.
+const FIELDS: [(&str, &str); 15] = [
+    ("cpu.model", "domain.cpu.model"),
+    ("cpu.dedicatedCPUPlacement", "domain.cpu.dedicatedCpuPlacement"),
+    ("cpu.isolateEmulatorThread", "domain.cpu.isolateEmulatorThread"),
+    ("cpu.numa", "domain.cpu.numa"),
+    ("cpu.realtime", "domain.cpu.realtime"),
+    ("cpu.maxSockets", "domain.cpu.maxSockets"),
+    ("memory.guest", "domain.memory.guest"),
+    ("memory.hugepages", "domain.memory.hugepages"),
+    ("memory.maxGuest", "domain.memory.maxGuest"),
+    ("ioThreadsPolicy", "domain.ioThreadsPolicy"),
+    ("ioThreads", "domain.ioThreads"),
+    ("launchSecurity", "domain.launchSecurity"),
+    ("gpus", "domain.devices.gpus"),
+    ("hostDevices", "domain.devices.hostDevices"),
+    ("nodeSelector", "nodeSelector"),
+];
+
+fn conflicts(spec: &YamlValue, kind: Option<&YamlValue>) -> Vec<At<String>> {
+    let of_type = FIELDS.iter().filter(|(from, to)| {
+        // A limit of sockets is overwritten.
+        *from != "cpu.maxSockets"
+            && !ALWAYS.contains(to)
+            && kind.is_some_and(|kind| get(kind, from).is_some())
+    });
+    ALWAYS
+        .iter()
+        .chain(of_type.map(|(_, to)| to))
+        .filter_map(|path| {
+            let node = get(spec, path)?;
+            // What is 0, false or empty is not set.
+            let unset = match &node.kind {
+                YamlKind::Scalar(text) => matches!(text.as_str(), "" | "0" | "false"),
+                YamlKind::List(items) => items.is_empty(),
+                YamlKind::Map(_) => false,
+            };
+            (!unset || path.starts_with("domain.resources"))
+                .then(|| At::new((*path).to_owned(), node.span.clone()))
+        })
+        .collect()
+}
+
+fn set_instancetype(
+    spec: &mut YamlValue,
+    kind: &YamlValue,
+    preference: Option<&YamlValue>,
+    at: &YamlValue,
+) {
+    for (from, to) in FIELDS {
+        if let Some(value) = get(kind, from) {
+            put(spec, to, moved(value, at));
+        }
+    }
+    let vcpus = text(kind, "cpu.guest").and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let [sockets, cores, threads] = topology(vcpus, preference);
+    for (level, number) in [("sockets", sockets), ("cores", cores), ("threads", threads)] {
+        put(spec, &format!("domain.cpu.{level}"), plain(&number.to_string(), at));
+    }
+}
+
+/// vCPUs as the preference has them: sockets where it does not say.
+fn topology(vcpus: u32, preference: Option<&YamlValue>) -> [u32; 3] {
+    let said = |path| preference.and_then(|preference| text(preference, path));
+    let number = |path| said(path).and_then(|text| text.parse::<u32>().ok()).filter(|n| *n > 0);
+    let way = said("cpu.preferredCPUTopology").unwrap_or("sockets");
+    let ratio = number("cpu.spreadOptions.ratio")
+        .or_else(|| number("preferSpreadSocketToCoreRatio"))
+        .unwrap_or(2);
+    match (way, said("cpu.spreadOptions.across").unwrap_or("SocketsCores")) {
+        _ if vcpus == 1 => [1, 1, 1],
+        ("cores" | "preferCores", _) => [1, vcpus, 1],
+        ("threads" | "preferThreads", _) => [1, 1, vcpus],
+        ("spread" | "preferSpread", "SocketsCores") => [vcpus / ratio, ratio, 1],
+        ("spread" | "preferSpread", "CoresThreads") => [1, vcpus / ratio, ratio],
+        ("spread" | "preferSpread", _) => [vcpus / 2 / ratio, ratio, 2],
+        _ => [vcpus, 1, 1],
+    }
+}
+
+/// Wishes of a preference, each taken where the VM says nothing.
+const WISHES: [(&str, &str); 24] = [
+    ("machine.preferredMachineType", "domain.machine.type"),
+    ("preferredArchitecture", "architecture"),
+    ("preferredSubdomain", "subdomain"),
+    ("clock.preferredTimer", "domain.clock.timer"),
+    ("features.preferredAcpi", "domain.features.acpi"),
+    ("features.preferredApic", "domain.features.apic"),
+    ("features.preferredHyperv", "domain.features.hyperv"),
+    ("features.preferredKvm", "domain.features.kvm"),
+    ("features.preferredPvspinlock", "domain.features.pvspinlock"),
+    ("features.preferredSmm", "domain.features.smm"),
+    ("preferredLaunchSecurity", "domain.launchSecurity"),
+    ("cpu.preferredCPUFeatures", "domain.cpu.features"),
+    ("devices.preferredBlockMultiQueue", "domain.devices.blockMultiQueue"),
+    ("devices.preferredNetworkInterfaceMultiQueue", "domain.devices.networkInterfaceMultiqueue"),
+    ("devices.preferredUseVirtioTransitional", "domain.devices.useVirtioTransitional"),
+    ("devices.preferredDisableHotplug", "domain.devices.disableHotplug"),
+    ("devices.preferredRng", "domain.devices.rng"),
+    ("devices.preferredTPM", "domain.devices.tpm"),
+    ("devices.preferredVideoType", "domain.devices.video.type"),
+    ("devices.preferredAutoattachGraphicsDevice", "domain.devices.autoattachGraphicsDevice"),
+    ("devices.preferredAutoattachMemBalloon", "domain.devices.autoattachMemBalloon"),
+    ("devices.preferredAutoattachPodInterface", "domain.devices.autoattachPodInterface"),
+    ("devices.preferredAutoattachSerialConsole", "domain.devices.autoattachSerialConsole"),
+    ("devices.preferredAutoattachInputDevice", "domain.devices.autoattachInputDevice"),
+];
+
+/// The same for each disk of a kind, and each interface.
+const DEVICE_WISHES: [(&str, &str, &str); 6] = [
+    ("preferredDiskBus", "disk", "disk.bus"),
+    ("preferredCdromBus", "cdrom", "cdrom.bus"),
+    ("preferredLunBus", "lun", "lun.bus"),
+    ("preferredDiskCache", "disk", "cache"),
+    ("preferredDiskIO", "disk", "io"),
+    ("preferredDiskBlockSize", "disk", "blockSize"),
+];
+
+fn set_preference(spec: &mut YamlValue, preference: &YamlValue, at: &YamlValue) {
+    for (from, to) in WISHES {
+        if let Some(value) = get(preference, from) {
+            wish(spec, to, value, at);
+        }
+    }
+    let loader = "domain.firmware.bootloader";
+    if get(spec, &format!("{loader}.efi")).is_none()
+        && get(spec, &format!("{loader}.bios")).is_none()
+    {
+        let is = |path| text(preference, path) == Some("true");
+        if let Some(efi) = get(preference, "firmware.preferredEfi") {
+            wish(spec, &format!("{loader}.efi"), efi, at);
+        } else if is("firmware.preferredUseBios") {
+            put(spec, &format!("{loader}.bios"), map(at));
+        } else if is("firmware.preferredUseEfi") {
+            put(spec, &format!("{loader}.efi"), map(at));
+            if let Some(secure) = get(preference, "firmware.preferredUseSecureBoot") {
+                wish(spec, &format!("{loader}.efi.secureBoot"), secure, at);
+            }
+        }
+    }
+    let Some(wishes) = get(preference, "devices") else { return };
+    for disk in items_mut(spec, "domain.devices.disks") {
+        if ["disk", "cdrom", "lun"].iter().all(|kind| get(disk, kind).is_none()) {
+            put(disk, "disk", map(at));
+        }
+        for (from, kind, to) in DEVICE_WISHES {
+            if let Some(value) = get(wishes, from).filter(|_| get(disk, kind).is_some()) {
+                wish(disk, to, value, at);
+            }
+        }
+        if let Some(own) = get(wishes, "preferredDiskDedicatedIoThread")
+            && text(disk, "disk.bus") == Some("virtio")
+        {
+            wish(disk, "dedicatedIOThread", own, at);
+        }
+    }
+    let pod: Vec<String> = items(spec, "networks")
+        .iter()
+        .filter(|network| get(network, "pod").is_some())
+        .filter_map(|network| text(network, "name").map(str::to_owned))
+        .collect();
+    for interface in items_mut(spec, "domain.devices.interfaces") {
+        if let Some(model) = get(wishes, "preferredInterfaceModel") {
+            wish(interface, "model", model, at);
+        }
+        let bindings = ["bridge", "masquerade", "sriov", "passtBinding", "binding"];
+        if let Some(masquerade) = get(wishes, "preferredInterfaceMasquerade")
+            && bindings.iter().all(|name| get(interface, name).is_none())
+            && text(interface, "name").is_some_and(|name| pod.iter().any(|pod| pod == name))
+        {
+            put(interface, "masquerade", moved(masquerade, at));
+        }
+    }
+}
+
+/// Puts a value where nothing is; of two maps what is missing.
+fn wish(node: &mut YamlValue, path: &str, value: &YamlValue, at: &YamlValue) {
+    match (get(node, path).map(|own| own.kind.clone()), &value.kind) {
+        (None, _) => put(node, path, moved(value, at)),
+        (Some(YamlKind::Map(_)), YamlKind::Map(entries)) if path.ends_with("hyperv") => {
+            for (key, value) in entries {
+                wish(node, &format!("{path}.{}", key.text), value, at);
+            }
+        }
+        (Some(YamlKind::Scalar(own)), _) if own.is_empty() => put(node, path, moved(value, at)),
+        _ => {}
+    }
+}
+
+fn scalar(node: &YamlValue) -> Option<&str> {
+    match &node.kind {
+        YamlKind::Scalar(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A value below these keys that is not null.
+fn get<'a>(node: &'a YamlValue, path: &str) -> Option<&'a YamlValue> {
+    path.split('.').try_fold(node, |node, name| {
+        let YamlKind::Map(entries) = &node.kind else { return None };
+        let found = entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value)?;
+        let null = found.plain && matches!(scalar(found), Some("" | "~" | "null"));
+        (!null).then_some(found)
+    })
+}
+
+fn text<'a>(node: &'a YamlValue, path: &str) -> Option<&'a str> {
+    scalar(get(node, path)?)
+}
+
+fn items<'a>(node: &'a YamlValue, path: &str) -> &'a [YamlValue] {
+    match get(node, path).map(|node| &node.kind) {
+        Some(YamlKind::List(items)) => items,
+        _ => &[],
+    }
+}
+
+fn items_mut<'a>(node: &'a mut YamlValue, path: &str) -> &'a mut [YamlValue] {
+    let mut node = node;
+    for name in path.split('.') {
+        let YamlKind::Map(entries) = &mut node.kind else { return &mut [] };
+        let Some((_, inner)) = entries.iter_mut().find(|(key, _)| key.text == name) else {
+            return &mut [];
+        };
+        node = inner;
+    }
+    match &mut node.kind {
+        YamlKind::List(items) => items,
+        _ => &mut [],
+    }
+}
+
+fn plain(text: &str, at: &YamlValue) -> YamlValue {
+    let kind = YamlKind::Scalar(text.to_owned());
+    YamlValue { span: at.span.clone(), line: at.line, plain: true, kind }
+}
+
+fn map(at: &YamlValue) -> YamlValue {
+    YamlValue { kind: YamlKind::Map(Vec::new()), ..plain("", at) }
+}
+
+/// The value with the place of what asks for it, since its own is in another text.
+fn moved(value: &YamlValue, at: &YamlValue) -> YamlValue {
+    let kind = match &value.kind {
+        YamlKind::Scalar(text) => YamlKind::Scalar(text.clone()),
+        YamlKind::List(items) => YamlKind::List(items.iter().map(|item| moved(item, at)).collect()),
+        YamlKind::Map(entries) => YamlKind::Map(
+            entries.iter().map(|(key, value)| (key_at(&key.text, at), moved(value, at))).collect(),
+        ),
+    };
+    YamlValue { span: at.span.clone(), line: at.line, plain: value.plain, kind }
+}
+
+fn key_at(text: &str, at: &YamlValue) -> YamlKey {
+    YamlKey { text: text.to_owned(), span: at.span.clone() }
+}
+
+/// Puts a value below these keys; maps that are missing are made.
+fn put(node: &mut YamlValue, path: &str, value: YamlValue) {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    if !matches!(node.kind, YamlKind::Map(_)) {
+        node.kind = YamlKind::Map(Vec::new());
+    }
+    let YamlKind::Map(entries) = &mut node.kind else { return };
+    let place = entries.iter().position(|(key, _)| key.text == name).unwrap_or_else(|| {
+        entries.push((key_at(name, &value), map(&value)));
+        entries.len() - 1
+    });
+    match rest {
+        Some(rest) => put(&mut entries[place].1, rest, value),
+        None => entries[place].1 = value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::bounded::yaml;
+
+    const TYPES: &str = "\
+kind: VirtualMachineInstancetype
+metadata: {name: small}
+spec:
+  cpu: {guest: 4, dedicatedCPUPlacement: true}
+  memory: {guest: 2Gi}
+---
+kind: VirtualMachineClusterPreference
+metadata: {name: linux}
+spec:
+  cpu: {preferredCPUTopology: spread}
+  devices: {preferredDiskBus: virtio, preferredInterfaceMasquerade: {}}
+";
+
+    fn applied(vm: &str, types: &str) -> Applied {
+        let mut catalogue = Catalogue::default();
+        catalogue.add(&yaml(types).unwrap_or_default());
+        let documents = yaml(vm).unwrap_or_default();
+        catalogue.apply(&documents[0])
+    }
+
+    fn vm(domain: &str) -> String {
+        format!(
+            "kind: VirtualMachine\nspec:\n  instancetype: {{kind: VirtualMachineInstancetype, name: \
+             small}}\n  preference: {{name: linux}}\n  template:\n    spec:\n      networks: [{{name: \
+             a, pod: {{}}}}]\n      domain: {domain}\n"
+        )
+    }
+
+    #[test]
+    fn types_and_preferences_fill_in() {
+        let vm =
+            vm("{devices: {disks: [{name: r}, {name: c, cdrom: {}}], interfaces: [{name: a}]}}");
+        let applied = applied(&vm, TYPES);
+        assert!(applied.conflicts.is_empty() && applied.missing.is_empty(), "{applied:?}");
+        let spec = applied.spec.unwrap();
+        let check = |path, expected| assert_eq!(text(&spec, path), Some(expected), "{path}");
+        check("domain.cpu.sockets", "2");
+        check("domain.cpu.cores", "2");
+        check("domain.cpu.dedicatedCpuPlacement", "true");
+        check("domain.memory.guest", "2Gi");
+        let disks = items(&spec, "domain.devices.disks");
+        assert_eq!(text(&disks[0], "disk.bus"), Some("virtio"));
+        assert_eq!(text(&disks[1], "cdrom.bus"), None);
+        assert!(get(&items(&spec, "domain.devices.interfaces")[0], "masquerade").is_some());
+        let guest = get(&spec, "domain.memory.guest").unwrap();
+        assert_eq!(&vm[guest.span.clone()], "small", "places are those of the reference");
+    }
+
+    #[test]
+    fn what_both_say_is_a_conflict() {
+        let paths = |applied: Applied| -> Vec<String> {
+            applied.conflicts.into_iter().map(|conflict| conflict.value).collect()
+        };
+        let both = vm("{cpu: {cores: 2, dedicatedCpuPlacement: true}, memory: {guest: 1Gi}}");
+        let expected =
+            ["domain.cpu.cores", "domain.memory.guest", "domain.cpu.dedicatedCpuPlacement"];
+        assert_eq!(paths(applied(&both, TYPES)), expected);
+        // Each type has vCPUs and memory, this one too.
+        let unknown = applied(&both, "kind: Pod");
+        assert_eq!(unknown.missing.len(), 2);
+        assert_eq!(paths(unknown), expected[..2]);
+        let neither = vm("{cpu: {cores: 0, model: host-passthrough}, devices: {}}");
+        assert_eq!(paths(applied(&neither, TYPES)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn vcpus_are_spread_as_the_preference_says() {
+        let check = |preference: &str, expected: [u32; 3]| {
+            let preference = yaml(preference).unwrap_or_default();
+            assert_eq!(topology(8, preference.first()), expected, "{preference:?}");
+        };
+        check("{}", [8, 1, 1]);
+        check("cpu: {preferredCPUTopology: cores}", [1, 8, 1]);
+        check("cpu: {preferredCPUTopology: preferThreads}", [1, 1, 8]);
+        check("cpu: {preferredCPUTopology: spread, spreadOptions: {ratio: 4}}", [2, 4, 1]);
+        check(
+            "cpu: {preferredCPUTopology: spread, spreadOptions: {across: SocketsCoresThreads}}",
+            [2, 2, 2],
+        );
+    }
+}
