@@ -16,6 +16,7 @@
 mod asks;
 mod busy;
 mod context;
+mod element;
 mod finding;
 mod fleet;
 mod forecast;

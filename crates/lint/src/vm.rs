@@ -10,6 +10,7 @@ use topology::PcpuSet;
 
 use crate::asks::Asks;
 use crate::context::Context;
+use crate::element::Element;
 use crate::forecast::{Forecast, forecast};
 use crate::read::running::Live;
 use crate::read::yaml::Node;
@@ -55,6 +56,9 @@ pub(crate) struct Vm {
     /// Of that, what is in modules that are plugged in (DIMMs), beside the cells.
     pub(crate) module_bytes: u64,
     pub(crate) huge_pages: Option<At<Option<u64>>>,
+    /// `-mem-path`, and whether the machine names a backend for its memory.
+    pub(crate) memory_path: Option<At<String>>,
+    pub(crate) machine_backend: bool,
     /// Whether the kernel may merge its pages.
     pub(crate) merge: Option<At<bool>>,
     pub(crate) shared_memory: bool,
@@ -79,6 +83,8 @@ pub(crate) struct Vm {
     pub(crate) kubevirt: Option<Kubevirt>,
     /// What is held against what a host offers.
     pub(crate) asks: Asks,
+    /// What a domain's XML says, all of it.
+    pub(crate) domain: Option<Element>,
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
     pub(crate) unread: Vec<At<String>>,
@@ -117,6 +123,8 @@ impl Vm {
             memory_bytes: None,
             module_bytes: 0,
             huge_pages: None,
+            memory_path: None,
+            machine_backend: false,
             merge: None,
             shared_memory: false,
             cpu: None,
@@ -133,6 +141,7 @@ impl Vm {
             migrates: None,
             kubevirt: None,
             asks: Asks::default(),
+            domain: None,
             unread: Vec::new(),
             live: None,
             forecast: OnceCell::new(),
@@ -215,6 +224,12 @@ impl Vm {
     pub(crate) fn may_migrate(&self) -> bool {
         let migratable = self.cpu.as_ref().and_then(|cpu| cpu.value.migratable.as_ref());
         self.migrates.is_some() || migratable.is_some_and(|on| on.value)
+    }
+
+    /// What its XML says, where libvirt's QEMU driver is to read it.
+    pub(crate) fn qemu_domain(&self) -> Option<&Element> {
+        let domain = self.domain.as_ref()?;
+        matches!(domain.get("type"), None | Some("kvm" | "qemu" | "hvf")).then_some(domain)
     }
 
     pub(crate) fn is_arm(&self) -> bool {
@@ -315,6 +330,9 @@ pub(crate) struct Nic {
     /// Whether the device offers its queues; only QEMU has that switch.
     pub(crate) multiqueue: Option<bool>,
     pub(crate) vectors: Option<At<u32>>,
+    /// Entries of its rings for receiving and sending.
+    pub(crate) rx_ring: Option<At<u32>>,
+    pub(crate) tx_ring: Option<At<u32>>,
 }
 
 impl Nic {

@@ -4,6 +4,7 @@
 //! What it prints at the beginning of a line (`SKIP: `, `PART: `, `QUEUE: `,
 //! `TURN: `, `WAIT: `) is what `scripts/run-tests` reads.
 
+mod libvirt;
 mod turn;
 
 use std::env;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use libvirt::libvirts_cases;
 pub use turn::{Shared, Turn};
 
 /// The variable that names the tier to run: `fast` (also where it is not set),

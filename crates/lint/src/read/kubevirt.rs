@@ -266,6 +266,8 @@ fn devices(spec: &Node, vm: &mut Vm) {
             queues: net_queues.clone(),
             multiqueue: None,
             vectors: None,
+            rx_ring: None,
+            tx_ring: None,
         });
     }
     if vm.has_default_network() {
@@ -277,6 +279,8 @@ fn devices(spec: &Node, vm: &mut Vm) {
             queues: net_queues,
             multiqueue: None,
             vectors: None,
+            rx_ring: None,
+            tx_ring: None,
         });
     }
     for path in ["domain.devices.gpus", "domain.devices.hostDevices"] {

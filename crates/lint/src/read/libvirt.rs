@@ -7,6 +7,7 @@ use topology::PcpuSet;
 use topology::bounded::{self, Broken};
 use vmconfig::command_line::{Properties, Word};
 
+use crate::element::Element;
 use crate::read::libvirt_asks;
 use crate::read::xml::{Reader, children, unit_bytes};
 use crate::rule::Format;
@@ -108,7 +109,27 @@ impl Reader<'_> {
         }
         self.finish(domain, &mut vm);
         vm.asks = libvirt_asks::read(self, domain);
+        vm.domain = Some(self.element(domain));
         vm
+    }
+
+    /// An element with all in it; documents are not deep enough for the stack to
+    /// matter.
+    fn element(&self, node: Node<'_, '_>) -> Element {
+        let attributes = node.attributes().map(|one| {
+            (one.name().to_owned(), At::new(one.value().to_owned(), self.span(one.range_value())))
+        });
+        Element {
+            name: node.tag_name().name().to_owned(),
+            tag: self.tag(node),
+            attributes: attributes.collect(),
+            text: self.content(node),
+            children: node
+                .children()
+                .filter(Node::is_element)
+                .map(|child| self.element(child))
+                .collect(),
+        }
     }
 
     /// What needs the whole domain, whatever the order of its elements.
@@ -375,6 +396,8 @@ impl Reader<'_> {
             queues: driver.and_then(|driver| self.number(driver, "queues")),
             multiqueue: None,
             vectors: None,
+            rx_ring: driver.and_then(|driver| self.number(driver, "rx_queue_size")),
+            tx_ring: driver.and_then(|driver| self.number(driver, "tx_queue_size")),
         }
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod list;
 pub(crate) mod qemu;
 mod qemu_asks;
 pub(crate) mod running;
-mod xml;
+pub(crate) mod xml;
 pub(crate) mod yaml;
 
 use topology::bounded::Broken;

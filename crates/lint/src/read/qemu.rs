@@ -111,6 +111,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             }
         }
         "machine" | "M" => {
+            vm.machine_backend |= options.at("memory-backend").is_some();
             if let Some(merge) = options.is_on("mem-merge") {
                 vm.merge = Some(merge);
             }
@@ -121,8 +122,11 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             }
         }
         "m" => vm.memory_bytes = options.bytes("size", 1 << 20),
-        "mem-path" if word.text.contains("huge") => {
-            vm.huge_pages = Some(At::new(page_size_in(&word.text), options.span()));
+        "mem-path" => {
+            vm.memory_path = Some(At::new(word.text.clone(), word.span()));
+            if word.text.contains("huge") {
+                vm.huge_pages = Some(At::new(page_size_in(&word.text), options.span()));
+            }
         }
         "cpu" => {
             vm.hint_dedicated = feature(&options, "kvm-hint-dedicated");
@@ -355,6 +359,8 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
             nic.model = Some(At::new(model.to_owned(), driver.span));
             nic.multiqueue = Some(device.is_on("mq").is_some_and(|mq| mq.value));
             nic.vectors = device.number("vectors");
+            nic.rx_ring = device.number("rx_queue_size");
+            nic.tx_ring = device.number("tx_queue_size");
             vm.nics.push(nic);
             return;
         }
@@ -440,5 +446,7 @@ fn nic(net: &Properties) -> Nic {
         queues: net.number("queues"),
         multiqueue: None,
         vectors: None,
+        rx_ring: None,
+        tx_ring: None,
     }
 }

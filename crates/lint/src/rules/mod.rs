@@ -20,6 +20,10 @@ mod offered_cpu;
 mod offered_texts;
 mod pages;
 mod pins;
+mod refused_buses;
+mod refused_devices;
+mod refused_memory;
+mod refused_values;
 mod running;
 mod samples;
 mod shape;
@@ -80,6 +84,7 @@ pub static RULES: &[Rule] = &[
     shape::PASSTHROUGH_MIGRATION,
     shape::INVTSC_MIGRATION,
     shape::CELLS_COVER,
+    shape::CELLS_INCOMPLETE,
     shape::CELLS_MEMORY,
     shape::ONE_GUEST_NODE,
     shape::CELL_DISTANCES,
@@ -211,6 +216,30 @@ pub static RULES: &[Rule] = &[
     forecast::NODES_HIDDEN,
     forecast::MEMORY_UNEVEN,
     forecast::IOTHREADS,
+    refused_values::VALUE_UNREADABLE,
+    refused_values::MEMORY_MISSING,
+    refused_values::SCHED_INVALID,
+    refused_values::CPU_CACHE_IMPOSSIBLE,
+    refused_values::HOST_CPU_EMULATED,
+    refused_values::TSC_TIMER_FOREIGN,
+    refused_values::BOOT_ORDER_TWICE,
+    refused_memory::CELLS_NOT_CONTIGUOUS,
+    refused_memory::CELL_NAMED_MISSING,
+    refused_memory::MODULES_INVALID,
+    refused_memory::NUMATUNE_INVALID,
+    refused_memory::HUGE_PAGES_TWICE,
+    refused_memory::PAGE_SIZE_IMPOSSIBLE,
+    refused_devices::DISK_TARGET,
+    refused_devices::DISK_ADDRESS,
+    refused_devices::DISK_FORMAT,
+    refused_devices::DISK_IMPOSSIBLE,
+    refused_devices::HOST_DEVICE_TWICE,
+    refused_devices::RING_SIZE,
+    refused_devices::TX_RING_CAPPED,
+    refused_devices::NIC_IMPOSSIBLE,
+    refused_devices::PCI_ADDRESS_TWICE,
+    refused_buses::CONTROLLER_IMPOSSIBLE,
+    refused_buses::IOMMU_IMPOSSIBLE,
     comments::UNKNOWN_ALLOW,
 ];
 

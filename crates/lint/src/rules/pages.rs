@@ -203,7 +203,9 @@ domain:
 
 fn memory_not_whole_pages(vm: &Vm, _: &Context, out: &mut Drafts) {
     let (Some(huge), Some(memory)) = (&vm.huge_pages, &vm.memory_bytes) else { return };
+    // libvirt rounds the parts up where there are modules beside them.
     if let Some(page) = huge.value.filter(|page| *page > 0)
+        && vm.module_bytes == 0
         && memory.value % page != 0
     {
         out.at(memory.span, format!("{} is not a multiple of {}", size(memory.value), size(page)));

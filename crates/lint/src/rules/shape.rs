@@ -374,9 +374,9 @@ fn invtsc_migration(vm: &Vm, _: &Context, out: &mut Drafts) {
 pub(crate) const CELLS_COVER: Rule = Rule {
     id: "cells-cover",
     severity: Severity::Error,
-    summary: "the guest nodes do not hold every vCPU just once",
-    why: "libvirt refuses vCPUs that are in two cells, QEMU those that are in none; older versions \
-          put them into node 0 with a warning.",
+    summary: "a vCPU is in two guest nodes, or one in a node does not exist",
+    why: "libvirt and QEMU refuse a vCPU that is in two cells, and QEMU one that the VM does not \
+          have.",
     mend: "List each vCPU in one cell, hot-pluggable ones too",
     sources: &[CPU, INVOCATION],
     affected: &[],
@@ -394,7 +394,7 @@ pub(crate) const CELLS_COVER: Rule = Rule {
         ),
         qemu(
             ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2",
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=1-3",
         ),
     ],
     quiet: &[
@@ -435,10 +435,61 @@ fn cells_cover(vm: &Vm, _: &Context, out: &mut Drafts) {
         }
         seen = seen.union(&cell.vcpus);
     }
+}
+
+pub(crate) const CELLS_INCOMPLETE: Rule = Rule {
+    id: "cells-incomplete",
+    severity: Severity::Warning,
+    summary: "a vCPU is in no guest node",
+    why: "QEMU puts it into node 0 with a warning that this will be refused, and libvirt says \
+          nothing: the guest then uses memory of one node from vCPUs that were meant for another.",
+    mend: "List each vCPU in one cell, hot-pluggable ones too",
+    sources: &[CPU, INVOCATION],
+    affected: &[],
+    check: Check::Vm(cells_incomplete),
+    fires: &[
+        xml(
+            ANY,
+            "\
+<vcpu>4</vcpu>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0' memory='1' unit='GiB'/>
+  <cell id='1' cpus='1-2' memory='1' unit='GiB'/>
+</numa></cpu>
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
+<vcpu>4</vcpu>
+<cpu mode='host-model'><numa>
+  <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
+  <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
+  <cell id='2' memory='1' unit='GiB'/>
+</numa></cpu>
+",
+        ),
+        qemu(
+            ANY,
+            "qemu-system-x86_64 -accel kvm -cpu host -smp 4 -m 2G -numa node,cpus=0-1 -numa node,cpus=2-3",
+        ),
+    ],
+};
+
+fn cells_incomplete(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let unknown = vm.vcpus_unknown || vm.max_vcpus.value > 65_536 || !vm.unread.is_empty();
+    if vm.cells.iter().all(|cell| cell.vcpus.is_empty()) || unknown {
+        return;
+    }
+    let seen = PcpuSet::union_of(vm.cells.iter().map(|cell| &cell.vcpus));
     let missing: PcpuSet = (0..vm.max_vcpus.value).filter(|vcpu| !seen.contains(*vcpu)).collect();
-    if let Some(last) = vm.cells.last()
-        && !missing.is_empty()
-    {
+    if let Some(last) = vm.cells.last().filter(|_| !missing.is_empty()) {
         out.at(last.span, format!("No cell has vCPU {missing}"));
     }
 }

@@ -6,66 +6,13 @@
 //! source package and are fetched, never kept here.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 use suite::{Tier, needs};
 
 use super::*;
 use crate::qemu::{Capabilities, emit_plain};
-
-/// A folder with libvirt's unpacked source, where there is one already.
-const SOURCE: &str = "VMLAB_LIBVIRT_SOURCE";
-
-/// Debian's release whose libvirt is asked. Its name is pinned: another libvirt
-/// has other answers.
-const RELEASE: &str = "trixie";
-
-/// Gets the source package by apt, in a state of its own, and unpacks the cases.
-fn fetch(into: &Path) -> Result<PathBuf, String> {
-    let said = |error: std::io::Error| error.to_string();
-    for folder in ["state/lists/partial", "cache/archives/partial"] {
-        std::fs::create_dir_all(into.join(folder)).map_err(said)?;
-    }
-    let list = into.join("sources.list");
-    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    let line = format!("deb-src [signed-by={keys}] http://deb.debian.org/debian {RELEASE} main\n");
-    std::fs::write(&list, line).map_err(said)?;
-    let settings = [
-        format!("Dir::Etc::sourcelist={}", list.display()),
-        "Dir::Etc::sourceparts=-".to_owned(),
-        format!("Dir::State={}", into.join("state").display()),
-        "Dir::State::status=/var/lib/dpkg/status".to_owned(),
-        format!("Dir::Cache={}", into.join("cache").display()),
-        "Acquire::Languages=none".to_owned(),
-    ];
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        settings.iter().for_each(|one| {
-            command.args(["-o", one]);
-        });
-        command.args(arguments).current_dir(into).output().map_err(said)
-    };
-    apt(&["update"])?;
-    // The tarball is all that is needed; a mirror may lack a file beside it.
-    let got = apt(&["source", "--download-only", "libvirt"])?;
-    let files = std::fs::read_dir(into).map_err(said)?;
-    let tarball = files
-        .filter_map(|file| Some(file.ok()?.path()))
-        .find(|path| path.to_string_lossy().ends_with(".orig.tar.xz"))
-        .ok_or_else(|| String::from_utf8_lossy(&got.stderr).into_owned())?;
-    let unpacked = Command::new("tar")
-        .args(["--strip-components=1", "--wildcards", "-xf"])
-        .arg(tarball)
-        .args(["-C", "."])
-        .arg("*/tests/qemuxmlconfdata/*")
-        .current_dir(into)
-        .output()
-        .map_err(said)?;
-    let text = String::from_utf8_lossy(&unpacked.stderr).into_owned();
-    if unpacked.status.success() { Ok(into.to_owned()) } else { Err(text) }
-}
 
 /// A difference between libvirt's answer and vmlab's.
 #[derive(Debug)]
@@ -193,14 +140,10 @@ fn differences(libvirt: &VmSettings, vmlab: &VmSettings) -> Vec<Difference> {
 fn each_domain_of_libvirts_cases_becomes_what_libvirt_makes_of_it() {
     let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let source = match std::env::var_os(SOURCE) {
-        Some(path) => PathBuf::from(path),
-        None => match fetch(folder.path()) {
-            Ok(path) => path,
-            Err(why) => return suite::skip(format!("libvirt's source: {why}")),
-        },
+    let cases = match suite::libvirts_cases(folder.path()) {
+        Ok(cases) => cases,
+        Err(why) => return suite::skip(format!("libvirt's source: {why}")),
     };
-    let cases = source.join("tests/qemuxmlconfdata");
     let end = ".x86_64-latest.args";
     let mut names: Vec<String> = std::fs::read_dir(&cases)
         .unwrap()
