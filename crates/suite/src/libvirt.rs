@@ -12,7 +12,8 @@ const SOURCE: &str = "VMLAB_LIBVIRT_SOURCE";
 const RELEASE: &str = "trixie";
 
 /// The folder of the cases of libvirt's QEMU driver (`NAME.xml` with
-/// `NAME.ARCH-latest.args` or `.err`). Gets the source package by apt, in a state
+/// `NAME.ARCH-latest.args` or `.err`); beside it is `domaincapsdata`, what the hosts
+/// of these cases can do. Gets the source package by apt, in a state
 /// of its own in the folder `into`, unless `VMLAB_LIBVIRT_SOURCE` names one.
 ///
 /// # Errors
@@ -61,7 +62,7 @@ fn fetch(into: &Path) -> Result<PathBuf, String> {
         .args(["--strip-components=1", "--wildcards", "-xf"])
         .arg(tarball)
         .args(["-C", "."])
-        .arg("*/tests/qemuxmlconfdata/*")
+        .args(["*/tests/qemuxmlconfdata/*", "*/tests/domaincapsdata/*"])
         .current_dir(into)
         .output()
         .map_err(said)?;

@@ -27,6 +27,15 @@ pub struct Disk {
     /// libvirt and KubeVirt `io`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<DiskIo>,
+    /// What becomes of what the guest discards (TRIM, UNMAP, DISCARD); QEMU's
+    /// own choice is `ignore`. QEMU `discard=`, libvirt `<driver discard=>`;
+    /// KubeVirt has `unmap` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard: Option<Discard>,
+    /// Whether QEMU looks for zeroes in what the guest writes; its own choice is
+    /// `off`. QEMU `detect-zeroes=`, libvirt `<driver detect_zeroes=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detect_zeroes: Option<DetectZeroes>,
     /// Number of the iothread that serves it, from 1; none is QEMU's main loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,
@@ -119,6 +128,67 @@ pub enum DiskIo {
     IoUring,
 }
 
+/// What becomes of what the guest discards.
+///
+/// Source: QEMU's manual page, `-blockdev discard=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Discard {
+    /// Nothing: the image keeps its size.
+    Ignore,
+    /// The host frees the sectors.
+    Unmap,
+}
+
+/// Whether QEMU looks for zeroes in what the guest writes.
+///
+/// Source: QEMU's manual page, `-blockdev detect-zeroes=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DetectZeroes {
+    /// It does not.
+    Off,
+    /// It does, and writes them in the image's shorter way.
+    On,
+    /// It does, and discards them where [`Disk::discard`] is `unmap`.
+    Unmap,
+}
+
+impl Discard {
+    pub(crate) const NAMES: [(Self, &'static str); 2] =
+        [(Self::Ignore, "ignore"), (Self::Unmap, "unmap")];
+
+    /// Its name everywhere.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("ignore", |row| row.1)
+    }
+
+    /// QEMU has words of its own for both: `off` and `on`.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "ignore" | "off" => Some(Self::Ignore),
+            "unmap" | "on" => Some(Self::Unmap),
+            _ => None,
+        }
+    }
+}
+
+impl DetectZeroes {
+    pub(crate) const NAMES: [(Self, &'static str); 3] =
+        [(Self::Off, "off"), (Self::On, "on"), (Self::Unmap, "unmap")];
+
+    /// Its name everywhere.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.0 == self).map_or("off", |row| row.1)
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+}
+
 impl CacheMode {
     pub(crate) const NAMES: [(Self, &'static str); 5] = [
         (Self::None, "none"),
@@ -174,6 +244,8 @@ impl Disk {
             bus,
             cache: None,
             io: None,
+            discard: None,
+            detect_zeroes: None,
             iothread: None,
             queues: None,
             readonly: false,
@@ -249,9 +321,17 @@ impl Disk {
 /// Most queues of a virtio device (`VIRTIO_QUEUE_MAX`).
 pub(crate) const MAX_QUEUES: u32 = 1024;
 
-/// One way to say each: where there is no IDE controller, QEMU puts its disks at
-/// the SATA one's ports (q35).
+/// One way to say each: what QEMU does by itself is not said, and where there is no
+/// IDE controller, it puts its disks at the SATA one's ports (q35).
 pub(crate) fn normalise(disks: &mut [Disk], machine: &str) {
+    for disk in disks.iter_mut() {
+        disk.discard = disk.discard.filter(|one| *one != Discard::Ignore);
+        // libvirt and QEMU both: without discarding, `unmap` is no more than `on`.
+        disk.detect_zeroes = match disk.detect_zeroes {
+            Some(DetectZeroes::Unmap) if disk.discard.is_none() => Some(DetectZeroes::On),
+            other => other.filter(|one| *one != DetectZeroes::Off),
+        };
+    }
     if machine.starts_with("q35") || machine.starts_with("pc-q35") {
         for disk in disks.iter_mut().filter(|disk| disk.bus == DiskBus::Ide) {
             disk.bus = DiskBus::Sata;

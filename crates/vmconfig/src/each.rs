@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
-    overlay_fields,
+    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic,
+    NicBackend, NicModel, overlay_fields,
 };
 
 /// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
@@ -26,6 +26,12 @@ pub struct DiskPatch {
     /// See [`Disk::io`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<DiskIo>,
+    /// See [`Disk::discard`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discard: Option<Discard>,
+    /// See [`Disk::detect_zeroes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detect_zeroes: Option<DetectZeroes>,
     /// See [`Disk::iothread`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,
@@ -50,11 +56,28 @@ pub struct NicPatch {
     /// See [`Nic::queues`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+    /// See [`Nic::rx_queue_size`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_queue_size: Option<u32>,
+    /// See [`Nic::tx_queue_size`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_queue_size: Option<u32>,
 }
 
 impl DiskPatch {
     pub(crate) fn overlay(self, over: Self) -> Self {
-        overlay_fields!(self, over, format, bus, cache, io, iothread, queues)
+        overlay_fields!(
+            self,
+            over,
+            format,
+            bus,
+            cache,
+            io,
+            discard,
+            detect_zeroes,
+            iothread,
+            queues
+        )
     }
 
     pub(crate) fn apply(&self, disk: Disk) -> Disk {
@@ -66,6 +89,8 @@ impl DiskPatch {
             bus: self.bus.unwrap_or(disk.bus),
             cache: self.cache.or(disk.cache),
             io: self.io.or(disk.io),
+            discard: self.discard.or(disk.discard),
+            detect_zeroes: self.detect_zeroes.or(disk.detect_zeroes),
             iothread: self.iothread.or(disk.iothread),
             queues: self.queues.or(disk.queues),
             ..disk
@@ -75,7 +100,7 @@ impl DiskPatch {
 
 impl NicPatch {
     pub(crate) fn overlay(self, over: Self) -> Self {
-        overlay_fields!(self, over, backend, model, vhost, queues)
+        overlay_fields!(self, over, backend, model, vhost, queues, rx_queue_size, tx_queue_size)
     }
 
     pub(crate) fn apply(&self, nic: Nic) -> Nic {
@@ -84,6 +109,8 @@ impl NicPatch {
             model: self.model.unwrap_or(nic.model),
             vhost: self.vhost.or(nic.vhost),
             queues: self.queues.or(nic.queues),
+            rx_queue_size: self.rx_queue_size.or(nic.rx_queue_size),
+            tx_queue_size: self.tx_queue_size.or(nic.tx_queue_size),
             ..nic
         }
     }

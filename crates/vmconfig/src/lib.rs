@@ -41,7 +41,7 @@ mod wishes;
 
 pub use clock::{Clock, ClockBase, TickPolicy};
 pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
-pub use disk::{CacheMode, Disk, DiskBus, DiskIo, DiskSource};
+pub use disk::{CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskIo, DiskSource};
 pub use each::{DiskPatch, NicPatch};
 pub use formats::{EmittedText, Kept, Loss, Parsed};
 pub use hints::{Enlightenment, Hints, Irqchip};

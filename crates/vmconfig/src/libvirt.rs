@@ -6,6 +6,7 @@
 //! Source: libvirt `docs/formatdomain.rst` and `domaincommon.rng`; a test holds
 //! the text to `virt-xml-validate` and to a real libvirtd.
 
+mod backing;
 mod emit;
 mod parse;
 mod parse_devices;

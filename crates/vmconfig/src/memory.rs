@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
-use crate::{InvalidVm, NumberSet};
+use crate::{GuestNode, InvalidVm, NumberSet};
 
 /// How the guest's memory is backed. Nothing set: ordinary pages, allocated
 /// when the guest touches them, anywhere.
@@ -59,6 +59,9 @@ pub enum MemorySource {
     Memfd,
     /// A file; with huge pages one in a mounted hugetlbfs.
     File,
+    /// No file at all, which is what memory is if nobody says anything: for a
+    /// guest node whose memory is not as the others'.
+    Anonymous,
 }
 
 /// How strictly memory stays on its host nodes.
@@ -120,10 +123,19 @@ impl PageSize {
         kib.is_power_of_two().then_some(Self { kib })
     }
 
+    /// The page that is not huge, on the architectures that are known.
+    pub const ORDINARY: Self = Self { kib: 4 };
+
     /// Its size.
     #[must_use]
     pub fn kib(self) -> u64 {
         self.kib
+    }
+
+    /// True unless it is the size that all memory has.
+    #[must_use]
+    pub fn is_huge(self) -> bool {
+        self > Self::ORDINARY
     }
 }
 
@@ -187,6 +199,8 @@ impl Memory {
         {
             *flag = flag.filter(|on| *on);
         }
+        self.huge_pages = self.huge_pages.filter(|size| size.is_huge());
+        self.source = self.source.filter(|source| *source != MemorySource::Anonymous);
         if self.huge_pages.is_some() && self.source.is_none() {
             self.source = Some(MemorySource::Memfd);
         }
@@ -206,9 +220,10 @@ impl Memory {
             || self.host_nodes.is_some()
     }
 
-    pub(crate) fn check(&self, memory_mib: u64, nodes: usize) -> Result<(), InvalidVm> {
+    pub(crate) fn check(&self, memory_mib: u64, nodes: &[GuestNode]) -> Result<(), InvalidVm> {
         let refuse = |message: String| Err(InvalidVm::Contradiction { field: "memory", message });
-        if let Some(size) = self.huge_pages
+        // Guest nodes say it of themselves.
+        if let Some(size) = self.huge_pages.filter(|_| nodes.is_empty())
             && !(memory_mib * 1024).is_multiple_of(size.kib)
         {
             return refuse(format!(
@@ -218,12 +233,13 @@ impl Memory {
         if self.policy.is_some() && self.host_nodes.is_none() {
             return refuse("has a policy without host_nodes to apply it to".to_owned());
         }
-        if self.host_nodes.is_some() && nodes > 0 {
+        if self.host_nodes.is_some() && !nodes.is_empty() {
             return refuse(
                 "has host_nodes, but there are guest nodes: write it in numa".to_owned(),
             );
         }
-        if self.prealloc_threads.is_some_and(|threads| threads == 0 || self.prealloc.is_none()) {
+        let prealloc = self.prealloc.is_some() || nodes.iter().any(|node| node.prealloc.is_some());
+        if self.prealloc_threads.is_some_and(|threads| threads == 0 || !prealloc) {
             return refuse("has prealloc_threads without prealloc, or 0 of them".to_owned());
         }
         check_host_nodes("memory", self.host_nodes.as_ref())

@@ -24,6 +24,15 @@ pub struct Nic {
     /// KubeVirt `networkInterfaceMultiqueue` (as many as vCPUs, at most 256).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+    /// Descriptors in each ring of received packets; QEMU's own choice is 256.
+    /// QEMU `rx_queue_size=`, libvirt `<driver rx_queue_size=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rx_queue_size: Option<u32>,
+    /// Descriptors in each ring of sent packets; QEMU's own choice is 256, and
+    /// more than that only vhost-user has. QEMU `tx_queue_size=`, libvirt
+    /// `<driver tx_queue_size=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tx_queue_size: Option<u32>,
     /// Its address: `52:54:00:12:34:56`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -166,7 +175,15 @@ impl Nic {
     /// The virtio interface of this backend, all else QEMU's own choice.
     #[must_use]
     pub fn new(backend: NicBackend) -> Self {
-        Self { backend, model: NicModel::Virtio, vhost: None, queues: None, mac: None }
+        Self {
+            backend,
+            model: NicModel::Virtio,
+            vhost: None,
+            queues: None,
+            rx_queue_size: None,
+            tx_queue_size: None,
+            mac: None,
+        }
     }
 
     fn fault(&self, shared: bool) -> Option<String> {
@@ -183,6 +200,17 @@ impl Nic {
             }
             if user || self.model != NicModel::Virtio {
                 return Some("has queues, which need virtio and no user network".to_owned());
+            }
+        }
+        for (name, size) in
+            [("rx_queue_size", self.rx_queue_size), ("tx_queue_size", self.tx_queue_size)]
+        {
+            let Some(size) = size else { continue };
+            if !size.is_power_of_two() || !RING_SIZES.contains(&size) {
+                return Some(format!("has {name} {size}: 256, 512 or 1024"));
+            }
+            if self.model != NicModel::Virtio {
+                return Some(format!("has {name}, which only virtio has"));
             }
         }
         if vhost_user && !shared {
@@ -213,6 +241,11 @@ impl Nic {
         bad.then(|| format!("holds {name:?}: empty, or a control character"))
     }
 }
+
+/// Descriptors that a ring of virtio-net may have, powers of two.
+///
+/// Source: QEMU `virtio_net_device_realize`.
+const RING_SIZES: std::ops::RangeInclusive<u32> = 256..=1024;
 
 fn is_mac(text: &str) -> bool {
     let pairs: Vec<&str> = text.split(':').collect();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
 use crate::memory::check_host_nodes;
-use crate::{InvalidVm, MemoryPolicy, NumberSet, PageSize};
+use crate::{InvalidVm, Memory, MemoryPolicy, MemorySource, NumberSet, PageSize};
 
 /// One memory node of the guest; its number is its place in the list. libvirt
 /// `<numa><cell>` with `<numatune><memnode>`, QEMU `-numa node` with a memory
@@ -25,6 +25,20 @@ pub struct GuestNode {
     /// How strictly; with `host_nodes` alone it is `bind`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<MemoryPolicy>,
+    /// Its huge pages, if they are not the VM's ([`Memory::huge_pages`]); `"4K"`
+    /// is none. libvirt `<page nodeset=>`; in QEMU each backend says its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<PageSize>,
+    /// What its memory is for the kernel, if not what the VM's is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<MemorySource>,
+    /// Whether other processes may map it, if it is not as the VM's. libvirt
+    /// `<cell memAccess=>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+    /// Whether it is allocated before the guest starts, if it is not as the VM's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prealloc: Option<bool>,
     /// Relative cost to reach other guest nodes, by number; 10 is local
     /// (ACPI SLIT). Not said is 20.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", with = "distances")]
@@ -81,7 +95,47 @@ pub(crate) fn complete(nodes: &mut [GuestNode], vcpus: u32, memory_mib: u64) {
     }
 }
 
-pub(crate) fn normalise(nodes: &mut [GuestNode]) {
+impl GuestNode {
+    /// How its memory is backed, in a VM whose memory is backed so.
+    #[must_use]
+    pub fn memory(&self, of_vm: &Memory) -> Memory {
+        let mut memory = Memory {
+            huge_pages: self.huge_pages.or(of_vm.huge_pages),
+            source: self.source.or(of_vm.source),
+            shared: self.shared.or(of_vm.shared),
+            prealloc: self.prealloc.or(of_vm.prealloc),
+            ..of_vm.clone()
+        };
+        memory.normalise();
+        memory
+    }
+
+    /// Says that its memory is this, whatever the VM's is.
+    pub(crate) fn set_memory(&mut self, memory: &Memory) {
+        self.huge_pages = Some(memory.huge_pages.unwrap_or(PageSize::ORDINARY));
+        self.source = Some(memory.source.unwrap_or(MemorySource::Anonymous));
+        self.shared = Some(memory.shared == Some(true));
+        self.prealloc = Some(memory.prealloc == Some(true));
+    }
+}
+
+/// One way to say whose memory is how: the first node's is the VM's, and others say
+/// in what theirs is another.
+fn share_memory(nodes: &mut [GuestNode], memory: &mut Memory) {
+    let all: Vec<Memory> = nodes.iter().map(|node| node.memory(memory)).collect();
+    let Some(first) = all.first() else { return };
+    for (node, own) in nodes.iter_mut().zip(&all) {
+        node.set_memory(own);
+        node.huge_pages = node.huge_pages.filter(|_| own.huge_pages != first.huge_pages);
+        node.source = node.source.filter(|_| own.source != first.source);
+        node.shared = node.shared.filter(|_| own.shared != first.shared);
+        node.prealloc = node.prealloc.filter(|_| own.prealloc != first.prealloc);
+    }
+    *memory = first.clone();
+}
+
+pub(crate) fn normalise(nodes: &mut [GuestNode], memory: &mut Memory) {
+    share_memory(nodes, memory);
     for node in nodes.iter_mut() {
         if node.host_nodes.as_ref().is_some_and(PcpuSet::is_empty) {
             (node.host_nodes, node.policy) = (None, None);
@@ -123,7 +177,7 @@ pub(crate) fn check(
     nodes: &[GuestNode],
     max_vcpus: u32,
     memory_mib: u64,
-    huge_pages: Option<PageSize>,
+    memory: &Memory,
 ) -> Result<(), InvalidVm> {
     let refuse = |message: String| Err(InvalidVm::Contradiction { field: "numa", message });
     if nodes.is_empty() {
@@ -150,7 +204,7 @@ pub(crate) fn check(
         if node.memory_mib == 0 {
             return refuse(format!("node {number} has no memory"));
         }
-        if let Some(size) = huge_pages
+        if let Some(size) = node.memory(memory).huge_pages
             && !node.memory_mib.saturating_mul(1024).is_multiple_of(size.kib())
         {
             return refuse(format!(

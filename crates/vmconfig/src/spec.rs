@@ -311,6 +311,15 @@ impl VmSettings {
         self.present_vcpus.unwrap_or_else(|| self.topology.vcpus())
     }
 
+    /// How memory is backed: of each guest node, or of all memory if there is none.
+    #[must_use]
+    pub fn backing(&self) -> Vec<Memory> {
+        match &*self.numa {
+            [] => vec![self.memory.clone()],
+            nodes => nodes.iter().map(|node| node.memory(&self.memory)).collect(),
+        }
+    }
+
     /// All vCPUs that the machine has room for.
     #[must_use]
     pub fn max_vcpus(&self) -> u32 {
@@ -327,7 +336,7 @@ impl VmSettings {
         lift_machine(&mut self.machine, &mut self.memory, &mut self.clock, &mut self.hints);
         cpu::lift(&mut self.cpu_model, &mut self.hints, &mut self.clock, &mut self.cpu_cache);
         self.memory.normalise();
-        numa::normalise(&mut self.numa);
+        numa::normalise(&mut self.numa, &mut self.memory);
         disk::normalise(&mut self.disks, &self.machine);
         nic::normalise(&mut self.nics);
         self.clock.normalise();
@@ -577,8 +586,8 @@ fn lift_machine(machine: &mut String, memory: &mut Memory, clock: &mut Clock, hi
 fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     let VmSettings { memory_mib, memory, iothreads, pins, .. } = settings;
     let max_vcpus = settings.max_vcpus();
-    memory.check(*memory_mib, settings.numa.len())?;
-    numa::check(&settings.numa, max_vcpus, *memory_mib, memory.huge_pages)?;
+    memory.check(*memory_mib, &settings.numa)?;
+    numa::check(&settings.numa, max_vcpus, *memory_mib, memory)?;
     if *iothreads > MAX_IOTHREADS {
         let message = format!("is {iothreads}: at most {MAX_IOTHREADS}");
         return Err(InvalidVm::Contradiction { field: "iothreads", message });
@@ -595,7 +604,7 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     }
     settings.scheduler.check(max_vcpus, *iothreads)?;
     disk::check(&settings.disks, *iothreads)?;
-    nic::check(&settings.nics, memory.shared == Some(true))?;
+    nic::check(&settings.nics, settings.backing().iter().all(|one| one.shared == Some(true)))?;
     settings.clock.check()?;
     settings.hints.check()
 }

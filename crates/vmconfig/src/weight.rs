@@ -285,7 +285,7 @@ impl Loss {
             match (head, last) {
                 (Some("name"), _) => Weight::Nothing,
                 (Some("boot" | "kernel_cmdline" | "machine"), _)
-                | (Some("disks"), Some("serial" | "boot_order"))
+                | (Some("disks"), Some("serial" | "boot_order" | "discard"))
                 | (Some("nics"), Some("mac")) => Weight::Devices,
                 _ => Weight::Performance,
             }

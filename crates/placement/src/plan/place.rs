@@ -152,6 +152,7 @@ impl GuestCell {
             distances: others
                 .map(|(other, distance)| (other, (*distance).clamp(11, 255)))
                 .collect(),
+            ..GuestNode::default()
         }
     }
 }

@@ -13,7 +13,7 @@ use host::scheduler;
 use host::settings::{Tree, partitions};
 use record::{Failure, FailureKind};
 use topology::PcpuSet;
-use vmconfig::{MemoryPolicy, Scheduler, VmSpec, qemu};
+use vmconfig::{Memory, MemoryPolicy, Scheduler, VmSpec, qemu};
 
 use super::load_failure;
 use crate::host_settings::scheduling;
@@ -130,21 +130,26 @@ pub(super) fn check(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
 }
 
 fn wishes(spec: &VmSpec) -> Wishes {
-    let page_bytes = spec.memory.huge_pages.map(|size| size.kib() << 10);
-    let wish = |backend: Option<String>, nodes: Option<&PcpuSet>, policy: Option<MemoryPolicy>| {
+    let wish = |memory: &Memory,
+                backend: Option<String>,
+                nodes: Option<&PcpuSet>,
+                policy: Option<MemoryPolicy>| {
+        let page_bytes = memory.huge_pages.map(|size| size.kib() << 10);
         // Only a binding policy promises nodes; the others are preferences.
         let bound = policy.is_none_or(|policy| policy == MemoryPolicy::Bind);
         let nodes = nodes.filter(|_| bound).map(|nodes| nodes.iter().collect());
         MemoryWish { backend, nodes: nodes.unwrap_or_default(), page_bytes }
     };
     let memory = if spec.numa.is_empty() {
-        vec![wish(None, spec.memory.host_nodes.as_ref(), spec.memory.policy)]
+        let Memory { host_nodes, policy, .. } = &spec.memory;
+        vec![wish(&spec.memory, None, host_nodes.as_ref(), *policy)]
     } else {
         let nodes = spec.numa.iter().enumerate();
         nodes
             .map(|(number, node)| {
                 let backend = qemu::memory_backend_id(Some(number));
-                wish(Some(backend), node.host_nodes.as_ref(), node.policy)
+                let memory = node.memory(&spec.memory);
+                wish(&memory, Some(backend), node.host_nodes.as_ref(), node.policy)
             })
             .collect()
     };

@@ -302,7 +302,7 @@ fn memory(spec: &VmSpec, losses: &mut Vec<Loss>) -> Yaml {
     for (field, is_set) in [
         ("source", source != own),
         ("shared", given.shared.is_some()),
-        ("prealloc", given.prealloc.is_some()),
+        ("prealloc", given.prealloc.is_some() || given.prealloc_threads.is_some()),
         ("locked", given.locked.is_some()),
         ("nosharepages", given.nosharepages.is_some()),
         ("host_nodes", given.host_nodes.is_some()),
@@ -472,6 +472,15 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
             let path = format!("disks.{number}.format");
             losses.push(Loss::new(&path, format!("format of disk {number}"), why));
         }
+        if disk.discard != Some(crate::Discard::Unmap) {
+            let why = "KubeVirt passes on what a guest discards, but to preallocated volumes";
+            let path = format!("disks.{number}.discard");
+            losses.push(Loss::new(&path, format!("discard of disk {number}"), why));
+        }
+        if disk.detect_zeroes.is_some() {
+            let path = format!("disks.{number}.detect_zeroes");
+            losses.push(Loss::new(&path, format!("detect_zeroes of disk {number}"), ITS_OWN));
+        }
         if disk.transient {
             let why = "KubeVirt keeps what is written, or takes an ephemeral volume";
             let path = format!("disks.{number}.transient");
@@ -583,6 +592,11 @@ fn nics(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
         let Yaml::Map(mut network) = network else { continue };
         network.insert(0, ("name", Yaml::text(name)));
         networks.push(Yaml::Map(network));
+        let rings = [("rx_queue_size", nic.rx_queue_size), ("tx_queue_size", nic.tx_queue_size)];
+        for (name, _) in rings.into_iter().filter(|(_, size)| size.is_some()) {
+            let path = format!("nics.{number}.{name}");
+            losses.push(Loss::new(&path, format!("{name} of nic {number}"), ITS_OWN));
+        }
         if vhost.is_some() {
             let path = format!("nics.{number}.vhost");
             losses.push(Loss::new(&path, format!("vhost of nic {number}"), ITS_OWN));

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, Arch, Binding, Boot, CacheMode, Disk, DiskBus, DiskIo, DiskSource, Enlightenment,
-    GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler, TickPolicy,
-    VmSettings, size,
+    Accel, Arch, Binding, Boot, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
+    Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler,
+    TickPolicy, VmSettings, size,
 };
 
 use super::tree::{self, Node};
@@ -333,7 +333,9 @@ impl Parser {
             };
             used_volumes[place] = true;
             disk.get("name");
-            let mut found = Disk { bus, ..Disk::new(source) };
+            // Its launcher says so of every disk.
+            let discard = Some(Discard::Unmap);
+            let mut found = Disk { bus, discard, ..Disk::new(source) };
             if let Some(target) = disk.get("disk") {
                 target.get("bus");
                 found.readonly = target.flag("readonly").unwrap_or(false);

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Irqchip, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet,
-    PcpuSet, Scheduler, VmSpec, cpu, split_cpu_model,
+    Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet, Scheduler, VmSpec,
+    cpu, split_cpu_model,
 };
 
+use super::backing;
 use super::xml::Element;
 use super::{QEMU_NAMESPACE, ROOT_SERIAL, is_qemus_own};
 
@@ -35,7 +36,7 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
     }
     domain.push(Element::new("name").text(name(spec, &mut losses)));
     domain.push(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib));
-    domain.push_some(memory_backing(&spec.memory, &mut losses));
+    domain.push_some(backing::memory_backing(spec, &mut losses));
     let vcpu = Element::new("vcpu").attr("placement", "static");
     domain.push(vcpu.maybe_attr("current", spec.present_vcpus).text(spec.max_vcpus()));
     if spec.iothreads > 0 {
@@ -71,51 +72,6 @@ fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
         losses.push(Loss::new("name", format!("name {:?}", spec.name), why));
     }
     spec.name.replace('/', "-")
-}
-
-fn memory_backing(memory: &Memory, losses: &mut Vec<Loss>) -> Element {
-    let mut backing = Element::new("memoryBacking");
-    if let Some(size) = memory.huge_pages {
-        let page = Element::new("page").attr("size", size.kib()).attr("unit", "KiB");
-        backing.push(Element::new("hugepages").child(page));
-        if memory.prealloc.is_none() {
-            let why = "libvirt allocates all of them when the VM starts";
-            losses.push(Loss::new("memory.prealloc", "huge pages as they are touched", why));
-        }
-    }
-    if memory.nosharepages == Some(true) {
-        backing.push(Element::new("nosharepages"));
-    }
-    if memory.locked == Some(true) {
-        backing.push(Element::new("locked"));
-    }
-    let shared = memory.shared == Some(true);
-    let source = match (memory.source, shared) {
-        // libvirt would take a file on a disk.
-        (None, true) => {
-            let why = "libvirt shares files alone: it gets one without a name (memfd)";
-            losses.push(Loss::new("memory.source", "shared memory without a file", why));
-            Some(MemorySource::Memfd)
-        }
-        (source, _) => source,
-    };
-    if let Some(source) = source {
-        let kind = match source {
-            MemorySource::Memfd => "memfd",
-            MemorySource::File => "file",
-        };
-        backing.push(Element::new("source").attr("type", kind));
-    }
-    // libvirt shares such memory unless told otherwise.
-    if shared || source == Some(MemorySource::Memfd) {
-        let mode = if shared { "shared" } else { "private" };
-        backing.push(Element::new("access").attr("mode", mode));
-    }
-    if memory.prealloc == Some(true) {
-        let allocation = Element::new("allocation").attr("mode", "immediate");
-        backing.push(allocation.maybe_attr("threads", memory.prealloc_threads));
-    }
-    backing
 }
 
 fn cputune(spec: &VmSpec) -> Element {
@@ -336,6 +292,7 @@ fn numa(spec: &VmSpec) -> Element {
             cell = cell.attr("cpus", &node.vcpus);
         }
         cell = cell.attr("memory", node.memory_mib).attr("unit", "MiB");
+        cell = cell.maybe_attr("memAccess", backing::cell_access(spec, number));
         let mut distances = Element::new("distances");
         for (other, distance) in &node.distances {
             distances.push(Element::new("sibling").attr("id", other).attr("value", distance));
@@ -518,6 +475,8 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
         .attr("type", disk.format.name())
         .maybe_attr("cache", disk.cache.map(crate::CacheMode::name))
         .maybe_attr("io", disk.io.map(crate::DiskIo::name))
+        .maybe_attr("discard", disk.discard.map(crate::Discard::name))
+        .maybe_attr("detect_zeroes", disk.detect_zeroes.map(crate::DetectZeroes::name))
         .maybe_attr("iothread", disk.iothread.filter(|_| !scsi))
         .maybe_attr("queues", disk.queues.filter(|_| !scsi));
     let bus = match disk.bus {
@@ -596,7 +555,11 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Ele
         _ => (tap && kvm).then_some("qemu"),
     };
     element.push_some(
-        Element::new("driver").maybe_attr("name", name).maybe_attr("queues", nic.queues),
+        Element::new("driver")
+            .maybe_attr("name", name)
+            .maybe_attr("queues", nic.queues)
+            .maybe_attr("rx_queue_size", nic.rx_queue_size)
+            .maybe_attr("tx_queue_size", nic.tx_queue_size),
     );
     element
 }

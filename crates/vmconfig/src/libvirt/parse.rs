@@ -99,9 +99,6 @@ pub(super) struct Parser<'a> {
     iothread_ids: Vec<u32>,
 }
 
-/// Size of a page that is not huge, on the architectures that are known.
-const SYSTEM_PAGE_KIB: u64 = 4;
-
 /// A `<page>` of `<hugepages>`.
 struct Page<'a> {
     element: Xml<'a>,
@@ -234,11 +231,7 @@ impl<'a> Parser<'a> {
             memory.source = kind.flatten();
         }
         if let Some(access) = self.xml.child(backing, "access") {
-            memory.shared = self.xml.attr_if(access, "mode", |text| match text {
-                "shared" => Some(true),
-                "private" => Some(false),
-                _ => None,
-            });
+            memory.shared = self.xml.attr_if(access, "mode", self::access);
             // Whom to share with can only be said of a file.
             if memory.shared.is_some() {
                 memory.source.get_or_insert(MemorySource::File);
@@ -257,7 +250,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Huge pages, once the cells are known: each cell has the page that names
-    /// it, or else the one that names none. libvirt allocates them at the start,
+    /// it, or else the one that names none, or else none that are huge. libvirt allocates them at the start,
     /// whatever `<allocation>` says.
     ///
     /// Source: libvirt `qemuBuildMemoryGetPagesize`.
@@ -272,29 +265,37 @@ impl<'a> Parser<'a> {
             all.iter().find(named).map(|page| page.size).or(general)
         };
         let cells = u32::try_from(self.settings.numa.len()).unwrap_or(u32::MAX);
-        let mut sizes: Vec<Option<Option<PageSize>>> = match (all.is_empty(), cells) {
-            (true, _) => vec![Some(Some(PageSize::M2))],
+        let sizes: Vec<Option<Option<PageSize>>> = match (all.is_empty(), cells) {
+            (true, cells) => vec![Some(Some(PageSize::M2)); cells.max(1) as usize],
             // Without cells those of the first one count, whomever it names.
             (false, 0) => vec![all.first().map(|page| page.size)],
             (false, cells) => (0..cells).map(of_cell).collect(),
         };
-        sizes.dedup();
-        let [Some(Some(size))] = sizes[..] else {
-            // Not the same everywhere: that has no place in a VM.
+        if sizes.contains(&Some(None)) {
+            // A size that can't be.
             all.iter().for_each(|page| self.xml.reject(page.element));
             return;
-        };
+        }
         for Page { element, .. } in &all {
             for name in ["size", "unit", "nodeset"] {
                 self.xml.attr(*element, name);
             }
         }
         // Pages of the processor's plain size are none that are huge.
-        if size.kib() > SYSTEM_PAGE_KIB {
-            let memory = &mut self.settings.memory;
+        let sizes = sizes.into_iter().map(|size| size.flatten().filter(|size| size.is_huge()));
+        let VmSettings { memory, numa, .. } = &mut self.settings;
+        if numa.is_empty()
+            && let Some(size) = sizes.clone().next().flatten()
+        {
             memory.huge_pages = Some(size);
             memory.source.get_or_insert(MemorySource::File);
             memory.prealloc = Some(true);
+        }
+        for (node, size) in numa.iter_mut().zip(sizes) {
+            let Some(size) = size else { continue };
+            node.huge_pages = Some(size);
+            node.source = node.source.or(memory.source).or(Some(MemorySource::File));
+            node.prealloc = Some(true);
         }
     }
 
@@ -455,7 +456,6 @@ impl<'a> Parser<'a> {
             // What can't be: as it stands there, and the numbers are told.
             ordered = elements.iter().copied().map(|cell| (usize::MAX, cell)).collect();
         }
-        self.cell_access(&elements);
         for (place, (number, cell)) in ordered.into_iter().enumerate() {
             if number == place {
                 self.xml.attr(cell, "id");
@@ -464,6 +464,11 @@ impl<'a> Parser<'a> {
             let memory = self.xml.attr_if(cell, "memory", |text| self.size_mib(cell, text));
             let mut node =
                 GuestNode { vcpus, memory_mib: memory.unwrap_or(0), ..GuestNode::default() };
+            // Whom to share with can only be said of a file, here too.
+            if let Some(shared) = self.xml.attr_if(cell, "memAccess", access) {
+                node.shared = Some(shared);
+                node.source = self.settings.memory.source.or(Some(MemorySource::File));
+            }
             if let Some(distances) = self.xml.child(cell, "distances") {
                 for sibling in self.xml.children(distances, "sibling") {
                     let id = self.xml.number(sibling, "id");
@@ -484,22 +489,6 @@ impl<'a> Parser<'a> {
         if let Some(first) = nodes.first_mut() {
             first.vcpus = first.vcpus.union(&homeless);
             *memory_mib = sum;
-        }
-    }
-
-    /// Whether cells are shared, where all of them say the same.
-    fn cell_access(&mut self, cells: &[Xml<'a>]) {
-        let mut said: Vec<_> = cells.iter().map(|cell| cell.attribute("memAccess")).collect();
-        said.dedup();
-        let ([Some(access @ ("shared" | "private"))], memory) =
-            (&said[..], &mut self.settings.memory)
-        else {
-            return;
-        };
-        memory.shared = Some(*access == "shared");
-        memory.source.get_or_insert(MemorySource::File);
-        for cell in cells {
-            self.xml.attr(*cell, "memAccess");
         }
     }
 
@@ -726,6 +715,15 @@ impl<'a> Parser<'a> {
                 self.settings.extra_args.extend(value.map(str::to_owned));
             }
         }
+    }
+}
+
+/// Whether others may map the memory.
+fn access(text: &str) -> Option<bool> {
+    match text {
+        "shared" => Some(true),
+        "private" => Some(false),
+        _ => None,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, MacvtapMode, Nic,
-    NicBackend, NicModel,
+    Accel, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
+    MacvtapMode, Nic, NicBackend, NicModel,
 };
 
 use super::ROOT_SERIAL;
@@ -95,7 +95,8 @@ impl<'a> Parser<'a> {
         let child = |name: &str| element.children().find(|node| node.tag_name().name() == name);
         let path = |name: &str| child("source")?.attribute(name);
         let (source, attribute) = match (element.attribute("type"), path("file"), path("dev")) {
-            (Some("file"), Some(path), _) => (DiskSource::File(path.into()), "file"),
+            // The type that isn't written is a file's.
+            (Some("file") | None, Some(path), _) => (DiskSource::File(path.into()), "file"),
             (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
             _ => return false,
         };
@@ -152,6 +153,9 @@ impl<'a> Parser<'a> {
                 |text: &str| if text == "default" { None } else { CacheMode::from_name(text) };
             disk.cache = self.xml.attr_if(driver, "cache", cache);
             disk.io = self.xml.attr_if(driver, "io", DiskIo::from_name);
+            disk.discard = self.xml.attr_if(driver, "discard", Discard::from_name);
+            let detect = self.xml.attr_if(driver, "detect_zeroes", DetectZeroes::from_name);
+            disk.detect_zeroes = detect;
             if bus != DiskBus::VirtioScsi {
                 disk.iothread = self.xml.attr_if(driver, "iothread", |id| self.iothread(id));
                 disk.queues = self.xml.number(driver, "queues");
@@ -282,6 +286,10 @@ impl<'a> Parser<'a> {
             let takes = nic.model == NicModel::Virtio && nic.backend != NicBackend::User;
             if takes {
                 nic.queues = self.xml.number(driver, "queues");
+            }
+            if nic.model == NicModel::Virtio {
+                nic.rx_queue_size = self.xml.number(driver, "rx_queue_size");
+                nic.tx_queue_size = self.xml.number(driver, "tx_queue_size");
             }
         }
         nic.vhost = Some(can && asked != Some(false));

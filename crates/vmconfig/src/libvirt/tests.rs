@@ -176,29 +176,96 @@ fn cells_stand_in_the_order_of_their_numbers() {
 
 #[test]
 fn huge_pages_are_those_of_the_cells_and_preallocated() {
-    let check = |pages: &str, cells: u32, expected: Option<&str>, kept: usize| {
+    let check = |pages: &str, cells: u32, expected: &[&str], kept: usize| {
         let cells: String = (0..cells)
             .map(|id| format!("<cell id='{id}' cpus='{id}' memory='2' unit='GiB'/>"))
             .collect();
         let parsed = domain(&format!(
             "<vcpu>2</vcpu><memoryBacking>{pages}</memoryBacking><cpu><numa>{cells}</numa></cpu>"
         ));
-        let memory = &parsed.spec().unwrap().memory;
-        let found = memory.huge_pages.map(|size| size.to_string());
-        assert_eq!((found.as_deref(), parsed.kept.len()), (expected, kept), "{pages}");
-        assert_eq!(memory.prealloc, expected.map(|_| true), "{pages}");
+        let all = parsed.spec().unwrap().backing();
+        let size = |memory: &Memory| memory.huge_pages.map_or("-".to_owned(), |n| n.to_string());
+        let found: Vec<String> = all.iter().map(size).collect();
+        assert_eq!((found.join(" "), parsed.kept.len()), (expected.join(" "), kept), "{pages}");
+        for memory in &all {
+            let of_pages = memory.huge_pages.map(|_| (MemorySource::File, true));
+            assert_eq!(memory.source.zip(memory.prealloc), of_pages, "{pages}");
+        }
     };
-    check("<hugepages/>", 0, Some("2M"), 0);
-    check("<hugepages/><allocation mode='ondemand'/>", 2, Some("2M"), 0);
+    check("<hugepages/>", 0, &["2M"], 0);
+    check("<hugepages/><allocation mode='ondemand'/>", 2, &["2M", "2M"], 0);
     let page = |size: u32, of: &str| format!("<page size='{size}' unit='KiB'{of}/>");
     let pages = |all: &[String]| format!("<hugepages>{}</hugepages>", all.concat());
     let (large, general) = (page(1 << 20, " nodeset='1'"), page(2048, ""));
-    check(&pages(&[page(1 << 20, "")]), 0, Some("1G"), 0);
-    check(&pages(&[page(1 << 20, " nodeset='0-1'"), general.clone()]), 2, Some("1G"), 0);
-    // Cells that differ have no place in a VM, and it says so.
-    check(&pages(&[large.clone(), general]), 2, None, 2);
-    check(&pages(&[large]), 2, None, 1);
-    check(&pages(&[page(4, "")]), 2, None, 0);
+    check(&pages(&[page(1 << 20, "")]), 0, &["1G"], 0);
+    check(&pages(&[page(1 << 20, " nodeset='0-1'"), general.clone()]), 2, &["1G", "1G"], 0);
+    check(&pages(&[large.clone(), general.clone()]), 2, &["2M", "1G"], 0);
+    check(&pages(&[large]), 2, &["-", "1G"], 0);
+    check(&pages(&[page(4, "")]), 2, &["-", "-"], 0);
+    check(&pages(&[page(4, " nodeset='0'"), general]), 2, &["-", "2M"], 0);
+    // What can't be is no page of anybody, and it says so.
+    check(&pages(&[page(3, "")]), 2, &["-", "-"], 1);
+}
+
+#[test]
+fn cells_have_memory_of_their_own() {
+    let parsed = domain(
+        "<vcpu>3</vcpu>
+        <memoryBacking><hugepages><page size='2' unit='MiB' nodeset='1'/></hugepages>
+        </memoryBacking>
+        <cpu><numa>
+          <cell id='0' cpus='0' memory='2' unit='GiB'/>
+          <cell id='1' cpus='1' memory='2' unit='GiB' memAccess='shared'/>
+          <cell id='2' cpus='2' memory='2' unit='GiB' memAccess='private'/>
+        </numa></cpu>",
+    );
+    let spec = parsed.spec().unwrap();
+    assert_eq!((spec.memory.clone(), parsed.kept.len()), (Memory::default(), 0));
+    let [plain, huge, file] = &*spec.numa else { panic!("{:?}", spec.numa) };
+    assert_eq!((plain.source, plain.shared), (None, None));
+    let own = (huge.huge_pages, huge.source, huge.shared, huge.prealloc);
+    let (file_source, yes) = (Some(MemorySource::File), Some(true));
+    assert_eq!(own, (Some(PageSize::M2), file_source, yes, yes));
+    assert_eq!((file.huge_pages, file.source, file.shared), (None, file_source, None));
+
+    let emitted = emit(&spec);
+    assert_eq!(emitted.losses, []);
+    assert!(
+        emitted.text.contains("<page size='2048' unit='KiB' nodeset='1'/>"),
+        "{}",
+        emitted.text
+    );
+    let args = crate::qemu::emit_plain(&spec, &crate::qemu::Capabilities::current()).args.join(" ");
+    for backend in [
+        "memory-backend-ram,id=mem0,size=2048M,share=off ",
+        "memory-backend-file,id=mem1,size=2048M,mem-path=/dev/hugepages,share=on,prealloc=on ",
+        "memory-backend-file,id=mem2,size=2048M,mem-path=/var/tmp,share=off ",
+    ] {
+        assert!(args.contains(backend), "{args}");
+    }
+}
+
+#[test]
+fn discarding_and_rings_are_said_and_read() {
+    let parsed = domain(
+        "<vcpu>1</vcpu><devices>
+        <disk type='file' device='disk'>
+          <driver name='qemu' type='qcow2' discard='unmap' detect_zeroes='unmap'/>
+          <source file='/a.qcow2'/><target dev='vda' bus='virtio'/></disk>
+        <disk type='file' device='disk'>
+          <driver name='qemu' type='raw' discard='ignore' detect_zeroes='unmap'/>
+          <source file='/b.img'/><target dev='vdb' bus='virtio'/></disk>
+        <interface type='bridge'><source bridge='br0'/><model type='virtio'/>
+          <driver rx_queue_size='1024' tx_queue_size='512'/></interface></devices>",
+    );
+    let spec = parsed.spec().unwrap();
+    let of = |disk: &Disk| (disk.discard, disk.detect_zeroes);
+    assert_eq!(of(&spec.disks[0]), (Some(Discard::Unmap), Some(DetectZeroes::Unmap)));
+    assert_eq!(of(&spec.disks[1]), (None, Some(DetectZeroes::On)), "nothing is discarded");
+    let nic = &spec.nics[0];
+    assert_eq!((nic.rx_queue_size, nic.tx_queue_size), (Some(1024), Some(512)));
+    let again = parse(&emit(&spec).text).unwrap().spec().unwrap();
+    assert_eq!((&again.disks, &again.nics), (&spec.disks, &spec.nics));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Arch, Boot, CacheMode, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic, NicBackend, NicModel,
+    Arch, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
+    Nic, NicBackend, NicModel,
 };
 
 use super::parse::{Opt, Reader};
@@ -357,6 +358,10 @@ impl Attached {
         nic.vhost = net.switch("vhost");
         nic.queues = net.take_if("queues", |text| text.parse().ok());
         nic.mac = device.take("mac");
+        if model == NicModel::Virtio {
+            nic.rx_queue_size = device.take_if("rx_queue_size", |text| text.parse().ok());
+            nic.tx_queue_size = device.take_if("tx_queue_size", |text| text.parse().ok());
+        }
         for key in ["id", "type"] {
             net.take(key);
         }
@@ -403,6 +408,9 @@ struct Said {
     no_flush: Option<bool>,
     readonly: bool,
     io: Option<DiskIo>,
+    /// Of every node in turn, from the device's down.
+    discard: Vec<Discard>,
+    detect_zeroes: Option<DetectZeroes>,
 }
 
 impl Said {
@@ -412,6 +420,13 @@ impl Said {
         self.no_flush = switch("cache.no-flush").or(self.no_flush);
         self.readonly |= switch("read-only") == Some(true);
         self.io = properties.take_if(&format!("{prefix}aio"), DiskIo::from_name).or(self.io);
+        let detect = format!("{prefix}detect-zeroes");
+        let detect = properties.take_if(&detect, DetectZeroes::from_name);
+        self.detect_zeroes = self.detect_zeroes.or(detect);
+        let discard = properties.take_if(&format!("{prefix}discard"), Discard::from_name);
+        // A node without an option of its own lets all through (`bdrv_inherited_options`).
+        let usual = if prefix.is_empty() { Discard::Ignore } else { Discard::Unmap };
+        self.discard.push(discard.unwrap_or(usual));
     }
 
     fn disk(&self, source: DiskSource, format: DiskFormat) -> Disk {
@@ -421,7 +436,17 @@ impl Said {
             (Some(false), _) => Some(CacheMode::Writeback),
             (None, _) => None,
         };
-        Disk { format, cache, io: self.io, readonly: self.readonly, ..Disk::new(source) }
+        // What the guest discards gets as far as every node lets it.
+        let unmap = self.discard.iter().all(|one| *one == Discard::Unmap);
+        Disk {
+            format,
+            cache,
+            io: self.io,
+            discard: unmap.then_some(Discard::Unmap),
+            detect_zeroes: self.detect_zeroes,
+            readonly: self.readonly,
+            ..Disk::new(source)
+        }
     }
 }
 
@@ -458,6 +483,8 @@ fn from_drive(mut drive: Properties) -> Option<ReadDisk> {
         .unwrap_or(named);
     disk.cache = drive.take_if("cache", CacheMode::from_name);
     disk.io = drive.take_if("aio", DiskIo::from_name);
+    disk.discard = drive.take_if("discard", Discard::from_name);
+    disk.detect_zeroes = drive.take_if("detect-zeroes", DetectZeroes::from_name);
     disk.readonly = drive.switch("readonly").or_else(|| drive.switch("read-only")).unwrap_or(false);
     disk.transient = drive.switch("snapshot").unwrap_or(false);
     drive.take("id");

@@ -93,7 +93,8 @@ fn memory(spec: &VmSpec, emitted: &mut Emitted) {
     for (number, node) in spec.numa.iter().enumerate() {
         let id = memory_backend_id(Some(number));
         let place = place(node.host_nodes.as_ref(), node.policy);
-        emitted.option("-object", backend(&spec.memory, &id, node.memory_mib, &place));
+        let memory = node.memory(&spec.memory);
+        emitted.option("-object", backend(&memory, &id, node.memory_mib, &place));
         let vcpus = repeated("cpus", &node.vcpus);
         emitted.option("-numa", format!("node,nodeid={number}{vcpus},memdev={id}"));
     }
@@ -112,7 +113,7 @@ fn memory(spec: &VmSpec, emitted: &mut Emitted) {
 
 fn backend(memory: &Memory, id: &str, size_mib: u64, place: &str) -> String {
     let kind = match memory.source {
-        None => "ram",
+        None | Some(MemorySource::Anonymous) => "ram",
         Some(MemorySource::Memfd) => "memfd",
         Some(MemorySource::File) => "file",
     };
@@ -202,6 +203,8 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
     for (key, value) in [
         ("cache", disk.cache.map(|cache| cache.name())),
         ("aio", disk.io.map(|io| io.name())),
+        ("discard", disk.discard.map(|discard| discard.name())),
+        ("detect-zeroes", disk.detect_zeroes.map(|detect| detect.name())),
         ("readonly", disk.readonly.then_some("on")),
         ("snapshot", disk.transient.then_some("on")),
     ] {
@@ -268,6 +271,10 @@ fn attach_nic(number: usize, nic: &Nic, emitted: &mut Emitted) {
         // One interrupt a queue and direction, one for changes of configuration
         // and one for control.
         device.push_str(&format!(",mq=on,vectors={}", 2 * queues + 2));
+    }
+    for (key, size) in [("rx_queue_size", nic.rx_queue_size), ("tx_queue_size", nic.tx_queue_size)]
+    {
+        device.extend(size.map(|size| format!(",{key}={size}")));
     }
     emitted.option("-device", device);
 }

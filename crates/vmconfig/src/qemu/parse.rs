@@ -447,6 +447,7 @@ impl Reader {
                 node.memory_mib = backend.size_mib;
                 let (shape, nodes, policy) = self.backend(backend);
                 (node.host_nodes, node.policy) = (nodes, policy);
+                node.set_memory(&shape);
                 shapes.push(shape);
             }
             let number = self.settings.numa.len();
@@ -487,14 +488,19 @@ impl Reader {
     fn shape(&mut self, shapes: Vec<Memory>) {
         let locked = self.settings.memory.locked;
         if let Some(first) = shapes.first() {
-            if shapes.iter().any(|shape| shape != first) {
+            // Whoever allocates late has no threads for it.
+            let mut early = shapes.iter().filter(|one| one.prealloc == Some(true));
+            let threads = early.next().and_then(|one| one.prealloc_threads);
+            if let Some(other) = early.find(|one| one.prealloc_threads != threads) {
                 let line = self.lines.get("memory").copied().unwrap_or(1);
-                self.keep(line, "-object", "memory backends that differ from the first".to_owned());
+                let said = other.prealloc_threads.map_or("no".to_owned(), |n| n.to_string());
+                self.keep(line, "-object", format!("{said} prealloc-threads, not as the first"));
             }
-            self.settings.memory = Memory { locked, ..first.clone() };
+            self.settings.memory = Memory { locked, prealloc_threads: threads, ..first.clone() };
         }
         if self.prealloc {
             self.settings.memory.prealloc = Some(true);
+            self.settings.numa.iter_mut().for_each(|node| node.prealloc = Some(true));
         }
     }
 

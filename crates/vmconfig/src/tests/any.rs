@@ -46,6 +46,21 @@ fn memory() -> BoxedStrategy<Memory> {
         .boxed()
 }
 
+/// What a guest node's memory is, where it is not the VM's.
+fn own_memory() -> BoxedStrategy<GuestNode> {
+    let pages = select(vec![PageSize::ORDINARY, PageSize::M2, PageSize::G1]);
+    let sources = select(vec![MemorySource::Memfd, MemorySource::File, MemorySource::Anonymous]);
+    (maybe(pages), maybe(sources), any::<[Option<bool>; 2]>())
+        .prop_map(|(huge_pages, source, [shared, prealloc])| GuestNode {
+            huge_pages,
+            source,
+            shared,
+            prealloc,
+            ..GuestNode::default()
+        })
+        .boxed()
+}
+
 fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
     let source = prop_oneof![
         texts(&["/img/a, b.raw", "/img/it's.img", "/d/x&y<z>.raw"])
@@ -61,12 +76,14 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
         select(vec![DiskBus::VirtioBlk, DiskBus::VirtioScsi, DiskBus::Sata]),
         maybe(select(CacheMode::NAMES.map(|row| row.0).to_vec())),
         maybe(select(DiskIo::NAMES.map(|row| row.0).to_vec())),
+        maybe(select(Discard::NAMES.map(|row| row.0).to_vec())),
+        maybe(select(DetectZeroes::NAMES.map(|row| row.0).to_vec())),
     );
     let numbers = (maybe(1..=iothreads.max(1)), maybe(1..9_u32), any::<(bool, bool)>());
     (kinds, numbers, maybe(texts(&["S1", "a,b c"])))
         .prop_map(
             move |(
-                (source, format, bus, cache, io),
+                (source, format, bus, cache, io, discard, detect_zeroes),
                 (iothread, queues, (readonly, transient)),
                 serial,
             )| {
@@ -84,6 +101,8 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
                     bus,
                     cache,
                     io,
+                    discard,
+                    detect_zeroes,
                     iothread: iothread.filter(|_| virtio && iothreads > 0),
                     queues: queues.filter(|_| virtio),
                     readonly: readonly && virtio,
@@ -112,8 +131,9 @@ fn nic() -> BoxedStrategy<Nic> {
     ];
     let model = select(NicModel::NAMES.map(|row| row.0).to_vec());
     let mac = maybe(texts(&["52:54:00:12:34:56", "52:54:00:ab:cd:ef"]));
-    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), mac)
-        .prop_map(|(backend, model, vhost, queues, mac)| {
+    let ring = || maybe(select(vec![256, 512, 1024]));
+    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), (ring(), ring()), mac)
+        .prop_map(|(backend, model, vhost, queues, (rx, tx), mac)| {
             let user = matches!(backend, NicBackend::User);
             let vhost_user = matches!(backend, NicBackend::VhostUser { .. });
             let model = if vhost_user { NicModel::Virtio } else { model };
@@ -123,6 +143,8 @@ fn nic() -> BoxedStrategy<Nic> {
                 model,
                 vhost: vhost.filter(|_| virtio && !user && !vhost_user),
                 queues: queues.filter(|_| virtio && !user),
+                rx_queue_size: rx.filter(|_| virtio),
+                tx_queue_size: tx.filter(|_| virtio && vhost_user),
                 mac,
             }
         })
@@ -276,7 +298,10 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
         );
         let nodes = (
             0..3_usize.min(max as usize + 1),
-            prop::collection::vec((maybe((numbers(4), maybe(policy()))), 11..255_u32), 3),
+            prop::collection::vec(
+                (maybe((numbers(4), maybe(policy()))), 11..255_u32, own_memory()),
+                3,
+            ),
         );
         let devices =
             (prop::collection::vec(disk(iothreads), 0..3), prop::collection::vec(nic(), 0..3));
@@ -300,10 +325,12 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 (kernel_cmdline, extra_args, cpu_cache),
             )| {
                 let accel = if bytes[0] % 2 == 0 { Accel::Tcg } else { Accel::Kvm };
-                let memory_mib = if memory.huge_pages.is_some() { 4096 } else { 1000 };
+                let huge = memory.huge_pages.is_some()
+                    || node_places.iter().any(|(_, _, own)| own.huge_pages.is_some());
+                let memory_mib = if huge { 4096 } else { 1000 };
                 let mut numa: Vec<GuestNode> = (0..node_count)
                     .map(|number| {
-                        let (place, distance) = &node_places[number];
+                        let (place, distance, own) = &node_places[number];
                         let others = (0..node_count).filter(|_| bytes[1].is_multiple_of(2));
                         GuestNode {
                             host_nodes: place.as_ref().map(|place| place.0.clone()),
@@ -313,7 +340,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                                     (other as u32, if other == number { 10 } else { *distance })
                                 })
                                 .collect(),
-                            ..GuestNode::default()
+                            ..own.clone()
                         }
                     })
                     .collect();
@@ -323,6 +350,11 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 }
                 if nics.iter().any(|nic| matches!(nic.backend, NicBackend::VhostUser { .. })) {
                     memory.shared = Some(true);
+                    numa.iter_mut().for_each(|node| node.shared = None);
+                }
+                let early = |node: &GuestNode| node.memory(&memory).prealloc == Some(true);
+                if !numa.is_empty() && !numa.iter().any(early) {
+                    memory.prealloc_threads = None;
                 }
                 let mut targets = 0;
                 disks.retain(|disk| {

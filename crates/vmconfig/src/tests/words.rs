@@ -17,7 +17,8 @@ scheduler = { vcpus = 'fifo:1', emulator = 'batch', iothreads = 'rr:2' }
 memory_mib = 4096
 memory = { huge_pages = '1G', shared = true, prealloc = true, prealloc_threads = 2, locked = true, \
 nosharepages = true }
-numa = [ { host_nodes = '0' }, { host_nodes = '1', policy = 'preferred', distances = { 0 = 21 } } ]
+numa = [ { host_nodes = '0' }, { host_nodes = '1', policy = 'preferred', distances = { 0 = 21 }, \
+huge_pages = '2M', source = 'file', prealloc = false } ]
 cpu_features = ['+x2apic', '-hypervisor']
 cpu_cache = 'emulate'
 iothreads = 1
@@ -29,6 +30,8 @@ delegated = { dedicated_vcpus = true }
 source = { file = '/a.raw' }
 cache = 'none'
 io = 'native'
+discard = 'unmap'
+detect_zeroes = 'unmap'
 iothread = 1
 [[disks]]
 source = { vhost-scsi = 'naa.5001405bd4f1a2c3' }
@@ -36,6 +39,8 @@ bus = 'virtio-scsi'
 [[nics]]
 backend = { vhost-user = { socket = '/run/s' } }
 queues = 2
+rx_queue_size = 1024
+tx_queue_size = 512
 [[nics]]
 backend = 'user'
 ";
@@ -140,6 +145,16 @@ fn what_cannot_be_is_refused() {
         "nics = [ { backend = { vhost-user = { socket = '/s' } } } ]",
         "nics number 0 is vhost-user, whose switch must map the guest's memory: write \
          memory.shared = true",
+    );
+    check(
+        "nics = [ { backend = 'user', rx_queue_size = 300 } ]",
+        "nics number 0 has rx_queue_size 300: 256, 512 or 1024",
+    );
+    check(
+        "memory_mib = 3072\nvcpus = 2\nmemory = { huge_pages = '1G' }\n\
+         numa = [ { memory_mib = 1024, vcpus = '0' }, { memory_mib = 2048, vcpus = '1', \
+         huge_pages = '4G' } ]",
+        "numa node 1 has 2048 MiB, which is not made of whole huge pages of 4G",
     );
     check(
         "nics = [ { backend = 'user', mac = 'x' } ]",

@@ -116,3 +116,58 @@ fn an_ide_disk_stays_one() {
     // Such a machine has SATA ports in its place.
     assert_eq!(read("q35").disks[0].bus, DiskBus::Sata);
 }
+
+#[test]
+fn what_a_guest_discards_gets_as_far_as_every_node_lets_it() {
+    let check = |behind: &str, expected: (Option<Discard>, Option<DetectZeroes>)| {
+        let device = "-device virtio-blk-pci,drive=d";
+        let parsed = parse(&format!("qemu-system-x86_64 -m 64 {behind} {device}")).unwrap();
+        let disk = &parsed.spec().unwrap().disks[0];
+        assert_eq!((disk.discard, disk.detect_zeroes), expected, "{behind}");
+        assert_eq!(parsed.kept, [], "{behind}");
+    };
+    let unmap = Some(Discard::Unmap);
+    check("-drive file=a,format=raw,if=none,id=d", (None, None));
+    check("-drive file=a,format=raw,if=none,id=d,discard=on", (unmap, None));
+    check(
+        "-drive file=a,format=raw,if=none,id=d,discard=unmap,detect-zeroes=unmap",
+        (unmap, Some(DetectZeroes::Unmap)),
+    );
+    check(
+        "-drive file=a,format=raw,if=none,id=d,discard=off,detect-zeroes=unmap",
+        (None, Some(DetectZeroes::On)),
+    );
+    let nodes = |file: &str, format: &str| {
+        format!(
+            "-blockdev driver=file,node-name=f,filename=/a{file} \
+             -blockdev driver=qcow2,node-name=d,file=f{format}"
+        )
+    };
+    check(&nodes("", ""), (None, None));
+    check(&nodes(",discard=unmap", ""), (None, None));
+    check(&nodes("", ",discard=unmap"), (None, None));
+    check(
+        &nodes(",discard=unmap", ",discard=unmap,detect-zeroes=on"),
+        (unmap, Some(DetectZeroes::On)),
+    );
+    // A node inside another lets all through, unless it says otherwise.
+    let inside =
+        "-blockdev driver=qcow2,node-name=d,discard=unmap,file.driver=file,file.filename=/a";
+    check(inside, (unmap, None));
+    check(&format!("{inside},file.discard=ignore"), (None, None));
+}
+
+#[test]
+fn rings_of_an_interface_are_read_and_said() {
+    let net = "-netdev tap,id=n,ifname=t,script=no -device virtio-net-pci,netdev=n";
+    let rings = "rx_queue_size=1024,tx_queue_size=256";
+    let parsed = parse(&format!("qemu-system-x86_64 -m 64 {net},{rings}")).unwrap();
+    let spec = parsed.spec().unwrap();
+    let nic = &spec.nics[0];
+    assert_eq!((nic.rx_queue_size, nic.tx_queue_size), (Some(1024), Some(256)));
+    assert_eq!(parsed.kept, []);
+    let args = emit_plain(&spec, &Capabilities::current()).args.join(" ");
+    assert!(args.contains(rings), "{args}");
+    let odd = parse(&format!("qemu-system-x86_64 -m 64 {net},rx_queue_size=300")).unwrap();
+    assert!(odd.spec().unwrap_err().to_string().contains("rx_queue_size 300"), "QEMU refuses it");
+}

@@ -233,6 +233,10 @@ fn check_all(qemu: &Qemu) {
          { source = { file = 'FOLDER/c.img' }, bus = 'sata', transient = true } ]
          nics = [ { backend = 'user', mac = '52:54:00:12:34:56' },
          { backend = 'user', model = 'e1000e' } ]",
+        "vcpus = 2\nnuma = [ { source = 'file' }, { source = 'memfd', shared = true, prealloc = true } ]
+         disks = [ { source = { file = 'FOLDER/a.img' }, discard = 'unmap',
+         detect_zeroes = 'unmap' } ]
+         nics = [ { backend = 'user', rx_queue_size = 1024, tx_queue_size = 256 } ]",
         "topology = { clusters = 2 }",
         "topology = { dies = 2 }\nmachine = 'microvm,pcie=on'",
         "machine = 'microvm'",
