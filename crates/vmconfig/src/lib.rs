@@ -22,6 +22,7 @@ mod each;
 mod fits;
 mod formats;
 mod hints;
+mod iommu;
 pub mod json;
 pub mod kubevirt;
 pub mod libvirt;
@@ -45,6 +46,7 @@ pub use disk::{CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskIo, DiskSour
 pub use each::{DiskPatch, NicPatch};
 pub use formats::{EmittedText, Kept, Loss, Parsed};
 pub use hints::{Enlightenment, Hints, Irqchip};
+pub use iommu::{Iommu, MOST_WITHOUT_EXTENDED_INTERRUPTS};
 pub use memory::{Memory, MemoryPolicy, MemorySource, PageSize, ParsePageSizeError};
 pub use nic::{Binding, MacvtapMode, Nic, NicBackend, NicModel};
 pub use numa::GuestNode;

@@ -11,8 +11,8 @@ use topology::PcpuSet;
 use crate::spec::MAX_VCPUS;
 use crate::{
     Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, DiskPatch, GuestNode,
-    GuestTopology, Hints, HostWishes, InvalidVm, Memory, Nic, NicPatch, Pins, SchedulerPatch,
-    VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
+    GuestTopology, Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins,
+    SchedulerPatch, VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -88,6 +88,9 @@ pub struct VmPatch {
     /// What the guest is told; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub hints: Hints,
+    /// An IOMMU that the guest sees; replaces the base's as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iommu: Option<Iommu>,
     /// Settings of the host; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub host: HostWishes,
@@ -236,6 +239,7 @@ impl VmPatch {
         "each_nic",
         "clock",
         "hints",
+        "iommu",
         "host",
         "delegated",
         "machine",
@@ -281,6 +285,7 @@ impl VmPatch {
             each_nic: base.each_nic.overlay(over.each_nic),
             clock: base.clock.overlay(over.clock),
             hints: base.hints.overlay(over.hints),
+            iommu: over.iommu.or(base.iommu),
             host: base.host.overlay(over.host),
             delegated: base.delegated.overlay(over.delegated),
             machine: over.machine.or(base.machine),
@@ -397,6 +402,7 @@ impl VmPatch {
             nics: nics.into_iter().map(|nic| self.each_nic.apply(nic)).collect(),
             clock: self.clock.clone(),
             hints: self.hints.clone(),
+            iommu: self.iommu,
             host: self.host.clone(),
             delegated: self.delegated.clone(),
             kernel_cmdline: words(&self.kernel_cmdline),

@@ -12,10 +12,11 @@ mod parse;
 use std::path::{Path, PathBuf};
 
 pub use capabilities::{Capabilities, UnusableVersion, Version};
+pub(crate) use devices::HOST_MODEL;
 pub use devices::{iothread_id, memory_backend_id};
 pub use parse::{NotQemu, parse, parse_args};
 
-use crate::{Boot, Finding, GuestTopology, VmSpec};
+use crate::{Arch, Boot, Finding, GuestTopology, VmSpec};
 
 pub use crate::Loss;
 
@@ -206,6 +207,16 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
         );
         findings.push(Finding::error("vcpus", message));
     }
+    if apic_ids(&topology) > MOST_APIC_IDS
+        && spec.arch == Arch::X86_64
+        && crate::iommu::lacks_x2apic(spec)
+    {
+        let message = format!(
+            "cpu_model {:?} has no x2APIC, which {vcpus} vCPUs ({topology}) need: write +x2apic",
+            spec.cpu_model
+        );
+        findings.push(Finding::error("cpu_model", message));
+    }
     for (what, path) in spec.boot.files() {
         if path.to_str().is_none() {
             let message = format!("image: the path of the {what}, {path:?}, is not UTF-8");
@@ -214,6 +225,9 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
     }
     findings
 }
+
+/// APIC ids that an APIC without x2APIC has.
+const MOST_APIC_IDS: u64 = 255;
 
 /// APIC ids that the vCPUs span: each level takes whole bits, so a topology
 /// that isn't made of powers of 2 leaves gaps.

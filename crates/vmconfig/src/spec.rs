@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Clock, CpuCache, Delegated, Disk, GuestNode, Hints, HostWishes, Irqchip, Memory, Nic, Pins,
-    Schedulers, cpu, defaults, disk, is_default, nic, numa,
+    Clock, CpuCache, Delegated, Disk, GuestNode, Hints, HostWishes, Iommu, Irqchip, Memory, Nic,
+    Pins, Schedulers, cpu, defaults, disk, is_default, nic, numa,
 };
 
 /// The guest's architecture.
@@ -260,6 +260,9 @@ pub struct VmSettings {
     /// What the guest is told about being one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hints: Hints,
+    /// An IOMMU that the guest sees.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub iommu: Option<Iommu>,
     /// Settings of the host that belong to the VM's plan.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host: HostWishes,
@@ -297,6 +300,7 @@ impl VmSettings {
             nics: Vec::new(),
             clock: Clock::default(),
             hints: Hints::default(),
+            iommu: None,
             host: HostWishes::default(),
             delegated: Delegated::default(),
             boot,
@@ -606,7 +610,8 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     disk::check(&settings.disks, *iothreads)?;
     nic::check(&settings.nics, settings.backing().iter().all(|one| one.shared == Some(true)))?;
     settings.clock.check()?;
-    settings.hints.check()
+    settings.hints.check()?;
+    settings.iommu.map_or(Ok(()), |iommu| iommu.check(settings))
 }
 
 /// More than anybody has disks.

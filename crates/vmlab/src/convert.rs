@@ -10,8 +10,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
-    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Image, InvalidVm, Kept, Loss, Parsed,
-    Resolve, VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, qemu,
+    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Finding, Image, Kept, Loss, Parsed, Resolve,
+    VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -102,11 +102,19 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let mut complete = true;
     for (place, parsed) in all.iter().enumerate() {
         let spec = parsed.spec().map_err(|error| {
-            let (name, file) = (&parsed.settings.name, args.file.display());
-            let line = parsed.line(error.field()).or_else(|| first_line_below(parsed, &error));
-            let place = line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"));
-            anyhow::Error::new(error).context(format!("{place}: VM {name:?} can't be"))
+            let line =
+                parsed.line(error.field()).or_else(|| first_line_below(parsed, error.field()));
+            cannot_be(&args.file, line, &parsed.settings.name, anyhow::Error::new(error))
         })?;
+        let (spec, added) = completed(spec, args.to);
+        if let Some(refused) = refused(&spec, args.to) {
+            let line = parsed.line(&refused.field);
+            return Err(cannot_be(&args.file, line, &spec.name, anyhow::anyhow!(refused.message)));
+        }
+        for one in added {
+            let place = place(&args.file, parsed.line("vcpus"));
+            terminal::note(&format!("{place}: {one}"));
+        }
         let emitted = emit(&spec, args.to);
         if many && place > 0 {
             terminal::print(if is_yaml(args.to) { "---\n" } else { "\n" })?;
@@ -117,9 +125,39 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
+/// `FILE:LINE`, if there is a line.
+fn place(file: &Path, line: Option<u32>) -> String {
+    let file = file.display();
+    line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"))
+}
+
+fn cannot_be(file: &Path, line: Option<u32>, name: &str, error: anyhow::Error) -> anyhow::Error {
+    error.context(format!("{}: VM {name:?} can't be", place(file, line)))
+}
+
+/// True for the formats that QEMU is started from.
+fn is_of_qemu(format: Format) -> bool {
+    matches!(format, Format::Qemu | Format::Libvirt)
+}
+
+/// The VM with what QEMU or libvirt wants beside so many vCPUs, and what that is.
+fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<Finding>) {
+    match is_of_qemu(format).then(|| spec.with_extended_interrupts()).flatten() {
+        Some(whole) => whole,
+        None => (spec, Vec::new()),
+    }
+}
+
+/// Why no QEMU takes as many vCPUs, or such.
+fn refused(spec: &VmSpec, format: Format) -> Option<Finding> {
+    let of_vcpus = ["vcpus", "topology", "cpu_model"];
+    let mut findings = qemu::check(spec, &Capabilities::current()).into_iter();
+    findings.find(|one| is_of_qemu(format) && of_vcpus.contains(&one.field.as_str()))
+}
+
 /// The first line of what a list of the VM is read from: `disks`, `nics`.
-fn first_line_below(parsed: &Parsed, error: &InvalidVm) -> Option<u32> {
-    let above = format!("{}.", error.field());
+fn first_line_below(parsed: &Parsed, field: &str) -> Option<u32> {
+    let above = format!("{field}.");
     let below = parsed.lines.iter().filter(|(path, _)| path.starts_with(&above));
     below.map(|(_, line)| *line).min()
 }
@@ -169,7 +207,14 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     };
     let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
     let with = Resolve { name: &args.name, arch, auto_accel, boot };
-    let emitted = emit(&patch.resolve(&with)?, to);
+    let (spec, added) = completed(patch.resolve(&with)?, to);
+    if let Some(refused) = refused(&spec, to) {
+        bail!("{refused}");
+    }
+    for one in added {
+        terminal::note(&one.message);
+    }
+    let emitted = emit(&spec, to);
     terminal::print(&emitted.text)?;
     if own_image {
         terminal::note("vmlab's own image is left out: add a disk to boot from");
@@ -282,11 +327,10 @@ fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> b
     let mut left: Vec<Left> = kept.collect();
     left.extend(losses.iter().map(|loss| Left::loss(loss, parsed)));
     left.sort_by_key(|one| one.weight);
-    let file = file.display();
     for one in left.iter().filter(|one| all || one.weight == Weight::Performance) {
-        let place = one.line.map_or_else(|| format!("{file}"), |line| format!("{file}:{line}"));
-        terminal::note(&format!("{place}: {}", one.text));
+        terminal::note(&format!("{}: {}", place(file, one.line), one.text));
     }
+    let file = file.display();
     let folded = |weight: Weight| {
         let these: Vec<&Left> = left.iter().filter(|one| !all && one.weight == weight).collect();
         let names: BTreeSet<&str> = these.iter().map(|one| one.short.as_str()).collect();
@@ -344,7 +388,26 @@ mod tests {
       <target dev='vda' bus='virtio'/></disk></devices></domain>";
         let parsed = parse(text, guess(text)).unwrap().remove(0);
         let error = parsed.spec().unwrap_err();
-        assert_eq!(first_line_below(&parsed, &error), Some(3));
+        assert_eq!(first_line_below(&parsed, error.field()), Some(3));
+    }
+
+    #[test]
+    fn many_vcpus_come_with_what_they_need() {
+        let spec = |machine: &str| {
+            let text =
+                format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -smp 288");
+            parse(&text, Format::Qemu).unwrap().remove(0).spec().unwrap()
+        };
+        let (whole, added) = completed(spec("q35"), Format::Libvirt);
+        assert_eq!((added.len(), refused(&whole, Format::Libvirt)), (2, None));
+        assert!(emit(&whole, Format::Qemu).text.contains("intel-iommu,intremap=on,eim=on"));
+        let (same, added) = completed(spec("q35"), Format::Json);
+        assert_eq!((same, added), (spec("q35"), Vec::new()));
+        let (pc, added) = completed(spec("pc"), Format::Qemu);
+        assert_eq!(added, []);
+        let message = refused(&pc, Format::Qemu).unwrap().message;
+        assert!(message.starts_with("vcpus 288 is more than machine \"pc\""), "{message}");
+        assert_eq!(refused(&pc, Format::Json), None);
     }
 
     #[test]

@@ -637,6 +637,9 @@ fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
         let why = "KubeVirt boots disks and kernels from containers: add a volume";
         losses.push(Loss::new("boot", "what it boots", why).also("kernel_cmdline"));
     }
+    if spec.iommu.is_some() {
+        losses.push(Loss::new("iommu", "iommu", ITS_OWN));
+    }
     if spec.cpu_cache.is_some() {
         losses.push(Loss::new("cpu_cache", "cpu_cache", ITS_OWN));
     }

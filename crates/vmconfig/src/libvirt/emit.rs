@@ -438,6 +438,15 @@ fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
             }
         }
     }
+    if let Some(iommu) = &spec.iommu {
+        let mut driver = Element::new("driver");
+        for (name, switch) in iommu.switches() {
+            driver = driver.maybe_attr(name, switch);
+        }
+        let mut element = Element::new("iommu").attr("model", "intel");
+        element.push_some(driver);
+        devices.push(element);
+    }
     // None of the devices that libvirt adds by itself.
     devices.push(Element::new("controller").attr("type", "usb").attr("model", "none"));
     for (number, nic) in spec.nics.iter().enumerate() {

@@ -727,7 +727,7 @@ fn access(text: &str) -> Option<bool> {
     }
 }
 
-fn switch(text: &str) -> Option<bool> {
+pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "yes" => Some(true),
         "off" | "no" => Some(false),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    MacvtapMode, Nic, NicBackend, NicModel,
+    Iommu, MacvtapMode, Nic, NicBackend, NicModel,
 };
 
 use super::ROOT_SERIAL;
@@ -46,6 +46,7 @@ impl<'a> Parser<'a> {
                 "disk" => self.disk(element, &controllers),
                 "hostdev" => self.vhost_scsi(element),
                 "interface" => self.interface(element),
+                "iommu" => self.iommu(element),
                 "controller" | "memballoon" | "serial" => {
                     // Taken above, or unknown.
                     element.attributes().next().is_some() && self.is_plain(element, &controllers)
@@ -200,6 +201,23 @@ impl<'a> Parser<'a> {
             Boot::Firmware if own_image => Boot::Disk { image: path.clone(), format: disk.format },
             _ => return false,
         };
+        true
+    }
+
+    /// Intel's IOMMU: others remap nothing, or are of another machine.
+    fn iommu(&mut self, element: Xml<'a>) -> bool {
+        if element.attribute("model") != Some("intel") || self.settings.iommu.is_some() {
+            return false;
+        }
+        self.xml.attr(element, "model");
+        let driver = self.xml.child(element, "driver");
+        let switch =
+            |name: &str| driver.and_then(|one| self.xml.attr_if(one, name, super::parse::switch));
+        self.settings.iommu = Some(Iommu {
+            interrupt_remapping: switch("intremap"),
+            extended_interrupts: switch("eim"),
+        });
+        self.xml.at("iommu", element);
         true
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Arch, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    Nic, NicBackend, NicModel,
+    Iommu, Nic, NicBackend, NicModel,
 };
 
 use super::parse::{Opt, Reader};
@@ -153,6 +153,16 @@ impl Attached {
                 disk.boot_order = device.take_if("bootindex", |text| text.parse().ok());
                 device.take("id");
                 push_disk(reader, option.line, disk);
+                reader.leftover(option.line, "-device", &device);
+                true
+            }
+            "intel-iommu" if reader.settings.iommu.is_none() => {
+                device.take("id");
+                reader.settings.iommu = Some(Iommu {
+                    interrupt_remapping: device.switch("intremap"),
+                    extended_interrupts: device.switch("eim"),
+                });
+                reader.at("iommu", option.line);
                 reader.leftover(option.line, "-device", &device);
                 true
             }

@@ -60,7 +60,7 @@ pub(super) fn cpu(spec: &VmSpec) -> String {
 }
 
 /// libvirt's word for a named likeness of the host.
-pub(super) const HOST_MODEL: &str = "host-model";
+pub(crate) const HOST_MODEL: &str = "host-model";
 
 pub(super) fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
     let mut text = spec.vcpus().to_string();
@@ -81,6 +81,14 @@ pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
     clock(spec, emitted);
     for number in 1..=spec.iothreads {
         emitted.option("-object", format!("iothread,id={}", iothread_id(number)));
+    }
+    // It has to be there before the devices that it serves.
+    if let Some(iommu) = &spec.iommu {
+        let mut device = "intel-iommu".to_owned();
+        for (name, switch) in iommu.switches() {
+            device.extend(switch.map(|switch| format!(",{name}={switch}")));
+        }
+        emitted.option("-device", device);
     }
 }
 

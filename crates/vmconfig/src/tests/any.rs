@@ -313,6 +313,14 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 0..2,
             ),
             maybe(select(vec![CpuCache::Passthrough, CpuCache::Emulate, CpuCache::Off])),
+            maybe(
+                select(vec![(None, None), (Some(true), Some(true)), (Some(false), None)]).prop_map(
+                    |(interrupt_remapping, extended_interrupts)| Iommu {
+                        interrupt_remapping,
+                        extended_interrupts,
+                    },
+                ),
+            ),
         );
         (texts, pins, nodes, memory(), devices, rest, lists).prop_map(
             move |(
@@ -322,7 +330,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 mut memory,
                 (mut disks, nics),
                 (hints, clock, (host, delegated), boot, scheduler),
-                (kernel_cmdline, extra_args, cpu_cache),
+                (kernel_cmdline, extra_args, cpu_cache, iommu),
             )| {
                 let accel = if bytes[0] % 2 == 0 { Accel::Tcg } else { Accel::Kvm };
                 let huge = memory.huge_pages.is_some()
@@ -361,6 +369,10 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                     targets += u32::from(matches!(disk.source, DiskSource::VhostScsi(_)));
                     targets < 2 || !matches!(disk.source, DiskSource::VhostScsi(_))
                 });
+                let has_iommu = machine.contains("q35")
+                    && (accel == Accel::Tcg
+                        || hints.irqchip == Some(Irqchip::Split)
+                        || iommu.is_none_or(|one| one.interrupt_remapping != Some(true)));
                 let has_kernel = !matches!(boot, Boot::Firmware | Boot::Disk { .. });
                 let settings = VmSettings {
                     machine,
@@ -385,6 +397,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                     disks,
                     nics,
                     clock,
+                    iommu: iommu.filter(|_| has_iommu),
                     hints,
                     host,
                     delegated,

@@ -23,6 +23,7 @@ cpu_features = ['+x2apic', '-hypervisor']
 cpu_cache = 'emulate'
 iothreads = 1
 clock = { hpet = false, tsc_frequency_hz = 2000000000, rtc = 'catchup' }
+iommu = { interrupt_remapping = true, extended_interrupts = true }
 hints = { cpu_pm = true, pv_eoi = false, irqchip = 'split', hyperv = ['relaxed'] }
 host = { halt_poll_ns = 0, thp = 'never', ksm = false, ple_window = 4096 }
 delegated = { dedicated_vcpus = true }

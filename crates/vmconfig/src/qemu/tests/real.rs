@@ -278,4 +278,13 @@ fn so_does_a_newer_one() {
     check_all(&qemu);
     // More than the older takes.
     check_real(&format!("{BASE}vcpus = 289"), &qemu);
+    // An emulated model without x2APIC is refused, and taken with what is added.
+    let many = format!("{BASE}cpu_model = 'qemu64'\nvcpus = 288");
+    check_real(&many, &qemu);
+    let spec = patch(&many).resolve(&with(Boot::Firmware)).unwrap();
+    let (whole, added) = spec.with_extended_interrupts().unwrap();
+    assert_eq!((added.len(), super::check(&whole, &qemu.capabilities)), (3, Vec::new()));
+    let folder = tempfile::tempdir().unwrap();
+    let mut started = Stopped::start(&whole, folder.path(), &qemu).unwrap();
+    assert_eq!(started.ask("query-cpus-fast").as_array().unwrap().len(), 288);
 }
