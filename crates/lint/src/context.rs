@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use placement::predict::NEWEST_KNOWN;
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
 use topology::{Host, PcpuSet};
 use vmconfig::kubevirt::Catalogue;
@@ -12,7 +13,8 @@ use crate::busy::Busy;
 use crate::version::Version;
 
 /// The KubeVirt that is taken where nobody says one.
-pub const DEFAULT_KUBEVIRT: Version = Version(1, 9, 0);
+pub const DEFAULT_KUBEVIRT: Version =
+    Version(NEWEST_KNOWN.major, NEWEST_KNOWN.minor, NEWEST_KNOWN.patch);
 /// The Kubernetes that is taken where nobody says one.
 pub const DEFAULT_KUBERNETES: Version = Version(1, 36, 3);
 

@@ -1,5 +1,7 @@
 //! Policy over the whole table, and the parts around it.
 
+mod agreement;
+
 use std::fs;
 use std::path::Path;
 

@@ -11,6 +11,7 @@ pub mod defaults;
 mod emit;
 mod instancetype;
 mod parse;
+mod quantity;
 mod tree;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use emit::emit;
 pub use instancetype::{Applied, Catalogue};
 pub use parse::{NotKubevirt, parse};
+pub use quantity::{ParseQuantityError, Quantity};
 
 /// Which of KubeVirt's two objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("Cannot read {} as {from:?}", args.file.display()))?;
     let many = all.len() > 1;
     let mut complete = true;
-    for (place, parsed) in all.iter().enumerate() {
+    for (number, parsed) in all.iter().enumerate() {
         let spec = parsed.spec().map_err(|error| {
             let line =
                 parsed.line(error.field()).or_else(|| first_line_below(parsed, error.field()));
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
             terminal::note(&format!("{place}: {one}"));
         }
         let emitted = emit(&spec, args.to);
-        if many && place > 0 {
+        if many && number > 0 {
             terminal::print(if is_yaml(args.to) { "---\n" } else { "\n" })?;
         }
         terminal::print(&emitted.text)?;

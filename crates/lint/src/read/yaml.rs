@@ -3,6 +3,7 @@
 use serde_json::Value;
 use topology::bounded::{self, Broken, YamlKey, YamlKind, YamlValue};
 
+use vmconfig::kubevirt::Quantity;
 use vmconfig::source::{At, Span};
 
 /// One value.
@@ -124,31 +125,12 @@ impl Node {
     ///
     /// Source: Kubernetes API, `resource.Quantity`.
     pub(crate) fn quantity(&self) -> Option<f64> {
-        let text = self.text()?.trim();
-        if let Ok(plain) = text.parse::<f64>() {
-            return plain.is_finite().then_some(plain);
-        }
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let factor = match &text[digits.len()..] {
-            "m" => 1e-3,
-            "k" => 1e3,
-            "M" => 1e6,
-            "G" => 1e9,
-            "T" => 1e12,
-            "Ki" => 1024.0,
-            "Mi" => 1_048_576.0,
-            "Gi" => 1_073_741_824.0,
-            "Ti" => 1_099_511_627_776.0,
-            _ => return None,
-        };
-        let number: f64 = digits.parse().ok()?;
-        number.is_finite().then_some(number * factor)
+        self.text()?.parse::<Quantity>().ok().map(Quantity::as_f64)
     }
 
     /// A quantity in bytes.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        // A float holds every size below 8 PiB exactly.
-        self.quantity().filter(|bytes| (0.0..9e15).contains(bytes)).map(|bytes| bytes as u64)
+        self.text()?.parse::<Quantity>().ok()?.round_down()
     }
 }
 

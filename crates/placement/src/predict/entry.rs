@@ -12,13 +12,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use topology::{ParsePcpuSetError, PcpuSet};
+use vmconfig::kubevirt::Quantity;
 
 use super::kubelet::{
     OptionsError, Order, PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy,
     take_distributed, take_packed,
 };
 use super::kubevirt::{
-    Crossing, GuestMemory, GuestNuma, GuestShape, Pins, Pool, Quantity, ReadVmiError, Vmi, deal,
+    Crossing, GuestMemory, GuestNuma, GuestShape, Pins, Pool, ReadVmiError, Vmi, deal,
     mirror_nodes, pin, pod_cpus,
 };
 use super::machine::{Cell, CellPcpu, Counts, Machine, MachineError, Seat, SiblingLists};

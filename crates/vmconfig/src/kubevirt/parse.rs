@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::{
     Accel, Arch, Binding, Boot, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
     Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler,
-    TickPolicy, VmSettings, size,
+    TickPolicy, VmSettings,
 };
 
 use super::tree::{self, Node};
-use super::{MAX_NIC_QUEUES, assign_iothreads, defaults};
+use super::{MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +185,9 @@ impl Parser {
 
     fn cpu(&mut self, domain: &Node) {
         let cpu = domain.get("cpu");
-        let level = |name: &str| cpu?.read(name, |text| text.parse::<u32>().ok());
+        // 0 is the same as nothing.
+        let count = |text: &str| text.parse::<u32>().ok();
+        let level = |name: &str| cpu?.read(name, count).filter(|count| *count > 0);
         let (sockets, cores, threads) = (level("sockets"), level("cores"), level("threads"));
         let levels = [sockets, cores, threads];
         let mut asked = None;
@@ -454,25 +456,13 @@ fn source(volume: &Node) -> Option<DiskSource> {
     Some(found)
 }
 
-/// Whole MiB of a quantity of Kubernetes, whose units without `i` are powers of
-/// 1000.
+/// Whole MiB of a quantity of Kubernetes, rounded up.
 fn quantity_mib(text: &str) -> Option<u64> {
-    let last = text.chars().last()?;
-    let decimal = match last {
-        'k' => 1_000,
-        'M' => 1_000_000,
-        'G' => 1_000_000_000,
-        'T' => 1_000_000_000_000,
-        _ => return size::mib(text, 1),
-    };
-    let number: u64 = text[..text.len() - 1].parse().ok()?;
-    Some(number.checked_mul(decimal)?.div_ceil(1 << 20))
+    let bytes = text.parse::<Quantity>().ok()?.round_up()?;
+    Some(bytes.div_ceil(1 << 20))
 }
 
-/// vCPUs of a quantity of Kubernetes: `4`, `3500m` (rounded up).
+/// vCPUs of a quantity of Kubernetes: `4`, `1.5` and `3500m`, rounded up.
 fn quantity_cpus(text: &str) -> Option<u32> {
-    match text.strip_suffix('m') {
-        Some(thousandths) => thousandths.parse::<u32>().ok().map(|count| count.div_ceil(1000)),
-        None => text.parse().ok(),
-    }
+    u32::try_from(text.parse::<Quantity>().ok()?.round_up()?).ok()
 }

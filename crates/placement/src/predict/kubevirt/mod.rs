@@ -6,7 +6,6 @@
 mod iothreads;
 mod numa;
 mod pool;
-mod quantity;
 mod vmi;
 
 use std::collections::BTreeMap;
@@ -14,7 +13,6 @@ use std::collections::BTreeMap;
 pub use iothreads::deal;
 pub use numa::{GuestMemory, GuestNode, GuestNuma, mirror_nodes};
 pub use pool::{Crossing, GuestShape, Pool};
-pub use quantity::{ParseQuantityError, Quantity};
 pub use vmi::{
     Amounts, Cpu, Devices, Disk, Domain, EVEN_PARITY, Hugepages, IoThreads, Memory, Metadata, Numa,
     ReadVmiError, Resources, Spec, Vmi,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use vmconfig::kubevirt::Quantity;
 
 use super::pool::GuestShape;
-use super::quantity::Quantity;
 
 /// The annotation that asks for an even number of pCPUs.
 pub const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";

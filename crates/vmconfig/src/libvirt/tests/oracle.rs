@@ -84,7 +84,7 @@ const OTHER_HOST: &str = "cpu-minimum1";
 fn on_their_host(spec: &VmSpec, cases: &Path, answer: &VmSettings) -> VmSpec {
     let mut settings = VmSettings::from(spec.clone());
     if split_cpu_model(&settings.cpu_model).0 == "host-model" {
-        let file = format!("tests/qemuxmlconfdata/{OTHER_HOST}.x86_64-latest.args");
+        let file = format!("{OTHER_HOST}.x86_64-latest.args");
         let other = std::fs::read_to_string(cases.join(file)).unwrap();
         let hosts = [
             likeness(cases, settings.accel).expect("the host's likeness"),

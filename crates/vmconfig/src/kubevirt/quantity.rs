@@ -18,18 +18,28 @@ pub struct ParseQuantityError(String);
 
 impl Quantity {
     /// A whole number.
+    #[must_use]
     pub fn whole(number: u64) -> Self {
         Self { milli: i128::from(number) * 1000 }
     }
 
     /// The whole number above or at the quantity; `None` below zero or where no
     /// `u64` holds it.
+    #[must_use]
     pub fn round_up(self) -> Option<u64> {
         let whole = self.milli.div_euclid(1000) + i128::from(self.milli.rem_euclid(1000) != 0);
         u64::try_from(whole).ok()
     }
 
-    /// The whole number below or at the quantity.
+    /// The number, as near as a float comes to it.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        self.milli as f64 / 1000.0
+    }
+
+    /// The whole number below or at the quantity; `None` as in
+    /// [`Quantity::round_up`].
+    #[must_use]
     pub fn round_down(self) -> Option<u64> {
         u64::try_from(self.milli.div_euclid(1000)).ok()
     }

@@ -1,0 +1,283 @@
+//! All who read a VM believe the same of it: this crate's rules, `VmSpec` and the
+//! predictors of Kubernetes, on every text of the repository that holds one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use placement::predict::kubevirt::Vmi;
+use topology::PcpuSet;
+use vmconfig::kubevirt::Catalogue;
+use vmconfig::{DiskSource, Parsed, VmSettings, kubevirt, libvirt, qemu};
+
+use crate::read;
+use crate::rule::Format;
+use crate::rules::RULES;
+use crate::vm::Vm;
+
+/// What a reader believes of a VM; nothing of what its text does not say or what is
+/// no business of that reader.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Belief(BTreeMap<&'static str, String>);
+
+impl Belief {
+    fn say(&mut self, what: &'static str, value: impl ToString) {
+        self.0.insert(what, value.to_string());
+    }
+
+    fn both<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = (&'static str, &'a String, &'a String)> {
+        self.0.iter().filter_map(|(what, one)| Some((*what, one, other.0.get(what)?)))
+    }
+
+    /// What both speak of, and say otherwise.
+    fn differences(&self, other: &Self) -> Vec<String> {
+        let different = self.both(other).filter(|(_, one, other)| one != other);
+        different.map(|(what, one, other)| format!("{what} {one} and {other}")).collect()
+    }
+}
+
+fn levels(levels: [u32; 5]) -> String {
+    let [sockets, dies, clusters, cores, threads] = levels;
+    // Whether what shares a second cache counts as a cluster or as cores is a matter
+    // of words.
+    format!("{sockets} {dies} {} {threads}", clusters.saturating_mul(cores))
+}
+
+fn set(pcpus: Option<&PcpuSet>) -> String {
+    pcpus.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+fn of_rules(vm: &Vm) -> Belief {
+    let mut belief = Belief::default();
+    if !vm.vcpus_unknown {
+        belief.say("vcpus", vm.vcpus.value);
+        if vm.kubevirt.is_none() {
+            belief.say("max_vcpus", vm.max_vcpus.value);
+        }
+    }
+    if let Some(topology) = &vm.topology {
+        let one = &topology.value;
+        belief
+            .say("topology", levels([one.sockets, one.dies, one.clusters, one.cores, one.threads]));
+    }
+    // Cells hold the memory, where there are any.
+    if let Some(memory) = vm.memory_bytes.as_ref().filter(|_| vm.cells.is_empty()) {
+        belief.say("memory_mib", memory.value.div_ceil(1 << 20));
+    }
+    let mut pins: Vec<_> = vm.pins.iter().map(|pin| (pin.id.value, &pin.pcpus.value)).collect();
+    pins.sort_by_key(|pin| pin.0);
+    pins.dedup_by_key(|pin| pin.0);
+    belief.say("pins", pins.iter().map(|(vcpu, set)| format!("{vcpu}@{set} ")).collect::<String>());
+    if vm.affinity.is_none() {
+        belief.say("emulator", set(vm.emulator.as_ref().map(|at| &at.value)));
+    }
+    belief.say("nics", vm.nics.len());
+    let queues = |queues: Option<u32>| queues.map_or("-".to_owned(), |n| n.to_string());
+    for (name, nic) in ["nic 0", "nic 1", "nic 2"].into_iter().zip(&vm.nics) {
+        belief.say(name, queues(nic.queues.as_ref().map(|at| at.value)));
+    }
+    let disks: Vec<_> = vm.disks.iter().filter(|disk| disk.hard).collect();
+    belief.say("disks", disks.len());
+    for (name, disk) in ["disk 0", "disk 1", "disk 2"].into_iter().zip(disks) {
+        let cache = disk.cache.as_ref().map_or("-", |at| &*at.value);
+        let io = disk.io.as_ref().map_or("-", |at| &*at.value);
+        belief.say(name, format!("cache {cache} io {io} block {}", disk.block));
+    }
+    belief
+}
+
+fn of_spec(parsed: &Parsed, format: Format) -> Belief {
+    let VmSettings { topology, pins, .. } = &parsed.settings;
+    let mut belief = Belief::default();
+    // What has no place in a VM is kept, and no disagreement.
+    let is_kept = |word: &str| parsed.kept.iter().any(|kept| kept.path.contains(word));
+    // Nobody starts a VM whose vCPUs are not its topology.
+    let contradicts = is_kept("-smp") || is_kept("/cpu/topology");
+    if !contradicts {
+        belief.say("vcpus", parsed.settings.vcpus());
+        belief.say("max_vcpus", parsed.settings.max_vcpus());
+    }
+    let mut counts = topology.levels().map(|(_, count)| count);
+    if let (Format::Kubevirt, Some(present)) = (format, parsed.settings.present_vcpus) {
+        // Others speak of the sockets that are there at the start.
+        counts[0] = present / topology.cores.saturating_mul(topology.threads).max(1);
+    }
+    belief.say("topology", levels(counts));
+    if parsed.lines.contains_key("memory_mib") {
+        belief.say("memory_mib", parsed.settings.memory_mib);
+    }
+    let of_all = parsed.lines.contains_key("pins");
+    if !of_all {
+        let each = pins.vcpus.iter().map(|(vcpu, set)| format!("{vcpu}@{set} "));
+        belief.say("pins", each.collect::<String>());
+    }
+    belief.say("emulator", set(pins.emulator.as_ref()));
+    let nics = ["interface", "-device", "-netdev", "-nic", "-net", "hostdev"];
+    if !nics.iter().any(|word| is_kept(word)) {
+        belief.say("nics", parsed.settings.nics.len());
+        for (name, nic) in ["nic 0", "nic 1", "nic 2"].into_iter().zip(&parsed.settings.nics) {
+            belief.say(name, nic.queues.map_or("-".to_owned(), |n| n.to_string()));
+        }
+    }
+    let disks = ["disk", "-device", "-drive", "-blockdev", "hostdev", "volumes"];
+    if !disks.iter().any(|word| is_kept(word)) {
+        belief.say("disks", parsed.settings.disks.len());
+        for (name, disk) in ["disk 0", "disk 1", "disk 2"].into_iter().zip(&parsed.settings.disks) {
+            let cache = disk.cache.map_or("-", vmconfig::CacheMode::name);
+            let io = disk.io.map_or("-", vmconfig::DiskIo::name);
+            let block = matches!(disk.source, DiskSource::Block(_) | DiskSource::Claim(_));
+            belief.say(name, format!("cache {cache} io {io} block {block}"));
+        }
+    }
+    belief
+}
+
+fn of_predictor(vmi: &Vmi) -> Belief {
+    let mut belief = Belief::default();
+    let shape = vmi.shape();
+    belief.say("vcpus", shape.vcpus());
+    belief.say("topology", levels([shape.sockets, 1, 1, shape.cores, shape.threads]));
+    if let Some(bytes) = vmi.memory_bytes().filter(|bytes| *bytes > 0) {
+        belief.say("memory_mib", bytes.div_ceil(1 << 20));
+    }
+    belief
+}
+
+/// The VMs of a text as `VmSpec`'s readers have them; none if it is not one VM or
+/// several of KubeVirt's.
+fn parsed(format: Format, text: &str) -> Vec<Parsed> {
+    match format {
+        Format::Libvirt => libvirt::parse(text).into_iter().collect(),
+        Format::Qemu => qemu::parse(text).into_iter().collect(),
+        Format::Kubevirt => kubevirt::parse(text).unwrap_or_default(),
+        Format::Running => Vec::new(),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Files below a folder whose names end so.
+fn files(folder: &Path, into: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            files(&path, into);
+        } else if path.extension().is_some_and(|end| {
+            ["xml", "yaml", "yml", "sh", "args", "md"].iter().any(|one| end == *one)
+        }) {
+            into.push(path);
+        }
+    }
+}
+
+/// Blocks of code of a page.
+fn blocks(page: &str) -> Vec<String> {
+    let parts = page.split("\n```").skip(1).step_by(2);
+    parts.filter_map(|part| Some(part.split_once('\n')?.1.to_owned())).collect()
+}
+
+/// Every text of the repository that may hold VMs, with where it is from.
+fn texts() -> Vec<(String, String)> {
+    let mut paths = Vec::new();
+    for krate in fs::read_dir(root().join("crates")).unwrap() {
+        files(&krate.unwrap().path().join("testdata"), &mut paths);
+    }
+    files(&root().join("docs"), &mut paths);
+    let mut texts = Vec::new();
+    for path in paths {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let name = path.display().to_string();
+        if path.extension().is_some_and(|end| end == "md") {
+            texts.extend(blocks(&text).into_iter().map(|block| (name.clone(), block)));
+        } else {
+            texts.push((name, text));
+        }
+    }
+    for rule in RULES {
+        for example in rule.fires.iter().chain(rule.quiet) {
+            texts.push((rule.id.to_owned(), example.document()));
+        }
+    }
+    texts.extend(HARD.iter().map(|text| ("hard".to_owned(), (*text).to_owned())));
+    texts
+}
+
+/// Where readers have disagreed.
+const HARD: &[&str] = &[
+    "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
+     domain:\n    devices: {}\n    resources: {requests: {cpu: \"1.5\", memory: 1.5Gi}}\n",
+    "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
+     domain:\n    devices: {}\n    cpu: {sockets: 0, cores: 0, threads: 0}\n    \
+     resources: {limits: {cpu: 2500m, memory: 1e9}}\n",
+    "qemu-system-x86_64 -curses -smp 8,sockets=2,modules=2,cores=2 -m 4G\n",
+    "qemu-system-x86_64 -nographic -m 1024 -smp cpus=2,maxcpus=8,cores=4 -no-reboot -snapshot\n",
+    "kvm -m size=2G,slots=2,maxmem=8G -smp 4 -drive file=/dev/sdb,format=raw,if=virtio,cache=none,\
+     aio=native -netdev tap,id=n,queues=4,ifname=t,script=no,downscript=no \
+     -device virtio-net-pci,netdev=n,mq=on,vectors=10\n",
+    "kvm -m 1G -blockdev driver=file,filename=/a,node-name=f,aio=io_uring,cache.direct=on \
+     -blockdev driver=raw,file=f,node-name=d -device virtio-blk-pci,drive=d\n",
+    "<domain type='kvm'><name>a</name><memory unit='MB'>1000</memory><vcpu current='2'>8</vcpu>\
+     <cputune><vcpupin vcpu='1' cpuset='0-7,^3'/></cputune></domain>",
+];
+
+#[test]
+fn all_who_read_a_vm_believe_the_same() {
+    let mut wrong = Vec::new();
+    let (mut compared, mut predicted) = (0, 0);
+    let mut spoken: BTreeMap<&str, u32> = BTreeMap::new();
+    for (from, text) in texts() {
+        let Some(format) = read::format_of(&text) else { continue };
+        let Ok(vms) = read::read(format, &text, &Catalogue::default()) else { continue };
+        let parsed = parsed(format, &text);
+        // Of several command lines or domains, `VmSpec`'s readers take the first.
+        let many = format != Format::Kubevirt || vms.len() == parsed.len();
+        for (vm, parsed) in vms.iter().zip(&parsed).filter(|_| many) {
+            compared += 1;
+            let (rules, spec) = (of_rules(vm), of_spec(parsed, format));
+            for (what, ..) in rules.both(&spec) {
+                *spoken.entry(what).or_default() += 1;
+            }
+            for one in rules.differences(&spec) {
+                wrong.push(format!("{from}: lint and VmSpec: {one}\n{text}"));
+            }
+            let Some(object) = vm.kubevirt.as_ref().map(|kube| kube.object.json()) else {
+                continue;
+            };
+            let Ok(vmi) = Vmi::from_value(&object) else { continue };
+            predicted += 1;
+            let predictor = of_predictor(&vmi);
+            for one in predictor.differences(&spec) {
+                wrong.push(format!("{from}: predictor and VmSpec: {one}\n{text}"));
+            }
+            for one in predictor.differences(&rules) {
+                wrong.push(format!("{from}: predictor and lint: {one}\n{text}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
+    println!("{compared} VMs, {predicted} predicted, by what both speak of: {spoken:?}");
+    let all = ["vcpus", "topology", "memory_mib", "pins", "emulator", "disks", "nics"];
+    assert!(all.iter().all(|what| spoken[what] > 50), "{spoken:?}");
+    assert!(compared > 500 && predicted > 80, "{compared} VMs, {predicted} predicted");
+}
+
+#[test]
+fn a_disagreement_is_seen() {
+    let belief = |vcpus: u32| {
+        let mut belief = Belief::default();
+        belief.say("vcpus", vcpus);
+        belief
+    };
+    assert_eq!(belief(1).differences(&belief(2)), ["vcpus 1 and 2"]);
+    assert_eq!(belief(1).differences(&Belief::default()), [""; 0]);
+    // A text is split where it says.
+    let page = "a\n```console\n$ x\n```\nb\n```\ny\n```\n";
+    assert_eq!(blocks(page), ["$ x", "y"]);
+}
