@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use topology::PcpuSet;
-use vmconfig::Arch;
+use vmconfig::command_line::Smp;
+use vmconfig::{Arch, GuestTopology};
 
 use crate::shape::Shape;
 
@@ -56,7 +57,8 @@ pub(crate) fn args(
     // Emulators are not bound by one pCPU here: each of theirs is a thread.
     add(&["-accel", "tcg,thread=multi"]);
     let (sockets, cores, threads) = (shape.sockets, shape.cores, shape.threads);
-    let smp = format!("{},sockets={sockets},cores={cores},threads={threads}", shape.pcpus());
+    let topology = GuestTopology { sockets, dies: 1, clusters: 1, cores, threads };
+    let smp = Smp::write(None, &topology, |level| ["sockets", "cores", "threads"].contains(&level));
     add(&["-smp", &smp, "-m", &format!("{}M", shape.memory_mib())]);
     for (id, node) in shape.nodes.iter().enumerate() {
         let memory = format!("memory-backend-ram,id=memory{id},size={}M", node.memory_mib);

@@ -278,6 +278,71 @@ mod tests {
         assert_eq!(asked.guest_nodes[1].memdev.as_deref(), Some("ram-node1"));
     }
 
+    /// Command lines of the repository: of replicas, in pages, in examples.
+    fn command_lines() -> Vec<Vec<String>> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+        let replicas = std::fs::read_dir(root.join("crates/replica/testdata")).unwrap();
+        let replicas = replicas.map(|entry| entry.unwrap().path());
+        let args = replicas.filter(|path| path.extension().is_some_and(|end| end == "args"));
+        let mut texts: Vec<String> =
+            args.map(|path| std::fs::read_to_string(path).unwrap().replace('\n', " ")).collect();
+        assert!(!texts.is_empty());
+        // They hold the arguments alone.
+        texts.iter_mut().for_each(|text| text.insert_str(0, "qemu-system-x86_64 "));
+        texts.push(read("crates/lint/testdata/good/run.sh"));
+        let page = read("docs/lints.md");
+        let blocks = page.split("\n```").skip(1).step_by(2);
+        let blocks = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
+        texts.extend(blocks.filter(|one| one.contains("qemu-system")).map(str::to_owned));
+        let arguments = |line: &CommandLine| {
+            let option = |option: &vmconfig::command_line::Opt| {
+                let value = option.value.as_ref().map(|word| word.text.clone());
+                [Some(format!("-{}", option.name.value)), value]
+            };
+            line.options.iter().flat_map(option).flatten().collect::<Vec<String>>()
+        };
+        let lines = texts.iter().flat_map(|text| CommandLine::all(text));
+        lines.map(|line| arguments(&line)).collect()
+    }
+
+    /// The audit and `VmSpec` believe the same of a command line.
+    #[test]
+    fn it_agrees_with_the_other_reader() {
+        let lines = command_lines();
+        let mut compared = 0;
+        for args in &lines {
+            let (asked, parsed) = (parse(args), vmconfig::qemu::parse_args(args));
+            let vm = &parsed.settings;
+            let is_kept = |path: &str| parsed.kept.iter().any(|kept| kept.path.starts_with(path));
+            if let Some(accel) = &asked.accel
+                && vmconfig::Accel::from_name(accel).is_some()
+            {
+                assert_eq!(accel, vm.accel.name(), "{args:?}");
+            }
+            // Nobody starts a VM whose vCPUs are not its topology.
+            if asked.vcpus.is_some() && !is_kept("-smp") {
+                compared += 1;
+                let found = (asked.vcpus, asked.max_vcpus, asked.threads);
+                let expected = (Some(vm.vcpus()), Some(vm.max_vcpus()), Some(vm.topology.threads));
+                assert_eq!(found, expected, "{args:?}");
+            }
+            if let Some(bytes) = asked.memory_bytes {
+                assert_eq!(bytes.div_ceil(1 << 20), vm.memory_mib, "{args:?}");
+            }
+            assert_eq!(asked.lock_memory, vm.memory.locked == Some(true), "{args:?}");
+            assert_eq!(asked.cpu_pm, vm.hints.cpu_pm == Some(true), "{args:?}");
+            assert_eq!(asked.iothreads.len(), vm.iothreads as usize, "{args:?}");
+            assert_eq!(asked.guest_nodes.len(), vm.numa.len(), "{args:?}");
+            let mut nodes: Vec<&GuestNode> = asked.guest_nodes.iter().collect();
+            nodes.sort_by_key(|node| node.id);
+            for (node, of_spec) in nodes.into_iter().zip(&vm.numa) {
+                assert_eq!(node.vcpus, of_spec.vcpus.iter().collect(), "{args:?}");
+            }
+        }
+        assert!(compared > 30, "{compared} of {}", lines.len());
+    }
+
     #[test]
     fn qmp_sockets() {
         let check = |line: &str, expected: &[(&str, bool)]| {

@@ -1,8 +1,9 @@
-//! What `-smp` means where it leaves something out.
+//! `-smp`: what it means where it leaves something out, and how it is written.
 //!
 //! Source: QEMU `hw/core/machine-smp.c`, `machine_parse_smp_config()`.
 
 use super::properties::Properties;
+use crate::GuestTopology;
 
 /// vCPUs and their topology, complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,27 @@ impl Smp {
         }
     }
 
+    /// The option's value: vCPUs at the start if they are not all, and the levels
+    /// that the machine takes or that are not 1.
+    #[must_use]
+    pub fn write(
+        present: Option<u32>,
+        topology: &GuestTopology,
+        takes: impl Fn(&str) -> bool,
+    ) -> String {
+        let most = topology.vcpus();
+        let mut text = match present {
+            Some(present) => format!("{present},maxcpus={most}"),
+            None => most.to_string(),
+        };
+        for (level, count) in topology.levels() {
+            if count > 1 || takes(level) {
+                text.push_str(&format!(",{level}={count}"));
+            }
+        }
+        text
+    }
+
     /// vCPUs that the levels make together; QEMU refuses a VM where that is not
     /// [`Smp::max_vcpus`].
     #[must_use]
@@ -112,6 +134,21 @@ fn prefers_sockets(machine: &str) -> bool {
 mod tests {
     use super::super::shell::Word;
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let topology = GuestTopology { sockets: 2, dies: 1, clusters: 1, cores: 3, threads: 2 };
+        let check = |present: Option<u32>, levels: &[&str], expected: &str| {
+            let text = Smp::write(present, &topology, |level| levels.contains(&level));
+            assert_eq!(text, expected);
+            let read = Properties::read(&Word::of_argument(&text), "cpus");
+            let smp = Smp::resolve(&read, "q35");
+            assert_eq!((smp.vcpus, smp.max_vcpus), (present.unwrap_or(12), 12), "{text}");
+            assert_eq!((smp.sockets, smp.cores, smp.threads), (2, 3, 2), "{text}");
+        };
+        check(None, &[], "12,sockets=2,cores=3,threads=2");
+        check(Some(4), &["dies"], "4,maxcpus=12,sockets=2,dies=1,cores=3,threads=2");
+    }
 
     #[test]
     fn as_qemu_completes_it() {

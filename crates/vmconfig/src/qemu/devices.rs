@@ -6,6 +6,7 @@ use crate::{
 };
 
 use super::{Capabilities, Emitted, escape, escape_path};
+use crate::command_line::Smp;
 
 /// Name of the backend that holds all memory of a VM without guest nodes.
 const WHOLE: &str = "mem";
@@ -63,16 +64,8 @@ pub(super) fn cpu(spec: &VmSpec) -> String {
 pub(crate) const HOST_MODEL: &str = "host-model";
 
 pub(super) fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
-    let mut text = spec.vcpus().to_string();
-    if spec.present_vcpus.is_some() {
-        text.push_str(&format!(",maxcpus={}", spec.max_vcpus()));
-    }
-    for (level, count) in spec.topology.levels() {
-        if count > 1 || capabilities.takes_level(spec.arch, spec.machine_type(), level) {
-            text.push_str(&format!(",{level}={count}"));
-        }
-    }
-    text
+    let takes = |level: &str| capabilities.takes_level(spec.arch, spec.machine_type(), level);
+    Smp::write(spec.present_vcpus, &spec.topology, takes)
 }
 
 /// All that follows the size of memory, and is nothing for a plain VM.
