@@ -8,8 +8,10 @@
 
 mod backing;
 mod emit;
+pub mod list;
 mod parse;
 mod parse_devices;
+pub mod unit;
 mod xml;
 
 pub use emit::emit;

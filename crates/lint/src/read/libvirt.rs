@@ -9,9 +9,10 @@ use vmconfig::command_line::{Properties, Word};
 
 use crate::element::Element;
 use crate::read::libvirt_asks;
-use crate::read::xml::{Reader, children, unit_bytes};
+use crate::read::xml::{Reader, children};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
+use vmconfig::libvirt::unit;
 use vmconfig::source::At;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row.
@@ -225,7 +226,7 @@ impl Reader<'_> {
                     let page = children(node, "page").next();
                     let bytes = page.and_then(|page| {
                         let unit = page.attribute("unit").unwrap_or("KiB");
-                        page.attribute("size")?.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)
+                        page.attribute("size")?.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)
                     });
                     vm.huge_pages = Some(At::new(bytes, self.tag(page.unwrap_or(node))));
                 }
@@ -274,7 +275,7 @@ impl Reader<'_> {
             vm.cells.push(Cell {
                 id,
                 vcpus: self.list(cell, "cpus").map_or_else(PcpuSet::new, |at| at.value),
-                memory_bytes: memory.and_then(|memory| memory.checked_mul(unit_bytes(unit)?)),
+                memory_bytes: memory.and_then(|memory| memory.checked_mul(unit::bytes(unit)?)),
                 nodes: None,
                 memdev: None,
                 distances: children(cell, "distances").next().is_some(),

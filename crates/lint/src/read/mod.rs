@@ -4,7 +4,6 @@ pub(crate) mod kubevirt;
 mod kubevirt_asks;
 pub(crate) mod libvirt;
 mod libvirt_asks;
-pub(crate) mod list;
 pub(crate) mod qemu;
 mod qemu_asks;
 pub(crate) mod running;

@@ -8,6 +8,7 @@ use vmconfig::command_line::{CommandLine, Properties, Smp, Word, switch};
 use crate::read::{list, qemu_asks};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
+use vmconfig::libvirt::list;
 use vmconfig::source::At;
 
 /// Whether a text holds a command that starts QEMU.

@@ -4,7 +4,7 @@ use roxmltree::Node;
 use topology::PcpuSet;
 use vmconfig::source::{At, Span};
 
-use crate::read::list;
+use vmconfig::libvirt::{list, unit};
 
 /// Reads what stands in a document with its place in the whole text.
 pub(crate) struct Reader<'a> {
@@ -72,7 +72,7 @@ impl Reader<'_> {
     pub(crate) fn bytes(&self, node: Node<'_, '_>) -> Option<At<u64>> {
         let text = self.content(node)?;
         let unit = node.attribute("unit").unwrap_or("KiB");
-        let bytes = text.value.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)?;
+        let bytes = text.value.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
         Some(At { value: bytes, span: text.span })
     }
 }
@@ -82,19 +82,4 @@ pub(crate) fn children<'a, 'input: 'a>(
     name: &'static str,
 ) -> impl Iterator<Item = Node<'a, 'input>> {
     node.children().filter(move |child| child.is_element() && child.tag_name().name() == name)
-}
-
-/// Bytes of a unit of libvirt's `scaledInteger`.
-pub(crate) fn unit_bytes(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "b" | "bytes" | "B" => 1,
-        "KB" => 1000,
-        "k" | "KiB" | "K" => 1 << 10,
-        "MB" => 1_000_000,
-        "M" | "MiB" | "m" => 1 << 20,
-        "GB" => 1_000_000_000,
-        "G" | "GiB" | "g" => 1 << 30,
-        "T" | "TiB" => 1 << 40,
-        _ => return None,
-    })
 }

@@ -8,12 +8,12 @@ use crate::Format;
 use crate::context::Context;
 use crate::element::Element;
 use crate::finding::{Drafts, Severity};
-use crate::read::{list, xml::unit_bytes};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::refused_values::bytes_of;
 use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
+use vmconfig::libvirt::{list, unit};
 use vmconfig::source::At;
 
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
@@ -367,7 +367,7 @@ fn huge_pages_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
     let pages = domain.all("memoryBacking/hugepages/page");
     let bytes = |page: &Element| {
-        let unit = unit_bytes(page.get("unit").unwrap_or("KiB"))?;
+        let unit = unit::bytes(page.get("unit").unwrap_or("KiB"))?;
         page.get("size")?.parse::<u64>().ok()?.checked_mul(unit)
     };
     let mut general: Option<&Element> = None;

@@ -7,10 +7,10 @@ use crate::Format;
 use crate::context::Context;
 use crate::element::Element;
 use crate::finding::{Drafts, Severity};
-use crate::read::{list, xml::unit_bytes};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
+use vmconfig::libvirt::{list, unit};
 
 const DOMAIN: &str = "https://libvirt.org/formatdomain.html";
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
@@ -467,5 +467,5 @@ fn boot_order_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
 /// A size of an element's text in its unit, in bytes.
 pub(super) fn bytes_of(element: &Element) -> Option<u64> {
     let unit = element.get("unit").unwrap_or("KiB");
-    element.text.as_ref()?.value.parse::<u64>().ok()?.checked_mul(unit_bytes(unit)?)
+    element.text.as_ref()?.value.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)
 }

@@ -223,6 +223,8 @@ const HARD: &[&str] = &[
      -device virtio-net-pci,netdev=n,mq=on,vectors=10\n",
     "kvm -m 1G -blockdev driver=file,filename=/a,node-name=f,aio=io_uring,cache.direct=on \
      -blockdev driver=raw,file=f,node-name=d -device virtio-blk-pci,drive=d\n",
+    "<domain type='kvm'><name>a</name><memory unit='TB'>1</memory><vcpu>4</vcpu>\
+     <cputune><vcpupin vcpu='0' cpuset='0-3,^2,2'/><emulatorpin cpuset='4,^4,5'/></cputune></domain>",
     "<domain type='kvm'><name>a</name><memory unit='MB'>1000</memory><vcpu current='2'>8</vcpu>\
      <cputune><vcpupin vcpu='1' cpuset='0-7,^3'/></cputune></domain>",
 ];

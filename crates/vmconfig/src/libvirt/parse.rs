@@ -9,11 +9,12 @@ use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip, Kept,
     MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, Scheduler, TickPolicy, VmSettings,
-    cpu, size,
+    cpu,
 };
 
 use super::QEMU_NAMESPACE;
 use super::xml::{Reader, Xml};
+use super::{list, unit};
 
 /// Why a text is no domain of libvirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,7 +112,7 @@ struct Page<'a> {
 fn page(element: Xml<'_>) -> Page<'_> {
     let size = element.attribute("size").and_then(|text| {
         let unit = element.attribute("unit").unwrap_or("KiB");
-        let bytes = size::bytes(&format!("{}{unit}", text.trim()), 1024)?;
+        let bytes = text.trim().parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
         PageSize::from_kib(bytes / 1024)
     });
     let cells = element.attribute("nodeset").map(|text| pcpus(text).unwrap_or_default());
@@ -189,15 +190,7 @@ impl<'a> Parser<'a> {
     fn size_mib(&self, element: Xml<'a>, text: &str) -> Option<u64> {
         let unit = self.xml.attr(element, "unit").unwrap_or("KiB");
         let number: u64 = text.trim().parse().ok()?;
-        // libvirt's KB, MB... are powers of 1000.
-        let scale: u64 = match unit {
-            "b" | "bytes" => 1,
-            "KB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            "TB" => 1_000_000_000_000,
-            unit => size::bytes(&format!("1{unit}"), 1)?,
-        };
+        let scale = unit::bytes(unit)?;
         Some(number.checked_mul(scale)?.div_ceil(1 << 20))
     }
 
@@ -735,15 +728,7 @@ pub(super) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// A list of numbers, which libvirt lets exclude some: `0-7,^3`.
+/// A list of numbers that is not empty.
 fn pcpus(text: &str) -> Option<NumberSet> {
-    let (mut with, mut without) = (NumberSet::default(), NumberSet::default());
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        match part.strip_prefix('^') {
-            Some(part) => without = without.union(&part.parse().ok()?),
-            None => with = with.union(&part.parse().ok()?),
-        }
-    }
-    let set = with.difference(&without);
-    (!set.is_empty()).then_some(set)
+    list::parse(text).filter(|set| !set.is_empty())
 }

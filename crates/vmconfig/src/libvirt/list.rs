@@ -5,7 +5,10 @@
 
 use topology::PcpuSet;
 
-pub(crate) fn parse(text: &str) -> Option<PcpuSet> {
+/// The set that a list means, part by part in their order; none if a part is no
+/// range of numbers.
+#[must_use]
+pub fn parse(text: &str) -> Option<PcpuSet> {
     let mut set = PcpuSet::new();
     // Neighbouring parts of one kind go together: one by one a long list takes
     // the square of its length.
