@@ -5,7 +5,7 @@
 use topology::PcpuSet;
 use vmconfig::command_line::{CommandLine, Properties, Smp, Word, switch};
 
-use crate::read::{list, qemu_asks};
+use crate::read::qemu_asks;
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
 use vmconfig::libvirt::list;

@@ -116,7 +116,10 @@ fn of_spec(parsed: &Parsed, format: Format) -> Belief {
     }
     belief.say("emulator", set(pins.emulator.as_ref()));
     let nics = ["interface", "-device", "-netdev", "-nic", "-net", "hostdev"];
-    if !nics.iter().any(|word| is_kept(word)) {
+    // Rules see the interface that KubeVirt adds where there is none; a `VmSpec` says
+    // what the text says.
+    let is_added = format == Format::Kubevirt && parsed.settings.nics.is_empty();
+    if !is_added && !nics.iter().any(|word| is_kept(word)) {
         belief.say("nics", parsed.settings.nics.len());
         for (name, nic) in ["nic 0", "nic 1", "nic 2"].into_iter().zip(&parsed.settings.nics) {
             belief.say(name, nic.queues.map_or("-".to_owned(), |n| n.to_string()));
