@@ -10,6 +10,7 @@ use super::{emit, parse};
 mod daemon;
 mod oracle;
 mod schema;
+mod way_back;
 
 proptest! {
     #[test]

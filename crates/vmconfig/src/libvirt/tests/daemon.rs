@@ -23,8 +23,8 @@ use super::*;
 const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
 
 /// What virsh says to each list of commands; `None` if it can't be had here.
-fn virsh(scripts: &[String]) -> Option<Vec<String>> {
-    let _turn = needs(Tier::Test).pcpus(1).turn()?;
+pub(super) fn virsh(tier: Tier, scripts: &[String]) -> Option<Vec<String>> {
+    let _turn = needs(tier).pcpus(1).turn()?;
     if !installed("libvirtd") {
         return None;
     }
@@ -84,7 +84,7 @@ fn all() -> Vec<VmSpec> {
 /// The VM without what this machine may lack, which libvirt looks for: nodes but
 /// the first, vhost-scsi, another rate of the time stamp counter, and AMD's
 /// threads.
-fn for_this_machine(spec: &VmSpec) -> VmSpec {
+pub(super) fn for_this_machine(spec: &VmSpec) -> VmSpec {
     let mut settings = VmSettings::from(spec.clone());
     let nodes = settings.numa.iter_mut().map(|node| &mut node.host_nodes);
     for nodes in nodes.chain([&mut settings.memory.host_nodes]).flatten() {
@@ -151,7 +151,6 @@ fn as_told(settings: &VmSettings, huge_pages: bool) -> VmSettings {
     for disk in &mut vm.disks {
         (disk.boot_order, disk.transient) = (None, false);
     }
-    vm.nics.clear();
     (vm.pins, vm.scheduler) = (Pins::default(), Schedulers::default());
     (vm.host, vm.delegated) = (HostWishes::default(), Delegated::default());
     vm.memory.source = None;
@@ -180,6 +179,32 @@ fn as_told(settings: &VmSettings, huge_pages: bool) -> VmSettings {
     vm
 }
 
+/// The VM that libvirt was asked for and the one that its command line says, both as
+/// far as that can say them; interfaces as they stand.
+pub(super) fn asked_and_told(spec: &VmSpec, line: &str) -> (VmSettings, VmSettings) {
+    let mut told = crate::qemu::parse(line).unwrap().settings;
+    let (extra, asked) = (told.extra_args.join(" "), spec.extra_args.join(" "));
+    // A word that is no option stands in the line, and is an image there.
+    assert!(extra.contains(&asked) || line.contains(&asked), "{extra}\n{line}");
+    told.extra_args.clone_from(&spec.extra_args);
+    if let Boot::Direct { root_image: image, .. } | Boot::Disk { image, .. } = &spec.boot {
+        assert_eq!(told.disks.remove(0).source, DiskSource::File(image.clone()), "{line}");
+    }
+    told.machine = unversioned(&told.machine, &spec.machine);
+    told.cpu_model = without_migratable(&told.cpu_model, &spec.cpu_model);
+    if spec.cpu_model.starts_with("host-model") {
+        // A name and a list that belong to this machine.
+        told.cpu_model.clone_from(&spec.cpu_model);
+    }
+    let huge_pages = spec.backing().iter().any(|memory| memory.huge_pages.is_some());
+    (as_told(spec, huge_pages), as_told(&told, huge_pages))
+}
+
+/// The command line in libvirt's answer.
+pub(super) fn command_line(answer: &str) -> &str {
+    answer.lines().find(|line| line.contains("/qemu-system-x86_64 ")).unwrap()
+}
+
 #[test]
 fn it_keeps_the_vm_and_says_the_same_to_qemu() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +228,7 @@ fn it_keeps_the_vm_and_says_the_same_to_qemu() {
             )
         })
         .collect();
-    let Some(answers) = virsh(&scripts) else { return };
+    let Some(answers) = virsh(Tier::Test, &scripts) else { return };
     for (spec, answer) in specs.iter().zip(answers) {
         let EmittedText { text, losses } = emit(spec);
         assert!(!answer.contains("error:"), "{answer}\n{text}");
@@ -216,22 +241,10 @@ fn it_keeps_the_vm_and_says_the_same_to_qemu() {
 
         let spec = for_this_machine(spec);
         let EmittedText { text, losses } = emit(&spec);
-        let line = native.lines().find(|line| line.contains("/qemu-system-x86_64 "));
-        let mut told = crate::qemu::parse(line.unwrap()).unwrap().settings;
-        let extra = told.extra_args.join(" ");
-        assert!(extra.contains(&spec.extra_args.join(" ")), "{extra}\n{native}");
-        told.extra_args.clone_from(&spec.extra_args);
-        if let Boot::Direct { root_image: image, .. } | Boot::Disk { image, .. } = &spec.boot {
-            assert_eq!(told.disks.remove(0).source, DiskSource::File(image.clone()), "{native}");
-        }
-        told.machine = unversioned(&told.machine, &spec.machine);
-        told.cpu_model = without_migratable(&told.cpu_model, &spec.cpu_model);
-        if spec.cpu_model.starts_with("host-model") {
-            // A name and a list that belong to this machine.
-            told.cpu_model.clone_from(&spec.cpu_model);
-        }
-        let huge_pages = spec.backing().iter().any(|memory| memory.huge_pages.is_some());
-        let (asked, told) = (as_told(&spec, huge_pages), as_told(&told, huge_pages));
+        let (mut asked, mut told) = asked_and_told(&spec, command_line(native));
+        // libvirt opens taps itself, and gives addresses.
+        asked.nics.clear();
+        told.nics.clear();
         let different = differences(&asked, &told, &losses);
         assert!(different.is_empty(), "{}\n{text}\n{native}", different.join("\n"));
     }
@@ -255,7 +268,7 @@ fn it_starts_the_vm_with_its_pins() {
     let asked = commands.map(|command| format!("{CUT}{command} pinned\n")).concat();
     let file = file.display();
     let script = format!("define {file}\nstart pinned\n{asked}{CUT}destroy pinned\n");
-    let Some(answers) = virsh(&[script]) else { return };
+    let Some(answers) = virsh(Tier::Test, &[script]) else { return };
     let answer = &answers[0];
     assert!(!answer.contains("error:"), "{answer}");
     let parts: Vec<&str> = answer.split(CUT_SAID).collect();

@@ -14,17 +14,30 @@ use suite::{Tier, needs};
 use super::*;
 use crate::qemu::{Capabilities, emit_plain};
 
+/// What the answers' names end with.
+const END: &str = ".x86_64-latest.args";
+
+/// The cases that libvirt answers, by name.
+pub(super) fn names(cases: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(cases).unwrap();
+    let mut names: Vec<String> = all
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(END)?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
 /// A difference between libvirt's answer and vmlab's.
 #[derive(Debug)]
-struct Difference {
-    field: String,
-    libvirt: Option<Value>,
-    vmlab: Option<Value>,
+pub(super) struct Difference {
+    pub(super) field: String,
+    pub(super) libvirt: Option<Value>,
+    pub(super) vmlab: Option<Value>,
 }
 
 /// libvirt opens tap devices itself and passes them on by number; a number for
 /// each queue. A name in their place lets the answer be read like any other.
-fn with_names(answer: &str) -> String {
+pub(super) fn with_names(answer: &str) -> String {
     let mut text = String::new();
     for line in answer.lines() {
         let mut line = line.to_owned();
@@ -172,7 +185,7 @@ fn flatten(path: String, value: Value, into: &mut BTreeMap<String, Value>) {
     }
 }
 
-fn differences(libvirt: &VmSettings, vmlab: &VmSettings) -> Vec<Difference> {
+pub(super) fn differences(libvirt: &VmSettings, vmlab: &VmSettings) -> Vec<Difference> {
     let (mut theirs, ours) = (fields(libvirt), fields(vmlab));
     let mut all: Vec<Difference> = Vec::new();
     for (field, value) in ours {
@@ -194,18 +207,13 @@ fn each_domain_of_libvirts_cases_becomes_what_libvirt_makes_of_it() {
         Ok(cases) => cases,
         Err(why) => return suite::skip(format!("libvirt's source: {why}")),
     };
-    let end = ".x86_64-latest.args";
-    let mut names: Vec<String> = std::fs::read_dir(&cases)
-        .unwrap()
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(end)?.to_owned()))
-        .collect();
-    names.sort();
+    let names = names(&cases);
     let mut undeclared = Vec::new();
     let (mut declared, mut read, mut same, mut refused) = (0, 0, 0, 0);
     let mut by_field: BTreeMap<String, u32> = BTreeMap::new();
     for name in &names {
         let Ok(text) = std::fs::read_to_string(cases.join(format!("{name}.xml"))) else { continue };
-        let answer = std::fs::read_to_string(cases.join(format!("{name}{end}"))).unwrap();
+        let answer = std::fs::read_to_string(cases.join(format!("{name}{END}"))).unwrap();
         let theirs = crate::qemu::parse(&with_names(&answer)).unwrap();
         let parsed = match parse(&text) {
             Ok(parsed) => parsed,
@@ -261,7 +269,7 @@ fn each_domain_of_libvirts_cases_becomes_what_libvirt_makes_of_it() {
 }
 
 /// The path of a field with the number of its disk or interface in a VM.
-fn with_number(field: &str, settings: &VmSettings) -> String {
+pub(super) fn with_number(field: &str, settings: &VmSettings) -> String {
     let Some((head, rest)) = field.split_once('.') else { return field.to_owned() };
     let tail = rest.rsplit_once(['.', '#']).map_or("", |(_, tail)| tail);
     let of_disk = |disk: &Disk| {
@@ -307,7 +315,7 @@ fn refused_by_qemu(name: &str, error: &InvalidVm) -> bool {
 }
 
 /// Whether the answer is that of libvirt's cases alone.
-fn is_excepted(name: &str, one: &Difference, vmlab: &VmSettings) -> bool {
+pub(super) fn is_excepted(name: &str, one: &Difference, vmlab: &VmSettings) -> bool {
     // They open vhost for TCG too, which libvirt's own code does not.
     let vhost = one.field.starts_with("nics.") && one.field.ends_with(".vhost");
     vhost && vmlab.accel == Accel::Tcg
