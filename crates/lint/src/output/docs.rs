@@ -81,7 +81,7 @@ pub fn markdown() -> String {
          What `vmlab lint` finds in libvirt domain XML, KubeVirt objects and QEMU command lines. An \
          error is refused or breaks at start; a warning costs performance or does not do what was \
          meant; a hint depends on what the VM is for, and alone does not change the exit code. \
-         Rules about the host fire only with `--host` or `--running`. Versions are taken from `--kubevirt` \
+         Rules about the host fire only with `--host` or `--running`, those about what its QEMU and libvirt can do only with `--capabilities`, `--libvirt` or `--qemu` ([capabilities](capabilities.md)). Versions are taken from `--kubevirt` \
          ({DEFAULT_KUBEVIRT} where nobody says one) and `--kubernetes` ({DEFAULT_KUBERNETES}).\n\n\
          `vmlab lint --running` looks at the VMs that run: at their command lines, with what is in \
          the place of what was asked for, as far as `/proc`, control groups and QEMU tell. Every rule \

@@ -266,3 +266,36 @@ fn sarif_holds_the_schema() {
     assert_eq!(lines[..2], ["all: valid", "none: valid"], "{said:#?}");
     assert!(lines[2].contains("level should be equal to one of"), "{said:#?}");
 }
+
+/// What the host can do, from files and from the QEMU that is installed.
+#[test]
+fn what_the_host_offers_is_held_against() {
+    let domain = |machine: &str| {
+        format!(
+            "<domain type='qemu'>\n<name>a</name>\n<os><type arch='x86_64' machine='{machine}'>hvm\
+             </type></os>\n<vcpu>1</vcpu>\n</domain>\n"
+        )
+    };
+    let capabilities = "<capabilities><guest><arch name='x86_64'>\
+                        <machine maxCpus='255'>pc-i440fx-7.2</machine></arch></guest></capabilities>";
+    let folder = folder(&[
+        ("gone.xml", &domain("pc-i440fx-1.0")),
+        ("here.xml", &domain("pc-i440fx-7.2")),
+        ("capabilities.xml", capabilities),
+        ("broken.xml", "<capabilities>\n<guest></capabilities>\n"),
+    ]);
+    let lint = |args: &[&str]| lint(folder.path(), args);
+    let gone = lint(&["--capabilities", "capabilities.xml", "gone.xml"]);
+    gone.has_code(1);
+    assert!(gone.stdout.contains("error[machine-not-offered]"), "{gone:#?}");
+    assert!(gone.stdout.contains("gone.xml:3:34 (a)"), "{gone:#?}");
+    let here = lint(&["--capabilities", "capabilities.xml", "here.xml"]);
+    assert!(!here.stdout.contains("error["), "{here:#?}");
+    assert!(!lint(&["gone.xml"]).stdout.contains("error["));
+    lint(&["--capabilities", "broken.xml", "here.xml"]).is_error(&["broken.xml:2: Not XML"]);
+    lint(&["--capabilities", "none.xml", "here.xml"]).is_error(&["Cannot read none.xml"]);
+    lint(&["--qemu", "/nowhere/qemu", "here.xml"]).is_error(&["Cannot run /nowhere/qemu"]);
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let asked = lint(&["--qemu", "qemu-system-x86_64", "gone.xml"]);
+    assert!(asked.has_code(1).stdout.contains("error[machine-not-offered]"), "{asked:#?}");
+}
