@@ -1,17 +1,84 @@
 //! What the host is known to do where vCPUs are pinned, and where its devices
 //! are.
 
-use topology::PcpuSet;
+use std::collections::BTreeMap;
+
+use topology::{CoreKind, PcpuSet};
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml};
 use crate::rules::memory::vcpu_nodes;
 use crate::rules::words::pcpus;
-use crate::rules::worlds::{BUSY, DEVICES, NOHZ};
+use crate::rules::worlds::{BUSY, DEVICES, HYBRID, NOHZ};
 use crate::vm::Vm;
 
 const NO_HZ: &str = "https://docs.kernel.org/timers/no_hz.html";
+
+pub(crate) const PINS_MIX_KINDS: Rule = Rule {
+    id: "pins-mix-kinds",
+    severity: Severity::Warning,
+    summary: "the vCPUs are pinned to cores of different kinds, which the guest takes for alike",
+    why: "A performance core does up to twice the work of an efficiency core. The guest's scheduler \
+          is told of equal vCPUs: what waits for all its threads waits for those on the slow ones, \
+          and a vCPU's speed depends on its number.",
+    mend: "Pin all vCPUs to cores of one kind; the emulator thread and iothreads may take the others",
+    sources: &[
+        "https://docs.kernel.org/scheduler/sched-capacity.html",
+        "https://docs.kernel.org/arch/x86/topology.html",
+    ],
+    affected: &[],
+    check: Check::Vm(pins_mix_kinds),
+    fires: &[xml(
+        HYBRID,
+        "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='6'/></cputune>
+",
+    )],
+    quiet: &[xml(
+        HYBRID,
+        "\
+<vcpu>2</vcpu>
+<cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='3'/>
+  <emulatorpin cpuset='6'/></cputune>
+",
+    )],
+};
+
+fn pins_mix_kinds(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(machine) = &context.machine else { return };
+    let mut of_kind: BTreeMap<CoreKind, PcpuSet> = BTreeMap::new();
+    for pin in vm.live_pins() {
+        // What may run on both is moved to where it is fast.
+        let kinds: Vec<CoreKind> = machine
+            .host
+            .pcpus
+            .iter()
+            .filter(|pcpu| pin.pcpus.value.contains(pcpu.id))
+            .filter_map(|pcpu| pcpu.kind)
+            .collect();
+        if let Some(first) = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first)) {
+            of_kind.entry(*first).or_default().insert(pin.id.value);
+        }
+    }
+    if of_kind.len() < 2 {
+        return;
+    }
+    let said: Vec<String> = of_kind
+        .iter()
+        .map(|(kind, vcpus)| {
+            let name = match kind {
+                CoreKind::Performance => "performance",
+                CoreKind::Efficiency => "efficiency",
+                CoreKind::LowPower => "low-power",
+            };
+            let vcpu = if vcpus.len() == 1 { "vCPU" } else { "vCPUs" };
+            format!("{vcpu} {vcpus} on {name} cores")
+        })
+        .collect();
+    out.at(vm.pins_span(), format!("The pins mix kinds of cores: {}", said.join(", ")));
+}
 
 pub(crate) const PIN_BUSY: Rule = Rule {
     id: "pin-host-busy",

@@ -50,6 +50,7 @@ pub static RULES: &[Rule] = &[
     pins::PIN_NOT_ISOLATED,
     host::PIN_NOT_NOHZ,
     host::PIN_BUSY,
+    host::PINS_MIX_KINDS,
     pins::SET_OVER_ISOLATED,
     counts::VCPUS_SHARE_PCPU,
     counts::VCPUS_BEYOND_KVM,

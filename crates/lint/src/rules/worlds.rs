@@ -1,6 +1,8 @@
 //! The hosts and versions that examples are for.
 
-use topology::{Cache, CacheKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings};
+use topology::{
+    Cache, CacheKind, CoreKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings,
+};
 
 use crate::context::{Context, World};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
@@ -222,6 +224,14 @@ worlds! {
               domcapabilities)",
         offering(&[CAPABILITIES, DOMCAPABILITIES]);
     OFFERS_OF_QEMU = "on a host with QEMU 7.2, without hle and rtm (QMP)", offering(&[QMP]);
+    HYBRID = "on 8 cores of 1 thread, 0-3 performance cores and 4-7 efficiency cores", {
+        let mut host = host(1, 8, 1, true);
+        for pcpu in &mut host.pcpus {
+            pcpu.kind =
+                Some(if pcpu.id < 4 { CoreKind::Performance } else { CoreKind::Efficiency });
+        }
+        on(host)
+    };
     NODES_NEARLY_FULL = "on 2 nodes of 16 GiB, of which 6 GiB are free", {
         let mut host = source_host();
         for node in &mut host.nodes {
