@@ -162,8 +162,9 @@ fn reason(answer: &str) -> &str {
 const LATER: [&str; 3] =
     ["kubevirt-container-path", "kubevirt-utility-volume", "kubevirt-resource-claim"];
 
-/// Rules that no refusal stands behind.
-const NO_REFUSAL: [&str; 3] = ["kubevirt-zero", "kubevirt-old-pinning", "kubevirt-memory-limit"];
+/// Rules about what a dry run alone does not refuse: a limit is looked at by another
+/// roll-out strategy only, a conflict if the instance type is in the cluster.
+const NO_REFUSAL: [&str; 2] = ["kubevirt-memory-limit", "kubevirt-instancetype-conflict"];
 
 /// The webhook refuses each example that a rule for what it refuses fires on, and takes
 /// each that it is quiet about.
