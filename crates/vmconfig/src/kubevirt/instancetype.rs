@@ -3,7 +3,7 @@
 //! Source: kubevirt/kubevirt, `pkg/instancetype/apply` and
 //! `pkg/instancetype/preference/apply`, 1.9.0.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
@@ -306,7 +306,7 @@ fn set_preference(spec: &mut YamlValue, preference: &YamlValue, at: &YamlValue) 
             wish(disk, "dedicatedIOThread", own, at);
         }
     }
-    let pod: Vec<String> = items(spec, "networks")
+    let pod: HashSet<String> = items(spec, "networks")
         .iter()
         .filter(|network| get(network, "pod").is_some())
         .filter_map(|network| text(network, "name").map(str::to_owned))
@@ -318,7 +318,7 @@ fn set_preference(spec: &mut YamlValue, preference: &YamlValue, at: &YamlValue) 
         let bindings = ["bridge", "masquerade", "sriov", "passtBinding", "binding"];
         if let Some(masquerade) = get(wishes, "preferredInterfaceMasquerade")
             && bindings.iter().all(|name| get(interface, name).is_none())
-            && text(interface, "name").is_some_and(|name| pod.iter().any(|pod| pod == name))
+            && text(interface, "name").is_some_and(|name| pod.contains(name))
         {
             put(interface, "masquerade", moved(masquerade, at));
         }

@@ -211,7 +211,7 @@ fn target(vm: &Vm, context: &Context, out: &mut Drafts) {
 
 /// The bus that a disk has when all defaults are filled in, what it is the bus of
 /// (`disk`, `lun`, `cdrom`), and where that stands.
-fn bus<'a>(vm: &'a Vm, disk: &'a Node) -> (&'a str, &'static str, Span) {
+pub(super) fn bus<'a>(vm: &'a Vm, disk: &'a Node) -> (&'a str, &'static str, Span) {
     let target = TARGETS.into_iter().find(|target| disk.given(target).is_some());
     let arch = vm.kube("architecture").and_then(Node::text).unwrap_or_default();
     let written = target.and_then(|target| word(disk.get(target)?, "bus"));

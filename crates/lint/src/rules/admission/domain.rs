@@ -418,6 +418,12 @@ fn strategy(vm: &Vm, context: &Context, out: &mut Drafts) {
     .collect();
     one_of(&kubevirt.spec, "evictionStrategy", &known, out);
     one_of(&kubevirt.spec, "startStrategy", &["Paused"], out);
+    for key in ["evictionStrategy", "startStrategy"] {
+        // Here an empty text is one that was said.
+        if let Some(node) = kubevirt.spec.given(key).filter(|node| node.text() == Some("")) {
+            out.at(node.span, format!("{key} has no value: take it out"));
+        }
+    }
     if let Some((_, span)) = word(&kubevirt.spec, "startStrategy")
         && kubevirt.spec.given("livenessProbe").is_some()
     {

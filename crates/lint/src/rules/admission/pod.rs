@@ -264,6 +264,8 @@ domain:
 
 fn credentials(vm: &Vm, _: &Context, out: &mut Drafts) {
     let has = |source: &str| volumes(vm).iter().any(|volume| volume.given(source).is_some());
+    let seeds = [("noCloud", "cloudInitNoCloud"), ("configDrive", "cloudInitConfigDrive")]
+        .map(|(name, volume)| (name, volume, has(volume)));
     for credential in list(vm, "accessCredentials") {
         let kinds: Vec<&str> = ["sshPublicKey", "userPassword"]
             .into_iter()
@@ -293,10 +295,8 @@ fn credentials(vm: &Vm, _: &Context, out: &mut Drafts) {
                     format!("{kind} needs one propagationMethod: {}", ways.join(", ")),
                 );
             }
-            for (name, volume) in
-                [("noCloud", "cloudInitNoCloud"), ("configDrive", "cloudInitConfigDrive")]
-            {
-                if given.contains(&name) && !has(volume) {
+            for (name, volume, there) in seeds {
+                if given.contains(&name) && !there {
                     out.at(key.span, format!("{name} needs a volume that is {volume}"));
                 }
             }

@@ -187,13 +187,11 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
         if let Some((key, _)) = given(volume, "downwardMetrics")
             && let Some(disk) = disks.get(name(volume))
         {
-            let bus = word(disk, "disk.bus").map(|(bus, _)| bus);
-            if disk.given("disk").is_none()
-                && ["lun", "cdrom"].iter().any(|target| disk.given(target).is_some())
-            {
-                out.at(key.span, "downwardMetrics needs a disk, not another device");
-            } else if bus.is_some_and(|bus| bus != "virtio") {
-                out.at(key.span, "downwardMetrics needs a disk on virtio");
+            let (bus, target, _) = super::disks::bus(vm, disk);
+            if target != "disk" {
+                out.at(key.span, format!("downwardMetrics needs a disk, not a {target}"));
+            } else if bus != "virtio" {
+                out.at(key.span, format!("downwardMetrics needs a disk on virtio, not on {bus}"));
             }
         }
     }
