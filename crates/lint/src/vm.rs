@@ -69,6 +69,10 @@ pub(crate) struct Vm {
     pub(crate) timers: Vec<At<Timer>>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) nics: Vec<Nic>,
+    /// A memory balloon that is written down.
+    pub(crate) balloon: Option<Span>,
+    /// What turns ACPI off.
+    pub(crate) acpi_off: Option<Span>,
     /// A device of the host that the guest drives itself.
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
@@ -134,6 +138,8 @@ impl Vm {
             timers: Vec::new(),
             disks: Vec::new(),
             nics: Vec::new(),
+            balloon: None,
+            acpi_off: None,
             passthrough: None,
             host_devices: Vec::new(),
             extended_interrupts: false,

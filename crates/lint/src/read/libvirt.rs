@@ -282,6 +282,9 @@ impl Reader<'_> {
                 span: self.tag(cell),
             });
         }
+        let mut cells = children(node, "numa").flat_map(|numa| children(numa, "cell"));
+        vm.shared_memory |=
+            !vm.cells.is_empty() && cells.all(|cell| cell.attribute("memAccess") == Some("shared"));
     }
 
     fn devices(&self, devices: Node<'_, '_>, vm: &mut Vm) {
@@ -310,6 +313,9 @@ impl Reader<'_> {
                     let size = children(node, "target").flat_map(|one| children(one, "size"));
                     let bytes = size.filter_map(|size| Some(self.bytes(size)?.value));
                     vm.module_bytes = bytes.fold(vm.module_bytes, u64::saturating_add);
+                }
+                "memballoon" if node.attribute("model") != Some("none") => {
+                    vm.balloon = Some(self.tag(node));
                 }
                 "iommu" => {
                     vm.extended_interrupts |= children(node, "driver")

@@ -46,6 +46,7 @@ fn command(line: &CommandLine) -> Vm {
     let mut devices = Vec::new();
     for option in &line.options {
         match (option.name.value.as_str(), &option.value) {
+            ("no-acpi", _) => vm.acpi_off = Some(option.name.span),
             ("only-migratable", _) => vm.migrates = Some(option.name.span),
             ("device", Some(_)) => devices.push(option.properties("driver")),
             (name, Some(value)) => self::option(name, value, &mut vm, &mut parts),
@@ -113,6 +114,9 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
         }
         "machine" | "M" => {
             vm.machine_backend |= options.at("memory-backend").is_some();
+            if let Some(acpi) = options.is_on("acpi").filter(|acpi| !acpi.value) {
+                vm.acpi_off = Some(acpi.span);
+            }
             if let Some(merge) = options.is_on("mem-merge") {
                 vm.merge = Some(merge);
             }
@@ -341,6 +345,10 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
                     if long { host.value.clone() } else { format!("0000:{}", host.value) };
                 At { value: address.to_lowercase(), span: host.span }
             }));
+            return;
+        }
+        name if name.starts_with("virtio-balloon") => {
+            vm.balloon = Some(device.span());
             return;
         }
         "pxb-pcie" | "pxb" => {

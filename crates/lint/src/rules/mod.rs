@@ -6,6 +6,7 @@ mod admission;
 pub(crate) mod comments;
 mod counts;
 mod disks;
+mod experts;
 mod fields;
 mod forecast;
 mod host;
@@ -217,6 +218,16 @@ pub static RULES: &[Rule] = &[
     forecast::NODES_HIDDEN,
     forecast::MEMORY_UNEVEN,
     forecast::IOTHREADS,
+    experts::BALLOON_USELESS,
+    experts::CURRENT_MEMORY_LOW,
+    experts::LOCKED_WITHOUT_LIMIT,
+    experts::PMU_OFF,
+    experts::X2APIC_OFF,
+    experts::CELLS_WITHOUT_ACPI,
+    experts::WINDOWS_WITHOUT_HYPERV,
+    experts::HYPERV_WITHOUT_CLOCK,
+    experts::IOTHREAD_CROWDED,
+    experts::MODEL_OLD,
     refused_values::VALUE_UNREADABLE,
     refused_values::MEMORY_MISSING,
     refused_values::SCHED_INVALID,

@@ -1,0 +1,28 @@
+//! Configurations that are right: what tuning guides describe and what management
+//! tools write, in words of vmlab's own. A false alarm here is a defect.
+
+use std::fs;
+use std::path::Path;
+
+use lint::{Context, Severity, check_text, output};
+
+#[test]
+fn right_configurations_draw_no_warning() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/right");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 5);
+    let mut said = String::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let checked = check_text(&name, &text, &Context::default()).unwrap();
+        assert_eq!(checked.vms.len(), 1, "{name}");
+        // What depends on the VM's purpose may be told.
+        let mut found = checked.findings;
+        found.retain(|one| one.severity > Severity::Hint);
+        said.push_str(&output::text(&found, 90, false));
+    }
+    assert_eq!(said, "");
+}
