@@ -361,6 +361,11 @@ qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
 };
 
 fn iothreads_unused(vm: &Vm, _: &Context, out: &mut Drafts) {
+    // Queues may be spread over several (`<driver><iothreads>`).
+    let paths = ["devices/controller/driver/iothreads", "devices/disk/driver/iothreads"];
+    if vm.domain.as_ref().is_some_and(|one| paths.iter().any(|path| one.first(path).is_some())) {
+        return;
+    }
     if let Some(span) = vm.iothreads_at
         && vm.kubevirt.is_none()
         && vm.disks.iter().any(|disk| disk.hard)
