@@ -62,7 +62,7 @@ pub struct Parsed {
     /// What has no place in it, in the order of lines.
     pub kept: Vec<Kept>,
     /// Lines of the fields that the text sets, by path: `pins.vcpus.0`,
-    /// `memory.huge_pages`. A field that isn't listed has a default.
+    /// `memory.huge_pages`; the VM's own by the empty path. A field that isn't listed has a default.
     pub lines: BTreeMap<String, u32>,
 }
 
@@ -85,6 +85,12 @@ impl Parsed {
             }
             path = path.rsplit_once('.')?.0;
         }
+    }
+
+    /// The line where the VM begins, of texts that may hold several.
+    #[must_use]
+    pub fn line_of_vm(&self) -> Option<u32> {
+        self.lines.get("").copied()
     }
 
     /// The settings in their one way of saying things.

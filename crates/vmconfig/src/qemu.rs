@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use capabilities::{Capabilities, UnusableVersion, Version};
 pub(crate) use devices::HOST_MODEL;
 pub use devices::{iothread_id, memory_backend_id};
-pub use parse::{NotQemu, parse, parse_args};
+pub use parse::{NotQemu, parse, parse_all, parse_args};
 
 use crate::{Arch, Boot, Finding, GuestTopology, VmSpec};
 

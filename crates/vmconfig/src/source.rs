@@ -131,6 +131,14 @@ impl<'a> Source<'a> {
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
+    /// Where a line stands, without its end; from 1, empty behind the last one.
+    #[must_use]
+    pub fn line_span(&self, line: usize) -> Span {
+        let start = line.checked_sub(1).and_then(|line| self.starts.get(line)).copied();
+        let start = start.unwrap_or(self.text.len());
+        Span { start, end: start + self.line(line.saturating_sub(1)).len() }
+    }
+
     /// All lines, without their ends.
     pub fn lines(&self) -> impl Iterator<Item = &'a str> {
         (0..self.starts.len()).map(|line| self.line(line))

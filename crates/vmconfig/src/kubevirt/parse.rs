@@ -57,6 +57,10 @@ fn object(document: &Node) -> Option<Parsed> {
             spec.read("runStrategy", |text| (text == "Halted").then_some(()));
             spec.get("template")?.get("spec")?
         }
+        Some("VirtualMachinePool") => {
+            let machine = document.get("spec")?.get("virtualMachineTemplate")?;
+            machine.get("spec")?.get("template")?.get("spec")?
+        }
         _ => return None,
     };
     document.read("apiVersion", is_kubevirt);
@@ -68,6 +72,7 @@ fn object(document: &Node) -> Option<Parsed> {
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
     };
     let mut parser = Parser { settings, lines: BTreeMap::new() };
+    parser.at("", document);
     if let Some(metadata) = document.get("metadata")
         && let Some(name) = metadata.read("name", |text| Some(text.to_owned()))
     {

@@ -60,6 +60,13 @@ pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
     Ok(Reader::new().read(line, &Source::new(text)))
 }
 
+/// The VMs of all commands of a text that start QEMU, in their order.
+#[must_use]
+pub fn parse_all(text: &str) -> Vec<Parsed> {
+    let source = Source::new(text);
+    CommandLine::all(text).into_iter().map(|line| Reader::new().read(line, &source)).collect()
+}
+
 /// The VM of arguments that are already apart.
 #[must_use]
 pub fn parse_args(args: &[String]) -> Parsed {
