@@ -1,5 +1,7 @@
 //! What a rule says about a configuration.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use vmconfig::source::{Place, Source, Span};
@@ -54,7 +56,7 @@ pub struct Fix {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Id of the rule.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     /// How bad.
     pub severity: Severity,
     /// Name of the file, `-` for standard input.

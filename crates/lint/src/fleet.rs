@@ -1,5 +1,7 @@
 //! What stays of each VM for the rules that look at all of them together.
 
+use std::borrow::Cow;
+
 use topology::PcpuSet;
 
 use crate::finding::{AskedAndIs, Finding};
@@ -110,7 +112,7 @@ impl FleetDrafts<'_> {
             return;
         }
         self.findings.push(Finding {
-            rule: self.rule.id,
+            rule: Cow::Borrowed(self.rule.id),
             severity: self.rule.severity,
             file: vm.file.clone(),
             vm: vm.name.clone(),
@@ -124,10 +126,34 @@ impl FleetDrafts<'_> {
     }
 }
 
+const MARK: &str = "vmlab: allow";
+
+/// The ids behind `vmlab: allow `, with commas between them; what follows is a reason.
+fn bare(behind: &str) -> Vec<&str> {
+    let mut ids = Vec::new();
+    let Some(mut rest) = behind.strip_prefix([' ', '\t']) else { return ids };
+    loop {
+        rest = rest.trim_start();
+        let end = rest
+            .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-' && letter != '_')
+            .unwrap_or(rest.len());
+        // `-->` ends a comment of XML.
+        let id = rest[..end].trim_end_matches('-');
+        if id.is_empty() {
+            return ids;
+        }
+        ids.push(id);
+        match rest[end..].trim_start().strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return ids,
+        }
+    }
+}
+
 /// Rules that comments in a text silence.
 ///
-/// `vmlab: allow(ID)` in a comment speaks of its own line and of the next one;
-/// `vmlab: allow-file(ID)` of the whole text.
+/// `vmlab: allow ID` or `vmlab: allow(ID)` in a comment speaks of its own line and of
+/// the next one; `vmlab: allow-file ID` or `vmlab: allow-file(ID)` of the whole text.
 #[derive(Debug, Default)]
 pub(crate) struct Allowed {
     everywhere: Vec<String>,
@@ -138,28 +164,30 @@ pub(crate) struct Allowed {
 impl Allowed {
     pub(crate) fn new(source: &Source<'_>) -> Self {
         let mut allowed = Self::default();
-        if !source.text.contains("vmlab: allow") {
+        if !source.text.contains(MARK) {
             return allowed;
         }
         for (index, line) in source.lines().enumerate() {
             let mut rest = line;
-            while let Some(found) = rest.find("vmlab: allow") {
-                rest = &rest[found + "vmlab: allow".len()..];
-                let file = rest.strip_prefix("-file");
-                let Some((ids, after)) = file
-                    .unwrap_or(rest)
-                    .strip_prefix('(')
-                    .and_then(|behind| behind.split_once(')'))
-                else {
-                    continue;
+            while let Some(found) = rest.find(MARK) {
+                rest = &rest[found + MARK.len()..];
+                let (file, behind) = match rest.strip_prefix("-file") {
+                    Some(behind) => (true, behind),
+                    None => (false, rest),
                 };
-                for id in ids.split(',').map(|id| id.trim().to_owned()) {
+                let ids: Vec<&str> = match behind.strip_prefix('(') {
+                    Some(inside) => match inside.split_once(')') {
+                        Some((ids, _)) => ids.split(',').map(str::trim).collect(),
+                        None => continue,
+                    },
+                    None => bare(behind),
+                };
+                for id in ids.into_iter().map(str::to_owned) {
                     match file {
-                        Some(_) => allowed.everywhere.push(id),
-                        None => allowed.lines.push((index + 1, id)),
+                        true => allowed.everywhere.push(id),
+                        false => allowed.lines.push((index + 1, id)),
                     }
                 }
-                rest = after;
             }
         }
         allowed

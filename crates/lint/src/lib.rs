@@ -28,7 +28,7 @@ mod rules;
 mod running;
 mod said;
 mod schema;
-
+pub mod site;
 mod version;
 mod vm;
 
@@ -44,6 +44,8 @@ pub use running::{Fact, Is, Memory, ParseFactError, Running, Thread, Who};
 pub use version::{ParseVersionError, Version};
 pub use vmconfig::source::{Place, Span};
 
+use std::borrow::Cow;
+
 use finding::Drafts;
 use fleet::{Allowed, FleetDrafts};
 use rule::Check;
@@ -56,6 +58,8 @@ pub struct Checked {
     pub format: Format,
     /// Findings by place.
     pub findings: Vec<Finding>,
+    /// Findings that comments in the text silence.
+    pub suppressed: Vec<site::Suppressed>,
     /// Its VMs, for [`check_fleet`].
     pub vms: Vec<FleetVm>,
 }
@@ -96,6 +100,20 @@ pub fn is_about_fleets(id: &str) -> bool {
 /// # Errors
 /// [`ReadError`] when the text is in none of the formats, or breaks its own.
 pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, ReadError> {
+    check_text_by(file, text, context, &[])
+}
+
+/// The same, with rules of a site's own beside those of the table. Levels are not
+/// changed here: see [`site::settle`].
+///
+/// # Errors
+/// [`ReadError`] when the text is in none of the formats, or breaks its own.
+pub fn check_text_by(
+    file: &str,
+    text: &str,
+    context: &Context,
+    sets: &[&site::Rules],
+) -> Result<Checked, ReadError> {
     let Some(format) = read::format_of(text) else {
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
@@ -104,6 +122,15 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
         .map_err(|broken| read::in_file(broken, file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
+    let mut suppressed = Vec::new();
+    let mut keep = |finding: Finding| match allowed.covers(&finding.rule, finding.place.line) {
+        false => findings.push(finding),
+        true => suppressed.push(site::Suppressed {
+            finding,
+            by: site::Suppressor::Comment,
+            reason: "a comment in the file allows it".to_owned(),
+        }),
+    };
     let mut drafts = Drafts::default();
     for rule in RULES {
         let Check::Vm(check) = rule.check else { continue };
@@ -114,9 +141,6 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
             check(vm, context, &mut drafts);
             for draft in drafts.0.drain(..) {
                 let place = source.place(draft.span);
-                if allowed.covers(rule.id, place.line) {
-                    continue;
-                }
                 let live = said::said(vm, &source, draft.span);
                 // A command line that was followed long ago is not mended.
                 let fix = draft.fix_in(&source).filter(|fix| {
@@ -127,8 +151,8 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
                     let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
                     notes.push(format!("concerns {}", versions.join("; ")));
                 }
-                findings.push(Finding {
-                    rule: rule.id,
+                keep(Finding {
+                    rule: Cow::Borrowed(rule.id),
                     severity: rule.severity,
                     file: file.to_owned(),
                     vm: vm.name.clone(),
@@ -142,14 +166,24 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
             }
         }
     }
-    for (line, id) in allowed.unknown() {
-        let start = source.lines().take(line - 1).map(|line| line.len() + 1).sum();
-        let place = source.place(Span { start, end: start + source.line(line - 1).len() });
+    if sets.iter().any(|set| !set.rules.is_empty()) {
+        for (vm, parsed) in vms.iter().zip(site::parsed(format, &source, &vms)) {
+            match parsed {
+                Some(parsed) => site::check(sets, file, vm, &parsed, &source, context)
+                    .into_iter()
+                    .for_each(&mut keep),
+                None => site::unread(sets, file, vm, &source).into_iter().for_each(&mut keep),
+            }
+        }
+    }
+    let known = |id: &str| sets.iter().any(|set| set.rules.iter().any(|rule| rule.id == id));
+    for (line, id) in allowed.unknown().filter(|(_, id)| !known(id)) {
+        let place = source.place(source.line_span(line));
         findings.push(unknown_allow(file, place, id));
     }
     findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
     let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed)).collect();
-    Ok(Checked { format, findings, vms })
+    Ok(Checked { format, findings, suppressed, vms })
 }
 
 /// The pins that a domain asks for: those of vCPUs, of the emulator thread and of
@@ -189,7 +223,7 @@ fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
     let near = find(id).err().and_then(|unknown| unknown.near);
     let rule = &rules::comments::UNKNOWN_ALLOW;
     Finding {
-        rule: rule.id,
+        rule: Cow::Borrowed(rule.id),
         severity: rule.severity,
         file: file.to_owned(),
         vm: String::new(),

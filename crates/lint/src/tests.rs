@@ -313,13 +313,14 @@ fn options_in_json_are_read() {
 "#
         )
     };
-    let rules = |text: &str| -> Vec<(&'static str, usize)> {
+    let rules = |text: &str| -> Vec<(String, usize)> {
         let found = findings(text, &Context::default());
-        found.iter().map(|finding| (finding.rule, finding.place.line)).collect()
+        found.iter().map(|finding| (finding.rule.to_string(), finding.place.line)).collect()
     };
+    let one = |id: &str, line: usize| vec![(id.to_owned(), line)];
     assert_eq!(rules(&command(true, 4)), []);
-    assert_eq!(rules(&command(false, 4)), [("io-native-cached", 3)]);
-    assert_eq!(rules(&command(true, 8)), [("queues-exceed-vcpus", 5)]);
+    assert_eq!(rules(&command(false, 4)), one("io-native-cached", 3));
+    assert_eq!(rules(&command(true, 8)), one("queues-exceed-vcpus", 5));
     let found = findings(&command(true, 8), &Context::default());
     assert_eq!(apply(&command(true, 8), &found), (command(true, 4), 1));
 }
@@ -368,7 +369,8 @@ qemu-system-x86_64 -accel kvm -cpu host -name web -smp 2 -overcommit cpu-pm=on
     assert!(asked.ends_with("-overcommit cpu-pm=on"), "{asked}");
     assert_eq!(is, "vCPUs 0-1: pCPU 1");
     assert_eq!(live("vcpus-share-pcpu"), ("nothing".to_owned(), "vCPU 1: pCPU 1".to_owned()));
-    let json: Value = serde_json::from_str(&output::json(&found, 1)).unwrap();
+    let json: Value =
+        serde_json::from_str(&output::json(&found, 1, &output::Beside::default())).unwrap();
     let first = &json["findings"][0];
     assert!(first["asked"].is_string() && first["is"].is_string(), "{json:#}");
 }
@@ -403,7 +405,8 @@ fn bad_texts_are_errors_with_places() {
 fn sarif_has_what_the_schema_requires() {
     let mut found = findings(SPLIT, &TWO_SOCKETS.context());
     found[0].file = "my files/wéb.xml".to_owned();
-    let log: Value = serde_json::from_str(&output::sarif(&found, "1.2.3")).unwrap();
+    let log: Value =
+        serde_json::from_str(&output::sarif(&found, "1.2.3", &output::Beside::default())).unwrap();
     assert_eq!(log["version"], "2.1.0");
     let run = &log["runs"][0];
     let driver = &run["tool"]["driver"];
@@ -436,7 +439,8 @@ fn sarif_has_what_the_schema_requires() {
 #[test]
 fn json_has_counts_and_findings() {
     let found = findings(SPLIT, &TWO_SOCKETS.context());
-    let report: Value = serde_json::from_str(&output::json(&found, 1)).unwrap();
+    let report: Value =
+        serde_json::from_str(&output::json(&found, 1, &output::Beside::default())).unwrap();
     assert_eq!((report["warnings"].as_u64(), report["errors"].as_u64()), (Some(1), Some(0)));
     assert_eq!(report["findings"][0]["rule"], "siblings-split");
     assert_eq!(report["findings"][0]["place"]["line"], 6);
@@ -486,7 +490,7 @@ fn a_part_of_a_domain_is_not_taken_for_all_of_it() {
         let found = findings(&text, &Context::default());
         let of = ["queues-exceed-vcpus", "vcpupin-without-vcpu", "pins-partial"];
         let mut found: Vec<&str> =
-            found.iter().map(|one| one.rule).filter(|rule| of.contains(rule)).collect();
+            found.iter().map(|one| &*one.rule).filter(|rule| of.contains(rule)).collect();
         found.sort_unstable();
         assert_eq!(found, expected, "{head}");
     };

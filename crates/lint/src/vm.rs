@@ -24,6 +24,8 @@ pub(crate) struct Vm {
     pub(crate) name: String,
     /// Where to point when something is missing.
     pub(crate) head: Span,
+    /// All that is written of it, where that is known.
+    pub(crate) whole: Span,
     /// As the kernel writes it; `None` if the text does not say.
     pub(crate) arch: Option<At<String>>,
     /// Accelerator: `kvm`, `tcg`...
@@ -105,6 +107,7 @@ impl Vm {
             format,
             name: String::new(),
             head,
+            whole: head,
             arch: None,
             accel: At::new("kvm".to_owned(), head),
             vcpus: At::new(1, head),

@@ -217,7 +217,7 @@ fn the_webhook_agrees() {
         let rules: Vec<&str> = checked
             .findings
             .iter()
-            .map(|finding| finding.rule)
+            .map(|finding| &*finding.rule)
             .filter(|rule| REFUSALS.contains(rule))
             .collect();
         if takes != rules.is_empty() {

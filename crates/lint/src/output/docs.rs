@@ -66,7 +66,7 @@ fn show(text: &mut String, what: &str, example: &Example) {
     );
 }
 
-fn capital(word: &str) -> String {
+pub(crate) fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
@@ -87,8 +87,10 @@ pub fn markdown() -> String {
          the place of what was asked for, as far as `/proc`, control groups and QEMU tell. Every rule \
          for command lines holds for them too; `running` below marks those whose examples show a \
          running VM.\n\n\
-         A comment `vmlab: allow(ID)` silences a rule on its own line and the next one, \
-         `vmlab: allow-file(ID)` in the whole file.\n\n\
+         A comment `vmlab: allow ID` silences a rule on its own line and the next one, \
+         `vmlab: allow-file ID` in the whole file. [Rules of a site's own](site-rules.md), and \
+         other levels for these by file and VM, stand in files that `--rules` names, or in \
+         `.vmlab-lint.toml`.\n\n\
          | id | severity | what | formats |\n|---|---|---|---|\n"
     );
     for rule in RULES {

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
-use crate::output::count;
+use crate::output::{Beside, RulesUsed, count};
+use crate::site::Suppressed;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -12,17 +13,23 @@ struct Report<'a> {
     warnings: usize,
     hints: usize,
     findings: &'a [Finding],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    suppressed: &'a [Suppressed],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    rules: &'a [RulesUsed<'a>],
 }
 
 /// One JSON object with counts and findings, and a final newline.
 #[must_use]
-pub fn json(findings: &[Finding], files: usize) -> String {
+pub fn json(findings: &[Finding], files: usize, beside: &Beside<'_>) -> String {
     let report = Report {
         files,
         errors: count(findings, Severity::Error),
         warnings: count(findings, Severity::Warning),
         hints: count(findings, Severity::Hint),
         findings,
+        suppressed: beside.suppressed,
+        rules: beside.rules,
     };
     let mut text =
         serde_json::to_string_pretty(&report).expect("findings are texts, numbers and lists");

@@ -3,10 +3,14 @@
 //! Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version
 //! 2.1.0".
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::RULES;
 use crate::finding::{Finding, Severity};
+use crate::output::Beside;
+use crate::site::{SiteRule, Suppressor};
 
 fn level(severity: Severity) -> &'static str {
     match severity {
@@ -18,8 +22,8 @@ fn level(severity: Severity) -> &'static str {
 
 /// One SARIF log with one run: all rules, and the findings.
 #[must_use]
-pub fn sarif(findings: &[Finding], version: &str) -> String {
-    let rules: Vec<Value> = RULES
+pub fn sarif(findings: &[Finding], version: &str, beside: &Beside<'_>) -> String {
+    let built_in = RULES
         .iter()
         .map(|rule| {
             json!({
@@ -31,9 +35,38 @@ pub fn sarif(findings: &[Finding], version: &str) -> String {
                 "defaultConfiguration": { "level": level(rule.severity) },
             })
         })
-        .map(without_null)
+        .map(without_null);
+    let own: Vec<&SiteRule> = beside.rules.iter().flat_map(|used| &used.rules.rules).collect();
+    let rules: Vec<Value> = built_in
+        .chain(own.iter().map(|rule| {
+            let why = if rule.why.is_empty() { &rule.text } else { &rule.why };
+            json!({
+                "id": rule.id,
+                "shortDescription": { "text": rule.text },
+                "fullDescription": { "text": why },
+                "help": { "text": rule.help },
+                "defaultConfiguration": { "level": level(rule.severity) },
+            })
+        }))
         .collect();
-    let results: Vec<Value> = findings.iter().map(result).collect();
+    let index: BTreeMap<&str, usize> = RULES
+        .iter()
+        .map(|rule| rule.id)
+        .chain(own.iter().map(|rule| rule.id.as_str()))
+        .enumerate()
+        .map(|(at, id)| (id, at))
+        .collect();
+    let mut results: Vec<Value> =
+        findings.iter().map(|finding| result(finding, index.get(&*finding.rule))).collect();
+    results.extend(beside.suppressed.iter().map(|one| {
+        let mut result = result(&one.finding, index.get(&*one.finding.rule));
+        let kind = match one.by {
+            Suppressor::Comment => "inSource",
+            Suppressor::Level => "external",
+        };
+        result["suppressions"] = json!([{ "kind": kind, "justification": one.reason }]);
+        result
+    }));
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -55,7 +88,7 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-fn result(finding: &Finding) -> Value {
+fn result(finding: &Finding, index: Option<&usize>) -> Value {
     let place = &finding.place;
     let mut message = finding.message.clone();
     let live = finding
@@ -70,7 +103,7 @@ fn result(finding: &Finding) -> Value {
     let uri = uri(&finding.file);
     let mut result = json!({
         "ruleId": finding.rule,
-        "ruleIndex": RULES.iter().position(|rule| rule.id == finding.rule),
+        "ruleIndex": index,
         "level": level(finding.severity),
         "message": { "text": message },
         "locations": [{

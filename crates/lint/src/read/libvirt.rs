@@ -60,6 +60,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 impl Reader<'_> {
     fn domain(&self, domain: Node<'_, '_>) -> Vm {
         let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
+        vm.whole = self.whole(domain);
         if let Some(kind) = self.attribute(domain, "type") {
             let value = if kind.value == "qemu" { "tcg".to_owned() } else { kind.value };
             vm.accel = At { value, span: kind.span };

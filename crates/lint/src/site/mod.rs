@@ -1,0 +1,28 @@
+//! Rules of a site's own: conditions in CEL over one view of a VM, and other levels
+//! for rules that there are.
+//!
+//! A rules file ([`Rules::read`]) is whole or it is refused. [`view`] is what its
+//! conditions see. Whoever reads files finds the rules files, too; nothing here does.
+
+mod condition;
+mod examples;
+mod file;
+mod glob;
+mod levels;
+mod place;
+mod read;
+mod run;
+mod say;
+mod types;
+pub mod view;
+
+pub use examples::{Example, try_examples};
+pub use file::{BadRules, Rules, SiteRule};
+pub use levels::{Suppressed, Suppressor, settle};
+pub use say::{explain, list};
+
+pub(crate) use read::parsed;
+pub(crate) use run::{check, unread};
+
+#[cfg(test)]
+mod tests;

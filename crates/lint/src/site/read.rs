@@ -1,0 +1,42 @@
+//! The VMs of a text as `vmconfig` reads them, beside those that lint's readers made.
+
+use vmconfig::source::Source;
+use vmconfig::{Parsed, kubevirt, libvirt, qemu};
+
+use crate::rule::Format;
+use crate::vm::Vm;
+
+/// For each VM what `vmconfig` makes of it, with lines of the whole text; `None` where
+/// it sees no VM.
+pub(crate) fn parsed(format: Format, source: &Source<'_>, vms: &[Vm]) -> Vec<Option<Parsed>> {
+    match format {
+        Format::Libvirt => vms.iter().map(|vm| domain(source, vm)).collect(),
+        Format::Qemu | Format::Running => {
+            let mut all = qemu::parse_all(source.text).into_iter();
+            vms.iter().map(|_| all.next()).collect()
+        }
+        Format::Kubevirt => {
+            let mut all = kubevirt::parse(source.text).unwrap_or_default();
+            vms.iter()
+                .map(|vm| {
+                    let line = source.line_number(vm.kubevirt.as_ref()?.object.span);
+                    let at = all.iter().position(|parsed| parsed.line_of_vm() == Some(line))?;
+                    Some(all.remove(at))
+                })
+                .collect()
+        }
+    }
+}
+
+fn domain(source: &Source<'_>, vm: &Vm) -> Option<Parsed> {
+    let text = source.text.get(vm.whole.start..vm.whole.end)?;
+    let mut parsed = libvirt::parse(text).ok()?;
+    let before = source.line_number(vm.whole).saturating_sub(1);
+    for line in parsed.lines.values_mut() {
+        *line = line.saturating_add(before);
+    }
+    for kept in &mut parsed.kept {
+        kept.line = kept.line.saturating_add(before);
+    }
+    Some(parsed)
+}
