@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use host::audit::{self, Look, RunningVm};
+use lint::site::Rules;
 use lint::{Context, Finding, Severity, output};
 use runner::machine;
 use serde::Serialize;
@@ -79,11 +80,12 @@ pub(crate) struct Looked {
     pub(crate) problems: Vec<String>,
 }
 
-/// Looks at all VMs of `here`, this machine, and judges them in a context.
-pub(crate) fn look(look: &Look, here: &Host, context: &Context) -> Looked {
+/// Looks at all VMs of `here`, this machine, and judges them in a context, by a site's
+/// rules too.
+pub(crate) fn look(look: &Look, here: &Host, context: &Context, rules: &[&Rules]) -> Looked {
     let (vms, mut problems) = audit::running(look);
     let transcripts = judge::transcripts(&vms, here);
-    let (findings, more) = judge::findings(&transcripts, context);
+    let (findings, more) = judge::findings(&transcripts, context, rules);
     problems.extend(more);
     Looked { vms, transcripts, findings, problems }
 }
@@ -114,7 +116,7 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     let wanted = Look { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
     let host = machine::this_host();
     // Also those that nobody asked about stand in the way of those in question.
-    let mut looked = look(&wanted, &host, &Context::default().on(host.clone()));
+    let mut looked = look(&wanted, &host, &Context::default().on(host.clone()), &[]);
     if !args.pids.is_empty() {
         for pid in &args.pids {
             if looked.vms.iter().all(|vm| vm.pid != *pid) {

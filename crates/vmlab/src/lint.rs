@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal, Read as _};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +13,15 @@ use std::thread;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use host::audit::Look;
+use lint::output::Beside;
+use lint::site::{self, Suppressed, Suppressor};
 use lint::{Checked, Context, Finding, Severity, Version, output};
 use runner::machine;
 use topology::PcpuSet;
 
 use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
+use crate::lint_rules::OwnRules;
 use crate::offers::OffersArgs;
 use crate::{host_file, terminal};
 
@@ -34,9 +38,13 @@ Examples:
   vmlab lint --running                       the VMs that run on this machine
   vmlab lint --sarif vms/ > lint.sarif       for continuous integration
   vmlab lint --explain siblings-split        all about one rule
+  vmlab lint --rules site.toml vms/          rules of a site's own, too
+  vmlab lint --check-rules site.toml         do they do what their examples say?
 
-A comment `vmlab: allow(ID)` silences a rule on its line and the next one,
-`vmlab: allow-file(ID)` in the whole file.";
+A comment `vmlab: allow ID` silences a rule on its line and the next one,
+`vmlab: allow-file ID` in the whole file. A .vmlab-lint.toml in the folder of a file,
+or the next above it in the same repository, holds rules and levels like those of
+--rules (docs/site-rules.md).";
 
 /// Names of files that a folder is searched for.
 const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"];
@@ -45,7 +53,7 @@ const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines; folders; `-` for standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules"])]
     files: Vec<PathBuf>,
     /// The VMs that run on this machine instead of files: what is, against what
     /// was asked for (`vmlab audit` shows all that is known of them).
@@ -80,6 +88,19 @@ pub(crate) struct LintArgs {
     /// Severity from which on the exit code is 1.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Warning)]
     fail_on: Level,
+    /// Rules of a site's own and other levels for those that there are, in TOML; may be
+    /// given again.
+    #[arg(long, value_name = "FILE")]
+    rules: Vec<PathBuf>,
+    /// Hold the rules of a file to their own examples.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "running", "rules"])]
+    check_rules: Vec<PathBuf>,
+    /// Look for no .vmlab-lint.toml.
+    #[arg(long)]
+    no_config: bool,
+    /// Say which rules files hold for which files.
+    #[arg(long, short)]
+    verbose: bool,
     /// Write the fixes that need no judgement into the files.
     #[arg(long)]
     fix: bool,
@@ -139,12 +160,14 @@ enum Outcome {
 /// # Errors
 /// A host, a rule or an option that does not exist; findings are no error.
 pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
-    if let Some(id) = &args.explain {
-        terminal::print(&output::explain(lint::find(id)?))?;
-        return Ok(ExitCode::SUCCESS);
+    if !args.check_rules.is_empty() {
+        let own = OwnRules::load(&args.check_rules, false, iter::empty())?;
+        let (said, well) = own.check(&context(args)?);
+        terminal::print(&said)?;
+        return Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) });
     }
-    if args.list || args.markdown {
-        terminal::print(&if args.list { output::list() } else { output::markdown() })?;
+    if args.explain.is_some() || args.list || args.markdown {
+        terminal::print(&told(args)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.running {
@@ -156,11 +179,22 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         collect(path, true, &mut inputs)?;
     }
     add_instancetypes(&inputs, &mut context);
-    let (findings, files, failed) = check_all(&inputs, &context);
-    let shown = of_level(args, findings);
-    let left = if args.fix { mend(args, &inputs, shown, &context)? } else { shown };
+    let named = inputs.iter().map(|input| (input.name.as_str(), input.path.as_deref()));
+    let own = OwnRules::load(&args.rules, !args.no_config, named)?;
+    if args.verbose {
+        for input in &inputs {
+            let files: Vec<&str> =
+                own.of(&input.name).iter().map(|set| set.file.as_str()).collect();
+            let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
+            terminal::note(&format!("{}: rules files: {files}", input.name));
+        }
+    }
+    let found = check_all(&inputs, &context, &own);
+    let failed = found.failed;
+    let shown = of_level(args, found.findings);
+    let left = if args.fix { mend(args, &inputs, shown, &context, &own)? } else { shown };
     if !args.dry_run {
-        terminal::print(&said(args, &left, files, "file"))?;
+        terminal::print(&said(args, &left, &found.suppressed, &own, found.files, "file"))?;
     }
     for message in &failed {
         terminal::note(&format!("vmlab: {message}"));
@@ -177,12 +211,16 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
         context = context.on(here.clone());
     }
     let look = Look { qmp: true, ..Look::default() };
-    let Looked { vms, findings, problems, .. } = audit::look(&look, &here, &context);
+    // Where nothing is a file, what lies here holds.
+    let own = OwnRules::load(&args.rules, !args.no_config, iter::once(("-", None)))?;
+    let rules = own.of("-");
+    let Looked { vms, findings, problems, .. } = audit::look(&look, &here, &context, &rules);
+    let (findings, suppressed) = own.settle(findings);
     let shown = of_level(args, findings);
     if args.map {
         terminal::print(&audit::map::draw(&vms, &here, terminal::width()))?;
     }
-    terminal::print(&said(args, &shown, vms.len(), "running VM"))?;
+    terminal::print(&said(args, &shown, &suppressed, &own, vms.len(), "running VM"))?;
     for problem in &problems {
         terminal::note(&format!("vmlab: {problem}"));
     }
@@ -196,14 +234,28 @@ fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {
 
 /// The findings in the form that was asked for; they were looked for in so many
 /// of these.
-fn said(args: &LintArgs, findings: &[Finding], number: usize, what: &str) -> String {
+fn said(
+    args: &LintArgs,
+    findings: &[Finding],
+    suppressed: &[Suppressed],
+    own: &OwnRules,
+    number: usize,
+    what: &str,
+) -> String {
+    let rules = own.used();
+    let beside = Beside { suppressed, rules: &rules };
     if args.json {
-        output::json(findings, number)
+        output::json(findings, number, &beside)
     } else if args.sarif {
-        output::sarif(findings, env!("CARGO_PKG_VERSION"))
+        output::sarif(findings, env!("CARGO_PKG_VERSION"), &beside)
     } else {
-        let text = output::text(findings, terminal::width(), true);
-        text + &output::summary(findings, number, what)
+        let mut text = output::text(findings, terminal::width(), true);
+        text += &output::summary(findings, number, what);
+        let allowed = suppressed.iter().filter(|one| one.by == Suppressor::Level).count();
+        if allowed > 0 {
+            text += &format!("{allowed} more allowed by rules files: --json shows them and why\n");
+        }
+        text
     }
 }
 
@@ -301,8 +353,30 @@ fn add_instancetypes(inputs: &[Input], context: &mut Context) {
     }
 }
 
-/// Findings by file, the number of files that hold VMs, and what failed.
-fn check_all(inputs: &[Input], context: &Context) -> (Vec<Finding>, usize, Vec<String>) {
+/// All about one rule, or of all a little.
+fn told(args: &LintArgs) -> anyhow::Result<String> {
+    let here = iter::once(("-", None));
+    let own = OwnRules::load(&args.rules, !args.no_config, here)?;
+    Ok(match &args.explain {
+        Some(id) => match own.find(id) {
+            Some(rule) => site::explain(rule),
+            None => output::explain(lint::find(id)?),
+        },
+        None if args.list => output::list() + &site::list(&own.all()),
+        None => output::markdown(),
+    })
+}
+
+/// What was found in all files.
+struct Found {
+    findings: Vec<Finding>,
+    suppressed: Vec<Suppressed>,
+    /// Files that hold VMs.
+    files: usize,
+    failed: Vec<String>,
+}
+
+fn check_all(inputs: &[Input], context: &Context, own: &OwnRules) -> Found {
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::with_capacity(inputs.len()));
     let workers = thread::available_parallelism().map_or(1, usize::from).min(inputs.len().max(1));
@@ -313,7 +387,7 @@ fn check_all(inputs: &[Input], context: &Context) -> (Vec<Finding>, usize, Vec<S
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     inputs.get(index).map(|input| (index, input))
                 } {
-                    let outcome = check(input, context);
+                    let outcome = check(input, context, own);
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
                 }
             });
@@ -322,11 +396,13 @@ fn check_all(inputs: &[Input], context: &Context) -> (Vec<Finding>, usize, Vec<S
     let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcomes.sort_by_key(|(index, _)| *index);
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
+    let mut silenced = Vec::new();
     for (_, outcome) in outcomes {
         match outcome {
             Outcome::Checked(checked) => {
                 files += 1;
                 findings.extend(checked.findings);
+                silenced.extend(checked.suppressed);
                 vms.extend(checked.vms);
             }
             Outcome::Skipped => {}
@@ -334,10 +410,12 @@ fn check_all(inputs: &[Input], context: &Context) -> (Vec<Finding>, usize, Vec<S
         }
     }
     findings.extend(lint::check_fleet(&vms, context));
-    (findings, files, failed)
+    let (findings, mut suppressed) = own.settle(findings);
+    suppressed.extend(silenced);
+    Found { findings, suppressed, files, failed }
 }
 
-fn check(input: &Input, context: &Context) -> Outcome {
+fn check(input: &Input, context: &Context, own: &OwnRules) -> Outcome {
     let text = match read(input) {
         Ok(text) => text,
         Err(error) => return Outcome::Failed(format!("Cannot read {}: {error}", input.name)),
@@ -345,7 +423,7 @@ fn check(input: &Input, context: &Context) -> Outcome {
     if !input.named && !lint::holds_vms(&text) {
         return Outcome::Skipped;
     }
-    match lint::check_text(&input.name, &text, context) {
+    match lint::check_text_by(&input.name, &text, context, &own.of(&input.name)) {
         Ok(checked) => Outcome::Checked(checked),
         Err(error) => Outcome::Failed(error.to_string()),
     }
@@ -368,6 +446,7 @@ fn mend(
     inputs: &[Input],
     findings: Vec<Finding>,
     context: &Context,
+    own: &OwnRules,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut changes = String::new();
     let mut left = Vec::new();
@@ -394,10 +473,9 @@ fn mend(
         fs::write(path, &after).with_context(|| format!("Cannot write {}", input.name))?;
         terminal::note(&format!("{}: mended {mended}", input.name));
         // Lines have moved, so the rest is found anew.
-        let again = lint::check_text(&input.name, &after, context)?;
-        let wanted = Severity::from(args.level);
-        left.extend(again.findings.into_iter().filter(|finding| finding.severity >= wanted));
-        left.extend(of_file.into_iter().filter(|finding| lint::is_about_fleets(finding.rule)));
+        let again = lint::check_text_by(&input.name, &after, context, &own.of(&input.name))?;
+        left.extend(of_level(args, own.settle(again.findings).0));
+        left.extend(of_file.into_iter().filter(|finding| lint::is_about_fleets(&finding.rule)));
     }
     terminal::print(&changes)?;
     Ok(left)

@@ -22,6 +22,7 @@ mod image;
 mod import;
 mod interrupt;
 mod lint;
+mod lint_rules;
 mod manual;
 mod metrics;
 mod offers;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use host::audit::RunningVm;
+use lint::site::Rules;
 use lint::{Context, Finding, Running, Who};
 use topology::{Host, PcpuSet};
 
@@ -17,12 +18,16 @@ pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<Running> {
     vms.iter().map(|vm| facts::running(vm, host, &online, &asked_of(vm))).collect()
 }
 
-/// What is wrong with VMs that run, each named by its process; and what could
-/// not be judged.
-pub(crate) fn findings(running: &[Running], context: &Context) -> (Vec<Finding>, Vec<String>) {
+/// What is wrong with VMs that run, each named by its process, by a site's rules too;
+/// and what could not be judged.
+pub(crate) fn findings(
+    running: &[Running],
+    context: &Context,
+    rules: &[&Rules],
+) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut fleet, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for vm in running {
-        match lint::check_text(&file_of(vm.pid), &vm.to_string(), context) {
+        match lint::check_text_by(&file_of(vm.pid), &vm.to_string(), context, rules) {
             Ok(checked) => {
                 findings.extend(checked.findings);
                 fleet.extend(checked.vms);

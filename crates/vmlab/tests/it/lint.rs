@@ -35,6 +35,88 @@ fn lint(folder: &Path, args: &[&str]) -> Said {
     said(vmlab(["lint"]).args(args).current_dir(folder))
 }
 
+const SITE: &str = "\
+vmlab = 1
+[[rule]]
+id = 'acme-pins'
+severity = 'warning'
+text = 'vCPUs float'
+help = 'Pin them'
+when = 'vm.pins.vcpus.size() == 0'
+[[rule.example]]
+bad = '<domain><name>a</name><vcpu>1</vcpu></domain>'
+[[level]]
+rule = 'io-native-cached'
+level = 'allow'
+files = ['old/*.xml']
+reason = 'goes in May'
+";
+
+/// The nearest `.vmlab-lint.toml` holds, up to the top of the repository; `--rules` has
+/// the last word.
+#[test]
+fn rules_of_a_sites_own_are_found_and_named() {
+    let folder = folder(&[
+        (".vmlab-lint.toml", "vmlab = 1\nthis is wrong\n"),
+        ("repo/.git/HEAD", ""),
+        ("repo/outside.xml", CACHED),
+        ("repo/a/.vmlab-lint.toml", SITE),
+        ("repo/a/old/web.xml", CACHED),
+        ("repo/a/new/web.xml", CACHED),
+        ("deny.toml", "vmlab = 1\n[[level]]\nrule = 'acme-pins'\nlevel = 'deny'\n"),
+        ("bare.xml", CACHED),
+    ]);
+    let lint = |args: &[&str]| lint(folder.path(), args);
+    lint(&["bare.xml"]).is_error(&[".vmlab-lint.toml:2:"]);
+    lint(&["--no-config", "bare.xml"]).has_code(1);
+    let outside = lint(&["-v", "repo/outside.xml"]);
+    assert!(outside.stderr.contains("repo/outside.xml: rules files: none"), "{outside:#?}");
+    let both = lint(&["-v", "repo/a"]);
+    both.has_code(1);
+    assert!(both.stderr.contains("old/web.xml: rules files: repo/a/.vmlab-lint.toml"), "{both:#?}");
+    assert_eq!(both.stdout.matches("warning[acme-pins]").count(), 2, "{both:#?}");
+    assert_eq!(both.stdout.matches("error[io-native-cached]").count(), 1, "{both:#?}");
+    assert!(both.stdout.contains("1 more allowed by rules files"), "{both:#?}");
+    let json: serde_json::Value =
+        serde_json::from_str(&lint(&["--json", "repo/a/old"]).stdout).unwrap();
+    assert_eq!(json["suppressed"][0]["reason"], "goes in May");
+    assert_eq!(json["suppressed"][0]["rule"], "io-native-cached");
+    assert_eq!(json["rules"][0]["file"], "repo/a/.vmlab-lint.toml");
+    let sarif: serde_json::Value =
+        serde_json::from_str(&lint(&["--sarif", "repo/a/old"]).stdout).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    let silenced = results.iter().find(|one| one["ruleId"] == "io-native-cached").unwrap();
+    assert_eq!(silenced["suppressions"][0]["kind"], "external");
+    let own = results.iter().find(|one| one["ruleId"] == "acme-pins").unwrap();
+    let index = usize::try_from(own["ruleIndex"].as_u64().unwrap()).unwrap();
+    let driver = &sarif["runs"][0]["tool"]["driver"];
+    assert_eq!(driver["rules"][index]["id"], "acme-pins");
+    let site = "repo/a/.vmlab-lint.toml";
+    let denied = lint(&["--no-config", "--rules", site, "--rules", "deny.toml", "bare.xml"]);
+    assert_eq!(denied.stdout.matches("error[acme-pins]").count(), 1, "{denied:#?}");
+}
+
+#[test]
+fn rules_of_a_sites_own_are_explained_and_checked() {
+    let good = "[[rule.example]]\ngood = '<domain><name>a</name></domain>'\n";
+    let wrong = SITE.replace("[[level]]", &format!("{good}[[level]]"));
+    let folder = folder(&[("site.toml", SITE), ("wrong.toml", &wrong)]);
+    let lint = |args: &[&str]| lint(folder.path(), args);
+    let checked = lint(&["--check-rules", "site.toml"]);
+    assert_eq!(
+        checked.has_code(0).stdout,
+        "site.toml: 1 rules, 1 of 1 examples do what they say\n"
+    );
+    let checked = lint(&["--check-rules", "wrong.toml"]);
+    assert!(
+        checked.has_code(1).stdout.starts_with("wrong.toml:11: acme-pins: the example is good")
+    );
+    let told = lint(&["--rules", "site.toml", "--explain", "acme-pins"]);
+    assert!(told.has_code(0).stdout.contains("vm.pins.vcpus.size() == 0"), "{told:#?}");
+    assert!(lint(&["--rules", "site.toml", "--list"]).stdout.contains("acme-pins"));
+    lint(&["--rules", "none.toml", "--list"]).is_error(&["none.toml"]);
+}
+
 #[test]
 fn findings_decide_the_exit_code() {
     let hint = "qemu-system-x86_64 -accel kvm -cpu host -nic user,model=virtio-net-pci\n";
