@@ -1,3 +1,5 @@
+//! Rules files from their text to findings, levels and examples.
+
 use proptest::prelude::*;
 
 use super::*;
