@@ -1,7 +1,7 @@
 //! What a host's QEMU and libvirt can do: from files, or asked here.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
