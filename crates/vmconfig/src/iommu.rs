@@ -48,10 +48,9 @@ impl Iommu {
         if self.extended_interrupts == Some(true) && self.interrupt_remapping == Some(false) {
             return refuse("has extended_interrupts without interrupt_remapping");
         }
-        if remaps && vm.accel == Accel::Kvm && vm.hints.irqchip != Some(Irqchip::Split) {
-            return refuse(
-                "remaps interrupts, which KVM lets it with hints.irqchip = \"split\" alone",
-            );
+        // An emulator's controller is QEMU's own, too, and libvirt wants to hear it.
+        if remaps && vm.hints.irqchip != Some(Irqchip::Split) {
+            return refuse("remaps interrupts, which needs hints.irqchip = \"split\"");
         }
         Ok(())
     }
@@ -195,11 +194,7 @@ mod tests {
         let remaps = Iommu { interrupt_remapping: Some(true), extended_interrupts: None };
         check(Iommu::default(), |_| {}, "");
         check(remaps, |vm| vm.hints.irqchip = Some(Irqchip::Split), "");
-        check(
-            remaps,
-            |_| {},
-            "iommu remaps interrupts, which KVM lets it with hints.irqchip = \"split\" alone",
-        );
+        check(remaps, |_| {}, "iommu remaps interrupts, which needs hints.irqchip = \"split\"");
         check(
             Iommu { interrupt_remapping: Some(false), extended_interrupts: Some(true) },
             |_| {},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::memory::MAX_NODES;
 use crate::spec::RESERVED;
 use crate::{
-    Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Kept, Memory, MemoryPolicy,
+    Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Kept, Memory, MemoryPolicy,
     MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, VmSettings, cpu, size,
 };
 
@@ -174,6 +174,11 @@ impl Reader {
             self.settings.cpu_model.push_str(&format!(",{property}"));
         }
         attached.attach(&mut self);
+        let remaps = self.settings.iommu.is_some_and(|one| one.interrupt_remapping == Some(true));
+        if remaps && self.settings.accel == Accel::Tcg {
+            // An emulator's interrupt controller is QEMU's own; the option is KVM's.
+            self.settings.hints.irqchip.get_or_insert(Irqchip::Split);
+        }
         let (kernel, initrd) = (self.kernel.take(), self.initrd.take());
         match (kernel, &self.settings.boot) {
             (Some(kernel), Boot::Direct { root_image, cmdline, .. }) => {

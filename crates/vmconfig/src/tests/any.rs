@@ -370,8 +370,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                     targets < 2 || !matches!(disk.source, DiskSource::VhostScsi(_))
                 });
                 let has_iommu = machine.contains("q35")
-                    && (accel == Accel::Tcg
-                        || hints.irqchip == Some(Irqchip::Split)
+                    && (hints.irqchip == Some(Irqchip::Split)
                         || iommu.is_none_or(|one| one.interrupt_remapping != Some(true)));
                 let has_kernel = !matches!(boot, Boot::Firmware | Boot::Disk { .. });
                 let settings = VmSettings {

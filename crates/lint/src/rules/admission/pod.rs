@@ -205,7 +205,7 @@ fn dns(vm: &Vm, _: &Context, out: &mut Drafts) {
     }
     for server in servers {
         let text = server.text().unwrap_or_default();
-        if text.parse::<std::net::IpAddr>().is_err() {
+        if text.parse::<core::net::IpAddr>().is_err() {
             out.at(server.span, format!("{text:?} is no IP address"));
         }
     }
