@@ -240,17 +240,20 @@ fn every_block_of_commands_says_whether_it_is_run() {
 }
 
 #[test]
-fn studies_in_the_documentation_are_studies() {
+fn studies_and_rules_in_the_documentation_are_what_they_say() {
     let home = tempfile::tempdir().unwrap();
-    let file = home.path().join("study.toml");
+    let file = home.path().join("shown.toml");
     let mut wrong = Vec::new();
     for (page, blocks) in pages() {
         for block in blocks.iter().filter(|block| block.text().starts_with("vmlab = ")) {
             fs::write(&file, block.text()).unwrap();
-            let ran = run(&format!("vmlab check {}", file.display()), home.path());
+            // Both begin with the version.
+            let is_rules = block.text().contains("[[rule]]");
+            let command = if is_rules { "vmlab lint --check-rules" } else { "vmlab check" };
+            let ran = run(&format!("{command} {}", file.display()), home.path());
             let text = String::from_utf8_lossy(&ran.stdout);
             // That this machine lacks what it takes is no fault of the study.
-            if !ran.status.success() && text.contains("study.toml:") {
+            if !ran.status.success() && (is_rules || text.contains("shown.toml:")) {
                 wrong.push(format!("{}:{}:\n{text}", page.display(), block.lines[0].0));
             }
         }

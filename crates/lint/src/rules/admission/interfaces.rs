@@ -172,7 +172,7 @@ fn dhcp(interface: &Node, out: &mut Drafts) {
     let items = |path: &str| interface.get(path).map(Node::items).unwrap_or_default();
     for server in items("dhcpOptions.ntpServers") {
         let text = server.text().unwrap_or_default();
-        if text.parse::<std::net::Ipv4Addr>().is_err() {
+        if text.parse::<core::net::Ipv4Addr>().is_err() {
             out.at(server.span, format!("{text:?} is no IPv4 address"));
         }
     }
