@@ -78,6 +78,7 @@ const fn may(path: &'static str, kind: Kind, help: &'static str) -> Field {
 use Kind::{Any, Bool, ByNumber, Choice, Int, Set, Table, Tables, Text, Texts, Words};
 
 const POLICY: Kind = Words(&["bind", "preferred", "interleave"]);
+const SOURCES: Kind = Words(&["memfd", "file", "anonymous"]);
 const TICKS: Kind = Words(&["delay", "catchup", "discard"]);
 
 /// The fields of `vm`.
@@ -98,7 +99,7 @@ pub(crate) const FIELDS: &[Field] = &[
     is("memory_mib", Int, "Guest memory in MiB"),
     is("memory", Table, "How memory is backed"),
     may("memory.huge_pages", Text, "Size of huge pages from the host's pool: `2M`, `1G`"),
-    may("memory.source", Words(&["memfd", "file"]), "What it is for the kernel, if not anonymous"),
+    may("memory.source", SOURCES, "What it is for the kernel; anonymous if nobody says it"),
     may("memory.shared", Bool, "Other processes may map it"),
     may("memory.prealloc", Bool, "Every page is allocated before the guest starts"),
     may("memory.prealloc_threads", Int, "Threads that allocate"),
@@ -111,6 +112,10 @@ pub(crate) const FIELDS: &[Field] = &[
     is("numa[].memory_mib", Int, "Its memory in MiB"),
     may("numa[].host_nodes", Set, "Host nodes that hold it"),
     may("numa[].policy", POLICY, "How strictly"),
+    may("numa[].huge_pages", Text, "Size of its huge pages, if not the VM's; `4K` is none"),
+    may("numa[].source", SOURCES, "What it is for the kernel, if not what the VM's is"),
+    may("numa[].shared", Bool, "Other processes may map it, if not as the VM's"),
+    may("numa[].prealloc", Bool, "It is allocated before the guest starts, if not as the VM's"),
     is("numa[].distances", ByNumber(&Int), "Cost to reach other guest nodes; 10 is local"),
     is("pins", Table, "Where QEMU's threads may run"),
     is("pins.vcpus", ByNumber(&Set), "pCPUs by vCPU; what is absent floats"),
@@ -137,6 +142,8 @@ pub(crate) const FIELDS: &[Field] = &[
         "What the host's page cache does; QEMU's own choice is writeback",
     ),
     may("disks[].io", Words(&["native", "threads", "io_uring"]), "How QEMU reads and writes"),
+    may("disks[].discard", Words(&["ignore", "unmap"]), "What becomes of what the guest discards"),
+    may("disks[].detect_zeroes", Words(&["off", "on", "unmap"]), "QEMU looks for zeroes"),
     may("disks[].iothread", Int, "The iothread that serves it, from 1; else the main loop"),
     may("disks[].queues", Int, "Request queues"),
     is("disks[].readonly", Bool, "The guest can't write to it"),
@@ -169,7 +176,12 @@ pub(crate) const FIELDS: &[Field] = &[
     is("nics[].model", Words(&["virtio", "e1000e", "e1000", "rtl8139"]), "What the guest sees"),
     may("nics[].vhost", Bool, "The host's kernel moves the packets"),
     may("nics[].queues", Int, "Pairs of queues"),
+    may("nics[].rx_queue_size", Int, "Descriptors in each ring of received packets"),
+    may("nics[].tx_queue_size", Int, "Descriptors in each ring of sent packets"),
     may("nics[].mac", Text, "Its address"),
+    may("iommu", Table, "Intel's IOMMU as the guest sees it"),
+    may("iommu.interrupt_remapping", Bool, "It remaps interrupts"),
+    may("iommu.extended_interrupts", Bool, "Interrupts reach APIC ids beyond 255"),
     is("clock", Table, "Clocks and timers; what is absent is QEMU's own choice"),
     may("clock.kvmclock", Bool, "KVM's paravirtual clock"),
     may("clock.hypervclock", Bool, "Hyper-V's reference time"),
@@ -365,7 +377,8 @@ mod tests {
             assert_eq!(table, said, "fields of {prefix:?}: change FIELDS in this file");
         };
         check("", wrong());
-        for table in ["memory", "pins", "scheduler", "clock", "hints", "host", "delegated", "boot"]
+        for table in
+            ["memory", "pins", "scheduler", "iommu", "clock", "hints", "host", "delegated", "boot"]
         {
             check(table, with(&[table], wrong()));
         }
