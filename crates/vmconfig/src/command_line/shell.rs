@@ -4,9 +4,12 @@
 //! Quotes, continued lines, comments and here-documents are the shell's.
 //! Variables and arrays are followed while they are assigned in a straight line;
 //! what depends on a branch, a loop, an argument or another program is not
-//! guessed: the word keeps its text, and [`Word::unresolved`] names it.
+//! guessed: the word keeps its text, and [`Word::unresolved`] names it. An array to
+//! which a branch adds keeps what it had, and the addition is such a word. A unit of
+//! systemd is read as a script whose `Environment=` assigns.
 //!
-//! Source: POSIX, Shell Command Language; Bash's manual, "Arrays".
+//! Source: POSIX, Shell Command Language; Bash's manual, "Arrays"; `systemd.exec(5)`,
+//! "Environment".
 
 use std::collections::HashMap;
 
@@ -96,7 +99,8 @@ pub fn commands(text: &str) -> Vec<Command> {
         }
         return vec![Command { words, ends_with_line: false }];
     }
-    let mut reader = Reader { text, ..Reader::default() };
+    let is_unit = text.lines().any(|line| line.trim_end() == "[Service]");
+    let mut reader = Reader { text, is_unit, ..Reader::default() };
     reader.read();
     reader.commands
 }
@@ -126,6 +130,8 @@ impl Variable {
 #[derive(Default)]
 struct Reader<'a> {
     text: &'a str,
+    /// A unit of systemd: close to a shell's words, with specifiers (`%i`).
+    is_unit: bool,
     at: usize,
     commands: Vec<Command>,
     words: Vec<Word>,
@@ -176,6 +182,7 @@ impl Reader<'_> {
                 '"' => self.double_quotes(),
                 '$' => self.expand(at, false),
                 '`' => self.backquotes(at),
+                '%' if self.is_unit => self.specifier(at),
                 '#' if self.word.is_none() => self.skip_line(),
                 '<' if self.text[self.at..].starts_with('<')
                     && !self.text[self.at..].starts_with("<<") =>
@@ -235,6 +242,7 @@ impl Reader<'_> {
                 },
                 '$' => self.expand(at, true),
                 '`' => self.backquotes(at),
+                '%' if self.is_unit => self.specifier(at),
                 letter => self.word.get_or_insert_default().push(at, letter),
             }
         }
@@ -289,6 +297,14 @@ impl Reader<'_> {
             && let Some((name, adds, from)) = assignment(&word.text)
         {
             let value = word.rest(from);
+            // `Environment=NAME=VALUE OTHER=VALUE`: the others are read as a shell's.
+            if self.is_unit
+                && name == "Environment"
+                && let Some((name, adds, from)) = assignment(&value.text)
+            {
+                self.assign(&name, adds, Variable::Scalar(value.rest(from)));
+                return;
+            }
             self.assigned = Some(value.clone());
             self.assign(&name, adds, Variable::Scalar(value));
             return;
@@ -355,7 +371,20 @@ impl Reader<'_> {
         self.end_word();
         let words = std::mem::replace(&mut self.words, outer).split_off(1);
         if let Some((name, adds, _)) = assignment(&word.text) {
-            self.assign(&name, adds, Variable::Array(words));
+            let depends = self.depth > 0 || self.conditional;
+            match self.variables.get_mut(&name) {
+                // What it has already it keeps; that there may be more is told.
+                Some(Variable::Array(known)) if adds && depends => {
+                    let span = Span { start: word.span().start, end: self.at };
+                    let mut more = Word::default();
+                    self.text[span.start..span.end]
+                        .char_indices()
+                        .for_each(|(byte, letter)| more.push(span.start + byte, letter));
+                    more.unresolved.push(span);
+                    known.push(more);
+                }
+                _ => self.assign(&name, adds, Variable::Array(words)),
+            }
         }
     }
 
@@ -464,6 +493,20 @@ impl Reader<'_> {
         self.at = end;
     }
 
+    /// `%i` of a unit, which systemd fills in; `%%` is a percent sign.
+    ///
+    /// Source: `systemd.unit(5)`, "Specifiers".
+    fn specifier(&mut self, at: usize) {
+        match self.peek() {
+            Some('%') => {
+                self.eat('%');
+                self.word.get_or_insert_default().push(at, '%');
+            }
+            Some(letter) if letter.is_ascii_alphabetic() => self.unknown(at, 1),
+            _ => self.word.get_or_insert_default().push(at, '%'),
+        }
+    }
+
     fn backquotes(&mut self, at: usize) {
         let rest = &self.text[self.at..];
         let length = rest.find('`').map_or(rest.len(), |end| end + 1);
@@ -507,6 +550,10 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
 
 /// The words that an unquoted value falls into.
 fn fields(word: &Word) -> Vec<Word> {
+    // Blanks in what is not known are no separators.
+    if word.unresolved == [word.span()] {
+        return vec![word.clone()];
+    }
     let mut words: Vec<Word> = Vec::new();
     let mut current: Option<Word> = None;
     for (byte, letter) in word.text.char_indices() {
@@ -582,6 +629,9 @@ mod tests {
         check("N=1\n[ -e x ] && N=2\nq $N", &["$N"]);
         check("for d in a b; do D+=\" -d $d\"; done\nq $D", &["$D"]);
         check("a=($X)\nq ${a[@]}", &["$X"]);
+        check("a=(-s)\n[ x ] && a+=(-t -u)\nq ${a[@]}", &["a+=(-t -u)"]);
+        check("[ x ] && a+=(-t)\nq ${a[@]}", &["${a[@]}"]);
+        check("[Service]\nExecStart=q -n %i -m \"%M\" 5%% %", &["%i", "%M"]);
         check("q ${open", &["${open"]);
     }
 

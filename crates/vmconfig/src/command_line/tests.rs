@@ -68,8 +68,14 @@ fn scripts_as_people_write_them() {
     let [line] = &CommandLine::all(text)[..] else { panic!("{:?}", CommandLine::all(text)) };
     assert_eq!(line.before.len(), 4);
     assert_eq!(line.unresolved.len(), 2, "the array depends on VNC: {line:?}");
-    let unit =
-        "[Service]\nExecStart=/usr/bin/qemu-system-x86_64 -smp 4 \\\n  -m 2G\nRestart=always\n";
+    assert_eq!((line.smp().0.vcpus, line.accelerators().first()), (4, "kvm"));
+    let unit = "[Service]\nEnvironment=MEM=2G \"OPTS=-smp 4\"\n\
+        ExecStart=/usr/bin/qemu-system-x86_64 $OPTS \\\n  -m ${MEM} -name %i $MORE\n\
+        Restart=always\n";
     let [line] = &CommandLine::all(unit)[..] else { panic!() };
-    assert_eq!((line.smp().0.vcpus, line.options.len()), (4, 2));
+    assert_eq!((line.smp().0.vcpus, line.options.len()), (4, 3));
+    let value = |at: usize| line.options[at].value.as_ref().unwrap().text.clone();
+    assert_eq!((value(1), value(2)), ("2G".to_owned(), "%i".to_owned()));
+    let unresolved: Vec<&str> = line.unresolved.iter().map(|word| word.text.as_str()).collect();
+    assert_eq!(unresolved, ["%i", "$MORE"]);
 }

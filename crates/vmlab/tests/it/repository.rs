@@ -196,6 +196,13 @@ const IMPURE: [&str; 14] = [
     "println!(",
 ];
 
+/// Files of pure crates with a word of [`IMPURE`] that does nothing to the world.
+const PURE_ALL_THE_SAME: [(&str, &str); 1] = [
+    // A thread that is waited for, for the sake of its stack: the parser of CEL goes as
+    // deep as its text is long.
+    ("lint/src/site/condition.rs", "std::thread"),
+];
+
 #[test]
 fn pure_crates_do_no_io() {
     let crates = pure_crates();
@@ -209,7 +216,10 @@ fn pure_crates_do_no_io() {
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
             for (number, line) in code_lines(&text) {
-                let impure = IMPURE.iter().find(|word| line.contains(**word));
+                let excepted = |word: &str| {
+                    PURE_ALL_THE_SAME.iter().any(|(path, one)| file.ends_with(path) && *one == word)
+                };
+                let impure = IMPURE.iter().find(|word| line.contains(**word) && !excepted(word));
                 assert_eq!(impure, None, "{}:{number}: in a pure crate", file.display());
             }
         }
