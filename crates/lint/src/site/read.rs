@@ -1,5 +1,7 @@
 //! The VMs of a text as `vmconfig` reads them, beside those that lint's readers made.
 
+use std::collections::HashMap;
+
 use vmconfig::source::Source;
 use vmconfig::{Parsed, kubevirt, libvirt, qemu};
 
@@ -16,13 +18,12 @@ pub(crate) fn parsed(format: Format, source: &Source<'_>, vms: &[Vm]) -> Vec<Opt
             vms.iter().map(|_| all.next()).collect()
         }
         Format::Kubevirt => {
-            let mut all = kubevirt::parse(source.text).unwrap_or_default();
+            // Where the text holds none, each VM is told as not read.
+            let all = kubevirt::parse(source.text).unwrap_or_default().into_iter();
+            let mut by_line: HashMap<u32, Parsed> =
+                all.filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))).collect();
             vms.iter()
-                .map(|vm| {
-                    let line = source.line_number(vm.kubevirt.as_ref()?.object.span);
-                    let at = all.iter().position(|parsed| parsed.line_of_vm() == Some(line))?;
-                    Some(all.remove(at))
-                })
+                .map(|vm| by_line.remove(&source.line_number(vm.kubevirt.as_ref()?.object.span)))
                 .collect()
         }
     }

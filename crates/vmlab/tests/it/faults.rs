@@ -199,23 +199,23 @@ impl Drop for Disk {
 
 /// A clock that can be set for one program: libfaketime's, where it is installed.
 struct Clock {
-    library: PathBuf,
+    preloaded: PathBuf,
     offset: PathBuf,
 }
 
 impl Clock {
     fn find(folder: &Path) -> Option<Self> {
         let arch = std::env::consts::ARCH;
-        let library = format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
-        let library = PathBuf::from(library);
+        let preloaded = format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");
+        let preloaded = PathBuf::from(preloaded);
         let offset = folder.join("clock-offset");
         fs::write(&offset, "+0").unwrap();
-        library.exists().then_some(Self { library, offset })
+        preloaded.exists().then_some(Self { preloaded, offset })
     }
 
     fn env(&self) -> [(&'static str, OsString); 4] {
         [
-            ("LD_PRELOAD", self.library.clone().into()),
+            ("LD_PRELOAD", self.preloaded.clone().into()),
             ("FAKETIME_TIMESTAMP_FILE", self.offset.clone().into()),
             ("FAKETIME_NO_CACHE", "1".into()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
