@@ -18,7 +18,8 @@ spec: {domain: {cpu: {cores: 2}, devices: {}}}";
 // The first byte chooses the form.
 fuzz_target!(|input: (u8, &str)| {
     let (form, text) = input;
-    let each = ["", "each = 'vm.disks'\n", "each = 'vm.pins.vcpus'\n", "each = 'object.metadata'\n"];
+    let each =
+        ["", "each = 'vm.disks'\n", "each = 'vm.pins.vcpus'\n", "each = 'object.metadata'\n"];
     let document = match form % 5 {
         0 => text.to_owned(),
         form => format!(
