@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::exec::ExecOutput;
+use super::output::ExecOutput;
 use crate::Cancelled;
 
 /// Why a VM or a command in its guest failed. A failure of the VM itself is

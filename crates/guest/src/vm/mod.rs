@@ -14,6 +14,7 @@ mod exec;
 mod failure;
 mod monitor;
 mod offers;
+mod output;
 mod process;
 mod protocol;
 pub mod thin;
@@ -39,10 +40,11 @@ use process::Process;
 use protocol::{QmpMessage, QmpRefusal};
 
 pub use console::{NOTE, read_end};
-pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand};
+pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, GuestCommand};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError};
 pub use offers::{AskOffersError, ask_offers};
+pub use output::{ExecOutput, ExecStatusCode};
 
 /// How long QEMU may take until its monitor answers: it sets up the guest's
 /// memory first, and preallocating hundreds of GiB takes its time.
