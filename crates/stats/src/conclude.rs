@@ -2,6 +2,7 @@
 //! how large |t| must be.
 
 use crate::anytime::e_value;
+use crate::comparison::ROUNDING;
 use crate::disturbance::{Claim, Claimed, differences, fatal};
 use crate::judgement::{GREATEST_LOG, ratio_of};
 use crate::signed_rank::hodges_lehmann;
@@ -11,9 +12,6 @@ use crate::{
     Warning, Weight,
 };
 
-/// A log ratio nearer to 0 than this is rounding, not a difference: equal
-/// measurements must not become a significant 1e-16.
-pub(crate) const ROUNDING: f64 = 1e-12;
 /// Fewer blocks lean on the normal distribution.
 const FEW_BLOCKS: usize = 5;
 /// No estimate of the blocks that are needed looks further.

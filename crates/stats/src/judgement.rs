@@ -4,17 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HostDifference, Interval};
-
-/// Which direction of a metric is the better one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-}
+use crate::{Better, HostDifference, Interval};
 
 /// What may be said about B against A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

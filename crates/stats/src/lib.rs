@@ -27,11 +27,12 @@
 //! ICPE 2017 (randomised interleaved trials).
 
 mod anytime;
+mod better;
 mod boot;
 mod boundary;
-
 mod case;
 mod change_points;
+mod comparison;
 mod conclude;
 mod control;
 mod describe;
@@ -52,18 +53,20 @@ mod variance;
 mod warm_up;
 
 pub use anytime::e_value;
+pub use better::Better;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, Looks, MOST_LOOKS};
 pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
+pub use comparison::{Comparison, PairedBlocks};
 pub use control::{Controlled, control};
 pub use describe::{Estimate, describe};
 pub use disturbance::{
     AT_WORST, Disturbance, HostDifference, OutOfLine, Sign, Weight, lost, out_of_line,
 };
-pub use engine::{Comparison, Engine, FixedBlocks, InvalidPlan, Next, PairedBlocks, Progress};
+pub use engine::{Engine, FixedBlocks, InvalidPlan, Next, Progress};
 pub use exact::{Exact, exact};
-pub use judgement::{Better, HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
+pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
