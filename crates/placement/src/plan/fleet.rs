@@ -12,7 +12,7 @@ use topology::Host;
 use super::choose::{Choice, choose, choose_floating, thread_counts};
 use super::free::Free;
 use super::layout::Layout;
-use super::one_host::take;
+use super::packed::take;
 use super::place::{Placement, settle};
 use super::refuse::{Refusal, nonsense, refusals, refuse};
 use super::wish::{Rules, Wish};

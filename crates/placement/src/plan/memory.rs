@@ -1,8 +1,9 @@
 //! How much memory each node can give, in ordinary and huge pages.
 
+use serde::Serialize;
 use topology::Host;
 
-use super::wish::Unit;
+use super::wish::{Size, Unit};
 
 /// Of each node's memory, one part in so many is left to the host: its kernel,
 /// page tables, and what QEMU takes beside the guest's memory.
@@ -11,6 +12,19 @@ pub(crate) const HOST_SHARE: u64 = 32;
 /// What a node whose size is not known counts as having: more than any VM
 /// wants, and little enough to be added up.
 const UNKNOWN: u64 = 1 << 56;
+
+/// Huge pages of one host node for one VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HugePages {
+    /// The host node.
+    pub node: u32,
+    /// Size of one page.
+    pub page: Size,
+    /// How many the VM needs.
+    pub pages: u64,
+    /// How many of them have to be added to the node's pool first.
+    pub to_reserve: u64,
+}
 
 /// Memory of one node.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use topology::{Host, PcpuSet};
 
-use super::choose::{Choice, choose, choose_floating};
+use super::choose::{choose, choose_floating};
 use super::free::Free;
 use super::layout::Layout;
+use super::packed::pack;
 use super::place::{Placement, settle};
 use super::refuse::{Refusal, nonsense, refusals, refuse};
-use super::score::Score;
 use super::together::improve;
 use super::wish::{Rules, Wish};
 
@@ -107,89 +107,6 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
         leave_to_host: layout.left_to_host.clone(),
         free,
         warnings,
-    }
-}
-
-/// VMs placed one after the other.
-#[derive(Clone, Debug)]
-pub(crate) struct Packed {
-    pub(crate) placed: Vec<(usize, Choice)>,
-    pub(crate) refused: Vec<usize>,
-    refused_vcpus: u32,
-    pub(crate) score: Score,
-}
-
-impl Packed {
-    fn rank(&self) -> (usize, u32, Score) {
-        (self.refused.len(), self.refused_vcpus, self.score)
-    }
-}
-
-fn pack(
-    layout: &Layout,
-    wishes: &[Wish],
-    order: &[usize],
-    choose: &dyn Fn(&Layout, &Free, &Wish) -> Option<Choice>,
-) -> Packed {
-    let mut free = Free::new(layout);
-    let mut packed = Packed {
-        placed: Vec::new(),
-        refused: Vec::new(),
-        refused_vcpus: 0,
-        score: Score::default(),
-    };
-    for at in order {
-        let wish = &wishes[*at];
-        match choose(layout, &free, wish) {
-            Some(choice) => {
-                take(layout, &mut free, wish, &choice);
-                packed.score = packed.score + choice.score;
-                packed.placed.push((*at, choice));
-            }
-            None => {
-                packed.refused.push(*at);
-                packed.refused_vcpus += wish.vcpus;
-            }
-        }
-    }
-    packed.score = left_behind(layout, &free, packed.score);
-    packed
-}
-
-/// A sum of scores with the gaps that are left at the end in place of those
-/// that each VM left when it came.
-pub(crate) fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
-    let gap = |cores: &super::layout::CoreSet| {
-        let have = free.cores.common(&layout.usable, cores);
-        let all = layout.usable.common(&layout.usable, cores);
-        if have < all { have } else { 0 }
-    };
-    let nodes: Vec<u32> = layout.nodes.iter().map(|node| gap(&node.cores)).collect();
-    let caches: Vec<u32> = layout.caches.iter().map(gap).collect();
-    let broken = |gaps: &[u32]| gaps.iter().filter(|gap| **gap > 0).count() as u32;
-    Score {
-        nodes_broken: broken(&nodes),
-        caches_broken: broken(&caches),
-        cache_leftover: caches.iter().sum(),
-        node_leftover: nodes.iter().sum(),
-        ..score
-    }
-}
-
-/// Takes what a choice names, without writing anything down.
-pub(crate) fn take(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Choice) {
-    let unit = wish.unit();
-    for share in &choice.shares {
-        for core in share.cores.iter().flatten() {
-            free.cores.remove(*core);
-        }
-        if share.cores.is_empty() {
-            free.floating[share.node] += share.vcpus;
-        }
-        free.take_memory(layout, share.node, unit, share.units);
-    }
-    for core in &choice.io {
-        free.cores.remove(*core);
     }
 }
 

@@ -8,8 +8,11 @@ use vmconfig::{GuestNode, GuestTopology, Memory, PageSize, TopologyPatch, VcpuPi
 
 use super::choose::Choice;
 use super::free::Free;
-use super::layout::{Held, Layout};
-use super::reasons;
+use super::guest_topology::guest_topology;
+use super::layout::Layout;
+use super::memory::HugePages;
+use super::other_threads::OtherThreads;
+use super::reasons::reasons;
 use super::score::Score;
 use super::wish::{Size, Wish};
 
@@ -68,19 +71,6 @@ pub struct GuestCell {
     pub memory_node: u32,
     /// Distances to all cells, as the host has them (10 is local).
     pub distances: Vec<u32>,
-}
-
-/// Huge pages of one host node for one VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HugePages {
-    /// The host node.
-    pub node: u32,
-    /// Size of one page.
-    pub page: Size,
-    /// How many the VM needs.
-    pub pages: u64,
-    /// How many of them have to be added to the node's pool first.
-    pub to_reserve: u64,
 }
 
 impl Placement {
@@ -216,8 +206,8 @@ pub(crate) fn settle(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Cho
     for core in &choice.io {
         free.cores.remove(*core);
     }
-    let others = Others::new(layout, wish, choice);
-    let reasons = reasons::reasons(layout, &before, wish, choice, &huge_pages, &others);
+    let others = OtherThreads::new(layout, wish, choice);
+    let reasons = reasons(layout, &before, wish, choice, &huge_pages, &others);
     Placement {
         name: wish.name.clone(),
         vcpus: wish.vcpus,
@@ -236,88 +226,4 @@ pub(crate) fn settle(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Cho
         reasons,
         score: choice.score,
     }
-}
-
-/// Where the threads that are no vCPUs run.
-pub(crate) struct Others {
-    pub(crate) emulator: PcpuSet,
-    pub(crate) iothreads: Vec<PcpuSet>,
-    pub(crate) vhost: Vec<PcpuSet>,
-    /// Whether they run on a node that the VM does not use.
-    pub(crate) is_far: bool,
-}
-
-impl Others {
-    fn new(layout: &Layout, wish: &Wish, choice: &Choice) -> Self {
-        let nodes: Vec<usize> = choice.shares.iter().map(|share| share.node).collect();
-        let mut is_far = false;
-        let own: Vec<u32> =
-            choice.io.iter().flat_map(|core| layout.cores[*core].threads.iter().copied()).collect();
-        if !own.is_empty() {
-            // Event loops have a thread each while there are enough, the rest
-            // is for the emulator.
-            let each = |count: u32, offset: usize| -> Vec<PcpuSet> {
-                (0..count as usize)
-                    .map(|at| PcpuSet::from_iter([own[own.len() - 1 - (at + offset) % own.len()]]))
-                    .collect()
-            };
-            let iothreads = each(wish.iothreads, 0);
-            let vhost = each(wish.vhost_threads, wish.iothreads as usize);
-            let loops = (wish.iothreads + wish.vhost_threads) as usize;
-            let rest = own.len().saturating_sub(loops).max(1);
-            let emulator = own[..rest].iter().copied().collect();
-            return Self { emulator, iothreads, vhost, is_far };
-        }
-        let of_host = |near: bool| -> PcpuSet {
-            let held = layout.cores.iter().filter(|core| core.held == Some(Held::Host));
-            let cores = held.filter(|core| !near || nodes.contains(&core.node));
-            cores.flat_map(|core| core.threads.iter().copied()).collect()
-        };
-        let mut place = of_host(true);
-        if place.is_empty() {
-            place = of_host(false);
-            is_far = !place.is_empty();
-        }
-        Self {
-            iothreads: vec![place.clone(); wish.iothreads as usize],
-            vhost: vec![place.clone(); wish.vhost_threads as usize],
-            emulator: place,
-            is_far,
-        }
-    }
-}
-
-/// The guest's topology: a socket never reaches into two cells, and where the
-/// cores fall evenly on last-level caches a die (x86) or a cluster (Arm) is
-/// what shares one, because that is how guests learn which vCPUs share a cache.
-///
-/// Source: QEMU `target/i386/cpu.c`, CPUID leaf 4: the third-level cache is
-/// shared by a die.
-pub(crate) fn guest_topology(layout: &Layout, choice: &Choice) -> GuestTopology {
-    let threads = choice.threads;
-    let cells: Vec<u32> = choice.shares.iter().map(|share| share.vcpus / threads).collect();
-    let cores: u32 = cells.iter().sum();
-    let in_socket = cells.iter().copied().fold(0, gcd);
-    let sockets = cores / in_socket;
-    let groups: Vec<u32> = choice
-        .shares
-        .iter()
-        .flat_map(|share| share.cores.iter().map(|cores| cores.len() as u32))
-        .collect();
-    let in_group = groups.iter().copied().fold(in_socket, gcd);
-    let even = groups.iter().all(|group| *group == in_group);
-    // Groups of one core would deny all sharing.
-    let parts =
-        if groups.is_empty() || (in_group == 1 && !even) { 1 } else { in_socket / in_group };
-    GuestTopology {
-        sockets,
-        dies: if layout.is_arm { 1 } else { parts },
-        clusters: if layout.is_arm { parts } else { 1 },
-        cores: in_socket / parts,
-        threads,
-    }
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

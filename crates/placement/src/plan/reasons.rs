@@ -4,8 +4,10 @@ use topology::PcpuSet;
 
 use super::choose::Choice;
 use super::free::Free;
+use super::guest_topology::guest_topology;
 use super::layout::Layout;
-use super::place::{HugePages, Others, guest_topology};
+use super::memory::HugePages;
+use super::other_threads::OtherThreads;
 use super::wish::{Size, ThreadsPerCore, Wish};
 
 /// The reasons; `free` is what was free before.
@@ -15,7 +17,7 @@ pub(crate) fn reasons(
     wish: &Wish,
     choice: &Choice,
     huge_pages: &[HugePages],
-    others: &Others,
+    others: &OtherThreads,
 ) -> Vec<String> {
     let mut lines = Vec::new();
     if choice.shares.iter().all(|share| share.cores.is_empty()) {
@@ -203,7 +205,7 @@ fn seen(layout: &Layout, choice: &Choice) -> String {
     line
 }
 
-fn other_threads(wish: &Wish, choice: &Choice, others: &Others, layout: &Layout) -> String {
+fn other_threads(wish: &Wish, choice: &Choice, others: &OtherThreads, layout: &Layout) -> String {
     let mut who = vec!["emulator"];
     if wish.iothreads > 0 {
         who.push("iothreads");

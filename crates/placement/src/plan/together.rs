@@ -8,7 +8,7 @@
 use super::choose::{Choice, choose};
 use super::free::Free;
 use super::layout::{CoreSet, Layout};
-use super::one_host::{Packed, left_behind, take};
+use super::packed::{Packed, left_behind, take};
 use super::score::Score;
 use super::wish::Wish;
 
