@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::spec::{Default, Kind, Opt, Probe};
+use crate::option::{Default, Kind, Opt};
 use crate::vcpus;
 
 /// An option's value.
@@ -61,9 +61,9 @@ impl Args {
     ///
     /// # Errors
     /// [`ArgsError`] names the option and what it allows.
-    pub fn parse(probe: &Probe, words: &[String]) -> Result<Self, ArgsError> {
+    pub fn parse(options: &'static [Opt], words: &[String]) -> Result<Self, ArgsError> {
         let mut values: BTreeMap<&'static str, Value> =
-            probe.options.iter().map(|opt| (opt.name, opt.default_value())).collect();
+            options.iter().map(|opt| (opt.name, opt.default_value())).collect();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let given =
@@ -72,8 +72,8 @@ impl Args {
                 Some((name, value)) => (name.replace('_', "-"), Some(value.to_owned())),
                 None => (given.replace('_', "-"), None),
             };
-            let opt = probe.options.iter().find(|opt| opt.name == name).ok_or_else(|| {
-                let names = probe.options.iter().map(|opt| opt.name);
+            let opt = options.iter().find(|opt| opt.name == name).ok_or_else(|| {
+                let names = options.iter().map(|opt| opt.name);
                 ArgsError::Unknown { near: nearest(&name, names), name: name.clone() }
             })?;
             let value = match inline {
@@ -181,29 +181,6 @@ impl Opt {
             Kind::Vcpus if vcpus::parse_list(text).is_some() => Ok(Value::Text(text.to_owned())),
             Kind::Text => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) | Kind::Vcpus => Err(refused()),
-        }
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Int(low, high) => write!(f, "a whole number from {low} to {high}"),
-            Self::Float(low, high) => write!(f, "a number from {low} to {high}"),
-            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Self::Vcpus => write!(f, "a list of vCPUs such as 0,2-3"),
-            Self::Text => write!(f, "text"),
-        }
-    }
-}
-
-impl std::fmt::Display for Default {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Int(number) => write!(f, "{number}"),
-            Self::Float(number) => write!(f, "{number}"),
-            Self::Text(text) => write!(f, "{text}"),
-            Self::PerVcpu => write!(f, "one a vCPU"),
         }
     }
 }

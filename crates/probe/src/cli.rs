@@ -2,8 +2,7 @@
 
 use crate::args::{Args, nearest};
 use crate::costs::Snapshot;
-use crate::document::Outcome;
-use crate::probes::unixbench::worker;
+use crate::probes::unixbench::{counted, worker};
 use crate::spec::Probe;
 use crate::{PROBES, docs};
 
@@ -43,7 +42,7 @@ pub fn run(words: Vec<String>) -> Ended {
             Err(text) => Ended::error(text),
         },
         "--version" | "-V" => Ended::fine(format!("vmlab-probe {}\n", env!("CARGO_PKG_VERSION"))),
-        worker::NAME => match worker::run(rest) {
+        counted::NAME => match worker::run(rest) {
             Ok(()) => Ended::fine(String::new()),
             Err(text) => Ended::error(text),
         },
@@ -69,11 +68,11 @@ fn find(name: &str) -> Result<&'static Probe, String> {
 }
 
 fn run_probe(probe: &'static Probe, words: &[String]) -> Ended {
-    let args = match Args::parse(probe, words) {
+    let args = match Args::parse(probe.options, words) {
         Ok(args) => args,
         Err(error) => return Ended::error(format!("{}: {error}", probe.name)),
     };
-    let mut outcome = Outcome::new(probe, &args);
+    let mut outcome = probe.outcome(&args);
     let before = Snapshot::now();
     if let Err(error) = (probe.run)(&args, &mut outcome) {
         let mut text = format!("{}: {error}", probe.name);

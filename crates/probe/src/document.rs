@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::{Args, Value};
 use crate::costs::Costs;
-use crate::spec::Probe;
+use crate::metric::MetricDef;
 
 /// Everything that one run of a probe says.
 #[derive(Debug, Serialize)]
@@ -132,7 +132,12 @@ impl Histogram {
 /// What a probe fills in while it runs.
 #[derive(Debug)]
 pub struct Outcome {
-    probe: &'static Probe,
+    /// The probe's name.
+    probe: &'static str,
+    /// Its metrics, as its table has them.
+    known_metrics: &'static [MetricDef],
+    /// Its histograms, as its table has them.
+    known_histograms: &'static [(&'static str, &'static str)],
     params: BTreeMap<String, Value>,
     facts: BTreeMap<&'static str, String>,
     checks: Vec<Check>,
@@ -142,9 +147,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(probe: &'static Probe, args: &Args) -> Self {
+    pub(crate) fn new(
+        probe: &'static str,
+        known_metrics: &'static [MetricDef],
+        known_histograms: &'static [(&'static str, &'static str)],
+        args: &Args,
+    ) -> Self {
         Self {
             probe,
+            known_metrics,
+            known_histograms,
             params: args.values(),
             facts: BTreeMap::new(),
             checks: Vec::new(),
@@ -157,8 +169,7 @@ impl Outcome {
     /// Adds a value of the metric `name` of the probe's table; the row can be
     /// given a repeat, a thread and labels.
     pub(crate) fn push(&mut self, name: &str, value: f64) -> &mut Row {
-        let metrics = self.probe.metrics;
-        let def = metrics.iter().find(|def| def.name == name);
+        let def = self.known_metrics.iter().find(|def| def.name == name);
         let def = def.unwrap_or_else(|| unreachable!("the table has no metric {name}"));
         if !value.is_finite() {
             self.check(name.to_owned(), false, format!("{value} is no number"));
@@ -202,14 +213,14 @@ impl Outcome {
 
     /// Adds the histogram `name` of the probe's table.
     pub(crate) fn histogram(&mut self, name: &str, hdr: &Hdr<u64>) {
-        let known = self.probe.histograms.iter().find(|(known, _)| *known == name);
+        let known = self.known_histograms.iter().find(|(known, _)| *known == name);
         let (name, _) = known.unwrap_or_else(|| unreachable!("the table has no histogram {name}"));
         self.histograms.push(Histogram::of_ns(name, hdr));
     }
 
     pub(crate) fn finish(self, costs: Costs) -> Document {
         Document {
-            probe: self.probe.name,
+            probe: self.probe,
             version: env!("CARGO_PKG_VERSION"),
             arch: std::env::consts::ARCH,
             params: self.params,

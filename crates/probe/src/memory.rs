@@ -2,7 +2,8 @@
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
-use crate::spec::{Default, Kind, Opt, ProbeError, Tried as _};
+use crate::error::{ProbeError, Tried as _};
+use crate::option::{Default, Kind, Opt};
 
 /// Which pages back the memory.
 pub(crate) const PAGES: Opt = Opt {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::spec::ProbeError;
+use crate::error::ProbeError;
 use crate::vcpus;
 
 /// Some threads, each pinned or free.

@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::costs::Snapshot;
-use crate::document::Outcome;
 use crate::probes::net::server::Server;
 use crate::spec::Kind;
 use crate::{PROBES, args::Args, cli};
@@ -56,7 +55,8 @@ fn the_table_keeps_its_rules() {
             assert!(["total", "thread"].contains(&metric.per));
         }
         let example: Vec<String> = probe.example.split_whitespace().map(str::to_owned).collect();
-        Args::parse(probe, &example).unwrap_or_else(|error| panic!("{}: {error}", probe.name));
+        Args::parse(probe.options, &example)
+            .unwrap_or_else(|error| panic!("{}: {error}", probe.name));
         assert!(probe.about.ends_with('.') && !probe.summary.ends_with('.'), "{}", probe.name);
     }
 }
@@ -95,7 +95,7 @@ fn options_are_read_in_all_their_forms() {
     let read = |line: &str| {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let probe = PROBES.iter().find(|probe| probe.name == "pagecache").unwrap();
-        Args::parse(probe, &words).unwrap()
+        Args::parse(probe.options, &words).unwrap()
     };
     for line in [
         "--size-mib 4",
@@ -112,14 +112,14 @@ fn options_are_read_in_all_their_forms() {
 
 #[test]
 fn a_result_is_verified_by_its_checks_alone() {
-    let args = Args::parse(PROBES[0], &[]).unwrap();
+    let args = Args::parse(PROBES[0].options, &[]).unwrap();
     for (checks, value, expected) in [
         (vec![], 1.0, false),
         (vec![true], 1.0, true),
         (vec![true, false], 1.0, false),
         (vec![true], f64::NAN, false),
     ] {
-        let mut outcome = Outcome::new(PROBES[0], &args);
+        let mut outcome = PROBES[0].outcome(&args);
         checks.iter().for_each(|ok| outcome.check("a", *ok, "b"));
         outcome.push("elapsed", value);
         let document = outcome.finish(Snapshot::now().costs());

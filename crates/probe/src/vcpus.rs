@@ -2,7 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::spec::{ProbeError, Tried as _};
+use crate::error::{ProbeError, Tried as _};
 
 /// Reads a list in the kernel's format (`0,2-3`); nothing if it is not one.
 pub(crate) fn parse_list(text: &str) -> Option<Vec<usize>> {

@@ -4,6 +4,7 @@
 //! Source: the tests, baselines and index of Byte UnixBench 5, as its reports
 //! print them: index = 10 x result / baseline, score = geometric mean.
 
+pub(crate) mod counted;
 mod dhrystone;
 mod system;
 mod whetstone;
@@ -17,7 +18,7 @@ use crate::document::Outcome;
 use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _};
 use crate::stat::{geometric_mean, mean};
 use crate::vcpus;
-use worker::Counted;
+use counted::Counted;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -170,7 +171,7 @@ fn at_once(test: &str, copies: usize, args: &Args) -> Result<Vec<Counted>, Probe
     let mut running = Vec::new();
     for _ in 0..copies {
         let child = Command::new(&program)
-            .args([worker::NAME, test, &seconds, args.text("dir")])
+            .args([counted::NAME, test, &seconds, args.text("dir")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use rustix::process::{getpid, getuid, umask};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::worker::{Counted, NAME};
+use super::counted::{Counted, NAME};
 use crate::pace::{Done, for_seconds};
 
 /// dup, close, getpid, getuid and umask are one loop.

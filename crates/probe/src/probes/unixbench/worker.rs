@@ -5,28 +5,9 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
+use super::counted::{Counted, NAME};
 use super::{dhrystone, system, whetstone};
-use crate::pace::{Done, for_seconds};
-
-/// How this program is called to be a copy: this, the test, its seconds, its
-/// folder, and what the test itself adds.
-pub(crate) const NAME: &str = "unixbench-copy";
-
-/// What one copy counted.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Counted {
-    pub(super) ops: f64,
-    pub(super) elapsed_s: f64,
-    pub(super) right: bool,
-}
-
-impl Counted {
-    pub(super) fn new(done: Done, right: bool) -> Self {
-        Self { ops: done.ops as f64, elapsed_s: done.elapsed_s, right }
-    }
-}
+use crate::pace::for_seconds;
 
 /// Runs as a copy; an error's text.
 pub(crate) fn run(words: &[String]) -> Result<(), String> {
