@@ -91,8 +91,24 @@ pub enum RunError {
     },
 }
 
+impl Session {
+    /// A command of `words` there, to be run with one of its methods. It begins
+    /// in the user's home folder.
+    pub fn command<W: Into<String>>(
+        &self,
+        words: impl IntoIterator<Item = W>,
+    ) -> RemoteCommand<'_> {
+        RemoteCommand::new(self, words.into_iter().map(Into::into).collect())
+    }
+
+    /// The user's login shell there.
+    pub fn shell(&self) -> RemoteCommand<'_> {
+        RemoteCommand::new(self, Vec::new())
+    }
+}
+
 impl<'s> RemoteCommand<'s> {
-    pub(crate) fn new(session: &'s Session, words: Vec<String>) -> Self {
+    fn new(session: &'s Session, words: Vec<String>) -> Self {
         Self { session, words, input: Vec::new(), heard: None }
     }
 

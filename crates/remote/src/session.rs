@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use crate::patience::{GaveUp, Patience, Wait};
 use crate::process::Process;
 use crate::words::{Refusal, last_line, refusal};
-use crate::{Destination, RemoteCommand, quote};
+use crate::{Destination, quote};
 
 /// Longest path of a Unix socket, the final NUL included.
 const SOCKET_PATH_BYTES: usize = 108;
@@ -236,20 +236,6 @@ impl Session {
     /// The last that ssh said of the connection.
     pub(crate) fn said(&self) -> String {
         last_line(&self.master.said())
-    }
-
-    /// A command of `words` there, to be run with one of its methods. It begins
-    /// in the user's home folder.
-    pub fn command<W: Into<String>>(
-        &self,
-        words: impl IntoIterator<Item = W>,
-    ) -> RemoteCommand<'_> {
-        RemoteCommand::new(self, words.into_iter().map(Into::into).collect())
-    }
-
-    /// The user's login shell there.
-    pub fn shell(&self) -> RemoteCommand<'_> {
-        RemoteCommand::new(self, Vec::new())
     }
 
     /// `ssh` with the options that lead it through this connection, and nowhere
