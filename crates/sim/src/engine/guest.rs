@@ -1,7 +1,6 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
 use super::state::{Activity, BlockedOn, Burden, Event, Exit, SpinOn, World};
-use super::stuck::Stuck;
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
 use crate::sched::Enqueue;
@@ -301,7 +300,7 @@ impl World<'_> {
         state.hurried += 1;
         self.vms[vm as usize].progress += 1;
         if state.hurried > MOST_HURRIED {
-            self.stuck = Some(Stuck::takes_no_time(self, task));
+            self.stuck = Some(self.takes_no_time(task));
             return false;
         }
         let (locks, barriers, channels) = {

@@ -2,11 +2,15 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `account` where the time goes, `stuck` the search for deadlocks.
+//! `account` where the time goes, `stuck` the search for deadlocks. Who begins where is
+//! in `begin`; what a run brings in `outcome` and `deadlock`.
 
 mod account;
+mod begin;
+mod deadlock;
 mod guest;
 mod host;
+mod outcome;
 mod spin;
 mod state;
 mod stuck;
@@ -15,8 +19,8 @@ mod vcpu;
 #[cfg(test)]
 mod tests;
 
-pub use account::{Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, VmOutcome, Whose};
-pub use stuck::{Stuck, Waiting};
+pub use deadlock::{Stuck, Waiting};
+pub use outcome::{Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, VmOutcome, Whose};
 
 use crate::model::Model;
 use crate::queue::Due;

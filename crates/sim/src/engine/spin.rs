@@ -1,6 +1,6 @@
 //! `kvm_vcpu_on_spin()` and `yield_to()`.
 
-use super::account::Segment;
+use super::outcome::Segment;
 use super::state::{Activity, Doing, ThreadState, World};
 
 impl World<'_> {

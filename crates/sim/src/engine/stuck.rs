@@ -1,61 +1,22 @@
-//! Tasks that wait for each other for ever.
+//! Finds tasks that wait for each other for ever.
 
-use std::fmt;
-
+use super::deadlock::{Stuck, Waiting};
 use super::state::{Activity, BlockedOn, SpinOn, World};
 use crate::model::Op;
 
-/// A guest that can't go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
-    /// When that was seen, ns.
-    pub at_ns: u64,
-    /// The VM.
-    pub vm: String,
-    /// Its tasks that can never run again.
-    pub tasks: Vec<Waiting>,
-}
-
-/// One task of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// Its name.
-    pub task: String,
-    /// What it waits for.
-    pub waits: String,
-}
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "The guest {:?} can't go on after {} ns:", self.vm, self.at_ns)?;
-        for (index, Waiting { task, waits }) in self.tasks.iter().take(8).enumerate() {
-            let separator = if index == 0 { " " } else { "; " };
-            write!(f, "{separator}{task} {waits}")?;
-        }
-        if self.tasks.len() > 8 {
-            write!(f, "; and {} more", self.tasks.len() - 8)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Stuck {}
-
-impl Stuck {
+impl World<'_> {
     /// A program that repeats steps without ever taking time.
-    pub(super) fn takes_no_time(world: &World<'_>, task: u32) -> Self {
-        let state = &world.tasks[task as usize];
-        let vm = &world.model.vms[state.vm as usize];
+    pub(super) fn takes_no_time(&self, task: u32) -> Stuck {
+        let state = &self.tasks[task as usize];
+        let vm = &self.model.vms[state.vm as usize];
         let waits = "repeats steps that take no time".to_owned();
-        Self {
-            at_ns: world.now,
+        Stuck {
+            at_ns: self.now,
             vm: vm.name.clone(),
             tasks: vec![Waiting { task: vm.tasks[state.own as usize].name.clone(), waits }],
         }
     }
-}
 
-impl World<'_> {
     /// Looks at the VMs that made no step since the last look.
     pub(super) fn find_stuck(&mut self) -> Option<Stuck> {
         for vm in 0..self.vms.len() {

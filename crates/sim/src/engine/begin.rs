@@ -1,0 +1,104 @@
+//! The first moment of a run: everybody is put on a queue.
+
+use super::guest::GuestView;
+use super::host::HostView;
+use super::state::{Event, Task, ThreadKind, ThreadState, World};
+use crate::model::Start;
+use crate::sched::{Enqueue, place};
+
+impl World<'_> {
+    /// Puts everybody on a queue and starts the pCPUs.
+    pub(super) fn begin(&mut self) {
+        self.place_tasks();
+        self.place_threads();
+        let tick = self.model.policy.tick_ns.max(1);
+        let pcpus = self.pcpus.len() as u64;
+        for pcpu in 0..pcpus {
+            let offset = if self.model.policy.ticks_aligned { 0 } else { tick * pcpu / pcpus };
+            self.queue.push(tick + offset, Event::Tick(pcpu as u32));
+        }
+        if let Some(turn) = self.model.gang_ns {
+            self.queue.push(turn, Event::GangTurn);
+        }
+        if self.model.mechanisms.balance {
+            for vm in 0..self.vms.len() as u32 {
+                if self.vms[vm as usize].vcpus > 1 {
+                    let skew = self.random.below(4_000_000);
+                    self.queue.push(4_000_000 + skew, Event::GuestBalance(vm));
+                }
+            }
+        }
+        if self.model.warmup_ns > 0 {
+            self.queue.push(self.model.warmup_ns, Event::WarmedUp);
+        }
+        for pcpu in 0..self.pcpus.len() as u32 {
+            if !self.pcpus[pcpu as usize].queue.is_empty() {
+                self.begin_schedule(pcpu);
+            }
+        }
+    }
+
+    fn place_threads(&mut self) {
+        for thread in 0..self.threads.len() as u32 {
+            if let ThreadKind::Host(task) = self.threads[thread as usize].kind
+                && let Some((_, sleep)) = self.model.host_tasks[task as usize].burst
+            {
+                // It begins asleep, each at another time.
+                let wait = sleep.draw(&mut self.random);
+                self.threads[thread as usize].pcpu = self.any_pcpu(thread);
+                self.queue.push(wait, Event::HostTimer(thread));
+                continue;
+            }
+            let pcpu = self.any_pcpu(thread);
+            self.threads[thread as usize].pcpu = pcpu;
+            self.threads[thread as usize].state = ThreadState::Ready;
+            let policy = &self.model.policy;
+            let queue = &mut self.pcpus[pcpu as usize].queue;
+            queue.enqueue(policy, &mut self.entities, thread, Enqueue::Wakeup);
+            let entity = &mut self.entities[thread as usize];
+            entity.vruntime = 0;
+            entity.deadline = policy.base_slice_ns as i64;
+            if self.model.start == Start::Random {
+                let within = if policy.kernel.is_eevdf() {
+                    policy.base_slice_ns
+                } else {
+                    policy.latency_ns / 2
+                };
+                entity.vruntime = self.random.below(within.max(1)) as i64;
+                entity.deadline += entity.vruntime;
+            }
+        }
+    }
+
+    fn any_pcpu(&mut self, thread: u32) -> u32 {
+        let start = match self.model.start {
+            Start::Random => self.random.below(self.pcpus.len() as u64) as u32,
+            Start::Aligned => 0,
+        };
+        place::on_fork(&self.model.machine, &HostView(self), start, |pcpu| {
+            self.threads[thread as usize].may_run_on(pcpu)
+        })
+    }
+
+    fn place_tasks(&mut self) {
+        for task in 0..self.tasks.len() as u32 {
+            let Task { vm, own, .. } = self.tasks[task as usize];
+            let state = &self.vms[vm as usize];
+            let model = &self.model.vms[vm as usize];
+            let first = state.first_vcpu;
+            let own = match model.tasks[own as usize].pin {
+                Some(vcpu) => vcpu,
+                None => {
+                    let start = self.random.below(u64::from(state.vcpus)) as u32;
+                    place::on_fork(&model.machine, &GuestView(self, vm), start, |_| true)
+                }
+            };
+            let vcpu = first + own;
+            self.tasks[task as usize].vcpu = vcpu;
+            let queue = &mut self.vcpus[vcpu as usize].queue;
+            queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
+            self.task_entities[task as usize].vruntime = 0;
+            self.task_entities[task as usize].deadline = model.policy.base_slice_ns as i64;
+        }
+    }
+}
