@@ -14,9 +14,12 @@ use std::collections::BTreeMap;
 mod apply;
 mod cpuset;
 mod journal;
+mod module_steps;
 mod modules;
+mod partition_steps;
 mod place;
 mod refusal;
+mod step;
 mod table;
 mod target;
 mod tree;
@@ -26,9 +29,9 @@ pub use apply::{
     ApplyError, Mode, Planned, RestoreOutcome, Restored, Settings, StaleSettings, Wish, plan,
     restore_stale,
 };
-pub use cpuset::{Partition, partitions};
+pub use cpuset::{Partition, PartitionKind, partitions};
 pub use journal::JournalError;
-pub use place::{PartitionKind, Place, Present};
+pub use place::{Place, Present};
 pub use refusal::Refusal;
 pub use table::SETTINGS;
 pub use tree::Tree;

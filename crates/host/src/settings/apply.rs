@@ -5,10 +5,12 @@ use std::io;
 use std::path::PathBuf;
 
 use super::journal::{Entry, Journal, JournalError, JournalFile, Lock};
-use super::place::{self, Step};
+use super::module_steps;
+use super::place;
 use super::refusal::Refusal;
+use super::step::Step;
 use super::tree::Tree;
-use super::{Change, SETTINGS, Setting, modules};
+use super::{Change, SETTINGS, Setting};
 use crate::owner::Owner;
 
 /// Settings that are to be changed together: all of them or none.
@@ -365,9 +367,9 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
         let refused = |source| ApplyError::Refused { id: setting.id, value: value.clone(), source };
         for step in place::steps(setting, tree, value, wish.reload).map_err(refused)? {
             // Parameters of one module, which is loaded again once for all.
-            let loads_same = |known: &Step| modules::share(&known.target, &step.target);
+            let loads_same = |known: &Step| module_steps::share(&known.target, &step.target);
             if let Some((owner, known)) = all.iter_mut().find(|(_, known)| loads_same(known)) {
-                let merged = modules::merge(known, &step);
+                let merged = module_steps::merge(known, &step);
                 if merged.target == step.target {
                     *owner = setting;
                 }
@@ -384,7 +386,7 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
             }
         }
     }
-    Ok(modules::fold(all))
+    Ok(module_steps::fold(all))
 }
 
 /// Two runs that set the same thing would measure each other's settings.

@@ -15,15 +15,22 @@ use std::path::PathBuf;
 
 use topology::PcpuSet;
 
-use super::place::{PartitionKind, Step};
-use super::refusal::{Refusal, check_writable};
-use super::target::{ABSENT, Target};
+use super::refusal::Refusal;
 use super::tree::Tree;
-use super::value;
+use super::value::{self, ABSENT};
 
 /// Begins the name of a partition's folder, and of nothing else.
 const PREFIX: &str = "vmlab-";
-const CONTROL: &str = "cgroup.subtree_control";
+pub(super) const CONTROL: &str = "cgroup.subtree_control";
+
+/// Kind of a cpuset partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartitionKind {
+    /// With load balancing among its pCPUs.
+    Root,
+    /// Without.
+    Isolated,
+}
 
 /// What a kind is called by the kernel.
 pub(super) fn word(kind: PartitionKind) -> &'static str {
@@ -55,7 +62,7 @@ fn mount(tree: &Tree) -> Option<String> {
 }
 
 /// The mount point, if partitions can be made below it.
-fn usable(tree: &Tree) -> Result<String, Refusal> {
+pub(super) fn usable(tree: &Tree) -> Result<String, Refusal> {
     let refuse = |text: String| Err(Refusal::Cgroup(text));
     let Some(mount) = mount(tree) else {
         return refuse(
@@ -77,7 +84,7 @@ fn usable(tree: &Tree) -> Result<String, Refusal> {
     Ok(mount)
 }
 
-fn folder(mount: &str, kind: PartitionKind) -> String {
+pub(super) fn folder(mount: &str, kind: PartitionKind) -> String {
     format!("{mount}/{PREFIX}{}", word(kind))
 }
 
@@ -87,34 +94,6 @@ pub(super) fn present(tree: &Tree, kind: PartitionKind) -> Result<String, Refusa
     let path = format!("{folder}/cpuset.cpus");
     let pcpus: PcpuSet = tree.text(&path).unwrap_or_default().parse().unwrap_or_default();
     Ok(value::show_pcpus(&pcpus))
-}
-
-pub(super) fn steps(
-    tree: &Tree,
-    kind: PartitionKind,
-    pcpus: &PcpuSet,
-) -> Result<Vec<Step>, Refusal> {
-    let mount = usable(tree)?;
-    let folder = folder(&mount, kind);
-    if tree.has(&folder) {
-        let hint =
-            format!("/{folder} is there already: remove it, or restore it with `vmlab clean`");
-        return Err(Refusal::Cgroup(hint));
-    }
-    let partition = Target::Partition { kind, folder };
-    if pcpus.is_empty() {
-        return Ok(vec![Step::new(partition, ABSENT.to_owned(), ABSENT.to_owned())]);
-    }
-    let control = format!("{mount}/{CONTROL}");
-    check_writable(&tree.path(&control), &control)?;
-    let unreadable =
-        |error: io::Error| Refusal::Unreadable { path: control.clone(), why: error.to_string() };
-    let on = read_controller(tree, &control).map_err(unreadable)?;
-    let wanted = format!("{} {pcpus}", word(kind));
-    Ok(vec![
-        Step::new(Target::Controller(control), on, "1".to_owned()),
-        Step::new(partition, ABSENT.to_owned(), wanted),
-    ])
 }
 
 /// `absent`, or the kind as the kernel says it and the pCPUs.

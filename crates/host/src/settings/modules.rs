@@ -14,15 +14,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::place::Step;
 use super::refusal::Refusal;
-use super::target::{ABSENT, Target};
 use super::tree::Tree;
+use super::value::ABSENT;
 
 /// A module that is wanted, whatever its parameters.
 pub(super) const PRESENT: &str = "present";
 
-const MODPROBE: &str = "modprobe";
+pub(super) const MODPROBE: &str = "modprobe";
 const RMMOD: &str = "rmmod";
 /// Where they may be: kmod's in the first two, busybox' in any.
 const PROGRAMS: [&str; 4] = ["usr/sbin", "sbin", "usr/bin", "bin"];
@@ -65,122 +64,7 @@ pub(super) fn is_written_live(tree: &Tree, path: &str) -> bool {
     fs::metadata(tree.path(path)).is_ok_and(|about| about.permissions().mode() & 0o222 != 0)
 }
 
-/// The step that gives `parameter` its value by loading `module` again.
-pub(super) fn reload_step(
-    tree: &Tree,
-    module: &str,
-    parameter: &str,
-    wanted: &str,
-    reload: bool,
-) -> Result<Step, Refusal> {
-    if is_built_in(tree, module) {
-        let what = format!("{module}.{parameter}={wanted}");
-        return Err(Refusal::BuiltIn { module: module.to_owned(), what });
-    }
-    if !reload {
-        let (module, parameter) = (module.to_owned(), parameter.to_owned());
-        return Err(Refusal::NeedsReload { module, parameter });
-    }
-    check_removable(tree, module)?;
-    check_programs(tree)?;
-    let old = read(tree, module);
-    let new = with_parameter(&old, module, parameter, wanted);
-    Ok(Step::new(Target::Module(module.to_owned()), old, new))
-}
-
-/// `stack` with another value of one parameter.
-fn with_parameter(stack: &str, module: &str, parameter: &str, value: &str) -> String {
-    let mut all = parse(stack);
-    for (name, parameters) in &mut all {
-        if name == module {
-            parameters.insert(parameter.to_owned(), value.to_owned());
-        }
-    }
-    show(&all)
-}
-
-/// Whether two steps load one module again. KVM's modules come and go together
-/// with the one that they hold, so they count as one.
-pub(super) fn share(one: &Target, other: &Target) -> bool {
-    let family = |target: &Target| match target {
-        Target::Module(name) if name.starts_with("kvm") => Some("kvm".to_owned()),
-        Target::Module(name) => Some(name.clone()),
-        _ => None,
-    };
-    family(one).is_some_and(|name| family(other) == Some(name))
-}
-
-/// Both steps in one: that of the module that is held by others, if one is, has
-/// the other's parameters as well.
-pub(super) fn merge(known: &Step, step: &Step) -> Step {
-    let (bigger, smaller) = match parse(&known.old).len() >= parse(&step.old).len() {
-        true => (known, step),
-        false => (step, known),
-    };
-    let mut all = parse(&bigger.new);
-    for ((name, old), (_, new)) in parse(&smaller.old).into_iter().zip(parse(&smaller.new)) {
-        let changed = new.into_iter().filter(|(name, value)| old.get(name) != Some(value));
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, parameters)) => parameters.extend(changed),
-            None => all.push((name, old.clone().into_iter().chain(changed).collect())),
-        }
-    }
-    Step { new: show(&all), ..bigger.clone() }
-}
-
-/// Gives parameters that could be written live to the reload of their module,
-/// which would reset them.
-pub(super) fn fold<T>(steps: Vec<(T, Step)>) -> Vec<(T, Step)> {
-    let is_module = |(_, step): &(T, Step)| matches!(step.target, Target::Module(_));
-    let (mut modules, files): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_module);
-    let mut rest = Vec::new();
-    for (owner, step) in files {
-        let (module, parameter) = parameter_of(&step.target).unwrap_or_default();
-        let loads = |text: &str| parse(text).iter().any(|(name, _)| name == module);
-        match modules.iter_mut().find(|(_, known)| loads(&known.new)) {
-            Some((_, known)) => {
-                known.new = with_parameter(&known.new, module, parameter, &step.new);
-            }
-            None => rest.push((owner, step)),
-        }
-    }
-    modules.extend(rest);
-    modules
-}
-
-/// The module and the parameter that a file stands for.
-fn parameter_of(target: &Target) -> Option<(&str, &str)> {
-    let Target::File(path) = target else { return None };
-    path.strip_prefix("sys/module/")?.split_once("/parameters/")
-}
-
-/// The step after which `module` is present or absent.
-pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<Step, Refusal> {
-    let old = read(tree, module);
-    let is_there = old != ABSENT;
-    let new = match (wanted == PRESENT, is_there) {
-        (true, true) | (false, false) => old.clone(),
-        (true, false) => {
-            check_programs(tree)?;
-            // What loading it would do; `-n` is not in busybox.
-            let dry = run(tree, MODPROBE, &["-D", module]);
-            dry.map_err(|error| Refusal::NoModules { why: error.to_string() })?;
-            PRESENT.to_owned()
-        }
-        (false, true) if is_built_in(tree, module) => {
-            let what = "nothing that would take it out: it".to_owned();
-            return Err(Refusal::BuiltIn { module: module.to_owned(), what });
-        }
-        (false, true) => {
-            check_removable(tree, module)?;
-            check_programs(tree)?;
-            ABSENT.to_owned()
-        }
-    };
-    Ok(Step::new(Target::Module(module.to_owned()), old, new))
-}
-
-fn is_built_in(tree: &Tree, module: &str) -> bool {
+pub(super) fn is_built_in(tree: &Tree, module: &str) -> bool {
     // Only what was loaded has a state.
     !tree.has(&format!("{}/initstate", folder(module)))
 }
@@ -190,7 +74,7 @@ fn holders(tree: &Tree, module: &str) -> Vec<String> {
 }
 
 /// Each holder counts as a user of what it holds.
-fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
+pub(super) fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
     let holders = holders(tree, module);
     let users = |name: &str| {
         let number = |path: String| tree.text(&path).unwrap_or_default().parse::<u64>();
@@ -216,12 +100,12 @@ fn program(tree: &Tree, name: &str) -> Option<PathBuf> {
     paths.find(|path| tree.has(path)).map(|path| tree.path(&path))
 }
 
-fn run(tree: &Tree, name: &str, args: &[&str]) -> io::Result<()> {
+pub(super) fn run(tree: &Tree, name: &str, args: &[&str]) -> io::Result<()> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing"));
     tree.kernel.run(&program(tree, name).ok_or_else(missing)?, args)
 }
 
-fn check_programs(tree: &Tree) -> Result<(), Refusal> {
+pub(super) fn check_programs(tree: &Tree) -> Result<(), Refusal> {
     let refuse = |why: &str| Err(Refusal::NoModules { why: why.to_owned() });
     if program(tree, MODPROBE).is_none() || program(tree, RMMOD).is_none() {
         return refuse("modprobe and rmmod are missing: run `apt-get install kmod`");
@@ -236,7 +120,7 @@ fn check_programs(tree: &Tree) -> Result<(), Refusal> {
 }
 
 /// A module and those that hold it, each with its parameters.
-type Stack = Vec<(String, BTreeMap<String, String>)>;
+pub(super) type Stack = Vec<(String, BTreeMap<String, String>)>;
 
 /// The module and its holders as they are: `kvm halt_poll_ns=200000; kvm_amd avic=N`.
 pub(super) fn read(tree: &Tree, module: &str) -> String {
@@ -269,7 +153,7 @@ fn parameters(tree: &Tree, module: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn show(stack: &Stack) -> String {
+pub(super) fn show(stack: &Stack) -> String {
     let one = |(name, parameters): &(String, BTreeMap<String, String>)| {
         let parameters = parameters.iter().map(|(name, value)| format!(" {name}={value}"));
         format!("{name}{}", parameters.collect::<String>())
@@ -277,7 +161,7 @@ fn show(stack: &Stack) -> String {
     stack.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn parse(text: &str) -> Stack {
+pub(super) fn parse(text: &str) -> Stack {
     let one = |part: &str| {
         let mut words = part.split_ascii_whitespace();
         let name = words.next()?.to_owned();

@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use topology::PcpuSet;
 
+use super::cpuset::PartitionKind;
+use super::module_steps::{presence_step, reload_step};
+use super::partition_steps::partition_steps;
 use super::refusal::{Refusal, check_writable};
+use super::step::Step;
 use super::target::Target;
 use super::tree::Tree;
 use super::value::{self, Pages, Values};
@@ -47,15 +51,6 @@ pub enum Place {
     BootOnly(&'static str),
 }
 
-/// Kind of a cpuset partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PartitionKind {
-    /// With load balancing among its pCPUs.
-    Root,
-    /// Without.
-    Isolated,
-}
-
 /// What a setting is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present {
@@ -63,22 +58,6 @@ pub struct Present {
     pub value: String,
     /// What the machine offers, where it says that.
     pub offered: Vec<String>,
-}
-
-/// One thing that is changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) target: Target,
-    pub(super) old: String,
-    pub(super) new: String,
-    /// It is no failure when the kernel refuses this one among many.
-    pub(super) may_refuse: bool,
-}
-
-impl Step {
-    pub(super) fn new(target: Target, old: String, new: String) -> Self {
-        Self { target, old, new, may_refuse: false }
-    }
 }
 
 const PCPUS: &str = "sys/devices/system/cpu";
@@ -146,11 +125,9 @@ pub(super) fn steps(
             if value == wanted {
                 return Ok(vec![Step::new(Target::File(path), value.clone(), value)]);
             }
-            modules::reload_step(tree, module, parameter, wanted, reload).map(|step| vec![step])
+            reload_step(tree, module, parameter, wanted, reload).map(|step| vec![step])
         }
-        Place::Module(module) => {
-            modules::presence_step(tree, module, wanted).map(|step| vec![step])
-        }
+        Place::Module(module) => presence_step(tree, module, wanted).map(|step| vec![step]),
         Place::Pool { kib } => pool_steps(setting, tree, kib, wanted),
         Place::IdleNames => {
             let states = idle_states(tree)?;
@@ -169,7 +146,7 @@ pub(super) fn steps(
         Place::Partition(kind) => {
             let pcpus = value::pcpus(wanted).unwrap_or_default();
             check_pcpus(tree, &pcpus, "The partition would take all pCPUs")?;
-            cpuset::steps(tree, kind, &pcpus)
+            partition_steps(tree, kind, &pcpus)
         }
         Place::BootOnly(parameter) => {
             Err(Refusal::BootOnly { what: format!("{parameter}={wanted}") })

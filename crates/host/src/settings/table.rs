@@ -5,10 +5,11 @@
 //! 6.18. Left alone on purpose: what can't be put back (CPU hotplug, boot
 //! parameters), and what decides about the host's safety.
 
+use super::cpuset::PartitionKind;
+use super::place::Place;
 use super::place::Place::{
     BootOnly, Each, Files, IdleLatency, IdleNames, Irqs, Module, Parameter, Partition, Pool,
 };
-use super::place::{PartitionKind, Place};
 use super::value::Values::{IdleStates, Number, Offered, Pages, Pcpus, Switch, Words};
 use super::{Setting, Values};
 

@@ -6,13 +6,10 @@ use std::io;
 
 use topology::PcpuSet;
 
-use super::place::PartitionKind;
+use super::cpuset::PartitionKind;
 use super::tree::Tree;
-use super::value::{self, Values};
+use super::value::{self, ABSENT, Values};
 use super::{cpuset, modules};
-
-/// The value of a module or a cgroup that is not there.
-pub(super) const ABSENT: &str = "absent";
 
 /// One thing that is changed. Paths are below the root folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,9 @@ use std::fmt;
 
 use topology::PcpuSet;
 
+/// The value of a module or a cgroup that is not there.
+pub(super) const ABSENT: &str = "absent";
+
 /// What "no pCPU" and "no state" are called.
 pub(super) const NONE: &str = "none";
 

@@ -1,0 +1,19 @@
+//! One change that a setting makes.
+
+use super::target::Target;
+
+/// One thing that is changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) target: Target,
+    pub(super) old: String,
+    pub(super) new: String,
+    /// It is no failure when the kernel refuses this one among many.
+    pub(super) may_refuse: bool,
+}
+
+impl Step {
+    pub(super) fn new(target: Target, old: String, new: String) -> Self {
+        Self { target, old, new, may_refuse: false }
+    }
+}
