@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::bell::Bell;
 use crate::channel::{Channel, ChannelError};
 use crate::config::{PortConfig, SocketRole, SwitchConfig, differ, mac, mac_text};
 use crate::counters::{PortCounters, ThreadCounters};
 use crate::desk::Desk;
 use crate::device::Device;
+use crate::event::{Event, StartError};
 use crate::forward::{Crossing, Forwarder};
 use crate::memory;
 use crate::port::{MAX_PORTS, PortView, Snapshot};
@@ -28,10 +30,9 @@ use crate::question::{
 };
 use crate::session::{Offer, Plane, Session};
 use crate::socket::{self, Listener};
-use crate::switch::{Event, StartError};
 use crate::table::{MacTable, Station};
 use crate::words::feature_words;
-use crate::worker::{Bell, Notice, Order, Worker};
+use crate::worker::{Notice, Order, Worker};
 
 /// How often a frontend that listens is called again.
 const RETRY: Duration = Duration::from_millis(100);

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use crate::event::StartError;
 use crate::question::{Answer, Asked, Question};
 use crate::socket::Listener;
-use crate::switch::StartError;
 
 /// The longest question.
 const MAX_LINE: usize = 4096;

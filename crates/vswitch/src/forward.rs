@@ -41,7 +41,7 @@ pub(crate) struct Parcel {
 #[derive(Debug, Clone)]
 pub(crate) struct Crossing {
     pub(crate) parcels: SyncSender<Parcel>,
-    pub(crate) bell: Arc<crate::worker::Bell>,
+    pub(crate) bell: Arc<crate::bell::Bell>,
 }
 
 /// Where a frame goes.

@@ -14,6 +14,7 @@
 //!
 //! Source: QEMU `docs/interop/vhost-user.rst`; Virtual I/O Device (VIRTIO) 1.2.
 
+mod bell;
 pub mod channel;
 mod client;
 mod config;
@@ -21,6 +22,7 @@ mod control;
 pub mod counters;
 mod desk;
 pub mod device;
+mod event;
 mod forward;
 mod frame;
 pub mod frontend;
@@ -42,10 +44,11 @@ pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, PortConfig, PortError, SocketRole, SwitchConfig, mac_text,
 };
+pub use event::{Event, StartError};
 pub use port::{MAX_PORTS, MAX_VLAN, Policy, Vlan};
 pub use question::{
     Answer, Asked, LinkState, PortStatus, Question, QuestionError, StationStatus, Status,
     ThreadStatus,
 };
 pub use sandbox::SandboxError;
-pub use switch::{Event, StartError, Switch};
+pub use switch::Switch;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::switch::StartError;
+use crate::event::StartError;
 
 /// A socket that is listened on; its file goes with it.
 #[derive(Debug)]

@@ -1,106 +1,14 @@
 //! A running switch: started, asked, told, ended.
 
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use crate::config::{ConfigError, SwitchConfig};
+use crate::bell::Bell;
+use crate::config::SwitchConfig;
 use crate::control::{Call, Control};
+use crate::event::{Event, StartError};
 use crate::question::{Answer, Question};
-use crate::worker::Bell;
-
-/// What happens at a switch, for whoever watches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A frontend came.
-    Connected {
-        /// Name of the port.
-        port: String,
-    },
-    /// A frontend went.
-    Gone {
-        /// Name of the port.
-        port: String,
-        /// Why, if it was not the frontend's wish.
-        error: Option<String>,
-    },
-    /// Another frontend came, and was sent away.
-    Refused {
-        /// Name of the port.
-        port: String,
-    },
-    /// A ring was stopped.
-    RingStopped {
-        /// Name of the port.
-        port: String,
-        /// Its number.
-        ring: usize,
-        /// Why.
-        fault: &'static str,
-    },
-    /// The kernel has no Landlock: the sandbox is the filter of system calls alone.
-    NoLandlock,
-}
-
-/// Error type for [`Switch::start`] and for adding ports.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// What is asked for contradicts itself.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Another process listens there.
-    #[error("{}: another process listens there: end it, or choose another path", path.display())]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// There is a file that is no socket.
-    #[error("{}: a file that is no socket is there: choose another path", path.display())]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The socket can't be made.
-    #[error("Cannot listen on {}{}", path.display(), hint(source))]
-    Listen {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A polling thread can't have its pCPU.
-    #[error(
-        "Cannot pin a polling thread to pCPU {pcpu}: it is offline or not allowed here \
-             (`vmlab host` shows those that are)"
-    )]
-    Pcpu {
-        /// Its number.
-        pcpu: u32,
-    },
-    /// The process can't keep itself in.
-    #[error("Cannot enter the sandbox (--no-sandbox goes without)")]
-    Sandbox(#[source] crate::sandbox::SandboxError),
-    /// The system refused something else.
-    #[error("Cannot {what}")]
-    Os {
-        /// What was tried.
-        what: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => ": the folder does not exist",
-        io::ErrorKind::PermissionDenied => ": choose a folder that you may write to",
-        _ => "",
-    }
-}
 
 /// A switch that runs until it is dropped.
 #[derive(Debug)]

@@ -4,16 +4,15 @@
 //! came soon after it had gone to sleep, it looks longer the next time; where it
 //! came late, it does not look long. An idle switch takes no time of a pCPU.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::bell::{Bell, drain};
 use crate::counters::ThreadCounters;
 use crate::device::Queue;
 use crate::forward::{Forwarder, Parcel};
@@ -29,68 +28,6 @@ const MIN_LOOK: Duration = Duration::from_micros(10);
 const PASSES_A_LOOK: u32 = 16;
 /// Sleep where a driver gave no event to kick with.
 const NAP: Duration = Duration::from_micros(50);
-
-/// Wakes a thread that sleeps, and costs little while it does not.
-#[derive(Debug)]
-pub(crate) struct Bell {
-    event: OwnedFd,
-    asleep: AtomicBool,
-}
-
-impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, asleep: AtomicBool::new(false) })
-    }
-
-    /// What was done before this, the thread sees: it is awake, or wakes.
-    pub(crate) fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            // A full event has not been looked at: it will wake the thread all the same.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        }
-    }
-
-    /// Wakes the thread, or makes its next sleep end at once.
-    pub(crate) fn ring_always(&self) {
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-
-    /// What was rung for is being looked at.
-    pub(crate) fn clear(&self) {
-        drain(&self.event);
-    }
-
-    /// The thread is about to sleep: it looks once more for work after this.
-    pub(crate) fn lie_down(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn get_up(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
-        self.clear();
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-/// Takes what an event holds, and never waits for it: its other owner may have taken
-/// it meanwhile, and the flag that says not to block, too.
-fn drain(event: &OwnedFd) {
-    let mut count = [0; 8];
-    let mut slices = [IoSliceMut::new(&mut count)];
-    // At the current position, which events do not have.
-    let position = u64::MAX;
-    if preadv2(event, &mut slices, position, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
-        let _ = rustix::io::read(event, &mut count);
-    }
-}
 
 /// What the control thread tells a polling thread.
 #[derive(Debug)]
