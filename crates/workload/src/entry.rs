@@ -1,11 +1,14 @@
 //! The shape of a row of the catalogue.
 
-use core::net::Ipv4Addr;
+use std::collections::BTreeMap;
 
 use record::{Better, Metric, MetricKind, Unit};
 
+pub use crate::guest_facts::GuestFacts;
+use crate::param::ParamValue;
+pub use crate::param::{DefaultValue, Example, Param, ParamKind};
 use crate::roles::{Beside, Step, UnderTest};
-use crate::{Output, Params, ParseError, Parsed};
+use crate::{Output, ParamError, Params, ParseError, Parsed};
 
 /// One benchmark: its texts, its parameters, its metrics, how it is started
 /// and how its output is read.
@@ -35,64 +38,6 @@ pub struct Entry {
     pub(crate) parse: fn(Output<'_>, &Params, &GuestFacts) -> Result<Parsed, ParseError>,
     pub(crate) duration_s: fn(&Params, &GuestFacts) -> f64,
 }
-
-/// What a benchmark's command line depends on, beside its parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuestFacts {
-    /// The guest's vCPUs: as many threads run where a study names no number.
-    pub vcpus: u32,
-    /// True if the guest's instructions are emulated (TCG), so all takes longer.
-    pub emulated: bool,
-    /// Address of the guest that plays the other role; the loopback's where
-    /// one guest plays both.
-    pub peer: Ipv4Addr,
-}
-
-/// A parameter that a study can set.
-#[derive(Debug)]
-pub struct Param {
-    /// Its key in the study file: lower case, digits, `_`.
-    pub name: &'static str,
-    /// Its type and the values that are allowed.
-    pub kind: ParamKind,
-    /// Its value when the study doesn't name it.
-    pub default: DefaultValue,
-    /// Unit of the value, if it has one: `B`, `s`, `us`.
-    pub unit: Option<&'static str>,
-    /// What it does, one sentence without a full stop.
-    pub help: &'static str,
-}
-
-/// Type and allowed values of a parameter.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ParamKind {
-    /// A whole number from the first to the second, both included.
-    Int(i64, i64),
-    /// True or false.
-    Bool,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A name that the tool itself knows: lower case, digits, `-`.
-    Name,
-}
-
-/// A parameter's default.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum DefaultValue {
-    /// This number.
-    Int(i64),
-    /// This truth value.
-    Bool(bool),
-    /// This word.
-    Text(&'static str),
-    /// As many as the guest has vCPUs.
-    PerVcpu,
-    /// Not said, so the tool decides.
-    Tool,
-}
-
-/// A parameter of an example: its name and its value in TOML.
-pub type Example = (&'static str, DefaultValue);
 
 /// A metric that a benchmark yields.
 #[derive(Debug)]
@@ -128,6 +73,15 @@ pub enum Scope {
 }
 
 impl Entry {
+    /// Checks what a study gives and fills in the defaults.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the key, the value, what is allowed, and the
+    /// nearest match.
+    pub fn resolve(&self, given: &BTreeMap<String, ParamValue>) -> Result<Params, ParamError> {
+        Params::resolve(self.name, self.params, given)
+    }
+
     /// The command to run in the guest: program and arguments, no shell.
     ///
     /// Its standard output must be captured by a pipe: tools that can only
@@ -209,48 +163,6 @@ impl Entry {
     }
 }
 
-impl Param {
-    /// A whole number from `min` to `max`.
-    pub(crate) const fn int(
-        name: &'static str,
-        (min, max): (i64, i64),
-        default: i64,
-        help: &'static str,
-    ) -> Self {
-        let default = DefaultValue::Int(default);
-        Self { name, kind: ParamKind::Int(min, max), default, unit: None, help }
-    }
-
-    /// As many as the guest has vCPUs, unless a study says how many.
-    pub(crate) const fn per_vcpu(name: &'static str, max: i64, help: &'static str) -> Self {
-        let default = DefaultValue::PerVcpu;
-        Self { name, kind: ParamKind::Int(1, max), default, unit: None, help }
-    }
-
-    /// True or false.
-    pub(crate) const fn bool(name: &'static str, default: bool, help: &'static str) -> Self {
-        let default = DefaultValue::Bool(default);
-        Self { name, kind: ParamKind::Bool, default, unit: None, help }
-    }
-
-    /// One of `words`.
-    pub(crate) const fn choice(
-        name: &'static str,
-        words: &'static [&'static str],
-        default: &'static str,
-        help: &'static str,
-    ) -> Self {
-        let default = DefaultValue::Text(default);
-        Self { name, kind: ParamKind::Choice(words), default, unit: None, help }
-    }
-
-    /// Its value has this unit.
-    pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
-        self.unit = Some(unit);
-        self
-    }
-}
-
 impl MetricDef {
     /// One sample a run, not the primary metric, never absent.
     pub(crate) const fn new(
@@ -295,22 +207,5 @@ impl MetricDef {
             better: self.better,
             kind: self.kind,
         }
-    }
-}
-
-/// Instructions of an emulated guest take about this many times longer; a
-/// rough figure for plans, not a measurement.
-pub(crate) const EMULATION_FACTOR: f64 = 15.0;
-
-impl GuestFacts {
-    /// A guest that talks to nobody but itself.
-    #[must_use]
-    pub const fn alone(vcpus: u32, emulated: bool) -> Self {
-        Self { vcpus, emulated, peer: Ipv4Addr::LOCALHOST }
-    }
-
-    /// Seconds that `native_s` seconds of computing take in this guest, rough.
-    pub(crate) fn computing_s(&self, native_s: f64) -> f64 {
-        if self.emulated { native_s * EMULATION_FACTOR } else { native_s }
     }
 }

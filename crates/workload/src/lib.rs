@@ -39,10 +39,12 @@ mod dbench;
 mod docs;
 mod entry;
 mod fio;
+mod guest_facts;
 mod hackbench;
 mod iperf3;
 mod kernbench;
 pub mod logs;
+mod param;
 mod params;
 mod parse;
 mod perf_bench;
@@ -62,7 +64,8 @@ mod tests;
 
 pub use docs::{markdown, shell_line};
 pub use entry::{DefaultValue, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
-pub use params::{ParamError, ParamValue, Params};
+pub use param::ParamValue;
+pub use params::{ParamError, Params};
 pub use parse::{Output, ParseError, Parsed, Stream};
 pub use roles::{Beside, Daemon, FULL_IMAGE, Ready, SCRATCH, Server, Step, UnderTest};
 

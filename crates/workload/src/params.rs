@@ -1,44 +1,17 @@
 //! Parameters: what a study gives, checked against the catalogue's table.
 
+use crate::guest_facts::GuestFacts;
+use crate::param::{Param, ParamKind, ParamValue};
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-use crate::entry::{DefaultValue, Entry, GuestFacts, Param, ParamKind};
-
-/// A value as a study file gives it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum ParamValue {
-    /// `true`, `false`.
-    Bool(bool),
-    /// A whole number.
-    Int(i64),
-    /// A number with a point.
-    Float(f64),
-    /// A string.
-    Text(String),
-}
-
-impl fmt::Display for ParamValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bool(value) => write!(f, "{value}"),
-            Self::Int(value) => write!(f, "{value}"),
-            Self::Float(value) => write!(f, "{value:?}"),
-            Self::Text(value) => write!(f, "{value:?}"),
-        }
-    }
-}
-
-/// A benchmark's parameters, complete and checked; made by [`Entry::resolve`].
+/// A benchmark's parameters, complete and checked; made by
+/// [`Entry::resolve`](crate::Entry::resolve).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
     values: BTreeMap<&'static str, Option<ParamValue>>,
 }
 
-/// Error type for [`Entry::resolve`].
+/// Error type for [`Entry::resolve`](crate::Entry::resolve).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ParamError {
     /// The benchmark has no such parameter.
@@ -80,57 +53,62 @@ impl ParamError {
     }
 }
 
-impl Entry {
-    /// Checks what a study gives and fills in the defaults.
-    ///
-    /// # Errors
-    /// [`ParamError`] names the key, the value, what is allowed, and the
-    /// nearest match.
-    pub fn resolve(&self, given: &BTreeMap<String, ParamValue>) -> Result<Params, ParamError> {
+impl Params {
+    /// What a study gives for the parameters of a benchmark, checked, with the
+    /// defaults of the others.
+    pub(crate) fn resolve(
+        workload: &'static str,
+        params: &'static [Param],
+        given: &BTreeMap<String, ParamValue>,
+    ) -> Result<Self, ParamError> {
         for key in given.keys() {
-            if self.params.iter().all(|param| param.name != key) {
+            if params.iter().all(|param| param.name != key) {
                 return Err(ParamError::Unknown {
-                    workload: self.name,
+                    workload,
                     key: key.clone(),
-                    near: near(key, self.params.iter().map(|param| param.name)),
-                    known: self.params.iter().map(|param| param.name).collect(),
+                    near: near(key, params.iter().map(|param| param.name)),
+                    known: params.iter().map(|param| param.name).collect(),
                 });
             }
         }
         let mut values = BTreeMap::new();
-        for param in self.params {
+        for param in params {
             let value = match given.get(param.name) {
-                Some(value) => Some(self.check(param, value)?),
+                Some(value) => Some(check(workload, param, value)?),
                 None => param.default.value(),
             };
             values.insert(param.name, value);
         }
-        Ok(Params { values })
+        Ok(Self { values })
     }
+}
 
-    fn check(&self, param: &Param, value: &ParamValue) -> Result<ParamValue, ParamError> {
-        let right = match (&param.kind, value) {
-            (ParamKind::Int(min, max), ParamValue::Int(number)) => (min..=max).contains(&number),
-            (ParamKind::Bool, ParamValue::Bool(_)) => true,
-            (ParamKind::Choice(words), ParamValue::Text(word)) => words.contains(&word.as_str()),
-            (ParamKind::Name, ParamValue::Text(name)) => is_name(name),
-            _ => false,
-        };
-        if right {
-            return Ok(value.clone());
-        }
-        let near = match (&param.kind, value) {
-            (ParamKind::Choice(words), ParamValue::Text(word)) => near(word, words.iter().copied()),
-            _ => None,
-        };
-        Err(ParamError::Value {
-            workload: self.name,
-            key: param.name,
-            value: value.clone(),
-            allowed: param.kind.to_string(),
-            near,
-        })
+fn check(
+    workload: &'static str,
+    param: &Param,
+    value: &ParamValue,
+) -> Result<ParamValue, ParamError> {
+    let right = match (&param.kind, value) {
+        (ParamKind::Int(min, max), ParamValue::Int(number)) => (min..=max).contains(&number),
+        (ParamKind::Bool, ParamValue::Bool(_)) => true,
+        (ParamKind::Choice(words), ParamValue::Text(word)) => words.contains(&word.as_str()),
+        (ParamKind::Name, ParamValue::Text(name)) => is_name(name),
+        _ => false,
+    };
+    if right {
+        return Ok(value.clone());
     }
+    let near = match (&param.kind, value) {
+        (ParamKind::Choice(words), ParamValue::Text(word)) => near(word, words.iter().copied()),
+        _ => None,
+    };
+    Err(ParamError::Value {
+        workload,
+        key: param.name,
+        value: value.clone(),
+        allowed: param.kind.to_string(),
+        near,
+    })
 }
 
 /// Names are handed to a tool as an option, so nothing but this may be in them.
@@ -138,48 +116,6 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 64
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-}
-
-impl fmt::Display for ParamKind {
-    /// Says what is allowed, to read after "is" and "is not".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int(min, max) => write!(f, "a whole number from {min} to {max}"),
-            Self::Bool => f.write_str("true or false"),
-            Self::Choice(words) => {
-                f.write_str("one of ")?;
-                for (index, word) in words.iter().enumerate() {
-                    write!(f, "{}{word:?}", if index == 0 { "" } else { ", " })?;
-                }
-                Ok(())
-            }
-            Self::Name => f.write_str("a name (lower case letters, digits, -)"),
-        }
-    }
-}
-
-impl DefaultValue {
-    /// The value, or nothing where the guest or the tool decides.
-    pub(crate) fn value(self) -> Option<ParamValue> {
-        match self {
-            Self::Int(value) => Some(ParamValue::Int(value)),
-            Self::Bool(value) => Some(ParamValue::Bool(value)),
-            Self::Text(value) => Some(ParamValue::Text(value.to_owned())),
-            Self::PerVcpu | Self::Tool => None,
-        }
-    }
-}
-
-impl fmt::Display for DefaultValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int(value) => write!(f, "{value}"),
-            Self::Bool(value) => write!(f, "{value}"),
-            Self::Text(value) => write!(f, "{value:?}"),
-            Self::PerVcpu => f.write_str("one per vCPU"),
-            Self::Tool => f.write_str("the tool's own"),
-        }
-    }
 }
 
 impl Params {

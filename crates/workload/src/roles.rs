@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::entry::GuestFacts;
+use crate::guest_facts::GuestFacts;
 use crate::params::Params;
 
 /// Where a benchmark finds its empty file system, if it asks for one.

@@ -11,7 +11,8 @@ use suite::{Tier, needs};
 
 use crate::docs::shell_line;
 use crate::entry::{DefaultValue, Entry, GuestFacts, ParamKind};
-use crate::params::{ParamError, ParamValue, Params};
+use crate::param::ParamValue;
+use crate::params::{ParamError, Params};
 use crate::parse::{Output, ParseError, Parsed};
 use crate::roles::{Ready, Step};
 use crate::{CATALOGUE, find, markdown};

@@ -5,7 +5,7 @@
 use record::{Better, MetricKind};
 
 use super::failure::failed;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -2,7 +2,7 @@
 //!
 //! Source: EEMBC coremark `core_main.c`.
 
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::{Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
-use super::sections::{json as in_json, opens, part};
+use super::sign::{json as in_json, opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -10,7 +10,7 @@ mod terse;
 
 use super::failure::failed;
 use super::json;
-use super::sections::{json as in_json, opens, part};
+use super::sign::{json as in_json, opens, part};
 use super::{At, Cut, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -4,7 +4,7 @@
 //! decimals in every version. `perf bench sched messaging` is [`super::perf_bench`].
 
 use super::failure::failed;
-use super::sections::{hint, opens};
+use super::sign::{hint, opens};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -5,7 +5,7 @@
 use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
-use super::sections::{json_part, opens};
+use super::sign::{json_part, opens};
 use super::{At, Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `kernel/irq/proc.c`, `arch/x86/kernel/irq.c`.
 
-use super::sections::opens;
+use super::sign::opens;
 use super::text::slug;
 use super::{Few, Line, Log, Text, Tool};
 

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::failure::failed;
 use super::json::{self, Node};
 use super::number::{self, scaled};
-use super::sections::{hint, json as in_json, opens, part};
+use super::sign::{hint, json as in_json, opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

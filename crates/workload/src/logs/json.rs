@@ -86,12 +86,12 @@ pub(crate) fn parse<'a>(text: Text<'a>, skip: fn(&str) -> bool) -> Option<(Node<
 pub(crate) fn unquoted<'a>(text: Text<'a>) -> Cow<'a, str> {
     let raw = text.raw();
     let first = raw.lines().next().unwrap_or_default();
-    if super::text::without_prefix(first).len() == first.len() {
+    if super::prefix::without_prefix(first).len() == first.len() {
         return Cow::Borrowed(raw);
     }
     let mut clean = String::with_capacity(raw.len());
     for line in raw.split_inclusive('\n') {
-        clean.push_str(super::text::without_prefix(line));
+        clean.push_str(super::prefix::without_prefix(line));
         if line.ends_with('\n') && !clean.ends_with('\n') {
             clean.push('\n');
         }

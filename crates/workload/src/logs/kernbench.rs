@@ -7,7 +7,7 @@
 use record::{Better, MetricKind};
 
 use super::failure::failed;
-use super::sections::opens;
+use super::sign::opens;
 use super::{Cut, Few, Line, Log, Text, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {

@@ -7,7 +7,7 @@
 mod summary;
 
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

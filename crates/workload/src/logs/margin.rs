@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::text::after_date;
+use super::prefix::after_date;
 
 /// Fewer lines prove nothing.
 const MIN_LINES: usize = 2;

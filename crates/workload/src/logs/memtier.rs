@@ -6,7 +6,7 @@
 use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
-use super::sections::{json as in_json, json_part, opens, part};
+use super::sign::{json as in_json, json_part, opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -51,14 +51,18 @@
 //! `Line::number` refuses the number at its end, `Line::decimals` takes it
 //! if all its decimals are there.
 
+mod bare;
 mod failure;
 mod json;
 mod margin;
 mod names;
 mod number;
 mod pieces;
+mod prefix;
 mod scan;
+mod section;
 mod sections;
+mod sign;
 mod text;
 
 pub(crate) mod ab;
@@ -103,7 +107,9 @@ use record::{Better, Imported, Labels, MetricKind};
 
 use failure::Failure;
 pub(crate) use names::Named;
-use sections::{Section, Sections, Sign};
+use section::Section;
+use sections::Sections;
+use sign::Sign;
 pub(crate) use text::{Cut, Line, Text};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
@@ -412,7 +418,7 @@ pub fn tool(name: &str) -> Option<&'static Tool> {
 }
 
 /// The least score, as [`recognise`] gives it, of a tool that is sure.
-pub const SURE: u32 = sections::STRONG;
+pub const SURE: u32 = sign::STRONG;
 
 /// The tools that wrote `text`, the likeliest first, with scores: 10 for each
 /// sign that the tool alone prints, 1 for one that others print too.
@@ -496,7 +502,7 @@ impl Section<'_> {
         log.unread.extend(log.left_out.take().map(|unread| *unread));
         failure::find(self.tool, self.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
-        let proven = self.score >= sections::STRONG || !log.values.is_empty();
+        let proven = self.score >= sign::STRONG || !log.values.is_empty();
         let says_nothing = log.values.is_empty() && log.unread.is_empty() && log.failed.is_empty();
         (proven && !says_nothing).then_some(log)
     }

@@ -7,7 +7,7 @@ use record::{MetricKind, Name};
 
 use super::json::{self, Node};
 use super::names::name;
-use super::sections::{json as in_json, part};
+use super::sign::{json as in_json, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

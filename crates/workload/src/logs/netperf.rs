@@ -7,7 +7,7 @@ use record::MetricKind;
 
 use super::failure::failed;
 use super::number;
-use super::sections::{hint, opens, part};
+use super::sign::{hint, opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

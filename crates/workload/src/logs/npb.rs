@@ -4,7 +4,7 @@
 //! versions, Fortran and C.
 
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Line, Log, Text, Tool};
 

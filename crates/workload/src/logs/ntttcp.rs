@@ -8,7 +8,7 @@ use record::{Better, MetricKind, Name};
 use super::failure::failed;
 use super::names::Named;
 use super::number::{self, scaled};
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

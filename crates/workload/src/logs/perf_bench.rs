@@ -6,7 +6,7 @@ use record::MetricKind;
 
 use super::failure::failed;
 use super::number::{self, grouped};
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

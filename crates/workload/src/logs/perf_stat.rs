@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::json::{self, Node};
 use super::names;
 use super::number::{self, scaled};
-use super::sections::{Sign, hint, opens, part};
+use super::sign::{Sign, hint, opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -6,7 +6,7 @@ use record::Better;
 
 use super::failure::failed;
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

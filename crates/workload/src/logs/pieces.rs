@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::scan::bare_line;
-use super::sections::Sign;
+use super::sign::Sign;
 use super::{BATCH_BYTES, Log, Text, Tool};
 
 /// Pieces are about so long: worth a thread, and enough for many of them.

@@ -9,8 +9,8 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
 use super::TOOLS;
-use super::sections::{Place, Sign};
-use super::text::{without_indent, without_prefix};
+use super::prefix::{without_indent, without_prefix};
+use super::sign::{Place, Sign};
 
 /// Parts of a log that are searched at once are about so long: few enough for
 /// what is found in them to be kept, and worth a thread.

@@ -6,7 +6,7 @@
 use record::{Better, MetricKind};
 
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Line, Log, Text, Tool};
 

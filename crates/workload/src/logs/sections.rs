@@ -1,6 +1,6 @@
 //! Where in a log which tool's output begins.
 //!
-//! Every tool names its [`Sign`]s: words that its output holds, in the order
+//! Every tool names its [`Sign`](super::sign::Sign)s: words that its output holds, in the order
 //! in which they are printed. One pass finds them all ([`scan`]); from one tool's sign to
 //! the next tool's reaches a section, and a sign that a run prints once begins
 //! the tool's next run.
@@ -8,106 +8,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::bare::bare;
+use super::prefix::without_prefix;
 use super::scan::{Hit, Scanned, bare_line, scan, sign};
-use super::text::{Cut, Text, without_prefix};
-use super::{TOOLS, Tool, iperf, netperf};
-
-/// Words that tell a tool's output.
-pub(crate) struct Sign {
-    pub(super) needle: &'static str,
-    pub(super) place: Place,
-    weight: u32,
-    /// Printed once a run, by which runs are told apart.
-    opens: bool,
-    /// Where the tool's reader knows nothing of the lines before.
-    anew: bool,
-    /// What else must hold for the line, without what surrounds it.
-    check: Option<fn(&str) -> bool>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// The line begins with it.
-    Start,
-    /// Anywhere in a line.
-    Within,
-    /// In a JSON document, which begins before.
-    Json,
-}
-
-/// A sign that no other tool prints.
-pub(super) const STRONG: u32 = 10;
-/// A sign that others may print too: it counts where nothing else does.
-const WEAK: u32 = 1;
-
-/// A line's beginning that this tool alone prints, once a run.
-pub(crate) const fn opens(needle: &'static str) -> Sign {
-    Sign { needle, place: Place::Start, weight: STRONG, opens: true, anew: false, check: None }
-}
-
-/// A line's beginning that this tool alone prints, any number of times.
-pub(crate) const fn part(needle: &'static str) -> Sign {
-    Sign { opens: false, ..opens(needle) }
-}
-
-/// A line's beginning that others print as well.
-pub(crate) const fn hint(needle: &'static str) -> Sign {
-    part(needle).weak()
-}
-
-/// A word of a JSON document that this tool alone prints, once a document.
-pub(crate) const fn json(needle: &'static str) -> Sign {
-    Sign { place: Place::Json, ..opens(needle) }
-}
-
-/// A word of a JSON document that this tool alone prints, any number of times.
-pub(crate) const fn json_part(needle: &'static str) -> Sign {
-    Sign { place: Place::Json, ..part(needle) }
-}
-
-impl Sign {
-    /// The sign may stand anywhere in its line.
-    pub(crate) const fn within(self) -> Self {
-        Self { place: Place::Within, ..self }
-    }
-
-    /// The sign only counts in a line for which `check` is true.
-    pub(crate) const fn when(self, check: fn(&str) -> bool) -> Self {
-        Self { check: Some(check), ..self }
-    }
-
-    /// Others print it as well.
-    pub(crate) const fn weak(self) -> Self {
-        Self { weight: WEAK, ..self }
-    }
-
-    /// At a line with the sign, the tool's reader forgets what it knows of the
-    /// lines before: a run can be read in pieces that begin there.
-    pub(crate) const fn anew(self) -> Self {
-        Self { anew: true, ..self }
-    }
-
-    pub(super) fn begins_anew(&self) -> bool {
-        self.anew
-    }
-
-    /// Whether a line, without what surrounds it, has the sign.
-    pub(super) fn is_in(&self, line: &str) -> bool {
-        let found = match self.place {
-            Place::Start => line.starts_with(self.needle),
-            Place::Within | Place::Json => line.place(self.needle).is_some(),
-        };
-        found && self.check.is_none_or(|check| check(line))
-    }
-}
-
-/// A part of a log that one run of a tool wrote.
-pub(super) struct Section<'a> {
-    pub(super) tool: &'static Tool,
-    pub(super) text: Text<'a>,
-    /// How sure it is that this tool wrote it.
-    pub(super) score: u32,
-}
+use super::section::Section;
+use super::sign::{Place, STRONG};
+use super::text::Text;
+use super::{TOOLS, Tool};
 
 /// A section while it grows.
 struct Open {
@@ -300,28 +207,6 @@ impl<'a> Batch<'a> {
         self.bytes += section.text.raw().len();
         self.sections.push(section);
     }
-}
-
-/// All of a text in which no sign is, if it is of a shape that only one tool
-/// prints.
-fn bare(text: &str) -> Option<Section<'_>> {
-    let whole = Text::new(text);
-    let (mut above, mut found) = (None, None);
-    for line in whole.lines() {
-        let above = above.replace(line);
-        if !line.text.starts_with(|first: char| first.is_ascii_digit()) {
-            continue;
-        }
-        if iperf::is_bare(line) {
-            found = Some(iperf::IPERF2.name);
-            break;
-        }
-        if found.is_none() && !line.is_open() && netperf::is_bare(above, line) {
-            found = Some(netperf::TOOL.name);
-        }
-    }
-    let tool = super::tool(found?)?;
-    Some(Section { tool, text: whole, score: STRONG })
 }
 
 /// Where the document begins that the line at `line_start` is in: at the last

@@ -4,7 +4,7 @@
 //! functions with a rate and three times. Its MB are 10^6 bytes.
 
 use super::number;
-use super::sections::{hint, opens, part};
+use super::sign::{hint, opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

@@ -9,7 +9,7 @@ use record::{Better, MetricKind, Name};
 use super::failure::failed;
 use super::names;
 use super::number::scaled;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

@@ -9,7 +9,7 @@ use record::{Better, MetricKind};
 
 use super::failure::failed;
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Few, Line, Log, Text, Tool};
 

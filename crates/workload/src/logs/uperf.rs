@@ -5,7 +5,7 @@
 
 use super::failure::failed;
 use super::number::{self, scaled};
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::{Cut, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {

@@ -4,7 +4,7 @@
 
 use super::failure::failed;
 use super::number;
-use super::sections::{opens, part};
+use super::sign::{opens, part};
 use super::text::slug;
 use super::{Cut, Few, Log, Text, Tool};
 
