@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Arch, Clock, Enlightenment, Hints};
 
+/// libvirt's word for a named likeness of the host.
+pub(crate) const HOST_MODEL: &str = "host-model";
+
 /// What the guest is told about caches. QEMU `-cpu host-cache-info=`,
 /// `l3-cache=`; libvirt `<cpu><cache mode=>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

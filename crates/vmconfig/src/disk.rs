@@ -4,7 +4,29 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DiskFormat, InvalidVm};
+use crate::InvalidVm;
+
+/// Format of a disk image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskFormat {
+    /// QEMU's own format.
+    Qcow2,
+    /// Sectors as they are.
+    #[default]
+    Raw,
+}
+
+impl DiskFormat {
+    /// QEMU's name for it: `qcow2`, `raw`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qcow2 => "qcow2",
+            Self::Raw => "raw",
+        }
+    }
+}
 
 /// A disk of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

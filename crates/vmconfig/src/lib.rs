@@ -12,6 +12,7 @@
 //! What is not here: starting QEMU (`guest`), setting pins on its threads
 //! (`runner`).
 
+mod arch;
 pub mod builtin;
 mod clock;
 pub mod command_line;
@@ -19,9 +20,13 @@ mod cpu;
 pub mod defaults;
 mod disk;
 mod each;
+mod extended_interrupts;
+mod finding;
 mod fits;
 mod formats;
+mod guest_topology;
 mod hints;
+mod invalid;
 mod iommu;
 pub mod json;
 pub mod kubevirt;
@@ -42,11 +47,15 @@ mod wishes;
 
 pub use clock::{Clock, ClockBase, TickPolicy};
 pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
-pub use disk::{CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskIo, DiskSource};
+pub use disk::{CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource};
 pub use each::{DiskPatch, NicPatch};
+pub use extended_interrupts::MOST_WITHOUT_EXTENDED_INTERRUPTS;
+pub use finding::{Finding, Severity};
 pub use formats::{EmittedText, Kept, Loss, Parsed};
+pub use guest_topology::GuestTopology;
 pub use hints::{Enlightenment, Hints, Irqchip};
-pub use iommu::{Iommu, MOST_WITHOUT_EXTENDED_INTERRUPTS};
+pub use invalid::InvalidVm;
+pub use iommu::Iommu;
 pub use memory::{Memory, MemoryPolicy, MemorySource, PageSize, ParsePageSizeError};
 pub use nic::{Binding, MacvtapMode, Nic, NicBackend, NicModel};
 pub use numa::GuestNode;
@@ -72,12 +81,13 @@ macro_rules! overlay_fields {
 use overlay_fields;
 use topology::PcpuSet;
 
-pub use fits::{Finding, Severity, check_against};
+pub use arch::{Accel, Arch};
+pub use fits::check_against;
 pub use patch::{
     AccelChoice, Image, ParseImageError, Resolve, ResolveError, TopologyPatch, VmPatch,
 };
 pub use pins::{Pins, VcpuPins};
-pub use spec::{Accel, Arch, Boot, DiskFormat, GuestTopology, InvalidVm, VmSettings, VmSpec};
+pub use spec::{Boot, VmSettings, VmSpec};
 
 #[cfg(test)]
 mod tests;

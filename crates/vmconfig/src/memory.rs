@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
-use crate::{GuestNode, InvalidVm, NumberSet};
+use crate::{InvalidVm, NumberSet};
 
 /// How the guest's memory is backed. Nothing set: ordinary pages, allocated
 /// when the guest touches them, anywhere.
@@ -218,31 +218,6 @@ impl Memory {
             || self.shared.is_some()
             || self.prealloc.is_some()
             || self.host_nodes.is_some()
-    }
-
-    pub(crate) fn check(&self, memory_mib: u64, nodes: &[GuestNode]) -> Result<(), InvalidVm> {
-        let refuse = |message: String| Err(InvalidVm::Contradiction { field: "memory", message });
-        // Guest nodes say it of themselves.
-        if let Some(size) = self.huge_pages.filter(|_| nodes.is_empty())
-            && !(memory_mib * 1024).is_multiple_of(size.kib)
-        {
-            return refuse(format!(
-                "has huge_pages \"{size}\", but memory_mib {memory_mib} is not made of whole ones"
-            ));
-        }
-        if self.policy.is_some() && self.host_nodes.is_none() {
-            return refuse("has a policy without host_nodes to apply it to".to_owned());
-        }
-        if self.host_nodes.is_some() && !nodes.is_empty() {
-            return refuse(
-                "has host_nodes, but there are guest nodes: write it in numa".to_owned(),
-            );
-        }
-        let prealloc = self.prealloc.is_some() || nodes.iter().any(|node| node.prealloc.is_some());
-        if self.prealloc_threads.is_some_and(|threads| threads == 0 || !prealloc) {
-            return refuse("has prealloc_threads without prealloc, or 0 of them".to_owned());
-        }
-        check_host_nodes("memory", self.host_nodes.as_ref())
     }
 }
 

@@ -238,3 +238,31 @@ pub(crate) fn check(
     }
     Ok(())
 }
+
+/// Whether the memory of a VM with these nodes can be.
+pub(crate) fn check_memory(
+    memory: &Memory,
+    memory_mib: u64,
+    nodes: &[GuestNode],
+) -> Result<(), InvalidVm> {
+    let refuse = |message: String| Err(InvalidVm::Contradiction { field: "memory", message });
+    // Guest nodes say it of themselves.
+    if let Some(size) = memory.huge_pages.filter(|_| nodes.is_empty())
+        && !(memory_mib * 1024).is_multiple_of(size.kib())
+    {
+        return refuse(format!(
+            "has huge_pages \"{size}\", but memory_mib {memory_mib} is not made of whole ones"
+        ));
+    }
+    if memory.policy.is_some() && memory.host_nodes.is_none() {
+        return refuse("has a policy without host_nodes to apply it to".to_owned());
+    }
+    if memory.host_nodes.is_some() && !nodes.is_empty() {
+        return refuse("has host_nodes, but there are guest nodes: write it in numa".to_owned());
+    }
+    let prealloc = memory.prealloc.is_some() || nodes.iter().any(|node| node.prealloc.is_some());
+    if memory.prealloc_threads.is_some_and(|threads| threads == 0 || !prealloc) {
+        return refuse("has prealloc_threads without prealloc, or 0 of them".to_owned());
+    }
+    check_host_nodes("memory", memory.host_nodes.as_ref())
+}

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
-use crate::spec::MAX_VCPUS;
+use crate::invalid::MAX_VCPUS;
 use crate::{
     Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, DiskPatch, GuestNode,
     GuestTopology, Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins,

@@ -12,7 +12,6 @@ mod parse;
 use std::path::{Path, PathBuf};
 
 pub use capabilities::{Capabilities, UnusableVersion, Version};
-pub(crate) use devices::HOST_MODEL;
 pub use devices::{iothread_id, memory_backend_id};
 pub use parse::{NotQemu, parse, parse_all, parse_args};
 
@@ -209,7 +208,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
     }
     if apic_ids(&topology) > MOST_APIC_IDS
         && spec.arch == Arch::X86_64
-        && crate::iommu::lacks_x2apic(spec)
+        && crate::extended_interrupts::lacks_x2apic(spec)
     {
         let message = format!(
             "cpu_model {:?} has no x2APIC, which {vcpus} vCPUs ({topology}) need: write +x2apic",

@@ -1,155 +1,16 @@
 //! The VM itself and its invariants.
 
-use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::invalid::{MAX_MEMORY_MIB, MAX_VCPUS};
 use crate::{
-    Clock, CpuCache, Delegated, Disk, GuestNode, Hints, HostWishes, Iommu, Irqchip, Memory, Nic,
-    Pins, Schedulers, cpu, defaults, disk, is_default, nic, numa,
+    Accel, Arch, Clock, CpuCache, Delegated, Disk, DiskFormat, GuestNode, GuestTopology, Hints,
+    HostWishes, InvalidVm, Iommu, Irqchip, Memory, Nic, Pins, Schedulers, cpu, defaults, disk,
+    is_default, nic, numa,
 };
-
-/// The guest's architecture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Arch {
-    /// 64-bit x86, `qemu-system-x86_64`.
-    X86_64,
-    /// 64-bit Arm, `qemu-system-aarch64`.
-    Aarch64,
-}
-
-impl Arch {
-    /// Its name as the kernel and QEMU write it: `x86_64`, `aarch64`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::X86_64 => "x86_64",
-            Self::Aarch64 => "aarch64",
-        }
-    }
-
-    /// The architecture with that name, if VMs of it are known.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::X86_64, Self::Aarch64].into_iter().find(|arch| arch.name() == name)
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Who executes the guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Accel {
-    /// The processor, through the kernel's KVM.
-    Kvm,
-    /// QEMU's translator.
-    Tcg,
-}
-
-impl Accel {
-    /// QEMU's name for it: `kvm`, `tcg`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        }
-    }
-
-    /// The accelerator that QEMU calls so, if VMs with it are known.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Kvm, Self::Tcg].into_iter().find(|accel| accel.name() == name)
-    }
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How the guest sees its vCPUs. Every level counts what one unit of the level
-/// above holds, so the vCPUs are the product.
-///
-/// Source: QEMU's manual page, option `-smp`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct GuestTopology {
-    /// Sockets of the machine.
-    pub sockets: u32,
-    /// Dies in a socket (x86).
-    pub dies: u32,
-    /// Clusters in a die (Arm).
-    pub clusters: u32,
-    /// Cores in a cluster.
-    pub cores: u32,
-    /// Threads in a core.
-    pub threads: u32,
-}
-
-impl GuestTopology {
-    /// One socket with so many cores of one thread.
-    #[must_use]
-    pub fn of_cores(cores: u32) -> Self {
-        Self { sockets: 1, dies: 1, clusters: 1, cores, threads: 1 }
-    }
-
-    /// Number of vCPUs: the product of the levels, or the greatest number
-    /// there is if it would be greater.
-    #[must_use]
-    pub fn vcpus(&self) -> u32 {
-        self.levels().iter().fold(1, |product: u32, (_, count)| product.saturating_mul(*count))
-    }
-
-    /// The levels with their names, outermost first.
-    #[must_use]
-    pub fn levels(&self) -> [(&'static str, u32); 5] {
-        [
-            ("sockets", self.sockets),
-            ("dies", self.dies),
-            ("clusters", self.clusters),
-            ("cores", self.cores),
-            ("threads", self.threads),
-        ]
-    }
-}
-
-impl fmt::Display for GuestTopology {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let levels = self.levels().map(|(name, count)| format!("{name}={count}"));
-        f.write_str(&levels.join(","))
-    }
-}
-
-/// Format of a disk image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DiskFormat {
-    /// QEMU's own format.
-    Qcow2,
-    /// Sectors as they are.
-    #[default]
-    Raw,
-}
-
-impl DiskFormat {
-    /// QEMU's name for it: `qcow2`, `raw`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Qcow2 => "qcow2",
-            Self::Raw => "raw",
-        }
-    }
-}
 
 /// What the VM boots. Images are never written to: all that a guest writes is
 /// gone when it ends, so that every boot starts from the same.
@@ -363,109 +224,6 @@ impl VmSettings {
 #[serde(try_from = "VmSettings", into = "VmSettings")]
 pub struct VmSpec(VmSettings);
 
-/// Why a VM can't be. `field()` names the field as studies write it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidVm {
-    /// A text is empty that must not be.
-    #[error("{field} is empty")]
-    Empty {
-        /// The field.
-        field: &'static str,
-    },
-    /// A text holds a line feed, a NUL or another control character.
-    #[error("{field} {value:?} holds a control character")]
-    ControlCharacter {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// A level of the topology is 0.
-    #[error("topology {topology} has 0 {level}: every level is at least 1")]
-    EmptyLevel {
-        /// The topology.
-        topology: GuestTopology,
-        /// The level's name.
-        level: &'static str,
-    },
-    /// More vCPUs than any machine of QEMU takes.
-    #[error("vcpus {} ({topology}) is more than any machine takes: {}", topology.vcpus(), MAX_VCPUS)]
-    TooManyVcpus {
-        /// The topology.
-        topology: GuestTopology,
-    },
-    /// No memory.
-    #[error("memory_mib is 0: a guest needs memory")]
-    NoMemory,
-    /// More memory than a machine can address.
-    #[error("memory_mib {value} is more than {} (1 PiB)", MAX_MEMORY_MIB)]
-    TooMuchMemory {
-        /// The memory asked for.
-        value: u64,
-    },
-    /// A pin for a vCPU that isn't there.
-    #[error("pins name vCPU {vcpu}, but the VM has {}", count_vcpus(*vcpus))]
-    NoSuchVcpu {
-        /// The vCPU.
-        vcpu: u32,
-        /// How many there are.
-        vcpus: u32,
-    },
-    /// A pin to no pCPU at all.
-    #[error("{field} gives {thread} no pCPU: leave it out to let it run anywhere")]
-    EmptyPin {
-        /// `pins`, `emulator_pin`, `iothread_pins` or `vhost_pin`.
-        field: &'static str,
-        /// Which thread.
-        thread: String,
-    },
-    /// `-cpu host` needs hardware acceleration.
-    #[error("cpu_model {value:?} needs accel kvm; tcg takes \"max\" or a named model")]
-    HostModelWithoutKvm {
-        /// The CPU model.
-        value: String,
-    },
-    /// Kernel parameters for an image that boots by its own loader.
-    #[error(
-        "kernel_cmdline {value:?} can't be passed to a disk image, which boots by its own loader: \
-         set it there"
-    )]
-    CmdlineWithoutKernel {
-        /// The parameters.
-        value: String,
-    },
-    /// A text has white space where it would be taken for two.
-    #[error("{field} {value:?} holds white space")]
-    WhiteSpace {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-    },
-    /// Something that can't be beside something else.
-    #[error("{field} {message}")]
-    Contradiction {
-        /// The field.
-        field: &'static str,
-        /// What, as the end of a sentence that the field begins.
-        message: String,
-    },
-    /// An extra argument that contradicts a field, or takes the VM away from
-    /// whoever started it.
-    #[error("extra_args holds {argument:?}: {instead}")]
-    ReservedArgument {
-        /// The argument.
-        argument: String,
-        /// What to do instead.
-        instead: &'static str,
-    },
-}
-
-/// More than any machine type of QEMU takes (4096, q35 since 9.0).
-pub(crate) const MAX_VCPUS: u32 = 4096;
-/// 50 bits of address, in MiB.
-const MAX_MEMORY_MIB: u64 = 1 << 30;
-
 /// QEMU options that can't be extra arguments, and what to do instead.
 pub(crate) const RESERVED: &[(&str, &str)] = &[
     ("-smp", "write vcpus or topology"),
@@ -590,7 +348,7 @@ fn lift_machine(machine: &mut String, memory: &mut Memory, clock: &mut Clock, hi
 fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     let VmSettings { memory_mib, memory, iothreads, pins, .. } = settings;
     let max_vcpus = settings.max_vcpus();
-    memory.check(*memory_mib, &settings.numa)?;
+    numa::check_memory(memory, *memory_mib, &settings.numa)?;
     numa::check(&settings.numa, max_vcpus, *memory_mib, memory)?;
     if *iothreads > MAX_IOTHREADS {
         let message = format!("is {iothreads}: at most {MAX_IOTHREADS}");
@@ -611,7 +369,8 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     nic::check(&settings.nics, settings.backing().iter().all(|one| one.shared == Some(true)))?;
     settings.clock.check()?;
     settings.hints.check()?;
-    settings.iommu.map_or(Ok(()), |iommu| iommu.check(settings))
+    let (arch, machine, irqchip) = (settings.arch, &settings.machine, settings.hints.irqchip);
+    settings.iommu.map_or(Ok(()), |iommu| iommu.check(arch, machine, irqchip))
 }
 
 /// More than anybody has disks.
@@ -667,34 +426,5 @@ impl TryFrom<VmSettings> for VmSpec {
 impl From<VmSpec> for VmSettings {
     fn from(spec: VmSpec) -> Self {
         spec.0
-    }
-}
-
-impl InvalidVm {
-    /// The field at fault, as studies write it.
-    #[must_use]
-    pub fn field(&self) -> &'static str {
-        match self {
-            Self::Empty { field }
-            | Self::ControlCharacter { field, .. }
-            | Self::WhiteSpace { field, .. }
-            | Self::Contradiction { field, .. }
-            | Self::EmptyPin { field, .. } => field,
-            Self::EmptyLevel { .. } => "topology",
-            Self::TooManyVcpus { .. } => "vcpus",
-            Self::NoMemory | Self::TooMuchMemory { .. } => "memory_mib",
-            Self::NoSuchVcpu { .. } => "pins",
-            Self::HostModelWithoutKvm { .. } => "cpu_model",
-            Self::CmdlineWithoutKernel { .. } => "kernel_cmdline",
-            Self::ReservedArgument { .. } => "extra_args",
-        }
-    }
-}
-
-/// `1 vCPU (0)`, `4 vCPUs (0-3)`.
-fn count_vcpus(vcpus: u32) -> String {
-    match vcpus {
-        1 => "1 vCPU (0)".to_owned(),
-        vcpus => format!("{vcpus} vCPUs (0-{})", vcpus.saturating_sub(1)),
     }
 }

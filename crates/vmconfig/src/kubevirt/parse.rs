@@ -252,7 +252,7 @@ impl Parser {
             }
         }
         if let Some(realtime) = cpu.get("realtime") {
-            let most = self.settings.max_vcpus().min(crate::spec::MAX_VCPUS);
+            let most = self.settings.max_vcpus().min(crate::invalid::MAX_VCPUS);
             let mask: Option<NumberSet> = realtime.read("mask", |text| text.parse().ok());
             let vcpus = mask.unwrap_or_else(|| (0..most).collect());
             self.settings.scheduler.vcpus =

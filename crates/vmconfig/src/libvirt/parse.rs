@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         // The pCPUs of vCPUs that have no pin of their own.
         let all = self.xml.attr_if(vcpu, "cpuset", pcpus);
         if let Some(all) = all.filter(|all| !all.is_empty()) {
-            for number in 0..count.min(crate::spec::MAX_VCPUS) {
+            for number in 0..count.min(crate::invalid::MAX_VCPUS) {
                 self.settings.pins.vcpus.0.insert(number, all.clone());
             }
             self.settings.pins.emulator = Some(all);
@@ -476,7 +476,7 @@ impl<'a> Parser<'a> {
         }
         let VmSettings { topology, numa: nodes, memory_mib, .. } = &mut self.settings;
         let seated = nodes.iter().fold(NumberSet::default(), |all, one| all.union(&one.vcpus));
-        let vcpus = topology.vcpus().min(crate::spec::MAX_VCPUS);
+        let vcpus = topology.vcpus().min(crate::invalid::MAX_VCPUS);
         let homeless = (0..vcpus).collect::<NumberSet>().difference(&seated);
         let sum = nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_mib));
         if let Some(first) = nodes.first_mut() {

@@ -1,5 +1,6 @@
 //! Arguments for memory, nodes, threads, disks and network interfaces.
 
+use crate::cpu::HOST_MODEL;
 use crate::{
     ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource, Nic,
     NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
@@ -59,9 +60,6 @@ pub(super) fn cpu(spec: &VmSpec) -> String {
     parts.extend(cpu::lowered(&spec.hints, &spec.clock, spec.cpu_cache));
     parts.join(",")
 }
-
-/// libvirt's word for a named likeness of the host.
-pub(crate) const HOST_MODEL: &str = "host-model";
 
 pub(super) fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
     let takes = |level: &str| capabilities.takes_level(spec.arch, spec.machine_type(), level);

@@ -567,7 +567,7 @@ impl Reader {
 /// A list of numbers that is not absurd.
 fn numbers(text: &str) -> Option<NumberSet> {
     let set: PcpuSet = text.parse().ok()?;
-    let most = crate::spec::MAX_VCPUS.max(MAX_NODES);
+    let most = crate::invalid::MAX_VCPUS.max(MAX_NODES);
     let small = set.iter().max().is_none_or(|number| number < most);
     small.then_some(set)
 }

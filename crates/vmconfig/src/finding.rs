@@ -1,0 +1,42 @@
+//! What the reader of a VM should know before it starts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It works, but hardly as meant.
+    Warning,
+    /// It can't work.
+    Error,
+}
+
+/// Something about a VM that the reader should know before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The field, as studies write it.
+    pub field: String,
+    /// What is wrong with which value, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Finding {
+    pub(crate) fn error(field: &str, message: String) -> Self {
+        Self { severity: Severity::Error, field: field.to_owned(), message }
+    }
+
+    pub(crate) fn warning(field: &str, message: String) -> Self {
+        Self { severity: Severity::Warning, field: field.to_owned(), message }
+    }
+}
