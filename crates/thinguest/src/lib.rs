@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod crc;
+mod digits;
 mod operation;
 mod plan;
 mod record;

@@ -6,8 +6,9 @@
 
 use core::fmt;
 
+use crate::FORMAT_VERSION;
+use crate::digits::number;
 use crate::operation::{Apic, MAX_N, Operation};
-use crate::{FORMAT_VERSION, record::number};
 
 /// One operation of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

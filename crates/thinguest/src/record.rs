@@ -6,6 +6,7 @@
 use core::fmt::{self, Write};
 
 use crate::crc::crc32;
+use crate::digits::number;
 use crate::operation::{Apic, Operation};
 use crate::{BadPlan, FORMAT_VERSION};
 
@@ -181,11 +182,6 @@ impl fmt::Display for BadRecord {
             Self::Field => "a field is missing or makes no sense",
         })
     }
-}
-
-/// A number as records have it: digits alone.
-pub(crate) fn number<T: core::str::FromStr>(text: &str) -> Option<T> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// A line under way.
