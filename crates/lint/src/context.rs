@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::OnceLock;
 
 use placement::predict::NEWEST_KNOWN;
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
+use serde_json::Value;
 use topology::{Host, PcpuSet};
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::offers::Offers;
@@ -85,6 +87,7 @@ pub(crate) struct Machine {
     pub(crate) cores: Vec<PcpuSet>,
     core_of: HashMap<u32, usize>,
     pub(crate) threads_per_core: usize,
+    json: OnceLock<Value>,
 }
 
 impl Machine {
@@ -98,7 +101,13 @@ impl Machine {
             .flat_map(|(index, core)| core.iter().map(move |pcpu| (pcpu, index)))
             .collect();
         let threads_per_core = cores.iter().map(PcpuSet::len).max().unwrap_or(1);
-        Self { online: host.online(), host, cores, core_of, threads_per_core }
+        let online = host.online();
+        Self { online, host, cores, core_of, threads_per_core, json: OnceLock::new() }
+    }
+
+    /// The host as its own JSON says it, for conditions of a site's rules.
+    pub(crate) fn json(&self) -> &Value {
+        self.json.get_or_init(|| serde_json::to_value(&self.host).unwrap_or_default())
     }
 
     /// Index of the core that this pCPU is a thread of.

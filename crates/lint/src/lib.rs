@@ -166,13 +166,13 @@ pub fn check_text_by(
             }
         }
     }
-    if sets.iter().any(|set| !set.rules.is_empty()) {
+    if let Some(asker) = site::Asker::new(sets, context) {
         for (vm, parsed) in vms.iter().zip(site::parsed(format, &source, &vms)) {
             match parsed {
-                Some(parsed) => site::check(sets, file, vm, &parsed, &source, context)
-                    .into_iter()
-                    .for_each(&mut keep),
-                None => site::unread(sets, file, vm, &source).into_iter().for_each(&mut keep),
+                Some(parsed) => {
+                    asker.check(file, vm, &parsed, &source).into_iter().for_each(&mut keep);
+                }
+                None => asker.unread(file, vm, &source).into_iter().for_each(&mut keep),
             }
         }
     }

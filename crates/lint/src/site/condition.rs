@@ -43,6 +43,9 @@ pub(crate) struct Condition {
     pub(crate) loops: bool,
     pub(crate) names_host: bool,
     pub(crate) names_object: bool,
+    pub(crate) names_kept: bool,
+    /// Elements of the longest list that is written out, or 16 bytes of a text.
+    literal: u64,
 }
 
 impl Condition {
@@ -88,14 +91,17 @@ impl Condition {
             let (line, column) = place(text, offset as usize);
             return Err(Wrong { line, column, what: wrong.what });
         }
-        let names = |name: &str| program.references().has_variable(name);
-        let (names_host, names_object) = (names("host"), names("object"));
-        let over_object = each.is_some_and(|path| path.starts_with("object"));
+        let over = each.and_then(|path| path.split('.').next());
+        let names = |name: &str| program.references().has_variable(name) || over == Some(name);
+        let (names_host, names_object, names_kept) =
+            (names("host"), names("object"), names("kept"));
         Ok(Self {
             patterns: checker.patterns,
             loops: checker.loops,
             names_host,
-            names_object: names_object || over_object,
+            names_object,
+            names_kept,
+            literal: literal(program.expression()),
             program,
         })
     }
@@ -107,7 +113,7 @@ impl Condition {
     /// An upper bound of the steps that it takes. `length` says how long the list at a
     /// path is, if it is known; `longest` is longer than any.
     pub(crate) fn cost(&self, length: &dyn Fn(&str) -> Option<u64>, longest: u64) -> u64 {
-        cost(self.expression(), length, longest)
+        cost(self.expression(), length, longest.max(self.literal))
     }
 }
 
@@ -134,6 +140,19 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
         '\n' => (line + 1, 1),
         _ => (line, column + 1),
     })
+}
+
+/// The longest list or text that stands in an expression, a text by 16 bytes.
+fn literal(expr: &IdedExpr) -> u64 {
+    let longest = |all: &[IdedExpr]| all.iter().map(literal).max().unwrap_or(0);
+    match &expr.expr {
+        Expr::Literal(LiteralValue::String(text)) => text.inner().len() as u64 / 16,
+        Expr::List(list) => longest(&list.elements).max(list.elements.len() as u64),
+        Expr::Call(call) => call.target.as_deref().map_or(0, literal).max(longest(&call.args)),
+        Expr::Select(select) => literal(&select.operand),
+        Expr::Comprehension(one) => literal(&one.iter_range).max(literal(&one.loop_step)),
+        _ => 0,
+    }
 }
 
 fn cost(expr: &IdedExpr, length: &dyn Fn(&str) -> Option<u64>, longest: u64) -> u64 {

@@ -14,6 +14,7 @@ mod read;
 mod run;
 mod say;
 mod types;
+mod value;
 pub mod view;
 
 pub use examples::{Example, try_examples};
@@ -22,7 +23,7 @@ pub use levels::{Suppressed, Suppressor, settle};
 pub use say::{explain, list};
 
 pub(crate) use read::parsed;
-pub(crate) use run::{check, unread};
+pub(crate) use run::Asker;
 
 #[cfg(test)]
 mod tests;

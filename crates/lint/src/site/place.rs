@@ -2,12 +2,14 @@
 
 use cel::IdedExpr;
 use cel::common::ast::{Expr, LiteralValue, operators};
+use cel::common::types::{CelNull, CelString, Kind as CelKind};
+use cel::common::value::Val;
 use serde_json::Value;
 use vmconfig::Parsed;
 use vmconfig::source::{Place, Source, Span};
 
 use super::condition::Loop;
-use super::run::{decide, value_of};
+use super::run::{Variables, decide};
 use crate::read::yaml::{Kind, Node};
 use crate::vm::Vm;
 
@@ -40,15 +42,6 @@ impl Bound {
 }
 
 type Scope = Vec<(String, Bound)>;
-
-/// The value at a path of the variables: `vm.disks.0.cache`.
-pub(super) fn value_at<'a>(variables: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').try_fold(variables, |at, part| match at {
-        Value::Object(members) => members.get(part),
-        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
-        _ => None,
-    })
-}
 
 impl Names<'_> {
     /// The paths that a condition names, in its order. Of a list that it goes through,
@@ -113,11 +106,11 @@ impl Names<'_> {
                     Some(found) => found,
                     None => {
                         paths.extend(range);
-                        (Bound::Unknown, cel::Value::Null)
+                        (Bound::Unknown, Box::new(CelNull) as Box<dyn Val + '_>)
                     }
                 };
                 let mut inner = context.new_inner_scope();
-                inner.add_variable_from_value(one.iter_var.clone(), value);
+                inner.add_variable_as_val(one.iter_var.clone(), value);
                 if let Bound::Element { path, .. } = &bound {
                     paths.push(path.clone());
                 }
@@ -131,7 +124,7 @@ impl Names<'_> {
 
     /// Where to point: the first value that is known by a line of its own, else the
     /// first that something around it is, else the VM.
-    pub(super) fn place(&self, paths: &[String], variables: &Value) -> Place {
+    pub(super) fn place(&self, paths: &[String], variables: &Variables<'_>) -> Place {
         let found: Vec<(bool, Span)> =
             paths.iter().filter_map(|path| self.find(path, variables)).collect();
         let best = found.iter().find(|(exact, _)| *exact).or_else(|| found.first());
@@ -139,8 +132,8 @@ impl Names<'_> {
     }
 
     /// Where the value at a path stands, and whether it is just that value.
-    fn find(&self, path: &str, variables: &Value) -> Option<(bool, Span)> {
-        let value = value_at(variables, path);
+    fn find(&self, path: &str, variables: &Variables<'_>) -> Option<(bool, Span)> {
+        let value = variables.at(path);
         let (root, rest) = path.split_once('.').unwrap_or((path, ""));
         match root {
             "object" => self.in_object(rest),
@@ -277,39 +270,32 @@ fn spelled(expr: &IdedExpr, scope: &Scope) -> Option<String> {
 }
 
 /// The first element for which a predicate is what decides.
-fn culprit(
+fn culprit<'v>(
     range: &IdedExpr,
     variable: &str,
     predicate: &IdedExpr,
     wanted: bool,
     path: &str,
-    context: &cel::Context<'_, '_>,
-) -> Option<(Bound, cel::Value)> {
-    let elements: Vec<(Bound, cel::Value)> = match cel::Value::resolve(range, context).ok()? {
-        cel::Value::List(items) => {
-            let numbered = items.iter().enumerate();
-            numbered
-                .map(|(number, item)| (Bound::element(path, &number.to_string()), item.clone()))
-                .collect()
-        }
-        cel::Value::Map(map) => {
-            let mut keys: Vec<String> = map
-                .map
-                .keys()
-                .map(|key| match key {
-                    cel::objects::Key::String(text) => text.to_string(),
-                    other => format!("{other:?}"),
-                })
-                .collect();
-            keys.sort_by_key(|key| (key.len(), key.clone()));
-            let bound = |key: String| (Bound::element(path, &key), value_of(&Value::String(key)));
-            keys.into_iter().map(bound).collect()
-        }
-        _ => return None,
-    };
-    elements.into_iter().find(|(_, value)| {
+    context: &cel::Context<'_, 'v>,
+) -> Option<(Bound, Box<dyn Val + 'v>)> {
+    let range = cel::Value::resolve_val(range, context).ok()?;
+    let is_map = range.get_type().kind() == CelKind::Map;
+    let mut values = range.as_iterable()?.iter();
+    let mut elements: Vec<(String, Box<dyn Val + 'v>)> = Vec::new();
+    while let Some(value) = values.next() {
+        let key = match is_map {
+            true => value.downcast_ref::<CelString<'_>>()?.inner().to_owned(),
+            false => elements.len().to_string(),
+        };
+        elements.push((key, value.clone_as_boxed()));
+    }
+    if is_map {
+        // Numbers by their size.
+        elements.sort_by_cached_key(|(key, _)| (key.len(), key.clone()));
+    }
+    elements.into_iter().find_map(|(key, value)| {
         let mut inner = context.new_inner_scope();
-        inner.add_variable_from_value(variable, value.clone());
-        decide(predicate, &inner) == Ok(wanted)
+        inner.add_variable_as_val(variable, value.clone_as_boxed());
+        (decide(predicate, &inner) == Ok(wanted)).then(|| (Bound::element(path, &key), value))
     })
 }

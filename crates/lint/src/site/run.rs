@@ -1,11 +1,12 @@
 //! Asking conditions of VMs.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
+use cel::common::types::{CelBool, CelString};
+use cel::common::value::Val;
 use cel::extractors::This;
-use cel::objects::{Key, Map};
 use cel::{Env, ExecutionError, IdedExpr};
 use regex_lite::Regex;
 use serde_json::{Value, json};
@@ -14,9 +15,9 @@ use vmconfig::Parsed;
 use vmconfig::source::{Place, Source};
 
 use super::file::{Rules, SiteRule};
-use super::place::{Names, value_at};
-use super::view;
-use crate::context::Context;
+use super::place::Names;
+use super::{value, view};
+use crate::context::{Context, Machine};
 use crate::finding::{Finding, Severity};
 use crate::rule::Format;
 use crate::vm::Vm;
@@ -30,48 +31,141 @@ const MAX_SHOWN: usize = 200;
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// One VM, ready to be asked.
-struct Asked<'a> {
-    context: cel::Context<'static, 'static>,
-    variables: Value,
-    names: Names<'a>,
-    has_object: bool,
-    has_host: bool,
-    /// Elements of the longest list, or 16 bytes of the longest text.
-    longest: u64,
+/// The rules of some files, ready to be asked of the VMs of one text.
+pub(crate) struct Asker<'a> {
+    rules: Vec<&'a SiteRule>,
+    /// All that is the same for each VM: the functions.
+    functions: cel::Context<'static, 'static>,
+    host: Option<&'a Value>,
+    names_object: bool,
+    names_kept: bool,
 }
 
-/// Applies the rules of some files to one VM.
-pub(crate) fn check(
-    sets: &[&Rules],
-    file: &str,
-    vm: &Vm,
-    parsed: &Parsed,
-    source: &Source<'_>,
-    context: &Context,
-) -> Vec<Finding> {
-    let asked = Asked::new(sets, file, vm, parsed, source, context);
-    let mut findings = Vec::new();
-    for rule in sets.iter().flat_map(|set| &set.rules) {
-        let condition = &rule.condition;
-        if condition.names_object && !asked.has_object || condition.names_host && !asked.has_host {
-            continue;
+impl<'a> Asker<'a> {
+    /// `None` where the files hold no rules.
+    pub(crate) fn new(sets: &[&'a Rules], context: &'a Context) -> Option<Self> {
+        let rules: Vec<&SiteRule> = sets.iter().flat_map(|set| &set.rules).collect();
+        let names = |named: fn(&SiteRule) -> bool| rules.iter().copied().any(named);
+        let (names_object, names_kept) =
+            (names(|rule| rule.condition.names_object), names(|rule| rule.condition.names_kept));
+        let machine = context.machine.as_ref().filter(|_| names(|rule| rule.condition.names_host));
+        let host = machine.map(Machine::json);
+        (!rules.is_empty()).then(|| {
+            let patterns = sets.iter().map(|set| Arc::clone(&set.patterns)).collect();
+            Self { rules, functions: functions(patterns), host, names_object, names_kept }
+        })
+    }
+
+    /// Applies the rules to one VM.
+    pub(crate) fn check(
+        &self,
+        file: &str,
+        vm: &Vm,
+        parsed: &Parsed,
+        source: &Source<'_>,
+    ) -> Vec<Finding> {
+        let variables = self.variables(file, vm, parsed);
+        // Of the functions' own lifetime nothing is asked.
+        let functions: &cel::Context<'_, '_> = &self.functions;
+        let mut context = functions.new_inner_scope();
+        for (name, value) in &variables.0 {
+            context.add_variable_as_val(*name, value::of(value));
         }
-        let found = asked.ask(rule);
-        findings.extend(found.into_iter().map(|told| Finding {
+        let object = vm.kubevirt.as_ref().map(|kubevirt| &kubevirt.object);
+        let longest = variables.0.values().map(|value| longest(value)).max().unwrap_or(0);
+        let names = Names { vm, parsed, source, object };
+        let asked = Asked { context, variables: &variables, names, longest };
+        let mut findings = Vec::new();
+        for rule in &self.rules {
+            let condition = &rule.condition;
+            if condition.names_object && object.is_none()
+                || condition.names_host && self.host.is_none()
+            {
+                continue;
+            }
+            let found = asked.ask(rule);
+            findings.extend(found.into_iter().map(|told| Finding {
+                rule: Cow::Owned(rule.id.clone()),
+                severity: told.severity,
+                file: file.to_owned(),
+                vm: vm.name.clone(),
+                place: told.place,
+                message: told.message,
+                notes: told.notes,
+                help: rule.help.clone(),
+                live: None,
+                fix: None,
+            }));
+        }
+        findings
+    }
+
+    fn variables<'v>(&'v self, file: &str, vm: &Vm, parsed: &Parsed) -> Variables<'v> {
+        let format = match vm.format {
+            Format::Libvirt => "libvirt",
+            Format::Qemu => "qemu",
+            Format::Kubevirt => "kubevirt",
+            Format::Running => "running",
+        };
+        let object = vm.kubevirt.as_ref().filter(|_| self.names_object);
+        let kept = if self.names_kept { json!(parsed.kept) } else { json!([]) };
+        Variables(BTreeMap::from([
+            ("vm", Cow::Owned(view::of(&parsed.settings))),
+            ("vcpus", Cow::Owned(json!(parsed.settings.vcpus()))),
+            ("name", Cow::Owned(json!(vm.name))),
+            ("file", Cow::Owned(json!(file))),
+            ("format", Cow::Owned(json!(format))),
+            ("kept", Cow::Owned(kept)),
+            ("object", Cow::Owned(object.map_or(Value::Null, |one| one.object.json()))),
+            ("host", self.host.map_or(Cow::Owned(Value::Null), Cow::Borrowed)),
+        ]))
+    }
+
+    /// That no rule was applied to a VM, told in the name of the first.
+    pub(crate) fn unread(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Option<Finding> {
+        let rule = self.rules.first()?;
+        let number = self.rules.len();
+        Some(Finding {
             rule: Cow::Owned(rule.id.clone()),
-            severity: told.severity,
+            severity: Severity::Warning,
             file: file.to_owned(),
             vm: vm.name.clone(),
-            place: told.place,
-            message: told.message,
-            notes: told.notes,
-            help: rule.help.clone(),
+            place: source.place(vm.head),
+            message: format!(
+                "Neither this nor another of the site's {number} rules was applied: what stands \
+                 here is not read as a whole VM"
+            ),
+            notes: Vec::new(),
+            help: "Give lint the VM itself".to_owned(),
             live: None,
             fix: None,
-        }));
+        })
     }
-    findings
+}
+
+/// What conditions see of one VM, by the names of variables.
+pub(super) struct Variables<'v>(BTreeMap<&'static str, Cow<'v, Value>>);
+
+impl Variables<'_> {
+    /// The value at a path: `vm.disks.0.cache`.
+    pub(super) fn at(&self, path: &str) -> Option<&Value> {
+        let mut parts = path.split('.');
+        let variable: &Value = self.0.get(parts.next()?)?;
+        parts.try_fold(variable, |at, part| match at {
+            Value::Object(members) => members.get(part),
+            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+            _ => None,
+        })
+    }
+}
+
+/// One VM, ready to be asked.
+struct Asked<'v> {
+    context: cel::Context<'v, 'v>,
+    variables: &'v Variables<'v>,
+    names: Names<'v>,
+    /// Elements of the longest list, or 16 bytes of the longest text.
+    longest: u64,
 }
 
 /// What one rule says of one VM.
@@ -82,66 +176,21 @@ struct Told {
     notes: Vec<String>,
 }
 
-impl<'a> Asked<'a> {
-    fn new(
-        sets: &[&Rules],
-        file: &str,
-        vm: &'a Vm,
-        parsed: &'a Parsed,
-        source: &'a Source<'a>,
-        context: &Context,
-    ) -> Self {
-        let format = match vm.format {
-            Format::Libvirt => "libvirt",
-            Format::Qemu => "qemu",
-            Format::Kubevirt => "kubevirt",
-            Format::Running => "running",
-        };
-        let wants =
-            |named: fn(&SiteRule) -> bool| sets.iter().any(|set| set.rules.iter().any(named));
-        let object = vm.kubevirt.as_ref().map(|kubevirt| &kubevirt.object);
-        let object_json = object.filter(|_| wants(|rule| rule.condition.names_object));
-        let machine = context.machine.as_ref();
-        let host = machine.filter(|_| wants(|rule| rule.condition.names_host));
-        let host = host.and_then(|machine| serde_json::to_value(&machine.host).ok());
-        let variables = json!({
-            "vm": view::of(&parsed.settings),
-            "vcpus": parsed.settings.vcpus(),
-            "name": vm.name,
-            "file": file,
-            "format": format,
-            "kept": parsed.kept,
-            "object": object_json.map(|object| object.json()),
-            "host": host,
-        });
-        let patterns = sets.iter().map(|set| Arc::clone(&set.patterns)).collect();
-        let mut asked = functions(patterns);
-        for (name, value) in variables.as_object().into_iter().flatten() {
-            asked.add_variable_from_value(name.clone(), value_of(value));
-        }
-        let longest = longest(&variables);
-        let names = Names { vm, parsed, source, object };
-        Self {
-            context: asked,
-            names,
-            has_object: object.is_some(),
-            has_host: machine.is_some(),
-            variables,
-            longest,
-        }
-    }
-
+impl<'v> Asked<'v> {
     fn ask(&self, rule: &SiteRule) -> Vec<Told> {
         let Some(each) = &rule.each else {
             return self.ask_one(rule, &self.context, None).into_iter().collect();
         };
-        let items: Vec<(String, Value)> = match value_at(&self.variables, each) {
+        let items: Vec<(String, Box<dyn Val + 'v>)> = match self.variables.at(each) {
             Some(Value::Array(items)) => {
                 let numbered = items.iter().enumerate();
-                numbered.map(|(number, item)| (number.to_string(), item.clone())).collect()
+                numbered.map(|(number, item)| (number.to_string(), value::of(item))).collect()
             }
             Some(Value::Object(members)) => {
-                members.keys().map(|key| (key.clone(), json!(key))).collect()
+                let item = |key: &'v String| -> (String, Box<dyn Val + 'v>) {
+                    (key.clone(), Box::new(CelString::from(key.as_str())))
+                };
+                members.keys().map(item).collect()
             }
             // A list of the object that this VM hasn't.
             _ => return Vec::new(),
@@ -152,7 +201,7 @@ impl<'a> Asked<'a> {
         let mut all = Vec::new();
         for (place, item) in items {
             let mut context = self.context.new_inner_scope();
-            context.add_variable_from_value("item", value_of(&item));
+            context.add_variable_as_val("item", item);
             let path = format!("{each}.{place}");
             all.extend(self.ask_one(rule, &context, Some(&path)));
         }
@@ -164,7 +213,7 @@ impl<'a> Asked<'a> {
         if !rule.condition.loops && times <= 1 {
             return None;
         }
-        let length = |path: &str| match value_at(&self.variables, path)? {
+        let length = |path: &str| match self.variables.at(path)? {
             Value::Array(items) => Some(items.len() as u64),
             Value::Object(members) => Some(members.len() as u64),
             _ => None,
@@ -203,7 +252,7 @@ impl<'a> Asked<'a> {
                 let paths = self.names.named(rule.condition.expression(), context, item);
                 let mut notes = Vec::new();
                 for path in &paths {
-                    let value = value_at(&self.variables, path);
+                    let value = self.variables.at(path);
                     let plain = value.filter(|value| !value.is_object() && !value.is_array());
                     if let Some(value) = plain.filter(|_| notes.len() < MAX_NOTES) {
                         notes.push(format!("{path} is {}", shown(&value.to_string())));
@@ -212,7 +261,7 @@ impl<'a> Asked<'a> {
                 if !rule.why.is_empty() {
                     notes.push(rule.why.clone());
                 }
-                let place = self.names.place(&paths, &self.variables);
+                let place = self.names.place(&paths, self.variables);
                 let message = rule.text.clone();
                 Some(Told { severity: rule.severity, place, message, notes })
             }
@@ -223,10 +272,10 @@ impl<'a> Asked<'a> {
 
 /// What a condition says, or why it says nothing.
 pub(super) fn decide(expr: &IdedExpr, context: &cel::Context<'_, '_>) -> Result<bool, String> {
-    match cel::Value::resolve(expr, context) {
-        Ok(cel::Value::Bool(decided)) => Ok(decided),
-        Ok(other) => Err(format!("it is {}, not bool", other.type_of())),
-        Err(error) => Err(error.to_string()),
+    let value = cel::Value::resolve_val(expr, context).map_err(|error| error.to_string())?;
+    match value.downcast_ref::<CelBool>() {
+        Some(decided) => Ok(*decided.inner()),
+        None => Err(format!("it is {}, not bool", value.get_type().name())),
     }
 }
 
@@ -235,28 +284,6 @@ fn shown(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
-    }
-}
-
-/// A value of JSON as CEL has it.
-pub(super) fn value_of(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(on) => cel::Value::Bool(*on),
-        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(number), ..) => cel::Value::Int(number),
-            (_, Some(number), _) => cel::Value::UInt(number),
-            (.., number) => cel::Value::Float(number.unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(value_of).collect())),
-        Value::Object(members) => {
-            let entry = |(key, value): (&String, &Value)| {
-                (Key::String(Arc::new(key.clone())), value_of(value))
-            };
-            let map: HashMap<Key, cel::Value> = members.iter().map(entry).collect();
-            cel::Value::Map(Map { map: Arc::new(map) })
-        }
     }
 }
 
@@ -299,25 +326,4 @@ fn functions(patterns: Vec<Arc<HashMap<String, Regex>>>) -> cel::Context<'static
     ];
     debug_assert!(added.iter().all(Result::is_ok), "none of them is in the standard");
     context
-}
-
-/// That no rule of a site's own was applied to a VM, told in the name of the first.
-pub(crate) fn unread(sets: &[&Rules], file: &str, vm: &Vm, source: &Source<'_>) -> Option<Finding> {
-    let rule = sets.iter().find_map(|set| set.rules.first())?;
-    let number: usize = sets.iter().map(|set| set.rules.len()).sum();
-    Some(Finding {
-        rule: Cow::Owned(rule.id.clone()),
-        severity: Severity::Warning,
-        file: file.to_owned(),
-        vm: vm.name.clone(),
-        place: source.place(vm.head),
-        message: format!(
-            "Neither this nor another of the site's {number} rules was applied: what stands here \
-             is not read as a whole VM"
-        ),
-        notes: Vec::new(),
-        help: "Give lint the VM itself".to_owned(),
-        live: None,
-        fix: None,
-    })
 }

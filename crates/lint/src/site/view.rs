@@ -6,6 +6,9 @@
 //! `has()` first. A word that stands where a table may (`"user"`) is a table with that
 //! one key. Tests hold the table to the types.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 use vmconfig::VmSettings;
 
@@ -275,12 +278,22 @@ pub(crate) fn of(settings: &VmSettings) -> Value {
     view
 }
 
+/// The fields of each table of `vm` by the table's path, with their names in it.
+static BY_TABLE: LazyLock<HashMap<String, Vec<(&str, &Field)>>> = LazyLock::new(|| {
+    let mut by_table: HashMap<String, Vec<_>> = HashMap::new();
+    for field in FIELDS {
+        let (table, name) = field.path.rsplit_once('.').unwrap_or(("", field.path));
+        by_table.entry(table.to_owned()).or_default().push((name, field));
+    }
+    by_table
+});
+
 /// Puts in what a table has always and its JSON leaves out.
 fn fill(table: &mut Value, prefix: &str) {
     let Value::Object(members) = table else { return };
     members.retain(|_, member| !member.is_null());
-    for name in names(FIELDS, prefix) {
-        let Some(field) = field(FIELDS, prefix, name) else { continue };
+    for (name, field) in BY_TABLE.get(prefix).into_iter().flatten() {
+        let name = *name;
         if field.always && !members.contains_key(name) {
             members.insert(name.to_owned(), default(field.kind));
         }
