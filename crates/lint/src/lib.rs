@@ -73,14 +73,17 @@ pub fn read_yaml(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadE
     Ok(documents.iter().map(read::yaml::Node::json).collect())
 }
 
-/// Adds the instance types and preferences of KubeVirt in a text to those that VMs of
-/// other texts are read with. A text that is no YAML has none.
-pub fn add_instancetypes(text: &str, context: &mut Context) {
-    if text.contains("instancetype.kubevirt.io/")
-        && let Ok(documents) = topology::bounded::yaml(text)
-    {
-        context.instancetypes.add(&documents);
+/// The instance types and preferences of KubeVirt in a text, for VMs of other texts
+/// ([`Context::instancetypes`]). `None`: it has none, as a text that is no YAML.
+#[must_use]
+pub fn instancetypes(text: &str) -> Option<vmconfig::kubevirt::Catalogue> {
+    if !text.contains("instancetype.kubevirt.io/") {
+        return None;
     }
+    let documents = topology::bounded::yaml(text).ok()?;
+    let mut catalogue = vmconfig::kubevirt::Catalogue::default();
+    catalogue.add(&documents);
+    Some(catalogue)
 }
 
 /// Whether a text looks like something that holds VMs.
@@ -118,8 +121,10 @@ pub fn check_text_by(
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
     let source = Source::new(text);
-    let vms = read::read(format, text, &context.instancetypes)
-        .map_err(|broken| read::in_file(broken, file, text))?;
+    let asker = site::Asker::new(sets, context);
+    let wanted = read::Wanted { types: &context.instancetypes, settings: asker.is_some() };
+    let vms =
+        read::read(format, &source, wanted).map_err(|broken| read::in_file(broken, file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut suppressed = Vec::new();
@@ -166,14 +171,9 @@ pub fn check_text_by(
             }
         }
     }
-    if let Some(asker) = site::Asker::new(sets, context) {
-        for (vm, parsed) in vms.iter().zip(site::parsed(format, &source, &vms)) {
-            match parsed {
-                Some(parsed) => {
-                    asker.check(file, vm, &parsed, &source).into_iter().for_each(&mut keep);
-                }
-                None => asker.unread(file, vm, &source).into_iter().for_each(&mut keep),
-            }
+    if let Some(asker) = asker {
+        for vm in &vms {
+            asker.check(file, vm, &source).into_iter().for_each(&mut keep);
         }
     }
     let known = |id: &str| sets.iter().any(|set| set.rules.iter().any(|rule| rule.id == id));
@@ -193,7 +193,7 @@ pub fn check_text_by(
 /// (`/run/libvirt/qemu/NAME.xml`).
 #[must_use]
 pub fn asked_pins(xml: &str) -> Vec<(Who, topology::PcpuSet)> {
-    let Ok(vms) = read::libvirt::read(xml) else { return Vec::new() };
+    let Ok(vms) = read::libvirt::read(xml, false) else { return Vec::new() };
     let Some(vm) = vms.first() else { return Vec::new() };
     let vcpus = vm.pins.iter().map(|pin| (Who::Vcpu(Some(pin.id.value)), &pin.pcpus));
     let iothreads = vm.iothread_pins.iter().map(|pin| {

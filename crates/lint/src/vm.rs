@@ -15,6 +15,7 @@ use crate::forecast::{Forecast, forecast};
 use crate::read::running::Live;
 use crate::read::yaml::Node;
 use crate::rule::Format;
+use vmconfig::Parsed;
 use vmconfig::source::{At, Span};
 
 /// One VM as written.
@@ -24,8 +25,8 @@ pub(crate) struct Vm {
     pub(crate) name: String,
     /// Where to point when something is missing.
     pub(crate) head: Span,
-    /// All that is written of it, where that is known.
-    pub(crate) whole: Span,
+    /// It as `vmconfig` has it, where that was wanted and is a VM there, too.
+    pub(crate) parsed: Option<Parsed>,
     /// As the kernel writes it; `None` if the text does not say.
     pub(crate) arch: Option<At<String>>,
     /// Accelerator: `kvm`, `tcg`...
@@ -107,7 +108,7 @@ impl Vm {
             format,
             name: String::new(),
             head,
-            whole: head,
+            parsed: None,
             arch: None,
             accel: At::new("kvm".to_owned(), head),
             vcpus: At::new(1, head),

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use emit::emit;
 pub use instancetype::{Applied, Catalogue};
-pub use parse::{NotKubevirt, parse};
+pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
 /// Which of KubeVirt's two objects.

@@ -15,7 +15,7 @@ pub mod unit;
 mod xml;
 
 pub use emit::emit;
-pub use parse::{NotLibvirt, parse};
+pub use parse::{Domains, NotLibvirt, parse};
 
 /// The namespace of `<qemu:commandline>`.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";

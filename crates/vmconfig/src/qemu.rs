@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use capabilities::{Capabilities, UnusableVersion, Version};
 pub use devices::{iothread_id, memory_backend_id};
-pub use parse::{NotQemu, parse, parse_all, parse_args};
+pub use parse::{NotQemu, parse, parse_args, parse_line};
 
 use crate::{Arch, Boot, Finding, GuestTopology, VmSpec};
 

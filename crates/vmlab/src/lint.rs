@@ -342,15 +342,44 @@ fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<
 /// Looks into YAML files for what VMs in other files may name. What can't be read is
 /// told where it is checked.
 fn add_instancetypes(inputs: &[Input], context: &mut Context) {
-    for path in inputs.iter().filter_map(|input| input.path.as_ref()) {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if inputs.len() > 1
-            && matches!(extension, Some("yaml" | "yml" | "json"))
-            && let Ok(text) = fs::read_to_string(path)
-        {
-            lint::add_instancetypes(&text, context);
-        }
+    if inputs.len() < 2 {
+        return;
     }
+    let found = of_each(inputs, |input| {
+        let path = input.path.as_ref()?;
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let text = match extension {
+            Some("yaml" | "yml" | "json") => fs::read_to_string(path).ok()?,
+            _ => return None,
+        };
+        lint::instancetypes(&text)
+    });
+    for catalogue in found.iter().flatten() {
+        context.instancetypes.extend(catalogue);
+    }
+}
+
+/// What some work makes of each input, in their order; all pCPUs share it.
+fn of_each<T: Send>(inputs: &[Input], work: impl Fn(&Input) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(inputs.len()));
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(inputs.len());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((index, input)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    inputs.get(index).map(|input| (index, input))
+                } {
+                    let made = work(input);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((index, made));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, made)| made).collect()
 }
 
 /// All about one rule, or of all a little.
@@ -377,27 +406,9 @@ struct Found {
 }
 
 fn check_all(inputs: &[Input], context: &Context, own: &OwnRules) -> Found {
-    let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<(usize, Outcome)>> = Mutex::new(Vec::with_capacity(inputs.len()));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(inputs.len().max(1));
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some((index, input)) = {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    inputs.get(index).map(|input| (index, input))
-                } {
-                    let outcome = check(input, context, own);
-                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((index, outcome));
-                }
-            });
-        }
-    });
-    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    outcomes.sort_by_key(|(index, _)| *index);
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
     let mut silenced = Vec::new();
-    for (_, outcome) in outcomes {
+    for outcome in of_each(inputs, |input| check(input, context, own)) {
         match outcome {
             Outcome::Checked(checked) => {
                 files += 1;

@@ -203,10 +203,16 @@ impl OwnRules {
             let bare: Vec<&str> = bare.map(|rule| rule.id.as_str()).collect();
             let _ = writeln!(
                 said,
-                "{}: {} rules, {right} of {} examples do what they say{}",
+                "{}: {}, {right} of {}{}",
                 one.rules.file,
-                one.rules.rules.len(),
-                tried.len(),
+                match one.rules.rules.len() {
+                    1 => "1 rule".to_owned(),
+                    rules => format!("{rules} rules"),
+                },
+                match tried.len() {
+                    1 => "1 example does what it says".to_owned(),
+                    examples => format!("{examples} examples do what they say"),
+                },
                 match bare.as_slice() {
                     [] => String::new(),
                     bare => format!("; none for {}", bare.join(", ")),

@@ -6,35 +6,41 @@ use std::collections::{HashMap, HashSet};
 
 use topology::bounded::{self, Broken, YamlKind, YamlValue};
 
-use crate::read::kubevirt_asks;
 use crate::read::yaml::Node;
+use crate::read::{Wanted, kubevirt_asks};
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
-use vmconfig::kubevirt::{Applied, Catalogue, defaults};
-use vmconfig::source::{At, Span};
+use vmconfig::Parsed;
+use vmconfig::kubevirt::{self, Applied, Catalogue, defaults};
+use vmconfig::source::{At, Source, Span};
 
 /// The VMs of all documents; objects of other kinds are left alone. Instance types
-/// and preferences are those of `known` and of the text itself.
-pub(crate) fn read(text: &str, known: &Catalogue) -> Result<Vec<Vm>, Broken> {
+/// and preferences are those of the text itself, else those of other texts.
+pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, Broken> {
+    let text = source.text;
     let documents = bounded::yaml(text)?;
-    let mut catalogue = Catalogue::default();
+    let mut own = Catalogue::default();
     if text.contains("instancetype.kubevirt.io/") {
-        catalogue.add(&documents);
+        own.add(&documents);
     }
-    let own = !catalogue.is_empty();
-    if own {
-        catalogue.extend(known);
-    }
-    let catalogue = if own { &catalogue } else { known };
     let presets = text.contains("VirtualMachineInstancePreset");
     let mut vms = Vec::new();
     for document in &documents {
-        object(document, catalogue, presets, &mut vms);
+        object(document, &[&own, wanted.types], presets, &mut vms);
+    }
+    if wanted.settings {
+        let parsed = kubevirt::parse_documents(documents, wanted.types).into_iter();
+        let mut by_line: HashMap<u32, Parsed> =
+            parsed.filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))).collect();
+        for vm in &mut vms {
+            let object = vm.kubevirt.as_ref().map(|kubevirt| kubevirt.object.span);
+            vm.parsed = object.and_then(|span| by_line.remove(&source.line_number(span)));
+        }
     }
     Ok(vms)
 }
 
-fn object(yaml: &YamlValue, catalogue: &Catalogue, presets: bool, vms: &mut Vec<Vm>) {
+fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut Vec<Vm>) {
     let YamlKind::Map(entries) = &yaml.kind else { return };
     let value =
         |name: &str| entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
@@ -46,14 +52,17 @@ fn object(yaml: &YamlValue, catalogue: &Catalogue, presets: bool, vms: &mut Vec<
         "List" | "VirtualMachineList" | "VirtualMachineInstanceList" => {
             if let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind) {
                 for item in items {
-                    object(item, catalogue, presets, vms);
+                    object(item, catalogues, presets, vms);
                 }
             }
             return;
         }
         _ => return,
     };
-    let applied = if kind == "VirtualMachine" { catalogue.apply(yaml) } else { Applied::default() };
+    let applied = match kind.as_str() {
+        "VirtualMachine" => Catalogue::apply(catalogues, yaml),
+        _ => Applied::default(),
+    };
     let whole = Node::new(yaml.clone());
     let object = &whole;
     let Some((key, kind)) = object.entry("kind") else { return };

@@ -12,21 +12,28 @@ use crate::read::libvirt_asks;
 use crate::read::xml::{Reader, children};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
-use vmconfig::libvirt::unit;
+use vmconfig::libvirt::{Domains, unit};
 use vmconfig::source::At;
 
-/// The domains of a text: one as its root or in a wrapper, or several in a row.
-pub(crate) fn read(text: &str) -> Result<Vec<Vm>, Broken> {
+/// The domains of a text: one as its root or in a wrapper, or several in a row; with
+/// their settings if those are wanted.
+pub(crate) fn read(text: &str, settings: bool) -> Result<Vec<Vm>, Broken> {
     let mut vms = Vec::new();
+    let (mut counted, mut lines) = (0, 0);
     for (start, part) in documents(text) {
+        lines += text[counted..start].matches('\n').count();
+        counted = start;
         let document =
             bounded::xml(part).map_err(|broken| Broken { at: start + broken.at, ..broken })?;
         let domains = document.descendants().filter(|node| node.has_tag_name("domain"));
         let reader = Reader { base: start, text: part };
         let root = document.root_element();
-        vms.extend(
-            domains.filter(|node| *node == root || is_named(*node)).map(|node| reader.domain(node)),
-        );
+        let parser = settings.then(|| Domains::new(&document));
+        for node in domains.filter(|node| *node == root || is_named(*node)) {
+            let mut vm = reader.domain(node);
+            vm.parsed = parser.as_ref().map(|parser| parser.parse(node).below(lines));
+            vms.push(vm);
+        }
     }
     Ok(vms)
 }
@@ -60,7 +67,6 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 impl Reader<'_> {
     fn domain(&self, domain: Node<'_, '_>) -> Vm {
         let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
-        vm.whole = self.whole(domain);
         if let Some(kind) = self.attribute(domain, "type") {
             let value = if kind.value == "qemu" { "tcg".to_owned() } else { kind.value };
             vm.accel = At { value, span: kind.span };

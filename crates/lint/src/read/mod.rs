@@ -62,12 +62,25 @@ pub(crate) fn format_of(text: &str) -> Option<Format> {
     qemu::holds_command(text).then_some(Format::Qemu)
 }
 
-/// The VMs of a text; `types` are instance types of KubeVirt that other texts hold.
-pub(crate) fn read(format: Format, text: &str, types: &Catalogue) -> Result<Vec<Vm>, Broken> {
+/// How a text is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Instance types of KubeVirt that other texts hold.
+    pub(crate) types: &'a Catalogue,
+    /// Whether each VM is to have its settings, too: [`Vm::parsed`].
+    pub(crate) settings: bool,
+}
+
+/// The VMs of a text.
+pub(crate) fn read(
+    format: Format,
+    source: &Source<'_>,
+    wanted: Wanted<'_>,
+) -> Result<Vec<Vm>, Broken> {
     match format {
-        Format::Libvirt => libvirt::read(text),
-        Format::Kubevirt => kubevirt::read(text, types),
-        Format::Qemu => Ok(qemu::read(text)),
-        Format::Running => Ok(running::read(text)),
+        Format::Libvirt => libvirt::read(source.text, wanted.settings),
+        Format::Kubevirt => kubevirt::read(source, wanted),
+        Format::Qemu => Ok(qemu::read(source, wanted.settings)),
+        Format::Running => Ok(running::read(source, wanted.settings)),
     }
 }

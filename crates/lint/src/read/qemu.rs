@@ -9,15 +9,21 @@ use crate::read::qemu_asks;
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
 use vmconfig::libvirt::list;
-use vmconfig::source::At;
+use vmconfig::qemu::parse_line;
+use vmconfig::source::{At, Source};
 
 /// Whether a text holds a command that starts QEMU.
 pub(crate) fn holds_command(text: &str) -> bool {
     (text.contains("qemu") || text.contains("kvm")) && !CommandLine::all(text).is_empty()
 }
 
-pub(crate) fn read(text: &str) -> Vec<Vm> {
-    CommandLine::all(text).iter().map(command).collect()
+pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
+    let read = |line: CommandLine| {
+        let mut vm = command(&line);
+        vm.parsed = settings.then(|| parse_line(line, source));
+        vm
+    };
+    CommandLine::all(source.text).into_iter().map(read).collect()
 }
 
 /// What refers to each other across options.

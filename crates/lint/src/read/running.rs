@@ -8,7 +8,7 @@ use topology::PcpuSet;
 use crate::read::qemu;
 use crate::running::{ASKED, Fact, IS, Is, MARK, Memory, Thread, Who};
 use crate::vm::{Pin, Topology, Vm};
-use vmconfig::source::{At, Span};
+use vmconfig::source::{At, Source, Span};
 
 /// Part of the memory on a node that is not worth a word.
 const ELSEWHERE_SHARE: f64 = 0.05;
@@ -81,8 +81,9 @@ pub(crate) fn main_nodes(by_node: &BTreeMap<u32, u64>) -> PcpuSet {
     by_node.iter().filter(|(_, bytes)| much(**bytes)).map(|(node, _)| *node).collect()
 }
 
-pub(crate) fn read(text: &str) -> Vec<Vm> {
-    let mut vms = qemu::read(text);
+pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
+    let text = source.text;
+    let mut vms = qemu::read(source, settings);
     let starts: Vec<usize> = vms.iter().map(|vm| vm.head.start).collect();
     for (at, vm) in vms.iter_mut().enumerate() {
         let end = starts.get(at + 1).copied().unwrap_or(text.len());

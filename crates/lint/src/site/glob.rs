@@ -14,9 +14,9 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a name fits: `*` is any letters, `?` one.
+/// Whether a name fits: `*` is any characters, `?` one.
 pub(crate) fn name(pattern: &str, name: &str) -> bool {
-    fits(pattern.as_bytes(), name.as_bytes(), false)
+    fits(pattern, name, false)
 }
 
 /// Whether a path fits: `*` stays inside one folder, `**` doesn't. A pattern without
@@ -36,45 +36,47 @@ pub(crate) fn path(pattern: &str, path: &str) -> bool {
             let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
             let pattern =
                 if path.starts_with('/') { pattern } else { pattern.trim_start_matches('/') };
-            fits(pattern.as_bytes(), path.as_bytes(), true)
+            fits(pattern, path, true)
         }
         false => {
             let file = path.rsplit('/').next().unwrap_or(path);
-            fits(pattern.as_bytes(), file.as_bytes(), true)
+            fits(pattern, file, true)
         }
     }
 }
 
 /// By the table of which beginnings fit each other: the product of the lengths at most.
-fn fits(pattern: &[u8], text: &[u8], folders: bool) -> bool {
+fn fits(pattern: &str, text: &str, folders: bool) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
     // Which beginnings of the text the pattern so far fits.
     let mut fit = vec![false; text.len() + 1];
     fit[0] = true;
     let mut at = 0;
     while at < pattern.len() {
         let rest = &pattern[at..];
-        if folders && rest.starts_with(b"**/") {
+        if folders && rest.starts_with(&['*', '*', '/']) {
             // Any folders, or none.
             let mut open = false;
             for end in 0..=text.len() {
                 let begins = fit[end];
-                fit[end] = begins || (open && end > 0 && text[end - 1] == b'/');
+                fit[end] = begins || (open && end > 0 && text[end - 1] == '/');
                 open |= begins;
             }
             at += 3;
             continue;
         }
-        let across = !folders || rest.starts_with(b"**");
-        if rest[0] == b'*' {
+        let across = !folders || rest.starts_with(&['*', '*']);
+        if rest[0] == '*' {
             for end in 1..=text.len() {
-                fit[end] |= fit[end - 1] && (across || text[end - 1] != b'/');
+                fit[end] |= fit[end - 1] && (across || text[end - 1] != '/');
             }
-            at += if rest.starts_with(b"**") { 2 } else { 1 };
+            at += if rest.starts_with(&['*', '*']) { 2 } else { 1 };
             continue;
         }
         for end in (1..=text.len()).rev() {
             let letter = text[end - 1];
-            let same = rest[0] == letter || rest[0] == b'?' && (!folders || letter != b'/');
+            let same = rest[0] == letter || rest[0] == '?' && (!folders || letter != '/');
             fit[end] = fit[end - 1] && same;
         }
         fit[0] = false;
@@ -107,11 +109,15 @@ mod tests {
         check("./web.xml", "web.xml", true);
         check("db?.xml", "x/db1.xml", true);
         check("db?.xml", "db.xml", false);
+        check("caf?/*.xml", "café/web.xml", true);
+        check("caf??/*.xml", "café/web.xml", false);
+        check("**/ü?.xml", "a/ü€.xml", true);
     }
 
     #[test]
     fn names_fit() {
         assert!(name("db-*", "db-1/a") && name("*", "") && name("d?", "db"));
+        assert!(name("d?-*", "dö-1") && name("日?", "日本") && !name("d??", "dö"));
         assert!(!name("db-*", "adb-1") && !name("", "a") && !name("d?", "d"));
     }
 

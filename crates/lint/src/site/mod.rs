@@ -10,7 +10,6 @@ mod file;
 mod glob;
 mod levels;
 mod place;
-mod read;
 mod run;
 mod say;
 mod types;
@@ -22,7 +21,6 @@ pub use file::{BadRules, Rules, SiteRule};
 pub use levels::{Suppressed, Suppressor, settle};
 pub use say::{explain, list};
 
-pub(crate) use read::parsed;
 pub(crate) use run::Asker;
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()
 
 /// The rules of some files, ready to be asked of the VMs of one text.
 pub(crate) struct Asker<'a> {
+    /// At least one.
     rules: Vec<&'a SiteRule>,
     /// All that is the same for each VM: the functions.
     functions: cel::Context<'static, 'static>,
@@ -57,13 +58,8 @@ impl<'a> Asker<'a> {
     }
 
     /// Applies the rules to one VM.
-    pub(crate) fn check(
-        &self,
-        file: &str,
-        vm: &Vm,
-        parsed: &Parsed,
-        source: &Source<'_>,
-    ) -> Vec<Finding> {
+    pub(crate) fn check(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Vec<Finding> {
+        let Some(parsed) = &vm.parsed else { return vec![self.unread(file, vm, source)] };
         let variables = self.variables(file, vm, parsed);
         // Of the functions' own lifetime nothing is asked.
         let functions: &cel::Context<'_, '_> = &self.functions;
@@ -122,11 +118,10 @@ impl<'a> Asker<'a> {
     }
 
     /// That no rule was applied to a VM, told in the name of the first.
-    pub(crate) fn unread(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Option<Finding> {
-        let rule = self.rules.first()?;
+    fn unread(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Finding {
         let number = self.rules.len();
-        Some(Finding {
-            rule: Cow::Owned(rule.id.clone()),
+        Finding {
+            rule: Cow::Owned(self.rules[0].id.clone()),
             severity: Severity::Warning,
             file: file.to_owned(),
             vm: vm.name.clone(),
@@ -139,7 +134,7 @@ impl<'a> Asker<'a> {
             help: "Give lint the VM itself".to_owned(),
             live: None,
             fix: None,
-        })
+        }
     }
 }
 

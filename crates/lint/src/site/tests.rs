@@ -142,6 +142,48 @@ fn every_format_has_the_same_view() {
     let found = findings("name == 'db-2' && vm.memory_mib > 1", None, &domains);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].place.text.trim(), "<name>db-2</name>");
+    // A prefix that the element around declares, and documents in a row.
+    let passed = "<qemu:commandline><qemu:arg value='-no-hpet'/></qemu:commandline></domain>";
+    let other = DOMAIN.replace("db-1", "db-2").replace("</domain>", passed);
+    let wrapped =
+        format!("<l xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n{other}</l>");
+    for text in [&wrapped, &format!("{DOMAIN}\n{}", DOMAIN.replace("db-1", "db-2"))] {
+        let found = findings("name == 'db-2' && vm.memory_mib > 1", None, text);
+        assert_eq!(found.len(), 1, "{text}");
+        assert_eq!((&*found[0].message, found[0].place.text.trim()), ("T", "<name>db-2</name>"));
+    }
+}
+
+/// An instance type that another file holds is part of the VM.
+#[test]
+fn conditions_see_instance_types_of_other_files() {
+    let machine = "apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: web}
+spec:
+  instancetype: {name: large}
+  template: {spec: {domain: {devices: {}}}}
+";
+    let kind = |cores: u32, memory: &str| {
+        format!(
+            "apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterInstancetype
+metadata: {{name: large}}
+spec: {{cpu: {{guest: {cores}}}, memory: {{guest: {memory}}}}}
+"
+        )
+    };
+    let mut context = Context::default();
+    context.instancetypes.extend(&crate::instancetypes(&kind(6, "12Gi")).unwrap());
+    let rules = read(&when("vcpus == 6 && vm.memory_mib == 12288"));
+    let count = |text: &str| {
+        let checked = check_text_by("vm", text, &context, &[&rules]).unwrap();
+        checked.findings.iter().filter(|finding| finding.rule == "acme-a").count()
+    };
+    assert_eq!(count(machine), 1);
+    // The text's own comes before that of another.
+    assert_eq!(count(&format!("{machine}---\n{}", kind(2, "1Gi"))), 0);
+    assert!(crate::instancetypes(machine).is_none());
 }
 
 #[test]
@@ -332,6 +374,10 @@ fn a_costly_condition_is_told_instead_of_run() {
     assert!(found[0].message.contains("more than 1000000"), "{}", found[0].message);
     assert_eq!(findings("vm.disks.all(a, a.bus == 'virtio-blk')", None, &many).len(), 1);
     assert!(findings(nested, None, DOMAIN).iter().all(|one| one.message == "T"));
+    // What is long may be the condition itself.
+    let list = format!("[{}]", ["1"; 300].join(","));
+    let written = format!("{list}.all(a, {list}.all(b, {list}.all(c, a == b && b == c)))");
+    assert!(findings(&written, None, DOMAIN)[0].message.contains("more than 1000000"));
 }
 
 #[test]

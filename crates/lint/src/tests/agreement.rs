@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use placement::predict::kubevirt::Vmi;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
-use vmconfig::{DiskSource, Parsed, VmSettings, kubevirt, libvirt, qemu};
+use vmconfig::source::Source;
+use vmconfig::{DiskSource, Parsed, VmSettings};
 
-use crate::read;
+use crate::read::{self, Wanted};
 use crate::rule::Format;
 use crate::rules::RULES;
 use crate::vm::Vm;
@@ -149,17 +150,6 @@ fn of_predictor(vmi: &Vmi) -> Belief {
     belief
 }
 
-/// The VMs of a text as `VmSpec`'s readers have them; none if it is not one VM or
-/// several of KubeVirt's.
-fn parsed(format: Format, text: &str) -> Vec<Parsed> {
-    match format {
-        Format::Libvirt => libvirt::parse(text).into_iter().collect(),
-        Format::Qemu => qemu::parse(text).into_iter().collect(),
-        Format::Kubevirt => kubevirt::parse(text).unwrap_or_default(),
-        Format::Running => Vec::new(),
-    }
-}
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -239,11 +229,17 @@ fn all_who_read_a_vm_believe_the_same() {
     let mut spoken: BTreeMap<&str, u32> = BTreeMap::new();
     for (from, text) in texts() {
         let Some(format) = read::format_of(&text) else { continue };
-        let Ok(vms) = read::read(format, &text, &Catalogue::default()) else { continue };
-        let parsed = parsed(format, &text);
-        // Of several command lines or domains, `VmSpec`'s readers take the first.
-        let many = format != Format::Kubevirt || vms.len() == parsed.len();
-        for (vm, parsed) in vms.iter().zip(&parsed).filter(|_| many) {
+        // Rules see what is of a VM that runs, not what was asked for.
+        if format == Format::Running {
+            continue;
+        }
+        let wanted = Wanted { types: &Catalogue::default(), settings: true };
+        let Ok(vms) = read::read(format, &Source::new(&text), wanted) else { continue };
+        for vm in &vms {
+            let Some(parsed) = &vm.parsed else {
+                wrong.push(format!("{from}: lint sees a VM, and VmSpec's reader none\n{text}"));
+                continue;
+            };
             compared += 1;
             let (rules, spec) = (of_rules(vm), of_spec(parsed, format));
             for (what, ..) in rules.both(&spec) {

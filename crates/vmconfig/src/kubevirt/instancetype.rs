@@ -60,23 +60,13 @@ impl Catalogue {
         self.0.extend(other.0.iter().map(|(key, spec)| (key.clone(), spec.clone())));
     }
 
-    fn look_up<'a>(&'a self, object: &'a YamlValue, what: &str) -> Option<Reference<'a>> {
-        let matcher = get(object, "spec").and_then(|spec| get(spec, what))?;
-        let node = get(matcher, "name").unwrap_or(matcher);
-        let kind = text(matcher, "kind").filter(|kind| !kind.is_empty()).map_or_else(
-            || format!("virtualmachinecluster{what}"),
-            |kind| kind.to_lowercase().trim_end_matches('s').to_owned(),
-        );
-        let name = text(matcher, "name").unwrap_or_default().to_owned();
-        Some(Reference { node, found: self.0.get(&(kind, name)) })
-    }
-
-    /// What the instance type and the preference of a VirtualMachine make of it.
+    /// What the instance type and the preference of a VirtualMachine make of it; of two
+    /// with one name that of the first catalogue.
     #[must_use]
-    pub fn apply(&self, object: &YamlValue) -> Applied {
+    pub fn apply(catalogues: &[&Catalogue], object: &YamlValue) -> Applied {
         let mut applied = Applied::default();
-        let kind = self.look_up(object, "instancetype");
-        let preference = self.look_up(object, "preference");
+        let kind = look_up(catalogues, object, "instancetype");
+        let preference = look_up(catalogues, object, "preference");
         let Some(spec) = get(object, "spec.template.spec") else { return applied };
         let mut whole = spec.clone();
         let known = preference.as_ref().and_then(|preference| preference.found);
@@ -106,23 +96,39 @@ impl Catalogue {
     }
 }
 
+fn look_up<'a>(
+    catalogues: &[&'a Catalogue],
+    object: &'a YamlValue,
+    what: &str,
+) -> Option<Reference<'a>> {
+    let matcher = get(object, "spec").and_then(|spec| get(spec, what))?;
+    let node = get(matcher, "name").unwrap_or(matcher);
+    let kind = text(matcher, "kind").filter(|kind| !kind.is_empty()).map_or_else(
+        || format!("virtualmachinecluster{what}"),
+        |kind| kind.to_lowercase().trim_end_matches('s').to_owned(),
+    );
+    let key = (kind, text(matcher, "name").unwrap_or_default().to_owned());
+    Some(Reference { node, found: catalogues.iter().find_map(|catalogue| catalogue.0.get(&key)) })
+}
+
 /// Puts what the documents' own instance types and preferences say into their
-/// VirtualMachines, and takes the references that are resolved out.
-pub(super) fn fill_in(documents: &mut [YamlValue]) {
-    let mut catalogue = Catalogue::default();
-    catalogue.add(documents);
+/// VirtualMachines, else what those of `known` say, and takes the references that are
+/// resolved out.
+pub(super) fn fill_in(documents: &mut [YamlValue], known: &Catalogue) {
+    let mut own = Catalogue::default();
+    own.add(documents);
     for document in documents.iter_mut() {
-        fill_in_one(document, &catalogue);
+        fill_in_one(document, &[&own, known]);
     }
 }
 
-fn fill_in_one(document: &mut YamlValue, catalogue: &Catalogue) {
+fn fill_in_one(document: &mut YamlValue, catalogues: &[&Catalogue]) {
     if text(document, "kind").is_some_and(|kind| kind.ends_with("List")) {
         for item in items_mut(document, "items") {
-            fill_in_one(item, catalogue);
+            fill_in_one(item, catalogues);
         }
     } else if text(document, "kind") == Some("VirtualMachine") {
-        let applied = catalogue.apply(document);
+        let applied = Catalogue::apply(catalogues, document);
         if let Some(spec) = applied.spec {
             put(document, "spec.template.spec", spec);
         }
@@ -447,7 +453,7 @@ spec:
         let mut catalogue = Catalogue::default();
         catalogue.add(&yaml(types).unwrap_or_default());
         let documents = yaml(vm).unwrap_or_default();
-        catalogue.apply(&documents[0])
+        Catalogue::apply(&[&catalogue], &documents[0])
     }
 
     fn vm(domain: &str) -> String {

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use topology::bounded::{self, YamlValue};
+
 use crate::{
     Accel, Arch, Binding, Boot, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
     Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler,
     TickPolicy, VmSettings,
 };
 
-use super::tree::{self, Node};
-use super::{MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
+use super::tree::Node;
+use super::{Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +30,19 @@ pub enum NotKubevirt {
 /// # Errors
 /// [`NotKubevirt`] if it isn't YAML or holds no VM.
 pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
-    let documents = tree::read(text, super::instancetype::fill_in).map_err(NotKubevirt::Yaml)?;
+    let documents = bounded::yaml(text).map_err(|broken| {
+        NotKubevirt::Yaml(format!("line {}: {}", broken.line(text), broken.what))
+    })?;
+    let all = parse_documents(documents, &Catalogue::default());
+    if all.is_empty() { Err(NotKubevirt::NoVm) } else { Ok(all) }
+}
+
+/// The VMs of documents that are read already; `known` are instance types and
+/// preferences of other texts.
+#[must_use]
+pub fn parse_documents(mut documents: Vec<YamlValue>, known: &Catalogue) -> Vec<Parsed> {
+    super::instancetype::fill_in(&mut documents, known);
+    let documents: Vec<Node> = documents.into_iter().map(Node::new).collect();
     let mut all = Vec::new();
     for document in &documents {
         match document.peek("kind").and_then(Node::text) {
@@ -38,7 +52,7 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
             _ => all.extend(object(document)),
         }
     }
-    if all.is_empty() { Err(NotKubevirt::NoVm) } else { Ok(all) }
+    all
 }
 
 fn object(document: &Node) -> Option<Parsed> {

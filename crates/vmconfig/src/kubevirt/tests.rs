@@ -5,10 +5,15 @@ use proptest::prelude::*;
 use crate::tests::{any_spec, check_round_trip};
 use crate::*;
 
-use super::tree::{self, Node};
+use super::tree::Node;
 use super::{Kind, emit, parse};
 
 mod cluster;
+
+/// The first document of a text.
+fn first(text: &str) -> Node {
+    Node::new(topology::bounded::yaml(text).unwrap().remove(0))
+}
 
 proptest! {
     #[test]
@@ -79,7 +84,7 @@ fn what_is_no_vm_is_refused() {
 
 /// The object's schema of a CRD.
 fn schema(text: &str) -> Node {
-    let crd = tree::read(text, |_| ()).unwrap().remove(0);
+    let crd = first(text);
     let spec = crd.peek("spec").unwrap();
     let version = spec.items("versions")[0];
     version.peek("schema").unwrap().peek("openAPIV3Schema").unwrap().clone()
@@ -189,7 +194,7 @@ proptest! {
             (Kind::Machine, include_str!("../../testdata/kubevirt-crds/virtualmachines.kubevirt.io.yaml")),
         ] {
             let emitted = emit(&spec, kind).text;
-            let object = tree::read(&emitted, |_| ()).unwrap().remove(0);
+            let object = first(&emitted);
             let mut all = Vec::new();
             complaints(&object, &schema(text), "", &mut all);
             prop_assert!(all.is_empty(), "{all:#?}\n{emitted}");
@@ -209,7 +214,7 @@ fn the_schema_sees_what_is_wrong() {
         include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml");
     let object = "spec: {domain: {cpu: {cores: two, dedicatedCPUPlacement: true}}}";
     let mut all = Vec::new();
-    complaints(&tree::read(object, |_| ()).unwrap()[0], &schema(text), "", &mut all);
+    complaints(&first(object), &schema(text), "", &mut all);
     let expected = [
         ".spec.domain.devices: required value",
         ".spec.domain.cpu.cores: must be of type integer",

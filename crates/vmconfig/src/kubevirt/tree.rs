@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use topology::bounded::{self, YamlKey, YamlKind, YamlValue};
+use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
 /// One value.
 #[derive(Debug, Clone)]
@@ -19,16 +19,8 @@ enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// The documents of a text, after they were worked on.
-pub(super) fn read(text: &str, work: fn(&mut [YamlValue])) -> Result<Vec<Node>, String> {
-    let mut documents = bounded::yaml(text)
-        .map_err(|broken| format!("line {}: {}", broken.line(text), broken.what))?;
-    work(&mut documents);
-    Ok(documents.into_iter().map(Node::new).collect())
-}
-
 impl Node {
-    fn new(yaml: YamlValue) -> Self {
+    pub(super) fn new(yaml: YamlValue) -> Self {
         let value = match yaml.kind {
             YamlKind::Scalar(text) => Value::Scalar(text),
             YamlKind::List(items) => Value::List(items.into_iter().map(Node::new).collect()),

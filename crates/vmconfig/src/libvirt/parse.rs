@@ -1,8 +1,9 @@
 //! Domain XML, read: as people and programs wrote it.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use roxmltree::Document;
+use roxmltree::{Document, Node};
 use topology::bounded;
 
 use crate::spec::RESERVED;
@@ -38,7 +39,7 @@ pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
             .descendants()
             .find(|node| node.is_element() && node.tag_name().name() == "domain")
     {
-        return Ok(read(document, domain));
+        return Ok(Domains::new(document).parse(domain));
     }
     // Several elements without one around them, on the same lines.
     let wrapped = format!("<domain xmlns:qemu='{QEMU_NAMESPACE}'>{text}</domain>");
@@ -47,7 +48,7 @@ pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
         children.any(|child| PARTS.contains(&child.tag_name().name()))
     });
     match (fragment, whole) {
-        (Some(document), _) => Ok(read(&document, document.root_element())),
+        (Some(document), _) => Ok(Domains::new(&document).parse(document.root_element())),
         (None, Err(broken)) => {
             Err(NotLibvirt::Xml(format!("line {}: {}", broken.line(text), broken.what)))
         }
@@ -73,14 +74,37 @@ const PARTS: &[&str] = &[
     "os",
 ];
 
-fn read<'a>(document: &'a Document<'a>, domain: Xml<'a>) -> Parsed {
+/// A document with domains, read already.
+#[derive(Debug)]
+pub struct Domains<'a> {
+    text: &'a str,
+    line_ends: Rc<[usize]>,
+}
+
+impl<'a> Domains<'a> {
+    /// Finds the lines of the document.
+    #[must_use]
+    pub fn new(document: &'a Document<'a>) -> Self {
+        let text = document.input_text();
+        let line_ends = text.match_indices('\n').map(|(place, _)| place).collect();
+        Self { text, line_ends }
+    }
+
+    /// The VM of one of its `<domain>` elements.
+    #[must_use]
+    pub fn parse(&self, domain: Node<'a, 'a>) -> Parsed {
+        read(self, domain)
+    }
+}
+
+fn read<'a>(domains: &Domains<'a>, domain: Xml<'a>) -> Parsed {
     // What libvirt does where nobody says anything.
     let settings = VmSettings {
         machine: "pc".to_owned(),
         cpu_model: "qemu64".to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
     };
-    let xml = Reader::new(document);
+    let xml = Reader::new(domains.text, Rc::clone(&domains.line_ends));
     let mut parser =
         Parser { xml, settings, kept: Vec::new(), pages: None, iothread_ids: Vec::new() };
     parser.domain(domain);

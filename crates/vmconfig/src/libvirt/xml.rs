@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 
-use roxmltree::{Document, Node, NodeId};
+use roxmltree::{Node, NodeId};
 
 use crate::Kept;
 
@@ -93,7 +94,7 @@ fn escape(text: &str) -> String {
 /// was understood: [`Reader::rest`] gives all others.
 pub(super) struct Reader<'a> {
     text: &'a str,
-    line_ends: Vec<usize>,
+    line_ends: Rc<[usize]>,
     elements: RefCell<HashSet<NodeId>>,
     attributes: RefCell<HashSet<(NodeId, &'a str)>>,
     texts: RefCell<HashSet<NodeId>>,
@@ -103,11 +104,10 @@ pub(super) struct Reader<'a> {
 pub(super) type Xml<'a> = Node<'a, 'a>;
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(document: &'a Document<'a>) -> Self {
-        let text = document.input_text();
+    pub(super) fn new(text: &'a str, line_ends: Rc<[usize]>) -> Self {
         Self {
             text,
-            line_ends: text.match_indices('\n').map(|(place, _)| place).collect(),
+            line_ends,
             elements: RefCell::default(),
             attributes: RefCell::default(),
             texts: RefCell::default(),

@@ -60,11 +60,11 @@ pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
     Ok(Reader::new().read(line, &Source::new(text)))
 }
 
-/// The VMs of all commands of a text that start QEMU, in their order.
+/// The VM of a command line that is taken apart already; `source` is the text that it
+/// stands in.
 #[must_use]
-pub fn parse_all(text: &str) -> Vec<Parsed> {
-    let source = Source::new(text);
-    CommandLine::all(text).into_iter().map(|line| Reader::new().read(line, &source)).collect()
+pub fn parse_line(line: CommandLine, source: &Source<'_>) -> Parsed {
+    Reader::new().read(line, source)
 }
 
 /// The VM of arguments that are already apart.

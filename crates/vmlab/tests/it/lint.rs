@@ -103,10 +103,7 @@ fn rules_of_a_sites_own_are_explained_and_checked() {
     let folder = folder(&[("site.toml", SITE), ("wrong.toml", &wrong)]);
     let lint = |args: &[&str]| lint(folder.path(), args);
     let checked = lint(&["--check-rules", "site.toml"]);
-    assert_eq!(
-        checked.has_code(0).stdout,
-        "site.toml: 1 rules, 1 of 1 examples do what they say\n"
-    );
+    assert_eq!(checked.has_code(0).stdout, "site.toml: 1 rule, 1 of 1 example does what it says\n");
     let checked = lint(&["--check-rules", "wrong.toml"]);
     assert!(
         checked.has_code(1).stdout.starts_with("wrong.toml:11: acme-pins: the example is good")
