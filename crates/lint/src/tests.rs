@@ -437,6 +437,27 @@ fn sarif_has_what_the_schema_requires() {
 }
 
 #[test]
+fn annotations_are_lines_of_their_own() {
+    let mut found = findings(SPLIT, &TWO_SOCKETS.context());
+    found[0].file = "100%, a:b.xml".to_owned();
+    found[0].message = "50% of\r\n:: two".to_owned();
+    found[0].notes.clear();
+    found[0].help = "Do, so.".to_owned();
+    let failed = ["c.xml:1:2: no\nXML".to_owned()];
+    let beside = output::Beside { failed: &failed, ..output::Beside::default() };
+    let place = &found[0].place;
+    let (column, end) = (place.column, place.column + place.length);
+    assert_eq!(
+        output::github(&found, &beside),
+        format!(
+            "::warning file=100%25%2C a%3Ab.xml,line=6,col={column},endColumn={end},\
+             title=siblings-split::50%25 of%0D%0A:: two. Do, so\n\
+             ::error title=vmlab lint::c.xml:1:2: no%0AXML\n"
+        )
+    );
+}
+
+#[test]
 fn json_has_counts_and_findings() {
     let found = findings(SPLIT, &TWO_SOCKETS.context());
     let report: Value =

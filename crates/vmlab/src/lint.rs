@@ -36,7 +36,8 @@ Examples:
   vmlab lint vm.yaml instancetypes.yaml      a VM with the instance type it names
   vmlab lint --fix --dry-run vm.xml          what --fix would write
   vmlab lint --running                       the VMs that run on this machine
-  vmlab lint --sarif vms/ > lint.sarif       for continuous integration
+  vmlab lint --sarif vms/ > lint.sarif       for code scanning
+  vmlab lint --format github vms/            annotations of a pull request
   vmlab lint --explain siblings-split        all about one rule
   vmlab lint --rules site.toml vms/          rules of a site's own, too
   vmlab lint --check-rules site.toml         do they do what their examples say?
@@ -61,7 +62,7 @@ pub(crate) struct LintArgs {
     running: bool,
     /// With --running: draw the host's pCPUs with the threads that may run on
     /// them.
-    #[arg(long, requires = "running", conflicts_with_all = ["json", "sarif"])]
+    #[arg(long, requires = "running", conflicts_with_all = ["format", "json", "sarif"])]
     map: bool,
     /// The host that the VMs run on: a saved host file, or a folder with sys and
     /// proc (`/`: here), which also tells of interrupts, load and devices.
@@ -107,11 +108,14 @@ pub(crate) struct LintArgs {
     /// With --fix: show the changes and write nothing.
     #[arg(long, requires = "fix")]
     dry_run: bool,
-    /// Print JSON.
-    #[arg(long, conflicts_with = "sarif")]
+    /// How to print what is found.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with_all = ["format", "sarif"])]
     json: bool,
-    /// Print SARIF 2.1.0.
-    #[arg(long)]
+    /// The same as --format sarif.
+    #[arg(long, conflicts_with = "format")]
     sarif: bool,
     /// Explain a rule.
     #[arg(long, value_name = "ID", conflicts_with = "files")]
@@ -122,6 +126,28 @@ pub(crate) struct LintArgs {
     /// Print all rules as Markdown.
     #[arg(long, conflicts_with = "files", hide = true)]
     markdown: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people, with the lines.
+    Text,
+    /// One object with counts and findings.
+    Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// GitHub's workflow commands: annotations of a pull request.
+    Github,
+}
+
+impl LintArgs {
+    fn format(&self) -> Format {
+        match (self.json, self.sarif) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Sarif,
+            _ => self.format,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -194,7 +220,8 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let shown = of_level(args, found.findings);
     let left = if args.fix { mend(args, &inputs, shown, &context, &own)? } else { shown };
     if !args.dry_run {
-        terminal::print(&said(args, &left, &found.suppressed, &own, found.files, "file"))?;
+        let beside = Beside { suppressed: &found.suppressed, rules: &own.used(), failed: &failed };
+        terminal::print(&said(args, &left, &beside, found.files, "file"))?;
     }
     for message in &failed {
         terminal::note(&format!("vmlab: {message}"));
@@ -220,7 +247,8 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if args.map {
         terminal::print(&audit::map::draw(&vms, &here, terminal::width()))?;
     }
-    terminal::print(&said(args, &shown, &suppressed, &own, vms.len(), "running VM"))?;
+    let beside = Beside { suppressed: &suppressed, rules: &own.used(), failed: &problems };
+    terminal::print(&said(args, &shown, &beside, vms.len(), "running VM"))?;
     for problem in &problems {
         terminal::note(&format!("vmlab: {problem}"));
     }
@@ -237,25 +265,25 @@ fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {
 fn said(
     args: &LintArgs,
     findings: &[Finding],
-    suppressed: &[Suppressed],
-    own: &OwnRules,
+    beside: &Beside<'_>,
     number: usize,
     what: &str,
 ) -> String {
-    let rules = own.used();
-    let beside = Beside { suppressed, rules: &rules };
-    if args.json {
-        output::json(findings, number, &beside)
-    } else if args.sarif {
-        output::sarif(findings, env!("CARGO_PKG_VERSION"), &beside)
-    } else {
-        let mut text = output::text(findings, terminal::width(), true);
-        text += &output::summary(findings, number, what);
-        let allowed = suppressed.iter().filter(|one| one.by == Suppressor::Level).count();
-        if allowed > 0 {
-            text += &format!("{allowed} more allowed by rules files: --json shows them and why\n");
+    match args.format() {
+        Format::Json => output::json(findings, number, beside),
+        Format::Sarif => output::sarif(findings, env!("CARGO_PKG_VERSION"), beside),
+        Format::Github => output::github(findings, beside),
+        Format::Text => {
+            let mut text = output::text(findings, terminal::width(), true);
+            text += &output::summary(findings, number, what);
+            let allowed =
+                beside.suppressed.iter().filter(|one| one.by == Suppressor::Level).count();
+            if allowed > 0 {
+                text +=
+                    &format!("{allowed} more allowed by rules files: --json shows them and why\n");
+            }
+            text
         }
-        text
     }
 }
 

@@ -91,6 +91,9 @@ pub fn markdown() -> String {
          `vmlab: allow-file ID` in the whole file. [Rules of a site's own](site-rules.md), and \
          other levels for these by file and VM, stand in files that `--rules` names, or in \
          `.vmlab-lint.toml`.\n\n\
+         `--format json` is for programs, `--format sarif` for code scanning, and `--format \
+         github` makes annotations of a pull request in GitHub Actions. Each tells what could \
+         not be linted, too; the exit code is then 2.\n\n\
          | id | severity | what | formats |\n|---|---|---|---|\n"
     );
     for rule in RULES {

@@ -17,6 +17,8 @@ struct Report<'a> {
     suppressed: &'a [Suppressed],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rules: &'a [RulesUsed<'a>],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    failed: &'a [String],
 }
 
 /// One JSON object with counts and findings, and a final newline.
@@ -30,6 +32,7 @@ pub fn json(findings: &[Finding], files: usize, beside: &Beside<'_>) -> String {
         findings,
         suppressed: beside.suppressed,
         rules: beside.rules,
+        failed: beside.failed,
     };
     let mut text =
         serde_json::to_string_pretty(&report).expect("findings are texts, numbers and lists");

@@ -1,12 +1,14 @@
 //! Findings and rules as texts.
 
 mod docs;
+mod github;
 mod json;
 mod sarif;
 mod text;
 
 pub(crate) use docs::capital;
 pub use docs::{explain, list, markdown};
+pub use github::github;
 pub use json::json;
 pub use sarif::sarif;
 pub use text::{summary, text};
@@ -23,6 +25,8 @@ pub struct Beside<'a> {
     pub suppressed: &'a [site::Suppressed],
     /// Rules files that were applied.
     pub rules: &'a [RulesUsed<'a>],
+    /// What could not be linted, each with its file and why.
+    pub failed: &'a [String],
 }
 
 /// A rules file and how many files it was applied to.
@@ -35,6 +39,20 @@ pub struct RulesUsed<'a> {
     /// It.
     #[serde(skip)]
     pub rules: &'a site::Rules,
+}
+
+/// All that is said of a finding, as sentences on one line.
+fn whole_message(finding: &Finding) -> String {
+    let live = finding
+        .live
+        .iter()
+        .flat_map(|live| [format!("Asked: {}", live.asked), format!("Is: {}", live.is)]);
+    let notes = finding.notes.iter().chain([&finding.help]).cloned();
+    live.chain(notes).fold(finding.message.clone(), |mut message, note| {
+        message.push_str(". ");
+        message.push_str(note.trim_end_matches('.'));
+        message
+    })
 }
 
 /// Findings by severity.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::RULES;
 use crate::finding::{Finding, Severity};
-use crate::output::Beside;
+use crate::output::{Beside, whole_message};
 use crate::site::{SiteRule, Suppressor};
 
 fn level(severity: Severity) -> &'static str {
@@ -67,12 +67,21 @@ pub fn sarif(findings: &[Finding], version: &str, beside: &Beside<'_>) -> String
         result["suppressions"] = json!([{ "kind": kind, "justification": one.reason }]);
         result
     }));
+    let failed: Vec<Value> = beside
+        .failed
+        .iter()
+        .map(|message| json!({ "level": "error", "message": { "text": message } }))
+        .collect();
     let log = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": { "driver": { "name": "vmlab", "version": version, "rules": rules } },
             "columnKind": "unicodeCodePoints",
+            "invocations": [{
+                "executionSuccessful": failed.is_empty(),
+                "toolExecutionNotifications": failed,
+            }],
             "results": results,
         }],
     });
@@ -90,22 +99,12 @@ fn without_null(mut value: Value) -> Value {
 
 fn result(finding: &Finding, index: Option<&usize>) -> Value {
     let place = &finding.place;
-    let mut message = finding.message.clone();
-    let live = finding
-        .live
-        .iter()
-        .flat_map(|live| [format!("Asked: {}", live.asked), format!("Is: {}", live.is)]);
-    let notes = finding.notes.iter().chain([&finding.help]).cloned();
-    for note in live.chain(notes) {
-        message.push_str(". ");
-        message.push_str(note.trim_end_matches('.'));
-    }
     let uri = uri(&finding.file);
     let mut result = json!({
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": level(finding.severity),
-        "message": { "text": message },
+        "message": { "text": whole_message(finding) },
         "locations": [{
             "physicalLocation": {
                 "artifactLocation": { "uri": uri },

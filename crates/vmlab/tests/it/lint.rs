@@ -188,6 +188,22 @@ fn programs_get_json_and_sarif() {
     assert_eq!(parse("--json")["findings"][0]["rule"], "io-native-cached");
     assert_eq!(parse("--sarif")["runs"][0]["results"][0]["ruleId"], "io-native-cached");
     lint(folder.path(), &["--json", "--sarif", "bad.xml"]).has_code(2);
+    lint(folder.path(), &["--json", "--format", "text", "bad.xml"]).has_code(2);
+    let annotations = lint(folder.path(), &["--format", "github", "--level", "warning", "bad.xml"]);
+    let expected = "::error file=bad.xml,line=6,col=45,endColumn=54,title=io-native-cached::";
+    assert!(annotations.has_code(1).stdout.starts_with(expected), "{annotations:#?}");
+    // What can't be linted is told to programs, too.
+    fs::write(folder.path().join("torn.xml"), "<domain type='kvm'>").unwrap();
+    let both = |format: &str| {
+        let said = lint(folder.path(), &["--format", format, "bad.xml", "torn.xml"]);
+        said.has_code(2).stdout.clone()
+    };
+    let parse = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    assert!(parse(&both("json"))["failed"][0].as_str().unwrap().starts_with("torn.xml:1:"));
+    let run = &parse(&both("sarif"))["runs"][0]["invocations"][0];
+    assert_eq!(run["executionSuccessful"], false);
+    assert!(run["toolExecutionNotifications"][0]["message"]["text"].is_string());
+    assert!(both("github").contains("::error title=vmlab lint::torn.xml:1:"));
 }
 
 /// A saved tree tells what the host does and where its devices are.
