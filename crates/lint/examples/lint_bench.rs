@@ -1,9 +1,12 @@
 //! How fast domain XML is checked: `cargo run --release -p lint --example
-//! lint_bench [FILES]`, by the built-in rules alone and with 20 of a site's own. Prints
-//! files a second and the peak of memory; asserts nothing.
+//! lint_bench [FILES]`, by the built-in rules alone and with 20 of a site's own, on one
+//! thread and on one for each pCPU. Prints files a second and the peak of memory; asserts
+//! nothing.
 
 use std::fmt::Write as _;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use lint::site::Rules;
@@ -88,30 +91,50 @@ fn main() {
         ("on a host", Context::default().on(host()), &[]),
         ("with 20 rules of a site's own", Context::default(), &[&site]),
     ] {
-        let start = Instant::now();
-        let mut vms = Vec::new();
-        let mut findings = 0;
-        for (number, text) in texts.iter().enumerate() {
-            match check_text_by(&format!("vm-{number}.xml"), text, &context, sets) {
+        for threads in [1, thread::available_parallelism().map_or(1, usize::from)] {
+            let start = Instant::now();
+            let findings = lint(&texts, threads, &context, sets);
+            let seconds = start.elapsed().as_secs_f64();
+            println!(
+                "{what}, threads {threads}: {files} files, {:.1} MB, {findings} findings in \
+                 {seconds:.2} s: {:.0} files/s",
+                bytes as f64 / 1e6,
+                files as f64 / seconds
+            );
+        }
+    }
+    if let Some(peak) = peak_kib() {
+        println!("peak memory {:.0} MiB, the texts among it", peak / 1024.0);
+    }
+}
+
+/// How much is found in all texts.
+fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&Rules]) -> usize {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let (mut found, mut vms) = (0, Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(text) = texts.get(number) else { return (found, vms) };
+            match check_text_by(&format!("vm-{number}.xml"), text, context, sets) {
                 Ok(checked) => {
-                    findings += checked.findings.len();
+                    found += checked.findings.len();
                     vms.extend(checked.vms);
                 }
                 Err(error) => eprintln!("{error}"),
             }
         }
-        findings += check_fleet(&vms, &context).len();
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "{what}: {files} files, {:.1} MB, {findings} findings in {seconds:.2} s: {:.0} files/s, \
-             one thread",
-            bytes as f64 / 1e6,
-            files as f64 / seconds
-        );
-    }
-    if let Some(peak) = peak_kib() {
-        println!("peak memory {:.0} MiB, the texts among it", peak / 1024.0);
-    }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let (mut found, mut vms) = (0, Vec::new());
+        for worker in workers {
+            let (of_worker, its) = worker.join().expect("no rule panics");
+            found += of_worker;
+            vms.extend(its);
+        }
+        found + check_fleet(&vms, context).len()
+    })
 }
 
 /// The peak of resident memory, as the kernel counts it.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::OnceLock;
 
-use placement::predict::NEWEST_KNOWN;
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
+use placement::predict::{KubevirtVersion, NEWEST_KNOWN};
 use serde_json::Value;
 use topology::{Host, PcpuSet};
 use vmconfig::kubevirt::Catalogue;
@@ -15,8 +15,7 @@ use crate::busy::Busy;
 use crate::version::Version;
 
 /// The KubeVirt that is taken where nobody says one.
-pub const DEFAULT_KUBEVIRT: Version =
-    Version(NEWEST_KNOWN.major, NEWEST_KNOWN.minor, NEWEST_KNOWN.patch);
+pub const DEFAULT_KUBEVIRT: KubevirtVersion = NEWEST_KNOWN;
 /// The Kubernetes that is taken where nobody says one.
 pub const DEFAULT_KUBERNETES: Version = Version(1, 36, 3);
 
@@ -35,7 +34,7 @@ pub struct Context {
     /// The host with lookups; `None` where nobody said one.
     pub(crate) machine: Option<Machine>,
     /// KubeVirt's version.
-    pub kubevirt: Version,
+    pub kubevirt: KubevirtVersion,
     /// Kubernetes' version.
     pub kubernetes: Version,
     /// The kubelet's options.

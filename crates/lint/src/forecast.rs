@@ -4,7 +4,7 @@ use std::fmt;
 
 use placement::predict::kubelet::{StaticPolicy, TopologyOptions};
 use placement::predict::kubevirt::{Pins, Vmi};
-use placement::predict::{KubevirtVersion, Machine, Outcome, predict};
+use placement::predict::{Machine, Outcome, predict};
 use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
@@ -60,11 +60,6 @@ pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
     });
     let vmi = Vmi::from_value(&value).ok()?;
     let machine = Machine::from_host(host).ok()?;
-    let version = KubevirtVersion {
-        major: context.kubevirt.0,
-        minor: context.kubevirt.1,
-        patch: context.kubevirt.2,
-    };
     let outcome = {
         let reserved = context.reserved.intersection(&machine.pcpus());
         let policy = StaticPolicy::new(&machine, context.kubelet.options, reserved)
@@ -72,7 +67,7 @@ pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
                 policy.with_topology_manager(context.kubelet.topology, TopologyOptions::default())
             })
             .ok()?;
-        predict(&machine, &policy, &PcpuSet::new(), &vmi, version)?.outcome
+        predict(&machine, &policy, &PcpuSet::new(), &vmi, context.kubevirt)?.outcome
     };
     Some(match outcome {
         Outcome::Rejected(rejection) => Forecast::Refused(rejection.to_string()),

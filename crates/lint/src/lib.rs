@@ -37,6 +37,7 @@ pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World}
 pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
 pub use fleet::FleetVm;
 pub use mend::{apply, difference};
+pub use placement::predict::KubevirtVersion;
 pub use read::ReadError;
 pub use rule::{Affected, Example, Format, Product, Rule};
 pub use rules::{RULES, UnknownRule, find};

@@ -1,11 +1,12 @@
 //! The shape of a rule: one row of the table.
 
+use std::str::FromStr;
+
 use serde::Serialize;
 
 use crate::context::{Context, World};
 use crate::finding::{Drafts, Severity};
 use crate::fleet::{FleetDrafts, FleetVm};
-use crate::version::Version;
 use crate::vm::Vm;
 
 /// Format of a configuration.
@@ -86,11 +87,15 @@ impl Affected {
     }
 
     pub(crate) fn holds(&self, context: &Context) -> bool {
-        let version = match self.product {
-            Product::Kubevirt => context.kubevirt,
-            Product::Kubernetes => context.kubernetes,
-        };
-        let bound = |text: Option<&str>| text.and_then(|text| text.parse::<Version>().ok());
+        match self.product {
+            Product::Kubevirt => self.has(context.kubevirt),
+            Product::Kubernetes => self.has(context.kubernetes),
+        }
+    }
+
+    /// Whether a version of the product is one of them.
+    fn has<V: FromStr + PartialOrd>(&self, version: V) -> bool {
+        let bound = |text: Option<&str>| text.and_then(|text| text.parse::<V>().ok());
         bound(self.since).is_none_or(|since| version >= since)
             && bound(self.until).is_none_or(|until| version < until)
     }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::rules::worlds::{HUGE_ON_NODE_1, NO_SMT, TWO_SOCKETS};
 use crate::{
-    Checked, Context, Example, Finding, Format, RULES, Rule, Severity, apply, check_fleet,
-    check_text, difference, output,
+    Checked, Context, Example, Finding, Format, KubevirtVersion, Product, RULES, Rule, Severity,
+    Version, apply, check_fleet, check_text, difference, output,
 };
 
 fn findings(document: &str, context: &Context) -> Vec<Finding> {
@@ -96,7 +96,11 @@ fn the_table_is_well_formed() {
         }
         for affected in rule.affected {
             for bound in [affected.since, affected.until].into_iter().flatten() {
-                assert!(bound.parse::<crate::Version>().is_ok(), "{id}: {bound}");
+                let read = match affected.product {
+                    Product::Kubevirt => bound.parse::<KubevirtVersion>().is_ok(),
+                    Product::Kubernetes => bound.parse::<Version>().is_ok(),
+                };
+                assert!(read, "{id}: {bound}");
             }
         }
         // An example that is right in each format that one is wrong in.

@@ -1,4 +1,4 @@
-//! Versions of KubeVirt and Kubernetes.
+//! Versions of Kubernetes and of kernels; those of KubeVirt are `placement`'s.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ pub struct Version(pub u32, pub u32, pub u32);
 
 /// Error type of [`Version`]'s `from_str`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no version: write it like 1.9.0")]
+#[error("{0:?} is no version: write it like 1.36.0")]
 pub struct ParseVersionError(String);
 
 impl FromStr for Version {

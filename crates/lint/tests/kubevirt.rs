@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use lint::{Context, DEFAULT_KUBEVIRT, Format, RULES, Version, check_text};
+use lint::{Context, DEFAULT_KUBEVIRT, Format, KubevirtVersion, RULES, check_text};
 use serde_json::{Value, json};
 use suite::{Shared, Tier, needs};
 
@@ -208,7 +208,7 @@ fn the_webhook_agrees() {
     let objects = objects();
     let Some(answers) = answers(&objects) else { return };
     let mut context = Context::default();
-    context.kubevirt = Version(1, 7, 0);
+    context.kubevirt = KubevirtVersion::new(1, 7, 0);
     let (mut wrong, mut refused) = (Vec::new(), 0);
     for (object, answer) in objects.iter().zip(&answers) {
         let takes = is_taken(answer);

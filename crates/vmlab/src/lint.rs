@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use host::audit::Look;
 use lint::output::Beside;
 use lint::site::{self, Suppressed, Suppressor};
-use lint::{Checked, Context, Finding, Severity, Version, output};
+use lint::{Checked, Context, Finding, KubevirtVersion, Severity, Version, output};
 use runner::machine;
 use topology::PcpuSet;
 
@@ -70,9 +70,9 @@ pub(crate) struct LintArgs {
     host: Option<PathBuf>,
     #[command(flatten)]
     offers: OffersArgs,
-    /// Version of KubeVirt.
+    /// Version of KubeVirt, all three numbers: 1.7.5 has what 1.7.0 has not.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBEVIRT)]
-    kubevirt: Version,
+    kubevirt: KubevirtVersion,
     /// Version of Kubernetes.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBERNETES)]
     kubernetes: Version,

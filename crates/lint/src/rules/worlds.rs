@@ -7,6 +7,7 @@ use topology::{
 use crate::context::{Context, World};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
+use placement::predict::KubevirtVersion;
 use vmconfig::offers::{self, Offers};
 
 const GIB: u64 = 1 << 30;
@@ -241,19 +242,19 @@ worlds! {
     };
     KUBEVIRT_0_44_HERE = "on 2 sockets of 8 cores of 2 threads, for KubeVirt 0.44.0", {
         let mut context = on(source_host());
-        context.kubevirt = Version(0, 44, 0);
+        context.kubevirt = KubevirtVersion::new(0, 44, 0);
         context
     };
-    KUBEVIRT_0_44 = "for KubeVirt 0.44.0", kubevirt(Version(0, 44, 0));
-    KUBEVIRT_1_0 = "for KubeVirt 1.0.0", kubevirt(Version(1, 0, 0));
-    KUBEVIRT_1_7 = "for KubeVirt 1.7.0", kubevirt(Version(1, 7, 0));
-    KUBEVIRT_1_8 = "for KubeVirt 1.8.0", kubevirt(Version(1, 8, 0));
+    KUBEVIRT_0_44 = "for KubeVirt 0.44.0", kubevirt(KubevirtVersion::new(0, 44, 0));
+    KUBEVIRT_1_0 = "for KubeVirt 1.0.0", kubevirt(KubevirtVersion::new(1, 0, 0));
+    KUBEVIRT_1_7 = "for KubeVirt 1.7.0", kubevirt(KubevirtVersion::new(1, 7, 0));
+    KUBEVIRT_1_8 = "for KubeVirt 1.8.0", kubevirt(KubevirtVersion::new(1, 8, 0));
     KUBERNETES_1_32 = "for Kubernetes 1.32", Context {
         kubernetes: Version(1, 32, 0),
         ..Context::default()
     };
 }
 
-fn kubevirt(version: Version) -> Context {
+fn kubevirt(version: KubevirtVersion) -> Context {
     Context { kubevirt: version, ..Context::default() }
 }

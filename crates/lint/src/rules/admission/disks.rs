@@ -14,8 +14,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, KUBEVIRT_0_44, KUBEVIRT_1_0};
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const GOOD: &str = "\
 domain:
@@ -77,7 +77,7 @@ volumes:
 fn volume(vm: &Vm, context: &Context, out: &mut Drafts) {
     let known = by_name(volumes(vm));
     for disk in disks(vm).iter().filter(|disk| !known.contains_key(name(disk))) {
-        if disk.given("cdrom").is_some() && context.kubevirt >= Version(1, 6, 0) {
+        if disk.given("cdrom").is_some() && context.kubevirt >= KubevirtVersion::new(1, 6, 0) {
             continue;
         }
         out.at(place(disk), format!("No volume has the name {:?}", name(disk)));
@@ -202,7 +202,8 @@ fn target(vm: &Vm, context: &Context, out: &mut Drafts) {
         if let (Some((key, _)), Some(volume)) =
             (disk.entry("lun").filter(|(_, lun)| !lun.is_null()), feeding.get(name(disk)))
             && volume.given("persistentVolumeClaim").is_none()
-            && (volume.given("dataVolume").is_none() || context.kubevirt < Version(1, 1, 0))
+            && (volume.given("dataVolume").is_none()
+                || context.kubevirt < KubevirtVersion::new(1, 1, 0))
         {
             out.at(key.span, "A lun needs a volume that is a claim or a DataVolume");
         }
@@ -288,12 +289,12 @@ fn bad_bus(vm: &Vm, context: &Context, out: &mut Drafts) {
         } else if target == "disk"
             && bus == "sata"
             && disk.get("disk.readonly").is_some_and(Node::is_true)
-            && context.kubevirt >= Version(0, 59, 0)
+            && context.kubevirt >= KubevirtVersion::new(0, 59, 0)
         {
             out.at(span, format!("Disk {name} is on sata, where no disk can be read-only"));
         } else if vm.is_arm()
             && matches!(bus, "sata" | "usb")
-            && context.kubevirt >= Version(0, 57, 0)
+            && context.kubevirt >= KubevirtVersion::new(0, 57, 0)
         {
             out.at(span, format!("arm64 has no bus {bus} for disks: virtio, scsi"));
         }
@@ -358,7 +359,7 @@ fn iothread(vm: &Vm, context: &Context, out: &mut Drafts) {
         };
         let (bus, target, _) = bus(vm, disk);
         let refused = match context.kubevirt {
-            version if version >= Version(1, 3, 0) => bus != "virtio",
+            version if version >= KubevirtVersion::new(1, 3, 0) => bus != "virtio",
             _ => bus == "sata" && target == "disk",
         };
         if refused {
@@ -428,7 +429,7 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
     for disk in disks(vm) {
         one_of(disk, "cache", &["none", "writethrough", "writeback"], out);
         one_of(disk, "io", &["native", "threads"], out);
-        if context.kubevirt >= Version(1, 1, 0) {
+        if context.kubevirt >= KubevirtVersion::new(1, 1, 0) {
             one_of(disk, "errorPolicy", &["stop", "ignore", "report", "enospace"], out);
         }
         if let Some((serial, span)) = word(disk, "serial") {
@@ -476,7 +477,7 @@ fn block_size(size: &Node, bus: &str, context: &Context, out: &mut Drafts) {
         out.at(at, format!("The logical size {logical} is more than the physical {physical}"));
         return;
     }
-    if context.kubevirt >= Version(1, 7, 0) {
+    if context.kubevirt >= KubevirtVersion::new(1, 7, 0) {
         if bus == "sata" && logical != 512 {
             out.at(at, format!("On sata the logical size is 512, not {logical}"));
             return;

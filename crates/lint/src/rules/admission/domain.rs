@@ -8,8 +8,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const ARM64: &str = "https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-api/webhooks/arm64.go";
 const AMD64: &str = "https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-api/webhooks/amd64.go";
@@ -115,7 +115,7 @@ fn architecture(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(arch) = vm.kube("architecture") else { return };
     let text = arch.text().unwrap_or_default();
     let known = defaults::ARCHITECTURES;
-    let since = |minor: u32| context.kubevirt >= Version(1, minor, 0);
+    let since = |minor: u32| context.kubevirt >= KubevirtVersion::new(1, minor, 0);
     if !text.is_empty() && !known.contains(&text) && since(6) {
         out.at(arch.span, format!("KubeVirt has no architecture {text:?}: {}", known.join(", ")));
     }
@@ -342,7 +342,7 @@ domain:
 };
 
 fn devices(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let since = |minor: u32| context.kubevirt >= Version(1, minor, 0);
+    let since = |minor: u32| context.kubevirt >= KubevirtVersion::new(1, minor, 0);
     for input in list(vm, "domain.devices.inputs") {
         one_of(input, "bus", &["usb", "virtio"], out);
         one_of(input, "type", &["tablet"], out);
@@ -407,10 +407,10 @@ pub(crate) const EVICTION: Rule = Rule {
 fn strategy(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(kubevirt) = &vm.kubevirt else { return };
     let known: Vec<&str> = [
-        ("None", Version(0, 44, 0)),
-        ("LiveMigrate", Version(0, 44, 0)),
-        ("LiveMigrateIfPossible", Version(1, 0, 0)),
-        ("External", Version(0, 53, 0)),
+        ("None", KubevirtVersion::new(0, 44, 0)),
+        ("LiveMigrate", KubevirtVersion::new(0, 44, 0)),
+        ("LiveMigrateIfPossible", KubevirtVersion::new(1, 0, 0)),
+        ("External", KubevirtVersion::new(0, 53, 0)),
     ]
     .into_iter()
     .filter(|(_, since)| context.kubevirt >= *since)

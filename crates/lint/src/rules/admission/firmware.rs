@@ -6,8 +6,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const GOOD: &str = "\
 domain:
@@ -68,7 +68,7 @@ fn firmware(vm: &Vm, context: &Context, out: &mut Drafts) {
             None => !vm.is_arm(),
         };
         let tdx = vm.kube("domain.launchSecurity.tdx").is_some_and(|node| !node.is_null())
-            && context.kubevirt >= Version(1, 8, 0);
+            && context.kubevirt >= KubevirtVersion::new(1, 8, 0);
         if secure && !is_on(vm.kube("domain.features.smm")) && !tdx {
             let span = switch.map_or(key.span, |node| node.span);
             let draft = out.at(span, "Secure boot needs features.smm");
@@ -77,10 +77,12 @@ fn firmware(vm: &Vm, context: &Context, out: &mut Drafts) {
             }
         }
     }
-    if context.kubevirt >= Version(0, 53, 0) {
+    if context.kubevirt >= KubevirtVersion::new(0, 53, 0) {
         kernel_boot(firmware, out);
     }
-    if let Some((key, acpi)) = given("acpi").filter(|_| context.kubevirt >= Version(1, 6, 0)) {
+    if let Some((key, acpi)) =
+        given("acpi").filter(|_| context.kubevirt >= KubevirtVersion::new(1, 6, 0))
+    {
         let tables: Vec<_> =
             ["slicNameRef", "msdmNameRef"].iter().filter_map(|name| word(acpi, name)).collect();
         if tables.is_empty() {
@@ -179,7 +181,7 @@ fn hyperv(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
     }
     let passthrough = vm.kube("domain.features.hypervPassthrough").filter(|node| !node.is_null());
-    if passthrough.is_some() && context.kubevirt >= Version(1, 3, 0) {
+    if passthrough.is_some() && context.kubevirt >= KubevirtVersion::new(1, 3, 0) {
         out.at(key.span, "hyperv can't go with hypervPassthrough");
     }
 }

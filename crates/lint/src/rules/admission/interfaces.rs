@@ -12,8 +12,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 pub(crate) const VALUES: Rule = Rule {
     id: "kubevirt-interface-value",
@@ -79,7 +79,7 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
         let models = ["virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139"];
         let known: Vec<&str> = models
             .into_iter()
-            .filter(|model| *model != "igb" || context.kubevirt >= Version(1, 4, 0))
+            .filter(|model| *model != "igb" || context.kubevirt >= KubevirtVersion::new(1, 4, 0))
             .collect();
         one_of(interface, "model", &known, out);
         if let Some((mac, span)) = word(interface, "macAddress") {
@@ -117,10 +117,10 @@ fn is_mac(text: &str) -> bool {
 
 fn state(interface: &Node, default: Option<&Node>, context: &Context, out: &mut Drafts) {
     let Some((state, span)) = word(interface, "state") else { return };
-    if context.kubevirt < Version(1, 0, 0) {
+    if context.kubevirt < KubevirtVersion::new(1, 0, 0) {
         return;
     }
-    let links = context.kubevirt >= Version(1, 5, 0);
+    let links = context.kubevirt >= KubevirtVersion::new(1, 5, 0);
     let known: &[&str] = if links { &["absent", "up", "down"] } else { &["absent"] };
     one_of(interface, "state", known, out);
     if links && matches!(state, "up" | "down") && interface.given("sriov").is_some() {

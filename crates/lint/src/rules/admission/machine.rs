@@ -8,8 +8,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const VMS: &str = "https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-api/webhooks/\
                    validating-webhook/admitters/vms-admitter.go";
@@ -100,13 +100,13 @@ fn run_strategy(vm: &Vm, context: &Context, out: &mut Drafts) {
         _ => {}
     }
     let known: Vec<&str> = [
-        ("Always", Version(0, 0, 0)),
-        ("RerunOnFailure", Version(0, 0, 0)),
-        ("Manual", Version(0, 0, 0)),
-        ("Halted", Version(0, 0, 0)),
-        ("Once", Version(0, 58, 0)),
+        ("Always", KubevirtVersion::new(0, 0, 0)),
+        ("RerunOnFailure", KubevirtVersion::new(0, 0, 0)),
+        ("Manual", KubevirtVersion::new(0, 0, 0)),
+        ("Halted", KubevirtVersion::new(0, 0, 0)),
+        ("Once", KubevirtVersion::new(0, 58, 0)),
         // With a feature gate, which is not known here.
-        ("WaitAsReceiver", Version(1, 6, 0)),
+        ("WaitAsReceiver", KubevirtVersion::new(1, 6, 0)),
     ]
     .into_iter()
     .filter(|(_, since)| context.kubevirt >= *since)
@@ -186,7 +186,8 @@ fn data_volume(vm: &Vm, context: &Context, out: &mut Drafts) {
         {
             out.at(span, format!("The DataVolume is in {there}, the VM in {here}"));
         }
-        let Some(spec) = template.given("spec").filter(|_| context.kubevirt >= Version(1, 4, 0))
+        let Some(spec) =
+            template.given("spec").filter(|_| context.kubevirt >= KubevirtVersion::new(1, 4, 0))
         else {
             continue;
         };

@@ -6,8 +6,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const INTERFACES: &str = "https://kubevirt.io/user-guide/network/interfaces_and_networks/";
 
@@ -225,10 +225,10 @@ fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
         };
         let (given, gone) = (of(&BINDINGS), of(&GONE));
         if let Some((key, _)) = gone.first().and_then(|gone| interface.entry(gone))
-            && context.kubevirt >= Version(1, 3, 0)
+            && context.kubevirt >= KubevirtVersion::new(1, 3, 0)
         {
             out.at(key.span, format!("The binding {} is gone since KubeVirt 1.3", key.value));
-        } else if context.kubevirt >= Version(1, 9, 0) {
+        } else if context.kubevirt >= KubevirtVersion::new(1, 9, 0) {
             // Text that is no field at all is told by kubevirt-unknown-field.
             match given.as_slice() {
                 [] => {
@@ -251,7 +251,7 @@ fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
             }
         } else if given.len() > 1
             && given.contains(&"binding")
-            && context.kubevirt >= Version(1, 1, 0)
+            && context.kubevirt >= KubevirtVersion::new(1, 1, 0)
         {
             let message = format!("Interface {} has {}", name(interface), given.join(" and "));
             out.at(place(interface), message);

@@ -6,8 +6,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const GOOD: &str = "\
 hostname: web
@@ -76,7 +76,7 @@ fn names(vm: &Vm, context: &Context, out: &mut Drafts) {
         out.at(span, format!("{name:?} is no hostname: small letters, digits, dashes, at most 63"));
     }
     let mut domains = vec!["subdomain"];
-    if context.kubevirt >= Version(1, 9, 0) {
+    if context.kubevirt >= KubevirtVersion::new(1, 9, 0) {
         domains.push("serviceAccountName");
     }
     for key in domains {
@@ -86,7 +86,7 @@ fn names(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
     }
     if let Some((own, span)) = word(&kubevirt.spec, "serviceAccountName")
-        && context.kubevirt >= Version(1, 9, 0)
+        && context.kubevirt >= KubevirtVersion::new(1, 9, 0)
     {
         for volume in volumes(vm) {
             if let Some((other, _)) = word(volume, "serviceAccount.serviceAccountName")

@@ -10,8 +10,8 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::version::Version;
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 
 const VOLUMES: &str = "https://kubevirt.io/user-guide/storage/disks_and_volumes/";
 
@@ -170,7 +170,7 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
             }
         }
         if let Some((path, span)) = word(volume, "containerDisk.path")
-            && context.kubevirt >= Version(0, 56, 0)
+            && context.kubevirt >= KubevirtVersion::new(0, 56, 0)
             && !is_clean_path(path)
         {
             out.at(span, format!("{path:?} is no absolute path of a file"));
