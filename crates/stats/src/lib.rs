@@ -26,6 +26,7 @@
 //! Repeatable Experiments in Highly Variable Cloud Computing Environments",
 //! ICPE 2017 (randomised interleaved trials).
 
+mod account;
 mod anytime;
 mod better;
 mod boot;
@@ -52,6 +53,7 @@ mod unpaired;
 mod variance;
 mod warm_up;
 
+pub use account::{Account, Amount, Priced, account};
 pub use anytime::e_value;
 pub use better::Better;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};

@@ -44,7 +44,12 @@ pub struct TTest {
 /// The critical value of |t| for the mean of `n` values, two-sided; infinite
 /// for fewer than two.
 pub(crate) fn student_critical(n: u32, alpha: f64) -> f64 {
-    let student = StudentsT::new(0.0, 1.0, f64::from(n) - 1.0);
+    student_critical_df(f64::from(n) - 1.0, alpha)
+}
+
+/// The same for so many degrees of freedom; infinite for none.
+pub(crate) fn student_critical_df(freedom: f64, alpha: f64) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, freedom);
     student.map_or(f64::INFINITY, |student| student.inverse_cdf(1.0 - alpha / 2.0))
 }
 
