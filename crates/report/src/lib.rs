@@ -7,6 +7,7 @@
 //! What is not here: what samples mean (`stats`), where files are written
 //! (`vmlab`).
 
+mod account;
 mod escape;
 mod export;
 mod figure;
@@ -22,6 +23,7 @@ mod terminal;
 pub mod trend;
 mod verdict;
 
+pub use account::{Account, Accounting, HostFact, NoPrice, Part, PricedEvent, Unfit, Unpriced};
 pub use escape::escape;
 pub use export::{csv, json};
 pub use host_beside::{busy, unsteady};

@@ -8,6 +8,8 @@ use record::journal::{Damage, TrialKey};
 use record::{Environment, Failure, Metric, Unit};
 use serde::{Deserialize, Serialize};
 
+use crate::account::{Account, Accounting};
+
 /// Version of `report.json`.
 pub const REPORT_VERSION: u32 = 1;
 
@@ -51,6 +53,10 @@ pub struct Report {
     /// was watched.
     #[serde(default)]
     pub host_beside: Vec<HostBeside>,
+    /// The differences taken apart by what events cost; none where nothing was
+    /// counted that has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounting: Option<Accounting>,
     /// Every trial that failed, also those of blocks that were done again.
     pub failures: Vec<TrialFailure>,
     /// What is wrong with the journal that all this comes from; said among the
@@ -464,6 +470,18 @@ impl Report {
     #[must_use]
     pub fn baseline(&self) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.role == Role::Baseline)
+    }
+
+    /// The accounts of `group`.
+    pub(crate) fn accounts<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = &'a Account> {
+        let all: &[Account] = match &self.accounting {
+            Some(Accounting::Used { accounts }) => accounts,
+            _ => &[],
+        };
+        all.iter().filter(|one| {
+            (&one.load, &one.workload, &one.metric)
+                == (&group.load, &group.workload, &group.metric.name)
+        })
     }
 
     /// The text of `report.json`.

@@ -21,6 +21,7 @@ fn all() -> Vec<(&'static str, Report)> {
         ("one variant", one),
         ("not begun", made_up::empty("new", "A study that has not begun")),
         ("counted", made_up::counted()),
+        ("accounted", made_up::accounted()),
     ]
 }
 
@@ -171,6 +172,49 @@ fn quantiles_of_one_latency_are_drawn_as_a_distribution() {
         assert!(page.contains(words), "{words}");
     }
     parse(&page);
+}
+
+#[test]
+fn a_difference_is_told_as_an_account() {
+    let mut report = made_up::accounted();
+    let text = text_of(&report);
+    let from = text.find("The account").expect("an account");
+    let upto = text[from..].find("Why:").expect("the counters behind it");
+    expect![[r#"
+        The account in seconds, a run of hackbench (half), 95 % intervals: 4-vcpu
+        against 1-vcpu
+        4-vcpu takes 410.0 ms more than 1-vcpu (±60.00 ms): IPIs to halted vCPUs +230.0
+        ms ±50.00 ms, HLT exits woken by no IPI +110.0 ms ±10.000 ms, EPT/NPT faults
+        +20.00 ms ±2.000 ms, unexplained +50.00 ms ±80.00 ms.
+                                       more      each      makes    interval
+          IPIs to halted vCPUs       +23000  10.00 µs  +230.0 ms   ±50.00 ms
+          HLT exits woken by no IPI  +15700  7.000 µs  +110.0 ms  ±10.000 ms
+          EPT/NPT faults              +8000  2.500 µs  +20.00 ms   ±2.000 ms
+          unexplained                                  +50.00 ms   ±80.00 ms
+          difference                                   +410.0 ms   ±60.00 ms
+          Without a price: 120 I/O ports more. `vmlab calibrate --all` measures
+          pio-qemu.
+          Parts are time of vCPUs. What several vCPUs, or a vCPU and the rest of the
+          benchmark, spend at the same time counts each, so that what is unexplained may
+          be less than nothing. A wake-up counts as an IPI's as long as there are IPIs.
+
+    "#]]
+    .assert_eq(&text[from..from + upto]);
+    let page = html(&report);
+    for part in ["EPT/NPT faults", "unexplained", "±50.00 ms", "measures pio-qemu"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Where the clock counts instructions it is not told as time.
+    report.environment = Environment::InstructionCounted;
+    let text = text_of(&report);
+    assert!(text.contains("executes 410.0 M instructions more than 1-vcpu"), "{text}");
+    report.accounting = Some(report::Accounting::Missing);
+    report.environment = Environment::Kvm;
+    let told = text_of(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("`vmlab calibrate --all --out prices.json` makes one"), "{told}");
+    let why = vec![report::Unfit::SoftwareKvm];
+    report.accounting = Some(report::Accounting::Unfit { why });
+    assert!(html(&report).contains("No account in seconds: the prices were taken under a KVM"));
 }
 
 #[test]

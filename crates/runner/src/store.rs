@@ -7,6 +7,7 @@
 //!     journal.end     number and checksum of the last line that was acknowledged
 //!     journal.torn    what a crash left behind the last good line, if it did
 //!     blobs/<hash>    benchmark output and consoles
+//!     calibration.json  what events cost on the host, if that was given
 //!     lock            flock of the one process that writes
 //! ```
 //!
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use record::journal::{self, Damage, End, Event, Journal};
 use rustix::fs::{Access, FlockOperation};
 
+use crate::calibration::{Calibration, NoCalibration};
 use crate::plan::{Plan, ReadPlanError};
 
 const PLAN: &str = "plan.json";
@@ -33,6 +35,7 @@ const END: &str = "journal.end";
 const TORN: &str = "journal.torn";
 const BLOBS: &str = "blobs";
 const LOCK: &str = "lock";
+const PRICES: &str = "calibration.json";
 
 /// What to do about a full disk once a study has begun.
 const FULL: &str = " (the disk is full: free some room, then go on with --resume)";
@@ -114,6 +117,14 @@ pub enum StoreError {
         /// Why.
         source: journal::NotAnEnd,
     },
+    /// The price list can't be read.
+    #[error("{path}: the price list can't be read: {source}", path = .path.display())]
+    BadPrices {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: NoCalibration,
+    },
     /// The folder is on another machine, which does not answer.
     #[error("The machine that keeps the results does not answer: {0}")]
     Elsewhere(String),
@@ -180,6 +191,8 @@ pub struct Contents {
     pub events: Vec<Event>,
     /// What is wrong with the journal: whoever uses the events says it.
     pub damage: Vec<Damage>,
+    /// What events cost, as somebody said who had it measured.
+    pub prices: Option<Calibration>,
 }
 
 /// Reads the results in `dir`. Damage is told, and not an error.
@@ -194,7 +207,24 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
         .map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
     let (_, Journal { events, damage, .. }) = read_journal(dir)?;
     check_belongs(&dir.join(JOURNAL), &plan, &events)?;
-    Ok(Contents { plan, host, events, damage })
+    let prices = match read_if_there(&dir.join(PRICES))? {
+        text if text.is_empty() => None,
+        text => Some(prices_of(&dir.join(PRICES), &text)?),
+    };
+    Ok(Contents { plan, host, events, damage, prices })
+}
+
+/// Reads the price list `path`.
+///
+/// # Errors
+/// [`StoreError`] names the file.
+pub fn read_prices(path: &Path) -> Result<Calibration, StoreError> {
+    prices_of(path, &files::read(path).map_err(io_error("read", path))?)
+}
+
+fn prices_of(path: &Path, text: &[u8]) -> Result<Calibration, StoreError> {
+    let bad = |source| StoreError::BadPrices { path: path.to_owned(), source };
+    Calibration::from_json(&String::from_utf8_lossy(text)).map_err(bad)
 }
 
 /// One line for each thing that is wrong with the journal in `dir`.
@@ -335,6 +365,14 @@ impl Store {
         self.end_file.write_all_at(text.as_bytes(), 0).map_err(io_error("write", &path))?;
         self.end = end;
         Ok(())
+    }
+
+    /// Keeps the price list that the study's differences are told in.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it can't be written.
+    pub fn keep_prices(&self, prices: &Calibration) -> Result<(), StoreError> {
+        write_whole(&self.dir, PRICES, prices.to_json().as_bytes())
     }
 
     /// The folder.

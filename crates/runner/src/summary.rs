@@ -1,6 +1,7 @@
 //! Fills the report from a results folder: estimates, judgements, the
 //! counters that moved, failures, warnings.
 
+mod account;
 mod beside;
 mod counts;
 mod distributions;
@@ -32,7 +33,7 @@ const CONTENDED_PART: f64 = 0.05;
 /// Everything that the report of the results in `dir` shows.
 #[must_use]
 pub fn report(dir: &Path, contents: &Contents) -> Report {
-    let Contents { plan, host, events, damage } = contents;
+    let Contents { plan, host, events, damage, prices } = contents;
     let state = State::from_events(events);
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
@@ -65,6 +66,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         groups: shown,
         distributions: distributions::distributions(plan, &trials),
         host_beside,
+        accounting: account::accounting(plan, host, prices.as_ref(), &groups, &trials),
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
         damage: damage.clone(),
         warnings,

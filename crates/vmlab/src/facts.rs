@@ -92,7 +92,7 @@ pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
-    let Contents { plan, host, events, damage } = results_folder::read(dir)?;
+    let Contents { plan, host, events, damage, .. } = results_folder::read(dir)?;
     let trial = |event: &Event| match event {
         Event::TrialEnded(result) => Some((**result).clone()),
         _ => None,

@@ -19,6 +19,7 @@ Examples:
   vmlab report results/quickstart-20260101-120000
   vmlab report DIR --format csv > samples.csv
   vmlab report DIR --format html > report.html
+  vmlab report DIR --prices prices.json      differences in seconds, by vmlab calibrate
   vmlab report DIR --verify
   vmlab report DIR --format json | jq '.groups[].cells[].judgement'";
 
@@ -34,6 +35,10 @@ pub(crate) struct ReportArgs {
     /// text that the journal names. With --format text or json.
     #[arg(long)]
     verify: bool,
+    /// The price list of the study's host, as `vmlab calibrate` writes it: what the
+    /// counters that moved make in seconds [default: calibration.json in DIR].
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    prices: Option<PathBuf>,
     #[command(flatten)]
     demand: Demand,
 }
@@ -66,7 +71,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if args.verify {
         return verify(args);
     }
-    let contents = results_folder::read(&args.dir)?;
+    let mut contents = results_folder::read(&args.dir)?;
+    if let Some(prices) = &args.prices {
+        contents.prices = Some(store::read_prices(prices)?);
+    }
     let report = summary::report(&args.dir, &contents);
     let text = match args.format {
         Format::Text => text(&report),

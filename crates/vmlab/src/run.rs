@@ -9,11 +9,13 @@ use clap::Args;
 use guest::Cancel;
 use host::settings::Settings;
 use record::journal::Event;
+use runner::calibration::Calibration;
 use runner::execute::{Ended, State};
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::store::{self, Contents, Keeper, Store};
 use runner::summary;
+use topology::Host;
 
 use crate::on::{self, OnArgs};
 use crate::report::Demand;
@@ -27,6 +29,7 @@ Examples:
   vmlab run studies/smp.toml --blocks 10 --out results/smp
   vmlab run studies/smp.toml --dry-run
   vmlab run --resume results/smp      go on after an interruption or a crash
+  vmlab run studies/smp.toml --prices prices.json   and differences in seconds
   vmlab run studies/smp.toml --metrics 9464       for Prometheus, on loopback
   vmlab run --extend results/smp --blocks 10      ten more blocks
   vmlab run studies/smp.toml --on ssh://root@server       there, results here
@@ -64,6 +67,10 @@ pub(crate) struct RunArgs {
     /// Print the report as JSON instead of text.
     #[arg(long)]
     json: bool,
+    /// The price list of the host, as `vmlab calibrate` writes it: the report then
+    /// says what the counters that moved make in seconds.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    prices: Option<PathBuf>,
     /// Say what every block and trial took, also where nobody watches.
     #[arg(short, long)]
     verbose: bool,
@@ -104,9 +111,18 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.out {
         store::check_new(dir)?;
     }
-    let out = |plan: &Plan| args.out.clone().unwrap_or_else(|| default_out(plan));
+    let prices = args.prices()?;
+    let make = |plan: &Plan, host: &Host| -> anyhow::Result<Store> {
+        let out = args.out.clone().unwrap_or_else(|| default_out(plan));
+        let store = Store::create(&out, plan, host)?;
+        prices.iter().try_for_each(|prices| store.keep_prices(prices))?;
+        Ok(store)
+    };
     if args.on.is_elsewhere() {
-        let make = |plan: &Plan, host: &_| Ok(Store::create(&out(plan), plan, host)?);
+        let make = |plan: &Plan, host: &Host| {
+            check_prices(prices.as_ref(), plan, host)?;
+            make(plan, host)
+        };
         let (ended, dir) = on::start(&args.on, study, &args.budget, &args.watch(), make)?;
         return finish(args, ended, &dir);
     }
@@ -114,10 +130,11 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     trials::restore_leftovers();
     let prepared = study_file::prepare_here(study, &args.budget, Need::Run, &cancel)?;
     let (plan, host) = (prepared.plan, prepared.machine.host);
+    check_prices(prices.as_ref(), &plan, &host)?;
     // What can't be set is known before there is a folder.
     let settings = trials::apply_settings(&plan)?;
-    let store = Store::create(&out(&plan), &plan, &host)?;
-    let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new() };
+    let store = make(&plan, &host)?;
+    let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
     run_here(args, &contents, settings, store, &cancel)
 }
 
@@ -127,6 +144,10 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
     let (mut store, mut contents) = Store::resume(dir)?;
     for torn in store::damage_lines(dir, &contents.damage) {
         terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
+    }
+    if let Some(prices) = args.prices()? {
+        check_prices(Some(&prices), &contents.plan, &contents.host)?;
+        store.keep_prices(&prices)?;
     }
     if args.on.is_elsewhere() {
         extend(&mut store, &mut contents, more, args)?;
@@ -193,7 +214,24 @@ fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> 
     Ok(report::exit_code(&report, &args.demand))
 }
 
+/// What a report could not use is known before minutes are spent.
+fn check_prices(prices: Option<&Calibration>, plan: &Plan, host: &Host) -> anyhow::Result<()> {
+    let why = prices.map(|prices| prices.unfit_for(plan, host)).unwrap_or_default();
+    if why.is_empty() {
+        return Ok(());
+    }
+    let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+    bail!(
+        "--prices: {}. `vmlab calibrate --all --out FILE` makes a list on the study's host",
+        why.join("; ")
+    )
+}
+
 impl RunArgs {
+    fn prices(&self) -> anyhow::Result<Option<Calibration>> {
+        Ok(self.prices.as_deref().map(store::read_prices).transpose()?)
+    }
+
     fn watch(&self) -> Watch {
         Watch { verbose: self.verbose, metrics: self.metrics }
     }

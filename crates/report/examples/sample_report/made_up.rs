@@ -4,9 +4,9 @@
 use record::journal::TrialKey;
 use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
-    Boot, Cell, CounterMove, Curve, Distribution, Estimate, Fact, Group, Judgement, Method, Named,
-    Published, Quantile, REPORT_VERSION, Report, Role, Span, TABLE_SHARES, TrialFailure, Variant,
-    Verdict,
+    Account, Accounting, Boot, Cell, CountOf, CounterMove, Curve, Distribution, Estimate, Fact,
+    Group, Judgement, Method, Named, NoPrice, Part, PricedEvent, Published, Quantile,
+    REPORT_VERSION, Report, Role, Span, TABLE_SHARES, TrialFailure, Unpriced, Variant, Verdict,
 };
 use stats::{Comparison, PairedBlocks, Sequential};
 
@@ -133,6 +133,46 @@ pub(crate) fn counted() -> Report {
     report
 }
 
+/// The same under KVM, with one difference taken apart and an event without a price.
+pub(crate) fn accounted() -> Report {
+    let mut report = two_loads();
+    report.environment = Environment::Kvm;
+    report.environment_why = None;
+    let about = |centre: f64, width: f64| Estimate {
+        centre,
+        interval: Some(Span { lo: centre - width, hi: centre + width }),
+    };
+    let part = |event, count: f64, price: f64, amount: (f64, f64)| Part {
+        event,
+        count,
+        price: about(price, price * 0.02),
+        amount: about(amount.0, amount.1),
+    };
+    let account = Account {
+        load: "half".to_owned(),
+        workload: "hackbench".to_owned(),
+        metric: "time".to_owned(),
+        variant: "4-vcpu".to_owned(),
+        of: CountOf::Run,
+        blocks: 5,
+        difference: about(0.41, 0.06),
+        parts: vec![
+            part(PricedEvent::IpiToHalted, 23_000.0, 10e-6, (0.23, 0.05)),
+            part(PricedEvent::Wakeup, 15_700.0, 7e-6, (0.11, 0.01)),
+            part(PricedEvent::PageFault, 8_000.0, 2.5e-6, (0.02, 0.002)),
+        ],
+        unexplained: about(0.05, 0.08),
+        unpriced: vec![Unpriced {
+            event: PricedEvent::Port,
+            count: 120.0,
+            operation: "pio-qemu".to_owned(),
+            why: NoPrice::NotMeasured,
+        }],
+    };
+    report.accounting = Some(Accounting::Used { accounts: vec![account] });
+    report
+}
+
 /// Twenty variants whose values lie worlds apart, under KVM, with names that
 /// try to be markup.
 pub(crate) fn many() -> Report {
@@ -227,6 +267,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         groups: Vec::new(),
         distributions: Vec::new(),
         host_beside: Vec::new(),
+        accounting: None,
         failures: Vec::new(),
         damage: Vec::new(),
         warnings: Vec::new(),

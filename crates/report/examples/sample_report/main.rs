@@ -18,6 +18,7 @@ fn main() -> io::Result<()> {
         ("report", made_up::two_loads()),
         ("latency", made_up::latency()),
         ("counted", made_up::counted()),
+        ("accounted", made_up::accounted()),
         ("many", made_up::many()),
         ("poor", made_up::poor()),
     ];

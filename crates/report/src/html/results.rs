@@ -1,5 +1,6 @@
 //! The results, workload by workload: figures, numbers, reasons.
 
+use crate::account;
 use crate::escape::escape;
 use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
@@ -47,6 +48,9 @@ pub(crate) fn sections(report: &Report) -> String {
             }
         }
         text.push_str("</section>\n");
+    }
+    if let Some(why) = account::why_none(report) {
+        text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&why)));
     }
     text
 }
@@ -193,6 +197,7 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
     for group in groups {
         text.push_str(&steadiness(group));
         text.push_str(&published(report, group));
+        text.push_str(&accounts(report, group));
         text.push_str(&movers(report, group));
         text.push_str(&counts(report, group));
     }
@@ -358,6 +363,31 @@ fn published(report: &Report, group: &Group) -> String {
         .map(|source| format!("<p class=\"quiet\">Source: {}</p>\n", escape(source)))
         .collect();
     format!("<h4>Published beside measured</h4>\n{}{sources}", table.finish())
+}
+
+fn accounts(report: &Report, group: &Group) -> String {
+    let Some(baseline) = report.baseline() else { return String::new() };
+    let mut text = String::new();
+    for account in report.accounts(group) {
+        let title = account.title(report, &baseline.name);
+        let sentence = account.sentence(report, &baseline.name);
+        let mut table = Table::new("numbers", title).text("what");
+        for head in account::HEADS {
+            table = table.number(head);
+        }
+        for row in account.rows(report) {
+            table.row(row.map(Td::from).into());
+        }
+        let notes = account.notes().into_iter();
+        let notes = notes.map(|note| format!("<p class=\"quiet\">{}</p>\n", escape(&note)));
+        text.push_str(&format!(
+            "<h4>Why: the difference taken apart</h4>\n<p>{}</p>\n{}{}",
+            escape(&sentence),
+            table.finish(),
+            notes.collect::<String>()
+        ));
+    }
+    text
 }
 
 fn movers(report: &Report, group: &Group) -> String {

@@ -2,6 +2,7 @@
 
 mod layout;
 
+use crate::account;
 use crate::figure::values::no_value;
 use crate::host_beside;
 use crate::published::{rows, tells_sd};
@@ -44,6 +45,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
     for group in &report.groups {
         numbers(report, group, &mut out);
         published(report, group, &mut out);
+        accounts(report, group, &mut out);
         movers(report, group, &mut out);
         counts(report, group, &mut out);
         let is_here =
@@ -53,6 +55,10 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
             distributions(report, group, &mut out);
             host_beside(report, group, &mut out);
         }
+    }
+    if let Some(why) = account::why_none(report) {
+        out.blank();
+        out.paragraph("", &why, None);
     }
     failures(report, &mut out);
     if !report.files.is_empty() {
@@ -328,6 +334,26 @@ fn host_beside(report: &Report, group: &Group, out: &mut Out) {
         table.row(row.into());
     }
     out.table(&table);
+}
+
+fn accounts(report: &Report, group: &Group, out: &mut Out) {
+    let Some(baseline) = report.baseline() else { return };
+    for account in report.accounts(group) {
+        out.blank();
+        out.paragraph("", &account.title(report, &baseline.name), None);
+        out.paragraph("", &account.sentence(report, &baseline.name), None);
+        let align = |place| if place == 0 { Align::Left } else { Align::Right };
+        let heads = [""].into_iter().chain(account::HEADS).enumerate();
+        let heads: Vec<(&str, Align)> = heads.map(|(place, head)| (head, align(place))).collect();
+        let mut table = Table::new(&heads);
+        for row in account.rows(report) {
+            table.row(row.into());
+        }
+        out.table(&table);
+        for note in account.notes() {
+            out.paragraph("  ", &note, Some(Paint::Quiet));
+        }
+    }
 }
 
 fn movers(report: &Report, group: &Group, out: &mut Out) {

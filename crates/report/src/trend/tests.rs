@@ -68,6 +68,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         }],
         distributions: Vec::new(),
         host_beside: Vec::new(),
+        accounting: None,
         failures: Vec::new(),
         damage: Vec::new(),
         warnings: Vec::new(),

@@ -41,21 +41,28 @@ pub struct Disagreement {
     pub floor: f64,
 }
 
-/// KVM's counter for an operation, and how many of it the guest makes.
-fn expected(price: &Price, boot: &BootPrice) -> Option<(&'static str, f64)> {
-    let done = f64::from(price.n) * f64::from(price.batch);
-    Some(match price.operation.as_str() {
-        "cpuid" | "msr-read" | "msr-write" | "mmio-kernel" => ("kvm.exits", done),
-        "hypercall" => ("kvm.hypercalls", done),
-        "pio-kernel" | "pio-qemu" => ("kvm.io_exits", done),
-        "mmio-qemu" => ("kvm.mmio_exits", done),
-        // An interrupt that comes while its vCPU is about to halt ends that halt in
-        // the guest, without an exit.
-        "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" => {
-            ("kvm.halt_exits", boot.hlts as f64)
-        }
+/// KVM's counter of what an operation is made of, where it has one.
+pub(super) fn counter(operation: &str) -> Option<&'static str> {
+    Some(match operation {
+        "cpuid" | "msr-read" | "msr-write" | "mmio-kernel" => "kvm.exits",
+        "hypercall" => "kvm.hypercalls",
+        "pio-kernel" | "pio-qemu" => "kvm.io_exits",
+        "mmio-qemu" => "kvm.mmio_exits",
+        "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" => "kvm.halt_exits",
         _ => return None,
     })
+}
+
+/// KVM's counter for an operation, and how many of it the guest makes.
+fn expected(price: &Price, boot: &BootPrice) -> Option<(&'static str, f64)> {
+    let counter = counter(&price.operation)?;
+    // An interrupt that comes while its vCPU is about to halt ends that halt in
+    // the guest, without an exit.
+    let made = match counter {
+        "kvm.halt_exits" => boot.hlts as f64,
+        _ => f64::from(price.n) * f64::from(price.batch),
+    };
+    Some((counter, made))
 }
 
 pub(super) fn of(price: &Price, empty: Option<&Price>) -> Agreement {

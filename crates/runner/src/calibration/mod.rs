@@ -5,6 +5,7 @@
 //! one number a boot (the median of its samples, less what an empty sample takes),
 //! and its interval is that between boots.
 
+mod account;
 mod agreement;
 mod measure;
 
@@ -14,6 +15,7 @@ use record::{Better, Environment, Imported, Labels, MetricKind};
 use serde::{Deserialize, Serialize};
 use stats::{BootStatistic, Estimate, Interval, Kind, describe};
 
+pub use account::operation;
 pub use agreement::{Agreement, Disagreement};
 pub use measure::{Ask, CalibrateError, Progress, calibrate};
 
@@ -281,4 +283,4 @@ impl Calibration {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

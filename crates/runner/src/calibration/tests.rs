@@ -1,5 +1,9 @@
 //! Price lists made up, and what is made of them.
 
+use record::CounterSet;
+use report::{NoPrice, PricedEvent};
+use thinguest::Operation;
+
 use super::*;
 
 fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) -> Price {
@@ -108,4 +112,115 @@ fn the_file_is_read_by_its_version() {
     fails(&text.replace("1020.0", "-1.0"), "\"cpuid\"");
     fails("{}", "no calibration");
     fails("[1", "no calibration");
+}
+
+/// What one event of each kind costs at 1 GHz, cycles, its exits, and what else KVM and
+/// the guest count of it.
+type Made = (PricedEvent, f64, f64, &'static [(&'static str, f64)]);
+const EVENTS: &[Made] = &[
+    (PricedEvent::IpiToHalted, 9000.0, 3.0, &[("kvm.halt_exits", 1.0), (IPIS, 1.0)]),
+    (PricedEvent::IpiToRunning, 3000.0, 2.0, &[(IPIS, 1.0)]),
+    (PricedEvent::Wakeup, 5000.0, 2.0, &[("kvm.halt_exits", 1.0)]),
+    (PricedEvent::DeviceMemory, 7000.0, 1.0, &[("kvm.mmio_exits", 1.0)]),
+    (PricedEvent::Port, 6000.0, 1.0, &[("kvm.io_exits", 1.0)]),
+    (PricedEvent::Hypercall, 1200.0, 1.0, &[("kvm.hypercalls", 1.0)]),
+    (PricedEvent::PageFault, 2500.0, 1.0, &[("kvm.pf_fixed", 1.0)]),
+    (PricedEvent::OtherExit, 1000.0, 1.0, &[]),
+];
+const IPIS: &str = "guest.ipi_reschedule";
+
+/// A price list of these, of the host and the QEMU of this crate's tests.
+pub(crate) fn priced_events() -> Calibration {
+    let counted = EVENTS.iter().map(|(event, cycles, exits, counters)| {
+        let others = counters
+            .iter()
+            .filter_map(|(name, each)| Some((name.strip_prefix("kvm.")?, each * 100.0)));
+        let kvm: Vec<(&str, f64)> = others.chain([("exits", exits * 100.0)]).collect();
+        let boots: Vec<_> = [0.99, 1.0, 1.01].map(|by| (cycles * by, &kvm[..])).into();
+        price(operation(*event), 100, &boots)
+    });
+    let prices = [price("nothing", 100, &[(0.0, &[])])].into_iter().chain(counted).collect();
+    let processor = Some("A processor".to_owned());
+    Calibration {
+        tsc_khz: 1_000_000,
+        kernel: Some("6.1.0".to_owned()),
+        cpu_model: processor,
+        ..list(prices)
+    }
+}
+
+/// What KVM and the guest count of so many events of each kind, and their time, s.
+pub(crate) fn counted(events: &[(PricedEvent, f64)]) -> (CounterSet, f64) {
+    let mut counters = CounterSet::default();
+    for name in ["kvm.exits", "guest.ipi_call_function"] {
+        counters.set(name, 0.0);
+    }
+    EVENTS.iter().flat_map(|row| row.3).for_each(|(name, _)| counters.set(*name, 0.0));
+    let mut seconds = 0.0;
+    for (event, count) in events {
+        let (_, cycles, exits, others) = EVENTS.iter().find(|row| row.0 == *event).unwrap();
+        counters.add("kvm.exits", exits * count);
+        others.iter().for_each(|(name, each)| counters.add(*name, each * count));
+        seconds += cycles * count / 1e9;
+    }
+    (counters, seconds)
+}
+
+#[test]
+fn every_exit_is_paid_once() {
+    use PricedEvent::*;
+    let all = priced_events();
+    let check = |events: &[(PricedEvent, f64)]| {
+        let (counters, seconds) = counted(events);
+        let found = all.events(&counters);
+        let paid: f64 =
+            found.iter().map(|(e, count)| count * all.price_of(*e).unwrap().centre).sum();
+        assert!((paid / seconds - 1.0).abs() < 1e-3, "{events:?}: {found:?}");
+        for (event, count) in events {
+            assert!((found[event] - count).abs() < 1e-6, "{events:?}: {found:?}");
+        }
+    };
+    for (event, ..) in EVENTS {
+        // Wake-ups and IPIs to running vCPUs are told apart from IPIs that wake by
+        // there being none of the other.
+        check(&[(*event, 700.0)]);
+    }
+    check(&[(IpiToHalted, 300.0), (Wakeup, 50.0), (PageFault, 1000.0), (Port, 3.0)]);
+    check(&[(IpiToHalted, 300.0), (IpiToRunning, 90.0), (DeviceMemory, 20.0), (Hypercall, 8.0)]);
+    // IPIs by hypercall are no other hypercalls.
+    let (mut counters, _) = counted(&[(IpiToRunning, 10.0), (Hypercall, 12.0)]);
+    counters.set("kvm.hypercalls.send_ipi", 10.0);
+    counters.set("kvm.exits.hypercall", 12.0);
+    assert_eq!(all.events(&counters)[&Hypercall], 2.0);
+    // Without the guest's counts KVM's are taken, and without both none.
+    let (mut counters, _) = counted(&[(IpiToHalted, 5.0), (Wakeup, 2.0)]);
+    counters.0.remove(IPIS);
+    let found = all.events(&counters);
+    assert_eq!((found.get(&IpiToHalted), found[&Wakeup]), (None, 7.0));
+    counters.set("kvm.exits.hlt", 7.0);
+    counters.set("kvm.ipis.0xfd", 5.0);
+    let found = all.events(&counters);
+    assert_eq!((found[&IpiToHalted], found[&Wakeup]), (5.0, 2.0));
+}
+
+#[test]
+fn a_price_is_only_of_what_kvm_counted() {
+    let mut all = priced_events();
+    let fault = all.price_of(PricedEvent::PageFault).unwrap();
+    assert!((fault.centre - 2.5e-6).abs() < 1e-9 && fault.interval.is_some(), "{fault:?}");
+    // Huge pages behind the memory: one of many touches faults.
+    let prices = all.prices.iter_mut().filter(|price| price.operation == "page-fill-4k");
+    prices.flat_map(|price| &mut price.boots).for_each(|boot| {
+        boot.kvm.insert("kvm.pf_fixed".to_owned(), 1.0);
+    });
+    assert_eq!(all.price_of(PricedEvent::PageFault), Err(NoPrice::NotTheEvent));
+    all.prices.retain(|price| price.operation != "page-fill-4k");
+    assert_eq!(all.price_of(PricedEvent::PageFault), Err(NoPrice::NotMeasured));
+}
+
+#[test]
+fn every_priced_operation_is_one_of_the_guest_s() {
+    for (event, ..) in EVENTS {
+        assert!(Operation::from_name(operation(*event)).is_some(), "{event:?}");
+    }
 }

@@ -89,7 +89,7 @@ struct Tested {
 }
 
 /// The trials of `a` and `b` in the blocks that both counted in.
-fn counted_pairs<'t>(
+pub(super) fn counted_pairs<'t>(
     group: &Group<'_>,
     trials: &[Trial<'t>],
     a: &str,
@@ -114,7 +114,7 @@ fn counted_pairs<'t>(
         .collect()
 }
 
-fn counter_names(result: &TrialResult) -> Vec<&str> {
+pub(super) fn counter_names(result: &TrialResult) -> Vec<&str> {
     let first = result.runs.first();
     first.map(|run| run.counters.0.keys().map(String::as_str).collect()).unwrap_or_default()
 }

@@ -273,6 +273,34 @@ fn a_complete_study_is_reported_and_resumed_without_vms() {
 }
 
 #[test]
+fn prices_of_elsewhere_are_no_prices_here() {
+    let machine = Machine::with_qemu("8.2.0");
+    let dir = machine.results();
+    let list = |version: u32| {
+        serde_json::json!({
+            "format": "vmlab-calibration", "version": version, "environment": "kvm",
+            "count": "cycles", "kernel": "6.1.0", "cpu_model": "Another one", "qemu": "QEMU 9",
+            "machine": "q35", "cpu": "host", "vcpus": 1, "apic": "x2apic",
+            "tsc_khz": 2_000_000, "notes": [], "prices": [],
+        })
+    };
+    let with = |text: &str| {
+        fs::write(machine.path("prices.json"), text).unwrap();
+        machine.say(["report", "results", "--prices", "prices.json"])
+    };
+    let said = with(&list(1).to_string());
+    assert!(said.has_code(0).stdout.contains("No account in seconds"), "{said:#?}");
+    let resumed = machine.say(["run", "--resume", "results", "--prices", "prices.json"]);
+    resumed.is_error(&["--prices", "emulated time"]);
+    assert!(!dir.join("calibration.json").exists());
+    with(&list(2).to_string()).is_error(&["prices.json", "version 2", "newer vmlab"]);
+    with("no list").is_error(&["prices.json", "no calibration"]);
+    fs::remove_file(machine.path("prices.json")).unwrap();
+    let none = machine.say(["report", "results", "--prices", "prices.json"]);
+    none.is_error(&["prices.json"]);
+}
+
+#[test]
 fn a_damaged_journal_is_told_from_a_torn_one() {
     let machine = Machine::with_qemu("8.2.0");
     let dir = machine.results();
