@@ -30,8 +30,9 @@ pub use host_beside::{busy, unsteady};
 pub use html::{PALETTE, html};
 pub use model::{
     Beside, Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group,
-    HostBeside, Judgement, Look, Method, Named, Published, Quantile, REPORT_VERSION, Report, Role,
-    Share, Span, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
+    HostBeside, Judgement, Look, Method, Named, Published, PublishedClaim, Quantile,
+    REPORT_VERSION, Report, Role, Says, Share, Span, Suite, TABLE_SHARES, TrialFailure, Variant,
+    Verdict,
 };
 pub use terminal::{Style, terminal};
 pub use verdict::{Label, Terms, label};

@@ -7,6 +7,7 @@
 use record::journal::{Damage, TrialKey};
 use record::{Environment, Failure, Metric, Unit};
 use serde::{Deserialize, Serialize};
+use stats::{Agreement, Relation};
 
 use crate::account::{Account, Accounting};
 
@@ -168,6 +169,10 @@ pub struct Group {
     pub counts: Vec<Count>,
     /// What others published for the same question.
     pub published: Vec<Published>,
+    /// What others published that is no variant's value: orders, and ratios of
+    /// counters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<PublishedClaim>,
 }
 
 /// How the latencies of a workload are distributed under one host load.
@@ -444,11 +449,66 @@ pub struct Published {
     /// Its ratio to the baseline, where the value itself is not told.
     #[serde(default)]
     pub ratio: Option<f64>,
+    /// The range that was told instead of the value, in the base unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Span>,
+    /// The range that was told instead of the ratio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_range: Option<Span>,
+    /// The single runs behind the value, in the base unit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<f64>,
     /// Its standard deviation, in the base unit.
     #[serde(default)]
     pub sd: Option<f64>,
     /// Who published it, and where.
     pub source: String,
+    /// Whether the measured ratio to the baseline agrees with the published
+    /// one; none where there is no published ratio, or nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
+}
+
+/// Something that was published of two variants and is no variant's value,
+/// judged by what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedClaim {
+    /// What it says.
+    #[serde(flatten)]
+    pub says: Says,
+    /// The variant that it is about.
+    pub variant: String,
+    /// The variant that it is compared with.
+    pub than: String,
+    /// Who published it, and where.
+    pub source: String,
+    /// The measured ratio of the first to the second; none where none was.
+    pub measured: Option<Estimate>,
+    /// Complete blocks that it rests on.
+    pub blocks: u32,
+    /// What the measured says to the published; none where the workload was
+    /// not run.
+    pub agreement: Option<Agreement>,
+}
+
+/// What was published of two variants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "says", rename_all = "kebab-case")]
+pub enum Says {
+    /// How they stand to each other in the group's metric.
+    Order {
+        /// How the first stands to the second.
+        relation: Relation,
+    },
+    /// The ratio of what was counted of them.
+    CounterRatio {
+        /// The counter's name.
+        counter: String,
+        /// What its values are of.
+        of: CountOf,
+        /// The published ratio; both ends are the same for a single number.
+        published: Span,
+    },
 }
 
 /// A trial that failed.

@@ -1,13 +1,24 @@
 //! What others published, beside what was measured.
 
-use crate::{Cell, Estimate, Group, Published, Report};
+use stats::{Agreement, Interval, Relation, Verdict, ratio_agreement};
+
+use crate::quantity::{Scale, ratio, ratio_estimate, ratio_range};
+use crate::{
+    Cell, CountOf, Estimate, Group, Judgement, Published, PublishedClaim, Report, Says, Span,
+};
+
+/// Heads of the table of claims.
+pub(crate) const CLAIM_HEADS: [&str; 3] = ["published", "measured ratio", "judged"];
+
+/// The margin of a group that names none: no difference matters.
+const NO_MARGIN: f64 = 0.0;
 
 /// The published and the measured figures of one variant.
 pub(crate) struct Row<'a> {
     pub(crate) published: &'a Published,
     pub(crate) measured: Option<Estimate>,
     pub(crate) is_baseline: bool,
-    pub(crate) published_ratio: Option<f64>,
+    pub(crate) published_ratio: Option<Span>,
     pub(crate) measured_ratio: Option<Estimate>,
     /// Standard deviation between boots, in the metric's base unit.
     pub(crate) measured_sd: Option<f64>,
@@ -34,23 +45,216 @@ pub(crate) fn rows<'a>(report: &Report, group: &'a Group) -> Vec<Row<'a>> {
 
 /// Whether anything is told of standard deviations.
 pub(crate) fn tells_sd(group: &Group) -> bool {
-    group.published.iter().any(|published| published.sd.is_some())
+    group.published.iter().any(|published| published.sd().is_some())
 }
 
-/// The published ratio of `variant` to the baseline, or that of the values.
-pub(crate) fn published_ratio(group: &Group, baseline: &str, variant: &str) -> Option<f64> {
+/// Whether any row of `group` is judged.
+pub(crate) fn tells_agreement(group: &Group) -> bool {
+    group.published.iter().any(|published| published.agreement.is_some())
+}
+
+/// The published ratio of `variant` to the baseline, or that of the values: a
+/// range where either is one.
+pub(crate) fn published_ratio(group: &Group, baseline: &str, variant: &str) -> Option<Span> {
     let published = group.published(variant)?;
-    let of_values = || Some(published.value? / group.published(baseline)?.value?);
-    let ratio = published.ratio.or_else(of_values)?;
-    (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+    let one = |value: f64| Span { lo: value, hi: value };
+    let of_values = || {
+        let (a, b) = (group.published(baseline)?.extent()?, published.extent()?);
+        Some(Span { lo: b.lo / a.hi, hi: b.hi / a.lo })
+    };
+    let ratio = published.ratio_range.or(published.ratio.map(one)).or_else(of_values)?;
+    let is_ratio = |value: f64| value.is_finite() && value > 0.0;
+    (is_ratio(ratio.lo) && is_ratio(ratio.hi)).then_some(ratio)
+}
+
+/// The same with what the single runs of both leave open, at `level`.
+fn published_interval(group: &Group, baseline: &str, variant: &str, level: f64) -> Option<Span> {
+    let runs = |name: &str| Some(logs(&group.published(name)?.runs)).filter(|logs| logs.len() > 1);
+    let of_runs = || {
+        let welch = stats::welch(&runs(baseline)?, &runs(variant)?, level).ok()?;
+        Some(Span { lo: welch.interval.lo.exp(), hi: welch.interval.hi.exp() })
+    };
+    of_runs().or_else(|| published_ratio(group, baseline, variant))
+}
+
+fn logs(runs: &[f64]) -> Vec<f64> {
+    runs.iter().map(|value| value.ln()).filter(|log| log.is_finite()).collect()
 }
 
 /// Sample standard deviation of the boots that count.
 fn sd_of_boots(cell: &Cell) -> Option<f64> {
-    let values: Vec<f64> =
-        cell.boots.iter().filter(|boot| boot.counted).map(|boot| boot.value).collect();
+    let counted = cell.boots.iter().filter(|boot| boot.counted);
+    sd(&counted.map(|boot| boot.value).collect::<Vec<f64>>())
+}
+
+/// Sample standard deviation; none of fewer than two values.
+fn sd(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())
+}
+
+impl Published {
+    /// The value, or the mean of the runs that were told instead.
+    #[must_use]
+    pub fn centre(&self) -> Option<f64> {
+        let mean = || self.runs.iter().sum::<f64>() / self.runs.len() as f64;
+        self.value.or_else(|| (!self.runs.is_empty()).then(mean))
+    }
+
+    /// The standard deviation, or that of the runs that were told instead.
+    #[must_use]
+    pub fn sd(&self) -> Option<f64> {
+        self.sd.or_else(|| sd(&self.runs))
+    }
+
+    /// From where to where the value lies.
+    fn extent(&self) -> Option<Span> {
+        self.range.or_else(|| self.centre().map(|value| Span { lo: value, hi: value }))
+    }
+}
+
+impl Group {
+    /// Whether anything was published of it.
+    pub(crate) fn tells_published(&self) -> bool {
+        !self.published.is_empty() || !self.claims.is_empty()
+    }
+
+    /// Judges what was published of each variant by what was measured of it;
+    /// `level` is that of the intervals.
+    pub fn judge_published(&mut self, baseline: &str, level: f64) {
+        let judged: Vec<Option<Agreement>> = self
+            .published
+            .iter()
+            .map(|published| {
+                let name = &published.variant;
+                let judgement = self.cell(name)?.judgement.as_ref()?;
+                let published = published_interval(self, baseline, name, level)?;
+                let margin = self.margin.unwrap_or(NO_MARGIN);
+                let measured = interval_of(judgement, level);
+                Some(ratio_agreement((published.lo, published.hi), measured, margin))
+            })
+            .collect();
+        for (published, agreement) in self.published.iter_mut().zip(judged) {
+            published.agreement = agreement;
+        }
+    }
+}
+
+/// The interval, where anything may be said.
+fn interval_of(judgement: &Judgement, level: f64) -> Option<Interval> {
+    let span = judgement.ratio?.interval?;
+    (judgement.why.is_none()).then_some(Interval { lo: span.lo, hi: span.hi, level })
+}
+
+impl PublishedClaim {
+    /// The claim `says` of `variant` and `than`, whose workload was not run.
+    #[must_use]
+    pub fn unmeasured(says: Says, variant: &str, than: &str, source: &str) -> Self {
+        Self {
+            says,
+            variant: variant.to_owned(),
+            than: than.to_owned(),
+            source: source.to_owned(),
+            measured: None,
+            blocks: 0,
+            agreement: None,
+        }
+    }
+
+    /// The claim, judged by the comparison of `variant` with `than`.
+    #[must_use]
+    pub fn judged(self, comparison: &stats::Comparison, judged: &stats::Judgement) -> Self {
+        let is_valid = !matches!(judged.verdict, Verdict::Invalid { .. });
+        let interval = judged.interval.filter(|_| is_valid);
+        let margin = comparison.margin;
+        let agreement = match &self.says {
+            Says::Order { relation } => relation.agreement(interval, comparison.better, margin),
+            Says::CounterRatio { published, .. } => {
+                ratio_agreement((published.lo, published.hi), interval, margin)
+            }
+        };
+        let span = interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
+        Self {
+            measured: judged.ratio.map(|centre| Estimate { centre, interval: span }),
+            blocks: judged.blocks_used,
+            agreement: Some(agreement),
+            ..self
+        }
+    }
+
+    /// What was published, in words.
+    pub(crate) fn sentence(&self) -> String {
+        let Self { variant, than, .. } = self;
+        match &self.says {
+            Says::Order { relation } => {
+                let relation = match relation {
+                    Relation::Better => "better than",
+                    Relation::AtLeastAsGood => "at least as good as",
+                    Relation::Equal => "no different from",
+                };
+                format!("{variant} {relation} {than}")
+            }
+            Says::CounterRatio { counter, of, published } => {
+                let of = match of {
+                    CountOf::Operation => "an operation",
+                    CountOf::Run => "a run",
+                    CountOf::End => "at a run's end",
+                };
+                let ratio = shown_ratio(*published);
+                format!("{counter} {of}: {variant} by {than} {ratio}")
+            }
+        }
+    }
+
+    /// The texts under [`CLAIM_HEADS`].
+    pub(crate) fn cells(&self) -> [String; 3] {
+        let measured = match &self.measured {
+            Some(estimate) => ratio_estimate(estimate),
+            None => "none".to_owned(),
+        };
+        [self.sentence(), measured, agreement_word(self.agreement).to_owned()]
+    }
+}
+
+/// A published value: one number, a range, or the mean of runs.
+pub(crate) fn published_value(published: &Published, scale: &Scale) -> String {
+    match (published.range, published.centre()) {
+        (Some(range), _) => format!("{} to {}", scale.number(range.lo), scale.show(range.hi)),
+        (None, Some(value)) => scale.show(value),
+        (None, None) => "not told".to_owned(),
+    }
+}
+
+/// A published ratio: one number or a range.
+pub(crate) fn shown_ratio(published: Span) -> String {
+    if published.lo == published.hi { ratio(published.lo) } else { ratio_range(published) }
+}
+
+/// An agreement in a word.
+pub(crate) fn agreement_word(agreement: Option<Agreement>) -> &'static str {
+    match agreement {
+        Some(Agreement::Agrees) => "agrees",
+        Some(Agreement::Contradicts) => "contradicts",
+        Some(Agreement::CannotTell) => "can't tell",
+        None => "",
+    }
+}
+
+/// What a table of agreements says of where they come from.
+pub(crate) fn in_emulated_time(report: &Report) -> &'static str {
+    if report.environment.is_emulated_time() { ", in emulated time" } else { "" }
+}
+
+/// The sources of what was published in `group`, each once.
+pub(crate) fn sources(group: &Group) -> Vec<&str> {
+    let rows = group.published.iter().map(|published| &published.source);
+    let mut sources: Vec<&str> = Vec::new();
+    for source in rows.chain(group.claims.iter().map(|claim| &claim.source)) {
+        if !sources.contains(&source.as_str()) {
+            sources.push(source);
+        }
+    }
+    sources
 }

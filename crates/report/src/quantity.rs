@@ -2,7 +2,7 @@
 
 use record::Unit;
 
-use crate::{Estimate, Group, Span};
+use crate::{Estimate, Group, Published, Span};
 
 /// One divisor and one unit name for all values of a group, so that they can
 /// be compared by eye.
@@ -21,7 +21,7 @@ impl Scale {
         let measured = group.cells.iter().flat_map(|cell| &cell.boots).map(|boot| boot.value);
         Self::for_values(
             &group.metric.unit,
-            measured.chain(group.published.iter().filter_map(|p| p.value)),
+            measured.chain(group.published.iter().filter_map(Published::centre)),
         )
     }
 
@@ -103,6 +103,11 @@ pub(crate) fn own_prefix(unit: &Unit, value: f64) -> String {
 /// `×0.53`.
 pub(crate) fn ratio(value: f64) -> String {
     format!("×{}", ratio_number(value, ratio_digits(value, None)))
+}
+
+/// `×0.30 to ×0.50`.
+pub(crate) fn ratio_range(range: Span) -> String {
+    format!("{} to {}", ratio(range.lo), ratio(range.hi))
 }
 
 /// `×0.53 [0.49, 0.58]`, or `×0.53` alone.

@@ -65,12 +65,19 @@ fn the_terminal_says_the_verdict_first() {
           4-vcpu            5  0.609 [0.597, 0.622]  ×0.49 [0.48, 0.50]  ▲ faster
           1-vcpu-again      5  1.231 [1.223, 1.238]  ×0.99 [0.97, 1.02]  = A/A passed
 
-        Published beside measured (compare the ratios: machines differ, and how much
-        work was done)
-          variant  published  measured  published ratio  measured ratio
+        Published beside measured, in emulated time (compare the ratios: machines
+        differ, and how much work was done)
+          variant  published  measured  published ratio  measured ratio  judged
           1-vcpu     1.300 s   1.240 s
-          2-vcpu     0.620 s   0.657 s            ×0.48           ×0.53
+          2-vcpu     0.620 s   0.657 s            ×0.48           ×0.53  contradicts
+
+        Published orders and ratios of counters, beside measured, in emulated time
+          published                                      measured ratio      judged
+          4-vcpu at least as good as 2-vcpu              ×0.93 [0.89, 0.96]  agrees
+          kvm.exits a run: 2-vcpu by 1-vcpu ×0.75 to     ×0.53 [0.50, 0.56]  contradicts
+          ×0.80
           Source: made-up numbers, Table 1 (1 and 2 vCPUs)
+          Source: made-up numbers, Figure 3
 
         Why: what moved most from 1-vcpu to 2-vcpu, per run
           counter                    from       to  change  what it counts
@@ -434,8 +441,20 @@ fn hostile_text_stays_text_wherever_it_stands() {
 /// Replaces every free text by `hostile`; words of enums, numbers and formats
 /// stay.
 fn poison(value: &mut serde_json::Value, key: &str, hostile: &str) {
-    const WORDS: [&str; 8] =
-        ["environment", "role", "verdict", "better", "kind", "format", "virtualised", "version"];
+    const WORDS: [&str; 12] = [
+        "environment",
+        "role",
+        "verdict",
+        "better",
+        "kind",
+        "format",
+        "virtualised",
+        "version",
+        "says",
+        "relation",
+        "of",
+        "agreement",
+    ];
     match value {
         serde_json::Value::String(text) if !WORDS.contains(&key) => hostile.clone_into(text),
         serde_json::Value::Array(items) => {

@@ -163,6 +163,7 @@ pub fn freeze(
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
         published: study.published.clone(),
+        published_claims: study.published_claims.clone(),
         frozen: None,
     };
     Ok(Frozen { plan: plan.freeze(), warnings })

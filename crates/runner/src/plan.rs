@@ -20,7 +20,7 @@ use vmconfig::{VmSpec, qemu};
 use workload::{Entry, ParamValue, Params, UnderTest};
 
 use crate::stability::Rules;
-use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, Seat};
+use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, PublishedClaim, Seat};
 
 /// Version of `plan.json`. A field may be added to it, with a default for the
 /// plans that lack it; whatever changes what is there raises it.
@@ -81,6 +81,9 @@ pub struct Plan {
     pub later: Vec<(String, String)>,
     /// Published results.
     pub published: Vec<Published>,
+    /// What was published of two variants and is no variant's value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published_claims: Vec<PublishedClaim>,
     /// The text that this was read from or frozen as; what is changed after that
     /// is not in it.
     #[serde(skip)]

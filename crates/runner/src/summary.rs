@@ -6,12 +6,13 @@ mod beside;
 mod counts;
 mod distributions;
 mod overall;
+mod published;
 mod why;
 
 use std::path::Path;
 
 use record::journal::{Event, TrialResult};
-use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unit, Unsteady};
+use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unsteady};
 use report::{
     Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure, Variant,
 };
@@ -43,7 +44,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
     let mut shown: Vec<_> =
         groups.iter().map(|group| show_group(plan, &state, group, &trials)).collect();
-    shown.extend(later_groups(plan));
+    shown.extend(published::later_groups(plan));
     adjust_for_many(plan, &mut shown);
     Report {
         version: report::REPORT_VERSION,
@@ -323,7 +324,7 @@ fn show_group(
     };
     let primary = group.is_primary();
     let margin = group.workload.margin_percent.get(&group.metric.name);
-    report::Group {
+    let mut shown = report::Group {
         load: group.load.name.clone(),
         workload: group.workload.label.clone(),
         metric: told_metric(plan, group.metric),
@@ -333,57 +334,16 @@ fn show_group(
         movers: if primary { why::movers(plan, group, trials) } else { Vec::new() },
         counts: if primary { counts::counts(plan, group, trials) } else { Vec::new() },
         steadiness: overall::steadiness(plan, engine.as_ref(), group),
-        published: published(plan, &group.load.name, &group.workload.label, &group.metric.name),
-    }
-}
-
-fn published(plan: &Plan, load: &str, workload: &str, metric: &str) -> Vec<report::Published> {
-    plan.published
-        .iter()
-        .filter(|row| row.load == load && row.workload == workload && row.metric == metric)
-        .map(|row| report::Published {
-            variant: row.variant.clone(),
-            value: row.value,
-            ratio: row.ratio,
-            sd: row.sd,
-            source: row.source.clone(),
-        })
-        .collect()
-}
-
-/// Groups that hold nothing but what others published: workloads that the
-/// study names and does not run.
-fn later_groups(plan: &Plan) -> Vec<report::Group> {
-    let mut groups: Vec<report::Group> = Vec::new();
-    for row in &plan.published {
-        let Some(better) = row.better else { continue };
-        let known = |group: &report::Group| {
-            group.load == row.load
-                && group.workload == row.workload
-                && group.metric.name == row.metric
-        };
-        if groups.iter().any(known) {
-            continue;
-        }
-        groups.push(report::Group {
-            load: row.load.clone(),
-            workload: row.workload.clone(),
-            metric: Metric {
-                name: row.metric.clone(),
-                unit: Unit(row.unit.clone()),
-                better,
-                kind: record::MetricKind::Time,
-            },
-            primary: false,
-            margin: None,
-            cells: Vec::new(),
-            movers: Vec::new(),
-            counts: Vec::new(),
-            steadiness: Vec::new(),
-            published: published(plan, &row.load, &row.workload, &row.metric),
-        });
-    }
-    groups
+        published: published::values(
+            plan,
+            &group.load.name,
+            &group.workload.label,
+            &group.metric.name,
+        ),
+        claims: published::claims(plan, engine.as_ref(), group, trials, steady),
+    };
+    shown.judge_published(&plan.baseline, 1.0 - ALPHA);
+    shown
 }
 
 fn span(interval: Interval) -> Span {

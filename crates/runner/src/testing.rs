@@ -101,6 +101,8 @@ pub(crate) struct FakeLab {
     pub(crate) cold: f64,
     /// By what part invocations differ from each other, without an order.
     pub(crate) wobble: f64,
+    /// Whether exits are counted: 2000 a run in `a`, 1600 in all others.
+    pub(crate) exits: bool,
     /// After which blocks begun, counted from 0, the host stays as it is.
     pub(crate) stuck: Vec<usize>,
     /// Raise the flag when that many trials are done.
@@ -119,6 +121,7 @@ impl FakeLab {
             busy: false,
             cold: 0.0,
             wobble: 0.0,
+            exits: false,
             stuck: Vec::new(),
             cancel_after: None,
             log: Vec::new(),
@@ -170,6 +173,11 @@ impl Lab for FakeLab {
             let chance = f64::from((key.order * 31 + run) * 7919 % 101) / 50.0 - 1.0;
             1.0 + self.cold / 3f64.powi(run.min(30) as i32) + self.wobble * chance
         };
+        let mut counters = CounterSet::default();
+        if self.exits {
+            let exits = if variant.name == "a" { 2000.0 } else { 1600.0 };
+            counters.set("kvm.exits", exits + f64::from(key.order % 5));
+        }
         let run = |run| RunResult {
             run,
             outcome: Outcome::Completed,
@@ -182,7 +190,7 @@ impl Lab for FakeLab {
                 value: seconds * noise * skew * inside(run),
             }],
             histograms: Vec::new(),
-            counters: CounterSet::default(),
+            counters: counters.clone(),
             blobs: BTreeMap::new(),
         };
         let runs: Vec<_> = (0..workload.invocations).map(run).collect();

@@ -27,6 +27,7 @@
 //! ICPE 2017 (randomised interleaved trials).
 
 mod account;
+mod agreement;
 mod anytime;
 mod better;
 mod boot;
@@ -54,6 +55,7 @@ mod variance;
 mod warm_up;
 
 pub use account::{Account, Amount, Priced, account};
+pub use agreement::{Agreement, Relation, ratio_agreement};
 pub use anytime::e_value;
 pub use better::Better;
 pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};

@@ -5,10 +5,11 @@ use record::journal::TrialKey;
 use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
     Account, Accounting, Boot, Cell, CountOf, CounterMove, Curve, Distribution, Estimate, Fact,
-    Group, Judgement, Method, Named, NoPrice, Part, PricedEvent, Published, Quantile,
-    REPORT_VERSION, Report, Role, Span, TABLE_SHARES, TrialFailure, Unpriced, Variant, Verdict,
+    Group, Judgement, Method, Named, NoPrice, Part, PricedEvent, Published, PublishedClaim,
+    Quantile, REPORT_VERSION, Report, Role, Says, Span, TABLE_SHARES, TrialFailure, Unpriced,
+    Variant, Verdict,
 };
-use stats::{Comparison, PairedBlocks, Sequential};
+use stats::{Comparison, Engine, PairedBlocks, Relation, Sequential};
 
 const LEVEL: f64 = 0.95;
 
@@ -41,6 +42,16 @@ pub(crate) fn two_loads() -> Report {
             let source = "made-up numbers, Table 1 (1 and 2 vCPUs)";
             group.published =
                 vec![published("1-vcpu", 1.3, source), published("2-vcpu", 0.62, source)];
+            group.judge_published("1-vcpu", LEVEL);
+            group.claims = vec![
+                claim(
+                    &group,
+                    "4-vcpu",
+                    "2-vcpu",
+                    Says::Order { relation: Relation::AtLeastAsGood },
+                ),
+                claim(&group, "2-vcpu", "1-vcpu", counter_ratio("kvm.exits", 0.75, 0.8)),
+            ];
         }
         group.movers = vec![
             moved("guest.ipi_reschedule", "count", "2-vcpu", 12.0, 48_210.0),
@@ -412,6 +423,7 @@ fn empty_group(load: &str, workload: &str, metric: Metric) -> Group {
         counts: Vec::new(),
         steadiness: Vec::new(),
         published: Vec::new(),
+        claims: Vec::new(),
     }
 }
 
@@ -466,9 +478,40 @@ fn published(variant: &str, value: f64, source: &str) -> Published {
         variant: variant.to_owned(),
         value: Some(value),
         ratio: None,
+        range: None,
+        ratio_range: None,
+        runs: Vec::new(),
         sd: None,
         source: source.to_owned(),
+        agreement: None,
     }
+}
+
+/// What is said of two variants, judged by their boots.
+fn claim(group: &Group, variant: &str, than: &str, says: Says) -> PublishedClaim {
+    let logs = |name: &str| {
+        let boots = group.cell(name).into_iter().flat_map(|cell| &cell.boots);
+        boots.map(|boot| boot.value.ln()).collect::<Vec<f64>>()
+    };
+    let log_ratios: Vec<f64> =
+        logs(than).iter().zip(logs(variant)).map(|(than, variant)| variant - than).collect();
+    let blocks = u32::try_from(log_ratios.len()).expect("few blocks");
+    let comparison = Comparison {
+        blocks: PairedBlocks { log_ratios },
+        better: stats::Better::Lower,
+        margin: 0.03,
+        aa: false,
+        host: Vec::new(),
+    };
+    let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
+    let source = "made-up numbers, Figure 3";
+    PublishedClaim::unmeasured(says, variant, than, source)
+        .judged(&comparison, &engine.judge(&comparison))
+}
+
+fn counter_ratio(counter: &str, lo: f64, hi: f64) -> Says {
+    let published = Span { lo, hi };
+    Says::CounterRatio { counter: counter.to_owned(), of: CountOf::Run, published }
 }
 
 fn metric(name: &str, unit: &str, better: Better, kind: MetricKind) -> Metric {

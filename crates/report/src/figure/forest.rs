@@ -4,8 +4,8 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
-use crate::published::published_ratio;
-use crate::quantity::{counted, percent, ratio, ratio_estimate};
+use crate::published::{published_ratio, shown_ratio};
+use crate::quantity::{counted, percent, ratio_estimate};
 use crate::sentence::{directions, findings};
 use crate::{Estimate, Group, Report, Role};
 
@@ -89,9 +89,10 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
             if let Some(ratio) = &finding.judgement.ratio {
                 draw_ratio(&mut svg, &axis, ratio, label.class, y + 28.0);
             }
-            if let Some(value) = published_ratio(group, &baseline.name, &finding.variant.name) {
-                let told = format!("published: {}", ratio(value));
-                let place = (x(&axis, value), y + 28.0);
+            if let Some(told) = published_ratio(group, &baseline.name, &finding.variant.name) {
+                // Of a range, its middle on the axis of ratios.
+                let place = (x(&axis, (told.lo * told.hi).sqrt()), y + 28.0);
+                let told = format!("published: {}", shown_ratio(told));
                 svg.path("published", &marker::published(place), Some(&told));
             }
             let blocks = counted(finding.judgement.blocks as usize, "block");
@@ -111,7 +112,8 @@ fn axis(groups: &[&Group], baseline: &str) -> Axis {
         let margin = group.margin.unwrap_or(0.0);
         sure.extend([1.0 + margin, 1.0 / (1.0 + margin)]);
         for cell in &group.cells {
-            sure.extend(published_ratio(group, baseline, &cell.variant));
+            let published = published_ratio(group, baseline, &cell.variant);
+            sure.extend(published.into_iter().flat_map(|told| [told.lo, told.hi]));
             let Some(ratio) = cell.judgement.as_ref().and_then(|j| j.ratio) else { continue };
             sure.push(ratio.centre);
             ends.extend(ratio.interval.map(|span| [span.lo, span.hi]).into_iter().flatten());

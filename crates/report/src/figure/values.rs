@@ -6,7 +6,7 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
 use crate::quantity::{Scale, counted};
-use crate::{Boot, Cell, Group, Report};
+use crate::{Boot, Cell, Group, Published, Report};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -60,7 +60,7 @@ fn shown_values(group: &Group) -> impl Iterator<Item = f64> {
         let span = estimate.interval;
         [Some(estimate.centre), span.map(|s| within(s.lo)), span.map(|s| within(s.hi))]
     });
-    dots.chain(ends.flatten()).chain(group.published.iter().filter_map(|p| p.value))
+    dots.chain(ends.flatten()).chain(group.published.iter().filter_map(Published::centre))
 }
 
 fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &Scale, metric: &Metric, bottom: f64) {
@@ -118,7 +118,7 @@ impl Row<'_> {
         }
         self.draw_interval(svg, top + 6.5);
         let published = self.group.published(&self.cell.variant);
-        if let Some((published, value)) = published.and_then(|p| Some((p, p.value?))) {
+        if let Some((published, value)) = published.and_then(|p| Some((p, p.centre()?))) {
             let place = (x(self.axis, value), top + BAND / 2.0);
             let told = format!("published: {} ({})", self.scale.show(value), published.source);
             svg.path("published", &marker::published(place), Some(&told));

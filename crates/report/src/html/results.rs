@@ -6,8 +6,11 @@ use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::table::{Table, Td};
-use crate::published::{rows, tells_sd};
-use crate::quantity::{Scale, own_prefix, percent, percentile, ratio, ratio_centre, ratio_span};
+use crate::published::{
+    CLAIM_HEADS, agreement_word, in_emulated_time, published_value, rows, shown_ratio, sources,
+    tells_agreement, tells_sd,
+};
+use crate::quantity::{Scale, own_prefix, percent, percentile, ratio_centre, ratio_span};
 use crate::sentence::{
     boot_statistic, count_of, count_values, counter_change, counts_title, each_operation, label,
     what_is_missing,
@@ -40,7 +43,7 @@ pub(crate) fn sections(report: &Report) -> String {
                 text.push_str(&format!("<h3>{heading}</h3>\n{body}"));
             } else {
                 // What others published is what a reader came for.
-                let is_open = groups.iter().any(|group| !group.published.is_empty());
+                let is_open = groups.iter().any(|group| group.tells_published());
                 let open = if is_open { " open=\"\"" } else { "" };
                 text.push_str(&format!(
                     "<details{open}><summary>Further metric: {heading}</summary>\n{body}</details>\n"
@@ -313,13 +316,36 @@ fn steadiness(group: &Group) -> String {
 }
 
 fn published(report: &Report, group: &Group) -> String {
-    if group.published.is_empty() {
+    if !group.tells_published() {
         return String::new();
     }
+    let values =
+        if group.published.is_empty() { String::new() } else { published_values(report, group) };
+    let sources: String = sources(group)
+        .iter()
+        .map(|source| format!("<p class=\"quiet\">Source: {}</p>\n", escape(source)))
+        .collect();
+    format!("<h4>Published beside measured</h4>\n{values}{}{sources}", claims(report, group))
+}
+
+/// What was published that is no variant's value.
+fn claims(report: &Report, group: &Group) -> String {
+    let emulated = in_emulated_time(report);
+    let caption = format!("Orders and ratios of counters; host load {}{emulated}.", group.load);
+    let [published, measured, judged] = CLAIM_HEADS;
+    let mut table = Table::new("published", caption).text(published).number(measured).text(judged);
+    for claim in &group.claims {
+        table.row(claim.cells().map(Td::from).into());
+    }
+    table.finish()
+}
+
+fn published_values(report: &Report, group: &Group) -> String {
     let scale = Scale::of(group);
     let caption = format!(
-        "Host load {}. Compare the ratios: machines differ, and how much work was done.",
-        group.load
+        "Host load {}{}. Compare the ratios: machines differ, and how much work was done.",
+        group.load,
+        in_emulated_time(report)
     );
     let mut table = Table::new("published", caption)
         .text("variant")
@@ -331,17 +357,21 @@ fn published(report: &Report, group: &Group) -> String {
     if with_sd {
         table = table.number("published SD").number("measured SD");
     }
+    let is_judged = tells_agreement(group);
+    if is_judged {
+        table = table.text("judged");
+    }
     let shown = |value: Option<f64>, without: &str| -> Td {
         value.map_or_else(|| without.into(), |value| scale.show(value).into())
     };
     for row in rows(report, group) {
         let mut cells: Vec<Td> = vec![
             row.published.variant.as_str().into(),
-            shown(row.published.value, "not told"),
+            published_value(row.published, &scale).into(),
             shown(row.measured.map(|measured| measured.centre), "none"),
             match row.published_ratio {
                 _ if row.is_baseline => "baseline".into(),
-                published => published.map(ratio).unwrap_or_default().into(),
+                published => published.map(shown_ratio).unwrap_or_default().into(),
             },
             match &row.measured_ratio {
                 _ if row.is_baseline => "baseline".into(),
@@ -353,16 +383,15 @@ fn published(report: &Report, group: &Group) -> String {
             },
         ];
         if with_sd {
-            cells.push(shown(row.published.sd, "not told"));
+            cells.push(shown(row.published.sd(), "not told"));
             cells.push(shown(row.measured_sd, "none"));
+        }
+        if is_judged {
+            cells.push(agreement_word(row.published.agreement).into());
         }
         table.row(cells);
     }
-    let sources: String = names(group.published.iter().map(|p| p.source.as_str()))
-        .iter()
-        .map(|source| format!("<p class=\"quiet\">Source: {}</p>\n", escape(source)))
-        .collect();
-    format!("<h4>Published beside measured</h4>\n{}{sources}", table.finish())
+    table.finish()
 }
 
 fn accounts(report: &Report, group: &Group) -> String {

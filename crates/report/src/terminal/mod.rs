@@ -5,9 +5,12 @@ mod layout;
 use crate::account;
 use crate::figure::values::no_value;
 use crate::host_beside;
-use crate::published::{rows, tells_sd};
+use crate::published::{
+    CLAIM_HEADS, agreement_word, in_emulated_time, published_value, rows, shown_ratio, sources,
+    tells_agreement, tells_sd,
+};
 use crate::quantity::{
-    Scale, counted, own_prefix, percent, percentile, ratio, ratio_centre, ratio_estimate,
+    Scale, counted, own_prefix, percent, percentile, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
     Finding, count_of, count_values, counter_change, counts_title, each_operation, headline, label,
@@ -266,14 +269,42 @@ fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Ve
 }
 
 fn published(report: &Report, group: &Group, out: &mut Out) {
-    if group.published.is_empty() {
+    if !group.tells_published() {
         return;
     }
+    if !group.published.is_empty() {
+        published_values(report, group, out);
+    }
+    if !group.claims.is_empty() {
+        claims(report, group, out);
+    }
+    for source in sources(group) {
+        out.paragraph("  ", &format!("Source: {source}"), Some(Paint::Quiet));
+    }
+}
+
+/// What was published that is no variant's value.
+fn claims(report: &Report, group: &Group, out: &mut Out) {
+    if !group.cells.is_empty() || !group.published.is_empty() {
+        out.blank();
+    }
+    let emulated = in_emulated_time(report);
+    let title = format!("Published orders and ratios of counters, beside measured{emulated}");
+    out.paragraph("", &title, None);
+    let mut table = Table::new(&CLAIM_HEADS.map(|head| (head, Align::Left)));
+    for claim in &group.claims {
+        table.row(claim.cells().into());
+    }
+    out.table(&table);
+}
+
+fn published_values(report: &Report, group: &Group, out: &mut Out) {
     let scale = Scale::of(group);
     if !group.cells.is_empty() {
         out.blank();
     }
-    out.paragraph("", "Published beside measured (compare the ratios: machines differ, and how much work was done)", None);
+    let emulated = in_emulated_time(report);
+    out.paragraph("", &format!("Published beside measured{emulated} (compare the ratios: machines differ, and how much work was done)"), None);
     let mut heads = vec![
         ("variant", Align::Left),
         ("published", Align::Right),
@@ -285,33 +316,33 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
     if with_sd {
         heads.extend([("published SD", Align::Right), ("measured SD", Align::Right)]);
     }
+    let is_judged = tells_agreement(group);
+    if is_judged {
+        heads.push(("judged", Align::Left));
+    }
     let mut table = Table::new(&heads);
     let shown = |value: Option<f64>, without: &str| {
         value.map_or_else(|| without.to_owned(), |value| scale.show(value))
     };
-    let mut sources = Vec::new();
     for row in rows(report, group) {
         let published_ratio = row.published_ratio.filter(|_| !row.is_baseline);
         let mut cells = vec![
             row.published.variant.clone(),
-            shown(row.published.value, "not told"),
+            published_value(row.published, &scale),
             shown(row.measured.map(|measured| measured.centre), "none"),
-            published_ratio.map(ratio).unwrap_or_default(),
+            published_ratio.map(shown_ratio).unwrap_or_default(),
             row.measured_ratio.as_ref().map(ratio_centre).unwrap_or_default(),
         ];
         if with_sd {
-            cells.push(shown(row.published.sd, "not told"));
+            cells.push(shown(row.published.sd(), "not told"));
             cells.push(shown(row.measured_sd, "none"));
         }
-        table.row(cells);
-        if !sources.contains(&&row.published.source) {
-            sources.push(&row.published.source);
+        if is_judged {
+            cells.push(agreement_word(row.published.agreement).to_owned());
         }
+        table.row(cells);
     }
     out.table(&table);
-    for source in sources {
-        out.paragraph("  ", &format!("Source: {source}"), Some(Paint::Quiet));
-    }
 }
 
 /// What the host did beside the trials of the group's workload, if that is

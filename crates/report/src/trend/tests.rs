@@ -65,6 +65,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             counts: Vec::new(),
             steadiness: Vec::new(),
             published: Vec::new(),
+            claims: Vec::new(),
         }],
         distributions: Vec::new(),
         host_beside: Vec::new(),

@@ -12,9 +12,10 @@ use crate::stability::Rules;
 
 use super::file::{self, StudyFile};
 use super::lines::{Lines, Step};
+use super::published::Named;
 use super::{
     AA_SUFFIX, Background, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
-    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Problem, Published, Stress, Study,
+    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Problem, Stress, Study,
     StudyWorkload, Until, Variant,
 };
 
@@ -109,7 +110,9 @@ impl Checker {
         let (workloads, later) = self.workloads(&parsed);
         let (host_settings, reload) = self.study_settings(&parsed.host);
         self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
-        let published = self.published(&parsed, &variants, &loads, &workloads, &later);
+        let named =
+            Named { variants: &variants, loads: &loads, workloads: &workloads, later: &later };
+        let (published, published_claims) = self.published(&parsed, &baseline, &named);
         self.network(&parsed);
         let by_name = variants.iter().enumerate().map(|(at, variant)| (variant.name.clone(), at));
         // Of two with one name the first counts, as it did when it was refused.
@@ -139,6 +142,7 @@ impl Checker {
             workloads,
             later,
             published,
+            published_claims,
         }
     }
 
@@ -496,109 +500,6 @@ impl Checker {
                 self.problem(&path, error.to_string());
                 None
             }
-        }
-    }
-
-    fn published(
-        &mut self,
-        parsed: &StudyFile,
-        variants: &[Variant],
-        loads: &[Load],
-        workloads: &[StudyWorkload],
-        later: &[(String, String)],
-    ) -> Vec<Published> {
-        use Step::{Index, Key};
-        let mut published = Vec::new();
-        for (index, table) in parsed.published.iter().enumerate() {
-            let at = |key| [Key("published"), Index(index), Key(key)];
-            let load = table.load.clone().unwrap_or_else(|| loads[0].name.clone());
-            if !loads.iter().any(|known| known.name == load) {
-                let names = loads.iter().map(|load| load.name.as_str());
-                self.problem(&at("load"), unknown("load", "load", &load, names));
-            }
-            if !variants.iter().any(|variant| variant.name == table.variant) {
-                let names = variants.iter().map(|variant| variant.name.as_str());
-                self.problem(&at("variant"), unknown("variant", "variant", &table.variant, names));
-            }
-            let run = workloads.iter().find(|workload| workload.label == table.workload);
-            let is_later = later.iter().any(|(label, _)| *label == table.workload);
-            let labels = parsed.workload.iter();
-            let labels = labels.map(|table| table.label.as_deref().unwrap_or(&table.run));
-            match run {
-                Some(run) => self.published_metric(index, table, run),
-                None if is_later && table.better.is_none() => self.problem(
-                    &at("metric"),
-                    format!(
-                        "metric {:?} of a workload that is not run: say better = \"lower\" or \"higher\"",
-                        table.metric
-                    ),
-                ),
-                None if labels.clone().all(|label| label != table.workload) => {
-                    let message = unknown("workload", "workload label", &table.workload, labels);
-                    self.problem(&at("workload"), message);
-                }
-                // A workload that is later, or that has problems of its own.
-                None => {}
-            }
-            self.published_numbers(index, table);
-            published.push(Published {
-                workload: table.workload.clone(),
-                load,
-                variant: table.variant.clone(),
-                metric: table.metric.clone(),
-                value: table.value,
-                ratio: table.ratio,
-                sd: table.sd,
-                unit: table.unit.clone(),
-                better: table.better,
-                source: table.source.clone(),
-            });
-        }
-        published
-    }
-
-    fn published_numbers(&mut self, index: usize, table: &file::PublishedTable) {
-        use Step::{Index, Key};
-        let at = |key| [Key("published"), Index(index), Key(key)];
-        if let Some(value) = table.value.filter(|value| !value.is_finite()) {
-            self.problem(&at("value"), format!("value = {value}: must be a number"));
-        }
-        for (key, value) in [("ratio", table.ratio), ("sd", table.sd)] {
-            if let Some(value) = value.filter(|value| !value.is_finite() || *value <= 0.0) {
-                self.problem(&at(key), format!("{key} = {value}: must be greater than 0"));
-            }
-        }
-        if table.value.is_some() && table.ratio.is_some() {
-            let message = "ratio: it follows from the values; give one of them".to_owned();
-            self.problem(&at("ratio"), message);
-        }
-        if table.value.or(table.ratio).or(table.sd).is_none() {
-            let message = "published nothing: give a value, a ratio to the baseline, or an sd";
-            self.problem(&at("source"), message.to_owned());
-        }
-    }
-
-    fn published_metric(
-        &mut self,
-        index: usize,
-        table: &file::PublishedTable,
-        run: &StudyWorkload,
-    ) {
-        use Step::{Index, Key};
-        let at = |key| [Key("published"), Index(index), Key(key)];
-        match run.entry.metrics.iter().find(|metric| metric.name == table.metric) {
-            None => {
-                let names = run.entry.metrics.iter().map(|metric| metric.name);
-                self.problem(&at("metric"), unknown("metric", "metric", &table.metric, names));
-            }
-            Some(metric) if metric.unit != table.unit => self.problem(
-                &at("unit"),
-                format!(
-                    "unit = {:?}: metric {} is kept in {:?}; give the value in that unit",
-                    table.unit, metric.name, metric.unit
-                ),
-            ),
-            Some(_) => {}
         }
     }
 

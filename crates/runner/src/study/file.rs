@@ -147,17 +147,25 @@ pub(super) struct BackgroundTable {
     pub(super) params: BTreeMap<String, toml::Value>,
 }
 
+/// A variant's value, an order of variants, or a counter's ratio.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedTable {
     pub(super) workload: String,
     pub(super) load: Option<String>,
-    pub(super) variant: String,
-    pub(super) metric: String,
+    pub(super) variant: Option<String>,
+    pub(super) than: Option<String>,
+    pub(super) metric: Option<String>,
+    pub(super) counter: Option<String>,
+    pub(super) order: Option<String>,
     pub(super) value: Option<f64>,
+    pub(super) range: Option<[f64; 2]>,
+    #[serde(default)]
+    pub(super) runs: Vec<f64>,
     pub(super) ratio: Option<f64>,
+    pub(super) ratio_range: Option<[f64; 2]>,
     pub(super) sd: Option<f64>,
-    pub(super) unit: String,
+    pub(super) unit: Option<String>,
     pub(super) better: Option<record::Better>,
     pub(super) source: String,
 }

@@ -10,6 +10,7 @@ mod disk;
 mod file;
 mod lines;
 mod network;
+mod published;
 mod scale;
 mod seat;
 mod settings;
@@ -25,6 +26,7 @@ use workload::{Entry, ParamValue, UnderTest};
 pub use disk::DiskPatch;
 pub(crate) use disk::SERIAL;
 pub use network::{Network, NetworkKind, NetworkPatch};
+pub use published::{Claimed, Published, PublishedClaim};
 pub use seat::Seat;
 
 use crate::stability::Rules;
@@ -95,6 +97,8 @@ pub struct Study {
     pub later: Vec<(String, String)>,
     /// Published results to show beside the measured ones.
     pub published: Vec<Published>,
+    /// What was published of two variants and is no variant's value.
+    pub published_claims: Vec<PublishedClaim>,
 }
 
 /// When a study ends.
@@ -284,34 +288,6 @@ impl StudyWorkload {
         metrics.sort_by_key(|metric| !metric.primary);
         metrics.into_iter().map(workload::MetricDef::to_metric).collect()
     }
-}
-
-/// A result that somebody published.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Published {
-    /// The workload's label.
-    pub workload: String,
-    /// The host-load level.
-    pub load: String,
-    /// The variant.
-    pub variant: String,
-    /// The metric's name.
-    pub metric: String,
-    /// The value, in `unit`.
-    pub value: Option<f64>,
-    /// Its ratio to the study's baseline, where the value itself is not told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
-    /// Its standard deviation, in `unit`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sd: Option<f64>,
-    /// The unit: the metric's base unit, where the workload is run.
-    pub unit: String,
-    /// The better direction of a metric that this vmlab does not know (of a
-    /// workload that is not run); it knows that of all others.
-    pub better: Option<record::Better>,
-    /// Where it was published.
-    pub source: String,
 }
 
 /// One thing wrong with a study file.

@@ -96,7 +96,11 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     study.load.retain(|table| stays(&table.name));
     study.variant.retain(|table| variant(table).is_none_or(|name| stays(&name)));
     study.published.retain(|table| {
-        stays(&table.workload) && stays(&table.variant) && table.load.as_ref().is_none_or(stays)
+        let variants = table.variant.iter().chain(&table.than);
+        let mut ordered = table.order.iter().flat_map(|order| order.split_whitespace());
+        stays(&table.workload)
+            && variants.chain(&table.load).all(stays)
+            && ordered.all(|name| !scale.without.iter().any(|without| without == name))
     });
     for table in &mut study.workload {
         if let Some(params) = scale.params.get(&label(table)) {

@@ -235,13 +235,89 @@ fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
     let row = &study("ratio = 1.04\nsd = 34.5").unwrap().published[0];
     assert_eq!((row.value, row.ratio, row.sd), (None, Some(1.04), Some(34.5)));
     for (published, said) in [
-        ("", "give a value, a ratio to the baseline, or an sd"),
-        ("value = 1\nratio = 1.04", "it follows from the values"),
+        ("", "give a value, a range, single runs, a ratio to the baseline, or an sd"),
+        ("value = 1\nratio = 1.04", "ratio: it follows from value"),
+        ("runs = [1, 2]\nvalue = 1", "runs: it follows from value"),
+        ("runs = [1, 0]", "runs = 0: must be greater than 0"),
+        ("range = [2, 1]", "range = [2, 1]: the smaller end comes first"),
+        ("ratio_range = [0, 1]", "ratio_range = 0: must be greater than 0"),
+        ("value = 1\nthan = 'a'", "than: a variant's value has none; it takes variant, metric"),
         ("ratio = 0", "ratio = 0: must be greater than 0"),
         ("sd = -1", "sd = -1: must be greater than 0"),
     ] {
         let error = study(published).unwrap_err().to_string();
         assert!(error.starts_with("s.toml:") && error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
+    let text = |published: &str| {
+        format!(
+            "vmlab = 1\ntitle = 't'\nbaseline = 'b'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
+             [[variant]]\nname = 'c'\n[[load]]\nname = 'idle'\n[[load]]\nname = 'busy'\n\
+             stress.percent = 50\n[[workload]]\nrun = 'hackbench'\n\
+             [[workload]]\nrun = 'kernbench'\nlater = 'no compiler'\n\
+             [[published]]\nsource = 'x'\n{published}\n[scale.small]\nwithout = ['c']\n"
+        )
+    };
+    let study = |published: &str| Study::parse("s.toml", &text(published));
+    let order = "workload = 'hackbench'\nmetric = 'time'\norder = 'a >= b > c'";
+    let told = |study: &Study| -> Vec<String> {
+        let claims = study.published_claims.iter();
+        claims
+            .map(|claim| match &claim.claimed {
+                Claimed::Order { relation, .. } => {
+                    format!("{}: {} {relation:?} {}", claim.load, claim.variant, claim.than)
+                }
+                Claimed::CounterRatio { counter, ratio } => {
+                    format!("{}: {} {counter} {} {ratio:?}", claim.load, claim.variant, claim.than)
+                }
+            })
+            .collect()
+    };
+    let all = ["idle: a AtLeastAsGood b", "idle: b Better c", "busy: a AtLeastAsGood b"];
+    let found = study(order).unwrap();
+    assert_eq!(told(&found)[..3], all, "under every load where none is named");
+    assert!(found.published.is_empty());
+    let small = Study::parse_scaled("s.toml", &text(order), "small").unwrap();
+    assert!(told(&small).is_empty(), "c is left out, and what was said of it");
+    let busy = study(&format!("{order}\nload = 'busy'")).unwrap();
+    assert_eq!(told(&busy), ["busy: a AtLeastAsGood b", "busy: b Better c"]);
+    let counter = "workload = 'hackbench'\ncounter = 'kvm.exits'\nvariant = 'a'";
+    let found = study(&format!("{counter}\nratio = 0.8")).unwrap();
+    assert_eq!(told(&found), ["idle: a kvm.exits b [0.8, 0.8]"]);
+    let found = study(&format!("{counter}\nthan = 'c'\nratio_range = [0.7, 0.8]")).unwrap();
+    assert_eq!(told(&found), ["idle: a kvm.exits c [0.7, 0.8]"]);
+    let later = "workload = 'kernbench'\nmetric = 'elapsed'\nunit = 's'\norder = 'a > b'";
+    let found = study(&format!("{later}\nbetter = 'lower'")).unwrap();
+    assert_eq!(told(&found), ["idle: a Better b", "busy: a Better b"]);
+
+    let hackbench = |rest: &str| format!("workload = 'hackbench'\nmetric = 'time'\n{rest}");
+    for (published, line, said) in [
+        (hackbench("order = 'a >'"), 24, "write variants, the best first"),
+        (hackbench("order = 'a < b'"), 24, "\"<\" is no sign"),
+        (hackbench("order = 'a > b > a'"), 24, "\"a\" stands in it twice"),
+        (hackbench("order = 'a > bb'"), 24, "order = \"bb\": no such variant"),
+        (hackbench("order = 'a > b'\nvalue = 3"), 25, "value: an order has none"),
+        (hackbench("variant = 'a'\nvalue = 3"), 20, "missing field `unit`"),
+        (later.to_owned(), 23, "say better = \"lower\" or \"higher\""),
+        (format!("{counter}\nratio = 0.8\nsd = 1"), 26, "sd: a counter's ratio has none"),
+        (counter.to_owned(), 21, "published nothing"),
+        (format!("{counter}\nratio = 1\nthan = 'a'"), 24, "a ratio to itself says nothing"),
+        (
+            "workload = 'hackbench'\ncounter = 'kvm.exit'\nvariant = 'a'\nratio = 1".to_owned(),
+            23,
+            "did you mean \"kvm.exits\"?",
+        ),
+        (
+            "workload = 'kernbench'\ncounter = 'kvm.exits'\nvariant = 'a'\nratio = 1".to_owned(),
+            23,
+            "nothing is counted of kernbench",
+        ),
+    ] {
+        let error = study(&published).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("s.toml:{line}: ")) && error.contains(said), "{error}");
     }
 }
 

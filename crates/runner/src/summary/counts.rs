@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use record::journal::TrialResult;
 use record::{EXITS, Unit};
 use report::{Count, CountOf};
 
@@ -104,18 +105,8 @@ fn row(
 ) -> Option<Count> {
     let known = record::counter(name);
     let unit = known.map_or("count", |counter| counter.unit);
-    let of = match (unit, by_operation && !name.starts_with("host.")) {
-        ("B", _) => CountOf::End,
-        (_, true) => CountOf::Operation,
-        (_, false) => CountOf::Run,
-    };
-    let of_trial = |trial: &Trial<'_>| {
-        let by = match of {
-            CountOf::Operation => operations_of(group, trial.result)?,
-            CountOf::Run | CountOf::End => trial.result.runs.len() as f64,
-        };
-        (by > 0.0).then_some(total(trial.result, name)? / by)
-    };
+    let of = counted_of(name, by_operation);
+    let of_trial = |trial: &Trial<'_>| of_trial(group, trial.result, name, of);
     let value = |variant: &str| {
         let own = trials.iter().filter(|trial| trial.result.trial.variant == variant);
         let values: Vec<f64> = own.map(|trial| of_trial(trial)).collect::<Option<_>>()?;
@@ -129,6 +120,29 @@ fn row(
         values: plan.variants.iter().map(|variant| value(&variant.name)).collect(),
     };
     (greatest(&count) > 0.0).then_some(count)
+}
+
+/// What a counter is told by; `by_operation` if all trials count operations.
+pub(super) fn counted_of(name: &str, by_operation: bool) -> CountOf {
+    match (record::counter(name).map(|counter| counter.unit), by_operation) {
+        (Some("B"), _) => CountOf::End,
+        (_, true) if !name.starts_with("host.") => CountOf::Operation,
+        (_, _) => CountOf::Run,
+    }
+}
+
+/// The counter `name` of a trial by what it is told by.
+pub(super) fn of_trial(
+    group: &Group<'_>,
+    result: &TrialResult,
+    name: &str,
+    of: CountOf,
+) -> Option<f64> {
+    let by = match of {
+        CountOf::Operation => operations_of(group, result)?,
+        CountOf::Run | CountOf::End => result.runs.len() as f64,
+    };
+    (by > 0.0).then_some(total(result, name)? / by)
 }
 
 #[cfg(test)]

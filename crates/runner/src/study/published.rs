@@ -1,0 +1,439 @@
+//! What others published of the same question: values of variants, orders of
+//! variants, ratios of counters.
+
+use record::Better;
+use serde::{Deserialize, Serialize};
+use stats::Relation;
+
+use super::check::{Checker, unknown};
+use super::file::{PublishedTable, StudyFile};
+use super::lines::Step::{self, Index, Key};
+use super::{Load, StudyWorkload, Variant};
+
+/// A result that somebody published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The workload's label.
+    pub workload: String,
+    /// The host-load level.
+    pub load: String,
+    /// The variant.
+    pub variant: String,
+    /// The metric's name.
+    pub metric: String,
+    /// The value, in `unit`.
+    pub value: Option<f64>,
+    /// From where to where the value lies, where that was told instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// The single runs, in `unit`, where these were told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<f64>,
+    /// Its ratio to the study's baseline, where the value itself is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// From where to where that ratio lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_range: Option<[f64; 2]>,
+    /// Its standard deviation, in `unit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sd: Option<f64>,
+    /// The unit: the metric's base unit, where the workload is run.
+    pub unit: String,
+    /// The better direction of a metric that this vmlab does not know (of a
+    /// workload that is not run); it knows that of all others.
+    pub better: Option<Better>,
+    /// Where it was published.
+    pub source: String,
+}
+
+/// Something that was published of two variants and is no variant's value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedClaim {
+    /// The workload's label.
+    pub workload: String,
+    /// The host-load level.
+    pub load: String,
+    /// The variant that it is about.
+    pub variant: String,
+    /// The variant that it is compared with.
+    pub than: String,
+    /// What was published of the two.
+    #[serde(flatten)]
+    pub claimed: Claimed,
+    /// Where it was published.
+    pub source: String,
+}
+
+/// What was published of two variants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "claimed", rename_all = "kebab-case")]
+pub enum Claimed {
+    /// How they stand to each other in a metric.
+    Order {
+        /// The metric's name.
+        metric: String,
+        /// How the first stands to the second.
+        relation: Relation,
+        /// Unit and better direction, of a workload that is not run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unmeasured: Option<(String, Better)>,
+    },
+    /// The ratio of what was counted of the first to that of the second.
+    CounterRatio {
+        /// The counter's name.
+        counter: String,
+        /// From where to where it lies; the same twice for a single number.
+        ratio: [f64; 2],
+    },
+}
+
+/// What a published result may name.
+pub(super) struct Named<'a> {
+    pub(super) variants: &'a [Variant],
+    pub(super) loads: &'a [Load],
+    pub(super) workloads: &'a [StudyWorkload],
+    pub(super) later: &'a [(String, String)],
+}
+
+/// Keys that a value, an order and a counter's ratio have; all have the rest.
+const OF_VALUE: &[&str] = &[
+    "variant",
+    "metric",
+    "value",
+    "range",
+    "runs",
+    "ratio",
+    "ratio_range",
+    "sd",
+    "unit",
+    "better",
+];
+const OF_ORDER: &[&str] = &["order", "metric", "unit", "better"];
+const OF_COUNTER: &[&str] = &["counter", "variant", "than", "ratio", "ratio_range"];
+
+/// Signs between the variants of an order.
+const SIGNS: [(&str, Relation); 3] =
+    [(">", Relation::Better), (">=", Relation::AtLeastAsGood), ("=", Relation::Equal)];
+
+impl PublishedTable {
+    /// The keys that are there, of those that not all kinds have.
+    fn keys(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("variant", self.variant.is_some()),
+            ("than", self.than.is_some()),
+            ("metric", self.metric.is_some()),
+            ("counter", self.counter.is_some()),
+            ("order", self.order.is_some()),
+            ("value", self.value.is_some()),
+            ("range", self.range.is_some()),
+            ("runs", !self.runs.is_empty()),
+            ("ratio", self.ratio.is_some()),
+            ("ratio_range", self.ratio_range.is_some()),
+            ("sd", self.sd.is_some()),
+            ("unit", self.unit.is_some()),
+            ("better", self.better.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, is_there)| is_there.then_some(key))
+    }
+}
+
+impl Checker {
+    pub(super) fn published(
+        &mut self,
+        parsed: &StudyFile,
+        baseline: &str,
+        named: &Named<'_>,
+    ) -> (Vec<Published>, Vec<PublishedClaim>) {
+        let (mut values, mut claims) = (Vec::new(), Vec::new());
+        for (index, table) in parsed.published.iter().enumerate() {
+            let at = |key| [Key("published"), Index(index), Key(key)];
+            if let Some(load) = table.load.as_ref()
+                && !named.loads.iter().any(|known| known.name == *load)
+            {
+                let names = named.loads.iter().map(|load| load.name.as_str());
+                self.problem(&at("load"), unknown("load", "load", load, names));
+            }
+            self.published_workload(index, table, parsed);
+            if table.order.is_some() {
+                claims.extend(self.order(index, table, named));
+            } else if table.counter.is_some() {
+                claims.extend(self.counter_ratio(index, table, baseline, named));
+            } else {
+                values.extend(self.published_value(index, table, named));
+            }
+        }
+        (values, claims)
+    }
+
+    /// A variant's value.
+    fn published_value(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        named: &Named<'_>,
+    ) -> Option<Published> {
+        self.only(index, table, "a variant's value", OF_VALUE);
+        let variant = self.needed(index, "variant", table.variant.as_ref())?;
+        let metric = self.needed(index, "metric", table.metric.as_ref())?;
+        let unit = self.needed(index, "unit", table.unit.as_ref())?;
+        self.published_variant(index, "variant", variant, named);
+        self.published_metric(index, table, metric, named);
+        self.published_numbers(index, table);
+        Some(Published {
+            workload: table.workload.clone(),
+            load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
+            variant: variant.clone(),
+            metric: metric.clone(),
+            value: table.value,
+            range: table.range,
+            runs: table.runs.clone(),
+            ratio: table.ratio,
+            ratio_range: table.ratio_range,
+            sd: table.sd,
+            unit: unit.clone(),
+            better: table.better,
+            source: table.source.clone(),
+        })
+    }
+
+    /// An order of variants: each pair of neighbours under each load.
+    fn order(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        named: &Named<'_>,
+    ) -> Vec<PublishedClaim> {
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        self.only(index, table, "an order", OF_ORDER);
+        let Some(metric) = self.needed(index, "metric", table.metric.as_ref()) else {
+            return Vec::new();
+        };
+        self.published_metric(index, table, metric, named);
+        let is_later = named.later.iter().any(|(label, _)| *label == table.workload);
+        if is_later {
+            self.needed(index, "unit", table.unit.as_ref());
+        }
+        let unmeasured = table.unit.clone().zip(table.better).filter(|_| is_later);
+        let text = table.order.as_deref().unwrap_or_default();
+        let pairs = match pairs(text) {
+            Ok(pairs) => pairs,
+            Err(message) => {
+                self.problem(&at("order"), message);
+                return Vec::new();
+            }
+        };
+        for (place, (first, _, second)) in pairs.iter().enumerate() {
+            for name in [*first].iter().filter(|_| place == 0).chain([second]) {
+                self.published_variant(index, "order", name, named);
+            }
+        }
+        let is_here = |load: &&Load| table.load.as_ref().is_none_or(|name| *name == load.name);
+        let mut claims = Vec::new();
+        for load in named.loads.iter().filter(is_here) {
+            claims.extend(pairs.iter().map(|(variant, relation, than)| PublishedClaim {
+                workload: table.workload.clone(),
+                load: load.name.clone(),
+                variant: (*variant).to_owned(),
+                than: (*than).to_owned(),
+                claimed: Claimed::Order {
+                    metric: metric.clone(),
+                    relation: *relation,
+                    unmeasured: unmeasured.clone(),
+                },
+                source: table.source.clone(),
+            }));
+        }
+        claims
+    }
+
+    /// The ratio of a counter of two variants.
+    fn counter_ratio(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        baseline: &str,
+        named: &Named<'_>,
+    ) -> Option<PublishedClaim> {
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        self.only(index, table, "a counter's ratio", OF_COUNTER);
+        let counter = table.counter.clone()?;
+        if record::counter(&counter).is_none() {
+            let known = record::COUNTERS.iter().map(|counter| counter.name);
+            self.problem(&at("counter"), unknown("counter", "counter", &counter, known));
+        }
+        if named.later.iter().any(|(label, _)| *label == table.workload) {
+            let message = format!(
+                "counter = {counter:?}: nothing is counted of {}, which is not run",
+                table.workload
+            );
+            self.problem(&at("counter"), message);
+        }
+        let variant = self.needed(index, "variant", table.variant.as_ref())?;
+        self.published_variant(index, "variant", variant, named);
+        let than = table.than.clone().unwrap_or_else(|| baseline.to_owned());
+        self.published_variant(index, "than", &than, named);
+        if *variant == than {
+            let message = format!(
+                "variant = {variant:?}: a ratio to itself says nothing; name another with `than`"
+            );
+            self.problem(&at("variant"), message);
+        }
+        self.published_numbers(index, table);
+        let ratio = table.ratio_range.or(table.ratio.map(|ratio| [ratio; 2]))?;
+        Some(PublishedClaim {
+            workload: table.workload.clone(),
+            load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
+            variant: variant.clone(),
+            than,
+            claimed: Claimed::CounterRatio { counter, ratio },
+            source: table.source.clone(),
+        })
+    }
+
+    /// Refuses keys that this kind of published result does not have.
+    fn only(&mut self, index: usize, table: &PublishedTable, kind: &str, allowed: &[&str]) {
+        for key in table.keys().filter(|key| !allowed.contains(key)) {
+            let path = [Key("published"), Index(index), Key(key)];
+            let message = format!("{key}: {kind} has none; it takes {}", allowed.join(", "));
+            self.problem(&path, message);
+        }
+    }
+
+    fn needed<'t>(
+        &mut self,
+        index: usize,
+        key: &str,
+        value: Option<&'t String>,
+    ) -> Option<&'t String> {
+        if value.is_none() {
+            let message = format!("missing field `{key}`");
+            self.problem(&[Key("published"), Index(index)], message);
+        }
+        value
+    }
+
+    fn published_workload(&mut self, index: usize, table: &PublishedTable, parsed: &StudyFile) {
+        let labels = parsed.workload.iter();
+        let labels = labels.map(|table| table.label.as_deref().unwrap_or(&table.run));
+        if labels.clone().all(|label| label != table.workload) {
+            let message = unknown("workload", "workload label", &table.workload, labels);
+            self.problem(&[Key("published"), Index(index), Key("workload")], message);
+        }
+    }
+
+    fn published_variant(&mut self, index: usize, key: &str, name: &str, named: &Named<'_>) {
+        if !named.variants.iter().any(|variant| variant.name == name) {
+            let names = named.variants.iter().map(|variant| variant.name.as_str());
+            let message = unknown(key, "variant", name, names);
+            self.problem(&[Key("published"), Index(index), Key(key)], message);
+        }
+    }
+
+    /// The metric of a workload that is run, or what is to be known of it else.
+    fn published_metric(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        metric: &str,
+        named: &Named<'_>,
+    ) {
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        let Some(run) = named.workloads.iter().find(|run| run.label == table.workload) else {
+            let is_later = named.later.iter().any(|(label, _)| *label == table.workload);
+            if is_later && table.better.is_none() {
+                let message = format!(
+                    "metric {metric:?} of a workload that is not run: say better = \"lower\" or \"higher\""
+                );
+                self.problem(&at("metric"), message);
+            }
+            // A workload that has problems of its own, else.
+            return;
+        };
+        match run.entry.metrics.iter().find(|known| known.name == metric) {
+            None => {
+                let names = run.entry.metrics.iter().map(|metric| metric.name);
+                self.problem(&at("metric"), unknown("metric", "metric", metric, names));
+            }
+            Some(known) => {
+                if let Some(unit) = table.unit.as_ref().filter(|unit| known.unit != **unit) {
+                    let message = format!(
+                        "unit = {unit:?}: metric {} is kept in {:?}; give the value in that unit",
+                        known.name, known.unit
+                    );
+                    self.problem(&at("unit"), message);
+                }
+            }
+        }
+    }
+
+    fn published_numbers(&mut self, index: usize, table: &PublishedTable) {
+        let at = |key| [Key("published"), Index(index), Key(key)];
+        let said = [
+            ("value", table.value.is_some()),
+            ("range", table.range.is_some()),
+            ("runs", !table.runs.is_empty()),
+            ("ratio", table.ratio.is_some()),
+            ("ratio_range", table.ratio_range.is_some()),
+        ];
+        let mut said = said.iter().filter_map(|(key, is_there)| is_there.then_some(*key));
+        match (said.next(), said.next()) {
+            (Some(first), Some(second)) => {
+                let message = format!(
+                    "{second}: it follows from {first}, or contradicts it; give one of them"
+                );
+                self.problem(&at(second), message);
+            }
+            (None, _) if table.sd.is_none() => {
+                let message = "published nothing: give a value, a range, single runs, a ratio to the baseline, or an sd";
+                self.problem(&at("source"), message);
+            }
+            _ => {}
+        }
+        if let Some(value) = table.value.filter(|value| !value.is_finite()) {
+            self.problem(&at("value"), format!("value = {value}: must be a number"));
+        }
+        for (key, value) in [("ratio", table.ratio), ("sd", table.sd)] {
+            self.positive(&at(key), key, value);
+        }
+        for value in &table.runs {
+            self.positive(&at("runs"), "runs", Some(*value));
+        }
+        for (key, range) in [("range", table.range), ("ratio_range", table.ratio_range)] {
+            let Some([lo, hi]) = range else { continue };
+            self.positive(&at(key), key, Some(lo));
+            if !(hi.is_finite() && lo <= hi) {
+                let message = format!("{key} = [{lo}, {hi}]: the smaller end comes first");
+                self.problem(&at(key), message);
+            }
+        }
+    }
+
+    fn positive(&mut self, at: &[Step<'_>], key: &str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| !value.is_finite() || *value <= 0.0) {
+            self.problem(at, format!("{key} = {value}: must be greater than 0"));
+        }
+    }
+}
+
+/// The pairs of neighbours of an order, `a >= b > c`.
+fn pairs(text: &str) -> Result<Vec<(&str, Relation, &str)>, String> {
+    let how = "write variants, the best first, with >, >= or = between, as in \"a >= b > c\"";
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.len() < 3 || words.len().is_multiple_of(2) {
+        return Err(format!("order = {text:?}: {how}"));
+    }
+    let mut pairs: Vec<(&str, Relation, &str)> = Vec::new();
+    for three in words.windows(3).step_by(2) {
+        let [first, sign, second] = three else { continue };
+        let Some((_, relation)) = SIGNS.iter().find(|(known, _)| known == sign) else {
+            return Err(format!("order = {text:?}: {sign:?} is no sign; {how}"));
+        };
+        if *first == *second || pairs.iter().any(|pair| pair.0 == *second) {
+            return Err(format!("order = {text:?}: {second:?} stands in it twice"));
+        }
+        pairs.push((first, *relation, second));
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,245 @@
+//! What others published, put beside what the blocks say of it.
+
+use record::{Metric, MetricKind, Unit};
+use report::{PublishedClaim, Says, Span};
+use stats::{Better, Comparison, Engine, PairedBlocks};
+
+use super::counts::{counted_of, of_trial};
+use super::why::{counted_pairs, operations_of};
+use crate::plan::Plan;
+use crate::results::{Group, Trial};
+use crate::study::{Claimed, DEFAULT_MARGIN_PERCENT, Published};
+
+/// The values that were published of a group.
+pub(super) fn values(
+    plan: &Plan,
+    load: &str,
+    workload: &str,
+    metric: &str,
+) -> Vec<report::Published> {
+    plan.published
+        .iter()
+        .filter(|row| row.load == load && row.workload == workload && row.metric == metric)
+        .map(value)
+        .collect()
+}
+
+fn value(row: &Published) -> report::Published {
+    report::Published {
+        variant: row.variant.clone(),
+        value: row.value,
+        range: row.range.map(span),
+        runs: row.runs.clone(),
+        ratio: row.ratio,
+        ratio_range: row.ratio_range.map(span),
+        sd: row.sd,
+        source: row.source.clone(),
+        agreement: None,
+    }
+}
+
+fn span([lo, hi]: [f64; 2]) -> Span {
+    Span { lo, hi }
+}
+
+/// What was published of two variants in a group, judged by its blocks; ratios
+/// of counters stand at the workload's primary metric. Nothing is judged of a
+/// workload that is not `steady`.
+pub(super) fn claims(
+    plan: &Plan,
+    engine: &dyn Engine,
+    group: &Group<'_>,
+    trials: &[Trial<'_>],
+    steady: bool,
+) -> Vec<PublishedClaim> {
+    let (load, workload) = (&group.load.name, &group.workload.label);
+    let place = |name: &str| plan.variants.iter().position(|variant| variant.name == name);
+    let here =
+        plan.published_claims.iter().filter(|row| (&row.load, &row.workload) == (load, workload));
+    let mut claims = Vec::new();
+    for row in here {
+        let (says, comparison) = match &row.claimed {
+            Claimed::Order { metric, relation, .. } if *metric == group.metric.name => {
+                let (Some(variant), Some(than)) = (place(&row.variant), place(&row.than)) else {
+                    continue;
+                };
+                let says = Says::Order { relation: *relation };
+                (says, Some(group.comparison(plan, than, variant)))
+            }
+            Claimed::CounterRatio { counter, ratio } if group.is_primary() => {
+                let of = counted_of(counter, counts_operations(group, trials));
+                let comparison = counted(group, trials, row, counter, of);
+                let published = span(*ratio);
+                (Says::CounterRatio { counter: counter.clone(), of, published }, comparison)
+            }
+            Claimed::Order { .. } | Claimed::CounterRatio { .. } => continue,
+        };
+        let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
+        claims.push(match comparison.filter(|_| steady) {
+            Some(comparison) => {
+                let judged = engine.judge(&comparison);
+                claim.judged(&comparison, &judged)
+            }
+            None => claim,
+        });
+    }
+    claims
+}
+
+/// Whether all trials of a group that count tell their operations.
+fn counts_operations(group: &Group<'_>, trials: &[Trial<'_>]) -> bool {
+    let mut here = trials.iter().filter(|trial| {
+        let key = &trial.result.trial;
+        trial.counted
+            && trial.result.outcome.is_completed()
+            && (&key.load, &key.workload) == (&group.load.name, &group.workload.label)
+    });
+    here.all(|trial| operations_of(group, trial.result).is_some())
+}
+
+/// The comparison of a counter of two variants; none where it was not counted,
+/// or there was nothing to count in a block of either.
+fn counted(
+    group: &Group<'_>,
+    trials: &[Trial<'_>],
+    row: &crate::study::PublishedClaim,
+    counter: &str,
+    of: report::CountOf,
+) -> Option<Comparison> {
+    let pairs = counted_pairs(group, trials, &row.than, &row.variant);
+    let log_ratio = |(than, variant): &(_, _)| {
+        let value = |result| of_trial(group, result, counter, of).filter(|value| *value > 0.0);
+        Some(value(*variant)?.ln() - value(*than)?.ln())
+    };
+    let log_ratios: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
+    let margin = group.workload.margin_percent.get(&group.metric.name);
+    Some(Comparison {
+        blocks: PairedBlocks { log_ratios },
+        better: Better::Lower,
+        margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
+        aa: false,
+        host: Vec::new(),
+    })
+}
+
+/// Groups that hold nothing but what others published: workloads that the
+/// study names and does not run.
+pub(super) fn later_groups(plan: &Plan) -> Vec<report::Group> {
+    let mut groups: Vec<report::Group> = Vec::new();
+    for row in &plan.published {
+        let Some(better) = row.better else { continue };
+        let unit = Unit(row.unit.clone());
+        let metric = Metric { name: row.metric.clone(), unit, better, kind: MetricKind::Time };
+        let group = later_group(&mut groups, &row.load, &row.workload, metric);
+        group.published.push(value(row));
+    }
+    for row in &plan.published_claims {
+        let Claimed::Order { metric, relation, unmeasured: Some((unit, better)) } = &row.claimed
+        else {
+            continue;
+        };
+        let metric = Metric {
+            name: metric.clone(),
+            unit: Unit(unit.clone()),
+            better: *better,
+            kind: MetricKind::Time,
+        };
+        let says = Says::Order { relation: *relation };
+        let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
+        later_group(&mut groups, &row.load, &row.workload, metric).claims.push(claim);
+    }
+    groups
+}
+
+/// The group of `metric`, made if there is none yet.
+fn later_group<'a>(
+    groups: &'a mut Vec<report::Group>,
+    load: &str,
+    workload: &str,
+    metric: Metric,
+) -> &'a mut report::Group {
+    let known = groups.iter().position(|group| {
+        group.load == load && group.workload == workload && group.metric.name == metric.name
+    });
+    let place = known.unwrap_or_else(|| {
+        groups.push(report::Group {
+            load: load.to_owned(),
+            workload: workload.to_owned(),
+            metric,
+            primary: false,
+            margin: None,
+            cells: Vec::new(),
+            movers: Vec::new(),
+            counts: Vec::new(),
+            steadiness: Vec::new(),
+            published: Vec::new(),
+            claims: Vec::new(),
+        });
+        groups.len() - 1
+    });
+    &mut groups[place]
+}
+
+#[cfg(test)]
+mod tests {
+    use guest::Cancel;
+    use stats::Agreement;
+
+    use crate::execute::execute;
+    use crate::store::{self, Store};
+    use crate::testing::{FakeLab, STUDY, host, plan_of};
+
+    #[test]
+    fn what_was_published_is_judged_by_the_blocks() {
+        let published = |rest: &str| {
+            format!("[[published]]\nworkload = 'hackbench'\nsource = 'a talk'\n{rest}\n")
+        };
+        let of_time = |rest: &str| published(&format!("metric = 'time'\n{rest}"));
+        let exits = |ratio: f64| {
+            published(&format!("counter = 'kvm.exits'\nvariant = 'c'\nratio = {ratio}"))
+        };
+        let all = [
+            STUDY.replace("blocks = 3", "blocks = 6\nuntil = 'budget'"),
+            of_time("load = 'busy'\norder = 'b > a'"),
+            of_time("load = 'busy'\norder = 'a >= c'"),
+            exits(0.8),
+            exits(1.25),
+            published("counter = 'kvm.halt_exits'\nvariant = 'b'\nratio = 2"),
+            of_time("unit = 's'\nvariant = 'a'\nruns = [99, 100, 101]"),
+            of_time("unit = 's'\nvariant = 'b'\nruns = [49, 50, 51]"),
+            of_time("unit = 's'\nvariant = 'c'\nratio_range = [0.1, 0.3]"),
+        ];
+        let plan = plan_of(&all.concat());
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(dir.path(), &plan, &host()).unwrap();
+        let mut lab = FakeLab::new();
+        lab.exits = true;
+        execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |_| {}).unwrap();
+        drop(store);
+        let report = crate::summary::report(dir.path(), &store::read(dir.path()).unwrap());
+        let group = |load: &str| report.groups.iter().find(|group| group.load == load).unwrap();
+        let (idle, busy) = (group("idle"), group("busy"));
+
+        let judged = |group: &report::Group| -> Vec<(String, Option<Agreement>)> {
+            let claims = group.claims.iter();
+            claims.map(|claim| (claim.variant.clone(), claim.agreement)).collect()
+        };
+        let (agrees, contradicts) = (Some(Agreement::Agrees), Some(Agreement::Contradicts));
+        assert_eq!(judged(busy), [("b".to_owned(), agrees), ("a".to_owned(), contradicts)]);
+        let exits =
+            [("c".to_owned(), agrees), ("c".to_owned(), contradicts), ("b".to_owned(), None)];
+        assert_eq!(judged(idle), exits, "halts were not counted");
+        let ratio = idle.claims[0].measured.unwrap();
+        assert!((ratio.centre - 0.8).abs() < 0.01 && ratio.interval.is_some(), "{ratio:?}");
+
+        let values: Vec<_> = idle.published.iter().map(|row| row.agreement).collect();
+        assert_eq!(values, [None, agrees, contradicts]);
+        assert_eq!(idle.published[1].centre(), Some(50.0));
+        assert_eq!(idle.published[1].sd(), Some(1.0));
+
+        let text = report::terminal(&report, 100, report::Style { colour: false });
+        for said in ["×0.10 to ×0.30", "b better than a", "kvm.exits a run: c by a ×0.80"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+}
