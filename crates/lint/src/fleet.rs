@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use topology::PcpuSet;
 
-use crate::finding::{AskedAndIs, Finding};
-use crate::rule::{Format, Rule};
+use crate::finding::{AskedAndIs, Finding, Severity};
+use crate::format::Format;
 use crate::said::said;
 use crate::vm::Vm;
 use vmconfig::source::{Place, Source};
@@ -29,12 +29,15 @@ pub struct FleetVm {
 }
 
 impl FleetVm {
-    pub(crate) fn new(vm: &Vm, file: &str, source: &Source<'_>, allowed: &Allowed) -> Self {
-        let silenced = |place: &Place| {
-            crate::RULES
-                .iter()
-                .any(|rule| rule.is_about_fleets() && allowed.covers(rule.id, place.line))
-        };
+    /// Without the pins in whose lines a comment silences one of the rules `about_fleets`.
+    pub(crate) fn new(
+        vm: &Vm,
+        file: &str,
+        source: &Source<'_>,
+        allowed: &Allowed,
+        about_fleets: &[&str],
+    ) -> Self {
+        let silenced = |place: &Place| about_fleets.iter().any(|id| allowed.covers(id, place.line));
         let vcpus_place = source.place(vm.vcpus.span);
         let mut pins = Vec::new();
         for pin in vm.live_pins() {
@@ -79,7 +82,10 @@ pub(crate) struct FleetPin {
 
 /// Collects what one rule finds among all VMs.
 pub(crate) struct FleetDrafts<'a> {
-    pub(crate) rule: &'static Rule,
+    /// The rule's id, severity and how it is mended.
+    pub(crate) rule: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) mend: &'static str,
     pub(crate) findings: &'a mut Vec<Finding>,
 }
 
@@ -108,18 +114,18 @@ impl FleetDrafts<'_> {
         message: String,
         notes: Vec<String>,
     ) {
-        if vm.allowed.iter().any(|id| id == self.rule.id) {
+        if vm.allowed.iter().any(|id| id == self.rule) {
             return;
         }
         self.findings.push(Finding {
-            rule: Cow::Borrowed(self.rule.id),
-            severity: self.rule.severity,
+            rule: Cow::Borrowed(self.rule),
+            severity: self.severity,
             file: vm.file.clone(),
             vm: vm.name.clone(),
             place: place.clone(),
             message,
             notes,
-            help: self.rule.mend.to_owned(),
+            help: self.mend.to_owned(),
             live,
             fix: None,
         });
@@ -198,13 +204,11 @@ impl Allowed {
             || self.lines.iter().any(|(at, id)| id == rule && (*at == line || *at + 1 == line))
     }
 
-    /// Ids in comments that no rule has, with their lines.
-    pub(crate) fn unknown(&self) -> impl Iterator<Item = (usize, &str)> {
-        let known = |id: &str| crate::RULES.iter().any(|rule| rule.id == id);
+    /// The ids in comments, with their lines.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines
             .iter()
             .map(|(line, id)| (*line, id.as_str()))
             .chain(self.everywhere.iter().map(|id| (1, id.as_str())))
-            .filter(move |(_, id)| !known(id))
     }
 }

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
 use crate::context::Context;
-use crate::vm::Vm;
 
 /// What will become of a VM on the context's host.
 #[derive(Debug)]
@@ -43,20 +42,17 @@ impl fmt::Display for Forecast {
     }
 }
 
-/// `None` where nothing can be said: no host, no dedicated pCPUs, or values
-/// that other rules complain about.
-pub(crate) fn forecast(vm: &Vm, context: &Context) -> Option<Forecast> {
+/// Of a VMI with dedicated pCPUs, by its `spec` and the names of its annotations.
+/// `None` where nothing can be said: no host, or values that other rules complain
+/// about.
+pub(crate) fn forecast(annotations: &[String], spec: Value, context: &Context) -> Option<Forecast> {
     let host = &context.machine.as_ref()?.host;
-    if !vm.is_dedicated() {
-        return None;
-    }
-    let kubevirt = vm.kubevirt.as_ref()?;
     let annotations: Map<String, Value> =
-        kubevirt.annotations.iter().map(|name| (name.clone(), json!(""))).collect();
+        annotations.iter().map(|name| (name.clone(), json!(""))).collect();
     let value = json!({
         "kind": "VirtualMachineInstance",
         "metadata": { "annotations": annotations },
-        "spec": kubevirt.spec.json(),
+        "spec": spec,
     });
     let vmi = Vmi::from_value(&value).ok()?;
     let machine = Machine::from_host(host).ok()?;

@@ -20,6 +20,8 @@ mod element;
 mod finding;
 mod fleet;
 mod forecast;
+mod format;
+mod live;
 mod mend;
 pub mod output;
 mod read;
@@ -177,13 +179,19 @@ pub fn check_text_by(
             asker.check(file, vm, &source).into_iter().for_each(&mut keep);
         }
     }
-    let known = |id: &str| sets.iter().any(|set| set.rules.iter().any(|rule| rule.id == id));
-    for (line, id) in allowed.unknown().filter(|(_, id)| !known(id)) {
+    let known = |id: &str| {
+        RULES.iter().any(|rule| rule.id == id)
+            || sets.iter().any(|set| set.rules.iter().any(|rule| rule.id == id))
+    };
+    for (line, id) in allowed.ids().filter(|(_, id)| !known(id)) {
         let place = source.place(source.line_span(line));
         findings.push(unknown_allow(file, place, id));
     }
     findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
-    let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed)).collect();
+    let about_fleets: Vec<&str> =
+        RULES.iter().filter(|rule| rule.is_about_fleets()).map(|rule| rule.id).collect();
+    let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed, &about_fleets));
+    let vms = vms.collect();
     Ok(Checked { format, findings, suppressed, vms })
 }
 
@@ -214,7 +222,9 @@ pub fn check_fleet(vms: &[FleetVm], context: &Context) -> Vec<Finding> {
         if let Check::Fleet(check) = rule.check
             && rule.holds(context)
         {
-            check(vms, context, &mut FleetDrafts { rule, findings: &mut findings });
+            let Rule { id, severity, mend, .. } = *rule;
+            let findings = &mut findings;
+            check(vms, context, &mut FleetDrafts { rule: id, severity, mend, findings });
         }
     }
     findings

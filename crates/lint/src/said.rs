@@ -1,7 +1,7 @@
 //! What was asked of a VM that runs against what is, for one finding.
 
 use crate::finding::AskedAndIs;
-use crate::read::running::Live;
+use crate::live::Live;
 use crate::running::{Is, Who};
 use crate::vm::Vm;
 use vmconfig::source::{Source, Span};

@@ -12,9 +12,9 @@ use crate::asks::Asks;
 use crate::context::Context;
 use crate::element::Element;
 use crate::forecast::{Forecast, forecast};
-use crate::read::running::Live;
+use crate::format::Format;
+use crate::live::Live;
 use crate::read::yaml::Node;
-use crate::rule::Format;
 use vmconfig::Parsed;
 use vmconfig::source::{At, Span};
 
@@ -227,7 +227,11 @@ impl Vm {
 
     /// Where the kubelet and KubeVirt will put it. All rules see one context.
     pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
-        self.forecast.get_or_init(|| forecast(self, context)).as_ref()
+        let forecast = || {
+            let kubevirt = self.kubevirt.as_ref().filter(|_| self.is_dedicated())?;
+            forecast(&kubevirt.annotations, kubevirt.spec.json(), context)
+        };
+        self.forecast.get_or_init(forecast).as_ref()
     }
 
     /// Whether it is to migrate, or its CPU was at least made such that it can.

@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::running::{Live, SMALL_PAGE_BYTES};
+use crate::live::Live;
+use crate::read::running::SMALL_PAGE_BYTES;
 use crate::rule::{Check, Rule, running};
 use crate::rules::words::{pcpus, size};
 use crate::rules::worlds::{ANY, TWO_SOCKETS};

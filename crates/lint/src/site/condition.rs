@@ -12,19 +12,16 @@ use std::thread;
 
 use cel::IdedExpr;
 use cel::Program;
-use cel::common::ast::{ComprehensionExpr, Expr, LiteralValue, operators};
+use cel::common::ast::{Expr, LiteralValue, operators};
 use regex_lite::Regex;
 
+use super::bounds::MAX_DEPTH;
 use super::types::Checker;
 
 /// Bytes of an expression.
 pub(crate) const MAX_BYTES: usize = 4096;
-/// Brackets inside each other, and then operators, calls and fields.
-pub(crate) const MAX_DEPTH: u32 = 64;
 /// Bytes of the stack on which expressions are parsed: 16 KiB for each byte of one.
 const PARSER_STACK: usize = MAX_BYTES << 14;
-/// Bytes of a regular expression.
-pub(crate) const MAX_PATTERN: usize = 256;
 
 /// What is wrong with an expression, and where in it: line and column, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,47 +195,5 @@ pub(crate) fn path(expr: &IdedExpr) -> Option<String> {
             Some(format!("{}.{key}", path(list)?))
         }
         _ => None,
-    }
-}
-
-/// What a macro of CEL became when it was expanded.
-pub(crate) enum Loop<'a> {
-    /// `exists`: a predicate.
-    Exists(&'a IdedExpr),
-    /// `all`.
-    All(&'a IdedExpr),
-    /// `exists_one`.
-    One(&'a IdedExpr),
-    /// `map` and `filter`: a predicate if there is one, and the element.
-    List(Option<&'a IdedExpr>, &'a IdedExpr),
-}
-
-impl<'a> Loop<'a> {
-    /// `None`: no macro of the standard makes this.
-    pub(crate) fn of(one: &'a ComprehensionExpr) -> Option<Self> {
-        let Expr::Call(step) = &one.loop_step.expr else { return None };
-        let element = |expr: &'a IdedExpr| {
-            let Expr::Call(add) = &expr.expr else { return None };
-            match &add.args.get(1)?.expr {
-                Expr::List(list) if add.func_name == operators::ADD => list.elements.first(),
-                _ => None,
-            }
-        };
-        Some(match (&one.accu_init.expr, step.func_name.as_str()) {
-            (Expr::Literal(LiteralValue::Boolean(_)), operators::LOGICAL_OR) => {
-                Self::Exists(step.args.get(1)?)
-            }
-            (Expr::Literal(LiteralValue::Boolean(_)), operators::LOGICAL_AND) => {
-                Self::All(step.args.get(1)?)
-            }
-            (Expr::Literal(LiteralValue::Int(_)), operators::CONDITIONAL) => {
-                Self::One(step.args.first()?)
-            }
-            (Expr::List(_), operators::CONDITIONAL) => {
-                Self::List(step.args.first(), element(step.args.get(1)?)?)
-            }
-            (Expr::List(_), operators::ADD) => Self::List(None, element(&one.loop_step)?),
-            _ => return None,
-        })
     }
 }

@@ -4,6 +4,8 @@
 //! A rules file ([`Rules::read`]) is whole or it is refused. [`view`] is what its
 //! conditions see. Whoever reads files finds the rules files, too; nothing here does.
 
+mod bounds;
+mod comprehension;
 mod condition;
 mod examples;
 mod file;
@@ -14,6 +16,7 @@ mod run;
 mod say;
 mod types;
 mod value;
+mod variables;
 pub mod view;
 
 pub use examples::{Example, try_examples};

@@ -8,8 +8,8 @@ use serde_json::Value;
 use vmconfig::Parsed;
 use vmconfig::source::{Place, Source, Span};
 
-use super::condition::Loop;
-use super::run::{Variables, decide};
+use super::comprehension::Loop;
+use super::variables::{Variables, decide};
 use crate::read::yaml::{Kind, Node};
 use crate::vm::Vm;
 

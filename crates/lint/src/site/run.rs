@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use cel::common::types::{CelBool, CelString};
+use cel::common::types::CelString;
 use cel::common::value::Val;
 use cel::extractors::This;
-use cel::{Env, ExecutionError, IdedExpr};
+use cel::{Env, ExecutionError};
 use regex_lite::Regex;
 use serde_json::{Value, json};
 use topology::PcpuSet;
@@ -16,6 +16,7 @@ use vmconfig::source::{Place, Source};
 
 use super::file::{Rules, SiteRule};
 use super::place::Names;
+use super::variables::{Variables, decide};
 use super::{value, view};
 use crate::context::{Context, Machine};
 use crate::finding::{Finding, Severity};
@@ -138,22 +139,6 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// What conditions see of one VM, by the names of variables.
-pub(super) struct Variables<'v>(BTreeMap<&'static str, Cow<'v, Value>>);
-
-impl Variables<'_> {
-    /// The value at a path: `vm.disks.0.cache`.
-    pub(super) fn at(&self, path: &str) -> Option<&Value> {
-        let mut parts = path.split('.');
-        let variable: &Value = self.0.get(parts.next()?)?;
-        parts.try_fold(variable, |at, part| match at {
-            Value::Object(members) => members.get(part),
-            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
-            _ => None,
-        })
-    }
-}
-
 /// One VM, ready to be asked.
 struct Asked<'v> {
     context: cel::Context<'v, 'v>,
@@ -262,15 +247,6 @@ impl<'v> Asked<'v> {
             }
             Err(reason) => Some(self.undecided(rule, &reason)),
         }
-    }
-}
-
-/// What a condition says, or why it says nothing.
-pub(super) fn decide(expr: &IdedExpr, context: &cel::Context<'_, '_>) -> Result<bool, String> {
-    let value = cel::Value::resolve_val(expr, context).map_err(|error| error.to_string())?;
-    match value.downcast_ref::<CelBool>() {
-        Some(decided) => Ok(*decided.inner()),
-        None => Err(format!("it is {}, not bool", value.get_type().name())),
     }
 }
 

@@ -11,7 +11,8 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectEx
 use regex_lite::Regex;
 use topology::PcpuSet;
 
-use super::condition::{Loop, MAX_DEPTH, MAX_PATTERN};
+use super::bounds::{MAX_DEPTH, MAX_PATTERN};
+use super::comprehension::Loop;
 use super::view::{self, FIELDS, Field, Kind, VARIABLES};
 
 /// Comprehensions inside each other.

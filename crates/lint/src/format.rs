@@ -1,0 +1,40 @@
+//! The formats that are read.
+
+use serde::Serialize;
+
+/// Format of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// libvirt's domain XML.
+    Libvirt,
+    /// A QEMU command line.
+    Qemu,
+    /// KubeVirt's VirtualMachineInstance, VirtualMachine and what holds them.
+    Kubevirt,
+    /// VMs that run: see [`Running`](crate::Running).
+    Running,
+}
+
+impl Format {
+    /// Its name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Libvirt => "libvirt domain XML",
+            Self::Qemu => "QEMU command line",
+            Self::Kubevirt => "KubeVirt YAML",
+            Self::Running => "running VM",
+        }
+    }
+
+    /// Language of a Markdown code block.
+    #[must_use]
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Libvirt => "xml",
+            Self::Qemu | Self::Running => "sh",
+            Self::Kubevirt => "yaml",
+        }
+    }
+}

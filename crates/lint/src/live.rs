@@ -1,0 +1,60 @@
+//! What is known of a VM that runs.
+
+use std::collections::BTreeMap;
+
+use crate::running::{Fact, Is, Memory, Thread, Who};
+use vmconfig::source::{At, Span};
+
+/// What is known of a VM that runs.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// Facts with their places.
+    pub(crate) facts: Vec<At<Fact>>,
+}
+
+impl Live {
+    /// The threads of one kind, with their places.
+    pub(crate) fn threads(
+        &self,
+        wanted: impl Fn(&Who) -> bool,
+    ) -> impl Iterator<Item = (&Who, &Thread, Span)> {
+        self.facts.iter().filter_map(move |fact| match &fact.value.is {
+            Is::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
+            _ => None,
+        })
+    }
+
+    /// Backends' memory, or the guest's as a whole, with their places.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = (Option<&str>, &Memory, Span)> {
+        self.facts.iter().filter_map(|fact| match &fact.value.is {
+            Is::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
+            _ => None,
+        })
+    }
+
+    /// Halts that left the guest, with their place.
+    pub(crate) fn halt_exits(&self) -> Option<(u64, Span)> {
+        self.facts.iter().find_map(|fact| match fact.value.is {
+            Is::HaltExits(exits) => Some((exits, fact.span)),
+            _ => None,
+        })
+    }
+
+    /// Where the memory of one guest node lies.
+    pub(crate) fn backend(&self, memdev: Option<&str>) -> Option<(&Memory, Span)> {
+        let found = self.memory().find(|(id, ..)| memdev.is_some() && *id == memdev)?;
+        Some((found.1, found.2))
+    }
+
+    /// All present memory by node; `None` where the kernel does not tell.
+    pub(crate) fn by_node(&self) -> Option<BTreeMap<u32, u64>> {
+        let mut sum = BTreeMap::new();
+        for (_, memory, _) in self.memory() {
+            for (node, bytes) in &memory.by_node {
+                let on: &mut u64 = sum.entry((*node)?).or_default();
+                *on = on.saturating_add(*bytes);
+            }
+        }
+        (!sum.is_empty()).then_some(sum)
+    }
+}
