@@ -43,22 +43,16 @@ pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, B
 fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut Vec<Vm>) {
     let YamlKind::Map(entries) = &yaml.kind else { return };
     let value =
-        |name: &str| entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value);
+        |name: &str| entries.iter().rfind(|(key, _)| key.text == name).map(|(_, value)| value);
     let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
-    let path = match kind.as_str() {
-        "VirtualMachineInstance" => "",
-        "VirtualMachine" | "VirtualMachineInstanceReplicaSet" => "spec.template",
-        "VirtualMachinePool" => "spec.virtualMachineTemplate.spec.template",
-        "List" | "VirtualMachineList" | "VirtualMachineInstanceList" => {
-            if let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind) {
-                for item in items {
-                    object(item, catalogues, presets, vms);
-                }
-            }
-            return;
+    if kubevirt::is_list(kind)
+        && let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind)
+    {
+        for item in items {
+            object(item, catalogues, presets, vms);
         }
-        _ => return,
-    };
+    }
+    let Some(path) = kubevirt::template_of(kind) else { return };
     let applied = match kind.as_str() {
         "VirtualMachine" => Catalogue::apply(catalogues, yaml),
         _ => Applied::default(),

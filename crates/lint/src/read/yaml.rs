@@ -33,13 +33,14 @@ impl Node {
         self.get(path).filter(|node| !node.is_null())
     }
 
-    /// The last key of a path and its value.
+    /// The last key of a path and its value; of several alike the last, as for
+    /// Kubernetes.
     pub(crate) fn entry(&self, path: &str) -> Option<(&At<String>, &Node)> {
         let (key, rest) = match path.split_once('.') {
             Some((key, rest)) => (key, Some(rest)),
             None => (path, None),
         };
-        let found = self.entries().iter().find(|(name, _)| name.value == key)?;
+        let found = self.entries().iter().rfind(|(name, _)| name.value == key)?;
         match rest {
             Some(rest) => found.1.entry(rest),
             None => Some((&found.0, &found.1)),

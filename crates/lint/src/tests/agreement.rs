@@ -205,6 +205,12 @@ fn texts() -> Vec<(String, String)> {
 /// Where readers have disagreed.
 const HARD: &[&str] = &[
     "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
+     domain:\n    devices: {}\n    cpu: {cores: 2}\n    memory: {guest: 1Gi}\n    \
+     cpu: {cores: 4, cores: 8}\n    memory: {guest: 2Gi}\n",
+    "apiVersion: pool.kubevirt.io/v1beta1\nkind: VirtualMachinePool\nmetadata: {name: a}\n\
+     spec: {virtualMachineTemplate: {spec: {template: {spec: {domain: {devices: {},\n    \
+     cpu: {cores: 3, threads: 2}, memory: {guest: 1Gi}}}}}}}\n",
+    "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
      domain:\n    devices: {}\n    resources: {requests: {cpu: \"1.5\", memory: 1.5Gi}}\n",
     "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
      domain:\n    devices: {}\n    cpu: {sockets: 0, cores: 0, threads: 0}\n    \

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
+use super::is_list;
 use crate::source::{At, Span};
 
 /// Instance types and preferences by kind and name.
@@ -44,7 +45,7 @@ impl Catalogue {
     pub fn add(&mut self, documents: &[YamlValue]) {
         for document in documents {
             let kind = text(document, "kind").unwrap_or_default();
-            if kind.ends_with("List") {
+            if is_list(kind) {
                 self.add(items(document, "items"));
             } else if let (Some(name), Some(spec)) =
                 (text(document, "metadata.name"), get(document, "spec"))
@@ -123,7 +124,7 @@ pub(super) fn fill_in(documents: &mut [YamlValue], known: &Catalogue) {
 }
 
 fn fill_in_one(document: &mut YamlValue, catalogues: &[&Catalogue]) {
-    if text(document, "kind").is_some_and(|kind| kind.ends_with("List")) {
+    if text(document, "kind").is_some_and(is_list) {
         for item in items_mut(document, "items") {
             fill_in_one(item, catalogues);
         }
@@ -135,7 +136,7 @@ fn fill_in_one(document: &mut YamlValue, catalogues: &[&Catalogue]) {
         if applied.missing.is_empty()
             && applied.conflicts.is_empty()
             && let YamlKind::Map(entries) = &mut document.kind
-            && let Some((_, spec)) = entries.iter_mut().find(|(key, _)| key.text == "spec")
+            && let Some((_, spec)) = entries.iter_mut().rfind(|(key, _)| key.text == "spec")
             && let YamlKind::Map(entries) = &mut spec.kind
         {
             entries.retain(|(key, _)| !["instancetype", "preference"].contains(&key.text.as_str()));
@@ -356,7 +357,7 @@ fn scalar(node: &YamlValue) -> Option<&str> {
 fn get<'a>(node: &'a YamlValue, path: &str) -> Option<&'a YamlValue> {
     path.split('.').try_fold(node, |node, name| {
         let YamlKind::Map(entries) = &node.kind else { return None };
-        let found = entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value)?;
+        let found = entries.iter().rfind(|(key, _)| key.text == name).map(|(_, value)| value)?;
         let null = found.plain && matches!(scalar(found), Some("" | "~" | "null"));
         (!null).then_some(found)
     })
@@ -377,7 +378,7 @@ fn items_mut<'a>(node: &'a mut YamlValue, path: &str) -> &'a mut [YamlValue] {
     let mut node = node;
     for name in path.split('.') {
         let YamlKind::Map(entries) = &mut node.kind else { return &mut [] };
-        let Some((_, inner)) = entries.iter_mut().find(|(key, _)| key.text == name) else {
+        let Some((_, inner)) = entries.iter_mut().rfind(|(key, _)| key.text == name) else {
             return &mut [];
         };
         node = inner;

@@ -11,7 +11,9 @@ use crate::{
 };
 
 use super::tree::Node;
-use super::{Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
+use super::{
+    Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults, is_list, template_of,
+};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +48,8 @@ pub fn parse_documents(mut documents: Vec<YamlValue>, known: &Catalogue) -> Vec<
     let mut all = Vec::new();
     for document in &documents {
         match document.peek("kind").and_then(Node::text) {
-            Some("List" | "VirtualMachineList" | "VirtualMachineInstanceList") => {
-                all.extend(document.items("items").into_iter().filter_map(object))
+            Some(kind) if is_list(kind) => {
+                all.extend(document.items("items").into_iter().filter_map(object));
             }
             _ => all.extend(object(document)),
         }
@@ -60,23 +62,18 @@ fn object(document: &Node) -> Option<Parsed> {
     let is_kubevirt = |text: &str| text.starts_with("kubevirt.io/").then_some(());
     let spec = document.peek("spec")?;
     // People quote the part that matters: a spec with a domain is a VM too.
-    let instance = match kind {
-        Some("VirtualMachineInstance" | "VirtualMachineInstanceReplicaSet") | None
-            if spec.peek("domain").is_some() =>
-        {
-            document.get("spec")?
-        }
-        Some("VirtualMachine" | "VirtualMachineInstanceReplicaSet") => {
-            let spec = document.get("spec")?;
-            spec.read("runStrategy", |text| (text == "Halted").then_some(()));
-            spec.get("template")?.get("spec")?
-        }
-        Some("VirtualMachinePool") => {
-            let machine = document.get("spec")?.get("virtualMachineTemplate")?;
-            machine.get("spec")?.get("template")?.get("spec")?
-        }
-        _ => return None,
+    let template = match kind {
+        Some(kind) => template_of(kind)?,
+        None => "",
     };
+    if template.is_empty() && spec.peek("domain").is_none() {
+        return None;
+    }
+    let mut keys = template.split('.').filter(|key| !key.is_empty()).chain(["spec"]);
+    let instance = keys.try_fold(document, |node, key| node.get(key))?;
+    if kind == Some("VirtualMachine") {
+        spec.read("runStrategy", |text| (text == "Halted").then_some(()));
+    }
     document.read("apiVersion", is_kubevirt);
     document.read("kind", |_| Some(()));
     // What KubeVirt does where nobody says anything.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use vmconfig::kubevirt::Quantity;
+use vmconfig::kubevirt::{Quantity, template_of};
 
 use super::pool::GuestShape;
 
@@ -174,21 +174,23 @@ pub enum ReadVmiError {
 const MAX_THREADS: u32 = 65_536;
 
 impl Vmi {
-    /// Reads a VirtualMachineInstance, the template of a VirtualMachine (or of
-    /// a VirtualMachineInstanceReplicaSet), or a bare `spec`.
+    /// Reads a VirtualMachineInstance, the template of an object that holds one, or a
+    /// bare `spec`.
     ///
     /// # Errors
     /// [`ReadVmiError`]: another object, or a field of the wrong type.
     pub fn from_value(value: &Value) -> Result<Self, ReadVmiError> {
         let kind = value.get("kind").and_then(Value::as_str);
         let name = value.pointer("/metadata/name").and_then(Value::as_str);
-        let instance = match kind {
-            None | Some("VirtualMachineInstance") => value,
-            Some("VirtualMachine" | "VirtualMachineInstanceReplicaSet") => {
-                value.pointer("/spec/template").ok_or(ReadVmiError::NoDomain)?
+        let template = match kind {
+            None => "",
+            Some(kind) => {
+                template_of(kind).ok_or_else(|| ReadVmiError::OtherKind(kind.to_owned()))?
             }
-            Some(other) => return Err(ReadVmiError::OtherKind(other.into())),
         };
+        let mut keys = template.split('.').filter(|key| !key.is_empty());
+        let instance = keys.try_fold(value, |value, key| value.get(key));
+        let instance = instance.ok_or(ReadVmiError::NoDomain)?;
         let mut vmi = if instance.pointer("/spec/domain").is_some() {
             Self::deserialize(instance).map_err(ReadVmiError::Field)?
         } else if kind.is_none() && instance.get("domain").is_some() {
