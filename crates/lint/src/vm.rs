@@ -26,7 +26,7 @@ pub(crate) struct Vm {
     /// Where to point when something is missing.
     pub(crate) head: Span,
     /// It as `vmconfig` has it, where that was wanted and is a VM there, too.
-    pub(crate) parsed: Option<Parsed>,
+    pub(crate) parsed: Option<Box<Parsed>>,
     /// As the kernel writes it; `None` if the text does not say.
     pub(crate) arch: Option<At<String>>,
     /// Accelerator: `kvm`, `tcg`...

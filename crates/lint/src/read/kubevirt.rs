@@ -34,7 +34,8 @@ pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, B
             parsed.filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))).collect();
         for vm in &mut vms {
             let object = vm.kubevirt.as_ref().map(|kubevirt| kubevirt.object.span);
-            vm.parsed = object.and_then(|span| by_line.remove(&source.line_number(span)));
+            vm.parsed =
+                object.and_then(|span| by_line.remove(&source.line_number(span)).map(Box::new));
         }
     }
     Ok(vms)

@@ -31,7 +31,7 @@ pub(crate) fn read(text: &str, settings: bool) -> Result<Vec<Vm>, Broken> {
         let parser = settings.then(|| Domains::new(&document));
         for node in domains.filter(|node| *node == root || is_named(*node)) {
             let mut vm = reader.domain(node);
-            vm.parsed = parser.as_ref().map(|parser| parser.parse(node).below(lines));
+            vm.parsed = parser.as_ref().map(|parser| Box::new(parser.parse(node).below(lines)));
             vms.push(vm);
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn holds_command(text: &str) -> bool {
 pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
     let read = |line: CommandLine| {
         let mut vm = command(&line);
-        vm.parsed = settings.then(|| parse_line(line, source));
+        vm.parsed = settings.then(|| Box::new(parse_line(line, source)));
         vm
     };
     CommandLine::all(source.text).into_iter().map(read).collect()
