@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use lint::site::Rules;
-use lint::{Context, check_fleet, check_text_by};
+use lint::{Context, FleetVm, check_fleet, check_text_by};
 use topology::Host;
 
 /// A domain of usual size; each is another one, and some are wrong.
@@ -119,7 +119,7 @@ fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&Rules]) ->
             match check_text_by(&format!("vm-{number}.xml"), text, context, sets) {
                 Ok(checked) => {
                     found += checked.findings.len();
-                    vms.extend(checked.vms);
+                    vms.push((number, checked.vms));
                 }
                 Err(error) => eprintln!("{error}"),
             }
@@ -133,6 +133,9 @@ fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&Rules]) ->
             found += of_worker;
             vms.extend(its);
         }
+        // Which VM is told of an overlap goes by their order.
+        vms.sort_by_key(|(number, _)| *number);
+        let vms: Vec<FleetVm> = vms.into_iter().flat_map(|(_, vms)| vms).collect();
         found + check_fleet(&vms, context).len()
     })
 }
