@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod audit;
 pub mod counters;
+pub mod ground;
 pub mod load;
 pub mod network;
 pub mod owner;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterSet, Environment, Histogram, HostWatch, Outcome, Sample, Unsteady};
+use crate::{CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, Unsteady};
 
 pub use lines::{Damage, DamageKind, DecodeError, End, Journal, Line, NotAnEnd, decode, read};
 
@@ -154,6 +154,10 @@ pub struct TrialResult {
     /// The host settings that were made for it, as they were read back, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_settings: BTreeMap<String, String>,
+    /// What earlier trials had left on the host when it began. Earlier versions
+    /// did not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ground: Option<Ground>,
     /// What was found of the VM and its host, by name, whether it was asked for
     /// or not: `cpu_pm`, `guest.clocksource`, `kvm.halt_poll_ns`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -12,6 +12,7 @@
 
 mod counters;
 mod environment;
+mod ground;
 mod histogram;
 mod imported;
 pub mod journal;
@@ -22,6 +23,7 @@ mod watch;
 
 pub use counters::{ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter};
 pub use environment::Environment;
+pub use ground::Ground;
 pub use histogram::Histogram;
 pub use imported::{Imported, Labels, Name};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};

@@ -438,6 +438,7 @@ impl TrialRecord {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: BTreeMap::new(),
+                ground: None,
                 facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::audit::thread::Policy;
+use host::ground;
 use host::scheduler::{self, Scheduling};
 use host::settings::{self, Change, ChangeError, Tree, Wish, setting};
 use topology::PcpuSet;
@@ -99,9 +100,15 @@ impl Plan {
     /// # Errors
     /// When a plan that was edited names what there is not.
     pub fn wish(&self, settings: &HostSettings) -> Result<Wish, ChangeError> {
-        let changes = settings.iter().map(|(id, value)| Change::new(id, value));
+        let changes = settings.iter().map(|(id, value)| Change::new(id, made_as(id, value)));
         Ok(Wish { changes: changes.collect::<Result<_, _>>()?, reload: self.reload })
     }
+}
+
+/// The value that `id = value` is made as: whoever stops merging wants nothing to
+/// be merged, not even what was merged in the trial before.
+fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
+    if id == ground::KSM && value == "0" { ground::KSM_UNMERGED } else { value }
 }
 
 /// What of `plan` can't be had on the machine of `tree`: settings and
@@ -282,6 +289,20 @@ reload = true
             let ids: Vec<&String> = levels.iter().flat_map(BTreeMap::keys).collect();
             assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
         }
+    }
+
+    #[test]
+    fn merging_that_is_stopped_leaves_nothing_merged() {
+        let plan = plan_of(&text().replace("ksm = true", "ksm = false"));
+        let check = |id: &str, value: &str, made: &str| {
+            let settings = HostSettings::from([(id.to_owned(), value.to_owned())]);
+            let wish = plan.wish(&settings).expect("known");
+            assert_eq!(wish.changes, [Change::new(id, made).expect("known")]);
+        };
+        assert_eq!(plan.study_settings()["ksm"], "0", "the plan keeps the study's word");
+        check("ksm", "0", "2");
+        check("ksm", "1", "1");
+        check("numa_balancing", "0", "0");
     }
 
     #[test]

@@ -12,12 +12,13 @@ use std::path::PathBuf;
 
 use guest::Cancel;
 use host::counters::tracing::Tracing;
+use host::ground::{self, StillMergedError};
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
 use host::settings::{RestoreOutcome, Restored, Settings, Tree};
 use host::watch::Moment;
 use record::journal::TrialKey;
-use record::{Failure, FailureKind, Outcome};
+use record::{Failure, FailureKind, Ground, Outcome};
 use topology::{Host, PcpuSet};
 use vmconfig::qemu::{Capabilities, UnusableVersion};
 
@@ -109,17 +110,68 @@ impl<'a> LocalLab<'a> {
             kind: FailureKind::HostSettingRefused,
             detail: with_causes(error),
         };
-        let wish = self.plan.wish(settings).map_err(|error| refused(&error))?;
-        Settings::apply(&Tree::live(), &wish, &self.owner).map_err(|error| refused(&error))
+        let apply = |settings: &HostSettings| {
+            let wish = self.plan.wish(settings).map_err(|error| refused(&error))?;
+            Settings::apply(&Tree::live(), &wish, &self.owner).map_err(|error| refused(&error))
+        };
+        // Merging begins anew, not where an earlier trial left it.
+        let begins_to_merge = settings.get(ground::KSM).is_some_and(|value| value == "1");
+        if begins_to_merge && ground::merged_bytes(&Tree::live()).is_some_and(|bytes| bytes > 0) {
+            let ksm = (ground::KSM.to_owned(), ground::KSM_UNMERGED.to_owned());
+            let unmerged = apply(&HostSettings::from([ksm]))?;
+            let is_clean = self.until_unmerged();
+            let not_restored = put_back(unmerged).sentences();
+            is_clean?;
+            if let Some(first) = not_restored.into_iter().next() {
+                return Err(Failure { kind: FailureKind::HostSettingRefused, detail: first });
+            }
+        }
+        apply(settings)
+    }
+
+    /// Waits until no pages are merged.
+    fn until_unmerged(&self) -> Result<(), Failure> {
+        let is_cancelled = || self.cancel.is_cancelled();
+        let waited = ground::until_unmerged(&Tree::live(), ground::UNMERGED_WITHIN, &is_cancelled);
+        waited.map_err(|error| {
+            let kind = match error {
+                StillMergedError::Merged { .. } => FailureKind::NotAsClaimed,
+                StillMergedError::Cancelled => FailureKind::Aborted,
+            };
+            Failure { kind, detail: error.to_string() }
+        })
+    }
+
+    /// What a trial under `own` begins on, which is what the plan says.
+    fn ground(&self, own: &Settings) -> Result<Ground, Failure> {
+        let mut all = self.study_settings.iter().chain(&self.block_settings).chain([own]);
+        let deviations: Vec<String> = all.clone().flat_map(Settings::deviations).collect();
+        if !deviations.is_empty() {
+            let detail = format!("Before the trial: {}", deviations.join("; "));
+            return Err(Failure { kind: FailureKind::NotAsClaimed, detail });
+        }
+        let in_force = all.find_map(|settings| settings.in_force().get(ground::KSM));
+        if in_force.is_some_and(|value| value == ground::KSM_UNMERGED) {
+            self.until_unmerged()?;
+        }
+        Ok(ground::read(&Tree::live()))
     }
 
     /// A trial under settings of its own, beside those of study and block.
     fn under(
         &mut self,
         own: Settings,
+        key: &TrialKey,
         trial: impl FnOnce(&mut Self) -> TrialRecord,
     ) -> TrialRecord {
-        let mut record = trial(self);
+        let mut record = match self.ground(&own) {
+            Ok(ground) => {
+                let mut record = trial(self);
+                record.result.ground = Some(ground);
+                record
+            }
+            Err(failure) => TrialRecord::failed(key.clone(), failure),
+        };
         let all = || self.study_settings.iter().chain(&self.block_settings).chain([&own]);
         for settings in all() {
             record.result.host_settings.extend(settings.in_force().clone());
@@ -243,7 +295,7 @@ impl Lab for LocalLab<'_> {
         let load = self.plan.loads.iter().find(|load| load.name == key.load);
         let settings = load.map(|load| self.plan.trial_settings(load, variant));
         match self.make(&settings.unwrap_or_default()) {
-            Ok(own) => self.under(own, |lab| trial::run(lab, key, variant, workload, observe)),
+            Ok(own) => self.under(own, key, |lab| trial::run(lab, key, variant, workload, observe)),
             Err(failure) => TrialRecord::failed(key.clone(), failure),
         }
     }

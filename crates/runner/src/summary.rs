@@ -188,7 +188,11 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[Trial<'_>]) -> Var
         },
         qemu_lines,
         losses,
-        found: why::found(&variant.name, trials),
+        found: {
+            let mut found = why::found(&variant.name, trials);
+            found.extend(why::ground(&variant.name, trials));
+            found
+        },
     }
 }
 

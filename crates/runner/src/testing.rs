@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, HostWatch, Outcome, Sample};
+use record::{CounterSet, Environment, Failure, FailureKind, Ground, HostWatch, Outcome, Sample};
 use topology::{Host, Pcpu};
 use vmconfig::{Accel, Arch, Boot, Image};
 
@@ -207,6 +207,11 @@ impl Lab for FakeLab {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: BTreeMap::new(),
+                ground: Some(Ground {
+                    merged_bytes: Some(0),
+                    page_cache_bytes: Some(u64::from(key.block + 1) << 20),
+                    ..Ground::default()
+                }),
                 facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,

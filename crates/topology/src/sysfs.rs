@@ -18,6 +18,7 @@ mod reader;
 mod tests;
 
 use crate::Host;
+pub use memory::kib_line;
 pub(crate) use pcpus::{kinds_by_capacity, kinds_by_frequency, number_threads, set_kinds};
 use reader::Reader;
 

@@ -44,7 +44,10 @@ impl Tree {
     }
 
     /// The text of a file, without space around it.
-    pub(super) fn text(&self, name: &str) -> io::Result<String> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn text(&self, name: &str) -> io::Result<String> {
         fs::read_to_string(self.path(name)).map(|text| text.trim().to_owned())
     }
 

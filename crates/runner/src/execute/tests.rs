@@ -128,6 +128,9 @@ fn a_variant_that_only_fails_is_left_out_after_two_blocks() {
     assert_eq!(tried, 2 * 2, "two tries in each of the two loads");
     let report = crate::summary::report(dir.path(), &contents);
     assert_eq!(report.failures.len(), 4);
+    let ground = |variant: usize| report.variants[variant].found.last().map(|fact| &fact.value);
+    let levels = "merged pages 0 B, page cache 1.049 MB to 6.291 MB".to_owned();
+    assert_eq!((ground(0), ground(2)), (Some(&levels), None), "c never began");
     assert!(
         report.warnings.iter().any(|warning| warning.contains("left out")),
         "{:?}",

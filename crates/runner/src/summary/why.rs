@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::journal::{RunResult, TrialResult};
-use record::{Histogram, Metric, MetricKind, Unit};
+use record::{Ground, Histogram, Metric, MetricKind, Unit};
 use report::{CounterMove, Fact};
 
 use crate::plan::Plan;
@@ -35,6 +35,35 @@ pub(super) fn found(variant: &str, trials: &[Trial<'_>]) -> Vec<Fact> {
         .map(|(name, values)| Fact { name: name.to_owned(), value: text(values) })
         .collect()
 }
+
+/// What the host had when the trials of a variant began, those that count: each
+/// level from its least to its greatest.
+pub(super) fn ground(variant: &str, trials: &[Trial<'_>]) -> Option<Fact> {
+    let own = trials.iter().filter(|trial| trial.counted && trial.result.trial.variant == variant);
+    let mut levels: Vec<(&str, u64, u64)> = Vec::new();
+    for (name, bytes) in
+        own.filter_map(|trial| trial.result.ground.as_ref()).flat_map(Ground::levels)
+    {
+        match levels.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, least, most)) => (*least, *most) = (bytes.min(*least), bytes.max(*most)),
+            None => levels.push((name, bytes, bytes)),
+        }
+    }
+    let unit = Unit::from("B");
+    let show = |bytes: u64| match bytes {
+        0 => "0 B".to_owned(),
+        bytes => unit.show(bytes as f64),
+    };
+    let told = |(name, least, most): &(&str, u64, u64)| match (*least, *most) {
+        (least, most) if least == most => format!("{name} {}", show(most)),
+        (least, most) => format!("{name} {} to {}", show(least), show(most)),
+    };
+    let value = levels.iter().map(told).collect::<Vec<_>>().join(", ");
+    (!value.is_empty()).then(|| Fact { name: GROUND.to_owned(), value })
+}
+
+/// Name of the fact that tells of [`ground`].
+const GROUND: &str = "host at the start of its trials";
 
 /// Different values of a fact that are shown.
 const FACTS_SHOWN: usize = 2;

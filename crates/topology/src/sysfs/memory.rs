@@ -111,7 +111,8 @@ pub(super) fn read_memory(reader: &mut Reader, host: &mut Host) {
 }
 
 /// The bytes in the line of `/proc/meminfo` or a node's that holds this word.
-fn kib_line(text: &str, label: &str) -> Option<u64> {
+#[must_use]
+pub fn kib_line(text: &str, label: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip_while(|&word| word != label);
         words.next()?;

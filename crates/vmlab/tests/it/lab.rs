@@ -253,6 +253,7 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
                 vcpu_affinity: Vec::new(),
                 vcpu_scheduler: Vec::new(),
                 host_settings: Default::default(),
+                ground: None,
                 facts: Default::default(),
                 console: None,
                 console_tail: None,

@@ -350,6 +350,81 @@ fn variants_and_loads_have_settings_of_their_own() {
     assert_eq!(values(), before);
 }
 
+/// A process with 64 MiB of memory that is all alike and may be merged.
+struct Mergeable(std::process::Child);
+
+impl Mergeable {
+    fn start() -> Option<Self> {
+        let qemu = std::process::Command::new("qemu-system-x86_64")
+            .args(["-nodefaults", "-display", "none", "-S", "-accel", "tcg", "-m", "64"])
+            .args(["-machine", "pc,mem-merge=on", "-mem-prealloc"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        qemu.ok().map(Self)
+    }
+
+    fn merged_pages(&self) -> Option<u64> {
+        let path = format!("/proc/{}/ksm_merging_pages", self.0.id());
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+}
+
+impl Drop for Mergeable {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn what_an_earlier_trial_merged_is_taken_apart_before_the_next() {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(Shared::Settings).turn() else {
+        return;
+    };
+    let tree = host::settings::Tree::live();
+    let ksm = host::settings::setting("ksm").unwrap();
+    if ksm.check_settable(&tree, false).is_err() {
+        suite::skip("same-page merging: ksm can't be set here");
+        return;
+    }
+    let Some(process) = Mergeable::start() else {
+        suite::skip("same-page merging: qemu-system-x86_64 is not here");
+        return;
+    };
+    if process.merged_pages().is_none() {
+        suite::skip("same-page merging: the kernel does not say what a process has merged");
+        return;
+    }
+    let before = ksm.read(&tree).unwrap().value;
+    // What a trial with merging leaves behind: stopping does not undo it.
+    let merge = ["ksm=1", "ksm_pages_to_scan=20000", "ksm_sleep_ms=1"];
+    let set = [&["settings", "set"], &merge[..], &["--", "cat"]].concat();
+    let mut merging = vmlab(set).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until("pages are merged", || process.merged_pages().filter(|pages| *pages > 0));
+    // cat ends with its input.
+    drop(merging.stdin.take());
+    assert!(merging.wait().unwrap().success());
+    assert!(process.merged_pages() > Some(0), "{:?}", process.merged_pages());
+    assert_eq!(ksm.read(&tree).unwrap().value, before);
+
+    let study = Study::new(
+        1,
+        "[[variant]]\nname = \"alone\"\nhost.ksm = 0\n\n\
+         [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n",
+    );
+    let ended = study.start().wait();
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:#?}");
+    let trials = results(&events(&study.dir()));
+    let [trial] = trials.as_slice() else { panic!("one trial: {trials:#?}") };
+    assert!(trial.outcome.is_completed(), "{trial:#?}");
+    assert_eq!(trial.host_settings["ksm"], "2");
+    assert_eq!(trial.ground.as_ref().and_then(|ground| ground.merged_bytes), Some(0));
+    assert_eq!(process.merged_pages(), Some(0));
+    assert_eq!(ksm.read(&tree).unwrap().value, before);
+}
+
 #[test]
 fn the_machine_itself_is_set_and_put_back() {
     let Some(_turn) = needs(Tier::Test)

@@ -46,6 +46,7 @@ fn trial_ended(id: &str, attempt: u32) -> Event {
         vcpu_affinity: Vec::new(),
         vcpu_scheduler: Vec::new(),
         host_settings: Default::default(),
+        ground: None,
         facts: Default::default(),
         console: None,
         console_tail: None,

@@ -1,0 +1,148 @@
+//! What earlier trials may have left on the host, and how to get rid of what
+//! can be got rid of.
+//!
+//! Source: Linux `Documentation/admin-guide/mm/ksm.rst` (`run`, `pages_shared`),
+//! `Documentation/filesystems/proc.rst` (`meminfo`).
+
+use std::time::{Duration, Instant};
+
+use record::Ground;
+use topology::sysfs::kib_line;
+
+use crate::settings::Tree;
+
+/// The setting that starts and stops same-page merging.
+pub const KSM: &str = "ksm";
+
+/// Its value for "stopped, and nothing is merged". 0 only stops: what was merged
+/// before stays so.
+pub const KSM_UNMERGED: &str = "2";
+
+/// Time that the kernel gets to take merged pages apart. It does so before the
+/// write of [`KSM_UNMERGED`] returns, but for processes that are about to end.
+pub const UNMERGED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Error type for [`until_unmerged`].
+#[derive(Debug, thiserror::Error)]
+pub enum StillMergedError {
+    /// Pages stay merged.
+    #[error(
+        "{bytes} B of memory are still merged {} s after merging was stopped (ksm = {KSM_UNMERGED}): a process that can't be given pages of its own keeps them",
+        .within.as_secs()
+    )]
+    Merged {
+        /// Bytes of merged pages.
+        bytes: u64,
+        /// How long was waited.
+        within: Duration,
+    },
+    /// The wait was cancelled.
+    #[error("Cancelled while merged pages were taken apart")]
+    Cancelled,
+}
+
+/// What the machine of `tree` has now.
+#[must_use]
+pub fn read(tree: &Tree) -> Ground {
+    let meminfo = tree.text("proc/meminfo").unwrap_or_default();
+    let line = |label: &str| kib_line(&meminfo, label);
+    let swap_used = || Some(line("SwapTotal:")?.saturating_sub(line("SwapFree:")?));
+    Ground {
+        merged_bytes: merged_bytes(tree),
+        page_cache_bytes: line("Cached:"),
+        dirty_bytes: line("Dirty:"),
+        swap_used_bytes: swap_used(),
+        thp_bytes: line("AnonHugePages:"),
+    }
+}
+
+/// Pages that are merged now, B; none where the kernel merges none.
+#[must_use]
+pub fn merged_bytes(tree: &Tree) -> Option<u64> {
+    let pages: u64 = tree.text("sys/kernel/mm/ksm/pages_shared").ok()?.parse().ok()?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
+/// Waits until nothing is merged any more.
+///
+/// # Errors
+/// [`StillMergedError`]: something still is, `within` later, or `is_cancelled`
+/// says so.
+pub fn until_unmerged(
+    tree: &Tree,
+    within: Duration,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<(), StillMergedError> {
+    let begun = Instant::now();
+    loop {
+        let bytes = match merged_bytes(tree) {
+            None | Some(0) => return Ok(()),
+            Some(bytes) => bytes,
+        };
+        if is_cancelled() {
+            return Err(StillMergedError::Cancelled);
+        }
+        if begun.elapsed() >= within {
+            return Err(StillMergedError::Merged { bytes, within });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(merged: &str) -> (tempfile::TempDir, Tree) {
+        let folder = tempfile::tempdir().expect("temp folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("has one")).expect("mkdir");
+            fs::write(path, text).expect("written");
+        };
+        file("sys/kernel/mm/ksm/pages_shared", merged);
+        file(
+            "proc/meminfo",
+            "MemTotal: 8 kB\nCached:  12 kB\nSwapCached: 1 kB\nDirty: 4 kB\n\
+             SwapTotal: 100 kB\nSwapFree: 60 kB\nAnonHugePages: 2048 kB\n",
+        );
+        let tree = Tree::at(folder.path());
+        (folder, tree)
+    }
+
+    #[test]
+    fn what_is_left_is_read() {
+        let (_folder, with) = tree("3\n");
+        let page = rustix::param::page_size() as u64;
+        let ground = Ground {
+            merged_bytes: Some(3 * page),
+            page_cache_bytes: Some(12 << 10),
+            dirty_bytes: Some(4 << 10),
+            swap_used_bytes: Some(40 << 10),
+            thp_bytes: Some(2 << 20),
+        };
+        assert_eq!(read(&with), ground);
+        let empty = tempfile::tempdir().expect("temp folder");
+        assert_eq!(read(&Tree::at(empty.path())), Ground::default(), "nothing is no zero");
+    }
+
+    #[test]
+    fn what_stays_merged_is_an_error_with_its_size() {
+        let never = || false;
+        let (_folder, none) = tree("0\n");
+        assert!(until_unmerged(&none, Duration::ZERO, &never).is_ok());
+        let empty = tempfile::tempdir().expect("temp folder");
+        assert!(until_unmerged(&Tree::at(empty.path()), Duration::ZERO, &never).is_ok());
+        let (_folder, some) = tree("2\n");
+        let error = until_unmerged(&some, Duration::ZERO, &never).expect_err("two pages");
+        let bytes = 2 * rustix::param::page_size();
+        assert!(error.to_string().starts_with(&format!("{bytes} B of memory are still merged")));
+        let error = until_unmerged(&some, UNMERGED_WITHIN, &|| true).expect_err("cancelled");
+        assert!(matches!(error, StillMergedError::Cancelled));
+    }
+}

@@ -1,0 +1,39 @@
+//! What earlier trials may have left on the host when a trial begins.
+
+use serde::{Deserialize, Serialize};
+
+/// The host's memory when a trial began, before its VM was started. What could
+/// not be read is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ground {
+    /// Pages that same-page merging keeps merged, B: `ksm/pages_shared`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_bytes: Option<u64>,
+    /// Page cache, B: `Cached` of `/proc/meminfo`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_cache_bytes: Option<u64>,
+    /// Page cache that waits to be written, B: `Dirty`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_bytes: Option<u64>,
+    /// Swap in use, B: `SwapTotal` less `SwapFree`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_used_bytes: Option<u64>,
+    /// Transparent huge pages in use, B: `AnonHugePages`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thp_bytes: Option<u64>,
+}
+
+impl Ground {
+    /// Its levels with their names, in B.
+    pub fn levels(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("merged pages", self.merged_bytes),
+            ("page cache", self.page_cache_bytes),
+            ("dirty", self.dirty_bytes),
+            ("swap used", self.swap_used_bytes),
+            ("transparent huge pages", self.thp_bytes),
+        ]
+        .into_iter()
+        .filter_map(|(name, bytes)| Some((name, bytes?)))
+    }
+}
