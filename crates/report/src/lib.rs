@@ -8,7 +8,10 @@
 //! (`vmlab`).
 
 mod account;
+mod account_text;
+mod count_of;
 mod escape;
+mod estimate;
 mod export;
 mod figure;
 mod host_beside;
@@ -24,15 +27,16 @@ pub mod trend;
 mod verdict;
 
 pub use account::{Account, Accounting, HostFact, NoPrice, Part, PricedEvent, Unfit, Unpriced};
+pub use count_of::CountOf;
 pub use escape::escape;
+pub use estimate::{Estimate, Span};
 pub use export::{csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{PALETTE, html};
 pub use model::{
-    Beside, Boot, Cell, Count, CountOf, CounterMove, Curve, Distribution, Estimate, Fact, Group,
-    HostBeside, Judgement, Look, Method, Named, Published, PublishedClaim, Quantile,
-    REPORT_VERSION, Report, Role, Says, Share, Span, Suite, TABLE_SHARES, TrialFailure, Variant,
-    Verdict,
+    Beside, Boot, Cell, Count, CounterMove, Curve, Distribution, Fact, Group, HostBeside,
+    Judgement, Look, Method, Named, Published, PublishedClaim, Quantile, REPORT_VERSION, Report,
+    Role, Says, Share, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
 };
 pub use terminal::{Style, terminal};
 pub use verdict::{Label, Terms, label};

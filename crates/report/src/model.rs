@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use stats::{Agreement, Relation};
 
 use crate::account::{Account, Accounting};
+use crate::count_of::CountOf;
+use crate::estimate::{Estimate, Span};
 
 /// Version of `report.json`.
 pub const REPORT_VERSION: u32 = 1;
@@ -310,24 +312,6 @@ pub struct Boot {
     pub counted: bool,
 }
 
-/// A number and how sure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// The best guess.
-    pub centre: f64,
-    /// Its interval at [`Method::level`]; none from a single boot or block.
-    pub interval: Option<Span>,
-}
-
-/// An interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Span {
-    /// Lower end.
-    pub lo: f64,
-    /// Upper end.
-    pub hi: f64,
-}
-
 /// How a variant compares with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
@@ -425,18 +409,6 @@ pub struct Count {
     /// Means over the boots that counted, in the order of the variants; none
     /// where it was not counted.
     pub values: Vec<Option<f64>>,
-}
-
-/// What a counter's value is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CountOf {
-    /// Each operation of the benchmark.
-    Operation,
-    /// Each run.
-    Run,
-    /// The moment at which a run ends: a level.
-    End,
 }
 
 /// A value from elsewhere, beside which the measured one is shown.

@@ -7,9 +7,9 @@
 use record::journal::Event;
 use stats::{Engine, Judgement, Verdict};
 
-use crate::execute::State;
 use crate::plan::{Block, Plan, PlanVariant};
 use crate::results::{self, Group};
+use crate::state::State;
 use crate::study::Until;
 
 /// A comparison with the baseline, as it stands.

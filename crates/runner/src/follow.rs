@@ -3,8 +3,9 @@
 use record::journal::Event;
 
 use crate::agenda::Agenda;
-use crate::execute::{Progress, State, remaining_s};
+use crate::execute::{Progress, remaining_s};
 use crate::plan::Plan;
+use crate::state::State;
 
 /// Turns the events of a journal into what [`crate::execute::execute`] tells
 /// while it writes them; boots and runs are not in a journal and missing.

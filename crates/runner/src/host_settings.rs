@@ -6,35 +6,22 @@
 //! made for the block; the others hold for the whole study. Where several name
 //! it, the variant counts before the load, and the load before the study.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use host::audit::thread::Policy;
 use host::ground;
 use host::scheduler::{self, Scheduling};
-use host::settings::{self, Change, ChangeError, Tree, Wish, setting};
+use host::settings::{self, Change, ChangeError, Tree, Wish};
 use topology::PcpuSet;
 use vmconfig::{Scheduler, VmSpec};
 
 use crate::plan::{Plan, PlanVariant};
+pub use crate::study::{HostSettings, SettingOf, describe};
 use crate::study::{Load, Problem, Study};
-
-/// Settings by id.
-pub type HostSettings = BTreeMap<String, String>;
 
 /// The settings that make a partition, on whose pCPUs nothing runs that was not
 /// taken in.
 const PARTITIONS: [&str; 2] = ["partition_pcpus", "isolated_pcpus"];
-
-/// Whose host setting.
-#[derive(Debug, Clone, Copy)]
-pub enum SettingOf<'a> {
-    /// The whole study's.
-    Study,
-    /// That of a load, by its name.
-    Load(&'a str),
-    /// That of a variant, by its name.
-    Variant(&'a str),
-}
 
 /// What `spec` wishes of the host, as settings.
 pub(crate) fn wishes_of(spec: &VmSpec) -> HostSettings {
@@ -226,18 +213,9 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// What is set, with units: `halt_poll_ns = 0 ns`.
-#[must_use]
-pub fn describe(settings: &HostSettings) -> Vec<String> {
-    let one = |(id, value): (&String, &String)| {
-        let unit = setting(id).map_or("", |setting| setting.unit);
-        format!("{id} = {value} {unit}").trim_end().to_owned()
-    };
-    settings.iter().map(one).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::fs;
 
     use super::*;

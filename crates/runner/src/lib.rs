@@ -12,6 +12,7 @@ pub mod execute;
 pub mod follow;
 pub mod freeze;
 pub mod host_settings;
+pub mod limits;
 pub mod local;
 pub mod machine;
 pub mod pilot;
@@ -19,11 +20,13 @@ pub mod plan;
 pub mod probe;
 pub mod results;
 pub mod stability;
+pub mod state;
 pub mod store;
 pub mod study;
 pub mod summary;
 #[cfg(test)]
 mod testing;
+pub mod trials;
 pub mod verify;
 
 /// Seconds since the Unix epoch.

@@ -1,6 +1,7 @@
 //! Trials in real VMs on this machine.
 
 mod cast;
+mod failure;
 mod found;
 mod others;
 mod place;

@@ -15,8 +15,8 @@ use record::journal::TrialResult;
 use stats::{Allocation, Components, Costs, Kind, allocate, boot_statistic, components, warm_up};
 
 use crate::plan::{Plan, PlanWorkload};
-use crate::results::{self, Trial};
 use crate::study::DEFAULT_MARGIN_PERCENT;
+use crate::trials::{self, Trial};
 
 /// Blocks of each load level that teach.
 const BLOCKS: u32 = 4;
@@ -85,7 +85,7 @@ fn cells(
 ) -> BTreeMap<(String, String), Vec<Vec<f64>>> {
     let mut cells: BTreeMap<_, Vec<Vec<f64>>> = BTreeMap::new();
     let Some(metric) = workload.metrics.first() else { return cells };
-    let kind: Kind = results::kind(metric.kind);
+    let kind: Kind = trials::kind(metric.kind);
     for result in results {
         let invocation = |run: &record::journal::RunResult| {
             let samples = run.samples.iter().filter(|sample| sample.metric == metric.name);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{VmSpec, qemu};
 use workload::{Entry, ParamValue, Params, UnderTest};
 
-use crate::stability::Rules;
+use crate::limits::StabilityLimits;
 use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, PublishedClaim, Seat};
 
 /// Version of `plan.json`. A field may be added to it, with a default for the
@@ -59,7 +59,7 @@ pub struct Plan {
     pub budget: Budget,
     /// When the host counts as steady.
     #[serde(default)]
-    pub stability: Rules,
+    pub stability: StabilityLimits,
     /// Host settings for the time of the study, where no load and no variant
     /// has its own.
     pub host_settings: BTreeMap<String, String>,

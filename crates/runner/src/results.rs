@@ -5,46 +5,24 @@
 
 use std::collections::BTreeMap;
 
-use record::journal::{Event, RunResult, TrialResult};
-use record::{Better, Metric, MetricKind, Record, RecordSource};
+use record::journal::{RunResult, TrialResult};
+use record::{Better, Metric, Record, RecordSource};
 use stats::{
-    BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks, Kind,
+    BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks,
     NoQuantile, PairedBlocks, Sequential, Sign, boot_statistic,
 };
 use topology::PcpuSet;
 
-use crate::execute::State;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
+use crate::state::State;
 use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
+pub use crate::trials::{Trial, kind, trials};
 use crate::{pilot, stability};
 
 /// The rate of false claims that verdicts are made at.
 pub const ALPHA: f64 = 0.05;
 
 pub(crate) const NS_PER_S: f64 = 1e9;
-
-/// A trial that the journal holds, and whether it counts.
-#[derive(Debug, Clone, Copy)]
-pub struct Trial<'a> {
-    /// What it brought.
-    pub result: &'a TrialResult,
-    /// True if its block was completed by this attempt.
-    pub counted: bool,
-}
-
-/// All trials that ended, in the order in which they ended.
-#[must_use]
-pub fn trials<'a>(events: &'a [Event], state: &State) -> Vec<Trial<'a>> {
-    let trial = |event: &'a Event| match event {
-        Event::TrialEnded(result) => {
-            let key = &result.trial;
-            let counted = state.complete.get(&key.block) == Some(&key.attempt);
-            Some(Trial { result, counted })
-        }
-        _ => None,
-    };
-    events.iter().filter_map(trial).collect()
-}
 
 /// One boot's number for one metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -342,17 +320,6 @@ pub fn records(plan: &Plan, trials: &[Trial<'_>]) -> Vec<Record> {
         }
     }
     records
-}
-
-/// `stats` knows no records; its words are ours.
-#[must_use]
-pub fn kind(kind: MetricKind) -> Kind {
-    match kind {
-        MetricKind::Time => Kind::Time,
-        MetricKind::Rate => Kind::Rate,
-        MetricKind::Quantile => Kind::Quantile,
-        MetricKind::Count => Kind::Count,
-    }
 }
 
 fn better(better: Better) -> stats::Better {

@@ -9,88 +9,16 @@
 
 use record::journal::{Event, TrialResult};
 use record::{HostSign, HostWatch, Unsteady};
-use serde::{Deserialize, Serialize};
 use stats::{Disturbance, Sign, lost};
 
+pub use crate::limits::StabilityLimits;
 use crate::plan::{Block, Plan};
 use crate::study::Load;
-
-/// Limits beyond which a trial is out of line with those of its variant before
-/// it. Percent throughout.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rules {
-    /// Whether a block with such a trial is done again.
-    pub repeat: bool,
-    /// Time that the host's own hypervisor took, of the VM's pCPUs' time.
-    pub steal_percent: f64,
-    /// Time that others used on an idle host, of the VM's pCPUs' time.
-    pub foreign_percent: f64,
-    /// Time that vCPUs waited for a pCPU on an idle host, of the time that
-    /// they wanted to run.
-    pub run_delay_percent: f64,
-    /// Time in which something waited for memory.
-    pub memory_pressure_percent: f64,
-    /// Fall of the pCPUs' clock.
-    pub clock_percent: f64,
-    /// Time that a canary took longer.
-    pub canary_percent: f64,
-    /// Part of all blocks that may be unsteady before none is done again.
-    pub unsteady_blocks_percent: f64,
-}
-
-impl Default for Rules {
-    /// Wide enough for a machine that does a little else, so that what they
-    /// find is worth a block.
-    fn default() -> Self {
-        Self {
-            repeat: true,
-            steal_percent: 2.0,
-            foreign_percent: 10.0,
-            run_delay_percent: 20.0,
-            memory_pressure_percent: 5.0,
-            clock_percent: 10.0,
-            canary_percent: 15.0,
-            unsteady_blocks_percent: 20.0,
-        }
-    }
-}
-
-impl Rules {
-    /// The limits by their keys, percent.
-    #[must_use]
-    pub fn limits(&self) -> [(&'static str, f64); 7] {
-        [
-            ("steal_percent", self.steal_percent),
-            ("foreign_percent", self.foreign_percent),
-            ("run_delay_percent", self.run_delay_percent),
-            ("memory_pressure_percent", self.memory_pressure_percent),
-            ("clock_percent", self.clock_percent),
-            ("canary_percent", self.canary_percent),
-            ("unsteady_blocks_percent", self.unsteady_blocks_percent),
-        ]
-    }
-
-    /// The limits by sign, on its own scale.
-    fn by_sign(&self) -> [(Sign, f64); 7] {
-        let part = |percent: f64| lost(percent / 100.0);
-        let longer = |percent: f64| (percent / 100.0).ln_1p();
-        [
-            (Sign::Steal, part(self.steal_percent)),
-            (Sign::Others, part(self.foreign_percent)),
-            (Sign::RunDelay, part(self.run_delay_percent)),
-            (Sign::Memory, part(self.memory_pressure_percent)),
-            (Sign::Clock, longer(self.clock_percent)),
-            (Sign::Canary, longer(self.canary_percent)),
-            (Sign::Throttles, 0.0),
-        ]
-    }
-}
 
 /// True if another block may be done again, after `unsteady` of the `finished`
 /// ones were out of line: one always may.
 #[must_use]
-pub fn may_repeat(rules: &Rules, unsteady: u32, finished: u32) -> bool {
+pub fn may_repeat(rules: &StabilityLimits, unsteady: u32, finished: u32) -> bool {
     let most = (f64::from(finished + 1) * rules.unsteady_blocks_percent / 100.0).max(1.0);
     rules.repeat && f64::from(unsteady + 1) <= most
 }

@@ -21,10 +21,10 @@ use topology::Host;
 use vmconfig::{VmSpec, qemu};
 
 use crate::agenda::Agenda;
-use crate::execute::State;
 use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
+use crate::state::State;
 use crate::store::{self, Contents, blob_path};
 use crate::study::{Seat, Until};
 

@@ -8,6 +8,7 @@ mod capabilities;
 mod devices;
 mod lines;
 mod parse;
+mod reader;
 
 use std::path::{Path, PathBuf};
 

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use record::Record;
-use runner::execute::State;
 use runner::results;
+use runner::state::State;
 use runner::store::Contents;
 
 use crate::{results_folder, terminal};

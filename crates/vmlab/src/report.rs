@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use report::{Cell, Report, Role, Style, Variant, Verdict};
-use runner::execute::State;
+use runner::state::State;
 use runner::store::{self, Contents};
 use runner::verify::Verification;
 use runner::{results, summary};

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use record::journal::Event;
-use runner::execute::{Progress, State};
+use runner::execute::Progress;
 use runner::plan::Plan;
+use runner::state::State;
 
 use crate::metrics::Exporter;
 use crate::progress::StudyProgress;

@@ -1,6 +1,6 @@
 //! The results, workload by workload: figures, numbers, reasons.
 
-use crate::account;
+use crate::account_text;
 use crate::escape::escape;
 use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
@@ -52,7 +52,7 @@ pub(crate) fn sections(report: &Report) -> String {
         }
         text.push_str("</section>\n");
     }
-    if let Some(why) = account::why_none(report) {
+    if let Some(why) = account_text::why_none(report) {
         text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&why)));
     }
     text
@@ -401,7 +401,7 @@ fn accounts(report: &Report, group: &Group) -> String {
         let title = account.title(report, &baseline.name);
         let sentence = account.sentence(report, &baseline.name);
         let mut table = Table::new("numbers", title).text("what");
-        for head in account::HEADS {
+        for head in account_text::HEADS {
             table = table.number(head);
         }
         for row in account.rows(report) {

@@ -2,7 +2,7 @@
 
 mod layout;
 
-use crate::account;
+use crate::account_text;
 use crate::figure::values::no_value;
 use crate::host_beside;
 use crate::published::{
@@ -59,7 +59,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
             host_beside(report, group, &mut out);
         }
     }
-    if let Some(why) = account::why_none(report) {
+    if let Some(why) = account_text::why_none(report) {
         out.blank();
         out.paragraph("", &why, None);
     }
@@ -374,7 +374,7 @@ fn accounts(report: &Report, group: &Group, out: &mut Out) {
         out.paragraph("", &account.title(report, &baseline.name), None);
         out.paragraph("", &account.sentence(report, &baseline.name), None);
         let align = |place| if place == 0 { Align::Left } else { Align::Right };
-        let heads = [""].into_iter().chain(account::HEADS).enumerate();
+        let heads = [""].into_iter().chain(account_text::HEADS).enumerate();
         let heads: Vec<(&str, Align)> = heads.map(|(place, head)| (head, align(place))).collect();
         let mut table = Table::new(&heads);
         for row in account.rows(report) {

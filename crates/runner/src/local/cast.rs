@@ -15,8 +15,9 @@ use topology::PcpuSet;
 use vmconfig::{CacheMode, NicModel, VmSpec, qemu};
 use workload::{Entry, GuestFacts, Params, UnderTest};
 
+use super::failure::failure;
 use super::place::Place;
-use super::player::{Guest, failure, named};
+use super::player::{Guest, named};
 use super::{LocalLab, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;

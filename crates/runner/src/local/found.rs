@@ -19,8 +19,9 @@ use record::journal::RunResult;
 use record::{EXITS, Failure, FailureKind};
 use vmconfig::{Accel, Arch, VmSpec};
 
+use super::failure::failure;
 use super::place::Place;
-use super::player::{Guest, MOMENT, failure, named};
+use super::player::{Guest, MOMENT, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;

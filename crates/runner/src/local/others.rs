@@ -8,8 +8,9 @@ use host::scratch::Scratch;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
+use super::failure::failure;
 use super::place::Place;
-use super::player::{Guest, failure};
+use super::player::Guest;
 use super::{LocalLab, cast, load_failure, placement};
 use crate::probe;
 use crate::study::{DiskPatch, LONGEST_LIMIT_S, Load, OtherVms};

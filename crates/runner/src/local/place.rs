@@ -4,7 +4,7 @@ use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
 use host::sandbox::{self, Sandbox, SandboxCommand, SandboxExecError, SandboxOutput};
 use record::{Failure, FailureKind};
 
-use super::player::failure;
+use super::failure::failure;
 
 /// Where guests look for programs that no package brought.
 const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";

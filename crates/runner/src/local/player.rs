@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
 use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
 use workload::{GuestFacts, SCRATCH, Step, UnderTest};
 
+use super::failure::failure;
 use super::place::{Place, Stopped};
 use crate::probe;
 use crate::study::SERIAL;
@@ -321,25 +322,4 @@ pub(super) fn how(status: ExecStatusCode) -> String {
         ExecStatusCode::Exited(status) => format!("ended with status {status}"),
         ExecStatusCode::Signalled(signal) => format!("was ended by signal {signal}"),
     }
-}
-
-/// A guest's failure as records hold it.
-pub(super) fn failure(error: GuestFailure) -> Failure {
-    let kind = match &error {
-        GuestFailure::Refused { .. } => FailureKind::VmRefused,
-        GuestFailure::NeverAnswered { .. } => FailureKind::GuestNeverAnswered,
-        GuestFailure::Panicked { .. } => FailureKind::GuestPanicked,
-        GuestFailure::Shutdown { .. } => FailureKind::GuestShutdown,
-        GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
-        GuestFailure::Flooded { .. } => FailureKind::GuestFlooded,
-        GuestFailure::Died { .. } => FailureKind::VmDied,
-        GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
-        GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,
-        GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
-        GuestFailure::Cancelled(_) => FailureKind::Aborted,
-    };
-    let detail = error.to_string();
-    // Shown behind its kind, which is not said twice.
-    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
-    Failure { kind, detail }
 }

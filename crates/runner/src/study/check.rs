@@ -8,11 +8,11 @@ use vmconfig::builtin::VARIANTS;
 use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
 use workload::ParamValue;
 
-use crate::stability::Rules;
+use crate::limits::StabilityLimits;
 
 use super::file::{self, StudyFile};
 use super::lines::{Lines, Step};
-use super::published::Named;
+use super::names::Named;
 use super::{
     AA_SUFFIX, Background, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
     LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Problem, Stress, Study,
@@ -181,7 +181,7 @@ impl Checker {
         }
     }
 
-    fn stability(&mut self, rules: &Rules) {
+    fn stability(&mut self, rules: &StabilityLimits) {
         for (key, percent) in rules.limits() {
             if !(percent.is_finite() && percent >= 0.0) {
                 let message = format!("{key} = {percent}: must be a number of at least 0");

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
 use workload::UnderTest;
 
-use super::scale::ScaleTable;
 use super::{DiskPatch, NetworkPatch};
 
 /// Version of the study format that this vmlab reads.
@@ -25,7 +24,7 @@ pub(super) struct StudyFile {
     #[serde(default)]
     pub(super) budget: BudgetTable,
     #[serde(default)]
-    pub(super) stability: crate::stability::Rules,
+    pub(super) stability: crate::limits::StabilityLimits,
     #[serde(default)]
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
@@ -168,4 +167,44 @@ pub(super) struct PublishedTable {
     pub(super) unit: Option<String>,
     pub(super) better: Option<record::Better>,
     pub(super) source: String,
+}
+
+/// What a size changes of the study in full.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScaleTable {
+    #[serde(default)]
+    pub(super) budget: BudgetTable,
+    /// Limits, laid over the study's.
+    #[serde(default)]
+    pub(super) stability: toml::Table,
+    #[serde(default)]
+    pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) network: NetworkPatch,
+    /// Parameters by workload label, laid over the study's.
+    #[serde(default)]
+    pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
+    /// Parameters of a workload's background by the workload's label, laid over
+    /// the study's.
+    #[serde(default)]
+    pub(super) background: BTreeMap<String, BTreeMap<String, toml::Value>>,
+    /// The other VMs of a load, by its name, laid over the study's.
+    #[serde(default)]
+    pub(super) vms: BTreeMap<String, VmsPatch>,
+    /// Workloads, loads and variants that it leaves out, by name.
+    #[serde(default)]
+    pub(super) without: Vec<String>,
+    pub(super) invocations: Option<u32>,
+}
+
+/// What a size changes of a load's other VMs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VmsPatch {
+    pub(super) count: Option<u32>,
+    #[serde(default)]
+    pub(super) params: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    pub(super) vm: VmPatch,
 }

@@ -9,7 +9,9 @@ mod check;
 mod disk;
 mod file;
 mod lines;
+mod names;
 mod network;
+mod on_host;
 mod published;
 mod scale;
 mod seat;
@@ -28,8 +30,9 @@ pub(crate) use disk::SERIAL;
 pub use network::{Network, NetworkKind, NetworkPatch};
 pub use published::{Claimed, Published, PublishedClaim};
 pub use seat::Seat;
+pub use settings::{HostSettings, SettingOf, describe};
 
-use crate::stability::Rules;
+use crate::limits::StabilityLimits;
 
 /// Blocks run at most when a study names no budget. A clear difference is
 /// decided after five of them; twenty see half of what five see.
@@ -71,7 +74,7 @@ pub struct Study {
     /// What it may cost.
     pub budget: Budget,
     /// When the host counts as steady.
-    pub stability: Rules,
+    pub stability: StabilityLimits,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
     /// Whether modules may be loaded again for host settings.
@@ -199,7 +202,7 @@ impl Load {
         if let Some(vms) = &self.vms {
             parts.push(format!("{} other VM(s) running {}", vms.count, vms.workload));
         }
-        parts.extend(crate::host_settings::describe(&self.host));
+        parts.extend(describe(&self.host));
         if parts.is_empty() { "nothing else runs".to_owned() } else { parts.join("; ") }
     }
 }

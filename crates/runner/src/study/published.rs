@@ -5,10 +5,11 @@ use record::Better;
 use serde::{Deserialize, Serialize};
 use stats::Relation;
 
+use super::Load;
 use super::check::{Checker, unknown};
 use super::file::{PublishedTable, StudyFile};
 use super::lines::Step::{self, Index, Key};
-use super::{Load, StudyWorkload, Variant};
+use super::names::Named;
 
 /// A result that somebody published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,14 +87,6 @@ pub enum Claimed {
         /// From where to where it lies; the same twice for a single number.
         ratio: [f64; 2],
     },
-}
-
-/// What a published result may name.
-pub(super) struct Named<'a> {
-    pub(super) variants: &'a [Variant],
-    pub(super) loads: &'a [Load],
-    pub(super) workloads: &'a [StudyWorkload],
-    pub(super) later: &'a [(String, String)],
 }
 
 /// Keys that a value, an order and a counter's ratio have; all have the rest.

@@ -1,53 +1,7 @@
 //! The sizes of a study: written in full, with smaller ones beside it.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
-use vmconfig::VmPatch;
-
-use super::NetworkPatch;
-use super::file::{BudgetTable, StudyFile, VariantTable};
-use crate::stability::Rules;
-
-/// What a size changes of the study in full.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ScaleTable {
-    #[serde(default)]
-    pub(super) budget: BudgetTable,
-    /// Limits, laid over the study's.
-    #[serde(default)]
-    pub(super) stability: toml::Table,
-    #[serde(default)]
-    pub(super) vm: VmPatch,
-    #[serde(default)]
-    pub(super) network: NetworkPatch,
-    /// Parameters by workload label, laid over the study's.
-    #[serde(default)]
-    pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
-    /// Parameters of a workload's background by the workload's label, laid over
-    /// the study's.
-    #[serde(default)]
-    pub(super) background: BTreeMap<String, BTreeMap<String, toml::Value>>,
-    /// The other VMs of a load, by its name, laid over the study's.
-    #[serde(default)]
-    pub(super) vms: BTreeMap<String, VmsPatch>,
-    /// Workloads, loads and variants that it leaves out, by name.
-    #[serde(default)]
-    pub(super) without: Vec<String>,
-    pub(super) invocations: Option<u32>,
-}
-
-/// What a size changes of a load's other VMs.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct VmsPatch {
-    count: Option<u32>,
-    #[serde(default)]
-    params: BTreeMap<String, toml::Value>,
-    #[serde(default)]
-    vm: VmPatch,
-}
+use super::file::{StudyFile, VariantTable};
+use crate::limits::StabilityLimits;
 
 /// Makes `study` that of the size `name`; a message if there is none, or if it
 /// names something that is not there.
@@ -122,7 +76,7 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn overlay(rules: Rules, over: toml::Table) -> Result<Rules, toml::de::Error> {
+fn overlay(rules: StabilityLimits, over: toml::Table) -> Result<StabilityLimits, toml::de::Error> {
     let mut table = toml::Table::try_from(rules).expect("limits are a table");
     table.extend(over);
     table.try_into()

@@ -8,7 +8,30 @@ use vmconfig::VmPatch;
 use super::Study;
 use super::check::{Checker, unknown};
 use super::lines::Step::{self, Key};
-use crate::host_settings::SettingOf;
+
+/// Settings by id.
+pub type HostSettings = BTreeMap<String, String>;
+
+/// Whose host setting.
+#[derive(Debug, Clone, Copy)]
+pub enum SettingOf<'a> {
+    /// The whole study's.
+    Study,
+    /// That of a load, by its name.
+    Load(&'a str),
+    /// That of a variant, by its name.
+    Variant(&'a str),
+}
+
+/// What is set, with units: `halt_poll_ns = 0 ns`.
+#[must_use]
+pub fn describe(settings: &HostSettings) -> Vec<String> {
+    let one = |(id, value): (&String, &String)| {
+        let unit = settings::setting(id).map_or("", |setting| setting.unit);
+        format!("{id} = {value} {unit}").trim_end().to_owned()
+    };
+    settings.iter().map(one).collect()
+}
 
 /// Beside the settings of the study's own table: whether modules may be loaded
 /// again for them.

@@ -201,7 +201,7 @@ fn a_size_changes_what_it_names() {
     let small = Study::parse_scaled("s.toml", &text, "small").unwrap();
     assert_eq!((small.budget.blocks, small.workloads[0].invocations), (Some(1), Some(2)));
     assert_eq!((full.budget.aa_arm, small.budget.aa_arm), (true, false));
-    assert_eq!(small.stability, Rules { repeat: false, ..full.stability });
+    assert_eq!(small.stability, StabilityLimits { repeat: false, ..full.stability });
     assert_eq!(small.title, "One or two (small size)");
     assert_eq!(small.variants[1].vm.memory_mib, Some(256));
     assert_eq!(small.workloads[0].params["loops"], ParamValue::Int(5));

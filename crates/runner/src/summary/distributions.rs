@@ -109,8 +109,9 @@ mod tests {
     use record::journal::Event;
     use record::{Histogram, Sample};
 
-    use crate::execute::{State, execute};
+    use crate::execute::execute;
     use crate::results;
+    use crate::state::State;
     use crate::store::{self, Contents, Store};
     use crate::summary::report;
     use crate::testing::{FakeLab, host, plan_of};

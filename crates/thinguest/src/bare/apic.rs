@@ -8,7 +8,8 @@ use thinguest::Apic;
 
 use crate::metal::instruction::{self, Msr, clock, cpuid};
 use crate::metal::memory::Register;
-use crate::metal::vcpu::{SPURIOUS_VECTOR, TIMER_VECTOR, VCPUS, current, set_counted};
+use crate::metal::start::set_counted;
+use crate::metal::vcpu::{SPURIOUS_VECTOR, TIMER_VECTOR, VCPUS, current};
 
 const ID: u32 = 0x20;
 const VERSION: u32 = 0x30;

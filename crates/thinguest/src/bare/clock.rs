@@ -2,8 +2,8 @@
 
 use thinguest::ClockSource;
 
-use crate::metal::instruction::{Port, clock, cpuid, start_kvm_clock};
-use crate::metal::memory::clock_word;
+use crate::metal::instruction::{Port, clock, cpuid};
+use crate::metal::kvm_clock::{clock_word, start_kvm_clock};
 
 /// The interval timer's rate.
 const TIMER_HZ: u64 = 1_193_182;

@@ -6,7 +6,8 @@ use crate::apic;
 use crate::metal::instruction::{
     clock_unordered, halt, interrupts_off, interrupts_on, wait_for_write,
 };
-use crate::metal::vcpu::{IPI_VECTOR, VCPUS, prepare_start};
+use crate::metal::start::prepare_start;
+use crate::metal::vcpu::{IPI_VECTOR, VCPUS};
 
 /// What is given up after: far more than any host takes to schedule a vCPU.
 const PATIENCE_CYCLES: u64 = 1 << 34;

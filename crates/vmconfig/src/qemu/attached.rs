@@ -7,7 +7,7 @@ use crate::{
     Iommu, Nic, NicBackend, NicModel,
 };
 
-use super::parse::{Opt, Reader};
+use super::reader::{Opt, Reader};
 use crate::command_line::{Properties, switch};
 
 /// A `-drive`, a `-blockdev`, a `-netdev`... until a device asks for it.

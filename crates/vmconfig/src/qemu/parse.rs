@@ -3,49 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::memory::MAX_NODES;
-use crate::spec::RESERVED;
 use crate::{
-    Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Kept, Memory, MemoryPolicy,
-    MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, VmSettings, cpu, size,
+    Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
+    MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, cpu, size,
 };
 
 use super::attached::Attached;
-use crate::command_line::{self, CommandLine, Properties, Smp, Word};
+use super::reader::{Backend, Opt, Reader};
+use crate::command_line::{CommandLine, Properties, Smp};
 use crate::source::Source;
 
 /// Why a text is no command line of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Not a command line of QEMU: it has no option that QEMU takes")]
 pub struct NotQemu;
-
-/// One option of the command line, with its line.
-#[derive(Debug, Clone)]
-pub(super) struct Opt {
-    pub(super) line: u32,
-    /// With one dash, as it is kept.
-    pub(super) name: String,
-    pub(super) value: Option<Word>,
-}
-
-impl Opt {
-    fn new(option: command_line::Opt, source: &Source<'_>) -> Self {
-        let line = source.line_number(option.name.span);
-        let name = match option.name.value {
-            // An image that stands alone is the first disk.
-            name if name.is_empty() => "-hda".to_owned(),
-            name => format!("-{name}"),
-        };
-        Self { line, name, value: option.value }
-    }
-
-    pub(super) fn text(&self) -> &str {
-        self.value.as_ref().map_or("", |word| &word.text)
-    }
-
-    pub(super) fn properties(&self, implied: &str) -> Properties {
-        self.value.as_ref().map(|word| Properties::read(word, implied)).unwrap_or_default()
-    }
-}
 
 /// The VM of a command line, which may be a script: quoted for a shell,
 /// continued over lines, with comments; what stands before QEMU's name is kept.
@@ -73,84 +44,7 @@ pub fn parse_args(args: &[String]) -> Parsed {
     Reader::new().read(CommandLine::of_arguments(args), &Source::new(""))
 }
 
-/// A memory backend and who is to use it.
-struct Backend {
-    properties: Properties,
-    line: u32,
-    size_mib: u64,
-}
-
-pub(super) struct Reader {
-    pub(super) settings: VmSettings,
-    kept: Vec<Kept>,
-    lines: BTreeMap<String, u32>,
-    backends: BTreeMap<String, Backend>,
-    whole: Option<String>,
-    prealloc: bool,
-    nodes: Vec<(u32, Properties)>,
-    distances: Vec<(u32, Properties)>,
-    kernel: Option<String>,
-    initrd: Option<String>,
-    pub(super) iothreads: Vec<String>,
-    /// Properties that hold for every CPU model.
-    cpu_globals: Vec<String>,
-}
-
 impl Reader {
-    fn new() -> Self {
-        // What QEMU does where nobody says anything.
-        let settings = VmSettings {
-            machine: "pc".to_owned(),
-            cpu_model: "qemu64".to_owned(),
-            memory_mib: 128,
-            ..VmSettings::new("vm", Arch::X86_64, Accel::Tcg, Boot::Firmware)
-        };
-        Self {
-            settings,
-            kept: Vec::new(),
-            lines: BTreeMap::new(),
-            backends: BTreeMap::new(),
-            whole: None,
-            prealloc: false,
-            nodes: Vec::new(),
-            distances: Vec::new(),
-            kernel: None,
-            initrd: None,
-            iothreads: Vec::new(),
-            cpu_globals: Vec::new(),
-        }
-    }
-
-    pub(super) fn keep(&mut self, line: u32, path: &str, text: String) {
-        self.kept.push(Kept { line, path: path.to_owned(), text });
-    }
-
-    pub(super) fn at(&mut self, field: &str, line: u32) {
-        self.lines.insert(field.to_owned(), line);
-    }
-
-    /// Keeps an option that is not understood, and passes it on.
-    pub(super) fn unknown(&mut self, option: &Opt) {
-        self.unknown_text(option.line, &option.name, option.value.as_ref().map(|word| &*word.text));
-    }
-
-    /// Keeps what is left of an option that is only half understood.
-    fn unknown_text(&mut self, line: u32, name: &str, value: Option<&str>) {
-        self.keep(line, name, value.unwrap_or_default().to_owned());
-        let reserved = RESERVED.iter().any(|(reserved, _)| *reserved == name);
-        if !reserved {
-            self.settings.extra_args.push(name.to_owned());
-            self.settings.extra_args.extend(value.map(str::to_owned));
-        }
-    }
-
-    /// Keeps the properties that nobody took.
-    pub(super) fn leftover(&mut self, line: u32, path: &str, properties: &Properties) {
-        if let Some(rest) = properties.rest() {
-            self.keep(line, path, rest);
-        }
-    }
-
     fn read(mut self, command: CommandLine, source: &Source<'_>) -> Parsed {
         self.program(&command, source);
         self.accelerator(&command, source);
@@ -229,10 +123,6 @@ impl Reader {
         {
             self.keep(line, "-accel", format!("or else {}", others.join(", ")));
         }
-    }
-
-    pub(super) fn has_kernel(&self) -> bool {
-        self.kernel.is_some()
     }
 
     /// Everything but devices and what is behind them.

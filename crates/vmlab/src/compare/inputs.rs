@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use compare::analyse::Warning;
 use compare::{Columns, Data, Dataset, ReadError};
-use runner::execute::State;
+use runner::state::State;
 use runner::{results, store};
 use workload::logs;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use compare::analyse::{
     Cell, Comparison, MetricInfo, Study, StudyComparison, StudyRow, Warning, judge_study,
 };
-use runner::execute::State;
+use runner::state::State;
 use runner::study::DEFAULT_MARGIN_PERCENT;
 use runner::{results, store, summary};
 use stats::Interval;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use record::{Better, Metric};
-use runner::execute::State;
 use runner::results::{self, Group};
+use runner::state::State;
 use runner::store::Contents;
 
 /// The study as text.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
 use record::journal::{Event, TrialKey, TrialResult};
-use runner::execute::State;
+use runner::state::State;
 use runner::store::{self, Contents};
 use rustix::process::{Pid, Signal, kill_process};
 use suite::until;

@@ -4,7 +4,6 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::memory;
 use super::vcpu::{VCPUS, Vcpu, current};
 
 /// Registers of CPUID: eax, ebx, ecx, edx.
@@ -104,11 +103,6 @@ pub(crate) fn write_kernel_gs_base(value: u64) {
 
 pub(crate) fn write_x2apic(offset: u32, value: u64) {
     write_msr(Msr::X2apic(offset), value);
-}
-
-/// Asks KVM to write its clock.
-pub(crate) fn start_kvm_clock() {
-    write_msr(Msr::KvmClock, memory::clock_address() | 1);
 }
 
 /// A port. None of the devices behind those that are used reaches into memory.

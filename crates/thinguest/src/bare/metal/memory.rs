@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use thinguest::MAX_N;
 
 use super::instruction;
-use super::vcpu::{Raw, guard_pages};
 
 /// A small page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -31,11 +30,6 @@ pub(super) struct Page(
 );
 pub(super) static SHOT: Page = Page([0; PAGE_BYTES as usize]);
 
-/// Takes the pages below the stacks away.
-pub(super) fn take_guards_away() {
-    guard_pages().for_each(take_away);
-}
-
 /// Takes the page of address 0 away, in which SeaBIOS leaves what it knows: after
 /// that has been read.
 pub(crate) fn take_page_0_away() {
@@ -45,7 +39,7 @@ pub(crate) fn take_page_0_away() {
 
 static PAGE_0_GONE: AtomicBool = AtomicBool::new(false);
 
-fn take_away(address: u64) {
+pub(super) fn take_away(address: u64) {
     let index = (address / PAGE_BYTES) as usize;
     // SAFETY: the image lies in the first 16 MiB, which these tables map (thin.ld
     // asserts it); nothing of Rust's lives in the pages that are taken away.
@@ -141,25 +135,3 @@ pub(crate) fn samples() -> Option<&'static mut [u64; MAX_N as usize]> {
 struct Samples(UnsafeCell<[u64; MAX_N as usize]>);
 // SAFETY: `samples` gives the only reference away once.
 unsafe impl Sync for Samples {}
-
-/// Where KVM writes its clock: `struct pvclock_vcpu_time_info`.
-#[repr(C, align(64))]
-struct Clock(UnsafeCell<[u32; 8]>);
-// SAFETY: Rust only reads it, word by word, volatile.
-unsafe impl Sync for Clock {}
-static CLOCK: Clock = Clock(UnsafeCell::new([0; 8]));
-
-/// The address that KVM is told.
-pub(super) fn clock_address() -> u64 {
-    CLOCK.0.get() as u64
-}
-
-/// Word `index` of KVM's clock.
-pub(crate) fn clock_word(index: usize) -> u32 {
-    let base = CLOCK.0.get().cast::<u32>();
-    assert!(index < 8, "the clock has 8 words");
-    // SAFETY: within the array; KVM writes it while we are outside of the guest.
-    unsafe { base.add(index).read_volatile() }
-}
-
-const _: () = assert!(size_of::<Raw<u64>>() == 8);

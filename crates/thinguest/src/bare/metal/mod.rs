@@ -11,18 +11,20 @@
 
 pub(crate) mod exception;
 pub(crate) mod instruction;
+pub(crate) mod kvm_clock;
 pub(crate) mod memory;
+pub(crate) mod start;
 pub(crate) mod vcpu;
 
 use core::arch::global_asm;
 
 global_asm!(
     include_str!("boot.s"),
-    first_stack_end = sym vcpu::FIRST_STACK_END,
-    next_stack = sym vcpu::NEXT_STACK,
-    next_index = sym vcpu::NEXT_INDEX,
-    first_vcpu = sym vcpu::first_vcpu,
-    other_vcpu = sym vcpu::other_vcpu,
+    first_stack_end = sym start::FIRST_STACK_END,
+    next_stack = sym start::NEXT_STACK,
+    next_index = sym start::NEXT_INDEX,
+    first_vcpu = sym start::first_vcpu,
+    other_vcpu = sym start::other_vcpu,
     options(att_syntax)
 );
 
@@ -32,6 +34,6 @@ global_asm!(
     timers = const core::mem::offset_of!(vcpu::Vcpu, timers),
     ipis = const core::mem::offset_of!(vcpu::Vcpu, ipis),
     shot = sym memory::SHOT,
-    kernel_stack = sym vcpu::KERNEL_STACK,
+    kernel_stack = sym start::KERNEL_STACK,
     options(att_syntax)
 );

@@ -1,0 +1,15 @@
+//! What counters count per.
+
+use serde::{Deserialize, Serialize};
+
+/// What a counter's value is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountOf {
+    /// Each operation of the benchmark.
+    Operation,
+    /// Each run.
+    Run,
+    /// The moment at which a run ends: a level.
+    End,
+}

@@ -1,0 +1,21 @@
+//! Numbers, and how sure they are.
+
+use serde::{Deserialize, Serialize};
+
+/// A number and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The best guess.
+    pub centre: f64,
+    /// Its interval at [`Method::level`](crate::Method::level); none from a single boot or block.
+    pub interval: Option<Span>,
+}
+
+/// An interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}

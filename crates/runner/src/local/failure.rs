@@ -1,0 +1,25 @@
+//! What fails in a guest, as records hold it.
+
+use guest::GuestFailure;
+use record::{Failure, FailureKind};
+
+/// A guest's failure as records hold it.
+pub(super) fn failure(error: GuestFailure) -> Failure {
+    let kind = match &error {
+        GuestFailure::Refused { .. } => FailureKind::VmRefused,
+        GuestFailure::NeverAnswered { .. } => FailureKind::GuestNeverAnswered,
+        GuestFailure::Panicked { .. } => FailureKind::GuestPanicked,
+        GuestFailure::Shutdown { .. } => FailureKind::GuestShutdown,
+        GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
+        GuestFailure::Flooded { .. } => FailureKind::GuestFlooded,
+        GuestFailure::Died { .. } => FailureKind::VmDied,
+        GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
+        GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,
+        GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
+        GuestFailure::Cancelled(_) => FailureKind::Aborted,
+    };
+    let detail = error.to_string();
+    // Shown behind its kind, which is not said twice.
+    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
+    Failure { kind, detail }
+}
