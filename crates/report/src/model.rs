@@ -27,6 +27,9 @@ pub struct Report {
     pub title: String,
     /// The question that the study asks, one sentence.
     pub question: Option<String>,
+    /// Which smaller size of the study was run; none for the study in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<String>,
     /// Where the trials ran.
     pub environment: Environment,
     /// Why it is not KVM, one line, where it is not.

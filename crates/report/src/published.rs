@@ -242,9 +242,13 @@ pub(crate) fn agreement_word(agreement: Option<Agreement>) -> &'static str {
     }
 }
 
-/// What a table of agreements says of where they come from.
-pub(crate) fn in_emulated_time(report: &Report) -> &'static str {
-    if report.environment.is_emulated_time() { ", in emulated time" } else { "" }
+/// What a table of agreements says of where they come from: what was published
+/// is of a real machine and of the study in full.
+pub(crate) fn circumstances(report: &Report) -> String {
+    let emulated = report.environment.is_emulated_time().then(|| "emulated time".to_owned());
+    let scale = report.scale.as_ref().map(|scale| format!("the {scale} size alone"));
+    let all: Vec<String> = emulated.into_iter().chain(scale).collect();
+    if all.is_empty() { String::new() } else { format!(", in {}", all.join(" and ")) }
 }
 
 /// The sources of what was published in `group`, each once.

@@ -162,6 +162,7 @@ pub fn freeze(
         peer,
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
+        scale: study.scale.clone(),
         published: study.published.clone(),
         published_claims: study.published_claims.clone(),
         frozen: None,

@@ -79,6 +79,9 @@ pub struct Plan {
     pub workloads: Vec<PlanWorkload>,
     /// Workloads that are named but not run, with the reason.
     pub later: Vec<(String, String)>,
+    /// Which of the study's sizes was frozen; none for the study in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<String>,
     /// Published results.
     pub published: Vec<Published>,
     /// What was published of two variants and is no variant's value.

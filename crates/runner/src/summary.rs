@@ -51,6 +51,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         study: plan.study.clone(),
         title: plan.title.clone(),
         question: (!plan.question.is_empty()).then(|| plan.question.clone()),
+        scale: plan.scale.clone(),
         environment: plan.environment(),
         environment_why: plan.environment_why.clone(),
         about: about(plan, host),

@@ -250,6 +250,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         study: study.to_owned(),
         title: title.to_owned(),
         question: None,
+        scale: None,
         environment: Environment::Tcg,
         environment_why: Some(
             "No guest booted under /dev/kvm within 20 s, so QEMU emulates.".to_owned(),

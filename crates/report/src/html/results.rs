@@ -7,7 +7,7 @@ use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::table::{Table, Td};
 use crate::published::{
-    CLAIM_HEADS, agreement_word, in_emulated_time, published_value, rows, shown_ratio, sources,
+    CLAIM_HEADS, agreement_word, circumstances, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
 };
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio_centre, ratio_span};
@@ -330,8 +330,9 @@ fn published(report: &Report, group: &Group) -> String {
 
 /// What was published that is no variant's value.
 fn claims(report: &Report, group: &Group) -> String {
-    let emulated = in_emulated_time(report);
-    let caption = format!("Orders and ratios of counters; host load {}{emulated}.", group.load);
+    let circumstances = circumstances(report);
+    let caption =
+        format!("Orders and ratios of counters; host load {}{circumstances}.", group.load);
     let [published, measured, judged] = CLAIM_HEADS;
     let mut table = Table::new("published", caption).text(published).number(measured).text(judged);
     for claim in &group.claims {
@@ -345,7 +346,7 @@ fn published_values(report: &Report, group: &Group) -> String {
     let caption = format!(
         "Host load {}{}. Compare the ratios: machines differ, and how much work was done.",
         group.load,
-        in_emulated_time(report)
+        circumstances(report)
     );
     let mut table = Table::new("published", caption)
         .text("variant")

@@ -6,7 +6,7 @@ use crate::account_text;
 use crate::figure::values::no_value;
 use crate::host_beside;
 use crate::published::{
-    CLAIM_HEADS, agreement_word, in_emulated_time, published_value, rows, shown_ratio, sources,
+    CLAIM_HEADS, agreement_word, circumstances, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
 };
 use crate::quantity::{
@@ -288,8 +288,8 @@ fn claims(report: &Report, group: &Group, out: &mut Out) {
     if !group.cells.is_empty() || !group.published.is_empty() {
         out.blank();
     }
-    let emulated = in_emulated_time(report);
-    let title = format!("Published orders and ratios of counters, beside measured{emulated}");
+    let circumstances = circumstances(report);
+    let title = format!("Published orders and ratios of counters, beside measured{circumstances}");
     out.paragraph("", &title, None);
     let mut table = Table::new(&CLAIM_HEADS.map(|head| (head, Align::Left)));
     for claim in &group.claims {
@@ -303,8 +303,8 @@ fn published_values(report: &Report, group: &Group, out: &mut Out) {
     if !group.cells.is_empty() {
         out.blank();
     }
-    let emulated = in_emulated_time(report);
-    out.paragraph("", &format!("Published beside measured{emulated} (compare the ratios: machines differ, and how much work was done)"), None);
+    let circumstances = circumstances(report);
+    out.paragraph("", &format!("Published beside measured{circumstances} (compare the ratios: machines differ, and how much work was done)"), None);
     let mut heads = vec![
         ("variant", Align::Left),
         ("published", Align::Right),

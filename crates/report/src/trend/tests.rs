@@ -29,6 +29,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         study: "nightly".to_owned(),
         title: String::new(),
         question: None,
+        scale: None,
         environment: Environment::Kvm,
         environment_why: None,
         about: vec![

@@ -29,7 +29,8 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
             .map_err(|message| error(vec![Problem { line, message }]))?;
     }
     let mut checker = Checker { lines: Lines::new(text), problems: Vec::new() };
-    let study = checker.study(file, text, parsed);
+    let mut study = checker.study(file, text, parsed);
+    study.scale = scale.map(str::to_owned);
     if checker.problems.is_empty() {
         Ok(study)
     } else {
@@ -124,6 +125,7 @@ impl Checker {
                 .file_stem()
                 .map_or_else(|| "study".to_owned(), |stem| stem.to_string_lossy().into_owned()),
             text: text.to_owned(),
+            scale: None,
             title: parsed.title,
             question: parsed.question,
             seed: parsed.seed,

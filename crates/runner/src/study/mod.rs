@@ -63,6 +63,8 @@ pub struct Study {
     pub name: String,
     /// The TOML text as it was read.
     pub text: String,
+    /// Which of its sizes this is; none for the study in full.
+    pub scale: Option<String>,
     /// One line for people.
     pub title: String,
     /// The question that the study answers.

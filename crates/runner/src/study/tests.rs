@@ -282,6 +282,7 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     assert!(found.published.is_empty());
     let small = Study::parse_scaled("s.toml", &text(order), "small").unwrap();
     assert!(told(&small).is_empty(), "c is left out, and what was said of it");
+    assert_eq!((small.scale.as_deref(), found.scale), (Some("small"), None));
     let busy = study(&format!("{order}\nload = 'busy'")).unwrap();
     assert_eq!(told(&busy), ["busy: a AtLeastAsGood b", "busy: b Better c"]);
     let counter = "workload = 'hackbench'\ncounter = 'kvm.exits'\nvariant = 'a'";

@@ -216,7 +216,8 @@ mod tests {
         lab.exits = true;
         execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |_| {}).unwrap();
         drop(store);
-        let report = crate::summary::report(dir.path(), &store::read(dir.path()).unwrap());
+        let mut report = crate::summary::report(dir.path(), &store::read(dir.path()).unwrap());
+        report.scale = Some("small".to_owned());
         let group = |load: &str| report.groups.iter().find(|group| group.load == load).unwrap();
         let (idle, busy) = (group("idle"), group("busy"));
 
@@ -238,7 +239,12 @@ mod tests {
         assert_eq!(idle.published[1].sd(), Some(1.0));
 
         let text = report::terminal(&report, 100, report::Style { colour: false });
-        for said in ["×0.10 to ×0.30", "b better than a", "kvm.exits a run: c by a ×0.80"] {
+        for said in [
+            "in emulated time and the small size alone",
+            "×0.10 to ×0.30",
+            "b better than a",
+            "kvm.exits a run: c by a ×0.80",
+        ] {
             assert!(text.contains(said), "{said}: {text}");
         }
     }
