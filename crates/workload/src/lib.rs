@@ -34,6 +34,7 @@
 //! ([`ParseError`]). It never returns a part of what a run measured.
 
 mod ab;
+mod boot;
 mod cyclictest;
 mod dbench;
 mod docs;
@@ -86,6 +87,7 @@ pub static CATALOGUE: &[&Entry] = &[
     &cyclictest::ENTRY,
     &stress_ng::ENTRY,
     &kernbench::ENTRY,
+    &boot::ENTRY,
     &fio::ENTRY,
     &fio::IOZONE,
     &dbench::DBENCH,

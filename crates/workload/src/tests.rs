@@ -470,6 +470,7 @@ const GOLDENS: &[Golden] = &[
     ours("ab-2.3/static", "ab", &[("requests", int(200)), ("concurrency", int(10))]),
     other("ab-2.3/not-found", "ab", &[("requests", int(20))]),
     other("ab-2.3/refused", "ab", &[]),
+    ours("linux-6.1/boot-4-vcpus", "boot", &[]),
     other("time-1.9/build", "kernbench", &[]),
     other("time-1.9/failed-build", "kernbench", &[]),
 ];

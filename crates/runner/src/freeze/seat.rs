@@ -13,7 +13,7 @@ use crate::probe;
 use crate::study::{NetworkKind, Problem, Seat, StudyWorkload, Variant};
 
 /// Programs that workloads need and Debian's packages with them.
-const PACKAGES: [(&str, &str); 22] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("ab", "apache2-utils"),
     ("cyclictest", "rt-tests"),
     ("dbench", "dbench"),
@@ -36,6 +36,8 @@ const PACKAGES: [(&str, &str); 22] = [
     ("time", "time"),
     ("timeout", "coreutils"),
     ("gcc", "gcc"),
+    ("cut", "coreutils"),
+    ("dmesg", "util-linux"),
 ];
 
 /// Where the trials of a variant run on this host.

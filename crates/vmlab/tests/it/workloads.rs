@@ -1,6 +1,8 @@
 //! Every workload of the catalogue, run for real in a small size.
 
 use std::collections::BTreeSet;
+
+use record::journal::TrialResult;
 use suite::{Tier, needs};
 
 use crate::lab::events;
@@ -30,6 +32,7 @@ const ALONE: &[Row] = &[
     ("fio", "operation = 'randwrite', engine = 'io_uring', size_mib = 32, time_s = 1", ""),
     ("fio-iozone", "size_mib = 16", ""),
     ("dbench", "clients = 2, time_s = 2", ""),
+    ("boot", "", "invocations = 1"),
 ];
 
 const FULL: &[Row] = &[("pgbench", "scale = 1, clients = 2, time_s = 2", "limit_s = 300")];
@@ -125,7 +128,14 @@ fn check(rows: &[Row], vm: &str) -> Study {
 #[test]
 fn workloads_of_one_guest_run() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-    check(ALONE, "vm.vcpus = 2\ndisk = { cache = 'none', io = 'native' }");
+    let study = check(ALONE, "vm.vcpus = 2\ndisk = { cache = 'none', io = 'native' }");
+    // Debian's kernel tells of all phases.
+    let all = results(&events(&study.dir()));
+    let metrics = |result: &TrialResult| -> Vec<String> {
+        result.runs[0].samples.iter().map(|sample| sample.metric.clone()).collect()
+    };
+    let boot = all.iter().map(metrics).find(|metrics| metrics.contains(&"boot".to_owned()));
+    assert_eq!(boot.unwrap(), ["boot", "kernel", "vcpus", "userspace"]);
 }
 
 #[test]
