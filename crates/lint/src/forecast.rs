@@ -5,7 +5,7 @@ use std::fmt;
 use placement::predict::kubelet::{StaticPolicy, TopologyOptions};
 use placement::predict::kubevirt::{Pins, Vmi};
 use placement::predict::{Machine, Outcome, predict};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use topology::PcpuSet;
 
 use crate::context::Context;
@@ -42,19 +42,12 @@ impl fmt::Display for Forecast {
     }
 }
 
-/// Of a VMI with dedicated pCPUs, by its `spec` and the names of its annotations.
+/// Of an instance with dedicated pCPUs.
 /// `None` where nothing can be said: no host, or values that other rules complain
 /// about.
-pub(crate) fn forecast(annotations: &[String], spec: Value, context: &Context) -> Option<Forecast> {
+pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> {
     let host = &context.machine.as_ref()?.host;
-    let annotations: Map<String, Value> =
-        annotations.iter().map(|name| (name.clone(), json!(""))).collect();
-    let value = json!({
-        "kind": "VirtualMachineInstance",
-        "metadata": { "annotations": annotations },
-        "spec": spec,
-    });
-    let vmi = Vmi::from_value(&value).ok()?;
+    let vmi = Vmi::from_value(instance).ok()?;
     let machine = Machine::from_host(host).ok()?;
     let outcome = {
         let reserved = context.reserved.intersection(&machine.pcpus());

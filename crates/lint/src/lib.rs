@@ -67,13 +67,14 @@ pub struct Checked {
     pub vms: Vec<FleetVm>,
 }
 
-/// The documents of a YAML text without their places; `file` names it in errors.
+/// The VirtualMachineInstances that objects of a YAML text are or make, as JSON, with
+/// the instance types that the text holds too. Documents without a VM are there as they
+/// are; `file` names it in errors.
 ///
 /// # Errors
-/// [`ReadError::Syntax`].
-pub fn read_yaml(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadError> {
-    let documents = read::yaml::read(text).map_err(|broken| read::in_file(broken, file, text))?;
-    Ok(documents.iter().map(read::yaml::Node::json).collect())
+/// [`ReadError::Syntax`], also where an instance type is not there.
+pub fn read_instances(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadError> {
+    read::kubevirt::instances(text).map_err(|broken| read::in_file(broken, file, text))
 }
 
 /// The instance types and preferences of KubeVirt in a text, for VMs of other texts
@@ -124,6 +125,13 @@ pub fn check_text_by(
         return Err(ReadError::Unknown { file: file.to_owned() });
     };
     let source = Source::new(text);
+    let placeholder = match format {
+        Format::Kubevirt => read::template::placeholder(text),
+        _ => None,
+    };
+    if let Some(span) = placeholder {
+        return Ok(template(file, format, &source, span));
+    }
     let asker = site::Asker::new(sets, context);
     let wanted = read::Wanted { types: &context.instancetypes, settings: asker.is_some() };
     let vms =
@@ -133,11 +141,7 @@ pub fn check_text_by(
     let mut suppressed = Vec::new();
     let mut keep = |finding: Finding| match allowed.covers(&finding.rule, finding.place.line) {
         false => findings.push(finding),
-        true => suppressed.push(site::Suppressed {
-            finding,
-            by: site::Suppressor::Comment,
-            reason: "a comment in the file allows it".to_owned(),
-        }),
+        true => suppressed.push(site::Suppressed::by_comment(finding)),
     };
     let mut drafts = Drafts::default();
     for rule in RULES {
@@ -230,18 +234,39 @@ pub fn check_fleet(vms: &[FleetVm], context: &Context) -> Vec<Finding> {
     findings
 }
 
+/// What is said of a text that is a template.
+fn template(file: &str, format: Format, source: &Source, span: Span) -> Checked {
+    let rule = &rules::comments::TEMPLATE;
+    let place = source.place(span);
+    let message = "An engine has yet to fill this in: the file was not read";
+    let finding = of_text(rule, file, place, message.to_owned(), rule.mend.to_owned());
+    let mut checked =
+        Checked { format, findings: Vec::new(), suppressed: Vec::new(), vms: Vec::new() };
+    match Allowed::new(source).covers(rule.id, finding.place.line) {
+        false => checked.findings.push(finding),
+        true => checked.suppressed.push(site::Suppressed::by_comment(finding)),
+    }
+    checked
+}
+
 fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
     let near = find(id).err().and_then(|unknown| unknown.near);
     let rule = &rules::comments::UNKNOWN_ALLOW;
+    let help = near.map_or_else(|| rule.mend.to_owned(), |near| format!("Did you mean {near}?"));
+    of_text(rule, file, place, format!("No rule has the id {id:?}"), help)
+}
+
+/// A finding about a text, and no VM of it.
+fn of_text(rule: &Rule, file: &str, place: Place, message: String, help: String) -> Finding {
     Finding {
         rule: Cow::Borrowed(rule.id),
         severity: rule.severity,
         file: file.to_owned(),
         vm: String::new(),
         place,
-        message: format!("No rule has the id {id:?}"),
+        message,
         notes: Vec::new(),
-        help: near.map_or_else(|| rule.mend.to_owned(), |near| format!("Did you mean {near}?")),
+        help,
         live: None,
         fix: None,
     }

@@ -6,6 +6,7 @@
 
 use std::cell::OnceCell;
 
+use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
 use crate::asks::Asks;
@@ -16,6 +17,7 @@ use crate::format::Format;
 use crate::live::Live;
 use crate::read::yaml::Node;
 use vmconfig::Parsed;
+use vmconfig::kubevirt::{Shortfall, defaults};
 use vmconfig::source::{At, Span};
 
 /// One VM as written.
@@ -214,9 +216,9 @@ impl Vm {
 
     /// Whether KubeVirt connects it to the pod's network, since it names no other.
     pub(crate) fn has_default_network(&self) -> bool {
-        let none = |path: &str| self.kube(path).is_none_or(|list| list.items().is_empty());
+        let count = |path: &str| self.kube(path).map_or(0, |list| list.items().len());
         let attach = self.kube("domain.devices.autoattachPodInterface").and_then(Node::text);
-        none("networks") && none("domain.devices.interfaces") && attach != Some("false")
+        defaults::joins_pod_network(count("networks"), count("domain.devices.interfaces"), attach)
     }
 
     /// Whether what an edit would change stands in another text: an instance type's.
@@ -229,7 +231,7 @@ impl Vm {
     pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
         let forecast = || {
             let kubevirt = self.kubevirt.as_ref().filter(|_| self.is_dedicated())?;
-            forecast(&kubevirt.annotations, kubevirt.spec.json(), context)
+            forecast(&kubevirt.instance(&self.name), context)
         };
         self.forecast.get_or_init(forecast).as_ref()
     }
@@ -244,6 +246,11 @@ impl Vm {
     pub(crate) fn qemu_domain(&self) -> Option<&Element> {
         let domain = self.domain.as_ref()?;
         matches!(domain.get("type"), None | Some("kvm" | "qemu" | "hvf")).then_some(domain)
+    }
+
+    /// The architecture by KubeVirt's name; empty where the object does not say.
+    pub(crate) fn kube_architecture(&self) -> &str {
+        self.kube("architecture").and_then(Node::text).unwrap_or_default()
     }
 
     pub(crate) fn is_arm(&self) -> bool {
@@ -383,6 +390,8 @@ pub(crate) struct Kubevirt {
     pub(crate) conflicts: Vec<At<String>>,
     /// Instance types and preferences that are not known.
     pub(crate) missing: Vec<At<String>>,
+    /// What the VM lacks of what its preference asks for.
+    pub(crate) shortfalls: Vec<At<Shortfall>>,
     /// Where values of instance types and preferences are said to stand.
     pub(crate) references: Vec<Span>,
 }
@@ -393,10 +402,48 @@ impl Kubevirt {
         self.object.given("metadata.uid").is_some()
     }
 
+    /// The VMI that the object is or makes, with what is known of its instance type.
+    pub(crate) fn instance(&self, name: &str) -> Value {
+        let annotations: Map<String, Value> =
+            self.annotations.iter().map(|name| (name.clone(), json!(""))).collect();
+        json!({
+            "kind": "VirtualMachineInstance",
+            "metadata": { "name": name, "annotations": annotations },
+            "spec": self.spec.json(),
+        })
+    }
+
+    /// The VirtualMachine around a VMI, of a pool its template of one, with metadata and
+    /// spec.
+    pub(crate) fn machine(&self) -> Option<&Node> {
+        match self.kind.value.as_str() {
+            "VirtualMachine" => Some(&self.object),
+            "VirtualMachinePool" => self.object.get("spec.virtualMachineTemplate"),
+            _ => None,
+        }
+    }
+
+    /// The instance type, if it is named and not known.
+    pub(crate) fn missing_instancetype(&self) -> Option<&At<String>> {
+        let place = self.machine()?.given("spec.instancetype")?.span;
+        self.missing
+            .iter()
+            .find(|name| place.start <= name.span.start && name.span.end <= place.end)
+    }
+
     /// Labels of the VMI.
     pub(crate) fn labels(&self) -> &[(At<String>, Node)] {
+        self.metadata("labels")
+    }
+
+    /// An annotation of the VMI and its value.
+    pub(crate) fn annotation(&self, name: &str) -> Option<&(At<String>, Node)> {
+        self.metadata("annotations").iter().find(|(key, _)| key.value == name)
+    }
+
+    fn metadata(&self, key: &str) -> &[(At<String>, Node)] {
         let template = self.spec_path.strip_suffix("spec").unwrap_or_default();
-        let path = format!("{template}metadata.labels");
+        let path = format!("{template}metadata.{key}");
         self.object.get(&path).map(Node::entries).unwrap_or_default()
     }
 }

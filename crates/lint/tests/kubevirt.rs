@@ -126,14 +126,15 @@ fn script(name: &str) -> Command {
 }
 
 /// The answers of a real API server with KubeVirt's webhooks to objects; `None` if it
-/// can't be had here.
-fn answers(objects: &[String]) -> Option<Vec<String>> {
+/// can't be had here. Of `gates` KubeVirt has those on that are named, with none those
+/// that `scripts/ask-kube` names.
+fn answers(objects: &[String], gates: &[&str]) -> Option<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let file = |number: usize, end: &str| folder.path().join(format!("{number}.{end}"));
     for (number, object) in objects.iter().enumerate() {
         std::fs::write(file(number, "yaml"), object).unwrap();
     }
-    let output = script("ask-kube").arg(folder.path()).output().unwrap();
+    let output = script("ask-kube").arg(folder.path()).arg(gates.join(",")).output().unwrap();
     if output.status.code() == Some(3) {
         suite::skip("no namespaces of one's own: run as root");
         return None;
@@ -157,14 +158,35 @@ fn reason(answer: &str) -> &str {
     answer.lines().find(|line| line.contains("\"message\"")).unwrap_or(answer)
 }
 
-/// Rules about what this version of the webhook does not look at, and their first
-/// versions: `scripts/get-kube` builds 1.7.0.
-const LATER: [&str; 3] =
-    ["kubevirt-container-path", "kubevirt-utility-volume", "kubevirt-resource-claim"];
+/// What `scripts/get-kube` builds.
+const ASKED: KubevirtVersion = KubevirtVersion::new(1, 7, 0);
+
+/// Rules whose examples, but those for that very version, are about what this version of
+/// the webhook does not look at.
+const LATER: [&str; 5] = [
+    "kubevirt-container-path",
+    "kubevirt-utility-volume",
+    "kubevirt-resource-claim",
+    "kubevirt-device-claim",
+    "kubevirt-port-ranges",
+];
 
 /// Rules about what a dry run alone does not refuse: a limit is looked at by another
-/// roll-out strategy only, a conflict if the instance type is in the cluster.
+/// roll-out strategy only, and an instance type that is not there is no conflict.
 const NO_REFUSAL: [&str; 2] = ["kubevirt-memory-limit", "kubevirt-instancetype-conflict"];
+
+/// Whether it is KubeVirt's code: issues tell of other things than refusals.
+fn is_source(source: &str) -> bool {
+    let path = source.strip_prefix("https://github.com/kubevirt/kubevirt/");
+    path.is_some_and(|path| path.starts_with("blob/") || path.starts_with("tree/"))
+}
+
+/// Whether an example is about this webhook: for its version, or for all.
+fn is_asked(rule: &lint::Rule, example: &lint::Example) -> bool {
+    let version = example.world.context().kubevirt;
+    let of_all = version == DEFAULT_KUBEVIRT && !LATER.contains(&rule.id);
+    example.format == Format::Kubevirt && (version == ASKED || of_all)
+}
 
 /// The webhook refuses each example that a rule for what it refuses fires on, and takes
 /// each that it is quiet about.
@@ -176,29 +198,80 @@ fn the_webhook_refuses_what_rules_say() {
     for rule in RULES {
         let about = rule.severity == lint::Severity::Error
             && rule.id.starts_with("kubevirt-")
-            && rule.sources.iter().any(|source| source.contains("github.com/kubevirt"));
-        if !about || LATER.contains(&rule.id) || NO_REFUSAL.contains(&rule.id) {
+            && rule.sources.iter().any(|source| is_source(source));
+        if !about || NO_REFUSAL.contains(&rule.id) {
             continue;
         }
         for (examples, refused) in [(rule.fires, true), (rule.quiet, false)] {
-            for example in examples.iter().filter(|example| example.format == Format::Kubevirt) {
-                // Those for a version of their own ask another webhook.
-                if example.world.context().kubevirt == DEFAULT_KUBEVIRT {
-                    asked.push((rule.id, example.document(), refused));
-                }
+            for example in examples.iter().filter(|example| is_asked(rule, example)) {
+                asked.push((rule.id, example.document(), refused));
             }
         }
     }
     let objects: Vec<String> = asked.iter().map(|(_, document, _)| document.clone()).collect();
-    let Some(answers) = answers(&objects) else { return };
+    let Some(answers) = answers(&objects, &[]) else { return };
     let mut wrong = Vec::new();
     for ((rule, document, refused), answer) in asked.iter().zip(&answers) {
         if is_taken(answer) == *refused {
             wrong.push(format!("{rule}: {}\n{document}", reason(answer)));
         }
     }
-    assert!(asked.len() > 70, "{}", asked.len());
+    assert!(asked.len() > 100, "{}", asked.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), asked.len(), wrong.join("\n"));
+}
+
+/// The feature gates that a text's VMs need, as rules see them.
+fn gates(text: &str) -> Vec<String> {
+    let mut context = Context::default();
+    context.kubevirt = ASKED;
+    let findings = check_text("vm.yaml", text, &context).unwrap().findings;
+    let told = findings.iter().filter(|finding| finding.rule == "kubevirt-feature-gate");
+    told.filter_map(|told| told.message.rsplit(' ').next().map(str::to_owned)).collect()
+}
+
+/// The webhook takes what needs a feature gate where that is on, and nowhere else.
+#[test]
+fn the_webhook_asks_for_feature_gates() {
+    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let Some(_turn) = needed.turn() else { return };
+    let rule = lint::find("kubevirt-feature-gate").unwrap();
+    let examples = rule.fires.iter().filter(|example| is_asked(rule, example));
+    let objects: Vec<String> = examples.map(lint::Example::document).collect();
+    let named: Vec<Vec<String>> = objects.iter().map(|object| gates(object)).collect();
+    assert!(named.len() >= 10 && named.iter().all(|gates| !gates.is_empty()), "{named:?}");
+    let on: Vec<&str> = named.iter().flatten().map(String::as_str).collect();
+    for (on, taken) in [(&["CPUManager"][..], false), (&on, true)] {
+        let Some(answers) = answers(&objects, on) else { return };
+        for (object, answer) in objects.iter().zip(&answers) {
+            assert_eq!(is_taken(answer), taken, "{on:?}: {}\n{object}", reason(answer));
+        }
+    }
+}
+
+/// What is right to rules is right to the webhook, with the gates that rules name.
+#[test]
+fn the_webhook_takes_right_configurations() {
+    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let Some(_turn) = needed.turn() else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/right");
+    let mut objects = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Nobody posts a list, or what has a cluster's marks.
+        if path.extension().is_some_and(|end| end == "yaml") && !text.contains("kind: List") {
+            objects.push(text);
+        }
+    }
+    assert!(objects.len() >= 12, "{}", objects.len());
+    let named: Vec<String> = objects.iter().flat_map(|object| gates(object)).collect();
+    let mut on: Vec<&str> = named.iter().map(String::as_str).collect();
+    // A matter of the cluster's own architecture.
+    on.push("MultiArchitecture");
+    let Some(answers) = answers(&objects, &on) else { return };
+    for (object, answer) in objects.iter().zip(&answers) {
+        assert!(is_taken(answer), "{}\n{object}", reason(answer));
+    }
 }
 
 #[test]
@@ -206,7 +279,7 @@ fn the_webhook_agrees() {
     let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
     let Some(_turn) = needed.turn() else { return };
     let objects = objects();
-    let Some(answers) = answers(&objects) else { return };
+    let Some(answers) = answers(&objects, &[]) else { return };
     let mut context = Context::default();
     context.kubevirt = KubevirtVersion::new(1, 7, 0);
     let (mut wrong, mut refused) = (Vec::new(), 0);

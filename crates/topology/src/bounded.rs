@@ -39,7 +39,8 @@ pub struct Broken {
 }
 
 impl Broken {
-    fn new(at: usize, what: impl Into<String>) -> Self {
+    /// What is wrong at a byte of the text.
+    pub fn new(at: usize, what: impl Into<String>) -> Self {
         Self { at, what: what.into() }
     }
 

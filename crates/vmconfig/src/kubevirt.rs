@@ -17,7 +17,7 @@ mod tree;
 use serde::{Deserialize, Serialize};
 
 pub use emit::emit;
-pub use instancetype::{Applied, Catalogue};
+pub use instancetype::{Applied, Catalogue, Shortfall};
 pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 

@@ -126,7 +126,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 /// The guests of a file of one or more YAML documents (JSON is YAML). Documents
 /// of other kinds beside them are passed over.
 fn guests(file: &str, text: &str) -> anyhow::Result<Vec<Vmi>> {
-    let documents = lint::read_yaml(file, text)?;
+    let documents = lint::read_instances(file, text)?;
     let (guests, others): (Vec<_>, Vec<_>) =
         documents.iter().map(Vmi::from_value).partition(Result::is_ok);
     if guests.is_empty() {

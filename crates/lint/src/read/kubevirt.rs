@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde_json::Value;
 use topology::bounded::{self, Broken, YamlKind, YamlValue};
 
 use crate::read::yaml::Node;
@@ -41,10 +42,36 @@ pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, B
     Ok(vms)
 }
 
+/// The VMIs that objects of a text are or make; documents without one as they are.
+pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
+    let documents = bounded::yaml(text)?;
+    let mut catalogue = Catalogue::default();
+    catalogue.add(&documents);
+    let mut all = Vec::new();
+    for document in documents {
+        let mut vms = Vec::new();
+        object(&document, &[&catalogue], false, &mut vms);
+        if vms.is_empty() {
+            all.push(Node::new(document).json());
+        }
+        for vm in &vms {
+            let Some(kubevirt) = &vm.kubevirt else { continue };
+            if let Some(missing) = kubevirt.missing_instancetype() {
+                let name = &missing.value;
+                let what = format!(
+                    "the instance type {name} is not known, which has the VM's vCPUs: put it into \
+                     the same file"
+                );
+                return Err(Broken::new(missing.span.start, what));
+            }
+            all.push(kubevirt.instance(&vm.name));
+        }
+    }
+    Ok(all)
+}
+
 fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut Vec<Vm>) {
-    let YamlKind::Map(entries) = &yaml.kind else { return };
-    let value =
-        |name: &str| entries.iter().rfind(|(key, _)| key.text == name).map(|(_, value)| value);
+    let value = |name: &str| inner(yaml, name);
     let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
     if kubevirt::is_list(kind)
         && let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind)
@@ -54,10 +81,15 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut 
         }
     }
     let Some(path) = kubevirt::template_of(kind) else { return };
-    let applied = match kind.as_str() {
-        "VirtualMachine" => Catalogue::apply(catalogues, yaml),
-        _ => Applied::default(),
+    let machine = match kind.as_str() {
+        "VirtualMachine" => Some(yaml),
+        "VirtualMachinePool" => {
+            value("spec").and_then(|spec| inner(spec, "virtualMachineTemplate"))
+        }
+        _ => None,
     };
+    let applied =
+        machine.map_or_else(Applied::default, |machine| Catalogue::apply(catalogues, machine));
     let whole = Node::new(yaml.clone());
     let object = &whole;
     let Some((key, kind)) = object.entry("kind") else { return };
@@ -81,11 +113,17 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut 
         open: presets || !applied.missing.is_empty() || !applied.conflicts.is_empty(),
         conflicts: applied.conflicts,
         missing: applied.missing,
+        shortfalls: applied.shortfalls,
         references: applied.references,
     });
     let head = written.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);
     vms.push(vm);
+}
+
+fn inner<'a>(yaml: &'a YamlValue, name: &str) -> Option<&'a YamlValue> {
+    let YamlKind::Map(entries) = &yaml.kind else { return None };
+    entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value)
 }
 
 fn fill(spec: &Node, head: Span, vm: &mut Vm) {

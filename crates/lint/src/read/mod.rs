@@ -7,6 +7,7 @@ mod libvirt_asks;
 pub(crate) mod qemu;
 mod qemu_asks;
 pub(crate) mod running;
+pub(crate) mod template;
 pub(crate) mod xml;
 pub(crate) mod yaml;
 

@@ -1,7 +1,9 @@
 //! YAML as a tree in which every key and value knows its place.
 
 use serde_json::Value;
-use topology::bounded::{self, Broken, YamlKey, YamlKind, YamlValue};
+#[cfg(test)]
+use topology::bounded::{self, Broken};
+use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
 use vmconfig::kubevirt::Quantity;
 use vmconfig::source::{At, Span};
@@ -152,6 +154,7 @@ impl Node {
 }
 
 /// The documents of a text.
+#[cfg(test)]
 pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
     Ok(bounded::yaml(text)?.into_iter().map(Node::new).collect())
 }

@@ -10,6 +10,8 @@ use crate::rules::worlds::{
     ANY, KUBEVIRT_0_44, KUBEVIRT_1_7, KUBEVIRT_1_8, NEIGHBOURS, TWO_CACHES, TWO_SOCKETS,
 };
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
+use vmconfig::kubevirt::defaults;
 
 /// Multiqueue costs so many queues a device from here on.
 const MANY_QUEUES: u32 = 16;
@@ -337,7 +339,7 @@ pub(crate) const NUMA_HOTPLUG: Rule = Rule {
     id: "kubevirt-numa-hotplug",
     severity: Severity::Warning,
     summary: "NUMA passthrough with room for CPU hot-plug",
-    why: "KubeVirt defines four times the sockets for hot-plug unless maxSockets says otherwise; the \
+    why: "Since 1.6 KubeVirt defines four times the sockets for hot-plug unless maxSockets says otherwise; the \
           guest nodes hold only those that are enabled. Domains of more vCPUs than KVM recommends \
           on the host, and failing starts, were the result.",
     mend: "Set maxSockets equal to sockets",
@@ -369,7 +371,7 @@ domain:
 
 fn numa_hotplug(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(numa) = numa_passthrough(vm).filter(|_| vm.topology.is_some()) else { return };
-    let all = domain_vcpus(vm);
+    let all = domain_vcpus(vm, context);
     if all > vm.vcpus.value {
         let draft = out.at(
             vm.kube("domain.cpu.maxSockets").map_or(numa.span, |node| node.span),
@@ -386,7 +388,7 @@ pub(crate) const HEADROOM_EXCEEDS_HOST: Rule = Rule {
     id: "kubevirt-headroom-exceeds-host",
     severity: Severity::Warning,
     summary: "the vCPUs that could be plugged in are more than the host has pCPUs",
-    why: "KubeVirt defines four times the sockets unless maxSockets says otherwise. QEMU sets up \
+    why: "Since 1.6 KubeVirt defines four times the sockets unless maxSockets says otherwise. QEMU sets up \
           every one of them (memory, APIC ids, queues of multiqueue devices) and warns that they \
           exceed what KVM recommends, which is the host's number of pCPUs; a VM with pCPUs of its \
           own can never have them.",
@@ -416,7 +418,7 @@ domain:
 fn headroom_exceeds_host(vm: &Vm, context: &Context, out: &mut Drafts) {
     let of_kubevirt = vm.kubevirt.is_some() && vm.topology.is_some();
     let Some(machine) = context.machine.as_ref().filter(|_| of_kubevirt) else { return };
-    let most = domain_vcpus(vm);
+    let most = domain_vcpus(vm, context);
     let pcpus = machine.online.len();
     // kubevirt-numa-hotplug tells of it where it does more harm.
     let told = numa_passthrough(vm).is_some();
@@ -429,14 +431,17 @@ fn headroom_exceeds_host(vm: &Vm, context: &Context, out: &mut Drafts) {
     }
 }
 
-/// vCPUs with those that can be plugged in: four times the sockets where nobody
-/// says how many, and not more than 512 vCPUs.
-fn domain_vcpus(vm: &Vm) -> u32 {
+/// vCPUs with those that can be plugged in.
+fn domain_vcpus(vm: &Vm, context: &Context) -> u32 {
     let each = vm.vcpus.value / sockets(vm).max(1);
-    match max_sockets(vm) {
-        Some(most) => each.saturating_mul(most),
-        None => each.saturating_mul(sockets(vm).saturating_mul(4)).min(512).max(vm.vcpus.value),
-    }
+    let default = || {
+        let KubevirtVersion { major, minor, .. } = context.kubevirt;
+        let [cores, threads] =
+            vm.topology.as_ref().map_or([1, 1], |one| [one.value.cores, one.value.threads]);
+        let levels = [sockets(vm), cores, threads];
+        defaults::max_sockets((major, minor), vm.kube_architecture(), levels)
+    };
+    each.saturating_mul(max_sockets(vm).unwrap_or_else(default))
 }
 
 pub(crate) const NUMA_MBIND: Rule = Rule {

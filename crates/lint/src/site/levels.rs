@@ -28,6 +28,14 @@ pub struct Suppressed {
     pub reason: String,
 }
 
+impl Suppressed {
+    /// One that a comment in its own file silences.
+    pub(crate) fn by_comment(finding: Finding) -> Self {
+        let reason = "a comment in the file allows it".to_owned();
+        Self { finding, by: Suppressor::Comment, reason }
+    }
+}
+
 impl LevelChange {
     fn covers(&self, finding: &Finding, path: &str) -> bool {
         let any = |patterns: &[String], fits: &dyn Fn(&str) -> bool| {

@@ -117,10 +117,7 @@ fn of_spec(parsed: &Parsed, format: Format) -> Belief {
     }
     belief.say("emulator", set(pins.emulator.as_ref()));
     let nics = ["interface", "-device", "-netdev", "-nic", "-net", "hostdev"];
-    // Rules see the interface that KubeVirt adds where there is none; a `VmSpec` says
-    // what the text says.
-    let is_added = format == Format::Kubevirt && parsed.settings.nics.is_empty();
-    if !is_added && !nics.iter().any(|word| is_kept(word)) {
+    if !nics.iter().any(|word| is_kept(word)) {
         belief.say("nics", parsed.settings.nics.len());
         for (name, nic) in ["nic 0", "nic 1", "nic 2"].into_iter().zip(&parsed.settings.nics) {
             belief.say(name, nic.queues.map_or("-".to_owned(), |n| n.to_string()));
@@ -254,10 +251,8 @@ fn all_who_read_a_vm_believe_the_same() {
             for one in rules.differences(&spec) {
                 wrong.push(format!("{from}: lint and VmSpec: {one}\n{text}"));
             }
-            let Some(object) = vm.kubevirt.as_ref().map(|kube| kube.object.json()) else {
-                continue;
-            };
-            let Ok(vmi) = Vmi::from_value(&object) else { continue };
+            let Some(kubevirt) = &vm.kubevirt else { continue };
+            let Ok(vmi) = Vmi::from_value(&kubevirt.instance(&vm.name)) else { continue };
             predicted += 1;
             let predictor = of_predictor(&vmi);
             for one in predictor.differences(&spec) {

@@ -5,7 +5,7 @@
 //!
 //! Source: kubevirt/kubevirt, `pkg/defaults`, `pkg/network/vmispec/defaults.go`,
 //! `pkg/virt-config/virt-config.go`; the same in 0.44 to 1.9, but
-//! [`attaches_volumes`].
+//! [`attaches_volumes`] and [`max_sockets`].
 
 /// The architectures of KubeVirt, by its names. Without one an object is for that of
 /// the cluster.
@@ -61,6 +61,32 @@ pub fn topology(
     [cpus.ceil().clamp(1.0, 65_536.0) as u32, 1, 1]
 }
 
+/// Whether an object that says so much of networks is connected to the pod's, since it
+/// names none itself. `autoattach` is `autoattachPodInterface`.
+#[must_use]
+pub fn joins_pod_network(networks: usize, interfaces: usize, autoattach: Option<&str>) -> bool {
+    networks == 0 && interfaces == 0 && autoattach != Some("false")
+}
+
+/// Sockets that CPU hot-plug can reach where the object does not say and the cluster
+/// rolls changes out live: four times those at the start, as long as that is no more
+/// than 512 vCPUs.
+#[must_use]
+pub fn hotplug_sockets(levels: [u32; 3]) -> u32 {
+    const MOST_VCPUS: u32 = 512;
+    let [sockets, cores, threads] = levels;
+    let fit = MOST_VCPUS / cores.saturating_mul(threads).max(1);
+    sockets.saturating_mul(4).min(fit).max(sockets)
+}
+
+/// The same for a version's own way to roll changes out, which is live since 1.6. No
+/// room is kept on arm64.
+#[must_use]
+pub fn max_sockets(version: (u32, u32), architecture: &str, levels: [u32; 3]) -> u32 {
+    let live = version >= (1, 6) && architecture != "arm64";
+    if live { hotplug_sockets(levels) } else { levels[0] }
+}
+
 /// Whether a volume that no disk names gets a disk, by KubeVirt's major and minor
 /// version.
 #[must_use]
@@ -81,5 +107,22 @@ mod tests {
         assert_eq!(topology([None; 3], None, None), [1, 1, 1]);
         assert_eq!(topology([None; 3], Some(f64::MAX), None), [65_536, 1, 1]);
         assert_eq!(topology([None; 3], Some(-4.0), None), [1, 1, 1]);
+    }
+    #[test]
+    fn only_what_names_no_network_is_on_the_pods() {
+        assert!(joins_pod_network(0, 0, None) && joins_pod_network(0, 0, Some("true")));
+        assert!(!joins_pod_network(0, 0, Some("false")));
+        assert!(!joins_pod_network(1, 0, None) && !joins_pod_network(0, 1, None));
+    }
+
+    #[test]
+    fn room_for_hot_plug_is_four_times_the_sockets() {
+        let newest = |levels| max_sockets((1, 9), "amd64", levels);
+        assert_eq!(newest([2, 4, 1]), 8);
+        assert_eq!(newest([16, 4, 2]), 64, "512 vCPUs");
+        assert_eq!(newest([100, 8, 1]), 100, "never less than there are");
+        assert_eq!(newest([1, 1000, 1]), 1);
+        assert_eq!(max_sockets((1, 9), "arm64", [2, 4, 1]), 2);
+        assert_eq!(max_sockets((1, 5), "amd64", [2, 4, 1]), 2);
     }
 }

@@ -3,9 +3,13 @@
 //! Source: kubevirt/kubevirt, `pkg/instancetype/apply` and
 //! `pkg/instancetype/preference/apply`, 1.9.0.
 
+mod requirements;
+
 use std::collections::{BTreeMap, HashSet};
 
 use topology::bounded::{YamlKey, YamlKind, YamlValue};
+
+pub use requirements::Shortfall;
 
 use super::is_list;
 use crate::source::{At, Span};
@@ -24,6 +28,9 @@ pub struct Applied {
     pub conflicts: Vec<At<String>>,
     /// Names of what is not known, with their places.
     pub missing: Vec<At<String>>,
+    /// What the preference asks for at least and the VM has not: KubeVirt refuses such
+    /// a VM. The place is that of the preference's name.
+    pub shortfalls: Vec<At<Shortfall>>,
     /// Where what came from elsewhere stands in `spec`.
     pub references: Vec<Span>,
 }
@@ -82,6 +89,14 @@ impl Catalogue {
         }
         if let (Some(preference), Some(found)) = (&preference, known) {
             set_preference(&mut whole, found, preference.node);
+            let of_kind = kind.as_ref().map(|kind| kind.found);
+            // Of an instance type that is not known nothing can be said.
+            if of_kind != Some(None) && applied.conflicts.is_empty() {
+                let span = preference.node.span.clone();
+                let found = requirements::shortfalls(&whole, of_kind.flatten(), found);
+                applied.shortfalls =
+                    found.into_iter().map(|one| At::new(one, span.clone())).collect();
+            }
         }
         for reference in [kind, preference].into_iter().flatten() {
             if reference.found.is_none() {
@@ -128,19 +143,26 @@ fn fill_in_one(document: &mut YamlValue, catalogues: &[&Catalogue]) {
         for item in items_mut(document, "items") {
             fill_in_one(item, catalogues);
         }
+    } else if text(document, "kind") == Some("VirtualMachinePool") {
+        if let Some(machine) = node_mut(document, "spec.virtualMachineTemplate") {
+            fill_in_machine(machine, catalogues);
+        }
     } else if text(document, "kind") == Some("VirtualMachine") {
-        let applied = Catalogue::apply(catalogues, document);
-        if let Some(spec) = applied.spec {
-            put(document, "spec.template.spec", spec);
-        }
-        if applied.missing.is_empty()
-            && applied.conflicts.is_empty()
-            && let YamlKind::Map(entries) = &mut document.kind
-            && let Some((_, spec)) = entries.iter_mut().rfind(|(key, _)| key.text == "spec")
-            && let YamlKind::Map(entries) = &mut spec.kind
-        {
-            entries.retain(|(key, _)| !["instancetype", "preference"].contains(&key.text.as_str()));
-        }
+        fill_in_machine(document, catalogues);
+    }
+}
+
+fn fill_in_machine(machine: &mut YamlValue, catalogues: &[&Catalogue]) {
+    let applied = Catalogue::apply(catalogues, machine);
+    if let Some(spec) = applied.spec {
+        put(machine, "spec.template.spec", spec);
+    }
+    if applied.missing.is_empty()
+        && applied.conflicts.is_empty()
+        && let Some(spec) = node_mut(machine, "spec")
+        && let YamlKind::Map(entries) = &mut spec.kind
+    {
+        entries.retain(|(key, _)| !["instancetype", "preference"].contains(&key.text.as_str()));
     }
 }
 
@@ -218,21 +240,73 @@ fn set_instancetype(
     }
 }
 
+/// How a preference spreads vCPUs over levels of the topology.
+enum Spread {
+    SocketsCores { ratio: u32 },
+    CoresThreads { ratio: u32 },
+    SocketsCoresThreads { ratio: u32 },
+}
+
+/// Threads of each core where vCPUs are spread over all levels.
+const SPREAD_THREADS: u32 = 2;
+
+impl Spread {
+    /// That of a preference that spreads.
+    fn of(preference: &YamlValue) -> Option<Self> {
+        let way = text(preference, "cpu.preferredCPUTopology");
+        if !matches!(way, Some("spread" | "preferSpread")) {
+            return None;
+        }
+        let number =
+            |path| text(preference, path)?.parse::<u32>().ok().filter(|number| *number > 0);
+        let ratio = number("cpu.spreadOptions.ratio")
+            .or_else(|| number("preferSpreadSocketToCoreRatio"))
+            .unwrap_or(2);
+        Some(match text(preference, "cpu.spreadOptions.across") {
+            None | Some("SocketsCores") => Self::SocketsCores { ratio },
+            Some("CoresThreads") => Self::CoresThreads { ratio },
+            Some(_) => Self::SocketsCoresThreads { ratio },
+        })
+    }
+
+    /// What the vCPUs have to be a multiple of.
+    fn multiple(&self) -> u32 {
+        match self {
+            Self::SocketsCores { ratio } | Self::CoresThreads { ratio } => *ratio,
+            Self::SocketsCoresThreads { ratio } => ratio.saturating_mul(SPREAD_THREADS),
+        }
+    }
+
+    fn levels(&self) -> &'static [&'static str] {
+        match self {
+            Self::SocketsCores { .. } => &["sockets", "cores"],
+            Self::CoresThreads { .. } => &["cores", "threads"],
+            Self::SocketsCoresThreads { .. } => &["sockets", "cores", "threads"],
+        }
+    }
+
+    fn topology(&self, vcpus: u32) -> [u32; 3] {
+        match *self {
+            Self::SocketsCores { ratio } => [vcpus / ratio, ratio, 1],
+            Self::CoresThreads { ratio } => [1, vcpus / ratio, ratio],
+            Self::SocketsCoresThreads { ratio } => {
+                [vcpus / SPREAD_THREADS / ratio, ratio, SPREAD_THREADS]
+            }
+        }
+    }
+}
+
 /// vCPUs as the preference has them: sockets where it does not say.
 fn topology(vcpus: u32, preference: Option<&YamlValue>) -> [u32; 3] {
-    let said = |path| preference.and_then(|preference| text(preference, path));
-    let number = |path| said(path).and_then(|text| text.parse::<u32>().ok()).filter(|n| *n > 0);
-    let way = said("cpu.preferredCPUTopology").unwrap_or("sockets");
-    let ratio = number("cpu.spreadOptions.ratio")
-        .or_else(|| number("preferSpreadSocketToCoreRatio"))
-        .unwrap_or(2);
-    match (way, said("cpu.spreadOptions.across").unwrap_or("SocketsCores")) {
-        _ if vcpus == 1 => [1, 1, 1],
-        ("cores" | "preferCores", _) => [1, vcpus, 1],
-        ("threads" | "preferThreads", _) => [1, 1, vcpus],
-        ("spread" | "preferSpread", "SocketsCores") => [vcpus / ratio, ratio, 1],
-        ("spread" | "preferSpread", "CoresThreads") => [1, vcpus / ratio, ratio],
-        ("spread" | "preferSpread", _) => [vcpus / 2 / ratio, ratio, 2],
+    if vcpus == 1 {
+        return [1, 1, 1];
+    }
+    if let Some(spread) = preference.and_then(Spread::of) {
+        return spread.topology(vcpus);
+    }
+    match preference.and_then(|preference| text(preference, "cpu.preferredCPUTopology")) {
+        Some("cores" | "preferCores") => [1, vcpus, 1],
+        Some("threads" | "preferThreads") => [1, 1, vcpus],
         _ => [vcpus, 1, 1],
     }
 }
@@ -375,18 +449,17 @@ fn items<'a>(node: &'a YamlValue, path: &str) -> &'a [YamlValue] {
 }
 
 fn items_mut<'a>(node: &'a mut YamlValue, path: &str) -> &'a mut [YamlValue] {
-    let mut node = node;
-    for name in path.split('.') {
-        let YamlKind::Map(entries) = &mut node.kind else { return &mut [] };
-        let Some((_, inner)) = entries.iter_mut().rfind(|(key, _)| key.text == name) else {
-            return &mut [];
-        };
-        node = inner;
-    }
-    match &mut node.kind {
-        YamlKind::List(items) => items,
+    match node_mut(node, path).map(|node| &mut node.kind) {
+        Some(YamlKind::List(items)) => items,
         _ => &mut [],
     }
+}
+
+fn node_mut<'a>(node: &'a mut YamlValue, path: &str) -> Option<&'a mut YamlValue> {
+    path.split('.').try_fold(node, |node, name| {
+        let YamlKind::Map(entries) = &mut node.kind else { return None };
+        entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, inner)| inner)
+    })
 }
 
 fn plain(text: &str, at: &YamlValue) -> YamlValue {
@@ -516,5 +589,42 @@ spec:
             "cpu: {preferredCPUTopology: spread, spreadOptions: {across: SocketsCoresThreads}}",
             [2, 2, 2],
         );
+    }
+    #[test]
+    fn a_vm_may_fall_short_of_its_preference() {
+        let check = |domain: &str, kind: &str, preference: &str, expected: &[Shortfall]| {
+            let vm = format!(
+                "kind: VirtualMachine\nspec: {{{kind}preference: {{name: p}}, template: {{spec: \
+                 {{architecture: amd64, domain: {domain}}}}}}}\n"
+            );
+            let types = format!(
+                "kind: VirtualMachineClusterInstancetype\nmetadata: {{name: t}}\nspec: {{cpu: \
+                 {{guest: 6}}, memory: {{guest: 2Gi}}}}\n---\nkind: \
+                 VirtualMachineClusterPreference\nmetadata: {{name: p}}\nspec: {preference}\n"
+            );
+            let found: Vec<Shortfall> =
+                applied(&vm, &types).shortfalls.into_iter().map(|one| one.value).collect();
+            assert_eq!(found, expected, "{domain} {kind} {preference}");
+        };
+        let vcpus = |has, needs, levels| Shortfall::Vcpus { has, needs, levels };
+        let typed = "instancetype: {name: t}, ";
+        let four = "{requirements: {cpu: {guest: 4}}}";
+        check("{cpu: {sockets: 4}}", "", four, &[]);
+        check("{cpu: {cores: 4}}", "", four, &[vcpus(0, 4, &["sockets"])]);
+        check("{}", "", four, &[vcpus(1, 4, &["sockets"])]);
+        check("{resources: {limits: {cpu: '4'}}}", "", four, &[]);
+        check("{}", typed, four, &[]);
+        check("{}", typed, "{requirements: {cpu: {guest: 8}}}", &[vcpus(6, 8, &[])]);
+        let spread = "{cpu: {preferredCPUTopology: spread, spreadOptions: {ratio: 4}}}";
+        check("{}", typed, spread, &[Shortfall::Spread { vcpus: 6, multiple: 4 }]);
+        let memory = "{requirements: {memory: {guest: 4Gi}}}";
+        let short = |gib: u64| Shortfall::Memory { has_bytes: gib << 30, needs_bytes: 4 << 30 };
+        check("{memory: {guest: 4Gi}}", "", memory, &[]);
+        check("{resources: {requests: {memory: 1Gi}}}", "", memory, &[short(1)]);
+        check("{}", typed, memory, &[short(2)]);
+        let foreign = Shortfall::Architecture { has: "amd64".into(), needs: "arm64".into() };
+        check("{}", "", "{requirements: {architecture: arm64}}", &[foreign]);
+        // Nothing is known of a type that is not there.
+        check("{}", "instancetype: {name: u}, ", four, &[]);
     }
 }

@@ -59,7 +59,11 @@ pub fn parse_documents(mut documents: Vec<YamlValue>, known: &Catalogue) -> Vec<
 
 fn object(document: &Node) -> Option<Parsed> {
     let kind = document.peek("kind").and_then(Node::text);
-    let is_kubevirt = |text: &str| text.starts_with("kubevirt.io/").then_some(());
+    let is_kubevirt = |text: &str| {
+        ["kubevirt.io/", "pool.kubevirt.io/"]
+            .iter()
+            .find_map(|group| text.strip_prefix(group).map(drop))
+    };
     let spec = document.peek("spec")?;
     // People quote the part that matters: a spec with a domain is a VM too.
     let template = match kind {
@@ -158,6 +162,21 @@ impl Parser {
             }
             self.disks(domain, devices, instance);
             self.nics(devices, instance);
+        }
+        self.pod_network(domain.get("devices"), instance);
+    }
+
+    /// The interface that is there where nobody says a word of networks.
+    fn pod_network(&mut self, devices: Option<&Node>, instance: &Node) {
+        let interfaces = devices.map_or(0, |devices| devices.items("interfaces").len());
+        let attach = devices.and_then(|devices| devices.peek("autoattachPodInterface")?.text());
+        if defaults::joins_pod_network(instance.items("networks").len(), interfaces, attach) {
+            let mut nic = Nic::new(NicBackend::Pod { binding: Binding::Bridge });
+            if devices.and_then(|devices| devices.flag("networkInterfaceMultiqueue")) == Some(true)
+            {
+                nic.queues = Some(self.settings.vcpus().min(MAX_NIC_QUEUES));
+            }
+            self.settings.nics.push(nic);
         }
     }
 

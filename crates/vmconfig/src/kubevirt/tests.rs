@@ -33,6 +33,23 @@ proptest! {
 }
 
 #[test]
+fn what_names_no_network_has_the_pods() {
+    let nics = |devices: &str| {
+        let text = format!(
+            "kind: VirtualMachineInstance\nspec:\n  domain:\n    cpu: {{cores: 4}}\n    {devices}\n"
+        );
+        parse(&text).unwrap().remove(0).settings.nics
+    };
+    for said in ["", "devices: {}", "devices: {autoattachPodInterface: true}"] {
+        let [nic] = &nics(said)[..] else { panic!("{said}: {:?}", nics(said)) };
+        assert_eq!(nic.backend, NicBackend::Pod { binding: Binding::Bridge });
+        assert_eq!((nic.model, nic.queues), (NicModel::Virtio, None));
+    }
+    assert_eq!(nics("devices: {networkInterfaceMultiqueue: true}")[0].queues, Some(4));
+    assert!(nics("devices: {autoattachPodInterface: false}").is_empty());
+}
+
+#[test]
 fn what_people_write_is_read() {
     let text = "kind: VirtualMachine
 apiVersion: kubevirt.io/v1

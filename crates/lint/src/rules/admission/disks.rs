@@ -214,7 +214,7 @@ fn target(vm: &Vm, context: &Context, out: &mut Drafts) {
 /// (`disk`, `lun`, `cdrom`), and where that stands.
 pub(super) fn bus<'a>(vm: &'a Vm, disk: &'a Node) -> (&'a str, &'static str, Span) {
     let target = TARGETS.into_iter().find(|target| disk.given(target).is_some());
-    let arch = vm.kube("architecture").and_then(Node::text).unwrap_or_default();
+    let arch = vm.kube_architecture();
     let written = target.and_then(|target| word(disk.get(target)?, "bus"));
     // A preference that is not known may say another; virtio is the one that all is
     // well with.

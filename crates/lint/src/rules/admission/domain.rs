@@ -358,7 +358,7 @@ fn devices(vm: &Vm, context: &Context, out: &mut Drafts) {
             one_of(device, "model", &["hyperv", "isa", "pvpanic"], out);
         }
         if let Some(video) = vm.kube("domain.devices.video").filter(|node| !node.is_null()) {
-            let arch = vm.kube("architecture").and_then(Node::text).unwrap_or_default();
+            let arch = vm.kube_architecture();
             let known: &[&str] = match arch {
                 "arm64" => &["virtio", "ramfb"],
                 "s390x" => &["virtio"],

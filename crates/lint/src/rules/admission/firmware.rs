@@ -233,7 +233,7 @@ fn launch_security(vm: &Vm, _: &Context, out: &mut Drafts) {
     else {
         return;
     };
-    match vm.kube("architecture").and_then(Node::text).unwrap_or_default() {
+    match vm.kube_architecture() {
         "" | "amd64" => {}
         // IBM's Secure Execution has nothing to say here.
         "s390x" => return,

@@ -4,13 +4,12 @@ use std::collections::HashSet;
 
 use super::networks::GOOD;
 use super::{
-    NETWORK, REFUSED, by_name, interfaces, is_pci_address, list, name, networks, one_of, place,
-    word,
+    NETWORK, REFUSED, by_name, interfaces, is_pci_address, name, networks, one_of, place, word,
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Check, Rule, yaml};
+use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -189,57 +188,127 @@ fn dhcp(interface: &Node, out: &mut Drafts) {
     }
 }
 
-pub(crate) const CLAIMS: Rule = Rule {
-    id: "kubevirt-resource-claim",
+pub(crate) const PORT_RANGES: Rule = Rule {
+    id: "kubevirt-port-ranges",
     severity: Severity::Error,
-    summary: "a resource claim that is there twice, or names none or two",
+    summary: "portRanges of an interface that KubeVirt refuses",
     why: REFUSED,
-    mend: "Name each claim once, with resourceClaimName or resourceClaimTemplateName",
-    sources: &["https://github.com/kubevirt/kubevirt/blob/main/pkg/dra/admitter/dra_admitter.go"],
-    affected: &[crate::rule::Affected::kubevirt(Some("1.9.0"), None)],
-    check: Check::Vm(claims),
-    fires: &[yaml(
-        ANY,
-        "\
-resourceClaims:
-- name: gpu
-  resourceClaimName: a
-  resourceClaimTemplateName: b
+    mend: "Write at most 10 ranges of TCP or UDP that do not overlap, on an interface with masquerade \
+           and without ports",
+    sources: &[NETWORK],
+    affected: &[Affected::kubevirt(Some("1.9.0"), None)],
+    check: Check::Vm(port_ranges),
+    fires: &[
+        yaml(
+            ANY,
+            "\
 domain:
   memory:
     guest: 1Gi
-  devices: {}
+  devices:
+    interfaces:
+    - name: default
+      masquerade: {}
+      portRanges:
+      - protocol: TCP
+        start: 8000
+        end: 8100
+      - protocol: TCP
+        start: 8100
+        end: 8200
+networks:
+- name: default
+  pod: {}
 ",
-    )],
+        ),
+        yaml(
+            ANY,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+  devices:
+    interfaces:
+    - name: default
+      bridge: {}
+      portRanges:
+      - protocol: TCP
+        start: 8100
+        end: 8000
+networks:
+- name: default
+  pod: {}
+",
+        ),
+    ],
     quiet: &[yaml(
         ANY,
         "\
-resourceClaims:
-- name: gpu
-  resourceClaimTemplateName: gpu
 domain:
   memory:
     guest: 1Gi
-  devices: {}
+  devices:
+    interfaces:
+    - name: default
+      masquerade: {}
+      portRanges:
+      - protocol: TCP
+        start: 8000
+        end: 8100
+      - protocol: UDP
+        start: 8000
+        end: 8000
+networks:
+- name: default
+  pod: {}
 ",
     )],
 };
 
-fn claims(vm: &Vm, _: &Context, out: &mut Drafts) {
-    super::repeated(list(vm, "resourceClaims"), "claim", out);
-    for claim in list(vm, "resourceClaims") {
-        let names = ["resourceClaimName", "resourceClaimTemplateName"];
-        match names.iter().filter(|name| claim.given(name).is_some()).count() {
-            0 => {
-                out.at(place(claim), format!("Say one of {}", names.join(", ")));
-            }
-            1 => {}
-            _ => {
-                out.at(place(claim), format!("Say only one of {}", names.join(", ")));
-            }
+/// Ranges of ports that an interface may have.
+const MOST_RANGES: usize = 10;
+
+fn port_ranges(vm: &Vm, _: &Context, out: &mut Drafts) {
+    let networks = by_name(networks(vm));
+    for interface in interfaces(vm) {
+        let of_pod = |network: &&Node| network.given("pod").is_some();
+        let Some((key, ranges)) = interface
+            .entry("portRanges")
+            .filter(|(_, node)| !node.is_null())
+            .filter(|_| networks.get(name(interface)).is_some_and(of_pod))
+        else {
+            continue;
+        };
+        if interface.given("ports").is_some() {
+            out.at(key.span, "portRanges beside ports: one of both is taken");
         }
-        if !super::is_label(name(claim)) {
-            out.at(place(claim), format!("{:?} is no name of a claim", name(claim)));
+        if interface.given("masquerade").is_none() {
+            out.at(key.span, "portRanges are for interfaces with masquerade");
+        }
+        if let Some(more) = ranges.items().get(MOST_RANGES) {
+            out.at(more.span, format!("At most {MOST_RANGES} portRanges"));
+            continue;
+        }
+        // Not more than a handful: each is held against those before it.
+        let mut seen: Vec<(&str, i64, i64)> = Vec::new();
+        for range in ranges.items() {
+            let number = |name: &str| range.get(name).and_then(Node::integer).unwrap_or(0);
+            let protocol = range.get("protocol").and_then(Node::text).unwrap_or_default();
+            let (start, end) = (number("start"), number("end"));
+            if !matches!(protocol, "TCP" | "UDP") {
+                out.at(range.span, format!("protocol {protocol:?} is none of TCP, UDP"));
+            } else if ![start, end].iter().all(|port| (1..65_536).contains(port)) {
+                out.at(range.span, format!("{start} to {end} are no ports: 1 to 65535"));
+            } else if start > end {
+                out.at(range.span, format!("{start} is behind {end}"));
+            } else if let Some((_, from, to)) =
+                seen.iter().find(|(of, from, to)| *of == protocol && start <= *to && *from <= end)
+            {
+                let message = format!("{start} to {end} overlap {from} to {to} of {protocol}");
+                out.at(range.span, message);
+            } else {
+                seen.push((protocol, start, end));
+            }
         }
     }
 }

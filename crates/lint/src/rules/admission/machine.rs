@@ -6,7 +6,7 @@ use super::{ADMITTERS, volumes, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Check, Rule, yaml};
+use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -50,11 +50,21 @@ spec:
           name: root
 ";
 
-/// The VirtualMachine's own spec.
-fn own(vm: &Vm) -> Option<(&Node, &Node)> {
-    let kubevirt = vm.kubevirt.as_ref()?;
-    let spec = kubevirt.object.get("spec")?;
-    (kubevirt.kind.value == "VirtualMachine").then_some((spec, &kubevirt.object))
+macro_rules! hotplug {
+    ($domain:literal) => {
+        concat!(
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: example\nspec:\n  \
+             runStrategy: Always\n  template:\n    spec:\n      domain:\n",
+            $domain,
+            "        devices: {}\n",
+        )
+    };
+}
+
+/// The spec of the VirtualMachine around a VMI, and what has that and its metadata.
+pub(super) fn own(vm: &Vm) -> Option<(&Node, &Node)> {
+    let machine = vm.kubevirt.as_ref()?.machine()?;
+    Some((machine.get("spec")?, machine))
 }
 
 pub(crate) const RUN_STRATEGY: Rule = Rule {
@@ -218,106 +228,82 @@ fn data_volume(vm: &Vm, context: &Context, out: &mut Drafts) {
     }
 }
 
-const INSTANCETYPES: &str = "https://kubevirt.io/user-guide/user_workloads/instancetypes/";
-
-pub(crate) const CONFLICT: Rule = Rule {
-    id: "kubevirt-instancetype-conflict",
+pub(crate) const MEMORY_HOTPLUG: Rule = Rule {
+    id: "kubevirt-memory-hotplug",
     severity: Severity::Error,
-    summary: "a VirtualMachine that sets what its instance type sets",
-    why: "An instance type can't be overwritten: KubeVirt refuses the VirtualMachine. Each type has \
-          vCPUs and memory; of the rest only what the given type says is a conflict.",
-    mend: "Take the field out of the VM, or use another instance type",
+    summary: "memory.maxGuest of a VirtualMachine whose memory can't be hot-plugged",
+    why: "The admission webhook refuses maxGuest below guest or not of whole blocks (2Mi, with huge \
+          pages of 1Gi 1Gi), with less than 1Gi of memory, real-time, NUMA passthrough or encrypted \
+          memory, and since 1.7 on anything but amd64. Without maxGuest it quietly leaves hot-plug \
+          out.",
+    mend: "Take maxGuest out, or write whole blocks of memory, maxGuest at least guest",
     sources: &[
-        "https://github.com/kubevirt/kubevirt/tree/main/pkg/instancetype/apply",
-        INSTANCETYPES,
+        "https://github.com/kubevirt/kubevirt/blob/main/pkg/liveupdate/memory/memory.go",
+        "https://kubevirt.io/user-guide/compute/memory_hotplug/",
     ],
-    affected: &[],
-    check: Check::Vm(conflict),
-    fires: &[yaml(
+    // Before, only where the cluster rolls changes out live.
+    affected: &[Affected::kubevirt(Some("1.6.0"), None)],
+    check: Check::Vm(memory_hotplug),
+    fires: &[
+        yaml(ANY, hotplug!("        memory:\n          guest: 4Gi\n          maxGuest: 2Gi\n")),
+        yaml(ANY, hotplug!("        memory:\n          guest: 512Mi\n          maxGuest: 2Gi\n")),
+        yaml(ANY, hotplug!("        memory:\n          guest: 2049Mi\n          maxGuest: 4Gi\n")),
+        yaml(
+            ANY,
+            hotplug!(
+                "        memory:\n          guest: 4Gi\n          maxGuest: 8Gi\n          hugepages:\n            \
+                 pageSize: 1Gi\n        cpu:\n          cores: 2\n          dedicatedCpuPlacement: \
+                 true\n          numa:\n            guestMappingPassthrough: {}\n"
+            ),
+        ),
+    ],
+    quiet: &[yaml(
         ANY,
-        "\
-apiVersion: kubevirt.io/v1
-kind: VirtualMachine
-metadata:
-  name: example
-spec:
-  runStrategy: Always
-  instancetype:
-    name: u1.small
-  template:
-    spec:
-      domain:
-        cpu:
-          cores: 4
-        devices: {}
-",
+        hotplug!("        memory:\n          guest: 2Gi\n          maxGuest: 8Gi\n"),
     )],
-    quiet: &[yaml(ANY, TYPED)],
 };
 
-fn conflict(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for field in vm.kubevirt.iter().flat_map(|kubevirt| &kubevirt.conflicts) {
-        out.at(field.span, format!("The VM sets {}, which its instance type sets", field.value));
+fn memory_hotplug(vm: &Vm, context: &Context, out: &mut Drafts) {
+    const MIB: u64 = 1 << 20;
+    let Some((key, most)) = own(vm)
+        .and_then(|_| vm.kubevirt.as_ref()?.spec.entry("domain.memory.maxGuest"))
+        .filter(|(_, node)| !node.is_null())
+    else {
+        return;
+    };
+    let against = [
+        ("domain.cpu.realtime", "real-time vCPUs"),
+        ("domain.cpu.numa.guestMappingPassthrough", "guestMappingPassthrough"),
+        ("domain.launchSecurity", "encrypted memory"),
+    ];
+    for (path, what) in against {
+        if vm.kube(path).is_some_and(|node| !node.is_null()) {
+            out.at(key.span, format!("maxGuest does not go with {what}"));
+        }
     }
-}
-
-const TYPED: &str = "\
-apiVersion: instancetype.kubevirt.io/v1beta1
-kind: VirtualMachineClusterInstancetype
-metadata:
-  name: u1.small
-spec:
-  cpu:
-    guest: 1
-  memory:
-    guest: 2Gi
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachine
-metadata:
-  name: example
-spec:
-  runStrategy: Always
-  instancetype:
-    name: u1.small
-  template:
-    spec:
-      domain:
-        devices: {}
-";
-
-pub(crate) const UNKNOWN: Rule = Rule {
-    id: "kubevirt-instancetype-unknown",
-    severity: Severity::Hint,
-    summary: "an instance type or a preference that was not given",
-    why: "What it says of vCPUs, memory and devices is not known here, so that rules about them can \
-          say nothing.",
-    mend: "Give its file beside, or put it into the same file: vmlab lint vm.yaml types.yaml",
-    sources: &[INSTANCETYPES],
-    affected: &[],
-    check: Check::Vm(unknown),
-    fires: &[yaml(
-        ANY,
-        "\
-apiVersion: kubevirt.io/v1
-kind: VirtualMachine
-metadata:
-  name: example
-spec:
-  runStrategy: Always
-  instancetype:
-    name: u1.small
-  template:
-    spec:
-      domain:
-        devices: {}
-",
-    )],
-    quiet: &[yaml(ANY, TYPED)],
-};
-
-fn unknown(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for name in vm.kubevirt.iter().flat_map(|kubevirt| &kubevirt.missing) {
-        out.at(name.span, format!("{} is not known here", name.value));
+    let block_bytes = match vm.kube("domain.memory.hugepages.pageSize").and_then(Node::text) {
+        Some("1Gi") => 1024 * MIB,
+        _ => 2 * MIB,
+    };
+    let arch = vm.kube_architecture();
+    let old_arm = arch == "arm64" && context.kubevirt < KubevirtVersion::new(1, 7, 0);
+    if !matches!(arch, "" | "amd64") && !old_arm {
+        out.at(key.span, format!("Memory can't be hot-plugged on {arch}"));
+    }
+    // That of an instance type or of the request, too.
+    let (Some(guest), Some(most_bytes)) = (&vm.memory_bytes, most.bytes()) else { return };
+    if guest.value > most_bytes {
+        out.at(most.span, "maxGuest is less than the guest's memory");
+    }
+    if guest.value < 1024 * MIB {
+        out.at(guest.span, "Less than 1Gi of memory, with which none can be hot-plugged");
+    }
+    for (bytes, span, what) in
+        [(guest.value, guest.span, "The guest's memory"), (most_bytes, most.span, "maxGuest")]
+    {
+        if bytes % block_bytes != 0 {
+            let mib = block_bytes / MIB;
+            out.at(span, format!("{what} is not made of blocks of {mib} MiB"));
+        }
     }
 }

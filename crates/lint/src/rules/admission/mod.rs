@@ -7,13 +7,19 @@
 //! Source: kubevirt/kubevirt, `pkg/virt-api/webhooks/validating-webhook/admitters`,
 //! `pkg/network/admitter`, `pkg/storage/admitters`; 0.44 to 1.9.
 
+pub(super) mod claims;
 pub(super) mod disks;
 pub(super) mod domain;
 pub(super) mod firmware;
+pub(super) mod gates;
+pub(super) mod instancetypes;
 pub(super) mod interfaces;
+mod labels;
 pub(super) mod machine;
 pub(super) mod networks;
+pub(super) mod placement;
 pub(super) mod pod;
+pub(super) mod sets;
 pub(super) mod volumes;
 
 use std::collections::{HashMap, HashSet};
@@ -61,6 +67,10 @@ fn volumes_without_device(vm: &Vm) -> impl Iterator<Item = &Node> {
     // What dumps are written to is no disk of the guest.
     let all = volumes(vm).iter().filter(|volume| volume.given("memoryDump").is_none());
     all.filter(move |volume| !known.contains(name(volume)))
+}
+
+fn volumes_by_name(vm: &Vm) -> HashMap<&str, &Node> {
+    by_name(volumes(vm))
 }
 
 /// Items by their names; of two of one name the last, as KubeVirt has it.

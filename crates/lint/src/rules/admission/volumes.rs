@@ -1,7 +1,5 @@
 //! Volumes: their names, sources and values.
 
-use vmconfig::source::At;
-
 use super::{
     ADMITTERS, REFUSED, by_name, is_clean_path, list, name, place, repeated, volumes, word,
 };
@@ -12,6 +10,8 @@ use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
+use vmconfig::kubevirt::defaults;
+use vmconfig::source::At;
 
 const VOLUMES: &str = "https://kubevirt.io/user-guide/storage/disks_and_volumes/";
 
@@ -184,9 +184,14 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
     }
     let disks = by_name(super::disks(vm));
     for volume in volumes(vm) {
-        if let Some((key, _)) = given(volume, "downwardMetrics")
-            && let Some(disk) = disks.get(name(volume))
-        {
+        if let Some((key, _)) = given(volume, "downwardMetrics") {
+            let KubevirtVersion { major, minor, .. } = context.kubevirt;
+            let disk = match disks.get(name(volume)) {
+                Some(disk) => disk,
+                // It gets one that says nothing.
+                None if defaults::attaches_volumes((major, minor)) => volume,
+                None => continue,
+            };
             let (bus, target, _) = super::disks::bus(vm, disk);
             if target != "disk" {
                 out.at(key.span, format!("downwardMetrics needs a disk, not a {target}"));

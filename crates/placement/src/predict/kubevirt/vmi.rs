@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use vmconfig::kubevirt::{Quantity, template_of};
+use vmconfig::kubevirt::{Quantity, defaults, template_of};
 
 use super::pool::GuestShape;
 
@@ -216,11 +216,11 @@ impl Vmi {
     #[must_use]
     pub fn with_hotplug_headroom(mut self) -> Self {
         let shape = self.shape();
-        let most = 512 / (shape.cores.saturating_mul(shape.threads)).max(1);
+        let levels = [shape.sockets, shape.cores, shape.threads];
         let cpu = self.spec.domain.cpu.get_or_insert_default();
         if cpu.max_sockets == 0 {
             (cpu.sockets, cpu.cores, cpu.threads) = (shape.sockets, shape.cores, shape.threads);
-            cpu.max_sockets = (shape.sockets.saturating_mul(4)).min(most).max(shape.sockets);
+            cpu.max_sockets = defaults::hotplug_sockets(levels);
         }
         self
     }
@@ -275,17 +275,13 @@ impl Vmi {
     /// Sockets, cores and threads: what is missing counts as 1; without any, the
     /// CPU limit (or request) becomes sockets.
     pub fn shape(&self) -> GuestShape {
-        let given = |of: fn(&Cpu) -> u32| self.cpu().map(of).filter(|count| *count != 0);
-        let (sockets, cores, threads) =
-            (given(|cpu| cpu.sockets), given(|cpu| cpu.cores), given(|cpu| cpu.threads));
-        let or_one = |count: Option<u32>| count.unwrap_or(1);
-        if sockets.or(cores).or(threads).is_none() {
-            let cpus = self.limit(|amounts| amounts.cpu).or(self.request(|amounts| amounts.cpu));
-            let sockets =
-                cpus.and_then(Quantity::round_up).and_then(|cpus| u32::try_from(cpus).ok());
-            return GuestShape { sockets: or_one(sockets), cores: 1, threads: 1 };
-        }
-        GuestShape { sockets: or_one(sockets), cores: or_one(cores), threads: or_one(threads) }
+        let levels: [fn(&Cpu) -> u32; 3] = [|cpu| cpu.sockets, |cpu| cpu.cores, |cpu| cpu.threads];
+        let levels = levels.map(|of| self.cpu().map(of));
+        let cpus = |amount: Option<Quantity>| amount.map(Quantity::as_f64);
+        let limit = cpus(self.limit(|amounts| amounts.cpu));
+        let requested = cpus(self.request(|amounts| amounts.cpu));
+        let [sockets, cores, threads] = defaults::topology(levels, limit, requested);
+        GuestShape { sockets, cores, threads }
     }
 
     /// CPUs that are asked for outside of the topology: the request, else the
