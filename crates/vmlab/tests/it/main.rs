@@ -2,6 +2,7 @@
 
 mod audit;
 mod calibrate;
+mod circles;
 mod command_line;
 mod compare;
 mod console_blocks;
