@@ -123,7 +123,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut 
 
 fn inner<'a>(yaml: &'a YamlValue, name: &str) -> Option<&'a YamlValue> {
     let YamlKind::Map(entries) = &yaml.kind else { return None };
-    entries.iter().find(|(key, _)| key.text == name).map(|(_, value)| value)
+    entries.iter().rfind(|(key, _)| key.text == name).map(|(_, value)| value)
 }
 
 fn fill(spec: &Node, head: Span, vm: &mut Vm) {

@@ -458,7 +458,7 @@ fn items_mut<'a>(node: &'a mut YamlValue, path: &str) -> &'a mut [YamlValue] {
 fn node_mut<'a>(node: &'a mut YamlValue, path: &str) -> Option<&'a mut YamlValue> {
     path.split('.').try_fold(node, |node, name| {
         let YamlKind::Map(entries) = &mut node.kind else { return None };
-        entries.iter_mut().find(|(key, _)| key.text == name).map(|(_, inner)| inner)
+        entries.iter_mut().rfind(|(key, _)| key.text == name).map(|(_, inner)| inner)
     })
 }
 
