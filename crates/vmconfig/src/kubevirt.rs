@@ -10,6 +10,7 @@
 pub mod defaults;
 mod emit;
 mod instancetype;
+mod kinds;
 mod parse;
 mod quantity;
 mod tree;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use emit::emit;
 pub use instancetype::{Applied, Catalogue, Shortfall};
+pub use kinds::{is_list, template_of};
 pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
@@ -30,28 +32,6 @@ pub enum Kind {
     Instance,
     /// One that is kept and can be started again: `VirtualMachine`.
     Machine,
-}
-
-/// Kinds of objects that hold a VM, and the path of what has the VMI's `metadata` and
-/// `spec`.
-const TEMPLATES: [(&str, &str); 4] = [
-    ("VirtualMachineInstance", ""),
-    ("VirtualMachine", "spec.template"),
-    ("VirtualMachineInstanceReplicaSet", "spec.template"),
-    ("VirtualMachinePool", "spec.virtualMachineTemplate.spec.template"),
-];
-
-/// The path below an object of this kind at which the `metadata` and `spec` of a
-/// VirtualMachineInstance stand; `None`: it holds none.
-#[must_use]
-pub fn template_of(kind: &str) -> Option<&'static str> {
-    TEMPLATES.iter().find(|(known, _)| *known == kind).map(|(_, path)| *path)
-}
-
-/// Whether an object of this kind is a list of objects, its `items`.
-#[must_use]
-pub fn is_list(kind: &str) -> bool {
-    kind.ends_with("List")
 }
 
 /// Most queues that KubeVirt gives a network interface.

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 use topology::bounded::{self, Broken, YamlKind, YamlValue};
 
+use crate::read::kubevirt_asks;
 use crate::read::yaml::Node;
-use crate::read::{Wanted, kubevirt_asks};
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
 use vmconfig::Parsed;
@@ -17,7 +17,11 @@ use vmconfig::source::{At, Source, Span};
 
 /// The VMs of all documents; objects of other kinds are left alone. Instance types
 /// and preferences are those of the text itself, else those of other texts.
-pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, Broken> {
+pub(crate) fn read(
+    source: &Source<'_>,
+    known: &Catalogue,
+    settings: bool,
+) -> Result<Vec<Vm>, Broken> {
     let text = source.text;
     let documents = bounded::yaml(text)?;
     let mut own = Catalogue::default();
@@ -27,10 +31,10 @@ pub(crate) fn read(source: &Source<'_>, wanted: Wanted<'_>) -> Result<Vec<Vm>, B
     let presets = text.contains("VirtualMachineInstancePreset");
     let mut vms = Vec::new();
     for document in &documents {
-        object(document, &[&own, wanted.types], presets, &mut vms);
+        object(document, &[&own, known], presets, &mut vms);
     }
-    if wanted.settings {
-        let parsed = kubevirt::parse_documents(documents, wanted.types).into_iter();
+    if settings {
+        let parsed = kubevirt::parse_documents(documents, known).into_iter();
         let mut by_line: HashMap<u32, Parsed> =
             parsed.filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))).collect();
         for vm in &mut vms {

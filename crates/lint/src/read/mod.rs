@@ -80,7 +80,7 @@ pub(crate) fn read(
 ) -> Result<Vec<Vm>, Broken> {
     match format {
         Format::Libvirt => libvirt::read(source.text, wanted.settings),
-        Format::Kubevirt => kubevirt::read(source, wanted),
+        Format::Kubevirt => kubevirt::read(source, wanted.types, wanted.settings),
         Format::Qemu => Ok(qemu::read(source, wanted.settings)),
         Format::Running => Ok(running::read(source, wanted.settings)),
     }

@@ -11,7 +11,7 @@ use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
 pub use requirements::Shortfall;
 
-use super::is_list;
+use super::kinds::is_list;
 use crate::source::{At, Span};
 
 /// Instance types and preferences by kind and name.

@@ -10,10 +10,9 @@ use crate::{
     TickPolicy, VmSettings,
 };
 
+use super::kinds::{is_list, template_of};
 use super::tree::Node;
-use super::{
-    Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults, is_list, template_of,
-};
+use super::{Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
