@@ -37,6 +37,7 @@ mod numa;
 pub mod offers;
 mod patch;
 mod pins;
+pub mod proxmox;
 pub mod qemu;
 mod sched;
 mod size;

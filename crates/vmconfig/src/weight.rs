@@ -213,6 +213,112 @@ const FIELDS: &[(Weight, &[&str])] = &[
     ),
 ];
 
+/// Settings of Proxmox that no command line holds, by their kind, and parts of a setting
+/// by their name (`.size`).
+const SETTINGS: &[(Weight, &[&str])] = &[
+    (
+        Weight::Nothing,
+        &[
+            "autostart",
+            "description",
+            "digest",
+            "hookscript",
+            "keephugepages",
+            "keyboard",
+            "lock",
+            "meta",
+            "migrate_downtime",
+            "migrate_speed",
+            "onboot",
+            "parent",
+            "protection",
+            "reboot",
+            "running-nets-host-mtu",
+            "runningcpu",
+            "runningmachine",
+            "section",
+            "smbios",
+            "snapstate",
+            "snaptime",
+            "startup",
+            "tags",
+            "template",
+            "unused",
+            "vmgenid",
+            "vmstate",
+            "vmstatestorage",
+            ".backup",
+            ".replicate",
+            ".shared",
+            ".size",
+        ],
+    ),
+    (
+        Weight::Devices,
+        &[
+            "agent",
+            "audio",
+            "bios",
+            "boot",
+            "bootdisk",
+            "cdrom",
+            "cicustom",
+            "cipassword",
+            "citype",
+            "ciuser",
+            "ciupgrade",
+            "efidisk",
+            "ipconfig",
+            "nameserver",
+            "parallel",
+            "rng",
+            "searchdomain",
+            "serial",
+            "spice_enhancements",
+            "sshkeys",
+            "tablet",
+            "tpmstate",
+            "usb",
+            "vga",
+            "watchdog",
+            ".model",
+            ".product",
+            ".rerror",
+            ".rombar",
+            ".ssd",
+            ".vendor",
+            ".werror",
+            ".wwn",
+        ],
+    ),
+    (
+        Weight::Performance,
+        &[
+            "amd-sev",
+            "arch",
+            "cpulimit",
+            "cpuunits",
+            "freeze",
+            "hotplug",
+            "ide",
+            "intel-tdx",
+            "ivshmem",
+            "net",
+            "numa",
+            "sata",
+            "scsi",
+            "shares",
+            "virtio",
+            "virtiofs",
+        ],
+    ),
+];
+
+/// Whether Proxmox has settings of this kind: `onboot`, `scsi` of `scsi0`.
+pub(crate) fn is_setting(kind: &str) -> bool {
+    SETTINGS.iter().any(|row| row.1.contains(&kind))
+}
+
 impl Kept {
     /// What changes without it.
     #[must_use]
@@ -230,8 +336,30 @@ impl Kept {
             let any = self.text.split_whitespace().any(tunes);
             return if any { Weight::Performance } else { Weight::Nothing };
         }
+        if let Some(weight) = self.weight_of_setting() {
+            return weight;
+        }
         let is_in = |names: &[&str]| self.path.split('.').any(|part| names.contains(&part));
         FIELDS.iter().find(|row| is_in(row.1)).map_or(Weight::Performance, |row| row.0)
+    }
+
+    /// A setting of Proxmox: `onboot`, `scsi0.size`.
+    fn weight_of_setting(&self) -> Option<Weight> {
+        let (key, part) = self.path.split_once('.').unwrap_or((&self.path, ""));
+        let kind = key.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let is_disc = ["ide", "sata", "scsi"].contains(&kind)
+            && part.is_empty()
+            && self.text.contains("media=cdrom");
+        if is_disc {
+            return Some(Weight::Devices);
+        }
+        let is_in = |row: &&(Weight, &[&str])| {
+            row.1.iter().any(|name| match name.strip_prefix('.') {
+                Some(name) => part == name && kind != key,
+                None => *name == kind && !kind.contains('.'),
+            })
+        };
+        SETTINGS.iter().find(is_in).map(|row| row.0)
     }
 
     fn weight_of_element(&self, path: &str) -> Weight {
@@ -350,6 +478,22 @@ mod tests {
         check("status.phase", Weight::Nothing);
         check("spec.domain.devices.inputs", Weight::Devices);
         check("spec.domain.ioThreadsPolicy", Weight::Performance);
+    }
+
+    #[test]
+    fn settings_have_weights() {
+        let check = |path: &str, text: &str, expected: Weight| {
+            assert_eq!(kept(path, text), expected, "{path} {text}");
+        };
+        check("onboot", "1", Weight::Nothing);
+        check("scsi0.size", "32G", Weight::Nothing);
+        check("section", "[before-upgrade]", Weight::Nothing);
+        check("scsi0.mbps_rd", "100", Weight::Performance);
+        check("net0.rate", "10", Weight::Performance);
+        check("cpulimit", "2", Weight::Performance);
+        check("ide2", "local:iso/a.iso,media=cdrom", Weight::Devices);
+        check("serial0", "socket", Weight::Devices);
+        check("qm", "hugepages needs numa: 1", Weight::Performance);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! Source: QEMU `softmmu/vl.c`, its manual page.
 
+mod before;
 mod options;
 mod properties;
 pub mod shell;
@@ -15,6 +16,8 @@ mod smp;
 
 use crate::source::{At, Span};
 
+pub use before::Before;
+use before::file_name;
 pub use options::takes_value;
 pub use properties::{Properties, switch};
 pub use shell::Word;
@@ -130,6 +133,12 @@ impl CommandLine {
 
     fn new(before: Vec<Word>, program: Option<Word>, arguments: Vec<Word>) -> Self {
         let mut line = Self { before, program, options: Vec::new(), unresolved: Vec::new() };
+        line.add(arguments);
+        line
+    }
+
+    /// Reads arguments behind those that are there.
+    pub(crate) fn add(&mut self, arguments: Vec<Word>) {
         let mut arguments = arguments.into_iter().peekable();
         while let Some(word) = arguments.next() {
             // QEMU takes every option with one dash or with two.
@@ -137,9 +146,9 @@ impl CommandLine {
             if word.text.len() <= dashes || !word.text.starts_with('-') {
                 if word.unresolved.is_empty() {
                     let name = At::new(String::new(), word.span());
-                    line.options.push(Opt { name, value: Some(word) });
+                    self.options.push(Opt { name, value: Some(word) });
                 } else {
-                    line.unresolved.push(word);
+                    self.unresolved.push(word);
                 }
                 continue;
             }
@@ -152,11 +161,10 @@ impl CommandLine {
                 None => arguments.next_if(may_be_value),
             };
             if let Some(value) = value.as_ref().filter(|value| !value.unresolved.is_empty()) {
-                line.unresolved.push(value.clone());
+                self.unresolved.push(value.clone());
             }
-            line.options.push(Opt { name, value });
+            self.options.push(Opt { name, value });
         }
-        line
     }
 
     /// Whether this can be a command that starts a VM: package managers and
@@ -258,10 +266,6 @@ fn is_machine(option: &Opt) -> bool {
 fn misses_value(arguments: &[Word]) -> bool {
     let name = arguments.last().map_or("", |word| word.text.trim_start_matches('-'));
     arguments.is_empty() || takes_value(name) == Some(true)
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Whether a word names a program that is QEMU.

@@ -28,19 +28,38 @@ pub struct Word {
     at: Vec<usize>,
     /// What could not be resolved in it: where it stands.
     pub unresolved: Vec<Span>,
+    /// Where all of it stands, of a word that is made of several values.
+    whole: Option<Span>,
 }
 
 impl Word {
     /// A word that stands nowhere, such as an argument of a running program.
     #[must_use]
     pub fn of_argument(text: &str) -> Self {
-        Self { text: text.to_owned(), at: Vec::new(), unresolved: Vec::new() }
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+
+    /// An empty word that is to be made of values that stand at this place.
+    #[must_use]
+    pub(crate) fn made(whole: Span) -> Self {
+        Self { whole: Some(whole), ..Self::default() }
+    }
+
+    /// Adds a text that stands for what is at a place.
+    #[must_use]
+    pub(crate) fn with(mut self, text: &str, place: Span) -> Self {
+        let last = text.len().saturating_sub(1);
+        let end = place.end.max(place.start + 1) - 1;
+        let at = |byte: usize| if byte == last { end } else { (place.start + byte).min(end) };
+        self.at.extend((0..text.len()).map(at));
+        self.text.push_str(text);
+        self
     }
 
     /// Where the whole word stands.
     #[must_use]
     pub fn span(&self) -> Span {
-        self.part(0, self.text.len())
+        self.whole.unwrap_or_else(|| self.part(0, self.text.len()))
     }
 
     /// The place of bytes `from..to` of the word.
@@ -68,6 +87,7 @@ impl Word {
             text: self.text[bytes..].to_owned(),
             at: self.at[bytes.min(self.at.len())..].to_vec(),
             unresolved: self.unresolved.clone(),
+            whole: None,
         }
     }
 }

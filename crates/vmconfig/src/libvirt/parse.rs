@@ -131,6 +131,8 @@ struct Page<'a> {
     size: Option<PageSize>,
     /// The cells that it is for; none is all others.
     cells: Option<NumberSet>,
+    /// Its cells are no list of numbers: libvirt refuses it.
+    is_bad: bool,
 }
 
 fn page(element: Xml<'_>) -> Page<'_> {
@@ -139,8 +141,10 @@ fn page(element: Xml<'_>) -> Page<'_> {
         let bytes = text.trim().parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
         PageSize::from_kib(bytes / 1024)
     });
-    let cells = element.attribute("nodeset").map(|text| pcpus(text).unwrap_or_default());
-    Page { element, size, cells }
+    let said = element.attribute("nodeset");
+    let cells = said.map(pcpus);
+    let is_bad = cells.as_ref().is_some_and(Option::is_none);
+    Page { element, size, cells: cells.flatten(), is_bad }
 }
 
 impl<'a> Parser<'a> {
@@ -274,7 +278,12 @@ impl<'a> Parser<'a> {
     fn huge_pages(&mut self) {
         let Some(pages) = self.pages else { return };
         self.xml.at("memory.huge_pages", pages);
-        let all: Vec<Page<'a>> = self.xml.children(pages, "page").into_iter().map(page).collect();
+        let all = self.xml.children(pages, "page").into_iter().map(page);
+        let (bad, all): (Vec<Page<'a>>, Vec<Page<'a>>) = all.partition(|page| page.is_bad);
+        bad.iter().for_each(|page| self.xml.reject(page.element));
+        if all.is_empty() && !bad.is_empty() {
+            return;
+        }
         let general = all.iter().rfind(|page| page.cells.is_none()).map(|page| page.size);
         let of_cell = |cell: u32| {
             let named =

@@ -206,6 +206,9 @@ fn huge_pages_are_those_of_the_cells_and_preallocated() {
     check(&pages(&[page(4, " nodeset='0'"), general]), 2, &["-", "2M"], 0);
     // What can't be is no page of anybody, and it says so.
     check(&pages(&[page(3, "")]), 2, &["-", "-"], 1);
+    let bad = page(2048, " nodeset='x'");
+    check(&pages(&[bad.clone(), page(1 << 20, "")]), 2, &["1G", "1G"], 1);
+    check(&pages(&[bad]), 2, &["-", "-"], 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
     Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
@@ -10,7 +11,7 @@ use crate::{
 
 use super::attached::Attached;
 use super::reader::{Backend, Opt, Reader};
-use crate::command_line::{CommandLine, Properties, Smp};
+use crate::command_line::{Before, CommandLine, Properties, Smp};
 use crate::source::Source;
 
 /// Why a text is no command line of QEMU.
@@ -99,9 +100,17 @@ impl Reader {
             self.settings.arch = Arch::Aarch64;
             self.settings.machine = "virt".to_owned();
         }
-        if let Some(first) = command.before.first() {
-            let words: Vec<&str> = command.before.iter().map(|word| word.text.as_str()).collect();
+        let before = Before::read(&command.before);
+        if let Some(first) = before.rest.first() {
+            let words: Vec<&str> = before.rest.iter().map(|word| word.text.as_str()).collect();
             self.keep(source.line_number(first.span()), "before QEMU", words.join(" "));
+        }
+        if let Some(set) = before.affinity.filter(|set| !set.value.is_empty()) {
+            for vcpu in 0..command.smp().0.max_vcpus.min(MAX_VCPUS) {
+                self.settings.pins.vcpus.0.insert(vcpu, set.value.clone());
+            }
+            self.settings.pins.emulator = Some(set.value);
+            self.at("pins", source.line_number(set.span));
         }
     }
 
@@ -430,7 +439,8 @@ impl Reader {
             memory.huge_pages = Some(size.unwrap_or(crate::PageSize::M2));
         }
         let huge = properties.take_if("mem-path", |path| {
-            if path.starts_with("/dev/hugepages") || path.starts_with("/mnt/huge") {
+            let mounts = ["/dev/hugepages", "/mnt/huge", "/run/hugepages"];
+            if mounts.iter().any(|mount| path.starts_with(mount)) {
                 let gib = ["1G", "1048576"].iter().any(|name| path.contains(name));
                 let named = path.rsplit_once('-').and_then(|(_, size)| size.parse().ok());
                 let usual = if gib { crate::PageSize::G1 } else { crate::PageSize::M2 };

@@ -1,0 +1,31 @@
+//! The command line that `qm` makes of a configuration, as far as it says what the VM
+//! is: what connects it to Proxmox is left out.
+//!
+//! Source: qemu-server `config_to_command`.
+
+use super::config::Config;
+use super::maker::{Command, Maker};
+use super::{cpu, devices, memory};
+use crate::source::{Source, Span};
+
+/// The command line of a configuration; none if there is no setting.
+#[must_use]
+pub fn command(text: &str) -> Option<Command> {
+    let source = Source::new(text);
+    let config = Config::read(&source);
+    let head = config.get("name").or(config.entries.first())?;
+    let head = Span { start: head.key.span.start, end: head.value.span.end };
+    let mut maker = Maker::new(&config, &source, head);
+    maker.name();
+    maker.affinity();
+    maker.machine_type();
+    cpu::smp(&mut maker);
+    cpu::model(&mut maker);
+    memory::make(&mut maker);
+    maker.clock();
+    devices::make(&mut maker);
+    maker.limits();
+    maker.arguments();
+    maker.close();
+    Some(maker.finish())
+}
