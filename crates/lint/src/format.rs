@@ -12,6 +12,8 @@ pub enum Format {
     Qemu,
     /// KubeVirt's VirtualMachineInstance, VirtualMachine and what holds them.
     Kubevirt,
+    /// Proxmox VE's configuration of a VM.
+    Proxmox,
     /// VMs that run: see [`Running`](crate::Running).
     Running,
 }
@@ -24,6 +26,7 @@ impl Format {
             Self::Libvirt => "libvirt domain XML",
             Self::Qemu => "QEMU command line",
             Self::Kubevirt => "KubeVirt YAML",
+            Self::Proxmox => "Proxmox configuration",
             Self::Running => "running VM",
         }
     }
@@ -35,6 +38,7 @@ impl Format {
             Self::Libvirt => "xml",
             Self::Qemu | Self::Running => "sh",
             Self::Kubevirt => "yaml",
+            Self::Proxmox => "ini",
         }
     }
 }

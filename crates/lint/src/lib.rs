@@ -1,5 +1,5 @@
 //! Finds what is wrong with a VM's configuration: libvirt domain XML, KubeVirt
-//! objects and QEMU command lines, and VMs that run ([`Running`]); alone or against a host, a KubeVirt version
+//! objects, QEMU command lines and Proxmox's files, and VMs that run ([`Running`]); alone or against a host, a KubeVirt version
 //! and the kubelet's options.
 //!
 //! [`RULES`] is the table: each rule has its texts, its source and examples
@@ -102,6 +102,17 @@ pub fn is_about_fleets(id: &str) -> bool {
     find(id).is_ok_and(Rule::is_about_fleets)
 }
 
+/// What the host's QEMU and libvirt can't do of a text's VMs, as far as
+/// [`Context::offers`] tells: findings of those rules alone.
+///
+/// # Errors
+/// [`ReadError`] when the text is in none of the formats, or breaks its own.
+pub fn check_offers(file: &str, text: &str, context: &Context) -> Result<Vec<Finding>, ReadError> {
+    let mut findings = check_text(file, text, context)?.findings;
+    findings.retain(|finding| rules::OF_OFFERS.contains(&finding.rule.as_ref()));
+    Ok(findings)
+}
+
 /// Applies every rule for single VMs to a text; `file` names it in findings.
 ///
 /// # Errors
@@ -155,8 +166,11 @@ pub fn check_text_by(
                 let place = source.place(draft.span);
                 let live = said::said(vm, &source, draft.span);
                 // A command line that was followed long ago is not mended.
+                // Nor is what a command line is made of: it is written otherwise.
                 let fix = draft.fix_in(&source).filter(|fix| {
-                    live.is_none() && fix.edits.iter().all(|edit| !vm.is_elsewhere(edit))
+                    live.is_none()
+                        && format != Format::Proxmox
+                        && fix.edits.iter().all(|edit| !vm.is_elsewhere(edit))
                 });
                 let mut notes = draft.notes;
                 if !rule.affected.is_empty() {

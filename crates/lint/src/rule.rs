@@ -106,6 +106,8 @@ impl Example {
                 format!("<domain type='kvm'>\n<name>example</name>\n{text}</domain>\n")
             }
             Format::Qemu => text.to_owned(),
+            Format::Proxmox if text.contains("memory:") => text.to_owned(),
+            Format::Proxmox => format!("memory: 4096\nostype: l26\n{text}"),
             Format::Running if text.starts_with('#') => text.to_owned(),
             Format::Running => format!("# vmlab: running 4711\n{text}"),
             Format::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
@@ -182,4 +184,8 @@ pub(crate) const fn yaml(world: World, text: &'static str) -> Example {
 
 pub(crate) const fn running(world: World, text: &'static str) -> Example {
     Example { format: Format::Running, world, text }
+}
+
+pub(crate) const fn conf(world: World, text: &'static str) -> Example {
+    Example { format: Format::Proxmox, world, text }
 }

@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::read::yaml::Node;
 use vmconfig::Parsed;
 use vmconfig::kubevirt::{Shortfall, defaults};
+use vmconfig::proxmox::Trouble;
 use vmconfig::source::{At, Span};
 
 /// One VM as written.
@@ -64,6 +65,8 @@ pub(crate) struct Vm {
     /// `-mem-path`, and whether the machine names a backend for its memory.
     pub(crate) memory_path: Option<At<String>>,
     pub(crate) machine_backend: bool,
+    /// What gives the guest memory of its own in a domain's `<qemu:commandline>`.
+    pub(crate) passed_memory: Option<Span>,
     /// Whether the kernel may merge its pages.
     pub(crate) merge: Option<At<bool>>,
     pub(crate) shared_memory: bool,
@@ -97,6 +100,8 @@ pub(crate) struct Vm {
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
     pub(crate) unread: Vec<At<String>>,
+    /// What Proxmox makes nothing of, or refuses.
+    pub(crate) troubles: Vec<At<Trouble>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
     /// is known.
     pub(crate) live: Option<Live>,
@@ -135,6 +140,7 @@ impl Vm {
             huge_pages: None,
             memory_path: None,
             machine_backend: false,
+            passed_memory: None,
             merge: None,
             shared_memory: false,
             cpu: None,
@@ -155,6 +161,7 @@ impl Vm {
             asks: Asks::default(),
             domain: None,
             unread: Vec::new(),
+            troubles: Vec::new(),
             live: None,
             forecast: OnceCell::new(),
         }
@@ -253,6 +260,12 @@ impl Vm {
         self.kube("architecture").and_then(Node::text).unwrap_or_default()
     }
 
+    /// Whether QEMU is started with a command line that the text is, or is made into:
+    /// what it does not say is then QEMU's own choice, and not libvirt's.
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.format, Format::Qemu | Format::Proxmox)
+    }
+
     pub(crate) fn is_arm(&self) -> bool {
         self.arch.as_ref().is_some_and(|arch| arch.value == "aarch64")
     }
@@ -333,7 +346,8 @@ pub(crate) struct Disk {
     pub(crate) bus: Option<At<String>>,
     pub(crate) cache: Option<At<String>>,
     pub(crate) io: Option<At<String>>,
-    pub(crate) iothread: Option<At<String>>,
+    /// Those that serve it: several where its queues are shared out to them.
+    pub(crate) iothreads: Vec<At<String>>,
     pub(crate) queues: Option<At<u32>>,
     /// Written as a node of QEMU's block layer.
     pub(crate) node: bool,

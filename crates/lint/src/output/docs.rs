@@ -78,7 +78,7 @@ pub fn markdown() -> String {
         "# Lints\n\n\
          <!-- Generated from the table in crates/lint/src/rules; change it there and run its tests \
          with UPDATE_EXPECT=1. -->\n\n\
-         What `vmlab lint` finds in libvirt domain XML, KubeVirt objects and QEMU command lines. An \
+         What `vmlab lint` finds in libvirt domain XML, KubeVirt objects, QEMU command lines and Proxmox's files. An \
          error is refused or breaks at start; a warning costs performance or does not do what was \
          meant; a hint depends on what the VM is for, and alone does not change the exit code. \
          Rules about the host fire only with `--host` or `--running`, those about what its QEMU and libvirt can do only with `--capabilities`, `--libvirt` or `--qemu` ([capabilities](capabilities.md)). Versions are taken from `--kubevirt` \

@@ -263,7 +263,12 @@ fn devices(spec: &Node, vm: &mut Vm) {
             bus: bus.filter(|bus| !bus.value.is_empty()).or_else(|| default_bus(span)),
             cache: disk.get("cache").and_then(at),
             io: disk.get("io").and_then(at),
-            iothread: disk.get("dedicatedIOThread").filter(|node| node.is_true()).and_then(at),
+            iothreads: disk
+                .get("dedicatedIOThread")
+                .filter(|node| node.is_true())
+                .and_then(at)
+                .into_iter()
+                .collect(),
             queues: block_queues.clone(),
             node: false,
             // Only a claim can be a block device; a DataVolume may be either.
@@ -286,7 +291,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             bus: default_bus(span),
             cache: None,
             io: None,
-            iothread: None,
+            iothreads: Vec::new(),
             queues: block_queues.clone(),
             node: false,
             block: ["persistentVolumeClaim", "dataVolume"]

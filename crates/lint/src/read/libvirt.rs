@@ -331,12 +331,13 @@ impl Reader<'_> {
                 // An iothread may also serve a SCSI controller.
                 "controller" if node.attribute("type") == Some("scsi") => {
                     if let Some(driver) = children(node, "driver").next()
-                        && let Some(iothread) = self.attribute(driver, "iothread")
+                        && let iothreads = self.iothreads(driver)
+                        && !iothreads.is_empty()
                     {
                         let mut disk = self.disk(node);
                         disk.hard = false;
                         disk.bus = Some(At::new("virtio-scsi".to_owned(), self.tag(node)));
-                        disk.iothread = Some(iothread);
+                        disk.iothreads = iothreads;
                         vm.disks.push(disk);
                     }
                 }
@@ -359,6 +360,13 @@ impl Reader<'_> {
         Some(At::new(text, self.whole(address)))
     }
 
+    /// The iothread of a driver, or those that its queues are shared out to.
+    fn iothreads(&self, driver: Node<'_, '_>) -> Vec<At<String>> {
+        let mapped = children(driver, "iothreads").flat_map(|all| children(all, "iothread"));
+        let mapped = mapped.filter_map(|one| self.attribute(one, "id"));
+        self.attribute(driver, "iothread").into_iter().chain(mapped).collect()
+    }
+
     fn disk(&self, node: Node<'_, '_>) -> Disk {
         let driver = children(node, "driver").next();
         let target = children(node, "target").next();
@@ -372,7 +380,7 @@ impl Reader<'_> {
             bus: target_bus,
             cache: option("cache"),
             io: option("io"),
-            iothread: option("iothread"),
+            iothreads: driver.map(|driver| self.iothreads(driver)).unwrap_or_default(),
             queues: driver.and_then(|driver| self.number(driver, "queues")),
             node: false,
             block: matches!(node.attribute("type"), Some("block" | "nvme"))
@@ -428,6 +436,13 @@ impl Reader<'_> {
                 }
                 "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
                     vm.hint_dedicated = Some(At::new(true, span));
+                }
+                // Only what becomes the guest's memory: modules and shared memory of
+                // devices have backends, too.
+                "-mem-path" => vm.passed_memory = Some(span),
+                "-numa" if pair[1].value.contains("memdev=") => vm.passed_memory = Some(span),
+                "-machine" | "-M" if pair[1].value.contains("memory-backend=") => {
+                    vm.passed_memory = Some(span);
                 }
                 "-object" if pair[1].value.starts_with("iothread") => {
                     vm.iothreads_at.get_or_insert(span);

@@ -4,6 +4,7 @@ pub(crate) mod kubevirt;
 mod kubevirt_asks;
 pub(crate) mod libvirt;
 mod libvirt_asks;
+pub(crate) mod proxmox;
 pub(crate) mod qemu;
 mod qemu_asks;
 pub(crate) mod running;
@@ -34,7 +35,7 @@ pub enum ReadError {
     /// Nothing in the text tells its format.
     #[error(
         "{file}: holds no VM: neither libvirt domain XML nor KubeVirt objects nor a QEMU command \
-         line"
+         line nor Proxmox's configuration"
     )]
     Unknown {
         /// Name of the file.
@@ -56,6 +57,9 @@ pub(crate) fn format_of(text: &str) -> Option<Format> {
     }
     if start.starts_with('<') {
         return (text.contains("<domain")).then_some(Format::Libvirt);
+    }
+    if vmconfig::proxmox::holds_vm(text) {
+        return Some(Format::Proxmox);
     }
     if text.contains("kubevirt.io/") && text.contains("kind") {
         return Some(Format::Kubevirt);
@@ -82,6 +86,7 @@ pub(crate) fn read(
         Format::Libvirt => libvirt::read(source.text, wanted.settings),
         Format::Kubevirt => kubevirt::read(source, wanted.types, wanted.settings),
         Format::Qemu => Ok(qemu::read(source, wanted.settings)),
+        Format::Proxmox => Ok(proxmox::read(source, wanted.settings)),
         Format::Running => Ok(running::read(source, wanted.settings)),
     }
 }

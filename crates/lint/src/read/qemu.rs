@@ -3,7 +3,7 @@
 //! Source: QEMU's manual page.
 
 use topology::PcpuSet;
-use vmconfig::command_line::{CommandLine, Properties, Smp, Word, switch};
+use vmconfig::command_line::{Before, CommandLine, Properties, Smp, Word, switch};
 
 use crate::read::qemu_asks;
 use crate::rule::Format;
@@ -32,16 +32,31 @@ struct Parts {
     backends: Vec<(String, Properties)>,
     drives: Vec<(String, Properties)>,
     nets: Vec<(String, Properties)>,
+    /// SCSI controllers that are not of virtio.
+    emulated: Vec<(String, At<String>)>,
 }
 
-fn command(line: &CommandLine) -> Vm {
+/// SCSI controllers of old machines.
+const EMULATED_SCSI: &[&str] = &[
+    "lsi",
+    "lsi53c810",
+    "lsi53c895a",
+    "am53c974",
+    "dc390",
+    "mptsas1068",
+    "megasas",
+    "megasas-gen2",
+];
+
+pub(super) fn command(line: &CommandLine) -> Vm {
     let head = line.program.as_ref().map(Word::span).unwrap_or_default();
     let mut vm = Vm::new(Format::Qemu, head);
     vm.name = line.program_name().unwrap_or_default().to_owned();
     vm.arch = line.arch().map(|arch| At::new(arch.to_owned(), head));
     let accelerators = line.accelerators();
     vm.accel = At::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
-    prefix(&line.before, &mut vm);
+    let before = Before::read(&line.before);
+    (vm.affinity, vm.memory_nodes) = (before.affinity, before.memory_nodes);
     let (smp, said) = line.smp();
     if let Some(said) = said {
         topology(smp, &said, &mut vm);
@@ -59,37 +74,17 @@ fn command(line: &CommandLine) -> Vm {
             (_, None) => {}
         }
     }
+    parts.emulated = devices
+        .iter()
+        .filter_map(|device| Some((device.get("id")?.to_owned(), device.at("driver")?.clone())))
+        .filter(|(_, driver)| EMULATED_SCSI.contains(&driver.value.as_str()))
+        .collect();
     for device in &devices {
         self::device(device, &parts, &mut vm);
     }
     finish(&parts, &mut vm);
     vm.asks = qemu_asks::read(line);
     vm
-}
-
-/// What runs QEMU with an affinity: `taskset -c 0-3`, `numactl -C 0-3 -m 0`.
-fn prefix(words: &[Word], vm: &mut Vm) {
-    for pair in words.windows(2) {
-        let (option, value) = (&pair[0].text, &pair[1]);
-        let list = |text: &str| Some(At::new(list::parse(text)?, value.span()));
-        match option.as_str() {
-            "-c" | "--cpu-list" | "-C" => vm.affinity = list(&value.text),
-            "-m" => vm.memory_nodes = list(&value.text),
-            _ => {}
-        }
-    }
-    for word in words {
-        let long = |name: &str| {
-            let text = word.text.strip_prefix(name)?.strip_prefix('=')?;
-            Some(At::new(list::parse(text)?, word.span()))
-        };
-        if let Some(found) = long("--physcpubind") {
-            vm.affinity = Some(found);
-        }
-        if let Some(found) = long("--membind") {
-            vm.memory_nodes = Some(found);
-        }
-    }
 }
 
 /// The key that an option's first part has without saying it.
@@ -390,7 +385,12 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
         nodes.push(below);
     }
     let mut disk = disk(&nodes, Some(device));
-    disk.bus = Some(At::new(bus.to_owned(), driver.span));
+    let controller = device.get("bus").map(|bus| bus.strip_suffix(".0").unwrap_or(bus));
+    let emulated = controller.and_then(|id| parts.emulated.iter().find(|(name, _)| name == id));
+    disk.bus = Some(match emulated {
+        Some((_, emulated)) => emulated.clone(),
+        None => At::new(bus.to_owned(), driver.span),
+    });
     disk.hard = hard;
     vm.disks.push(disk);
 }
@@ -435,7 +435,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
         bus: None,
         cache: drive.at("cache").cloned().or(direct),
         io: inside("aio").cloned(),
-        iothread: device.and_then(|device| device.at("iothread")).cloned(),
+        iothreads: device.map(iothreads).unwrap_or_default(),
         queues: device.and_then(|device| device.number("num-queues")),
         block: ["file", "filename"]
             .iter()
@@ -444,6 +444,14 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
             || matches!(driver, Some("host_device" | "nvme")),
         node: drive.get("node-name").is_some(),
     }
+}
+
+/// The iothread of a device, or those that its queues are shared out to.
+fn iothreads(device: &Properties) -> Vec<At<String>> {
+    let is_one = |key: &str| {
+        key == "iothread" || key.starts_with("iothread-vq-mapping.") && key.ends_with(".iothread")
+    };
+    device.iter().filter(|(key, _)| is_one(key)).map(|(_, at)| at.clone()).collect()
 }
 
 fn nic(net: &Properties) -> Nic {

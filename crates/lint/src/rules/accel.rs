@@ -38,7 +38,7 @@ pub(crate) const EMULATED: Rule = Rule {
 };
 
 fn emulated(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let is_said = vm.format == Format::Qemu && vm.accel.span != vm.head;
+    let is_said = vm.is_command() && vm.accel.span != vm.head;
     // Another processor than the host's can't be had otherwise.
     let host = context.machine.as_ref().and_then(|machine| machine.host.arch.as_deref());
     let foreign = vm.arch.as_ref().is_some_and(|arch| arch.value != host.unwrap_or("x86_64"));

@@ -3,7 +3,7 @@
 use crate::Span;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Format, Rule, conf, qemu, xml, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::{Disk, Vm};
 
@@ -117,7 +117,7 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                         let behind = io.span.end + 1;
                         draft.fix(Span { start: behind, end: behind }, " cache='none'");
                     }
-                    Format::Qemu | Format::Running => {
+                    Format::Qemu | Format::Proxmox | Format::Running => {
                         let text = if disk.node { ",cache.direct=on" } else { ",cache=none" };
                         draft.fix(Span { start: io.span.end, end: io.span.end }, text);
                     }
@@ -224,14 +224,14 @@ volumes:
 fn slow_disks(vm: &Vm) -> Vec<&Disk> {
     let policy = vm.kube("domain.ioThreadsPolicy").is_some();
     // A SCSI controller's iothread serves its disks.
-    let controller = vm.disks.iter().any(|disk| !disk.hard && disk.iothread.is_some());
+    let controller = vm.disks.iter().any(|disk| !disk.hard && !disk.iothreads.is_empty());
     let fast = |disk: &&Disk| {
         let direct =
             disk.io.as_ref().is_some_and(|io| matches!(io.value.as_str(), "native" | "io_uring"));
         disk.hard && disk.block && is_virtio(disk) && direct
     };
     let unserved =
-        |disk: &&Disk| disk.iothread.is_none() && !(controller && is(disk, &["scsi"])) && !policy;
+        |disk: &&Disk| disk.iothreads.is_empty() && !(controller && is(disk, &["scsi"])) && !policy;
     vm.disks.iter().filter(fast).filter(unserved).collect()
 }
 
@@ -299,9 +299,7 @@ fn iothread_unknown(vm: &Vm, _: &Context, out: &mut Drafts) {
         return;
     }
     for disk in &vm.disks {
-        if let Some(iothread) = &disk.iothread
-            && !vm.iothreads.contains(&iothread.value)
-        {
+        for iothread in disk.iothreads.iter().filter(|one| !vm.iothreads.contains(&one.value)) {
             let known = if vm.iothreads.is_empty() {
                 "it has none".to_owned()
             } else {
@@ -357,19 +355,21 @@ qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
 qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
   -drive file=d.raw,format=raw,if=none,id=d -device virtio-blk-pci,drive=d,iothread=t",
         ),
+        qemu(
+            ANY,
+            "\
+qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t0 -object iothread,id=t1 \\
+  -drive file=/dev/vg/d,format=raw,if=none,id=d,cache=none,aio=native \\
+  -device '{\"driver\":\"virtio-blk-pci\",\"drive\":\"d\",\"iothread-vq-mapping\":[{\"iothread\":\"t0\"},{\"iothread\":\"t1\"}]}'",
+        ),
     ],
 };
 
 fn iothreads_unused(vm: &Vm, _: &Context, out: &mut Drafts) {
-    // Queues may be spread over several (`<driver><iothreads>`).
-    let paths = ["devices/controller/driver/iothreads", "devices/disk/driver/iothreads"];
-    if vm.domain.as_ref().is_some_and(|one| paths.iter().any(|path| one.first(path).is_some())) {
-        return;
-    }
     if let Some(span) = vm.iothreads_at
         && vm.kubevirt.is_none()
         && vm.disks.iter().any(|disk| disk.hard)
-        && vm.disks.iter().all(|disk| disk.iothread.is_none())
+        && vm.disks.iter().all(|disk| disk.iothreads.is_empty())
         // Then iothread-missing tells where they belong.
         && slow_disks(vm).is_empty()
     {
@@ -411,7 +411,7 @@ pub(crate) const IOTHREAD_BUS: Rule = Rule {
 
 fn iothread_bus(vm: &Vm, _: &Context, out: &mut Drafts) {
     for disk in vm.disks.iter().filter(|_| vm.format == Format::Libvirt) {
-        if let (Some(iothread), Some(bus)) = (&disk.iothread, &disk.bus)
+        if let (Some(iothread), Some(bus)) = (disk.iothreads.first(), &disk.bus)
             && !matches!(bus.value.as_str(), "virtio" | "virtio-scsi")
         {
             out.at(iothread.span, format!("Disk {} is on the bus {}", disk.name, bus.value));
@@ -435,6 +435,7 @@ pub(crate) const DISK_EMULATED: Rule = Rule {
             "<devices><disk type='file' device='disk'><target dev='sda' bus='sata'/></disk></devices>\n",
         ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -hda disk.qcow2"),
+        conf(ANY, "scsi0: local-lvm:vm-100-disk-0,size=32G\n"),
         yaml(
             ANY,
             "domain:\n  devices:\n    disks:\n    - name: root\n      disk:\n        bus: sata\n",
@@ -446,6 +447,7 @@ pub(crate) const DISK_EMULATED: Rule = Rule {
             "<devices><disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk></devices>\n",
         ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -drive file=disk.qcow2,if=virtio"),
+        conf(ANY, "scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-100-disk-0,iothread=1\n"),
         yaml(
             ANY,
             "domain:\n  devices:\n    disks:\n    - name: root\n      disk:\n        bus: virtio\n",
@@ -453,10 +455,17 @@ pub(crate) const DISK_EMULATED: Rule = Rule {
     ],
 };
 
+/// Buses of old machines, and controllers on which SCSI is as slow.
+fn is_emulated(bus: &str) -> bool {
+    let controllers = ["lsi", "am53c974", "dc390", "mptsas", "megasas"];
+    matches!(bus, "ide" | "sata" | "usb" | "fdc")
+        || controllers.iter().any(|name| bus.starts_with(name))
+}
+
 fn disk_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
     for disk in vm.disks.iter().filter(|disk| disk.hard) {
         if let Some(bus) = &disk.bus
-            && matches!(bus.value.as_str(), "ide" | "sata" | "usb" | "fdc")
+            && is_emulated(&bus.value)
         {
             let draft = out
                 .at(bus.span, format!("Disk {} is on the emulated bus {}", disk.name, bus.value));

@@ -7,7 +7,7 @@ use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Format, Rule, qemu, xml};
 use crate::rules::refused_values::bytes_of;
 use crate::rules::words::size;
-use crate::rules::worlds::{ANY, TWO_SOCKETS};
+use crate::rules::worlds::ANY;
 use crate::{Span, vm::Vm};
 
 const BALLOON: &str = "https://libvirt.org/formatdomain.html#memory-balloon-device";
@@ -16,7 +16,6 @@ const MEMORY: &str = "https://libvirt.org/formatdomain.html#memory-allocation";
 const FEATURES: &str = "https://libvirt.org/formatdomain.html#hypervisor-features";
 const HYPERV: &str = "https://www.qemu.org/docs/master/system/i386/hyperv.html";
 const MODELS: &str = "https://www.qemu.org/docs/master/system/qemu-cpu-models.html";
-const CPUS: &str = "https://gitlab.com/qemu-project/qemu/-/blob/master/target/i386/cpu.c";
 
 pub(crate) const BALLOON_USELESS: Rule = Rule {
     id: "balloon-useless",
@@ -358,7 +357,7 @@ fn hyperv_without_clock(vm: &Vm, _: &Context, out: &mut Drafts) {
                 out.at(hyperv.tag, "No timer hypervclock");
             }
         }
-        Format::Qemu => {
+        Format::Qemu | Format::Proxmox => {
             let Some(cpu) = &vm.cpu else { return };
             let on = |name: &str| {
                 let mut features = cpu.value.features.iter();
@@ -440,7 +439,8 @@ const CROWD: usize = 4;
 fn iothread_crowded(vm: &Vm, _: &Context, out: &mut Drafts) {
     let mut by_thread: BTreeMap<&str, (usize, Span)> = BTreeMap::new();
     for disk in vm.disks.iter().filter(|disk| disk.hard) {
-        if let Some(iothread) = &disk.iothread {
+        // Where queues are shared out, no thread has a disk alone.
+        if let [iothread] = disk.iothreads.as_slice() {
             let entry = by_thread.entry(iothread.value.as_str()).or_insert((0, iothread.span));
             entry.0 += 1;
         }
@@ -448,114 +448,5 @@ fn iothread_crowded(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (name, (number, span)) in by_thread.into_iter().filter(|(_, (number, _))| *number >= CROWD)
     {
         out.at(span, format!("{number} disks are served by the iothread {name}"));
-    }
-}
-
-pub(crate) const MODEL_OLD: Rule = Rule {
-    id: "cpu-model-old",
-    severity: Severity::Hint,
-    summary: "the guest's processor model is much older than the host",
-    why: "Programs choose their code by what the processor says it has: a guest on a model without \
-          AVX2 or AVX-512 hashes, compresses and copies with the instructions of that year, whatever \
-          the host can do. A named model is right for a pool of hosts, as new as the oldest of them.",
-    mend: "Use the newest model that all hosts of the pool have; host-model or host-passthrough where \
-           there is one host, or all are alike",
-    sources: &[MODELS, CPUS],
-    affected: &[],
-    check: Check::Vm(model_old),
-    fires: &[
-        xml(
-            TWO_SOCKETS,
-            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Nehalem</model></cpu>\n",
-        ),
-        qemu(TWO_SOCKETS, "kvm -cpu Westmere -smp 2 -m 4G"),
-    ],
-    quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Skylake-Server</model></cpu>\n",
-        ),
-        qemu(TWO_SOCKETS, "kvm -cpu Cascadelake-Server-v4 -smp 2 -m 4G"),
-    ],
-};
-
-/// Years in which the processors of QEMU's models came, and the first vector
-/// instructions that they lack.
-const MODEL_YEARS: &[(&str, u32, &str)] = &[
-    ("Conroe", 2006, "SSE4 and AVX"),
-    ("Penryn", 2008, "AVX and AVX2"),
-    ("Nehalem", 2008, "AVX and AVX2"),
-    ("Westmere", 2010, "AVX and AVX2"),
-    ("SandyBridge", 2011, "AVX2"),
-    ("IvyBridge", 2012, "AVX2"),
-    ("Haswell", 2013, "AVX-512"),
-    ("Broadwell", 2014, "AVX-512"),
-    ("Opteron_G1", 2003, "SSE4 and AVX"),
-    ("Opteron_G2", 2006, "SSE4 and AVX"),
-    ("Opteron_G3", 2007, "SSE4 and AVX"),
-    ("Opteron_G4", 2011, "AVX2"),
-    ("Opteron_G5", 2012, "AVX2"),
-];
-
-/// The year of a host's processor by its name; `None` of names that do not tell.
-fn year_of(name: &str) -> Option<u32> {
-    let word = |prefix: &str| name.split_whitespace().skip_while(move |one| *one != prefix).nth(1);
-    let scalable = ["Platinum", "Gold", "Silver", "Bronze"].iter().find_map(|class| word(class));
-    if let Some(number) = scalable {
-        // The second digit is the generation.
-        return Some(match number.as_bytes().get(1)? {
-            b'1' => 2017,
-            b'2' => 2019,
-            b'3' => 2021,
-            b'4' | b'5' => 2023,
-            _ => return None,
-        });
-    }
-    // The last digit of the number is the generation.
-    let number = word("EPYC")?.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    Some(match (number.len(), number.as_bytes().last()?) {
-        (4, b'1') => 2017,
-        (4, b'2') => 2019,
-        (4, b'3') => 2021,
-        (4, b'4') => 2022,
-        (4, b'5') => 2024,
-        _ => return None,
-    })
-}
-
-/// Years between a model and the host that are worth a word: three generations.
-const OLD_YEARS: u32 = 5;
-
-fn model_old(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let (Some(cpu), Some(machine)) = (&vm.cpu, &context.machine) else { return };
-    let Some(host) = machine.host.cpu_model.as_deref() else { return };
-    let model = cpu.value.model.split('-').next().unwrap_or_default();
-    let known = MODEL_YEARS.iter().find(|(name, ..)| *name == model);
-    if let (Some((name, year, lacks)), Some(now)) = (known, year_of(host))
-        && now >= year + OLD_YEARS
-        // AMD's have AVX-512 since 2022 only.
-        && (*lacks != "AVX-512" || !machine.is_amd() || now >= 2022)
-    {
-        out.at(cpu.span, format!("{name} is of {year} and has no {lacks}, the host's is of {now}"))
-            .note(format!("the host has {host}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::year_of;
-
-    #[test]
-    fn names_tell_years() {
-        let check =
-            |name: &str, expected: Option<u32>| assert_eq!(year_of(name), expected, "{name}");
-        check("Intel(R) Xeon(R) Silver 4208 CPU @ 2.10GHz", Some(2019));
-        check("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", Some(2021));
-        check("INTEL(R) XEON(R) PLATINUM 8592+", None);
-        check("AMD EPYC 7302 16-Core Processor", Some(2019));
-        check("AMD EPYC 9654 96-Core Processor", Some(2022));
-        check("AMD EPYC 7B13 64-Core Processor", Some(2021));
-        check("Intel(R) Xeon(R) Processor", None);
-        check("Gold", None);
     }
 }

@@ -406,7 +406,7 @@ fn hpet_on(vm: &Vm, _: &Context, out: &mut Drafts) {
         if let Some(present) = timer.value.present.as_ref().filter(|present| present.value) {
             let off = match vm.format {
                 crate::Format::Libvirt => "no",
-                crate::Format::Qemu | crate::Format::Running => "off",
+                crate::Format::Qemu | crate::Format::Proxmox | crate::Format::Running => "off",
                 crate::Format::Kubevirt => "false",
             };
             out.at(present.span, "The guest gets an emulated HPET").suggest(present.span, off);

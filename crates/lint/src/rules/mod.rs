@@ -14,6 +14,7 @@ mod idle;
 mod kubelet;
 mod kubevirt;
 mod memory;
+mod models;
 mod neighbours;
 mod nics;
 mod offered;
@@ -21,6 +22,7 @@ mod offered_cpu;
 mod offered_texts;
 mod pages;
 mod pins;
+mod proxmox;
 mod refused_buses;
 mod refused_devices;
 mod refused_memory;
@@ -36,10 +38,26 @@ pub(crate) mod worlds;
 
 use crate::rule::Rule;
 
+/// Rules that hold a VM against what a host's QEMU and libvirt can do.
+pub(crate) const OF_OFFERS: &[&str] = &[
+    offered_cpu::CPU_NOT_USABLE.id,
+    offered_cpu::CPU_INCOMPLETE.id,
+    offered::ACCELERATOR_NOT_OFFERED.id,
+    offered::MACHINE_NOT_OFFERED.id,
+    offered::MACHINE_DEPRECATED.id,
+    offered::VCPUS_BEYOND_MACHINE.id,
+    offered::DEVICE_NOT_OFFERED.id,
+    offered::FIRMWARE_NOT_OFFERED.id,
+    offered::LAUNCH_SECURITY_NOT_OFFERED.id,
+    offered::ENLIGHTENMENT_NOT_OFFERED.id,
+];
+
 /// All rules, by family.
 pub static RULES: &[Rule] = &[
     accel::EMULATED,
     accel::NOT_RESOLVED,
+    proxmox::SETTING_IGNORED,
+    proxmox::START_REFUSED,
     pins::SIBLINGS_SPLIT,
     pins::SIBLINGS_LOOSE,
     pins::CORES_SHARE_CORE,
@@ -237,7 +255,7 @@ pub static RULES: &[Rule] = &[
     experts::WINDOWS_WITHOUT_HYPERV,
     experts::HYPERV_WITHOUT_CLOCK,
     experts::IOTHREAD_CROWDED,
-    experts::MODEL_OLD,
+    models::MODEL_OLD,
     refused_values::VALUE_UNREADABLE,
     refused_values::MEMORY_MISSING,
     refused_values::SCHED_INVALID,

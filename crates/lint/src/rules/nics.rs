@@ -154,7 +154,7 @@ pub(crate) const VHOST_OFF: Rule = Rule {
 fn uses_vhost(vm: &Vm, nic: &Nic) -> bool {
     nic.is_virtio()
         && nic.backend == Backend::Tap
-        && nic.vhost.as_ref().map_or(vm.format != Format::Qemu, |vhost| vhost.value)
+        && nic.vhost.as_ref().map_or(!vm.is_command(), |vhost| vhost.value)
 }
 
 fn vhost_off(vm: &Vm, _: &Context, out: &mut Drafts) {

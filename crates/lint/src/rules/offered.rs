@@ -27,7 +27,7 @@ fn machine(vm: &Vm) -> &str {
 
 /// What libvirt tells of domains like this one; only to those that libvirt starts.
 fn kind<'a>(vm: &Vm, here: Here<'a>) -> Option<&'a DomainKind> {
-    if vm.format == Format::Qemu {
+    if vm.is_command() {
         return None;
     }
     here.offers.domain(here.arch, here.accel, machine(vm))
@@ -57,7 +57,7 @@ pub(crate) const ACCELERATOR_NOT_OFFERED: Rule = Rule {
 fn accelerator_not_offered(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(here) = here(vm, context) else { return };
     // QEMU takes a list, of which another may be there.
-    if vm.format == Format::Qemu {
+    if vm.is_command() {
         return;
     }
     let there = here.offers.accels.get(here.arch);

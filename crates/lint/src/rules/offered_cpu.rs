@@ -212,14 +212,14 @@ fn lacks<'a>(vm: &'a Vm, here: Here<'a>) -> Vec<Lack<'a>> {
             "host-passthrough" | "host-model" | "maximum" | "host" | "max" | "help" | "base"
         );
         // Each program knows best what it does itself.
-        let own = |cpus: &&&CpuModels| cpus.of_libvirt == (vm.format != Format::Qemu);
+        let own = |cpus: &&&CpuModels| cpus.of_libvirt != vm.is_command();
         let found = known.iter().filter(own).chain(&known).find_map(|cpus| cpus.models.get(name));
         let lists = known.iter().find(own).is_some_and(|cpus| !cpus.models.is_empty());
         let mut lack = |stops, what| lacks.push(Lack { span: model.span, stops, what });
         match found {
             _ if is_mode => {}
             None if lists => {
-                lack(vm.format == Format::Qemu || asks.no_fallback, What::Unknown(name));
+                lack(vm.is_command() || asks.no_fallback, What::Unknown(name));
             }
             Some(found) if found.usable == Some(false) => {
                 let of_all = known.iter().filter_map(|cpus| cpus.models.get(name));

@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::{Context, Machine};
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, running, xml, yaml};
+use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::samples::VTUNE;
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, ISOLATED, OFFLINE, RESERVED, TWO_CACHES, TWO_SOCKETS};
@@ -168,7 +168,7 @@ const FLOATING_THREADS: &str = "\
 fn siblings_loose(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = &context.machine else { return };
     // A command line can't say pins; whoever started QEMU sets them later.
-    let unsaid = vm.format == Format::Qemu && vm.live.is_none();
+    let unsaid = vm.is_command() && vm.live.is_none();
     if vm.threads() < 2 || machine.threads_per_core < 2 || vm.is_dedicated() || unsaid {
         return;
     }

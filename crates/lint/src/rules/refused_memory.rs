@@ -303,12 +303,28 @@ pub(crate) const HUGE_PAGES_TWICE: Rule = Rule {
     summary: "two sizes of huge pages, or two backends, for the same memory",
     why: "libvirt refuses two <page> elements for the same cell, two without a nodeset, and in a \
           guest without cells any two that differ. QEMU refuses -mem-path where -machine names a \
-          memory backend. Elsewhere the one that is written first loses in silence.",
+          memory backend, which libvirt does for <hugepages>: with one of its own in \
+          <qemu:commandline> a domain does not start, or has other pages than it says. Elsewhere the one that is written first loses in silence.",
     mend: "Keep one size for each cell, and one place that says what the memory is made of",
     sources: &[BACKING, INVOCATION],
     affected: &[],
     check: Check::Vm(huge_pages_twice),
     fires: &[
+        xml(
+            ANY,
+            "\
+<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+<name>a</name>
+<memoryBacking><hugepages/></memoryBacking>
+<qemu:commandline>
+  <qemu:arg value='-object'/>
+  <qemu:arg value='memory-backend-memfd,id=m,size=2G,hugetlb=on'/>
+  <qemu:arg value='-machine'/>
+  <qemu:arg value='memory-backend=m'/>
+</qemu:commandline>
+</domain>
+",
+        ),
         xml(
             ANY,
             "\
@@ -340,6 +356,21 @@ pub(crate) const HUGE_PAGES_TWICE: Rule = Rule {
         xml(
             ANY,
             "\
+<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+<name>a</name>
+<memoryBacking><hugepages/></memoryBacking>
+<qemu:commandline>
+  <qemu:arg value='-object'/>
+  <qemu:arg value='memory-backend-memfd,id=m,size=4M,share=on'/>
+  <qemu:arg value='-device'/>
+  <qemu:arg value='ivshmem-plain,memdev=m'/>
+</qemu:commandline>
+</domain>
+",
+        ),
+        xml(
+            ANY,
+            "\
 <memoryBacking><hugepages>
   <page size='1' unit='GiB' nodeset='0'/>
   <page size='2' unit='MiB' nodeset='1'/>
@@ -358,13 +389,16 @@ pub(crate) const HUGE_PAGES_TWICE: Rule = Rule {
 };
 
 fn huge_pages_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
-    if vm.format == Format::Qemu {
+    if vm.is_command() {
         if let (Some(path), true) = (&vm.memory_path, vm.machine_backend) {
             out.at(path.span, "-mem-path and the machine's memory-backend say two things");
         }
         return;
     }
     let Some(domain) = vm.qemu_domain() else { return };
+    if let (Some(span), Some(_)) = (vm.passed_memory, domain.first("memoryBacking/hugepages")) {
+        out.at(span, "<qemu:commandline> gives the guest memory that <hugepages> already made");
+    }
     let pages = domain.all("memoryBacking/hugepages/page");
     let bytes = |page: &Element| {
         let unit = unit::bytes(page.get("unit").unwrap_or("KiB"))?;

@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
+use crate::rule::{Check, Format, Rule, conf, qemu, xml, yaml};
 use crate::rules::words::size;
 use crate::rules::worlds::{AMD, ANY, FAR_NODES, NO_SMT, TWO_SOCKETS};
 use crate::vm::{Cpu, Vm};
@@ -248,6 +248,7 @@ pub(crate) const MODEL_GENERIC: Rule = Rule {
         ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -smp 2"),
         qemu(ANY, "kvm -m 4G -smp 4"),
+        conf(ANY, "scsihw: virtio-scsi-single\nsockets: 1\n"),
         yaml(ANY, "domain:\n  cpu:\n    model: kvm64\n  devices: {}\n"),
     ],
     quiet: &[
@@ -256,9 +257,18 @@ pub(crate) const MODEL_GENERIC: Rule = Rule {
             "<vcpu>1</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n<cpu mode='host-model'/>\n",
         ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 2"),
+        qemu(ANY, "kvm -m 4G -cpu qemu64,+aes,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
+        conf(ANY, "cpu: x86-64-v2-AES\nsockets: 1\n"),
         yaml(ANY, "domain:\n  cpu:\n    model: host-model\n  devices: {}\n"),
     ],
 };
+
+/// Whether the features of a level of x86-64 (v2 and above) are added one by one: a
+/// processor that all hosts of a pool have.
+fn has_level(cpu: &Cpu) -> bool {
+    let has = |names: &[&str]| names.iter().any(|name| cpu.has(name));
+    has(&["popcnt"]) && has(&["sse4.2", "sse4-2", "sse4_2"])
+}
 
 fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
     if vm.accel.value != "kvm" || vm.is_arm() {
@@ -270,11 +280,12 @@ fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
     let is_whole = vm.memory_bytes.is_some();
     match (&vm.cpu, vm.format) {
         (Some(cpu), _)
-            if matches!(cpu.value.model.as_str(), "qemu64" | "kvm64" | "qemu32" | "kvm32") =>
+            if matches!(cpu.value.model.as_str(), "qemu64" | "kvm64" | "qemu32" | "kvm32")
+                && !has_level(&cpu.value) =>
         {
             out.at(cpu.span, format!("The processor model is {}", cpu.value.model));
         }
-        (None, Format::Qemu) if is_x86 => {
+        (None, Format::Qemu | Format::Proxmox) if is_x86 => {
             out.at(vm.head, "No -cpu: the guest gets qemu64");
         }
         (None, Format::Libvirt) if is_x86 && is_whole => {

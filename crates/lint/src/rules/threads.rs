@@ -4,7 +4,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Rule, running, xml, yaml};
+use crate::rule::{Check, Rule, conf, running, xml, yaml};
 use crate::rules::words::pcpus;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
 use crate::vm::{Backend, Vm};
@@ -480,6 +480,7 @@ pub(crate) const CPU_LIMIT_THROTTLES: Rule = Rule {
     check: Check::Vm(cpu_limit_throttles),
     fires: &[
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><global_quota>150000</global_quota></cputune>\n"),
+        conf(ANY, "cores: 4\ncpulimit: 2\nscsihw: virtio-scsi-single\n"),
         yaml(
             ANY,
             "\
@@ -501,6 +502,7 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 1
         ),
     ],
     quiet: &[
+        conf(ANY, "cores: 4\ncpulimit: 0\nscsihw: virtio-scsi-single\n"),
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><shares>2048</shares></cputune>\n"),
         yaml(
             ANY,

@@ -102,6 +102,7 @@ impl<'a> Asker<'a> {
             Format::Libvirt => "libvirt",
             Format::Qemu => "qemu",
             Format::Kubevirt => "kubevirt",
+            Format::Proxmox => "proxmox",
             Format::Running => "running",
         };
         let object = vm.kubevirt.as_ref().filter(|_| self.names_object);

@@ -238,7 +238,11 @@ pub(crate) const VARIABLES: &[Field] = &[
     is("vcpus", Int, "vCPUs that are there when the guest starts"),
     is("name", Text, "The VM's name as lint shows it"),
     is("file", Text, "The file as it was named"),
-    is("format", Words(&["libvirt", "qemu", "kubevirt", "running"]), "What the file holds"),
+    is(
+        "format",
+        Words(&["libvirt", "qemu", "kubevirt", "proxmox", "running"]),
+        "What the file holds",
+    ),
     is("kept", Tables, "What the text says beside the fields of `vm`"),
     is("kept[].line", Int, "Its line"),
     is("kept[].path", Text, "Where it stands: `/domain/devices/video`, `-device`"),

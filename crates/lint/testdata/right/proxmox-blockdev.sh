@@ -1,0 +1,11 @@
+/usr/bin/kvm -id 103 -name files -no-shutdown -daemonize \
+  -smp '2,sockets=1,cores=2,maxcpus=2' -nodefaults -nographic \
+  -cpu host,+kvm_pv_eoi,+kvm_pv_unhalt -m 2048 \
+  -object 'iothread,id=iothread-virtio0' \
+  -object '{"id":"throttle-drive-virtio0","limits":{},"qom-type":"throttle-group"}' \
+  -device 'virtio-balloon-pci,id=balloon0,free-page-reporting=on' \
+  -blockdev '{"detect-zeroes":"unmap","discard":"unmap","driver":"throttle","file":{"cache":{"direct":true,"no-flush":false},"detect-zeroes":"unmap","discard":"unmap","driver":"raw","file":{"aio":"native","cache":{"direct":true,"no-flush":false},"detect-zeroes":"unmap","discard":"unmap","driver":"host_device","filename":"/dev/pve/vm-103-disk-0","node-name":"e1","read-only":false},"node-name":"f1","read-only":false},"node-name":"drive-virtio0","read-only":false,"throttle-group":"throttle-drive-virtio0"}' \
+  -device 'virtio-blk-pci,drive=drive-virtio0,id=virtio0,bus=pci.0,addr=0xa,iothread=iothread-virtio0,bootindex=100,write-cache=on' \
+  -netdev 'type=tap,id=net0,ifname=tap103i0,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown,vhost=on' \
+  -device 'virtio-net-pci,mac=BC:24:11:00:00:04,netdev=net0,id=net0,rx_queue_size=1024,tx_queue_size=256,bootindex=101,host_mtu=1500' \
+  -machine 'hpet=off,type=q35+pve0'
