@@ -11,10 +11,11 @@ use clap::{Args, ValueEnum};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
     AccelChoice, Arch, Boot, DiskFormat, EmittedText, Finding, Image, Kept, Loss, Parsed, Resolve,
-    VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, qemu,
+    VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, proxmox, qemu,
 };
 
 use crate::exit::FINDINGS;
+use crate::offers::OffersArgs;
 use crate::{host_file, terminal};
 
 const CONVERT_EXAMPLES: &str = "\
@@ -22,12 +23,16 @@ Examples:
   vmlab convert db.xml --to kubevirt      a domain of libvirt as KubeVirt's YAML
   vmlab convert vm.yaml --to libvirt      and back
   vmlab convert start-vm.sh --to libvirt  a script that starts QEMU
+  vmlab convert 100.conf --to libvirt     a VM of Proxmox
+  vmlab convert 100.conf --to libvirt     a VM of Proxmox
   virsh dumpxml db | vmlab convert - --to qemu
+  vmlab convert db.xml --to qemu --qemu qemu-system-x86_64  can that QEMU do it?
 
 What was not understood and what the format can't say is printed on standard
 error, with its line: one by one what may change performance or takes a disk, an
 interface or memory away, in a line each what else the guest lacks and what changes
-nothing.";
+nothing. With --qemu, --libvirt or --capabilities, what is written is held against what
+they can do, by the rules of lint.";
 
 const EMIT_EXAMPLES: &str = "\
 Examples:
@@ -36,7 +41,23 @@ Examples:
   vmlab emit vm.toml --use huge-1g --use cpu-pm --host server.json --to qemu
   vmlab emit --list                              the variants that --use takes";
 
-/// The formats of a VM.
+/// The formats that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Origin {
+    /// QEMU's command line.
+    Qemu,
+    /// libvirt's domain XML.
+    Libvirt,
+    /// KubeVirt's objects.
+    #[value(alias = "kubevirt-vm")]
+    Kubevirt,
+    /// Proxmox VE's configuration of a VM.
+    Proxmox,
+    /// vmlab's own fields.
+    Json,
+}
+
+/// The formats that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// QEMU's command line.
@@ -54,18 +75,20 @@ pub(crate) enum Format {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
-    /// Domain XML, KubeVirt's YAML, a QEMU command line, JSON; '-' is standard
-    /// input.
+    /// Domain XML, KubeVirt's YAML, a QEMU command line, Proxmox's .conf, JSON; '-' is
+    /// standard input.
     file: PathBuf,
     /// The format to write.
     #[arg(long, value_enum)]
     to: Format,
     /// The format that the file has; found out if not given.
     #[arg(long, value_enum)]
-    from: Option<Format>,
+    from: Option<Origin>,
     /// Show all that is left out, also what changes no performance.
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    offers: OffersArgs,
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +114,8 @@ pub(crate) struct EmitArgs {
     /// List the variants.
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    offers: OffersArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
@@ -98,6 +123,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let from = args.from.unwrap_or_else(|| guess(&text));
     let all = parse(&text, from)
         .with_context(|| format!("Cannot read {} as {from:?}", args.file.display()))?;
+    let host = Offered::load(&args.offers)?;
     let many = all.len() > 1;
     let mut complete = true;
     for (number, parsed) in all.iter().enumerate() {
@@ -121,6 +147,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
         }
         terminal::print(&emitted.text)?;
         complete &= report(&args.file, Some(parsed), &emitted.losses, args.all);
+        complete &= host.report(&emitted.text, args.to)?;
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
@@ -170,6 +197,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let host = Offered::load(&args.offers)?;
     let mut patch = match &args.file {
         Some(file) => toml::from_str(&read(file)?)
             .with_context(|| format!("Cannot read {}", file.display()))?,
@@ -220,7 +248,35 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
         terminal::note("vmlab's own image is left out: add a disk to boot from");
     }
     report(Path::new(&args.name), None, &emitted.losses, true);
-    Ok(ExitCode::SUCCESS)
+    let fits = host.report(&emitted.text, to)?;
+    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+/// What the host that a text is for can do.
+struct Offered(lint::Context);
+
+impl Offered {
+    fn load(args: &OffersArgs) -> anyhow::Result<Self> {
+        let (offers, host) = args.load()?;
+        let mut context = lint::Context::default();
+        context.offers = offers;
+        Ok(Self(match host {
+            Some(host) => context.on(host),
+            None => context,
+        }))
+    }
+
+    /// Says what it can't; true if it can all. Fields of vmlab's own are for no host yet.
+    fn report(&self, text: &str, format: Format) -> anyhow::Result<bool> {
+        if self.0.offers.is_none() || format == Format::Json {
+            return Ok(true);
+        }
+        let findings = lint::check_offers("(what is written)", text, &self.0)?;
+        if !findings.is_empty() {
+            terminal::note(lint::output::text(&findings, terminal::width(), true).trim_end());
+        }
+        Ok(findings.iter().all(|finding| finding.severity < lint::Severity::Warning))
+    }
 }
 
 fn list() -> String {
@@ -248,25 +304,28 @@ fn read(file: &Path) -> anyhow::Result<String> {
 }
 
 /// What a text looks like.
-fn guess(text: &str) -> Format {
+fn guess(text: &str) -> Origin {
     let start = text.trim_start();
     if start.starts_with('<') {
-        Format::Libvirt
+        Origin::Libvirt
     } else if start.starts_with('{') && text.contains("\"topology\"") {
-        Format::Json
+        Origin::Json
+    } else if proxmox::holds_vm(text) {
+        Origin::Proxmox
     } else if text.contains("kind:") || text.contains("\"kind\"") {
-        Format::Kubevirt
+        Origin::Kubevirt
     } else {
-        Format::Qemu
+        Origin::Qemu
     }
 }
 
-fn parse(text: &str, format: Format) -> anyhow::Result<Vec<Parsed>> {
+fn parse(text: &str, format: Origin) -> anyhow::Result<Vec<Parsed>> {
     Ok(match format {
-        Format::Qemu => vec![qemu::parse(text)?],
-        Format::Libvirt => vec![libvirt::parse(text)?],
-        Format::Kubevirt | Format::KubevirtVm => kubevirt::parse(text)?,
-        Format::Json => vec![json::parse(text)?],
+        Origin::Qemu => vec![qemu::parse(text)?],
+        Origin::Libvirt => vec![libvirt::parse(text)?],
+        Origin::Kubevirt => kubevirt::parse(text)?,
+        Origin::Proxmox => vec![proxmox::parse(text)?],
+        Origin::Json => vec![json::parse(text)?],
     })
 }
 
@@ -353,11 +412,12 @@ mod tests {
 
     #[test]
     fn formats_are_known_by_their_looks() {
-        let check = |text: &str, expected: Format| assert_eq!(guess(text), expected, "{text}");
-        check("\n<domain/>", Format::Libvirt);
-        check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", Format::Kubevirt);
-        check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", Format::Qemu);
-        check("{\"name\": \"vm\", \"topology\": {}}", Format::Json);
+        let check = |text: &str, expected: Origin| assert_eq!(guess(text), expected, "{text}");
+        check("\n<domain/>", Origin::Libvirt);
+        check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", Origin::Kubevirt);
+        check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", Origin::Qemu);
+        check("{\"name\": \"vm\", \"topology\": {}}", Origin::Json);
+        check("#a host's\ncores: 4\nmemory: 4096\nostype: l26\nscsihw: lsi\n", Origin::Proxmox);
     }
 
     #[test]
@@ -396,7 +456,7 @@ mod tests {
         let spec = |machine: &str| {
             let text =
                 format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -smp 288");
-            parse(&text, Format::Qemu).unwrap().remove(0).spec().unwrap()
+            parse(&text, Origin::Qemu).unwrap().remove(0).spec().unwrap()
         };
         let (whole, added) = completed(spec("q35"), Format::Libvirt);
         assert_eq!((added.len(), refused(&whole, Format::Libvirt)), (2, None));
@@ -408,6 +468,25 @@ mod tests {
         let message = refused(&pc, Format::Qemu).unwrap().message;
         assert!(message.starts_with("vcpus 288 is more than machine \"pc\""), "{message}");
         assert_eq!(refused(&pc, Format::Json), None);
+    }
+
+    #[test]
+    fn what_is_written_is_held_against_the_host() {
+        let mut context = lint::Context::default();
+        let answers = include_str!("../../vmconfig/testdata/qemu-7.2.22/qmp-kvm.json");
+        context.offers = Some(vmconfig::offers::read("qmp-kvm.json", answers).unwrap());
+        let (asked, unasked) = (Offered(context), Offered(lint::Context::default()));
+        let written = |machine: &str, to: Format| {
+            let text = format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -m 1G");
+            emit(&parse(&text, Origin::Qemu).unwrap().remove(0).spec().unwrap(), to).text
+        };
+        for to in [Format::Qemu, Format::Libvirt] {
+            assert!(asked.report(&written("pc-q35-7.2", to), to).unwrap());
+            assert!(!asked.report(&written("pc-q35-10.0", to), to).unwrap(), "{to:?}");
+            assert!(unasked.report(&written("pc-q35-10.0", to), to).unwrap());
+        }
+        let json = written("pc-q35-10.0", Format::Json);
+        assert!(asked.report(&json, Format::Json).unwrap());
     }
 
     #[test]

@@ -48,12 +48,13 @@ or the next above it in the same repository, holds rules and levels like those o
 --rules (docs/site-rules.md).";
 
 /// Names of files that a folder is searched for.
-const EXTENSIONS: [&str; 7] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"];
+const EXTENSIONS: [&str; 8] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd", "conf"];
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LintArgs {
-    /// Domain XML, KubeVirt YAML, QEMU command lines; folders; `-` for standard input.
+    /// Domain XML, KubeVirt YAML, QEMU command lines, Proxmox's .conf; folders; `-` for
+    /// standard input.
     #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules"])]
     files: Vec<PathBuf>,
     /// The VMs that run on this machine instead of files: what is, against what
