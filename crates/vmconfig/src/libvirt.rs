@@ -8,13 +8,15 @@
 
 mod backing;
 mod emit;
+mod launched;
 pub mod list;
 mod parse;
 mod parse_devices;
 pub mod unit;
 mod xml;
 
-pub use emit::emit;
+pub use emit::{emit, emit_launched};
+pub use launched::{Launched, OWNER_NAMESPACE, owner_in};
 pub use parse::{Domains, NotLibvirt, parse};
 
 /// The namespace of `<qemu:commandline>`.

@@ -9,12 +9,23 @@ use crate::{
 };
 
 use super::backing;
+use super::launched::Launched;
 use super::xml::Element;
 use super::{QEMU_NAMESPACE, ROOT_SERIAL, is_qemus_own};
 
 /// The VM as domain XML, and what that can't say.
 #[must_use]
 pub fn emit(spec: &VmSpec) -> EmittedText {
+    write(spec, None)
+}
+
+/// The VM as domain XML for a domain that vmlab starts and talks to.
+#[must_use]
+pub fn emit_launched(spec: &VmSpec, launched: &Launched<'_>) -> EmittedText {
+    write(spec, Some(launched))
+}
+
+fn write(spec: &VmSpec, launched: Option<&Launched<'_>>) -> EmittedText {
     let mut losses = Vec::new();
     let mut arguments: Vec<String> = Vec::new();
     let processor = processor(spec, &mut arguments, &mut losses);
@@ -34,7 +45,13 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
     if !arguments.is_empty() {
         domain = domain.attr("xmlns:qemu", QEMU_NAMESPACE);
     }
-    domain.push(Element::new("name").text(name(spec, &mut losses)));
+    match launched {
+        Some(launched) => {
+            domain.push(Element::new("name").text(launched.name));
+            domain.push(launched.metadata());
+        }
+        None => domain.push(Element::new("name").text(name(spec, &mut losses))),
+    }
     domain.push(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib));
     domain.push_some(backing::memory_backing(spec, &mut losses));
     let vcpu = Element::new("vcpu").attr("placement", "static");
@@ -52,7 +69,11 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
     domain.push_some(features(spec));
     domain.push(processor);
     domain.push(clock(spec));
-    domain.push(devices(spec, &mut losses));
+    if launched.is_some() {
+        Launched::ends().into_iter().for_each(|end| domain.push(end));
+    }
+    domain.push(devices(spec, launched, &mut losses));
+    domain.push_some(launched.map_or_else(|| Element::new("seclabel"), Launched::security));
     if !arguments.is_empty() {
         let mut commandline = Element::new("qemu:commandline");
         for argument in arguments {
@@ -360,8 +381,11 @@ impl Names {
     }
 }
 
-fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
+fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss>) -> Element {
     let mut devices = Element::new("devices");
+    if let Some(launched) = launched {
+        devices.push(launched.emulator());
+    }
     let mut names = Names::default();
     match &spec.boot {
         Boot::Direct { root_image, .. } => {
@@ -452,7 +476,12 @@ fn devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
     for (number, nic) in spec.nics.iter().enumerate() {
         devices.push(interface(number, nic, spec.accel == Accel::Kvm, losses));
     }
-    devices.push(Element::new("serial").attr("type", "pty"));
+    match launched {
+        Some(launched) => {
+            launched.ports(spec.arch).into_iter().for_each(|port| devices.push(port));
+        }
+        None => devices.push(Element::new("serial").attr("type", "pty")),
+    }
     devices.push(Element::new("memballoon").attr("model", "none"));
     devices
 }

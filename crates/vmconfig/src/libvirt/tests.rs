@@ -5,7 +5,11 @@ use proptest::prelude::*;
 use crate::tests::{any_spec, check_round_trip};
 use crate::*;
 
-use super::{emit, parse};
+use std::path::Path;
+
+use crate::qemu::Channels;
+
+use super::{Launched, emit, emit_launched, parse};
 
 mod daemon;
 mod oracle;
@@ -24,6 +28,56 @@ proptest! {
     #[test]
     fn any_text_is_read_without_harm(text in "[<>a-z/'= ]{0,80}") {
         let _ = parse(&text);
+    }
+}
+
+/// The sockets of a domain that vmlab starts.
+fn channels(folder: &Path) -> Channels {
+    let file = |name: &str| folder.join(name);
+    Channels {
+        qmp_socket: file("qmp"),
+        agent_socket: file("agent"),
+        done_socket: file("done"),
+        console_socket: file("serial"),
+        console_log: file("console"),
+    }
+}
+
+fn launched(channels: &Channels) -> Launched<'_> {
+    Launched {
+        name: "vmlab-1-trial",
+        emulator: Path::new("/usr/bin/qemu-system-x86_64"),
+        channels,
+        owner: "{\"pid\":1,\"run_id\":\"<&'\"}",
+        run_as: Some((0, 0)),
+    }
+}
+
+#[test]
+fn a_launched_domain_is_the_same_vm_and_names_its_owner() {
+    let spec = crate::VmSpec::new(VmSettings::new(
+        "web",
+        Arch::X86_64,
+        Accel::Tcg,
+        crate::tests::direct(),
+    ));
+    let spec = spec.unwrap();
+    let channels = channels(Path::new("/run/vmlab"));
+    let text = emit_launched(&spec, &launched(&channels)).text;
+    let mut read = parse(&text).unwrap().settings;
+    assert_eq!(std::mem::replace(&mut read.name, spec.name.clone()), "vmlab-1-trial");
+    assert_eq!(read, parse(&emit(&spec).text).unwrap().settings);
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let owner =
+        document.descendants().find(|node| node.has_tag_name((super::OWNER_NAMESPACE, "owner")));
+    assert_eq!(owner.unwrap().text(), Some(launched(&channels).owner));
+    for part in [
+        "<source mode='connect' path='/run/vmlab/agent'/>",
+        "<source mode='connect' path='/run/vmlab/serial'/>",
+        "<on_reboot>destroy</on_reboot>",
+        "<label>+0:+0</label>",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 
