@@ -2,6 +2,7 @@
 //!
 //! - [`image`]: the builtin Debian image and its cache, users' own images.
 //! - [`qemu`]: which QEMU there is. [`kvm`]: whether KVM boots a guest.
+//! - [`libvirt`]: the daemon of that name, by virsh.
 //! - [`Monitor`]: questions to a QEMU that somebody else started.
 //! - [`thin`]: a VM whose whole software is the thin guest, which measures what the
 //!   host charges.
@@ -14,11 +15,13 @@
 mod cancel;
 pub mod image;
 pub mod kvm;
+pub mod libvirt;
 pub mod qemu;
 mod vm;
 
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
-    AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, ExecOutput, ExecStatusCode, GuestCommand,
-    GuestFailure, Launch, Monitor, MonitorError, NOTE, Vm, ask_offers, read_end, thin,
+    AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput, ExecStatusCode,
+    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, Vm, ask_offers, read_end,
+    thin,
 };

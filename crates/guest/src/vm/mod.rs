@@ -9,6 +9,7 @@
 
 mod channel;
 mod console;
+mod domain;
 mod evidence;
 mod exec;
 mod failure;
@@ -17,15 +18,14 @@ mod offers;
 mod output;
 mod process;
 mod protocol;
+mod start_domain;
 pub mod thin;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -36,7 +36,8 @@ use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
 use channel::{Budget, Channel, Line};
 use console::{Console, Log};
-use process::Process;
+use domain::Domain;
+use process::{Ending, Process};
 use protocol::{QmpMessage, QmpRefusal};
 
 pub use console::{NOTE, read_end};
@@ -45,6 +46,7 @@ pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError};
 pub use offers::{AskOffersError, ask_offers};
 pub use output::{ExecOutput, ExecStatusCode};
+pub use start_domain::DomainLaunch;
 
 /// How long QEMU may take until its monitor answers: it sets up the guest's
 /// memory first, and preallocating hundreds of GiB takes its time.
@@ -134,7 +136,6 @@ impl Vm {
     /// [`GuestFailure::Refused`] with what QEMU printed, or
     /// [`GuestFailure::Cancelled`].
     pub fn start(launch: &Launch, cancel: &Cancel) -> Result<Self, GuestFailure> {
-        let refused = |detail: String| GuestFailure::Refused { detail };
         let channels = &launch.channels;
         let paths = [
             &channels.qmp_socket,
@@ -142,21 +143,27 @@ impl Vm {
             &channels.done_socket,
             &channels.console_socket,
         ];
-        let [qmp, agent, done, console] = paths.map(|path| listen(path).map_err(refused));
-        let listeners = [qmp?, agent?, done?, console?];
-        let log = Log::create(&channels.console_log).map_err(|error| {
-            refused(format!("cannot write {:?}: {error}", channels.console_log))
-        })?;
+        let listeners = listen_all(paths)?;
+        let log = log(channels)?;
 
         let started = Instant::now();
         let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
-        for path in paths {
-            // They are connected or of no more use.
-            let _ = std::fs::remove_file(path);
-        }
-        let [qmp, agent, done, console] = sockets?;
+        remove_all(paths);
+        Self::over(process, sockets?, log, started, cancel)
+    }
+
+    /// The VM of a process that is connected: to its monitor, the two ports and the
+    /// console.
+    fn over(
+        process: Process,
+        sockets: [UnixStream; 4],
+        log: Log,
+        started: Instant,
+        cancel: &Cancel,
+    ) -> Result<Self, GuestFailure> {
+        let [qmp, agent, done, console] = sockets;
         let of_socket = |error: io::Error| refused(format!("a socket: {error}"));
         let channel = |socket, budget| Channel::new(socket, budget).map_err(of_socket);
         let mut vm = Self {
@@ -182,9 +189,7 @@ impl Vm {
         vm.call();
         vm.shake_hands(cancel).map_err(|failure| match (failure, ended_with(&mut vm.process)) {
             // Somebody's signal is not QEMU's refusal.
-            (GuestFailure::Died { detail }, Some(status)) if status.signal().is_none() => {
-                refused(detail)
-            }
+            (GuestFailure::Died { detail }, Some(ending)) if !ending.by_signal() => refused(detail),
             (other, _) => other,
         })?;
         Ok(vm)
@@ -334,6 +339,10 @@ impl Vm {
     /// Ends QEMU: asked to quit, killed if it does not within 2 s. The guest is
     /// not asked: nothing that it wrote is kept.
     pub fn shutdown(mut self) {
+        if self.process.domain().is_some() {
+            self.process.kill();
+            return;
+        }
         self.qmp.send(&protocol::request("quit", None, None));
         let until = Instant::now() + QUIT_LIMIT;
         if !matches!(self.process.wait_until(until), Ok(Some(_))) {
@@ -471,6 +480,9 @@ impl Vm {
         if let Some(detail) = self.shutdown_reason.take() {
             return GuestFailure::Shutdown { detail };
         }
+        if let Some(ended) = self.process.domain().and_then(Domain::ended_by_guest) {
+            return ended;
+        }
         let mut detail = match status {
             Ok(Some(status)) => Process::describe(status),
             Ok(None) | Err(_) => "its process ended".to_owned(),
@@ -494,8 +506,31 @@ impl Vm {
 }
 
 /// How QEMU ended, if it has.
-fn ended_with(process: &mut Process) -> Option<ExitStatus> {
+fn ended_with(process: &mut Process) -> Option<Ending> {
     process.wait_until(Instant::now()).ok().flatten()
+}
+
+fn refused(detail: String) -> GuestFailure {
+    GuestFailure::Refused { detail }
+}
+
+/// The file in which the console's end is kept.
+fn log(channels: &Channels) -> Result<Log, GuestFailure> {
+    Log::create(&channels.console_log)
+        .map_err(|error| refused(format!("cannot write {:?}: {error}", channels.console_log)))
+}
+
+fn listen_all<const N: usize>(paths: [&PathBuf; N]) -> Result<[UnixListener; N], GuestFailure> {
+    let listeners = paths.iter().map(|path| listen(path).map_err(refused));
+    let listeners: Vec<UnixListener> = listeners.collect::<Result<_, _>>()?;
+    Ok(listeners.try_into().expect("as many as paths"))
+}
+
+/// Sockets' files: they are connected or of no more use.
+fn remove_all<const N: usize>(paths: [&PathBuf; N]) {
+    for path in paths {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, String> {
@@ -530,9 +565,9 @@ fn accept_all<const N: usize>(
         if let Ok(Some(status)) = process.wait_until(Instant::now()) {
             let printed = process.printed();
             let detail = if printed.is_empty() { Process::describe(status) } else { printed };
-            return Err(match status.signal() {
-                None => GuestFailure::Refused { detail },
-                Some(_) => GuestFailure::Died { detail },
+            return Err(match status.by_signal() {
+                false => GuestFailure::Refused { detail },
+                true => GuestFailure::Died { detail },
             });
         }
         if Instant::now() >= until {

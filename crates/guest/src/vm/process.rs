@@ -1,4 +1,4 @@
-//! The QEMU process: what it prints, and its end.
+//! The QEMU process: what it prints, and its end. It is vmlab's child, or libvirt's.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
+
+use super::domain::Domain;
 
 /// How much of what QEMU prints is kept.
 const KEPT_BYTES: usize = 16 * 1024;
@@ -24,10 +26,34 @@ struct Printed {
     ended: bool,
 }
 
+/// How a QEMU ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As a child's end is told.
+    Told(ExitStatus),
+    /// Somebody else was told.
+    Untold,
+}
+
+impl Ending {
+    /// Whether it is somebody's signal that ended it, as far as is known.
+    pub(super) fn by_signal(self) -> bool {
+        matches!(self, Self::Told(status) if status.signal().is_some())
+    }
+}
+
+/// Who started it.
+#[derive(Debug)]
+enum Held {
+    Child(Child),
+    Domain(Domain),
+}
+
 /// A running QEMU. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct Process {
-    child: Child,
+    held: Held,
+    pid: u32,
     pidfd: OwnedFd,
     printed: Arc<(Mutex<Printed>, Condvar)>,
 }
@@ -61,11 +87,27 @@ impl Process {
         let printed = Arc::new((Mutex::new(Printed::default()), Condvar::new()));
         let for_reader = Arc::clone(&printed);
         std::thread::spawn(move || keep_last(reader, &for_reader));
-        Ok(Self { child, pidfd, printed })
+        let pid = child.id();
+        Ok(Self { held: Held::Child(child), pid, pidfd, printed })
+    }
+
+    /// The process `pid` of a domain.
+    pub(super) fn of_domain(domain: Domain, pid: Pid) -> io::Result<Self> {
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        Ok(Self { held: Held::Domain(domain), pid, pidfd, printed: Arc::default() })
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.pid
+    }
+
+    /// The domain, if it is one.
+    pub(super) fn domain(&self) -> Option<&Domain> {
+        match &self.held {
+            Held::Child(_) => None,
+            Held::Domain(domain) => Some(domain),
+        }
     }
 
     /// Readable once the process has ended.
@@ -74,10 +116,10 @@ impl Process {
     }
 
     /// Waits for the end until `until`; `None` if it still runs then.
-    pub(super) fn wait_until(&mut self, until: Instant) -> io::Result<Option<ExitStatus>> {
+    pub(super) fn wait_until(&mut self, until: Instant) -> io::Result<Option<Ending>> {
         loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Some(status));
+            if let Some(ending) = self.ending()? {
+                return Ok(Some(ending));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -92,18 +134,40 @@ impl Process {
         }
     }
 
+    /// How it has ended, if it has.
+    fn ending(&mut self) -> io::Result<Option<Ending>> {
+        if let Held::Child(child) = &mut self.held {
+            return Ok(child.try_wait()?.map(Ending::Told));
+        }
+        let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
+        match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
+            Ok(_) => Ok(Some(Ending::Untold)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Kills it and waits for its end.
     pub(super) fn kill(&mut self) {
-        // Both only fail for a process that has ended and was waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        match &mut self.held {
+            Held::Child(child) => {
+                // Both only fail for a process that has ended and was waited for.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Held::Domain(domain) => domain.end(),
+        }
     }
 
     /// The last of what it printed; all of it, once it has ended.
     pub(super) fn printed(&mut self) -> String {
+        if let Held::Domain(domain) = &self.held {
+            return domain.printed();
+        }
+        let ended = matches!(self.ending(), Ok(Some(_)));
         let (lock, changed) = &*self.printed;
         let mut printed = locked(lock);
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
+        if ended {
             let waited = changed.wait_timeout_while(printed, OUTPUT_LIMIT, |p| !p.ended);
             printed = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -111,7 +175,8 @@ impl Process {
     }
 
     /// How it ended, in words.
-    pub(super) fn describe(status: ExitStatus) -> String {
+    pub(super) fn describe(ending: Ending) -> String {
+        let Ending::Told(status) = ending else { return "its process ended".to_owned() };
         match (status.code(), status.signal()) {
             (Some(code), _) => format!("it ended with status {code}"),
             (None, Some(signal)) => format!("it was killed by signal {signal}"),
