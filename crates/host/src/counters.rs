@@ -15,12 +15,14 @@ use record::CounterSet;
 
 use crate::proc;
 
+mod domain;
 mod guest;
 mod interrupts;
 pub mod kvm;
 mod memory;
 pub mod tracing;
 
+pub use domain::domain_counters;
 pub use guest::parse_guest;
 pub use memory::read_memory;
 

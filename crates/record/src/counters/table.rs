@@ -638,6 +638,36 @@ pub const COUNTERS: &[Counter] = &[
         meaning: "Huge pages that KVM split so that code runs from small ones, at the run's end (iTLB multihit)",
         source: "QMP query-stats, or /sys/kernel/debug/kvm/<pid>-*/nx_lpage_splits",
     },
+    Counter {
+        name: "libvirt.cpu_s",
+        unit: "s",
+        meaning: "CPU time of the domain: QEMU, its vCPUs and what libvirt puts into its cgroup",
+        source: "virsh domstats cpu.time",
+    },
+    Counter {
+        name: "libvirt.vcpu_s",
+        unit: "s",
+        meaning: "CPU time of the vCPUs, as libvirt counts it",
+        source: "virsh domstats vcpu.N.time",
+    },
+    Counter {
+        name: "libvirt.vcpu_delay_s",
+        unit: "s",
+        meaning: "Time that runnable vCPUs waited for a pCPU, as libvirt counts it",
+        source: "virsh domstats vcpu.N.delay",
+    },
+    Counter {
+        name: "libvirt.disk_reads",
+        unit: "count",
+        meaning: "Requests to read from the domain's disks",
+        source: "virsh domstats block.N.rd.reqs",
+    },
+    Counter {
+        name: "libvirt.disk_writes",
+        unit: "count",
+        meaning: "Requests to write to the domain's disks",
+        source: "virsh domstats block.N.wr.reqs",
+    },
 ];
 
 /// A family of counters: names with a part that is found when counting.
