@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use guest::libvirt::LibvirtFacts;
 use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
@@ -64,6 +65,8 @@ pub struct Machine {
     pub qemu: QemuFacts,
     /// What it can do.
     pub capabilities: qemu::Capabilities,
+    /// The libvirt that is to start it.
+    pub libvirt: Option<LibvirtFacts>,
     /// KVM where a guest was seen to boot under it, else TCG.
     pub auto_accel: Accel,
     /// Why not KVM, one line.
@@ -146,6 +149,7 @@ pub fn freeze(
         created_unix_s: now_unix_s,
         environment_why: if emulated { machine.environment_why.clone() } else { None },
         qemu: machine.qemu.clone(),
+        libvirt: machine.libvirt.clone(),
         images: machine
             .images
             .iter()

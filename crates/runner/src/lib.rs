@@ -8,6 +8,7 @@
 
 pub mod agenda;
 pub mod calibration;
+pub mod domains;
 pub mod execute;
 pub mod follow;
 pub mod freeze;

@@ -1,6 +1,7 @@
 //! Trials in real VMs on this machine.
 
 mod cast;
+mod domain;
 mod failure;
 mod found;
 mod others;

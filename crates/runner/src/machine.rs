@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use guest::image::{self, BuildError, OwnImageError, Recipe, RecipeError};
 use guest::kvm::{self, KvmVerdict};
+use guest::libvirt::{LibvirtFacts, Uri, Virsh, VirshError};
 use guest::qemu::{self, FindQemuError, Qemu};
 use guest::{Cancel, Cancelled};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
@@ -80,9 +81,26 @@ pub enum DiscoverError {
     /// No folder for sockets.
     #[error(transparent)]
     Runtime(#[from] RuntimeDirError),
+    /// libvirt does not answer.
+    #[error(transparent)]
+    Libvirt(#[from] VirshError),
+    /// Its QEMUs could not reach this vmlab.
+    #[error(
+        "QEMU runs as another user at {0}, who can't reach this user's sockets and images: run vmlab as root, or take qemu:///session"
+    )]
+    OtherUser(Uri),
     /// Ctrl-C.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+}
+
+/// Which libvirt is at `uri`, if its QEMUs can run trials of this user's.
+fn ask_libvirt(uri: &Uri, cancel: &Cancel) -> Result<LibvirtFacts, DiscoverError> {
+    let facts = Virsh::new(uri).facts(uri, cancel)?;
+    if !uri.is_session() && !rustix::process::geteuid().is_root() {
+        return Err(DiscoverError::OtherUser(uri.clone()));
+    }
+    Ok(facts)
 }
 
 /// Why an image that a study names can't be used.
@@ -97,17 +115,20 @@ pub enum ImageError {
 }
 
 /// Learns what a plan for `study` needs to know of this machine; `say` hears
-/// what takes time. Images of the user's own are looked up from `folder`.
+/// what takes time. Images of the user's own are looked up from `folder`. A libvirt
+/// that is to run the VMs is one of this machine.
 ///
 /// # Errors
 /// [`DiscoverError`] says what to install or to change.
 pub fn discover(
     study: &Study,
     folder: &Path,
+    libvirt: Option<&Uri>,
     need: Need,
     cancel: &Cancel,
     say: &mut dyn FnMut(String),
 ) -> Result<Machine, DiscoverError> {
+    let libvirt = libvirt.map(|uri| ask_libvirt(uri, cancel)).transpose()?;
     let mut host = host::snapshot::live(Path::new("/"));
     let native = arch_of(&host).map_err(DiscoverError::Arch)?;
     let arch = study.arch.unwrap_or(native);
@@ -155,6 +176,7 @@ pub fn discover(
             version: found.version_text.clone(),
         },
         capabilities: found.capabilities,
+        libvirt,
         auto_accel,
         environment_why,
         images,
@@ -356,6 +378,19 @@ pub enum ChangedError {
         /// The program now.
         path: String,
     },
+    /// libvirt is another one now.
+    #[error(
+        "The study was begun with {plan}, now there is {here}: the blocks would not compare; start anew"
+    )]
+    Libvirt {
+        /// The plan's.
+        plan: String,
+        /// The one that is there.
+        here: String,
+    },
+    /// libvirt does not answer any more.
+    #[error(transparent)]
+    NoLibvirt(#[from] Box<DiscoverError>),
     /// The machine is another one.
     #[error("The study was begun on {plan}, this is {here}: go on there (`--on`), or start anew")]
     Host {
@@ -402,6 +437,13 @@ pub fn check_again(plan: &Plan, host: &Host) -> Result<(), ChangedError> {
         }
     }
     let specs = plan.variants.iter().map(|variant| &variant.spec).chain(plan.other_vms.values());
+    if let Some(begun) = &plan.libvirt {
+        let now = ask_libvirt(&begun.uri, &Cancel::new()).map_err(Box::new)?;
+        if now != *begun {
+            let (plan, here) = (begun.to_string(), now.to_string());
+            return Err(ChangedError::Libvirt { plan, here });
+        }
+    }
     for (what, path) in specs.flat_map(|spec| spec.boot.files()) {
         if !path.exists() {
             return Err(ChangedError::Gone { what, path: path.clone() });

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use guest::libvirt::LibvirtFacts;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
@@ -51,6 +52,9 @@ pub struct Plan {
     pub environment_why: Option<String>,
     /// QEMU's path and version.
     pub qemu: QemuFacts,
+    /// The libvirt that starts and ends it, where vmlab does not do so itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub libvirt: Option<LibvirtFacts>,
     /// The guest images by name as the study says it.
     pub images: BTreeMap<String, ImageFacts>,
     /// The baseline's name.

@@ -94,6 +94,9 @@ fn about(plan: &Plan, host: &Host) -> Vec<Fact> {
         fact("host kernel", kernel.clone());
     }
     fact("QEMU", plan.qemu.version.clone());
+    if let Some(libvirt) = &plan.libvirt {
+        fact("libvirt", libvirt.to_string());
+    }
     for (name, image) in &plan.images {
         let kernel = image.kernel.as_ref().map(|kernel| format!(", kernel {kernel}"));
         fact("guest image", format!("{name} ({}{})", image.identity, kernel.unwrap_or_default()));
@@ -197,11 +200,17 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[Trial<'_>]) -> Var
     }
 }
 
-/// QEMU's command line for `spec`, one option a line, and what it can't say.
-/// The sockets of a running VM have other paths.
+/// QEMU's command line for `spec`, one option a line, or the domain where libvirt
+/// makes that; and what it can't say. The sockets of a running VM have other paths.
 #[must_use]
 pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     let channels = placeholder_channels();
+    if let Some(libvirt) = &plan.libvirt {
+        let text = crate::domains::domain(plan, libvirt, spec, "vm", &channels, "").text;
+        let losses = crate::domains::losses(spec);
+        let losses = losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why)).collect();
+        return (text.lines().map(str::to_owned).collect(), losses);
+    }
     let capabilities = match plan.qemu.capabilities() {
         Ok(capabilities) => capabilities,
         Err(error) => return (vec![error.to_string()], Vec::new()),

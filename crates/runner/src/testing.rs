@@ -65,6 +65,7 @@ pub(crate) fn machine() -> Machine {
         arch: Arch::X86_64,
         capabilities: qemu.capabilities().expect("7.2 is new enough"),
         qemu,
+        libvirt: None,
         auto_accel: Accel::Tcg,
         environment_why: Some("there is no /dev/kvm".into()),
         images: BTreeMap::from([(

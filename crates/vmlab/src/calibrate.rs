@@ -161,6 +161,9 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         // Whatever else lies there is not ours to overwrite.
         read(out).with_context(|| format!("{} is in the way", out.display()))?;
     }
+    if let Some(uri) = args.on.libvirt() {
+        bail!("--on libvirt:{uri} is for studies: a calibration starts no domain");
+    }
     let calibration = if args.on.is_elsewhere() && !args.dry_run {
         let said = on::output(&args.on, &args.words_there()?)?;
         Calibration::from_json(&String::from_utf8_lossy(&said))

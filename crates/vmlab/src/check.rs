@@ -14,6 +14,8 @@ Examples:
   vmlab check studies/smp.toml
   vmlab check studies/smp.toml --json | jq '.variants[].spec.memory_mib'
   vmlab check studies/smp.toml --on ssh://root@server
+  vmlab check studies/smp.toml --on libvirt:qemu:///system
+                                       and what libvirt can't do of it
 
 Nothing is booted or built. Where no guest was booted yet, it is not known
 whether KVM is usable; the plan then says what holds under emulation.";
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let plan = if args.on.is_elsewhere() {
         on::plan(&args.on, &args.study, &args.budget)?
     } else {
-        study_file::plan(&args.study, &args.budget)?
+        study_file::plan(&args.study, &args.budget, args.on.libvirt().as_ref())?
     };
     let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
     terminal::print(&text)?;

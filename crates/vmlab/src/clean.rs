@@ -1,10 +1,13 @@
 //! `vmlab clean`: end what dead runs left behind, and nothing else.
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use guest::Cancel;
+use guest::libvirt::{Uri, Virsh};
 use host::counters::tracing;
 use host::owner::{self, Ended, Orphan};
 use host::settings::{self, Mode, RestoreOutcome, Tree};
@@ -24,7 +27,9 @@ Examples:
   vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
-generators, runtime folders, tracing instances and changed host settings. Every
+generators, runtime folders, tracing instances and changed host settings. libvirtd
+itself ends the domains of a run that is no more; one that it missed is ended if its
+metadata name a vmlab that is dead, and no other domain is touched. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
@@ -45,6 +50,10 @@ pub(crate) struct CleanArgs {
     /// folder, and do nothing else.
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
+    /// Look for domains at this libvirt, instead of at those that run on this machine;
+    /// may be given again.
+    #[arg(long, value_name = "URI", conflicts_with = "sysfs_root")]
+    libvirt: Vec<String>,
 }
 
 pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
@@ -59,9 +68,15 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         );
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
+        let (domains, bad) = left_domains(&args.libvirt, false);
+        lines.extend(domains);
+        failed |= bad;
     } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
+        failed |= bad;
+        let (domains, bad) = left_domains(&args.libvirt, true);
+        lines.extend(domains);
         failed |= bad;
         for dead in dead_replicas() {
             match dead.down() {
@@ -90,9 +105,70 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::from(ERROR) } else { ExitCode::SUCCESS })
 }
 
-/// Ends what the dead sessions of one run left; says what it did.
-pub(crate) fn end_leftovers_of(run_id: &str) -> Vec<String> {
-    end(|run| run == run_id).0
+/// Ends what the dead sessions of one run left, at the libvirt of its own, too; says
+/// what it did.
+pub(crate) fn end_leftovers_of(run_id: &str, libvirt: Option<&Uri>) -> Vec<String> {
+    let mut lines = end(|run| run == run_id).0;
+    if let Some(uri) = libvirt {
+        lines.extend(domains(&uri.to_string(), true, |run| run == run_id).0);
+    }
+    lines
+}
+
+/// Ends the domains at a libvirt that dead runs left and that `wanted` accepts by their
+/// id, or only names them; true if one could not be ended, or libvirt not be asked.
+fn domains(uri: &str, end: bool, wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
+    let (virsh, cancel) = (Virsh::new(uri), Cancel::new());
+    let left = match runner::domains::left(&virsh, &cancel) {
+        Ok(left) => left,
+        Err(error) => return (vec![terminal::error_text(&error.into())], true),
+    };
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for domain in left.iter().filter(|domain| wanted(&domain.owner.run_id)) {
+        let what = format!("domain {} of run {} at {uri}", domain.name, domain.owner.run_id);
+        if !end {
+            lines.push(format!("would end {what}"));
+            continue;
+        }
+        match domain.end(&virsh, &cancel) {
+            Ok(()) => lines.push(format!("ended {what}")),
+            Err(error) => {
+                failed = true;
+                lines.push(format!("cannot end {what}: {error}"));
+            }
+        }
+    }
+    (lines, failed)
+}
+
+/// The libvirts of this machine whose daemon runs or is waited for by a socket. Asking
+/// for a session that nobody has would start one.
+fn libvirts() -> Vec<String> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("libvirt"));
+    let home = env::var_os("HOME").map(|dir| PathBuf::from(dir).join(".cache/libvirt"));
+    let session = runtime.or(home);
+    let there = |folder: &Path| {
+        ["virtqemud-sock", "libvirt-sock"].iter().any(|socket| folder.join(socket).exists())
+    };
+    let places = [("system", Some(PathBuf::from("/run/libvirt"))), ("session", session)];
+    let found = places.into_iter().filter(|(_, folder)| folder.as_deref().is_some_and(there));
+    found.map(|(name, _)| format!("qemu:///{name}")).collect()
+}
+
+/// Domains that dead runs left at the libvirts that are named, or at those of this
+/// machine as far as this user may ask them.
+fn left_domains(named: &[String], end: bool) -> (Vec<String>, bool) {
+    let found = if named.is_empty() { libvirts() } else { named.to_vec() };
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for uri in found {
+        let (more, bad) = domains(&uri, end, |_| true);
+        let asked = !named.is_empty() || Virsh::new(&uri).ask(&["version"], &Cancel::new()).is_ok();
+        if asked {
+            lines.extend(more);
+            failed |= bad;
+        }
+    }
+    (lines, failed)
 }
 
 /// Puts back the host settings that dead runs left; says what it did.

@@ -54,15 +54,16 @@ pub(crate) fn run(_args: &FarSideArgs) -> anyhow::Result<ExitCode> {
 fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<Ended> {
     let (asked, body) = link.next()?;
     match asked {
-        Asked::Plan { file, folder, budget, run } => {
+        Asked::Plan { file, folder, budget, libvirt, run } => {
             let text = String::from_utf8(body).context("The study's text is not UTF-8")?;
             let written = StudyText { file, text, folder };
+            let libvirt = libvirt.as_ref();
             let need = if run { Need::Run } else { Need::Plan };
             if run {
                 trials::restore_leftovers();
             }
             let mut say = |text| link.step(text);
-            let prepared = study_file::prepare(&written, &budget, need, cancel, &mut say)?;
+            let prepared = study_file::prepare(&written, &budget, libvirt, need, cancel, &mut say)?;
             let (plan, host) = (prepared.plan, prepared.machine.host);
             if !run {
                 link.tell_plan(&plan, &host)?;

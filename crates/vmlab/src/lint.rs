@@ -22,7 +22,7 @@ use topology::PcpuSet;
 use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
 use crate::lint_rules::OwnRules;
-use crate::offers::OffersArgs;
+use crate::offers::{self, OffersArgs};
 use crate::{host_file, terminal};
 
 const EXAMPLES: &str = "\
@@ -30,6 +30,7 @@ Examples:
   vmlab lint vm.xml                          a libvirt domain
   vmlab lint --host / vms/                   a folder, for VMs on this machine
   virsh dumpxml web | vmlab lint -           standard input
+  vmlab lint --libvirt qemu:///system        all domains there
   vmlab lint --libvirt qemu:///system vm.xml for what libvirt and QEMU can do here
   vmlab lint --capabilities dom.xml vm.xml   the same from virsh domcapabilities >dom.xml
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
@@ -55,7 +56,7 @@ const EXTENSIONS: [&str; 8] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"
 pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines, Proxmox's .conf; folders; `-` for
     /// standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules", "libvirt"])]
     files: Vec<PathBuf>,
     /// The VMs that run on this machine instead of files: what is, against what
     /// was asked for (`vmlab audit` shows all that is known of them).
@@ -168,13 +169,30 @@ impl From<Level> for Severity {
     }
 }
 
+/// Where a text to check is.
+enum Source {
+    File(PathBuf),
+    Stdin,
+    /// It came with its name.
+    Text(String),
+}
+
 /// A text to check.
 struct Input {
     name: String,
-    /// `None`: standard input.
-    path: Option<PathBuf>,
+    source: Source,
     /// Named on the command line, so that it must hold VMs.
     named: bool,
+}
+
+impl Input {
+    /// The file, if it is one.
+    fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Stdin | Source::Text(_) => None,
+        }
+    }
 }
 
 /// What became of one text.
@@ -205,8 +223,14 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     for path in &args.files {
         collect(path, true, &mut inputs)?;
     }
+    if let Some(uri) = args.offers.libvirt.as_ref().filter(|_| args.files.is_empty()) {
+        for (name, text) in offers::domains(uri)? {
+            let (name, source) = (format!("{uri}/{name}"), Source::Text(text));
+            inputs.push(Input { name, source, named: true });
+        }
+    }
     add_instancetypes(&inputs, &mut context);
-    let named = inputs.iter().map(|input| (input.name.as_str(), input.path.as_deref()));
+    let named = inputs.iter().map(|input| (input.name.as_str(), input.path()));
     let own = OwnRules::load(&args.rules, !args.no_config, named)?;
     if args.verbose {
         for input in &inputs {
@@ -340,14 +364,14 @@ fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<
         if io::stdin().is_terminal() {
             terminal::note("vmlab: reading a configuration from standard input");
         }
-        inputs.push(Input { name: "-".to_owned(), path: None, named });
+        inputs.push(Input { name: "-".to_owned(), source: Source::Stdin, named });
         return Ok(());
     }
     let name = path.display();
     let metadata = if named { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let metadata = metadata.with_context(|| format!("Cannot read {name}"))?;
     if !metadata.is_dir() {
-        inputs.push(Input { name: name.to_string(), path: Some(path.to_owned()), named });
+        inputs.push(Input { name: name.to_string(), source: Source::File(path.to_owned()), named });
         return Ok(());
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -375,7 +399,7 @@ fn add_instancetypes(inputs: &[Input], context: &mut Context) {
         return;
     }
     let found = of_each(inputs, |input| {
-        let path = input.path.as_ref()?;
+        let path = input.path()?;
         let extension = path.extension().and_then(|extension| extension.to_str());
         let text = match extension {
             Some("yaml" | "yml" | "json") => fs::read_to_string(path).ok()?,
@@ -470,9 +494,10 @@ fn check(input: &Input, context: &Context, own: &OwnRules) -> Outcome {
 }
 
 fn read(input: &Input) -> io::Result<String> {
-    match &input.path {
-        Some(path) => fs::read_to_string(path),
-        None => {
+    match &input.source {
+        Source::File(path) => fs::read_to_string(path),
+        Source::Text(text) => Ok(text.clone()),
+        Source::Stdin => {
             let mut text = String::new();
             io::stdin().lock().read_to_string(&mut text)?;
             Ok(text)
@@ -496,8 +521,9 @@ fn mend(
     }
     for input in inputs {
         let Some(of_file) = by_file.remove(&input.name) else { continue };
-        let Some(path) = &input.path else {
-            anyhow::bail!("Standard input can't be mended; name a file");
+        let Some(path) = input.path() else {
+            let what = if input.name == "-" { "Standard input" } else { &input.name };
+            anyhow::bail!("{what} can't be mended; name a file");
         };
         if !of_file.iter().any(|finding| finding.fix.as_ref().is_some_and(|fix| fix.certain)) {
             left.extend(of_file);

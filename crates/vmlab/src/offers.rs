@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
+use guest::Cancel;
+use guest::libvirt::{Virsh, VirshError};
 use topology::{Host, read_description};
 use vmconfig::offers::{self, Offers};
 
@@ -18,7 +19,7 @@ pub(crate) struct OffersArgs {
     capabilities: Vec<PathBuf>,
     /// Ask the libvirt at this URI what it can do (qemu:///system), by virsh.
     #[arg(long, value_name = "URI")]
-    libvirt: Option<String>,
+    pub(crate) libvirt: Option<String>,
     /// Ask this QEMU what it can do, by QMP.
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
@@ -61,20 +62,37 @@ impl OffersArgs {
     }
 }
 
+/// The domains at a libvirt, by name: running or not, as they will be started next.
+///
+/// # Errors
+/// A libvirt that does not answer.
+pub(crate) fn domains(uri: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let (virsh, cancel) = (Virsh::new(uri), Cancel::new());
+    let all = virsh.ask(&["list", "--all", "--uuid", "--name"], &cancel)?;
+    let mut domains = Vec::new();
+    for (uuid, name) in all.lines().filter_map(|line| line.trim().split_once(char::is_whitespace)) {
+        // One that is gone with its end has no other configuration than its present one.
+        let text = match virsh.ask(&["dumpxml", "--inactive", uuid], &cancel) {
+            Err(VirshError::Refused { .. }) => virsh.ask(&["dumpxml", uuid], &cancel),
+            other => other,
+        };
+        match text {
+            Ok(text) => domains.push((name.trim().to_owned(), text)),
+            // Gone meanwhile.
+            Err(VirshError::Refused { said, .. }) if said.contains("failed to get domain") => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    domains.sort();
+    Ok(domains)
+}
+
 /// The machine types whose domains are asked about: all versions of one are alike.
 const FAMILIES: [(&str, &[&str]); 2] = [("x86_64", &["q35", "pc"]), ("aarch64", &["virt"])];
 
 fn ask_libvirt(uri: &str) -> anyhow::Result<Vec<(String, String)>> {
-    let virsh = |arguments: &[&str]| -> anyhow::Result<String> {
-        let mut command = Command::new("virsh");
-        command.args(["-q", "-c", uri]).args(arguments).env("LC_ALL", "C");
-        let output = command.output().context("Cannot run virsh (libvirt-clients)")?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("libvirt at {uri} does not tell its {}: {}", arguments[0], said.trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
+    let (asked, cancel) = (Virsh::new(uri), Cancel::new());
+    let virsh = |words: &[&str]| asked.ask(words, &cancel);
     let name = |what: &str| format!("virsh -c {uri} {what}");
     let text = virsh(&["capabilities"])?;
     let offered = offers::read(&name("capabilities"), &text)?;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use guest::libvirt::Uri;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::{self, End, Event};
 use remote::{Decoder, GaveUp, Options, Patience, RunError, Running, Session};
@@ -48,7 +49,8 @@ const TURN: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OnArgs {
     /// Run on another machine, with the results here: ssh://USER@HOST, or an
-    /// emulated host: replica, replica:NAME, replica:xeon-4208.
+    /// emulated host: replica, replica:NAME, replica:xeon-4208; or as domains of a
+    /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system.
     #[arg(long, value_name = "WHERE")]
     on: Option<Place>,
     /// The private key to offer there, instead of ssh's own choice.
@@ -69,7 +71,32 @@ pub(crate) struct OnArgs {
 impl OnArgs {
     /// True if another machine is named.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        self.on.is_some()
+        match &self.on {
+            Some(Place::Libvirt(uri)) => uri.ssh().is_some(),
+            on => on.is_some(),
+        }
+    }
+
+    /// The libvirt that runs the VMs, as it is called on its own machine.
+    pub(crate) fn libvirt(&self) -> Option<Uri> {
+        match &self.on {
+            Some(Place::Libvirt(uri)) => Some(uri.there()),
+            _ => None,
+        }
+    }
+
+    /// Refuses to go on with a plan elsewhere than where it was begun.
+    pub(crate) fn check_same(&self, plan: &Plan) -> anyhow::Result<()> {
+        let begun = plan.libvirt.as_ref().map(|libvirt| &libvirt.uri);
+        match (begun, self.libvirt()) {
+            (Some(begun), Some(here)) if *begun != here => bail!(
+                "The study was begun at {begun}, this is {here}: the blocks would not compare; start anew"
+            ),
+            (None, Some(here)) => bail!(
+                "The study was begun without libvirt, and {here} would start its VMs otherwise: the blocks would not compare; leave --on out, or start anew"
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// How it was said, to be said again.
@@ -195,6 +222,8 @@ struct There {
     session: Session,
     /// The vmlab that was named for it.
     program: Option<PathBuf>,
+    /// The libvirt there that is to run the VMs.
+    libvirt: Option<Uri>,
     interrupts: Interrupts,
     /// Holds the connection's socket.
     _runtime: RuntimeDir,
@@ -208,7 +237,7 @@ impl There {
         let reached = place.reach(&interrupts.end)?;
         let mut destination = reached.destination.clone();
         // A replica has its own.
-        if let Place::Ssh(_) = place {
+        if let Place::Ssh(_) | Place::Libvirt(_) = place {
             destination.identity.clone_from(&on.identity);
             destination.known_hosts.clone_from(&on.known_hosts);
         }
@@ -221,8 +250,8 @@ impl There {
         let limit = if interactive { TYPE_LIMIT } else { CONNECT_LIMIT };
         let session = Session::open(&destination, &options, Patience::new(limit, &cancelled))?;
         let interrupts = interrupts.clone();
-        let program = on.remote_binary.clone();
-        Ok(Self { session, program, interrupts, _runtime: runtime, _reached: reached })
+        let (program, libvirt) = (on.remote_binary.clone(), on.libvirt());
+        Ok(Self { session, program, libvirt, interrupts, _runtime: runtime, _reached: reached })
     }
 
     fn ask_for_plan(
@@ -246,6 +275,7 @@ impl There {
             file: written.file.clone(),
             folder: folder.into(),
             budget: budget.clone(),
+            libvirt: self.libvirt.clone(),
             run,
         };
         talk.ask(&asked, written.text.as_bytes());

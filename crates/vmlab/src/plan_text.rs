@@ -33,6 +33,9 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         writeln!(out, "             {why}")?;
     }
     writeln!(out, "QEMU         {} ({})", plan.qemu.version, plan.qemu.path)?;
+    if let Some(libvirt) = &plan.libvirt {
+        writeln!(out, "libvirt      {} ({}) at {}", libvirt.version, libvirt.driver, libvirt.uri)?;
+    }
     for (name, image) in &plan.images {
         writeln!(out, "Image        {name} ({})", image.identity)?;
     }
@@ -52,11 +55,14 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         };
         for (index, line) in lines.iter().enumerate() {
             let indent = if index == 0 { "    " } else { "      " };
-            let end = if index + 1 == lines.len() { "" } else { " \\" };
+            let is_last = index + 1 == lines.len() || plan.libvirt.is_some();
+            let end = if is_last { "" } else { " \\" };
             writeln!(out, "{indent}{line}{end}")?;
         }
         for loss in losses {
-            writeln!(out, "    not on the command line: {loss}")?;
+            let where_to =
+                if plan.libvirt.is_some() { "in the domain" } else { "on the command line" };
+            writeln!(out, "    not {where_to}: {loss}")?;
         }
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;

@@ -34,6 +34,7 @@ Examples:
   vmlab run studies/smp.toml --metrics 9464       for Prometheus, on loopback
   vmlab run --extend results/smp --blocks 10      ten more blocks
   vmlab run studies/smp.toml --on ssh://root@server       there, results here
+  vmlab run studies/smp.toml --on libvirt:qemu:///system  as domains of libvirt's
 
 A study ends as soon as all its comparisons are decided, at the latest when its
 budget is used up. --until budget uses all of it.
@@ -101,7 +102,7 @@ fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     let plan = if args.on.is_elsewhere() {
         on::plan(&args.on, study, &args.budget)?
     } else {
-        study_file::plan(study, &args.budget)?
+        study_file::plan(study, &args.budget, args.on.libvirt().as_ref())?
     };
     let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
     terminal::print(&text)?;
@@ -129,7 +130,9 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     }
     let cancel = interrupt::cancel_on_signals()?;
     trials::restore_leftovers();
-    let prepared = study_file::prepare_here(study, &args.budget, Need::Run, &cancel)?;
+    let libvirt = args.on.libvirt();
+    let libvirt = libvirt.as_ref();
+    let prepared = study_file::prepare_here(study, &args.budget, libvirt, Need::Run, &cancel)?;
     let (plan, host) = (prepared.plan, prepared.machine.host);
     check_prices(prices.as_ref(), &plan, &host)?;
     // What can't be set is known before there is a folder.
@@ -146,6 +149,7 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
     for torn in store::damage_lines(dir, &contents.damage) {
         terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
     }
+    args.on.check_same(&contents.plan)?;
     if let Some(prices) = args.prices()? {
         check_prices(Some(&prices), &contents.plan, &contents.host)?;
         store.keep_prices(&prices)?;

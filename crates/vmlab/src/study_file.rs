@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use guest::Cancel;
+use guest::libvirt::Uri;
 use host::settings::Tree;
 use runner::freeze::{Frozen, Machine, freeze};
-use runner::host_settings;
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::study::{ParseStudyError, Problem, Study, Until};
+use runner::{domains, host_settings};
 use serde::{Deserialize, Serialize};
 
 use crate::progress::Spinner;
@@ -107,34 +108,40 @@ pub(crate) struct Prepared {
 }
 
 /// The plan of the study in `path` on this machine; nothing is built or booted.
-pub(crate) fn plan(path: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
+pub(crate) fn plan(
+    path: &Path,
+    budget: &BudgetArgs,
+    libvirt: Option<&Uri>,
+) -> anyhow::Result<Plan> {
     // Nothing is begun that would have to be ended in order: a signal ends it at once.
-    Ok(prepare_here(path, budget, Need::Plan, &Cancel::new())?.plan)
+    Ok(prepare_here(path, budget, libvirt, Need::Plan, &Cancel::new())?.plan)
 }
 
 /// Reads and prepares the study in `path`, for whoever watches a terminal.
 pub(crate) fn prepare_here(
     path: &Path,
     budget: &BudgetArgs,
+    libvirt: Option<&Uri>,
     need: Need,
     cancel: &Cancel,
 ) -> anyhow::Result<Prepared> {
     let written = StudyText::read(path)?;
     let spinner = Spinner::start();
-    prepare(&written, budget, need, cancel, &mut |step| spinner.say(&step))
+    prepare(&written, budget, libvirt, need, cancel, &mut |step| spinner.say(&step))
 }
 
-/// Checks and freezes a study for this machine; `say` hears what takes time,
-/// warnings go to standard error.
+/// Checks and freezes a study for this machine, whose VMs a libvirt runs if one is
+/// named; `say` hears what takes time, warnings go to standard error.
 pub(crate) fn prepare(
     written: &StudyText,
     budget: &BudgetArgs,
+    libvirt: Option<&Uri>,
     need: Need,
     cancel: &Cancel,
     say: &mut dyn FnMut(String),
 ) -> anyhow::Result<Prepared> {
     let study = written.parse(budget)?;
-    let machine = machine::discover(&study, &written.folder, need, cancel, say)?;
+    let machine = machine::discover(&study, &written.folder, libvirt, need, cancel, say)?;
     let seed = match budget.seed.or(study.seed) {
         Some(seed) => seed,
         None => machine::fresh_seed(),
@@ -145,7 +152,8 @@ pub(crate) fn prepare(
             for Problem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
-            let refusals = host_settings::refusals(&study, &plan, &Tree::live());
+            let mut refusals = host_settings::refusals(&study, &plan, &Tree::live());
+            refusals.extend(domains::refusals(&study, &plan, cancel)?);
             // A plan may be looked at where it can't be run.
             if need == Need::Run && !refusals.is_empty() {
                 bail!(ParseStudyError { file, problems: refusals });

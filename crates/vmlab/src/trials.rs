@@ -38,7 +38,8 @@ pub(crate) fn restore_leftovers() {
 
 /// What the killed session of this study left would disturb the blocks to come.
 pub(crate) fn end_leftovers(plan: &Plan) {
-    for left in crate::clean::end_leftovers_of(&plan.run_id()) {
+    let uri = plan.libvirt.as_ref().map(|libvirt| &libvirt.uri);
+    for left in crate::clean::end_leftovers_of(&plan.run_id(), uri) {
         terminal::note(&format!("vmlab: {left}"));
     }
 }

@@ -170,7 +170,10 @@ pub(crate) fn command_lines(report: &Report) -> String {
     // their differences from.
     let first = report.baseline().filter(|variant| !variant.on_host).or_else(|| with_vm().next());
     let items: String = with_vm().map(|variant| command_line(variant, first)).collect();
-    format!("<section>\n<h2>QEMU command lines</h2>\n{items}</section>\n")
+    let of_libvirt = with_vm().flat_map(|variant| variant.qemu_lines.first());
+    let of_libvirt = of_libvirt.clone().any(|line| line.starts_with("<domain"));
+    let title = if of_libvirt { "libvirt domains" } else { "QEMU command lines" };
+    format!("<section>\n<h2>{title}</h2>\n{items}</section>\n")
 }
 
 fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {

@@ -18,7 +18,7 @@ use workload::{Entry, GuestFacts, Params, UnderTest};
 use super::failure::failure;
 use super::place::Place;
 use super::player::{Guest, named};
-use super::{LocalLab, load_failure, placement};
+use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
 use crate::study::{DiskPatch, Network, NetworkKind, Seat};
@@ -420,6 +420,9 @@ fn start(
         console_socket: folder.join(format!("{name}.serial")),
         console_log: console_log.to_owned(),
     };
+    if let Some(libvirt) = &lab.plan.libvirt {
+        return domain::start(lab, libvirt, spec, name, channels);
+    }
     let mut args = qemu::emit(spec, &channels, &lab.capabilities).args;
     args.extend(plug.into_iter().flat_map(|plug| plug.args.clone()));
     let mut words: Vec<String> = plug.map_or_else(Vec::new, |plug| plug.enter.clone());

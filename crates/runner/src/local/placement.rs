@@ -21,7 +21,8 @@ use crate::host_settings::scheduling;
 /// Pins and schedules the threads of `vm` as `spec` says; threads that it does
 /// not name stay as they are.
 pub(super) fn pin(vm: &Vm, spec: &VmSpec) -> Result<(), Failure> {
-    if spec.pins.is_empty() && spec.scheduler.is_empty() {
+    // libvirt has done so, before the guest began.
+    if vm.is_domain() || spec.pins.is_empty() && spec.scheduler.is_empty() {
         return Ok(());
     }
     let threads = read(vm)?.threads;
@@ -113,7 +114,8 @@ fn iothreads(spec: &VmSpec) -> BTreeMap<String, &PcpuSet> {
 /// Whether pins and memory of the booted VM are what `spec` says; where each
 /// vCPU may run, read back from the kernel.
 pub(super) fn check(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
-    let wishes = wishes(spec);
+    let backend = if vm.is_domain() { libvirts_backend } else { own_backend };
+    let wishes = wishes(spec, backend);
     if wishes != Wishes::default() {
         let deviations = placement_in_force(&wishes, &read(vm)?);
         if !deviations.is_empty() {
@@ -129,7 +131,19 @@ pub(super) fn check(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
         .map_err(|error| refused(&error))
 }
 
-fn wishes(spec: &VmSpec) -> Wishes {
+/// What QEMU's memory of a guest node is called where vmlab starts it.
+fn own_backend(node: usize) -> String {
+    qemu::memory_backend_id(Some(node))
+}
+
+/// What it is called where libvirt does.
+///
+/// Source: libvirt `src/qemu/qemu_command.c` (`qemuBuildMemoryCellBackendStr`).
+fn libvirts_backend(node: usize) -> String {
+    format!("ram-node{node}")
+}
+
+fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
     let wish = |memory: &Memory,
                 backend: Option<String>,
                 nodes: Option<&PcpuSet>,
@@ -147,7 +161,7 @@ fn wishes(spec: &VmSpec) -> Wishes {
         let nodes = spec.numa.iter().enumerate();
         nodes
             .map(|(number, node)| {
-                let backend = qemu::memory_backend_id(Some(number));
+                let backend = backend_of(number);
                 let memory = node.memory(&spec.memory);
                 wish(&memory, Some(backend), node.host_nodes.as_ref(), node.policy)
             })

@@ -284,6 +284,8 @@ impl Guest {
             kvm = counters::kvm::read_debugfs(vm.pid());
         }
         all.merge(counters::kvm::counters(&kvm));
+        let stats = vm.domain_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
+        all.merge(counters::domain_counters(&stats));
         if let Some(Counted { threads, exits }) = &self.counted {
             all.merge(counters::read_vm(threads));
             all.merge(exits.as_ref().map(ExitCounter::read).unwrap_or_default());

@@ -370,6 +370,16 @@ impl Study {
         self.places.lines.of(&[Key("variant"), Index(index)])
     }
 
+    /// Where the workload stands in the file; where the workloads begin if some of
+    /// them are not run, for those have no place among the others.
+    #[must_use]
+    pub fn line_of_workload(&self, label: &str) -> usize {
+        use lines::Step::{Index, Key};
+        let index = self.workloads.iter().position(|known| known.label == label);
+        let index = index.filter(|_| self.later.is_empty()).unwrap_or(0);
+        self.places.lines.of(&[Key("workload"), Index(index)])
+    }
+
     /// Where the load level stands in the file.
     #[must_use]
     pub fn line_of_load(&self, load: &str) -> usize {

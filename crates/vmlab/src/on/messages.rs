@@ -19,6 +19,7 @@
 
 use std::path::PathBuf;
 
+use guest::libvirt::Uri;
 use remote::Frame;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,14 +30,21 @@ use crate::study_file::BudgetArgs;
 pub(crate) const GREETING: &str = "vmlab-far-side ";
 
 /// Raised whenever a message changes.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 
 /// What is said to the far side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(crate) enum Asked {
     /// Make a plan of the study in the body, and run it if `run`.
-    Plan { file: String, folder: PathBuf, budget: BudgetArgs, run: bool },
+    Plan {
+        file: String,
+        folder: PathBuf,
+        budget: BudgetArgs,
+        /// The libvirt there that is to run its VMs.
+        libvirt: Option<Uri>,
+        run: bool,
+    },
     /// Go on with the plan in the body.
     Resume,
     /// The machine on which that was begun.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use guest::Cancel;
+use guest::libvirt::{Uri, UriError};
 use remote::{Destination, DestinationError};
 use replica::{FindError, Replica, State};
 
@@ -21,14 +22,21 @@ pub(crate) enum Place {
     Ssh(Destination),
     /// An emulated host, by its name or by what it is like.
     Replica(Option<String>),
+    /// A libvirt, of this machine or of one that ssh reaches.
+    Libvirt(Uri),
 }
 
 /// Error type for [`Place`]'s `from_str`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
-    /// It is neither of the two.
-    #[error("write ssh://USER@HOST, ssh://USER@HOST:PORT, replica or replica:HOST")]
+    /// It is none of them.
+    #[error(
+        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST or libvirt:qemu:///system"
+    )]
     Neither,
+    /// It is no libvirt that runs QEMU.
+    #[error("libvirt: {0}")]
+    Libvirt(#[from] UriError),
     /// It is no address.
     #[error(transparent)]
     Destination(#[from] DestinationError),
@@ -41,6 +49,7 @@ impl FromStr for Place {
         match text.split_once(':') {
             None if text == "replica" => Ok(Self::Replica(None)),
             Some(("replica", host)) if !host.is_empty() => Ok(Self::Replica(Some(host.to_owned()))),
+            Some(("libvirt", uri)) => Ok(Self::Libvirt(uri.parse()?)),
             Some(("ssh", _)) => Ok(Self::Ssh(text.parse()?)),
             _ => Err(PlaceError::Neither),
         }
@@ -51,6 +60,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ssh(destination) => destination.fmt(f),
+            Self::Libvirt(uri) => write!(f, "libvirt:{uri}"),
             Self::Replica(None) => f.write_str("replica"),
             Self::Replica(Some(host)) => write!(f, "replica:{host}"),
         }
@@ -82,6 +92,11 @@ impl Place {
         let host = match self {
             Self::Ssh(destination) => {
                 return Ok(Reached { destination: destination.clone(), _brought_up: None });
+            }
+            Self::Libvirt(uri) => {
+                let ssh = uri.ssh().context("This libvirt is no other machine's")?;
+                let destination = format!("ssh://{ssh}").parse()?;
+                return Ok(Reached { destination, _brought_up: None });
             }
             Self::Replica(host) => host.as_deref(),
         };
@@ -122,9 +137,14 @@ mod tests {
 
     #[test]
     fn places_are_read_and_said() {
-        for text in
-            ["ssh://root@server:2222", "replica", "replica:xeon-4208", "replica:./host.json"]
-        {
+        for text in [
+            "ssh://root@server:2222",
+            "replica",
+            "replica:xeon-4208",
+            "replica:./host.json",
+            "libvirt:qemu:///system",
+            "libvirt:qemu+ssh://root@server/system",
+        ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
         for (text, part) in [
@@ -134,6 +154,9 @@ mod tests {
             ("replica:", "write ssh://"),
             ("ssh://", "names no host"),
             ("ssh:server", "write ssh://"),
+            ("libvirt", "write ssh://"),
+            ("libvirt:", "libvirt: write qemu:///system"),
+            ("libvirt:xen:///", "libvirt: write qemu:///system"),
         ] {
             let error = text.parse::<Place>().unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");

@@ -97,7 +97,7 @@ fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> 
     let folder = PathBuf::from(Repeatable::STUDY_FOLDER);
     // Where the study lies here would make the results this machine's.
     let file = written.file.rsplit('/').next().unwrap_or(&written.file).to_owned();
-    let plan = Asked::Plan { file, folder, budget, run };
+    let plan = Asked::Plan { file, folder, budget, libvirt: None, run };
     let mut frames = to_frame(&plan, written.text.as_bytes()).encode();
     frames.extend(to_frame(&Asked::Alone, b"").encode());
     frames.extend(to_frame(&Asked::Go, b"").encode());

@@ -20,6 +20,7 @@ mod import;
 mod interrupted;
 mod kvm_counts;
 mod lab;
+mod libvirt_trials;
 mod lint;
 mod metrics;
 mod on_host;
