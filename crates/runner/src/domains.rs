@@ -13,8 +13,8 @@ use vmconfig::{Boot, EmittedText, Loss, VmSpec};
 
 use crate::host_settings::with_causes;
 use crate::plan::Plan;
+use crate::shown::placeholder_channels;
 use crate::study::{Problem, Seat, Study};
-use crate::summary::placeholder_channels;
 
 /// What all names of vmlab's domains begin with. It proves nothing: see [`Left`].
 const NAME: &str = "vmlab-";

@@ -20,11 +20,11 @@ use crate::host_settings;
 use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
 };
+use crate::shown;
 use crate::study::{
     DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Seat,
     Stress, Study, StudyWorkload,
 };
-use crate::summary;
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -485,7 +485,7 @@ fn memory_problem(
 /// better refused than silently left out. A run pins and schedules threads and
 /// makes host settings.
 fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding> {
-    let channels = summary::placeholder_channels();
+    let channels = shown::placeholder_channels();
     let losses = qemu::emit(spec, &channels, capabilities).losses;
     let seen_to = |field: &String| {
         field.starts_with("pins.") || field.starts_with("host.") || field == "scheduler"

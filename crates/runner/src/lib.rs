@@ -20,6 +20,7 @@ pub mod pilot;
 pub mod plan;
 pub mod probe;
 pub mod results;
+mod shown;
 pub mod stability;
 pub mod state;
 pub mod store;

@@ -24,6 +24,7 @@ use crate::agenda::Agenda;
 use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
 use crate::results::{self, ALPHA, Boot, Group, Trial};
+use crate::shown::placeholder_channels;
 use crate::state::State;
 use crate::store::{self, Contents, blob_path};
 use crate::study::{Seat, Until};
@@ -220,17 +221,6 @@ pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     lines.extend(emitted.option_lines());
     let losses = emitted.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why));
     (lines, losses.collect())
-}
-
-/// Channels for a command line that is shown, not started.
-pub(crate) fn placeholder_channels() -> qemu::Channels {
-    qemu::Channels {
-        qmp_socket: "qmp.sock".into(),
-        agent_socket: "agent.sock".into(),
-        done_socket: "done.sock".into(),
-        console_socket: "console.sock".into(),
-        console_log: "console.log".into(),
-    }
 }
 
 fn workloads(plan: &Plan) -> Vec<Named> {

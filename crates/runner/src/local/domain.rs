@@ -9,7 +9,7 @@ use vmconfig::VmSpec;
 use vmconfig::qemu::Channels;
 
 use super::LocalLab;
-use super::player::failure;
+use super::failure::failure;
 use crate::domains;
 
 /// Starts the VM of `spec` as a domain; `name` tells it apart from the run's others.
