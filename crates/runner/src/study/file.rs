@@ -157,6 +157,9 @@ pub(super) struct PublishedTable {
     pub(super) metric: Option<String>,
     pub(super) counter: Option<String>,
     pub(super) order: Option<String>,
+    /// By metric, where one source has many of a variant.
+    #[serde(default)]
+    pub(super) values: BTreeMap<String, Numbers>,
     pub(super) value: Option<f64>,
     pub(super) range: Option<[f64; 2]>,
     #[serde(default)]
@@ -167,6 +170,14 @@ pub(super) struct PublishedTable {
     pub(super) unit: Option<String>,
     pub(super) better: Option<record::Better>,
     pub(super) source: String,
+}
+
+/// What was published of a metric.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a number, or a list of single runs' numbers")]
+pub(super) enum Numbers {
+    One(f64),
+    Runs(Vec<f64>),
 }
 
 /// What a size changes of the study in full.

@@ -7,7 +7,7 @@ use stats::Relation;
 
 use super::Load;
 use super::check::{Checker, unknown};
-use super::file::{PublishedTable, StudyFile};
+use super::file::{Numbers, PublishedTable, StudyFile};
 use super::lines::Step::{self, Index, Key};
 use super::names::Named;
 
@@ -89,7 +89,7 @@ pub enum Claimed {
     },
 }
 
-/// Keys that a value, an order and a counter's ratio have; all have the rest.
+/// Keys that a value, values, an order and a counter's ratio have; all have the rest.
 const OF_VALUE: &[&str] = &[
     "variant",
     "metric",
@@ -102,6 +102,7 @@ const OF_VALUE: &[&str] = &[
     "unit",
     "better",
 ];
+const OF_VALUES: &[&str] = &["variant", "values"];
 const OF_ORDER: &[&str] = &["order", "metric", "unit", "better"];
 const OF_COUNTER: &[&str] = &["counter", "variant", "than", "ratio", "ratio_range"];
 
@@ -118,6 +119,7 @@ impl PublishedTable {
             ("metric", self.metric.is_some()),
             ("counter", self.counter.is_some()),
             ("order", self.order.is_some()),
+            ("values", !self.values.is_empty()),
             ("value", self.value.is_some()),
             ("range", self.range.is_some()),
             ("runs", !self.runs.is_empty()),
@@ -153,11 +155,75 @@ impl Checker {
                 claims.extend(self.order(index, table, named));
             } else if table.counter.is_some() {
                 claims.extend(self.counter_ratio(index, table, baseline, named));
-            } else {
+            } else if table.values.is_empty() {
                 values.extend(self.published_value(index, table, named));
+            } else {
+                values.extend(self.published_values(index, table, named));
             }
         }
         (values, claims)
+    }
+
+    /// A variant's values of many metrics, each in its metric's base unit.
+    fn published_values(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        named: &Named<'_>,
+    ) -> Vec<Published> {
+        self.only(index, table, "values by metric", OF_VALUES);
+        let Some(variant) = self.needed(index, "variant", table.variant.as_ref()) else {
+            return Vec::new();
+        };
+        self.published_variant(index, "variant", variant, named);
+        let at = |metric| [Key("published"), Index(index), Key("values"), Key(metric)];
+        let Some(run) = named.workloads.iter().find(|run| run.label == table.workload) else {
+            if named.later.iter().any(|(label, _)| *label == table.workload) {
+                let message = format!(
+                    "values: units are known of workloads that are run, {} is not; give metric, unit and better one by one",
+                    table.workload
+                );
+                self.problem(&[Key("published"), Index(index), Key("values")], message);
+            }
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (metric, numbers) in &table.values {
+            let Some(known) = run.entry.metrics.iter().find(|known| known.name == metric) else {
+                let names = run.entry.metrics.iter().map(|metric| metric.name);
+                self.problem(&at(metric), unknown("values", "metric", metric, names));
+                continue;
+            };
+            let (value, runs) = match numbers {
+                Numbers::One(value) => (Some(*value), Vec::new()),
+                Numbers::Runs(runs) => (None, runs.clone()),
+            };
+            if runs.is_empty() && value.is_none() {
+                self.problem(&at(metric), format!("{metric} = []: give a number, or single runs"));
+            }
+            if let Some(value) = value.filter(|value| !value.is_finite()) {
+                self.problem(&at(metric), format!("{metric} = {value}: must be a number"));
+            }
+            for run in &runs {
+                self.positive(&at(metric), metric, Some(*run));
+            }
+            found.push(Published {
+                workload: table.workload.clone(),
+                load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
+                variant: variant.clone(),
+                metric: metric.clone(),
+                value,
+                range: None,
+                runs,
+                ratio: None,
+                ratio_range: None,
+                sd: None,
+                unit: known.unit.to_owned(),
+                better: None,
+                source: table.source.clone(),
+            });
+        }
+        found
     }
 
     /// A variant's value.

@@ -251,6 +251,47 @@ fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
 }
 
 #[test]
+fn many_metrics_of_a_variant_are_published_in_one_table() {
+    let study = |values: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'ab'\n\
+             [[workload]]\nrun = 'kernbench'\nlater = 'no compiler'\n\
+             [[published]]\nsource = 'x'\nvariant = 'a'\nworkload = 'ab'\n{values}\n"
+        );
+        Study::parse("s.toml", &text)
+    };
+    let found = study("values = { request-p50 = 1, connect-max = [0.5, 0.7] }").unwrap();
+    let rows: Vec<_> = found
+        .published
+        .iter()
+        .map(|row| (row.metric.as_str(), row.value, row.runs.as_slice(), row.unit.as_str()))
+        .collect();
+    let runs: &[f64] = &[0.5, 0.7];
+    assert_eq!(rows, [("connect-max", None, runs, "s"), ("request-p50", Some(1.0), &[][..], "s")]);
+    for (values, said) in [
+        ("values = { connect-maxi = 1 }", "did you mean \"connect-max\"?"),
+        ("values = { connect-max = 1 }\nunit = 's'", "unit: values by metric has none"),
+        ("values = { connect-max = [] }", "give a number, or single runs"),
+        ("values = { connect-max = [0] }", "connect-max = 0: must be greater than 0"),
+        ("values = { connect-max = inf }", "connect-max = inf: must be a number"),
+        ("values = { connect-max = 'x' }", "a number, or a list of single runs' numbers"),
+    ] {
+        let error = study(values).unwrap_err().to_string();
+        assert!(error.starts_with("s.toml:14: ") || error.starts_with("s.toml:15: "), "{error}");
+        assert!(error.contains(said), "{error}");
+    }
+    let error = study(
+        "values = { connect-max = 1 }\n[[published]]\nsource = 'x'\nvariant = 'a'\n\
+         workload = 'kernbench'\nvalues = { elapsed = 1 }",
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("units are known of workloads that are run, kernbench is not"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     let text = |published: &str| {
         format!(
