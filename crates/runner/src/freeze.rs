@@ -12,7 +12,7 @@ use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
 use vmconfig::{
-    Accel, Arch, Boot, Finding, Image, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
+    Accel, Arch, Boot, Finding, Image, Kernel, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
 };
 use workload::{Entry, FULL_IMAGE, GuestFacts};
 
@@ -25,6 +25,7 @@ use crate::study::{
     DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Seat,
     Stress, Study, StudyWorkload,
 };
+use crate::thin::{self, Task};
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -219,6 +220,7 @@ impl Freezer<'_> {
             let backgrounds = backgrounds.filter_map(|it| workload::find(&it.workload).ok());
             let entries = workloads.map(|workload| workload.entry).chain(backgrounds);
             self.programs(written, &variant.vm.image(), entries);
+            self.thin(written, &variant.vm.image(), &spec);
         }
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
@@ -325,6 +327,55 @@ impl Freezer<'_> {
         }
     }
 
+    /// What the thin guest can't do, and what only it can, is known before anything
+    /// boots.
+    fn thin(&mut self, written: &str, image: &Image, spec: &VmSpec) {
+        let line = self.study.line_of(written, "kernel");
+        let is_thin = Kernel::is_thin(image);
+        let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
+        let mut messages = Vec::new();
+        if is_thin && self.machine.libvirt.is_some() {
+            messages.push("kernel \"builtin:thin\" can't be had through libvirt".to_owned());
+        }
+        for workload in &self.study.workloads {
+            let Ok(params) = workload.entry.resolve(&workload.params) else { continue };
+            let label = &workload.label;
+            let task = Task::of(&workload.entry.command(&params, &facts));
+            let why = match task {
+                Ok(task) if is_thin && task.vcpus() > spec.vcpus() => {
+                    Some(format!("it needs {} vCPUs", task.vcpus()))
+                }
+                Err(why) if is_thin => Some(why),
+                Ok(_) if is_thin && workload.background.is_some() => {
+                    Some("it does nothing in the background".to_owned())
+                }
+                _ if !is_thin && workload.entry.needs.contains(&thin::PROGRAM) => {
+                    let message = format!(
+                        "workload {label:?} is the thin guest's: write vm.kernel = \"builtin:thin\""
+                    );
+                    messages.push(message);
+                    None
+                }
+                _ => None,
+            };
+            messages.extend(
+                why.map(|why| format!("workload {label:?} can't be run in the thin guest: {why}")),
+            );
+        }
+        for message in messages {
+            let message = format!("{written}: {message}");
+            self.problems.push(Problem { line, message });
+        }
+    }
+
+    /// A VM beside the one under test runs Linux.
+    fn linux(&mut self, whose: &str, image: &Image) {
+        if Kernel::is_thin(image) {
+            let message = format!("{whose}: the thin guest is only for the VM under test");
+            self.problems.push(Problem { line: self.study.line_of("", "kernel"), message });
+        }
+    }
+
     fn other_vms(&mut self) -> BTreeMap<String, VmSpec> {
         let loads = self.study.loads.iter();
         let vms: Vec<_> =
@@ -335,6 +386,7 @@ impl Freezer<'_> {
                 let entry = workload::find(&vms.workload).ok();
                 self.programs("", &vms.vm.image(), entry.into_iter());
                 let whose = format!("the other VM of load {load:?}");
+                self.linux(&whose, &vms.vm.image());
                 Some((load, self.spec(&name, "", &whose, &vms.vm)?))
             })
             .collect()
@@ -346,6 +398,7 @@ impl Freezer<'_> {
             return None;
         }
         let network = self.study.network.resolve().ok()?;
+        self.linux("the peer", &self.study.peer.image());
         let spec = self.spec("peer", "", "the peer", &self.study.peer)?;
         let played = self.study.workloads.iter().filter(|it| it.under_test.other().is_some());
         self.programs("", &self.study.peer.image(), played.map(|workload| workload.entry));

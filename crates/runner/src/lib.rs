@@ -28,6 +28,7 @@ pub mod study;
 pub mod summary;
 #[cfg(test)]
 mod testing;
+mod thin;
 pub mod trials;
 pub mod verify;
 

@@ -8,6 +8,7 @@ mod others;
 mod place;
 mod placement;
 mod player;
+mod thin;
 mod trial;
 
 use std::path::PathBuf;

@@ -8,10 +8,11 @@ use guest::image::{self, BuildError, OwnImageError, Recipe, RecipeError};
 use guest::kvm::{self, KvmVerdict};
 use guest::libvirt::{LibvirtFacts, Uri, Virsh, VirshError};
 use guest::qemu::{self, FindQemuError, Qemu};
+use guest::thin::{self, NoProgram};
 use guest::{Cancel, Cancelled};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use topology::{Host, QemuInfo};
-use vmconfig::{Accel, AccelChoice, Arch, Boot, Image};
+use vmconfig::{Accel, AccelChoice, Arch, Boot, Image, Kernel};
 
 use crate::freeze::{self, Machine, MachineImage};
 use crate::plan::{ImageFacts, Plan, QemuFacts};
@@ -74,6 +75,16 @@ pub enum DiscoverError {
         /// Why.
         #[source]
         source: ImageError,
+    },
+    /// There is no thin guest.
+    #[error("{file}:{line}: {source}")]
+    Thin {
+        /// The study file.
+        file: String,
+        /// The line that names it.
+        line: usize,
+        /// Why.
+        source: NoProgram,
     },
     /// This process can't mark what it starts.
     #[error(transparent)]
@@ -149,6 +160,13 @@ pub fn discover(
             source,
         };
         let there = match &image {
+            thin if Kernel::is_thin(thin) => {
+                thin_guest(arch).map_err(|source| DiscoverError::Thin {
+                    file: study.file.clone(),
+                    line: line_of_image(study, &image),
+                    source,
+                })?
+            }
             Image::Builtin(name) => {
                 let recipe = Recipe::builtin(name, arch).map_err(|error| named(error.into()))?;
                 find_builtin(&recipe, need, cancel, say)?
@@ -279,8 +297,9 @@ fn accelerator(
 
 /// Where the study names `image`; line 1 if it is a default.
 fn line_of_image(study: &Study, image: &Image) -> usize {
+    let field = if Kernel::is_thin(image) { "kernel" } else { "image" };
     let variant = study.variants.iter().find(|variant| variant.vm.image() == *image);
-    variant.map_or(1, |variant| study.line_of(&variant.name, "image"))
+    variant.map_or(1, |variant| study.line_of(&variant.name, field))
 }
 
 fn find_builtin(
@@ -299,6 +318,16 @@ fn find_builtin(
         Need::Plan => image::find(recipe),
     };
     Ok(builtin(recipe, there))
+}
+
+/// The thin guest, which vmlab carries.
+fn thin_guest(arch: Arch) -> Result<MachineImage, NoProgram> {
+    let kernel = thin::file(arch)?;
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(MachineImage {
+        boot: Boot::Kernel { kernel, initrd: None },
+        facts: ImageFacts { identity: name, kernel: None },
+    })
 }
 
 fn own_image(path: &Path) -> Result<MachineImage, OwnImageError> {

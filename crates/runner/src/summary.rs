@@ -28,6 +28,7 @@ use crate::shown::placeholder_channels;
 use crate::state::State;
 use crate::store::{self, Contents, blob_path};
 use crate::study::{Seat, Until};
+use crate::thin::is_thin;
 
 /// vCPUs that wait this part of their time for a pCPU share it with others.
 const CONTENDED_PART: f64 = 0.05;
@@ -216,7 +217,13 @@ pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
         Ok(capabilities) => capabilities,
         Err(error) => return (vec![error.to_string()], Vec::new()),
     };
-    let emitted = qemu::emit(spec, &channels, &capabilities);
+    let emitted = if is_thin(spec) {
+        let serial_socket = channels.console_socket;
+        let channels = qemu::SerialChannels { qmp_socket: channels.qmp_socket, serial_socket };
+        qemu::emit_serial(spec, &channels, &capabilities)
+    } else {
+        qemu::emit(spec, &channels, &capabilities)
+    };
     let mut lines = vec![plan.qemu.path.clone()];
     lines.extend(emitted.option_lines());
     let losses = emitted.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why));

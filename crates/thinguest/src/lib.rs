@@ -9,14 +9,17 @@
 
 #![cfg_attr(not(test), no_std)]
 
+#[macro_use]
+mod names;
+
 mod crc;
 mod digits;
 mod operation;
 mod plan;
 mod record;
 
-pub use operation::{Apic, MAX_N, Operation};
-pub use plan::{BadPlan, Item, Plan, Provoked};
+pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, Wait};
+pub use plan::{BadPlan, Item, Plan, Provoked, read_items};
 pub use record::{
     BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, read_record, write_record,
 };

@@ -12,22 +12,36 @@ pub enum Apic {
     X2apic,
 }
 
-impl Apic {
-    /// As the plan and the records have it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Xapic => "xapic",
-            Self::X2apic => "x2apic",
-        }
-    }
+names! { Apic: Xapic "xapic", X2apic "x2apic", }
 
-    /// The mode of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Xapic, Self::X2apic].into_iter().find(|mode| mode.name() == name)
-    }
+/// How a program's calls reach the null device: what [`Operation::NullIo`] does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// As plain calls: program and kernel are one.
+    #[default]
+    Plain,
+    /// By SYSCALL, from a program in ring 3.
+    Ring3,
 }
+
+/// How a vCPU waits for another, and wakes it: what [`Operation::Items`] does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It spins, and nobody is told.
+    Spin,
+    /// It spins, and is sent an IPI all the same.
+    Ipi,
+    /// It halts at once, and is sent an IPI if it did.
+    Halt,
+    /// It spins a while before it halts, and is sent an IPI if it did.
+    #[default]
+    Lazy,
+    /// It waits by MWAIT.
+    Mwait,
+}
+
+names! { Calls: Plain "plain", Ring3 "ring3", }
+names! { Wait: Spin "spin", Ipi "ipi", Halt "halt", Lazy "lazy", Mwait "mwait", }
 
 /// A row of the table of operations.
 struct Row {
@@ -56,6 +70,11 @@ macro_rules! operations {
             n: $n,
             vcpus: $vcpus,
         },)*];
+
+        impl Operation {
+            /// The names of all.
+            pub const NAMES: &'static [&'static str] = &[$($name,)*];
+        }
     };
 }
 
@@ -72,6 +91,7 @@ operations! {
     MsrRead "msr-read" "RDMSR of IA32_APIC_BASE, which KVM intercepts" batch 1 n 1000 vcpus 1;
     MsrWrite "msr-write" "WRMSR of IA32_APIC_BASE with the value that it has" batch 1 n 1000 vcpus 1;
     MsrDirect "msr-direct" "WRMSR of KERNEL_GS_BASE, which KVM lets pass" batch 16 n 200 vcpus 1;
+    MsrCstate "msr-cstate" "RDMSR of a C-state residency counter (0x3fc), which cpu-pm lets pass" batch 1 n 1000 vcpus 1;
     PioKernel "pio-kernel" "A port of the interrupt controller in the kernel (0x4d0)" batch 1 n 1000 vcpus 1;
     PioQemu "pio-qemu" "A port of a device in QEMU (the serial port's scratch register)" batch 1 n 1000 vcpus 1;
     MmioKernel "mmio-kernel" "A register of the I/O APIC in the kernel" batch 1 n 1000 vcpus 1;
@@ -83,7 +103,10 @@ operations! {
     Invlpg "invlpg" "INVLPG of one page" batch 16 n 200 vcpus 1;
     PageFill4k "page-fill-4k" "The first touch of the next 4 KiB of memory" batch 1 n 1000 vcpus 1;
     PageFill2m "page-fill-2m" "The first touch of the next 2 MiB of memory" batch 1 n 16 vcpus 1;
+    PageFill1g "page-fill-1g" "The first touch of the next 1 GiB of memory" batch 1 n 1 vcpus 1;
     Memory "memory" "A dependent load from 8 MiB in random order" batch 256 n 200 vcpus 1;
+    MemoryFar "memory-far" "A dependent load from 8 MiB of the last node's memory" batch 256 n 200 vcpus 1;
+    Steal "steal" "What the host's others took of 2^22 cycles, by KVM's steal time" batch 1 n 20 vcpus 1;
     TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1;
     TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1;
     IpiSpin "ipi-spin" "An IPI to a vCPU that spins, until its handler has run" batch 1 n 100 vcpus 2;
@@ -91,11 +114,17 @@ operations! {
     IpiBroadcast "ipi-broadcast" "An IPI to all others, halted, until all handlers have run" batch 1 n 100 vcpus 2;
     Shootdown "shootdown" "INVLPG on all other vCPUs, which spin, by IPI" batch 1 n 100 vcpus 2;
     MwaitWake "mwait-wake" "A write that wakes a vCPU from MWAIT, and its answer" batch 1 n 100 vcpus 2;
+    CacheLine "cache-line" "A cache line to another vCPU and back, each of the others in turn" batch 1 n 400 vcpus 2;
     SemSpin "sem-spin" "A round trip of two vCPUs that both spin: no interrupt" batch 1 n 200 vcpus 2;
     SemIpi "sem-ipi" "A round trip of two vCPUs that spin and send an IPI all the same" batch 1 n 200 vcpus 2;
     SemHalt "sem-halt" "A round trip of two vCPUs that halt at once" batch 1 n 100 vcpus 2;
     SemLazy "sem-lazy" "A round trip of two vCPUs that spin a while before they halt, and send an IPI only to a halted one" batch 1 n 200 vcpus 2;
+    NullIo "null-io" "A write to the null device and a read from it, by plain calls or from ring 3 (calls=)" batch 1000 n 20 vcpus 1;
+    Items "items" "An item from a producer to a consumer on two semaphores, which wait as told (wait=)" batch 100 n 10 vcpus 2;
 }
+
+/// Most bytes that [`Operation::NullIo`] writes and reads at a time.
+pub const MAX_IO_BYTES: u32 = 65_536;
 
 impl Operation {
     /// All of them, in the order in which they are measured.
@@ -131,10 +160,31 @@ impl Operation {
         self.row().batch
     }
 
+    /// How much each operation does where a plan can say that, and nobody does: bytes
+    /// of [`Self::NullIo`], steps of work of [`Self::Items`].
+    #[must_use]
+    pub fn default_work(self) -> Option<u32> {
+        match self {
+            Self::NullIo => Some(40),
+            Self::Items => Some(2000),
+            _ => None,
+        }
+    }
+
     /// Samples where nobody says how many.
     #[must_use]
     pub fn default_n(self) -> u32 {
         self.row().n
+    }
+
+    /// Samples that are thrown away before `n`, where nobody says how many.
+    #[must_use]
+    pub fn default_warmup(self, n: u32) -> u32 {
+        match self {
+            // There are few pages of this size, and none is touched twice.
+            Self::PageFill1g => 0,
+            _ => (n / 10).clamp(2, MAX_N),
+        }
     }
 
     /// vCPUs that it needs.

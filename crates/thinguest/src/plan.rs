@@ -2,13 +2,17 @@
 //!
 //! `vmlab-thin=1 apic=x2apic shake=on mmio=0xfed00000 run=cpuid:1000:100,call:200:20`
 //!
+//! With `orders=on` the guest then reads more of them from its serial line, one list
+//! of items a line, until its VM is ended. `calls=` and `wait=` say how a program in it
+//! calls and waits.
+//!
 //! For tests there is `provoke=stack|null|opcode|panic|hang` beside these.
 
 use core::fmt;
 
 use crate::FORMAT_VERSION;
 use crate::digits::number;
-use crate::operation::{Apic, MAX_N, Operation};
+use crate::operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, Wait};
 
 /// One operation of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,23 +23,66 @@ pub struct Item {
     pub n: u32,
     /// Samples before them that are thrown away, at most [`MAX_N`].
     pub warmup: u32,
+    /// Operations a sample.
+    pub batch: u32,
+    /// How much each does, see [`Operation::default_work`]; else 0.
+    pub work: u32,
 }
 
 impl Item {
+    /// `n` samples of an operation as it is.
+    #[must_use]
+    pub fn new(operation: Operation, n: u32, warmup: u32) -> Self {
+        let (batch, work) = (operation.batch(), operation.default_work().unwrap_or(0));
+        Self { operation, n, warmup, batch, work }
+    }
+
+    /// One sample of so many operations that do so much each; for those of which a
+    /// plan can say that.
+    #[must_use]
+    pub fn once(operation: Operation, batch: u32, work: u32) -> Self {
+        Self { operation, n: 1, warmup: 0, batch, work }
+    }
+
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let operation = Operation::from_name(parts.next()?)?;
         let n = number::<u32>(parts.next()?)?;
         let warmup = number::<u32>(parts.next()?)?;
+        let mut item = Self::new(operation, n, warmup);
+        if let Some(batch) = parts.next() {
+            operation.default_work()?;
+            item.batch = number::<u32>(batch)?;
+            item.work = number::<u32>(parts.next()?)?;
+        }
+        let work_is_fine = operation != Operation::NullIo || item.work <= MAX_IO_BYTES;
         let within = (1..=MAX_N).contains(&n) && warmup <= MAX_N && parts.next().is_none();
-        within.then_some(Self { operation, n, warmup })
+        (within && item.batch > 0 && work_is_fine).then_some(item)
     }
 }
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.operation.name(), self.n, self.warmup)
+        write!(f, "{}:{}:{}", self.operation.name(), self.n, self.warmup)?;
+        if self.operation.default_work().is_some() {
+            write!(f, ":{}:{}", self.batch, self.work)?;
+        }
+        Ok(())
     }
+}
+
+/// Reads a list of items, as in a plan's `run=` and on a line of orders.
+///
+/// # Errors
+/// [`BadPlan::Empty`], [`BadPlan::Item`].
+pub fn read_items(text: &str) -> Result<impl Iterator<Item = Item> + use<'_>, BadPlan> {
+    if text.is_empty() {
+        return Err(BadPlan::Empty);
+    }
+    if text.split(',').any(|item| Item::read(item).is_none()) {
+        return Err(BadPlan::Item);
+    }
+    Ok(text.split(',').filter_map(Item::read))
 }
 
 /// A failure that is wanted, so that what is made of it can be tried.
@@ -79,6 +126,12 @@ pub struct Plan<'a> {
     pub mmio: Option<u32>,
     /// What goes wrong in the first operation.
     pub provoked: Option<Provoked>,
+    /// Whether more items come over the serial line.
+    pub orders: bool,
+    /// How calls reach the null device.
+    pub calls: Calls,
+    /// How a vCPU waits for another.
+    pub wait: Wait,
     items: &'a str,
 }
 
@@ -124,7 +177,16 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// [`BadPlan`].
     pub fn read(cmdline: &'a str) -> Result<Self, BadPlan> {
-        let mut plan = Self { apic: None, handshake: false, mmio: None, provoked: None, items: "" };
+        let mut plan = Self {
+            apic: None,
+            handshake: false,
+            mmio: None,
+            provoked: None,
+            orders: false,
+            calls: Calls::default(),
+            wait: Wait::default(),
+            items: "",
+        };
         let mut versioned = false;
         for word in cmdline.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -133,6 +195,9 @@ impl<'a> Plan<'a> {
                 "vmlab-thin" => return Err(BadPlan::Version),
                 "apic" => plan.apic = Some(Apic::from_name(value).ok_or(BadPlan::Word)?),
                 "shake" if value == "on" => plan.handshake = true,
+                "orders" if value == "on" => plan.orders = true,
+                "calls" => plan.calls = Calls::from_name(value).ok_or(BadPlan::Word)?,
+                "wait" => plan.wait = Wait::from_name(value).ok_or(BadPlan::Word)?,
                 "mmio" => {
                     let address =
                         value.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
@@ -150,18 +215,15 @@ impl<'a> Plan<'a> {
         if !versioned {
             return Err(BadPlan::Version);
         }
-        if plan.items.is_empty() {
-            return Err(BadPlan::Empty);
+        match read_items(plan.items).map(drop) {
+            Err(BadPlan::Empty) if plan.orders => Ok(plan),
+            read => read.map(|()| plan),
         }
-        if plan.items.split(',').any(|item| Item::read(item).is_none()) {
-            return Err(BadPlan::Item);
-        }
-        Ok(plan)
     }
 
     /// What to do, in order.
     pub fn items(&self) -> impl Iterator<Item = Item> + use<'a> {
-        self.items.split(',').filter_map(Item::read)
+        read_items(self.items).into_iter().flatten()
     }
 }
 
@@ -180,6 +242,14 @@ mod tests {
         );
         let items: Vec<String> = plan.items().map(|item| item.to_string()).collect();
         assert_eq!(items, ["cpuid:1000:100", "call:1:0"]);
+        let plan = Plan::read("vmlab-thin=1 orders=on calls=ring3 wait=mwait").unwrap();
+        assert_eq!((plan.orders, plan.calls, plan.wait), (true, Calls::Ring3, Wait::Mwait));
+        assert_eq!(plan.items().count(), 0);
+        let items: Vec<String> = read_items("items:1:0:800000:2000,null-io:3:1")
+            .unwrap()
+            .map(|item| item.to_string())
+            .collect();
+        assert_eq!(items, ["items:1:0:800000:2000", "null-io:3:1:1000:40"]);
     }
 
     #[test]
@@ -191,6 +261,9 @@ mod tests {
         check("vmlab-thin=1", BadPlan::Empty);
         check("vmlab-thin=1 quiet run=cpuid:1:0", BadPlan::Word);
         check("vmlab-thin=1 provoke=all run=cpuid:1:0", BadPlan::Word);
+        check("vmlab-thin=1 wait=long run=cpuid:1:0", BadPlan::Word);
+        check("vmlab-thin=1 calls=ring1 run=cpuid:1:0", BadPlan::Word);
+        check("vmlab-thin=1 orders=on run=cpuid", BadPlan::Item);
         check("vmlab-thin=1 mmio=0xfed00001 run=cpuid:1:0", BadPlan::Word);
         for item in [
             "cpuid",
@@ -204,6 +277,11 @@ mod tests {
             "cpuid:+1:0",
             "cpuid:1:0,",
             ",",
+            "cpuid:1:0:5:5",
+            "items:1:0:5",
+            "items:1:0:0:5",
+            "items:1:0:5:5:5",
+            "null-io:1:0:5:65537",
         ] {
             check(&format!("vmlab-thin=1 run={item}"), BadPlan::Item);
         }

@@ -43,29 +43,8 @@ pub enum Skip {
     NoMemory,
     /// It did not come to an end; the guest gave it up.
     NoAnswer,
-}
-
-macro_rules! names {
-    ($type:ident: $($variant:ident $name:literal,)*) => {
-        impl $type {
-            /// As records have it.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// That of this name.
-            #[must_use]
-            pub fn from_name(name: &str) -> Option<Self> {
-                match name {
-                    $($name => Some(Self::$variant),)*
-                    _ => None,
-                }
-            }
-        }
-    };
+    /// It ended, and what it did was not what it should have done.
+    Wrong,
 }
 
 names! { ClockSource:
@@ -74,7 +53,7 @@ names! { ClockSource:
 }
 names! { Skip:
     TooFewVcpus "too-few-vcpus", NotExposed "not-exposed", Faulted "faulted",
-    NoDevice "no-device", NoMemory "no-memory", NoAnswer "no-answer",
+    NoDevice "no-device", NoMemory "no-memory", NoAnswer "no-answer", Wrong "wrong",
 }
 
 /// What the guest found.

@@ -85,7 +85,8 @@ use topology::PcpuSet;
 pub use arch::{Accel, Arch};
 pub use fits::check_against;
 pub use patch::{
-    AccelChoice, Image, ParseImageError, Resolve, ResolveError, TopologyPatch, VmPatch,
+    AccelChoice, Image, Kernel, ParseImageError, ParseKernelError, Resolve, ResolveError,
+    TopologyPatch, VmPatch,
 };
 pub use pins::{Pins, VcpuPins};
 pub use spec::{Boot, VmSettings, VmSpec};

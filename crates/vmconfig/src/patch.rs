@@ -106,6 +106,9 @@ pub struct VmPatch {
     /// What it boots: `builtin:NAME`, or the path of a qcow2 or raw image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
+    /// What it boots in place of an image: a kernel that is a VM's whole software.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Kernel>,
     /// Kernel parameters, separated by white space; appended to the base's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_cmdline: Option<String>,
@@ -157,6 +160,54 @@ pub enum Image {
     Builtin(String),
     /// A disk image of the user's own.
     File(PathBuf),
+}
+
+/// A kernel that needs no image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Kernel {
+    /// vmlab's thin guest.
+    Thin,
+}
+
+impl Kernel {
+    const NAME: &'static str = "thin";
+
+    /// What it is among images.
+    #[must_use]
+    pub fn image(self) -> Image {
+        Image::Builtin(Self::NAME.to_owned())
+    }
+
+    /// True if `image` stands for the thin guest.
+    #[must_use]
+    pub fn is_thin(image: &Image) -> bool {
+        *image == Self::Thin.image()
+    }
+}
+
+/// Why a text names no kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Not a kernel: {0:?}; write \"builtin:thin\", vmlab's thin guest. Linux's kernel is part of an image"
+)]
+pub struct ParseKernelError(String);
+
+impl TryFrom<String> for Kernel {
+    type Error = ParseKernelError;
+
+    fn try_from(text: String) -> Result<Self, ParseKernelError> {
+        match text.strip_prefix(BUILTIN) {
+            Some(Self::NAME) => Ok(Self::Thin),
+            _ => Err(ParseKernelError(text)),
+        }
+    }
+}
+
+impl From<Kernel> for String {
+    fn from(kernel: Kernel) -> Self {
+        kernel.image().to_string()
+    }
 }
 
 /// Why a text names no image.
@@ -245,6 +296,7 @@ impl VmPatch {
         "machine",
         "accel",
         "image",
+        "kernel",
         "kernel_cmdline",
         "extra_args",
     ];
@@ -262,6 +314,11 @@ impl VmPatch {
         let kernel_cmdline = match (base.kernel_cmdline, over.kernel_cmdline) {
             (Some(base), Some(over)) => Some(format!("{base} {over}")),
             (base, over) => over.or(base),
+        };
+        // One of the two is booted: whoever names either means that one.
+        let (image, kernel) = match (over.image, over.kernel) {
+            (None, None) => (base.image, base.kernel),
+            named => named,
         };
         Self {
             vcpus,
@@ -290,7 +347,8 @@ impl VmPatch {
             delegated: base.delegated.overlay(over.delegated),
             machine: over.machine.or(base.machine),
             accel: over.accel.or(base.accel),
-            image: over.image.or(base.image),
+            image,
+            kernel,
             kernel_cmdline,
             extra_args: [base.extra_args, over.extra_args].concat(),
         }
@@ -299,7 +357,7 @@ impl VmPatch {
     /// What it boots, the default included.
     #[must_use]
     pub fn image(&self) -> Image {
-        self.image.clone().unwrap_or_else(|| {
+        self.kernel.map(Kernel::image).or_else(|| self.image.clone()).unwrap_or_else(|| {
             let name = defaults::IMAGE.trim_start_matches(BUILTIN);
             Image::Builtin(name.to_owned())
         })

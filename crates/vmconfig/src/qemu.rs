@@ -171,7 +171,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Capabilities { version, .. } = capabilities;
     let (vcpus, topology, machine) = (spec.max_vcpus(), spec.topology, spec.machine_type());
-    if !capabilities.has_pci(&spec.machine) {
+    if !capabilities.has_pci(&spec.machine) && !matches!(spec.boot, Boot::Kernel { .. }) {
         let instead = if machine == "microvm" { "microvm,pcie=on" } else { "q35" };
         let message = format!(
             "machine {:?} has no PCI bus for the disk and the guest agent: write machine = \

@@ -1,6 +1,7 @@
 //! `vmlab calibrate`: what exits, interrupts and wake-ups cost on this host.
 
 mod change;
+mod picture;
 mod text;
 
 use std::fs;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser as _, ValueEnum};
 use compare::Data;
 use compare::analyse::{self, Warning, analyse};
 use guest::Cancel;
@@ -33,6 +34,10 @@ Examples:
   vmlab calibrate --all --out here.json    the whole list, kept
   vmlab calibrate --only cpuid,ipi-halt --n 5000
   vmlab calibrate --use cpu-pm             in a VM of that variant
+  vmlab calibrate --each base --each cpu-pm --picture prices.svg
+                                           variants against the first, boot by boot
+  vmlab calibrate --exact --out exact.json exits and instructions on a KVM host that
+                                           is the same everywhere: for a CI's gate
   vmlab calibrate --on replica             on an emulated KVM host
   vmlab calibrate --accel tcg              instructions, the same in every run
   vmlab calibrate --compare old.json new.json --gate
@@ -61,7 +66,7 @@ enum ApicArg {
     X2apic,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CalibrateArgs {
     /// The VM's fields in TOML, as in a study's `[vm]`.
@@ -70,7 +75,15 @@ pub(crate) struct CalibrateArgs {
     /// A variant by name, laid over the file; may be given again.
     #[arg(long = "use", value_name = "VARIANT")]
     variants: Vec<String>,
-    /// Number of vCPUs [default: 2].
+    /// Measure in a VM of each of these variants, in turns, and compare them with the
+    /// first: `base` is the VM as it is; give it again for each.
+    #[arg(long, value_name = "VARIANT", conflicts_with = "compare")]
+    each: Vec<String>,
+    /// In an emulated KVM host with one pCPU whose clock is its count of instructions:
+    /// the same exits and instructions in every run and on any machine.
+    #[arg(long, conflicts_with_all = ["on", "each", "compare", "vm", "dry_run"])]
+    exact: bool,
+    /// Number of vCPUs [default: 2, with --exact 1].
     #[arg(long)]
     vcpus: Option<u32>,
     /// Who executes the guest.
@@ -91,9 +104,13 @@ pub(crate) struct CalibrateArgs {
     /// Fresh boots; where instructions are counted one is enough [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     boots: Option<u32>,
-    /// Write the price list to a file that is new or a price list.
+    /// Write the price list to a file that is new or a price list; with --each to
+    /// files VARIANT.json in a folder.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Draw the prices to this SVG file.
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    picture: Option<PathBuf>,
     /// Print the price list as JSON.
     #[arg(long)]
     json: bool,
@@ -106,15 +123,16 @@ pub(crate) struct CalibrateArgs {
     /// Compare two price lists instead: B with A.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     compare: Vec<PathBuf>,
-    /// With --compare, exit code 1 if something got worse by more than the margin.
-    #[arg(long, requires = "compare")]
+    /// With --compare or --each, exit code 1 if something got worse by more than the
+    /// margin.
+    #[arg(long)]
     gate: bool,
     /// The smallest difference that matters, per cent [default: 3, of counts of
     /// instructions 0].
-    #[arg(long, value_name = "PERCENT", requires = "compare")]
+    #[arg(long, value_name = "PERCENT")]
     margin: Option<f64>,
     /// How to print a comparison of times.
-    #[arg(long, value_enum, default_value_t, requires = "compare")]
+    #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
     on: OnArgs,
@@ -148,106 +166,218 @@ const SHORT: &[Operation] = &[
 const MEMORY_MIB: u64 = 256;
 const VCPUS: u32 = 2;
 const BOOTS: u32 = 3;
+/// The VM as it is, among variants.
+const BASE: &str = "base";
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    if (args.gate || args.margin.is_some()) && args.compare.is_empty() && args.each.len() < 2 {
+        bail!("--gate and --margin want two lists: --compare A B, or --each twice");
+    }
     if args.list {
         terminal::print(&text::operations())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let [old, new] = &args.compare[..] {
-        return compare(args, old, new);
-    }
-    if let Some(out) = args.out.as_deref().filter(|out| out.exists()) {
-        // Whatever else lies there is not ours to overwrite.
-        read(out).with_context(|| format!("{} is in the way", out.display()))?;
+        let lists = [old, new].map(|file| Ok((file.display().to_string(), read(file)?)));
+        return compare(args, &lists.into_iter().collect::<anyhow::Result<Vec<_>>>()?);
     }
     if let Some(uri) = args.on.libvirt() {
         bail!("--on libvirt:{uri} is for studies: a calibration starts no domain");
     }
-    let calibration = if args.on.is_elsewhere() && !args.dry_run {
-        let said = on::output(&args.on, &args.words_there()?)?;
-        Calibration::from_json(&String::from_utf8_lossy(&said))
-            .context("What the vmlab there said can't be read")?
-    } else {
-        match here(args)? {
-            Some(calibration) => calibration,
-            None => return Ok(ExitCode::SUCCESS),
-        }
-    };
-    if let Some(out) = &args.out {
-        fs::write(out, calibration.to_json())
-            .with_context(|| format!("Cannot write {}", out.display()))?;
+    if args.dry_run {
+        terminal::print(&dry_run(args)?)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    if !args.each.is_empty() {
+        return each(args);
+    }
+    if let Some(out) = &args.out {
+        check_out(out)?;
+    }
+    let calibration = measure(args)?;
+    if let Some(out) = &args.out {
+        write(out, &calibration.to_json())?;
+    }
+    let name = args.out.as_deref().unwrap_or(Path::new("here")).display().to_string();
+    draw(args, &[(name, &calibration)])?;
     let shown = if args.json { calibration.to_json() } else { text::prices(&calibration) };
     terminal::print(&shown)?;
-    let differs = calibration
-        .prices
-        .iter()
-        .any(|price| matches!(calibration.agreement(price), Agreement::Differs(_)));
     // The far side's findings are in its list.
-    Ok(if differs && !args.json { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
+    let differs = differs(&calibration) && !args.json;
+    Ok(if differs { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }
 
-/// Measures on this machine; none if it is only to be shown.
-fn here(args: &CalibrateArgs) -> anyhow::Result<Option<Calibration>> {
+/// True if KVM and the guest count anything differently.
+fn differs(list: &Calibration) -> bool {
+    list.prices.iter().any(|price| matches!(list.agreement(price), Agreement::Differs(_)))
+}
+
+/// Whatever else lies there is not ours to overwrite.
+fn check_out(out: &Path) -> anyhow::Result<()> {
+    if out.exists() {
+        read(out).with_context(|| format!("{} is in the way", out.display()))?;
+    }
+    Ok(())
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("Cannot write {}", file.display()))
+}
+
+/// Draws the lists, if that was asked for.
+fn draw(args: &CalibrateArgs, lists: &[(String, &Calibration)]) -> anyhow::Result<()> {
+    let Some(file) = &args.picture else { return Ok(()) };
+    write(file, &picture::svg(lists))
+}
+
+/// Measures where `args` says.
+fn measure(args: &CalibrateArgs) -> anyhow::Result<Calibration> {
+    let said = if args.exact {
+        on::exact(&args.on, args.words_there()?.split_off(1))?
+    } else if args.on.is_elsewhere() {
+        on::output(&args.on, &args.words_there()?)?
+    } else {
+        return here(args, &interrupt::cancel_on_signals()?);
+    };
+    Calibration::from_json(&String::from_utf8_lossy(&said))
+        .context("What the vmlab there said can't be read")
+}
+
+/// A price list as the words behind `calibrate` on a command line say.
+pub(crate) fn list(words: &[String], cancel: &Cancel) -> anyhow::Result<Calibration> {
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: CalibrateArgs,
+    }
+    let all = std::iter::once("calibrate").chain(words.iter().map(String::as_str));
+    here(&Words::try_parse_from(all)?.args, cancel)
+}
+
+/// Measures variants in turns, boot by boot, and compares them with the first.
+fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    for (number, name) in args.each.iter().enumerate() {
+        if args.each[..number].contains(name) {
+            bail!("--each {name} is there twice: nothing would be compared");
+        }
+    }
+    let file = |folder: &Path, name: &str| folder.join(format!("{name}.json"));
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder).with_context(|| format!("Cannot make {}", folder.display()))?;
+        args.each.iter().try_for_each(|name| check_out(&file(folder, name)))?;
+    }
+    // Where it is the same in every boot one is enough.
+    let boots = args.boots.unwrap_or(if args.accel == AccelArg::Tcg { 1 } else { BOOTS });
+    let mut lists: Vec<(String, Calibration)> = Vec::new();
+    for _ in 0..boots {
+        for name in &args.each {
+            let mut one = args.clone();
+            one.boots = Some(1);
+            one.each.clear();
+            if name != BASE {
+                one.variants.push(name.clone());
+            }
+            let list = measure(&one).with_context(|| format!("Variant {name}"))?;
+            match lists.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => known.add_boots(list),
+                None => lists.push((name.clone(), list)),
+            }
+        }
+    }
+    for (name, list) in &lists {
+        if let Some(folder) = &args.out {
+            write(&file(folder, name), &list.to_json())?;
+        }
+    }
+    let borrowed: Vec<_> = lists.iter().map(|(name, list)| (name.clone(), list)).collect();
+    draw(args, &borrowed)?;
+    if args.json {
+        let variants: Vec<_> = lists
+            .iter()
+            .map(|(name, list)| serde_json::json!({ "name": name, "calibration": list }))
+            .collect();
+        let all = serde_json::json!({
+            "format": "vmlab-calibrations", "version": 1, "variants": variants,
+        });
+        terminal::print(&(serde_json::to_string_pretty(&all)? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (name, list) in &lists {
+        terminal::print(&format!("{name}\n{}\n", text::prices(list)))?;
+    }
+    let code = if lists.len() > 1 { compare(args, &lists)? } else { ExitCode::SUCCESS };
+    let differs = lists.iter().any(|(_, list)| differs(list));
+    Ok(if differs { ExitCode::from(FINDINGS) } else { code })
+}
+
+/// What would be run.
+fn dry_run(args: &CalibrateArgs) -> anyhow::Result<String> {
+    let qemu = find_qemu(Arch::X86_64)?;
+    let host = host::snapshot::live(Path::new("/"));
+    let names = if args.each.is_empty() { vec![BASE.to_owned()] } else { args.each.clone() };
+    let mut shown = String::new();
+    for name in names {
+        let mut one = args.clone();
+        one.variants.extend(Some(name).filter(|name| name != BASE));
+        let patch = one.patch(&host)?;
+        let tcg = one.accel == AccelArg::Tcg || patch.accel == Some(AccelChoice::Tcg);
+        let accel = if tcg { Accel::Tcg } else { Accel::Kvm };
+        let ask = ask(&one, &patch, accel, &host)?;
+        shown += &text::dry_run(&ask, &ask.command(&qemu)?);
+    }
+    Ok(shown)
+}
+
+/// What to measure under `accel`.
+fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyhow::Result<Ask> {
+    let environment = freeze::environment_of_vm(accel, host);
+    let repeats = accel == Accel::Tcg || environment.is_deterministic();
+    Ok(Ask {
+        vm: settings(patch, accel)?,
+        items: args.items()?,
+        apic: args.apic.map(|apic| match apic {
+            ApicArg::Xapic => Apic::Xapic,
+            ApicArg::X2apic => Apic::X2apic,
+        }),
+        boots: args.boots.unwrap_or(if repeats { 1 } else { BOOTS }),
+        environment,
+        kernel: host.kernel.clone(),
+        cpu_model: host.cpu_model.clone(),
+    })
+}
+
+/// Measures on this machine.
+fn here(args: &CalibrateArgs, cancel: &Cancel) -> anyhow::Result<Calibration> {
     let arch = Arch::X86_64;
     let qemu = find_qemu(arch)?;
     let host = host::snapshot::live(Path::new("/"));
     let patch = args.patch(&host)?;
-    let items = args.items()?;
     let accel = match (args.accel, patch.accel) {
         (AccelArg::Kvm, _) | (AccelArg::Auto, Some(AccelChoice::Kvm)) => Some(Accel::Kvm),
         (AccelArg::Tcg, _) | (AccelArg::Auto, Some(AccelChoice::Tcg)) => Some(Accel::Tcg),
         (AccelArg::Auto, _) => None,
     };
-    let ask = |accel: Accel| -> anyhow::Result<Ask> {
-        let environment = freeze::environment_of_vm(accel, &host);
-        let boots = args.boots.unwrap_or(if accel == Accel::Tcg { 1 } else { BOOTS });
-        Ok(Ask {
-            vm: settings(&patch, accel)?,
-            items: items.clone(),
-            apic: args.apic.map(|apic| match apic {
-                ApicArg::Xapic => Apic::Xapic,
-                ApicArg::X2apic => Apic::X2apic,
-            }),
-            boots,
-            environment,
-            kernel: host.kernel.clone(),
-            cpu_model: host.cpu_model.clone(),
-        })
-    };
-    if args.dry_run {
-        let ask = ask(accel.unwrap_or(Accel::Kvm))?;
-        terminal::print(&text::dry_run(&ask, &ask.command(&qemu)?))?;
-        return Ok(None);
-    }
-    let cancel = interrupt::cancel_on_signals()?;
+    let ask = |accel: Accel| ask(args, &patch, accel, &host);
     let spinner = Spinner::start();
-    let why = match accel {
-        Some(Accel::Tcg) => None,
-        _ => match obstacle(&host, &qemu) {
-            Some(why) => Some(why),
-            None => match under_kvm(ask(Accel::Kvm)?, &qemu, &cancel, &spinner) {
-                Ok(calibration) => return Ok(Some(calibration)),
-                Err(CalibrateError::Guest(failure)) => {
-                    Some(format!("the thin guest does not boot under KVM: {failure}"))
-                }
-                Err(error) => return Err(error.into()),
-            },
+    if accel == Some(Accel::Tcg) {
+        return Ok(measured(&ask(Accel::Tcg)?, &qemu, cancel, &spinner)?);
+    }
+    let why = match obstacle(&host, &qemu) {
+        Some(why) => why,
+        None => match under_kvm(ask(Accel::Kvm)?, &qemu, cancel, &spinner) {
+            Ok(calibration) => return Ok(calibration),
+            Err(CalibrateError::Guest(failure)) => {
+                format!("the thin guest does not boot under KVM: {failure}")
+            }
+            Err(error) => return Err(error.into()),
         },
     };
-    if let Some(why) = why {
-        if accel == Some(Accel::Kvm) {
-            bail!(
-                "KVM can't be used: {why}. Without --accel kvm, instructions are counted under TCG"
-            );
-        }
-        let note = format!("KVM was not used: {why}");
-        let mut calibration = measured(&ask(Accel::Tcg)?, &qemu, &cancel, &spinner)?;
-        calibration.notes.push(note);
-        return Ok(Some(calibration));
+    if accel == Some(Accel::Kvm) {
+        bail!("KVM can't be used: {why}. Without --accel kvm, instructions are counted under TCG");
     }
-    Ok(Some(measured(&ask(Accel::Tcg)?, &qemu, &cancel, &spinner)?))
+    let mut calibration = measured(&ask(Accel::Tcg)?, &qemu, cancel, &spinner)?;
+    calibration.notes.push(format!("KVM was not used: {why}"));
+    Ok(calibration)
 }
 
 /// Why it is not even worth trying.
@@ -341,7 +471,7 @@ impl CalibrateArgs {
         operations.dedup();
         let item = |operation: Operation| {
             let n = self.n.unwrap_or(operation.default_n());
-            Item { operation, n, warmup: (n / 10).max(2) }
+            Item::new(operation, n, operation.default_warmup(n))
         };
         Ok(operations.into_iter().map(item).collect())
     }
@@ -354,7 +484,9 @@ impl CalibrateArgs {
         let mut words = vec!["calibrate".to_owned(), "--json".to_owned()];
         let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
         self.variants.iter().for_each(|name| say("--use", name.clone()));
-        let numbers = [("--vcpus", self.vcpus), ("--n", self.n), ("--boots", self.boots)];
+        // One pCPU runs them in turns: two vCPUs that spin would wait for its scheduler.
+        let vcpus = self.vcpus.or(self.exact.then_some(1));
+        let numbers = [("--vcpus", vcpus), ("--n", self.n), ("--boots", self.boots)];
         for (option, value) in numbers {
             value.into_iter().for_each(|value| say(option, value.to_string()));
         }
@@ -385,29 +517,26 @@ fn read(file: &Path) -> anyhow::Result<Calibration> {
     Calibration::from_json(&fs::read_to_string(file).with_context(named)?).with_context(named)
 }
 
-fn compare(args: &CalibrateArgs, old: &Path, new: &Path) -> anyhow::Result<ExitCode> {
-    let (a, b) = (read(old)?, read(new)?);
-    if a.count != b.count {
+/// Compares lists with the first.
+fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Result<ExitCode> {
+    let Some(((old, a), others)) = lists.split_first() else { return Ok(ExitCode::SUCCESS) };
+    if let Some((new, b)) = others.iter().find(|(_, list)| list.count != a.count) {
         let counts = [a.count, b.count].map(Count::name);
-        bail!(
-            "{} has {}, and {} {}: they can't be compared",
-            old.display(),
-            counts[0],
-            new.display(),
-            counts[1]
-        );
+        bail!("{old} has {}, and {new} {}: they can't be compared", counts[0], counts[1]);
     }
     if a.count == Count::Instructions {
-        let changes = change::changes(&a, &b, args.margin.unwrap_or(0.0) / 100.0);
-        let shown =
-            if args.json { change::json(&changes) } else { text::changes(&a, &b, &changes) };
-        terminal::print(&shown)?;
-        let worse = changes.iter().any(|change| change.is_worse);
+        let mut worse = false;
+        for (_, b) in others {
+            let changes = change::changes(a, b, args.margin.unwrap_or(0.0) / 100.0);
+            let shown =
+                if args.json { change::json(&changes) } else { text::changes(a, b, &changes) };
+            terminal::print(&shown)?;
+            worse |= changes.iter().any(|change| change.is_worse);
+        }
         return Ok(if args.gate && worse { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS });
     }
     let mut data = Data::default();
-    data.add_imported(&old.display().to_string(), &a.values());
-    data.add_imported(&new.display().to_string(), &b.values());
+    lists.iter().for_each(|(name, list)| data.add_imported(name, &list.values()));
     let asked = analyse::Ask {
         variant: None,
         block: None,
@@ -421,9 +550,9 @@ fn compare(args: &CalibrateArgs, old: &Path, new: &Path) -> anyhow::Result<ExitC
         alpha: 0.05,
     };
     let mut comparison = analyse(&data.finish(), &asked)?;
-    for (file, list) in [(old, &a), (new, &b)] {
+    for (name, list) in lists {
         if list.environment.is_emulated_time() || list.is_software_kvm() {
-            let text = format!("{}: {}", file.display(), list.environment_sentence());
+            let text = format!("{name}: {}", list.environment_sentence());
             comparison.warnings.push(Warning { code: "emulated", text });
         }
     }

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use thinguest::{Item, Operation};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
-    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Finding, Image, Kept, Loss, Parsed, Resolve,
-    VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, proxmox, qemu,
+    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Finding, Image, Kept, Kernel, Loss, Parsed,
+    Resolve, VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, proxmox, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -217,7 +218,11 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
             patch = patch.overlay(&builtin::variant(name, &host, vcpus)?);
         }
     }
+    let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
     let boot = match patch.image() {
+        image if Kernel::is_thin(&image) => {
+            Boot::Kernel { kernel: guest::thin::file(arch)?, initrd: None }
+        }
         Image::File(image) => {
             let qcow2 = image.extension().is_some_and(|end| end == "qcow2");
             let format = if qcow2 { DiskFormat::Qcow2 } else { DiskFormat::Raw };
@@ -229,11 +234,13 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     if own_image {
         patch.kernel_cmdline = None;
     }
+    if patch.kernel == Some(Kernel::Thin) {
+        patch.kernel_cmdline = Some(thin_plan(&patch)?);
+    }
     let auto_accel = match patch.accel {
         Some(AccelChoice::Tcg) => vmconfig::Accel::Tcg,
         _ => vmconfig::Accel::Kvm,
     };
-    let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
     let with = Resolve { name: &args.name, arch, auto_accel, boot };
     let (spec, added) = completed(patch.resolve(&with)?, to);
     if let Some(refused) = refused(&spec, to) {
@@ -250,6 +257,23 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     report(Path::new(&args.name), None, &emitted.losses, true);
     let fits = host.report(&emitted.text, to)?;
     Ok(if fits { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+/// The thin guest's plan: what the patch says, and all operations where it names none.
+fn thin_plan(patch: &VmPatch) -> anyhow::Result<String> {
+    let vcpus = patch.topology()?.vcpus();
+    let given = patch.kernel_cmdline.clone().unwrap_or_default();
+    let mut words = vec![format!("vmlab-thin={}", thinguest::FORMAT_VERSION)];
+    words.extend(given.split_ascii_whitespace().map(str::to_owned));
+    if !words.iter().any(|word| word.starts_with("run=")) {
+        let all = Operation::all().filter(|operation| operation.vcpus() <= vcpus);
+        let items = all.map(|operation| {
+            let n = operation.default_n();
+            Item::new(operation, n, operation.default_warmup(n)).to_string()
+        });
+        words.push(format!("run={}", items.collect::<Vec<_>>().join(",")));
+    }
+    Ok(words.join(" "))
 }
 
 /// What the host that a text is for can do.

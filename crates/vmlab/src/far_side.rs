@@ -75,6 +75,11 @@ fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<Ended> {
             let Asked::Go = link.next()?.0 else { bail!("The folder of results was not made") };
             trial(link, &plan, &host, settings, &[], cancel)
         }
+        Asked::Calibrate { words } => {
+            let list = crate::calibrate::list(&words, cancel)?;
+            link.tell(&Told::Calibration, list.to_json().as_bytes())?;
+            Ok(Ended::Complete)
+        }
         Asked::Resume => {
             let plan = Plan::from_json(&body).context("The plan that came can't be read")?;
             let (host, events) = link.journal()?;

@@ -168,6 +168,11 @@ pub(crate) fn output(on: &OnArgs, words: &[String]) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+/// The price list of an emulated host whose only clock is its count of instructions.
+pub(crate) fn exact(on: &OnArgs, words: Vec<String>) -> anyhow::Result<Vec<u8>> {
+    repeatable::calibration(on, words, &listen()?)
+}
+
 /// Goes on with a study on the other machine.
 pub(crate) fn resume(
     on: &OnArgs,
@@ -432,6 +437,20 @@ impl Talk<'_> {
                     }
                     return Ok((plan, host.context("No description of the machine came")?));
                 }
+                (told, _) => last_word(told)?,
+            }
+        }
+    }
+
+    /// The price list that was asked for.
+    fn calibration(&mut self) -> anyhow::Result<Vec<u8>> {
+        let spinner = Spinner::start();
+        spinner.say("waiting for the price list of the deterministic host");
+        loop {
+            let mut warn = |line: &str| spinner.note(line);
+            match self.next(&mut warn)? {
+                (Told::Step { text }, _) => spinner.say(&text),
+                (Told::Calibration, body) => return Ok(body),
                 (told, _) => last_word(told)?,
             }
         }

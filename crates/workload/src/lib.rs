@@ -112,6 +112,7 @@ pub static CATALOGUE: &[&Entry] = &[
     &probe::UDP,
     &probe::UNIXBENCH,
     &probe::NPB,
+    &probe::THIN,
 ];
 
 /// Error type for [`find`].

@@ -8,11 +8,13 @@ mod memory;
 mod network;
 mod sched;
 mod suites;
+mod thin;
 
 pub(crate) use memory::{MALLOC, NUMA, PAGECACHE, STREAM, TLB};
 pub(crate) use network::{NET, UDP};
 pub(crate) use sched::{CLOCK, IPI, LOCK, SEM, SYSCALLS, WAKEUP};
 pub(crate) use suites::{NPB, UNIXBENCH};
+pub(crate) use thin::THIN;
 
 use std::collections::BTreeMap;
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use thinguest::{
     BadPlan, BadRecord, Done, Fault, Hello, Item, Operation, Record, Skip, read_record,
 };
+use vmconfig::Arch;
 use vmconfig::qemu::SerialChannels;
 
 use super::channel::{Budget, Channel, Line};
@@ -44,6 +45,17 @@ const SHOWN_CHARS: usize = 120;
 /// # Errors
 /// If vmlab was built without it, or the file that [`FILE_VARIABLE`] names can't be
 /// read.
+pub fn program_of(arch: Arch) -> Result<Vec<u8>, NoProgram> {
+    if arch != Arch::X86_64 {
+        return Err(NoProgram::Arch(arch));
+    }
+    program()
+}
+
+/// That for x86-64.
+///
+/// # Errors
+/// As [`program_of`].
 pub fn program() -> Result<Vec<u8>, NoProgram> {
     if let Some(path) = std::env::var_os(FILE_VARIABLE).map(PathBuf::from) {
         return std::fs::read(&path).map_err(|source| NoProgram::Unreadable { path, source });
@@ -59,6 +71,9 @@ pub enum NoProgram {
         "This vmlab was built without the thin guest: `make build` builds both, or name its file in {FILE_VARIABLE}"
     )]
     NotCarried,
+    /// There is none for these guests.
+    #[error("There is no thin guest for {0} guests")]
+    Arch(Arch),
     /// The file that was named.
     #[error("Cannot read {path:?}, which {FILE_VARIABLE} names")]
     Unreadable {
@@ -68,6 +83,36 @@ pub enum NoProgram {
         #[source]
         source: std::io::Error,
     },
+    /// The cache takes no file.
+    #[error("Cannot write {path:?}")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The thin guest as a file in vmlab's cache, named by what it holds: what a plan can
+/// boot again.
+///
+/// # Errors
+/// [`NoProgram`].
+pub fn file(arch: Arch) -> Result<PathBuf, NoProgram> {
+    let program = program_of(arch)?;
+    let folder = crate::image::cache_dir().join("thin");
+    let name = format!("vmlab-thin-{}", &blake3::hash(&program).to_hex()[..12]);
+    let path = folder.join(&name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let unwritable = |source| NoProgram::Unwritable { path: path.clone(), source };
+    std::fs::create_dir_all(&folder).map_err(unwritable)?;
+    let part = folder.join(format!(".{name}-{}", std::process::id()));
+    std::fs::write(&part, program).map_err(unwritable)?;
+    std::fs::rename(&part, &path).map_err(unwritable)?;
+    Ok(path)
 }
 
 /// What is needed to start it.
@@ -223,6 +268,8 @@ fn fault_text(fault: &Fault) -> String {
 #[derive(Debug)]
 pub struct ThinVm {
     process: Process,
+    started: Instant,
+    vcpu_tids: Vec<u32>,
     qmp: Channel,
     serial: Channel,
     qmp_answer: Option<(u64, Result<Value, QmpRefusal>)>,
@@ -249,6 +296,7 @@ impl ThinVm {
         let paths = [&launch.channels.qmp_socket, &launch.channels.serial_socket];
         let [qmp, serial] = paths.map(|path| listen(path).map_err(refused));
         let listeners = [qmp?, serial?];
+        let started = Instant::now();
         let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
@@ -262,6 +310,8 @@ impl ThinVm {
         };
         let mut vm = Self {
             process,
+            started,
+            vcpu_tids: Vec::new(),
             qmp: channel(qmp, QMP_BUDGET)?,
             serial: channel(serial, SERIAL_BUDGET)?,
             qmp_answer: None,
@@ -278,6 +328,46 @@ impl ThinVm {
             Some(Err(refusal)) => Err(refused(refusal.desc)),
             None => Err(vm.how_it_ended()),
         }
+    }
+
+    /// Learns which threads the vCPUs are.
+    ///
+    /// # Errors
+    /// [`GuestFailure::Refused`] if the monitor does not tell them.
+    pub fn find_vcpus(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
+        let until = Instant::now() + QMP_LIMIT;
+        let answer = self.ask("query-cpus-fast", None, until, cancel)?;
+        let found = answer.and_then(Result::ok).and_then(protocol::vcpu_threads);
+        self.vcpu_tids = found.ok_or_else(|| GuestFailure::Refused {
+            detail: "its monitor does not tell the vCPUs' threads".to_owned(),
+        })?;
+        Ok(())
+    }
+
+    /// The vCPUs' threads, by vCPU index, once they were found.
+    #[must_use]
+    pub fn vcpu_tids(&self) -> &[u32] {
+        &self.vcpu_tids
+    }
+
+    /// When QEMU was started.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The last of what QEMU itself printed.
+    #[must_use]
+    pub fn printed(&mut self) -> String {
+        self.process.printed()
+    }
+
+    /// Asks for more, of a guest whose plan says `orders=on` and that has answered all
+    /// before.
+    pub fn order(&mut self, items: &[Item]) {
+        let list: Vec<String> = items.iter().map(Item::to_string).collect();
+        self.serial.send(format!("{}\n", list.join(",")).as_bytes());
+        self.items.extend(items);
     }
 
     /// QEMU's process.
@@ -373,9 +463,8 @@ impl ThinVm {
         let due = self.items.get(self.answered).copied();
         let is_due = match record {
             Record::Done(done) => due.is_some_and(|item| {
-                let Item { operation, n, warmup } = item;
-                (operation, n, warmup, operation.batch())
-                    == (done.operation, done.n, done.warmup, done.batch)
+                let Item { operation, n, warmup, batch, .. } = item;
+                (operation, n, warmup, batch) == (done.operation, done.n, done.warmup, done.batch)
             }),
             Record::Ready(named) | Record::Skipped(named, _) => {
                 due.is_some_and(|item| item.operation == named)

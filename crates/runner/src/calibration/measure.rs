@@ -273,7 +273,8 @@ fn difference(
     after.iter().filter_map(gone).collect()
 }
 
-fn skipped(why: Skip) -> &'static str {
+/// Why an operation was not measured, in words.
+pub(crate) fn skipped(why: Skip) -> &'static str {
     match why {
         Skip::TooFewVcpus => "the VM has too few vCPUs",
         Skip::NotExposed => "the guest is not offered it",
@@ -281,6 +282,7 @@ fn skipped(why: Skip) -> &'static str {
         Skip::NoDevice => "the machine has no such device",
         Skip::NoMemory => "the VM has too little memory",
         Skip::NoAnswer => "it did not come to an end",
+        Skip::Wrong => "it did not do what it should",
     }
 }
 
@@ -294,9 +296,8 @@ struct List {
 impl List {
     fn new(items: &[Item]) -> Self {
         let price = |item: &Item| {
-            let Item { operation, n, .. } = *item;
+            let Item { operation, n, batch, .. } = *item;
             let (name, summary) = (operation.name().to_owned(), operation.summary().to_owned());
-            let batch = operation.batch();
             (
                 operation,
                 Price { operation: name, summary, n, batch, boots: Vec::new(), missing: None },

@@ -17,6 +17,7 @@ use stats::{BootStatistic, Estimate, Interval, Kind, describe};
 
 pub use account::operation;
 pub use agreement::{Agreement, Disagreement};
+pub(crate) use measure::skipped;
 pub use measure::{Ask, CalibrateError, Progress, calibrate};
 
 /// The format's name.
@@ -245,6 +246,25 @@ impl Calibration {
     pub fn estimate_ns(&self, price: &Price) -> Option<(f64, Option<Interval>)> {
         let (ns, found) = (self.ns_of_count()?, self.estimate(price)?);
         Some((found.centre * ns, found.interval.map(|interval| interval.map(|x| x * ns))))
+    }
+
+    /// Takes in the boots of another list of the same host, VM and operations.
+    pub fn add_boots(&mut self, other: Self) {
+        for added in other.prices {
+            let mut prices = self.prices.iter_mut();
+            match prices.find(|price| price.operation == added.operation) {
+                Some(price) => {
+                    price.boots.extend(added.boots);
+                    price.missing = price.missing.take().or(added.missing);
+                }
+                None => self.prices.push(added),
+            }
+        }
+        other.notes.into_iter().for_each(|note| {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        });
     }
 
     /// Whether KVM counted what the guest did.

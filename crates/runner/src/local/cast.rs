@@ -18,10 +18,12 @@ use workload::{Entry, GuestFacts, Params, UnderTest};
 use super::failure::failure;
 use super::place::Place;
 use super::player::{Guest, named};
+use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
 use crate::study::{DiskPatch, Network, NetworkKind, Seat};
+use crate::thin::is_thin;
 
 /// Addresses of the interfaces: of the VM under test, and of the other one.
 const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
@@ -165,6 +167,10 @@ impl Cast {
 
     /// Connects the guests and does what is to be done before the benchmark.
     pub(super) fn prepare(&mut self, trial: &Trial<'_>, cancel: &Cancel) -> Result<(), Failure> {
+        if matches!(self.under_test.place, Place::Thin(_)) {
+            // It brings all that it does.
+            return Ok(());
+        }
         let limit = trial.step_limit();
         if let Some(other) = &mut self.other {
             let (mine, theirs) = (ADDRESSES[UNDER_TEST].to_string(), ADDRESSES[OTHER].to_string());
@@ -243,7 +249,7 @@ impl Cast {
 
     /// True if any VM takes part.
     pub(super) fn has_vm(&self) -> bool {
-        self.other.is_some() || self.under_test.place.vm().is_some()
+        self.other.is_some() || self.under_test.place.threads().is_some()
     }
 
     /// Whether the VM that does not run the command still answers: a benchmark
@@ -399,9 +405,17 @@ fn in_vm(
     console_log: &Path,
     plug: Option<&Plug>,
 ) -> Result<(Place, Vec<String>), Failure> {
-    let (vm, args) = start(lab, spec, name, console_log, plug)?;
-    placement::pin(&vm, spec)?;
-    Ok((Place::Vm(Box::new(vm)), args))
+    let (place, args) = if is_thin(spec) {
+        let (thin, args) = ThinPlace::start(lab, spec, name)?;
+        (Place::Thin(Box::new(thin)), args)
+    } else {
+        let (vm, args) = start(lab, spec, name, console_log, plug)?;
+        (Place::Vm(Box::new(vm)), args)
+    };
+    if let Some(threads) = place.threads() {
+        placement::pin(threads, spec)?;
+    }
+    Ok((place, args))
 }
 
 /// Starts the VM of `spec`; `name` tells its sockets apart.

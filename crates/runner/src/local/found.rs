@@ -66,7 +66,11 @@ impl Guest {
     /// what `spec` asks for. Nothing is found of the host in its place.
     pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<Facts, Failure> {
         let mut facts = Facts::new();
-        let Place::Vm(vm) = &mut self.place else { return Ok(facts) };
+        let vm = match &mut self.place {
+            Place::Vm(vm) => vm,
+            Place::Thin(thin) => return Ok(thin.facts()),
+            Place::Host(_) => return Ok(facts),
+        };
         if spec.accel == Accel::Kvm {
             let tree = Tree::live();
             for id in HOST {

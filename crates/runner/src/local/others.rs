@@ -10,6 +10,7 @@ use workload::GuestFacts;
 
 use super::failure::failure;
 use super::place::Place;
+use super::place::Threads;
 use super::player::Guest;
 use super::{LocalLab, cast, load_failure, placement};
 use crate::probe;
@@ -63,7 +64,7 @@ impl OtherVm {
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
         let mut vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
-        placement::pin(&vm, spec).map_err(failed)?;
+        placement::pin(Threads::of(&vm), spec).map_err(failed)?;
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let booted = vm.wait_ready(boot_limit, &lab.cancel);
         booted.map_err(|error| failed(failure(error)))?;

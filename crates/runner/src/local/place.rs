@@ -5,6 +5,7 @@ use host::sandbox::{self, Sandbox, SandboxCommand, SandboxExecError, SandboxOutp
 use record::{Failure, FailureKind};
 
 use super::failure::failure;
+use super::thin::ThinPlace;
 
 /// Where guests look for programs that no package brought.
 const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";
@@ -14,8 +15,28 @@ const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";
 pub(super) enum Place {
     /// A VM.
     Vm(Box<Vm>),
+    /// A VM whose whole software is the thin guest.
+    Thin(Box<ThinPlace>),
     /// The host itself.
     Host(Sandbox),
+}
+
+/// The threads of a VM.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Threads<'a> {
+    /// QEMU's process.
+    pub(super) pid: u32,
+    /// The vCPUs', by vCPU index.
+    pub(super) vcpu_tids: &'a [u32],
+    /// True if libvirt started it.
+    pub(super) is_domain: bool,
+}
+
+impl<'a> Threads<'a> {
+    /// Those of a VM with an operating system.
+    pub(super) fn of(vm: &'a Vm) -> Self {
+        Self { pid: vm.pid(), vcpu_tids: vm.vcpu_tids(), is_domain: vm.is_domain() }
+    }
 }
 
 /// A command that did not come to its end, with what it had printed if it ran
@@ -41,6 +62,9 @@ impl Place {
                 };
                 Stopped { failure: failure(error), output }
             }),
+            Self::Thin(thin) => {
+                thin.exec(command, cancel).map_err(|failure| Stopped { failure, output: None })
+            }
             Self::Host(sandbox) => {
                 let asked = SandboxCommand {
                     argv: &command.argv,
@@ -59,6 +83,7 @@ impl Place {
     pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
         match self {
             Self::Vm(vm) => vm.query_stats(cancel).map(drop).map_err(failure),
+            Self::Thin(thin) => thin.check_alive(cancel),
             Self::Host(sandbox) => sandbox.check_alive().map_err(|error| gone(&error)),
         }
     }
@@ -67,14 +92,24 @@ impl Place {
     pub(super) fn vm(&self) -> Option<&Vm> {
         match self {
             Self::Vm(vm) => Some(vm),
-            Self::Host(_) => None,
+            Self::Thin(_) | Self::Host(_) => None,
         }
+    }
+
+    /// The threads of the VM, if it is one.
+    pub(super) fn threads(&self) -> Option<Threads<'_>> {
+        let (pid, vcpu_tids, is_domain) = match self {
+            Self::Vm(vm) => return Some(Threads::of(vm)),
+            Self::Thin(thin) => (thin.pid(), thin.vcpu_tids(), false),
+            Self::Host(_) => return None,
+        };
+        Some(Threads { pid, vcpu_tids, is_domain })
     }
 
     /// What it is called in failures, behind a program that is missing.
     pub(super) fn where_it_is(&self) -> &'static str {
         match self {
-            Self::Vm(_) => "in the guest",
+            Self::Vm(_) | Self::Thin(_) => "in the guest",
             Self::Host(_) => "on the host",
         }
     }
@@ -82,7 +117,7 @@ impl Place {
     /// The folder for a program of vmlab's own.
     pub(super) fn programs_folder(&self) -> &'static str {
         match self {
-            Self::Vm(_) => GUEST_PROGRAMS_FOLDER,
+            Self::Vm(_) | Self::Thin(_) => GUEST_PROGRAMS_FOLDER,
             Self::Host(_) => sandbox::PROGRAMS_FOLDER,
         }
     }
@@ -91,6 +126,7 @@ impl Place {
     pub(super) fn shutdown(self) {
         match self {
             Self::Vm(vm) => vm.shutdown(),
+            Self::Thin(thin) => thin.shutdown(),
             Self::Host(sandbox) => drop(sandbox),
         }
     }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use guest::Vm;
 use host::affinity::{set_thread_affinity, thread_affinity};
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
 use host::audit::thread::Role;
@@ -16,13 +15,14 @@ use topology::PcpuSet;
 use vmconfig::{Memory, MemoryPolicy, Scheduler, VmSpec, qemu};
 
 use super::load_failure;
+use super::place::Threads;
 use crate::host_settings::scheduling;
 
 /// Pins and schedules the threads of `vm` as `spec` says; threads that it does
 /// not name stay as they are.
-pub(super) fn pin(vm: &Vm, spec: &VmSpec) -> Result<(), Failure> {
+pub(super) fn pin(vm: Threads<'_>, spec: &VmSpec) -> Result<(), Failure> {
     // libvirt has done so, before the guest began.
-    if vm.is_domain() || spec.pins.is_empty() && spec.scheduler.is_empty() {
+    if vm.is_domain || spec.pins.is_empty() && spec.scheduler.is_empty() {
         return Ok(());
     }
     let threads = read(vm)?.threads;
@@ -34,7 +34,7 @@ pub(super) fn pin(vm: &Vm, spec: &VmSpec) -> Result<(), Failure> {
     let pinned = threads.iter().filter_map(|one| Some((one.tid, pcpus_of(&one.role, spec)?)));
     let pinned: Vec<(u32, &PcpuSet)> = pinned.collect();
     if let Some(partition) = pinned.iter().find_map(|(_, pcpus)| inside(pcpus)) {
-        partition.reach(vm.pid()).map_err(|error| refused(&error))?;
+        partition.reach(vm.pid).map_err(|error| refused(&error))?;
     }
     for (tid, pcpus) in pinned {
         // Nobody outside may run there.
@@ -71,7 +71,7 @@ fn scheduler_of(role: &Role, spec: &VmSpec) -> Option<Scheduler> {
 
 /// How each vCPU is scheduled, read back from the kernel, where `spec` asks for
 /// anything; an error where it is not so.
-pub(super) fn schedulers(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
+pub(super) fn schedulers(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failure> {
     if spec.scheduler.is_empty() {
         return Ok(Vec::new());
     }
@@ -88,7 +88,7 @@ pub(super) fn schedulers(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure>
         let kind = FailureKind::NotAsClaimed;
         return Err(Failure { kind, detail: deviations.join("; ") });
     }
-    let found = vm.vcpu_tids().iter().filter_map(|tid| scheduler::read(*tid));
+    let found = vm.vcpu_tids.iter().filter_map(|tid| scheduler::read(*tid));
     Ok(found.map(|one| one.to_string()).collect())
 }
 
@@ -113,8 +113,8 @@ fn iothreads(spec: &VmSpec) -> BTreeMap<String, &PcpuSet> {
 
 /// Whether pins and memory of the booted VM are what `spec` says; where each
 /// vCPU may run, read back from the kernel.
-pub(super) fn check(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
-    let backend = if vm.is_domain() { libvirts_backend } else { own_backend };
+pub(super) fn check(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failure> {
+    let backend = if vm.is_domain { libvirts_backend } else { own_backend };
     let wishes = wishes(spec, backend);
     if wishes != Wishes::default() {
         let deviations = placement_in_force(&wishes, &read(vm)?);
@@ -124,7 +124,7 @@ pub(super) fn check(vm: &Vm, spec: &VmSpec) -> Result<Vec<String>, Failure> {
             return Err(Failure { kind, detail: all.join("; ") });
         }
     }
-    vm.vcpu_tids()
+    vm.vcpu_tids
         .iter()
         .map(|tid| thread_affinity(*tid).map(|pcpus| pcpus.to_string()))
         .collect::<Result<_, _>>()
@@ -181,9 +181,9 @@ fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
     }
 }
 
-fn read(vm: &Vm) -> Result<RunningVm, Failure> {
-    let look = Look { vcpu_tids: vm.vcpu_tids().to_vec(), ..Look::default() };
-    audit::read(vm.pid(), &look).map_err(|error| refused(&error))
+fn read(vm: Threads<'_>) -> Result<RunningVm, Failure> {
+    let look = Look { vcpu_tids: vm.vcpu_tids.to_vec(), ..Look::default() };
+    audit::read(vm.pid, &look).map_err(|error| refused(&error))
 }
 
 fn refused(error: &dyn std::error::Error) -> Failure {

@@ -82,9 +82,12 @@ impl Guest {
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<Option<Duration>, Failure> {
-        let Place::Vm(vm) = &mut self.place else { return Ok(None) };
-        let boot = vm.wait_ready(limit, cancel);
-        boot.map(Some).map_err(|error| named(self.role, failure(error)))
+        let boot = match &mut self.place {
+            Place::Host(_) => return Ok(None),
+            Place::Thin(thin) => thin.wait_ready(limit, cancel),
+            Place::Vm(vm) => vm.wait_ready(limit, cancel).map_err(failure),
+        };
+        boot.map(Some).map_err(|failure| named(self.role, failure))
     }
 
     /// Runs `argv` to its end.
@@ -255,8 +258,8 @@ impl Guest {
     /// # Errors
     /// Why exits are not counted by reason; the rest is counted.
     pub(super) fn begin_counting(&mut self, tracing: Option<&Tracing>) -> Result<(), TracingError> {
-        let Place::Vm(vm) = &self.place else { return Ok(()) };
-        let threads = VmThreads::find(vm.pid(), vm.vcpu_tids());
+        let Some(vm) = self.place.threads() else { return Ok(()) };
+        let threads = VmThreads::find(vm.pid, vm.vcpu_tids);
         let exits = tracing.map(|tracing| tracing.count(&threads.vcpu_tids)).transpose();
         let (exits, problem) = match exits {
             Ok(exits) => (exits, Ok(())),
@@ -268,8 +271,14 @@ impl Guest {
 
     /// The counters of this guest and its QEMU, or of the host's pCPUs.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
-        if let Place::Host(sandbox) = &self.place {
-            return Ok(counters::read_seat(sandbox.pcpus()));
+        match &self.place {
+            Place::Host(sandbox) => return Ok(counters::read_seat(sandbox.pcpus())),
+            Place::Thin(thin) => {
+                let mut all = thin.counters();
+                all.merge(self.counted());
+                return Ok(all);
+            }
+            Place::Vm(_) => {}
         }
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
         let text = self.exec(&command, cancel);
@@ -286,16 +295,21 @@ impl Guest {
         all.merge(counters::kvm::counters(&kvm));
         let stats = vm.domain_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
         all.merge(counters::domain_counters(&stats));
-        if let Some(Counted { threads, exits }) = &self.counted {
-            all.merge(counters::read_vm(threads));
-            all.merge(exits.as_ref().map(ExitCounter::read).unwrap_or_default());
-        }
+        all.merge(self.counted());
         Ok(all)
+    }
+
+    /// What is counted of the VM's threads.
+    fn counted(&self) -> CounterSet {
+        let Some(Counted { threads, exits }) = &self.counted else { return CounterSet::default() };
+        let mut all = counters::read_vm(threads);
+        all.merge(exits.as_ref().map(ExitCounter::read).unwrap_or_default());
+        all
     }
 
     /// Where this guest's memory lies now: levels, which a run's end has.
     pub(super) fn memory(&self) -> CounterSet {
-        self.place.vm().map(|vm| counters::read_memory(vm.pid())).unwrap_or_default()
+        self.place.threads().map(|vm| counters::read_memory(vm.pid)).unwrap_or_default()
     }
 }
 

@@ -109,7 +109,7 @@ fn measure(
     let trial = Trial { variant, workload, entry, params: &params };
     let (mut cast, boot_s) = boot(lab, &trial, consoles, &mut record.result)?;
     record.result.boot_s = boot_s;
-    if let Some(vm) = cast.under_test.place.vm() {
+    if let Some(vm) = cast.under_test.place.threads() {
         record.result.vcpu_affinity = placement::check(vm, &variant.spec)?;
         record.result.vcpu_scheduler = placement::schedulers(vm, &variant.spec)?;
     }

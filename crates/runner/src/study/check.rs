@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use topology::PcpuSet;
 use vmconfig::builtin::VARIANTS;
-use vmconfig::{Accel, Arch, Boot, DiskFormat, Image, Resolve, ResolveError, VcpuPins, VmPatch};
+use vmconfig::{
+    Accel, Arch, Boot, DiskFormat, Image, Kernel, Resolve, ResolveError, VcpuPins, VmPatch,
+};
 use workload::ParamValue;
 
 use crate::limits::StabilityLimits;
@@ -534,6 +536,7 @@ fn unpinned(vm: &VmPatch) -> VmPatch {
 /// it leaves that open.
 fn check_vm(name: &str, vm: &VmPatch) -> Result<(), ResolveError> {
     let boot = match vm.image() {
+        image if Kernel::is_thin(&image) => Boot::Kernel { kernel: PathBuf::new(), initrd: None },
         Image::Builtin(_) => Boot::Direct {
             kernel: PathBuf::new(),
             initrd: PathBuf::new(),

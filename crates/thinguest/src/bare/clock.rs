@@ -3,7 +3,7 @@
 use thinguest::ClockSource;
 
 use crate::metal::instruction::{Port, clock, cpuid};
-use crate::metal::kvm_clock::{clock_word, start_kvm_clock};
+use crate::metal::kvm_clock::{clock_word, start_kvm_clock, start_kvm_steal_time};
 
 /// The interval timer's rate.
 const TIMER_HZ: u64 = 1_193_182;
@@ -37,6 +37,16 @@ pub(crate) fn start_pvclock() -> bool {
     let offered = kvm().is_some_and(|(_, features)| features & CLOCKSOURCE2 != 0);
     if offered {
         start_kvm_clock();
+    }
+    offered
+}
+
+/// True if KVM offers its steal time; it is started.
+pub(crate) fn start_steal_time() -> bool {
+    const STEAL_TIME: u32 = 1 << 5;
+    let offered = kvm().is_some_and(|(_, features)| features & STEAL_TIME != 0);
+    if offered {
+        start_kvm_steal_time();
     }
     offered
 }

@@ -70,11 +70,27 @@ pub(crate) fn write_end_mark() {
     let _ = fmt::Write::write_str(&mut Serial, END_MARK);
 }
 
-/// Waits for a byte, whatever it is.
-pub(crate) fn wait_for_byte() {
+/// Waits for a byte.
+pub(crate) fn wait_for_byte() -> u8 {
     while STATUS.read() & 1 == 0 {
         let begin = clock_unordered();
         while clock_unordered().wrapping_sub(begin) < LOOK_CYCLES {}
     }
-    DATA.read();
+    DATA.read()
+}
+
+/// Waits for a line, without its end; empty if it is too long or no text.
+pub(crate) fn wait_for_line(buffer: &mut [u8]) -> &str {
+    let (mut length, mut byte) = (0, wait_for_byte());
+    while byte != b'\n' {
+        if let Some(slot) = buffer.get_mut(length) {
+            *slot = byte;
+        }
+        length += 1;
+        // The rest of the line is on its way.
+        while STATUS.read() & 1 == 0 {}
+        byte = DATA.read();
+    }
+    let line = buffer.get(..length).unwrap_or_default();
+    core::str::from_utf8(line).unwrap_or_default()
 }

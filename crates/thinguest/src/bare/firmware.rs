@@ -2,7 +2,7 @@
 //!
 //! Source: Xen `xen/include/public/arch-x86/hvm/start_info.h`; ACPI 6.5, chapter 5.
 
-use crate::metal::memory::{Pool, read};
+use crate::metal::memory::{POOL_END, Pool, read};
 use crate::metal::vcpu::MAX_VCPUS;
 
 const START_MAGIC: u32 = 0x336e_c578;
@@ -56,7 +56,8 @@ impl StartInfo {
         let piece = |index: u64| {
             let at = map + 24 * index;
             let (begin, bytes) = (u64_at(at)?, u64_at(at + 8)?);
-            (u32_at(at + 16)? == RAM).then_some((begin, begin.saturating_add(bytes)))
+            let end = begin.saturating_add(bytes).min(POOL_END);
+            (u32_at(at + 16)? == RAM && begin < end).then_some((begin, end))
         };
         let pieces = (0..entries.min(128)).filter_map(piece);
         let (begin, end) = pieces.max_by_key(|(begin, end)| end - begin)?;
@@ -128,6 +129,28 @@ impl Tables {
             }
         });
         count
+    }
+
+    /// The memory of the last node below 4 GiB, if there are several: where it begins
+    /// and ends.
+    pub(crate) fn far_memory(&self) -> Option<(u64, u64)> {
+        const MEMORY: u8 = 1;
+        const ENABLED: u32 = 1;
+        let table = self.find(*b"SRAT")?;
+        let end = table + u64::from(u32_at(table + 4)?.min(1 << 16));
+        let (mut at, mut first, mut last) = (table + 48, None, None);
+        while at + 2 <= end {
+            let [kind, length] = read(at)?;
+            if kind == MEMORY && u32_at(at + 28)? & ENABLED != 0 {
+                let (node, begin, bytes) = (u32_at(at + 2)?, u64_at(at + 8)?, u64_at(at + 16)?);
+                first.get_or_insert(node);
+                if begin < 1 << 32 && bytes > 0 {
+                    last = Some((node, begin, begin.saturating_add(bytes)));
+                }
+            }
+            at += u64::from(length).max(2);
+        }
+        last.filter(|(node, ..)| Some(*node) != first).map(|(_, begin, end)| (begin, end))
     }
 
     /// The first I/O APIC's page.

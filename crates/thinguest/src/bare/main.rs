@@ -11,7 +11,9 @@ mod apic;
 mod clock;
 mod console;
 mod exit;
+mod files;
 mod firmware;
+mod items;
 #[expect(unsafe_code, reason = "the machine itself")]
 mod metal;
 mod operations;
@@ -19,7 +21,7 @@ mod vcpus;
 
 use core::panic::PanicInfo;
 
-use thinguest::{BadPlan, Hello, Plan, Record};
+use thinguest::{BadPlan, Hello, Item, Plan, Record, read_items};
 
 use firmware::StartInfo;
 use metal::instruction::Port;
@@ -44,7 +46,9 @@ fn run(start_info: u32) {
     if let Some(how) = tables.and_then(|tables| tables.power_off()) {
         exit::set_power_off(how);
     }
-    let pool = start.and_then(|start| start.pool());
+    let mut pool = start.and_then(|start| start.pool());
+    let far = tables.and_then(|tables| tables.far_memory());
+    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
     let hpet = tables.and_then(|tables| tables.hpet());
     let io_apic = tables.and_then(|tables| tables.io_apic());
     let mut ids = [0; MAX_VCPUS];
@@ -87,16 +91,36 @@ fn run(start_info: u32) {
         io_apic,
         pvclock,
         pool,
+        far,
+        khz: tsc_khz,
         samples: metal::memory::samples(),
+        io: metal::memory::io_buffer(),
+        calls: plan.calls,
+        wait: plan.wait,
     };
-    for item in plan.items() {
-        let found = match bench.measure(item) {
-            Ok(done) => Record::Done(done),
-            Err(why) => Record::Skipped(item.operation, why),
-        };
-        console::write(&found);
+    plan.items().for_each(|item| do_item(&mut bench, item));
+    if plan.orders {
+        return take_orders(&mut bench);
     }
     console::write(&Record::Bye);
+}
+
+/// Does what comes over the serial line, until that is no list of items.
+fn take_orders(bench: &mut Bench) {
+    let mut line = [0; 1024];
+    loop {
+        match read_items(console::wait_for_line(&mut line)) {
+            Ok(items) => items.for_each(|item| do_item(bench, item)),
+            Err(why) => return console::write(&Record::Refused(why)),
+        }
+    }
+}
+
+fn do_item(bench: &mut Bench, item: Item) {
+    console::write(&match bench.measure(item) {
+        Ok(done) => Record::Done(done),
+        Err(why) => Record::Skipped(item.operation, why),
+    });
 }
 
 /// Every other vCPU.

@@ -3,13 +3,14 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use thinguest::{Done, Item, MAX_N, Operation, Provoked, Skip};
+use thinguest::{Calls, Done, Item, MAX_IO_BYTES, MAX_N, Operation, Provoked, Skip, Wait};
 
 use crate::metal::instruction::{self, Caller, Msr, Port, clock, cpuid};
+use crate::metal::kvm_clock::steal_ns;
 use crate::metal::memory::{PAGE_BYTES, Pool, Register};
 use crate::metal::vcpu::{IPI_VECTOR, MAX_VCPUS, SHOOTDOWN_VECTOR, VCPUS, Vcpu};
 use crate::vcpus::{self, Job, Style, wait_until};
-use crate::{apic, console};
+use crate::{apic, console, files, items};
 
 /// From setting the timer to its end.
 const TIMER_CYCLES: u64 = 200_000;
@@ -17,6 +18,9 @@ const TIMER_CYCLES: u64 = 200_000;
 /// slowest host.
 const SETTLE_CYCLES: u64 = 200_000;
 const LARGE_PAGE_BYTES: u64 = 2 << 20;
+const HUGE_PAGE_BYTES: u64 = 1 << 30;
+/// How long it is looked what the host takes: it tells at each entry of the guest.
+const STEAL_CYCLES: u64 = 1 << 22;
 /// The memory of [`Operation::Memory`], and a cache line of it, in words.
 const CHASE_WORDS: u64 = 8 << 17;
 const LINE_WORDS: usize = 8;
@@ -36,7 +40,15 @@ pub(crate) struct Bench {
     /// KVM's clock is there.
     pub(crate) pvclock: bool,
     pub(crate) pool: Option<Pool>,
+    /// Memory of the last node, if there are several.
+    pub(crate) far: Option<Pool>,
+    /// The clock's rate.
+    pub(crate) khz: u64,
     pub(crate) samples: Option<&'static mut [u64; MAX_N as usize]>,
+    /// What is written to the null device and read from it.
+    pub(crate) io: Option<&'static mut [u8; MAX_IO_BYTES as usize]>,
+    pub(crate) calls: Calls,
+    pub(crate) wait: Wait,
 }
 
 /// One sample under way.
@@ -59,7 +71,7 @@ impl Sampler<'_> {
         vcpus: usize,
         mut sample: impl FnMut() -> Result<u64, Skip>,
     ) -> Result<Done, Skip> {
-        let Item { operation, n, warmup } = self.item;
+        let Item { operation, n, warmup, batch, .. } = self.item;
         for _ in 0..warmup {
             sample()?;
         }
@@ -88,7 +100,7 @@ impl Sampler<'_> {
             operation,
             n,
             warmup,
-            batch: operation.batch(),
+            batch,
             min: taken[0],
             median: rank(50),
             p99: rank(99),
@@ -100,7 +112,7 @@ impl Sampler<'_> {
 
     /// Takes the time of the operation's batch of `once`.
     fn timed(self, mut once: impl FnMut()) -> Result<Done, Skip> {
-        let batch = self.item.operation.batch();
+        let batch = self.item.batch;
         self.samples(1, || {
             let begin = clock();
             for _ in 0..batch {
@@ -168,7 +180,7 @@ impl Bench {
             Operation::Call => sampler.timed(instruction::empty_call),
             Operation::Syscall => sampler.samples(1, || {
                 let begin = clock();
-                instruction::system_calls(item.operation.batch());
+                instruction::system_calls(item.batch);
                 Ok(clock() - begin)
             }),
             Operation::Tsc => sampler.timed(|| {
@@ -195,6 +207,12 @@ impl Bench {
                 sampler.timed(|| instruction::write_apic_base(value))
             }
             Operation::MsrDirect => sampler.timed(|| instruction::write_kernel_gs_base(1)),
+            Operation::MsrCstate if !instruction::try_msr(Msr::CoreC3Residency) => {
+                Err(Skip::Faulted)
+            }
+            Operation::MsrCstate => sampler.timed(|| {
+                black_box(instruction::read_msr(Msr::CoreC3Residency));
+            }),
             Operation::PioKernel => sampler.timed(|| {
                 black_box(Port::PIC_LEVELS.read());
             }),
@@ -219,7 +237,20 @@ impl Bench {
             Operation::Invlpg => sampler.timed(|| instruction::invalidate(PAGE_BYTES)),
             Operation::PageFill4k => fill(sampler, self.pool.as_mut(), PAGE_BYTES),
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),
+            Operation::PageFill1g => fill(sampler, self.pool.as_mut(), HUGE_PAGE_BYTES),
             Operation::Memory => chase(sampler, self.pool.as_mut()),
+            Operation::MemoryFar if self.far.is_none() => Err(Skip::NotExposed),
+            Operation::MemoryFar => chase(sampler, self.far.as_mut()),
+            Operation::Steal if !crate::clock::start_steal_time() => Err(Skip::NotExposed),
+            Operation::Steal => {
+                let khz = self.khz;
+                sampler.samples(1, || {
+                    let before = steal_ns();
+                    let begin = clock();
+                    while clock() - begin < STEAL_CYCLES {}
+                    Ok(((u128::from(steal_ns() - before) * u128::from(khz)) / 1_000_000) as u64)
+                })
+            }
             Operation::TimerSpin => {
                 instruction::interrupts_on();
                 timer(sampler, |fired| wait_until(fired))
@@ -244,12 +275,16 @@ impl Bench {
                 let send = || apic::send_to_others(others, SHOOTDOWN_VECTOR);
                 interrupt(sampler, self.vcpus, Job::Spin, send)
             }
-            Operation::MwaitWake if cpuid(1, 0)[2] & 1 << 3 == 0 => Err(Skip::NotExposed),
+            Operation::MwaitWake if !has_mwait() => Err(Skip::NotExposed),
             Operation::MwaitWake => semaphore(sampler, Style::Mwait),
+            Operation::CacheLine => cache_line(sampler, self.vcpus),
             Operation::SemSpin => semaphore(sampler, Style::Spin),
             Operation::SemIpi => semaphore(sampler, Style::SpinAndIpi),
             Operation::SemHalt => semaphore(sampler, Style::Halt),
             Operation::SemLazy => semaphore(sampler, Style::Lazy),
+            Operation::NullIo => null_io(sampler, self.io.as_deref_mut(), self.calls),
+            Operation::Items if self.wait == Wait::Mwait && !has_mwait() => Err(Skip::NotExposed),
+            Operation::Items => produce(sampler, self.wait.into()),
         };
         instruction::interrupts_off();
         if item.operation.vcpus() > 1 && !vcpus::give_up(self.vcpus) {
@@ -337,6 +372,47 @@ fn interrupt(sampler: Sampler<'_>, count: usize, job: Job, send: impl Fn()) -> R
         send();
         let came = wait_until(|| handled() >= expected);
         if came { Ok(clock() - begin) } else { Err(Skip::NoAnswer) }
+    })
+}
+
+/// True if the guest is offered MONITOR and MWAIT.
+fn has_mwait() -> bool {
+    cpuid(1, 0)[2] & 1 << 3 != 0
+}
+
+fn null_io(
+    sampler: Sampler<'_>,
+    buffer: Option<&mut [u8; MAX_IO_BYTES as usize]>,
+    calls: Calls,
+) -> Result<Done, Skip> {
+    let buffer = buffer.ok_or(Skip::NoMemory)?;
+    let Item { batch, work, .. } = sampler.item;
+    sampler.samples(1, || {
+        let begin = clock();
+        let right = files::null_io(calls, batch, buffer, work as usize);
+        let cycles = clock() - begin;
+        if right == 2 * u64::from(batch) { Ok(cycles) } else { Err(Skip::Wrong) }
+    })
+}
+
+fn produce(sampler: Sampler<'_>, style: Style) -> Result<Done, Skip> {
+    let Item { batch, work, .. } = sampler.item;
+    if !items::begin(style, work) {
+        return Err(Skip::NoAnswer);
+    }
+    let done = sampler.timed_until(2, || items::produce(batch, style))?;
+    if items::all_in_order() { Ok(done) } else { Err(Skip::Wrong) }
+}
+
+/// A line to each of the other vCPUs in turn, and back.
+fn cache_line(sampler: Sampler<'_>, count: usize) -> Result<Done, Skip> {
+    if !vcpus::give(count, Job::Return) {
+        return Err(Skip::NoAnswer);
+    }
+    let mut to = 0;
+    sampler.timed_until(count, || {
+        to = to % (count - 1) + 1;
+        vcpus::send_line(to)
     })
 }
 

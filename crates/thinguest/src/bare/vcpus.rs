@@ -2,12 +2,14 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::apic;
+use thinguest::Wait;
+
 use crate::metal::instruction::{
     clock_unordered, halt, interrupts_off, interrupts_on, wait_for_write,
 };
 use crate::metal::start::prepare_start;
 use crate::metal::vcpu::{IPI_VECTOR, VCPUS};
+use crate::{apic, items};
 
 /// What is given up after: far more than any host takes to schedule a vCPU.
 const PATIENCE_CYCLES: u64 = 1 << 34;
@@ -28,6 +30,10 @@ pub(crate) enum Job {
     Halt = 3,
     /// It answers on the semaphore.
     Answer = 4,
+    /// It takes items: `items::consume`.
+    Consume = 5,
+    /// It sends a cache line back.
+    Return = 6,
 }
 
 /// How a vCPU waits for the semaphore, and tells the other.
@@ -44,11 +50,26 @@ pub(crate) enum Style {
     Lazy = 3,
     /// Waits by MWAIT; tells nobody.
     Mwait = 4,
+    /// Halts at once; sends an IPI to a halted one only.
+    Idle = 5,
+}
+
+impl From<Wait> for Style {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Spin => Self::Spin,
+            Wait::Ipi => Self::SpinAndIpi,
+            Wait::Halt => Self::Idle,
+            Wait::Lazy => Self::Lazy,
+            Wait::Mwait => Self::Mwait,
+        }
+    }
 }
 
 impl Style {
-    fn now() -> Self {
-        let all = [Self::Spin, Self::SpinAndIpi, Self::Halt, Self::Lazy, Self::Mwait];
+    /// The one that was given.
+    pub(crate) fn now() -> Self {
+        let all = [Self::Spin, Self::SpinAndIpi, Self::Halt, Self::Lazy, Self::Mwait, Self::Idle];
         let now = STYLE.0.load(Ordering::SeqCst);
         all.into_iter().find(|style| *style as u32 == now).unwrap_or(Self::Spin)
     }
@@ -56,10 +77,12 @@ impl Style {
 
 /// A word with a cache line (and its neighbour) of its own.
 #[repr(align(128))]
-struct Line(AtomicU32);
+pub(crate) struct Line(pub(crate) AtomicU32);
 
 /// Odd: the second vCPU's turn.
 static TURN: Line = Line(AtomicU32::new(0));
+/// Where the line is: with the vCPU of this number.
+static SENT: Line = Line(AtomicU32::new(0));
 static STYLE: Line = Line(AtomicU32::new(0));
 
 /// Waits until `condition` holds; false if it doesn't for a long time.
@@ -104,6 +127,17 @@ pub(crate) fn work(index: usize) -> ! {
             }
         } else if now == Job::Answer as u32 {
             answer(index, now);
+        } else if now == Job::Return as u32 {
+            interrupts_on();
+            while job(index) == now {
+                // What the first vCPU waits for is 0.
+                if SENT.0.load(Ordering::SeqCst) == index as u32 {
+                    SENT.0.store(0, Ordering::SeqCst);
+                }
+                core::hint::spin_loop();
+            }
+        } else if now == Job::Consume as u32 {
+            items::consume(index, now);
         } else {
             halt_while(index, || job(index) == now);
         }
@@ -141,14 +175,15 @@ pub(crate) fn give_up(count: usize) -> bool {
     give(count, Job::None)
 }
 
-/// One side's wait for its turn: `ours` or, for the second vCPU, another job.
-fn wait_turn(index: usize, ours: impl Fn() -> bool, style: Style) -> bool {
+/// Waits until `ours` holds, which follows a write to `word`; false if it doesn't for a
+/// long time.
+pub(crate) fn wait(index: usize, word: &AtomicU32, ours: impl Fn() -> bool, style: Style) -> bool {
     match style {
         Style::Spin | Style::SpinAndIpi => {
             interrupts_on();
             wait_until(ours)
         }
-        Style::Halt => {
+        Style::Halt | Style::Idle => {
             halt_while(index, || !ours());
             true
         }
@@ -167,9 +202,9 @@ fn wait_turn(index: usize, ours: impl Fn() -> bool, style: Style) -> bool {
         Style::Mwait => {
             interrupts_on();
             wait_until(|| {
-                let turn = TURN.0.load(Ordering::SeqCst);
+                let value = word.load(Ordering::SeqCst);
                 if !ours() {
-                    wait_for_write(&TURN.0, turn);
+                    wait_for_write(word, value);
                 }
                 ours()
             })
@@ -179,21 +214,32 @@ fn wait_turn(index: usize, ours: impl Fn() -> bool, style: Style) -> bool {
 
 fn hand_over(to: usize, turn: u32, style: Style) {
     TURN.0.store(turn, Ordering::SeqCst);
+    tell(to, style);
+}
+
+/// Wakes the vCPU `to`, which may wait for what was just written.
+pub(crate) fn tell(to: usize, style: Style) {
     let wake = match style {
         Style::Spin | Style::Mwait => false,
         Style::SpinAndIpi | Style::Halt => true,
-        Style::Lazy => VCPUS[to].halted.load(Ordering::SeqCst) == 1,
+        Style::Lazy | Style::Idle => VCPUS[to].halted.load(Ordering::SeqCst) == 1,
     };
     if wake {
         apic::send(to, IPI_VECTOR);
     }
 }
 
+/// Sends the line to the vCPU `to`, and waits until it is back.
+pub(crate) fn send_line(to: usize) -> bool {
+    SENT.0.store(to as u32, Ordering::SeqCst);
+    wait_until(|| SENT.0.load(Ordering::SeqCst) == 0)
+}
+
 fn answer(index: usize, job_then: u32) {
     let style = Style::now();
     loop {
         let ours = || TURN.0.load(Ordering::SeqCst) % 2 == 1 || job(index) != job_then;
-        wait_turn(index, ours, style);
+        wait(index, &TURN.0, ours, style);
         if job(index) != job_then {
             return;
         }
@@ -207,8 +253,13 @@ fn answer(index: usize, job_then: u32) {
 /// Gives the second vCPU the job to answer in `style`.
 pub(crate) fn begin_semaphore(style: Style) -> bool {
     TURN.0.store(0, Ordering::SeqCst);
-    STYLE.0.store(style as u32, Ordering::SeqCst);
+    give_style(style);
     give(2, Job::Answer)
+}
+
+/// Says how vCPUs wait for each other from now on.
+pub(crate) fn give_style(style: Style) {
+    STYLE.0.store(style as u32, Ordering::SeqCst);
 }
 
 /// One round trip on the semaphore.
@@ -216,7 +267,7 @@ pub(crate) fn round_trip(style: Style) -> bool {
     let turn = TURN.0.load(Ordering::SeqCst).wrapping_add(1);
     hand_over(1, turn, style);
     let ours = || TURN.0.load(Ordering::SeqCst) == turn.wrapping_add(1);
-    let answered = wait_turn(0, ours, style);
+    let answered = wait(0, &TURN.0, ours, style);
     interrupts_off();
     answered
 }

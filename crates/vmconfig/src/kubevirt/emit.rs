@@ -1,5 +1,7 @@
 //! A VM as KubeVirt's YAML.
 
+use std::path::Path;
+
 use crate::{
     Accel, Arch, Binding, Boot, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
     Enlightenment, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet, Scheduler,
@@ -111,6 +113,10 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
     if !features.is_empty() {
         domain.put("features", features);
     }
+    if let Boot::Kernel { kernel, initrd } = &spec.boot {
+        let kernel_boot = kernel_boot(spec, kernel, initrd.as_deref());
+        domain.put("firmware", Yaml::map().with("kernelBoot", kernel_boot));
+    }
     if let Some(policy) = io_policy(spec, losses) {
         domain.put("ioThreadsPolicy", Yaml::text(policy));
     }
@@ -123,6 +129,22 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
         domain.put("resources", Yaml::map().with("requests", requests));
     }
     domain
+}
+
+/// A kernel from a container that bears the file's name and holds it.
+fn kernel_boot(spec: &VmSpec, kernel: &Path, initrd: Option<&Path>) -> Yaml {
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut container = Yaml::map()
+        .with("image", Yaml::text(name(kernel).to_lowercase()))
+        .with("kernelPath", Yaml::text(format!("/boot/{}", name(kernel))));
+    if let Some(initrd) = initrd {
+        container.put("initrdPath", Yaml::text(format!("/boot/{}", name(initrd))));
+    }
+    let mut boot = Yaml::map().with("container", container);
+    if !spec.kernel_cmdline.is_empty() {
+        boot.put("kernelArgs", Yaml::text(spec.kernel_cmdline.join(" ")));
+    }
+    boot
 }
 
 /// Every vCPU has a pCPU for itself, whether somebody else chooses it or pins
@@ -633,7 +655,11 @@ fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
         let why = "KubeVirt takes the machine's type only";
         losses.push(Loss::new("machine", format!("machine properties {properties:?}"), why));
     }
-    if spec.boot != Boot::Firmware {
+    if let Boot::Kernel { .. } = spec.boot {
+        let why = "KubeVirt takes a kernel from a container: make an image of that name with \
+                   the file in /boot, and name your registry before it";
+        losses.push(Loss::new("boot", "the kernel's file", why));
+    } else if spec.boot != Boot::Firmware {
         let why = "KubeVirt boots disks and kernels from containers: add a volume";
         losses.push(Loss::new("boot", "what it boots", why).also("kernel_cmdline"));
     }

@@ -1,6 +1,7 @@
 //! KubeVirt's YAML, read: as people wrote it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use topology::bounded::{self, YamlValue};
 
@@ -133,6 +134,28 @@ impl Parser {
         own.clone_into(&mut self.settings.cpu_model);
     }
 
+    /// A kernel from a container of its own, as `emit` says it; others' containers are
+    /// kept as they are.
+    fn kernel_boot(&mut self, domain: &Node) {
+        let firmware = domain.peek("firmware");
+        let Some(boot) = firmware.and_then(|firmware| firmware.peek("kernelBoot")) else { return };
+        let Some(container) = boot.peek("container") else { return };
+        let text = |node: &Node, key: &str| node.peek(key).and_then(Node::text).map(str::to_owned);
+        let Some(kernel) = text(container, "kernelPath").map(PathBuf::from) else { return };
+        let name = kernel.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        if text(container, "image") != Some(name) {
+            return;
+        }
+        let initrd = text(container, "initrdPath").map(PathBuf::from);
+        let args = text(boot, "kernelArgs").unwrap_or_default();
+        self.settings.kernel_cmdline = args.split_ascii_whitespace().map(str::to_owned).collect();
+        self.settings.boot = Boot::Kernel { kernel, initrd };
+        self.at("boot", boot);
+        if let Some(firmware) = domain.get("firmware") {
+            firmware.get_whole("kernelBoot");
+        }
+    }
+
     fn instance(&mut self, instance: &Node) {
         if let Some(arch) = instance.read("architecture", |text| match text {
             "amd64" => Some(Arch::X86_64),
@@ -151,6 +174,7 @@ impl Parser {
             self.settings.machine = name;
             self.at("machine", machine);
         }
+        self.kernel_boot(domain);
         self.memory(domain);
         self.cpu(domain);
         self.clock(domain);

@@ -9,7 +9,7 @@ use guest::image::{self, Recipe};
 use remote::{Patience, Session};
 use runner::freeze;
 use runner::study::Study;
-use vmconfig::{Arch, Image};
+use vmconfig::{Arch, Image, Kernel};
 
 use super::binary::{hash, is_there, put_if_missing};
 use crate::study_file::StudyText;
@@ -115,6 +115,8 @@ pub(super) fn builtin_images(study: &Study) -> Vec<String> {
     let mut names: Vec<String> = freeze::images(study)
         .into_iter()
         .filter_map(|image| match image {
+            // vmlab itself carries it.
+            thin if Kernel::is_thin(&thin) => None,
             Image::Builtin(name) => Some(name),
             Image::File(_) => None,
         })

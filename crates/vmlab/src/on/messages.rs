@@ -30,7 +30,7 @@ use crate::study_file::BudgetArgs;
 pub(crate) const GREETING: &str = "vmlab-far-side ";
 
 /// Raised whenever a message changes.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 
 /// What is said to the far side.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +45,8 @@ pub(crate) enum Asked {
         libvirt: Option<Uri>,
         run: bool,
     },
+    /// Measure a price list as these words of a command line say.
+    Calibrate { words: Vec<String> },
     /// Go on with the plan in the body.
     Resume,
     /// The machine on which that was begun.
@@ -72,6 +74,8 @@ pub(crate) enum Told {
     Host,
     /// The plan is in the body.
     Plan { hash: String },
+    /// The price list is in the body.
+    Calibration,
     /// A text that a line to come names.
     Blob { name: String },
     /// A line of the journal; the far side waits until it is kept.

@@ -44,10 +44,37 @@ pub(super) fn talk<'i>(
         bail!("--deterministic brings up a host of its own: write --on replica");
     }
     let study = written.parse(budget)?;
-    let arch = Arch::X86_64;
-    if let Some(other) = study.arch.filter(|other| *other != arch) {
+    if let Some(other) = study.arch.filter(|other| *other != Arch::X86_64) {
         bail!("--deterministic has x86_64 hosts only, and {} is for {other}", written.file);
     }
+    let asked = asked(written, &study, budget, run);
+    let images = super::files::builtin_images(&study);
+    start(on, &images, &asked, &beside(written, &study)?, interrupts)
+}
+
+/// The price list that the vmlab in such a host measures as `words` say.
+pub(super) fn calibration(
+    on: &OnArgs,
+    words: Vec<String>,
+    interrupts: &Interrupts,
+) -> anyhow::Result<Vec<u8>> {
+    let mut asked = to_frame(&Asked::Calibrate { words }, b"").encode();
+    asked.extend(to_frame(&Asked::Alone, b"").encode());
+    let mut talk = start(on, &[], &asked, &[], interrupts)?;
+    let list = talk.calibration()?;
+    talk.end()?;
+    Ok(list)
+}
+
+/// Starts a host with guests' `images` in which the far side is asked `asked`.
+fn start<'i>(
+    on: &OnArgs,
+    images: &[String],
+    asked: &[u8],
+    beside: &[(PathBuf, PathBuf)],
+    interrupts: &'i Interrupts,
+) -> anyhow::Result<Talk<'i>> {
+    let arch = Arch::X86_64;
     let vmlab = binary::choose(arch, on.remote_binary.as_deref())?;
     let probe = runner::probe::find(arch)?;
     let spinner = Spinner::start();
@@ -57,20 +84,19 @@ pub(super) fn talk<'i>(
             .with_context(|| format!("Cannot build the image {}", recipe.name))
     };
     let host = built(Recipe::host(IMAGE, arch)?)?;
-    let guests = super::files::builtin_images(&study)
+    let guests = images
         .iter()
         .map(|name| built(Recipe::builtin(name, arch)?))
         .collect::<anyhow::Result<Vec<_>>>()?;
     spinner.say("starting the deterministic host");
-    let asked = asked(written, &study, budget, run);
     let repeatable = Repeatable {
         // Not one that only some machines have: counts are compared between them.
         qemu: &find_qemu(arch)?,
         image: &host,
         guests: &guests,
         programs: Programs { vmlab: &vmlab, probe: &probe },
-        asked: &asked,
-        beside: &beside(written, &study)?,
+        asked,
+        beside,
     };
     let far = Followed {
         host: repeatable.start()?,

@@ -14,7 +14,7 @@ fn calibrate(args: &[&str]) -> Said {
 }
 
 /// Whether the thin guest is carried and there is a QEMU for it.
-fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
         skip(error);
         return false;
@@ -89,18 +89,77 @@ fn instructions_are_the_same_in_every_run_and_a_change_is_exact() {
     assert_eq!((&list["kernel"], &list["cpu_model"]), (&Value::Null, &Value::Null));
     let same = calibrate(&["--compare", &a, &b, "--gate"]);
     assert!(same.has_code(0).stdout.contains("Every count is the same"), "{same:?}");
-    let worse = first.replacen("\"median\": 24.0", "\"median\": 25.0", 1);
-    assert_ne!(worse, first, "CPUID takes 24 instructions with its clock");
-    fs::write(&b, worse).unwrap();
+    // One instruction more for a CPUID.
+    let mut worse = list.clone();
+    let prices = worse["prices"].as_array_mut().unwrap();
+    let cpuid = prices.iter_mut().find(|price| price["operation"] == "cpuid").unwrap();
+    let median = cpuid["boots"][0]["median"].as_f64().unwrap();
+    cpuid["boots"][0]["median"] = (median + 1.0).into();
+    fs::write(&b, worse.to_string()).unwrap();
     let gate = calibrate(&["--compare", &a, &b, "--gate"]);
-    let row = "cpuid      instructions   24   25  +4.17 % worse";
-    assert!(gate.has_code(1).stdout.contains(row), "{gate:?}");
+    let rows = &gate.has_code(1).stdout;
+    let row = rows.lines().find(|line| line.starts_with("cpuid")).unwrap_or_default();
+    let cells: Vec<&str> = row.split_ascii_whitespace().collect();
+    let (old, new) = (median.to_string(), (median + 1.0).to_string());
+    assert_eq!(cells[1..4], ["instructions", &old, &new], "{gate:?}");
+    assert!(row.ends_with("% worse"), "{gate:?}");
     calibrate(&["--compare", &b, &a, "--gate"]).has_code(0);
     calibrate(&["--compare", &a, &b, "--gate", "--margin", "5"]).has_code(0);
     // Times and counts are two things.
     let times = first.replace("\"instructions\"", "\"cycles\"");
     fs::write(&b, times).unwrap();
     calibrate(&["--compare", &a, &b]).is_error(&["can't be compared"]);
+}
+
+#[test]
+fn variants_are_measured_in_one_call_and_drawn() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let args = ["--accel", "tcg", "--only", "cpuid,self-ipi", "--each", "base", "--each", "vtune"];
+    let (lists, picture) = (path("lists"), path("prices.svg"));
+    let more = ["--out", &lists, "--picture", &picture];
+    let said = calibrate(&[&args[..], &more].concat());
+    assert!(said.has_code(0).stdout.contains("Every count is the same"), "{said:?}");
+    for name in ["base.json", "vtune.json"] {
+        let text = fs::read_to_string(Path::new(&lists).join(name)).unwrap();
+        assert!(text.contains("vmlab-calibration"), "{text}");
+    }
+    let drawn = fs::read_to_string(&picture).unwrap();
+    let drawn = roxmltree::Document::parse(&drawn).unwrap();
+    let words: Vec<&str> = drawn.descendants().filter_map(|node| node.text()).collect();
+    for part in ["cpuid", "self-ipi", "base", "vtune"] {
+        assert!(words.contains(&part), "{part}: {words:?}");
+    }
+    let json = calibrate(&[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&json.has_code(0).stdout).unwrap();
+    assert_eq!(json["variants"][1]["name"], "vtune");
+    assert_eq!(json["variants"][1]["calibration"]["version"], 1);
+    calibrate(&["--each", "base", "--each", "base"]).is_error(&["base", "twice"]);
+    calibrate(&["--each", "base", "--gate"]).is_error(&["--gate"]);
+    calibrate(&["--exact", "--on", "replica"]).has_code(2);
+}
+
+#[test]
+fn exact_counts_are_the_same_in_two_runs() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let run = || calibrate(&["--exact", "--json"]).has_code(0).stdout.clone();
+    let first = run();
+    let list: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(
+        (&list["count"], &list["environment"]),
+        (&"instructions".into(), &"instruction-counted".into())
+    );
+    let prices = list["prices"].as_array().unwrap();
+    let cpuid = prices.iter().find(|price| price["operation"] == "cpuid").unwrap();
+    assert!(cpuid["boots"][0]["kvm"]["kvm.exits"].as_f64().unwrap() >= 1000.0, "{cpuid}");
+    assert_eq!(run(), first);
 }
 
 #[test]

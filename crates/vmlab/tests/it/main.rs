@@ -35,6 +35,7 @@ mod simulated;
 mod sshd;
 mod switch;
 mod switch_vms;
+mod thin_studies;
 mod trend;
 mod trials;
 mod workloads;

@@ -39,6 +39,10 @@ pub(crate) enum Msr {
     X2apic(u32),
     /// Where KVM writes its clock; the value is made here.
     KvmClock,
+    /// Where KVM writes the steal time; the value is made here.
+    KvmStealTime,
+    /// How long the core was in C3.
+    CoreC3Residency,
     /// For `vcpu` alone.
     GsBase,
     Star,
@@ -54,6 +58,8 @@ impl Msr {
             Self::KernelGsBase => 0xc000_0102,
             Self::X2apic(offset) => 0x800 + (offset & 0xff0) / 16,
             Self::KvmClock => 0x4b56_4d01,
+            Self::KvmStealTime => 0x4b56_4d03,
+            Self::CoreC3Residency => 0x3fc,
             Self::GsBase => 0xc000_0101,
             Self::Star => 0xc000_0081,
             Self::Lstar => 0xc000_0082,
@@ -273,9 +279,28 @@ pub(crate) fn try_hypercall(caller: Caller) -> bool {
     recovered.load(Ordering::SeqCst) == 0
 }
 
+/// Reads a register once: false if that raised an exception.
+pub(crate) fn try_msr(msr: Msr) -> bool {
+    let recovered = &VCPUS[current()].recovered;
+    recovered.store(0, Ordering::SeqCst);
+    // SAFETY: reading changes nothing; `on_exception` goes on at the label with all
+    // registers as they are.
+    unsafe {
+        asm!(
+            "lea {at}, [rip + 2f]", "mov gs:[{recover}], {at}", "rdmsr", "2:",
+            "mov qword ptr gs:[{recover}], 0",
+            at = out(reg) _, recover = const core::mem::offset_of!(Vcpu, recover),
+            in("ecx") msr.number(), out("eax") _, out("edx") _, options(nostack)
+        );
+    }
+    recovered.load(Ordering::SeqCst) == 0
+}
+
 unsafe extern "C" {
     #[link_name = "system_calls"]
     fn raw_system_calls(count: u64);
+    #[link_name = "null_io_from_ring_3"]
+    fn raw_null_io(count: u64, buffer: *mut u8, bytes: u64, file: u64) -> u64;
     #[link_name = "empty_call"]
     fn raw_empty_call();
 }
@@ -288,6 +313,40 @@ pub(crate) fn system_calls(count: u32) {
     // here; all registers that a function keeps are kept.
     unsafe { raw_system_calls(u64::from(count)) };
 }
+
+/// `count` writes of `bytes` to `file` and reads from it by a program in ring 3,
+/// interrupts off; how many of the calls did as the null device does. Only the first
+/// vCPU has a stack for it.
+pub(crate) fn null_io_from_ring_3(count: u32, file: u32, bytes: &mut [u8]) -> u64 {
+    assert!(current() == 0 && count > 0, "the stack to return to is the first vCPU's");
+    let (buffer, length) = (bytes.as_mut_ptr(), bytes.len() as u64);
+    // SAFETY: ring 3 runs `user_io` alone, which gives its calls `bytes` as they are
+    // and nothing else, and ends with the call that comes back here; all registers
+    // that a function keeps are kept.
+    unsafe { raw_null_io(u64::from(count), buffer, length, u64::from(file)) }
+}
+
+/// Where a program's call arrives: its number, and what it is given.
+///
+/// # Safety
+/// `buffer` has `length` bytes that nobody else uses meanwhile.
+pub(super) unsafe extern "C" fn on_file_call(
+    file: u32,
+    buffer: *mut u8,
+    length: u64,
+    number: u32,
+) -> i64 {
+    // SAFETY: what the caller promises.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer, length as usize) };
+    match number {
+        WRITE => crate::files::write(file, bytes),
+        _ => crate::files::read(file, bytes),
+    }
+}
+
+/// The numbers of a program's calls; 0 does nothing, and 1 ends the program.
+pub(super) const WRITE: u32 = 2;
+pub(super) const READ: u32 = 3;
 
 /// A call of an empty function.
 pub(crate) fn empty_call() {

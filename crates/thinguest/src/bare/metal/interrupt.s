@@ -96,8 +96,7 @@ on_spurious:
     iretq
 
 # --- Ring 3: %rdi empty system calls, at least one.
-.globl system_calls
-system_calls:
+.macro enter_ring_3 program
     pushq %rbx
     pushq %rbp
     pushq %r12
@@ -110,9 +109,14 @@ system_calls:
     pushq %rax
     pushq $2
     pushq $0x2b
-    leaq user_loop(%rip), %rax
+    leaq \program(%rip), %rax
     pushq %rax
     iretq
+.endm
+
+.globl system_calls
+system_calls:
+    enter_ring_3 user_loop
 user_loop:
     xorl %eax, %eax
     syscall
@@ -122,12 +126,50 @@ user_loop:
     syscall
     ud2
 
+# %rdi times: a write of %rdx bytes at %rsi to the file %rcx, and a read. Returns how
+# many did as the null device does.
+.globl null_io_from_ring_3
+null_io_from_ring_3:
+    enter_ring_3 user_io
+user_io:
+    movq %rdi, %rbx
+    movq %rsi, %r12
+    movq %rdx, %r13
+    movq %rcx, %r14
+    xorl %ebp, %ebp
+1:  movl ${write}, %eax
+    movq %r14, %rdi
+    movq %r12, %rsi
+    movq %r13, %rdx
+    syscall
+    cmpq %r13, %rax
+    jne 2f
+    incq %rbp
+2:  movl ${read}, %eax
+    movq %r14, %rdi
+    movq %r12, %rsi
+    movq %r13, %rdx
+    syscall
+    testq %rax, %rax
+    jne 3f
+    incq %rbp
+3:  decq %rbx
+    jnz 1b
+    movq %rbp, %rdi
+    movl $1, %eax
+    syscall
+    ud2
+
+# %eax: 0 does nothing, 1 ends the program with %rdi as its result, others are files'.
 .globl on_syscall
 on_syscall:
     testl %eax, %eax
     jnz 1f
     sysretq
-1:  movq {kernel_stack}(%rip), %rsp
+1:  cmpl $1, %eax
+    jne 2f
+    movq {kernel_stack}(%rip), %rsp
+    movq %rdi, %rax
     popq %r15
     popq %r14
     popq %r13
@@ -135,6 +177,17 @@ on_syscall:
     popq %rbp
     popq %rbx
     ret
+2:  movq %rsp, %r10
+    movq {kernel_stack}(%rip), %rsp
+    pushq %r10
+    pushq %rcx
+    pushq %r11
+    movl %eax, %ecx
+    call {on_file_call}
+    popq %r11
+    popq %rcx
+    popq %rsp
+    sysretq
 
 .globl empty_call
 empty_call:

@@ -16,6 +16,24 @@ fn clock_address() -> u64 {
     CLOCK.0.get() as u64
 }
 
+/// Where KVM writes what others took: `struct kvm_steal_time`.
+#[repr(C, align(64))]
+struct Steal(UnsafeCell<[u64; 8]>);
+// SAFETY: as `Clock`.
+unsafe impl Sync for Steal {}
+static STEAL: Steal = Steal(UnsafeCell::new([0; 8]));
+
+/// Asks KVM to write what others took of this vCPU's time.
+pub(crate) fn start_kvm_steal_time() {
+    write_msr(Msr::KvmStealTime, STEAL.0.get() as u64 | 1);
+}
+
+/// What they took, ns.
+pub(crate) fn steal_ns() -> u64 {
+    // SAFETY: an aligned word, written by KVM while we are outside of the guest.
+    unsafe { STEAL.0.get().cast::<u64>().read_volatile() }
+}
+
 /// Word `index` of KVM's clock.
 pub(crate) fn clock_word(index: usize) -> u32 {
     let base = CLOCK.0.get().cast::<u32>();

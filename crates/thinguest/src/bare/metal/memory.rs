@@ -5,7 +5,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use thinguest::MAX_N;
+use thinguest::{MAX_IO_BYTES, MAX_N};
 
 use super::instruction;
 
@@ -15,7 +15,7 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Where the pool begins: above the image and what `boot.s` maps by small pages.
 const POOL_BEGIN: u64 = 16 << 20;
 /// Where it ends, and devices begin.
-const POOL_END: u64 = 3 << 30;
+pub(crate) const POOL_END: u64 = 3 << 30;
 /// The end of what is mapped.
 const MAPPED_END: u64 = 4 << 30;
 
@@ -110,6 +110,18 @@ impl Pool {
         (next < end && !TAKEN.swap(true, Ordering::SeqCst)).then_some(Self { next, end })
     }
 
+    /// A pool of its own of what lies in `begin..end`, taken from this one: all above
+    /// `begin`, if nothing of that was given away.
+    pub(crate) fn split(&mut self, begin: u64, end: u64) -> Option<Self> {
+        let begin = begin.next_multiple_of(PAGE_BYTES);
+        if begin < self.next || begin >= self.end {
+            return None;
+        }
+        let far = Self { next: begin, end: end.min(self.end) };
+        self.end = begin;
+        Some(far)
+    }
+
     /// `count` words, never touched before, that begin at a multiple of `align`.
     pub(crate) fn words(&mut self, count: u64, align: u64) -> Option<&'static mut [u64]> {
         let begin = self.next.next_multiple_of(align);
@@ -131,6 +143,18 @@ pub(crate) fn samples() -> Option<&'static mut [u64; MAX_N as usize]> {
     // SAFETY: it is given away once.
     (!TAKEN.swap(true, Ordering::SeqCst)).then(|| unsafe { &mut *SAMPLES.0.get() })
 }
+
+/// The room for what programs write and read, once.
+pub(crate) fn io_buffer() -> Option<&'static mut [u8; MAX_IO_BYTES as usize]> {
+    static BUFFER: Bytes = Bytes(UnsafeCell::new([0; MAX_IO_BYTES as usize]));
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    // SAFETY: it is given away once.
+    (!TAKEN.swap(true, Ordering::SeqCst)).then(|| unsafe { &mut *BUFFER.0.get() })
+}
+
+struct Bytes(UnsafeCell<[u8; MAX_IO_BYTES as usize]>);
+// SAFETY: `io_buffer` gives the only reference away once.
+unsafe impl Sync for Bytes {}
 
 struct Samples(UnsafeCell<[u64; MAX_N as usize]>);
 // SAFETY: `samples` gives the only reference away once.

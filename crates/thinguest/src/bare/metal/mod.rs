@@ -35,5 +35,8 @@ global_asm!(
     ipis = const core::mem::offset_of!(vcpu::Vcpu, ipis),
     shot = sym memory::SHOT,
     kernel_stack = sym start::KERNEL_STACK,
+    on_file_call = sym instruction::on_file_call,
+    write = const instruction::WRITE,
+    read = const instruction::READ,
     options(att_syntax)
 );

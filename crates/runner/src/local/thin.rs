@@ -1,0 +1,230 @@
+//! The thin guest in the place of a VM with an operating system: it is given orders over
+//! its serial line, and KVM's counters are taken at both ends of just their samples.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use guest::thin::{ThinFailure, ThinLaunch, ThinVm, Told};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
+use host::counters;
+use record::{CounterSet, Failure, FailureKind};
+use thinguest::{Done, FORMAT_VERSION, Hello, Item, Skip};
+use vmconfig::qemu::{SerialChannels, emit_serial};
+use vmconfig::{VmSettings, VmSpec};
+
+use super::LocalLab;
+use super::failure::failure;
+use crate::calibration::skipped;
+use crate::thin::Task;
+
+/// A running thin guest that takes orders.
+#[derive(Debug)]
+pub(super) struct ThinPlace {
+    vm: ThinVm,
+    hello: Option<Hello>,
+    /// What KVM counted during samples, and what the guest did.
+    kvm: BTreeMap<String, f64>,
+    ipis: u64,
+}
+
+impl ThinPlace {
+    /// Starts the VM of `spec`, and returns QEMU's arguments with it.
+    pub(super) fn start(
+        lab: &LocalLab<'_>,
+        spec: &VmSpec,
+        name: &str,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        let folder = lab.runtime.path();
+        let channels = SerialChannels {
+            qmp_socket: folder.join(format!("{name}.qmp")),
+            serial_socket: folder.join(format!("{name}.serial")),
+        };
+        let mut settings: VmSettings = spec.clone().into();
+        let own = [format!("vmlab-thin={FORMAT_VERSION}"), "orders=on".into(), "shake=on".into()];
+        let words = own.into_iter().chain(std::mem::take(&mut settings.kernel_cmdline));
+        settings.kernel_cmdline = words.collect();
+        let spec = VmSpec::new(settings)
+            .map_err(|error| Failure { kind: FailureKind::VmRefused, detail: error.to_string() })?;
+        let args = emit_serial(&spec, &channels, &lab.capabilities).args;
+        let launch = ThinLaunch {
+            qemu: lab.qemu(),
+            args: args.clone(),
+            channels,
+            env: lab.owner.env().to_vec(),
+            items: Vec::new(),
+        };
+        let mut vm = ThinVm::start(&launch, &lab.cancel).map_err(failure)?;
+        vm.find_vcpus(&lab.cancel).map_err(failure)?;
+        Ok((Self { vm, hello: None, kvm: BTreeMap::new(), ipis: 0 }, args))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.vm.pid()
+    }
+
+    pub(super) fn vcpu_tids(&self) -> &[u32] {
+        self.vm.vcpu_tids()
+    }
+
+    /// Waits until it is there; the time from QEMU's start to its first record.
+    pub(super) fn wait_ready(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Duration, Failure> {
+        let left = limit.saturating_sub(self.vm.started().elapsed());
+        match self.vm.next(left, cancel).map_err(|error| thin_failure(error, limit))? {
+            Told::Hello(hello) if hello.started < hello.vcpus => Err(Failure {
+                kind: FailureKind::NotAsClaimed,
+                detail: format!(
+                    "only {} of {} vCPUs were started; the guest knows no more",
+                    hello.started, hello.vcpus
+                ),
+            }),
+            Told::Hello(hello) => {
+                self.hello = Some(hello);
+                Ok(self.vm.started().elapsed())
+            }
+            _ => Err(Failure {
+                kind: FailureKind::OutputNotUnderstood,
+                detail: "The thin guest did not begin with what it is".to_owned(),
+            }),
+        }
+    }
+
+    /// What it says of itself.
+    pub(super) fn facts(&self) -> BTreeMap<String, String> {
+        let Some(hello) = self.hello else { return BTreeMap::new() };
+        let timer = if hello.deadline { "tsc-deadline" } else { "count" };
+        let all = [
+            ("guest.apic", hello.apic.name().to_owned()),
+            ("guest.apic_timer", timer.to_owned()),
+            ("guest.tsc_khz", hello.tsc_khz.to_string()),
+            ("guest.tsc_known_by", hello.clock.name().to_owned()),
+        ];
+        all.map(|(name, word)| (name.to_owned(), word)).into()
+    }
+
+    /// Does what a command of a workload's means to it.
+    pub(super) fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, Failure> {
+        let failed = |detail: String| Failure { kind: FailureKind::WorkloadFailed, detail };
+        let task = Task::of(&command.argv).map_err(|why| {
+            let detail = format!("The thin guest: {why}");
+            Failure { kind: FailureKind::WorkloadMissing, detail }
+        })?;
+        let khz = self.hello.map_or(0, |hello| hello.tsc_khz);
+        if khz == 0 {
+            let detail = "The thin guest does not know its clock's rate".to_owned();
+            return Err(failed(detail));
+        }
+        let begun = Instant::now();
+        let said = task.run(khz, &mut |items| self.measure(items, begun, command.limit, cancel));
+        Ok(ExecOutput {
+            stdout: said?.into_bytes(),
+            stderr: Vec::new(),
+            status: ExecStatusCode::Exited(0),
+            wall: begun.elapsed(),
+        })
+    }
+
+    /// Orders `items` and waits for their records.
+    fn measure(
+        &mut self,
+        items: &[Item],
+        begun: Instant,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Vec<Done>, Failure> {
+        self.vm.order(items);
+        let mut found = Vec::new();
+        let mut before = BTreeMap::new();
+        while found.len() < items.len() {
+            let left = limit.saturating_sub(begun.elapsed());
+            match self.vm.next(left, cancel).map_err(|error| thin_failure(error, limit))? {
+                Told::Ready(_) => {
+                    before = self.query_stats(cancel)?;
+                    self.vm.go();
+                }
+                Told::Taken => {
+                    for (name, after) in self.query_stats(cancel)? {
+                        let count = after - before.get(&name).copied().unwrap_or(0.0);
+                        *self.kvm.entry(name).or_default() += count;
+                    }
+                    self.vm.go();
+                }
+                Told::Done(done) => {
+                    self.ipis += done.ipis;
+                    found.push(done);
+                }
+                Told::Skipped(operation, why) => {
+                    let kind = match why {
+                        Skip::NoAnswer => FailureKind::GuestHung,
+                        _ => FailureKind::WorkloadFailed,
+                    };
+                    let detail = format!("{}: {}", operation.name(), skipped(why));
+                    return Err(Failure { kind, detail });
+                }
+                Told::Hello(_) | Told::Bye => {
+                    let detail = "The thin guest answers what was not asked".to_owned();
+                    return Err(Failure { kind: FailureKind::OutputNotUnderstood, detail });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// KVM's counters now, by its own names.
+    fn query_stats(&mut self, cancel: &Cancel) -> Result<BTreeMap<String, f64>, Failure> {
+        let stats = self.vm.query_stats(cancel).map_err(failure)?;
+        // QEMU before 7.1 has none.
+        Ok(if stats.is_empty() { counters::kvm::read_debugfs(self.pid()) } else { stats })
+    }
+
+    /// What KVM counted during all samples so far, and what the guest sent.
+    pub(super) fn counters(&self) -> CounterSet {
+        let mut all = counters::kvm::counters(&self.kvm);
+        all.set("guest.ipi_reschedule", self.ipis as f64);
+        all
+    }
+
+    /// Whether QEMU's monitor still answers.
+    pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        self.vm.query_stats(cancel).map(drop).map_err(failure)
+    }
+
+    pub(super) fn shutdown(self) {
+        self.vm.shutdown();
+    }
+}
+
+/// A failure of the thin guest as records hold it.
+fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
+    let kind = match &error {
+        ThinFailure::Vm(_) => FailureKind::VmDied,
+        ThinFailure::Silent { operation: None, .. } => FailureKind::GuestNeverAnswered,
+        ThinFailure::Silent { .. } => FailureKind::TimeLimit,
+        ThinFailure::Lie { .. } | ThinFailure::Refused { .. } => FailureKind::OutputNotUnderstood,
+        ThinFailure::Flooded { .. } => FailureKind::GuestFlooded,
+        ThinFailure::Fault { .. } | ThinFailure::Panicked { .. } => FailureKind::GuestPanicked,
+    };
+    match error {
+        ThinFailure::Vm(error) => failure(error),
+        ThinFailure::Silent { operation, registers, .. } => {
+            let at = operation.map(|operation| format!(" in {}", operation.name()));
+            let at = at.unwrap_or_default();
+            let registers = if registers.is_empty() {
+                String::new()
+            } else {
+                format!("; its vCPUs:\n{}", registers.trim_end())
+            };
+            let detail =
+                format!("The thin guest was not through in {} s{at}{registers}", limit.as_secs());
+            Failure { kind, detail }
+        }
+        error => Failure { kind, detail: error.to_string() },
+    }
+}

@@ -1,0 +1,149 @@
+//! Studies whose VMs boot the thin guest.
+
+use std::fs;
+
+use record::Outcome;
+use record::journal::{Event, TrialResult};
+use suite::{Tier, needs, skip};
+
+use crate::calibrate;
+use crate::lab::{Said, said, vmlab};
+use crate::running::Study;
+
+/// Whether the guests' programs and QEMU are here.
+fn is_there() -> bool {
+    match runner::probe::find(vmconfig::Arch::X86_64) {
+        Ok(_) => calibrate::is_there(),
+        Err(error) => {
+            skip(error);
+            false
+        }
+    }
+}
+
+/// Runs a study to its end: its trials, of which none has failed.
+fn trials(rest: &str) -> Vec<TrialResult> {
+    let study = Study::new(1, rest);
+    let file = study.folder().join("study.toml");
+    let dir = study.dir();
+    let words = ["run".as_ref(), file.as_os_str(), "--out".as_ref(), dir.as_os_str()];
+    let ended = said(&mut vmlab(words));
+    ended.has_code(0);
+    let contents = runner::store::read(&study.dir()).unwrap();
+    let trials = contents.events.into_iter().filter_map(|event| match event {
+        Event::TrialEnded(result) => Some(*result),
+        _ => None,
+    });
+    let trials: Vec<TrialResult> = trials.collect();
+    for trial in &trials {
+        assert_eq!(trial.outcome, Outcome::Completed, "{trial:#?}");
+    }
+    trials
+}
+
+const VARIANTS: &str = "
+[[variant]]
+name = \"plain\"
+vm = { kernel = \"builtin:thin\", kernel_cmdline = \"calls=plain wait=spin\", vcpus = 2 }
+
+[[variant]]
+name = \"ring3\"
+vm = { kernel = \"builtin:thin\", kernel_cmdline = \"calls=ring3 wait=halt apic=xapic\", vcpus = 2 }
+";
+
+#[test]
+fn the_thin_guest_s_samples_are_in_the_journal() {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let workloads = "
+[[workload]]
+run = \"probe-syscalls\"
+params = { loops = 2000, repeats = 2 }
+
+[[workload]]
+run = \"probe-sem\"
+params = { items = 200, loops = 10, repeats = 1 }
+
+[[workload]]
+run = \"thin\"
+params = { operation = \"self-ipi\", n = 20 }
+";
+    let trials = trials(&format!("{VARIANTS}{workloads}"));
+    assert_eq!(trials.len(), 6);
+    for trial in &trials {
+        let samples = |metric: &str| -> Vec<f64> {
+            let all = trial.runs.iter().flat_map(|run| &run.samples);
+            all.filter(|sample| sample.metric == metric).map(|sample| sample.value).collect()
+        };
+        assert!(trial.boot_s.is_some_and(|boot_s| boot_s > 0.0), "{trial:#?}");
+        assert_eq!(trial.facts["guest.apic"], "xapic", "{:?}", trial.facts);
+        match trial.trial.workload.as_str() {
+            "probe-syscalls" => assert_eq!(samples("elapsed").len(), 2),
+            "probe-sem" => {
+                let halts = samples("sleeps-per-item");
+                // What spins never halts, and is sent nothing.
+                if trial.trial.variant == "plain" {
+                    assert_eq!((halts, samples("ipis-per-item")), (vec![0.0], vec![0.0]));
+                }
+            }
+            _ => {
+                assert_eq!(samples("ipis-per-op"), [1.0]);
+                assert_eq!(trial.runs[0].counters.get("guest.ipi_reschedule"), Some(20.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_thin_guest_cannot_do_is_said_before_anything_boots() {
+    if !is_there() {
+        return;
+    }
+    let check = |rest: &str, parts: &[&str]| {
+        let study = Study::new(1, rest);
+        let file = study.folder().join("study.toml");
+        let said = Said::of(vmlab(["check".as_ref(), file.as_os_str()]).output().unwrap());
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        for part in parts {
+            assert!(said.stderr.contains(part), "{part:?}: {said:#?}");
+        }
+    };
+    let with = |workload: &str| format!("{VARIANTS}\n[[workload]]\n{workload}");
+    check(
+        &with("run = \"hackbench\""),
+        &["plain:", "\"hackbench\"", "can't be run in the thin guest"],
+    );
+    check(&with("run = \"probe-sem\"\nparams = { hog = \"nice\" }"), &["hog"]);
+    let one = "[[variant]]\nname = \"one\"\nvm = { kernel = \"builtin:thin\" }\n\n[[workload]]\n";
+    check(&format!("{one}run = \"probe-sem\""), &["one:", "needs 2 vCPUs"]);
+    let kernel = one.replace("builtin:thin", "/boot/vmlinuz");
+    check(&format!("{kernel}run = \"thin\""), &["/boot/vmlinuz", "builtin:thin"]);
+}
+
+#[test]
+fn the_thin_guest_is_said_in_each_form() {
+    if let Err(error) = guest::thin::program() {
+        skip(error);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("vm.toml");
+    fs::write(&file, "kernel = \"builtin:thin\"\nvcpus = 2\nmemory_mib = 256\n").unwrap();
+    let emit = |to: &str| {
+        let said = said(&mut vmlab(["emit", file.to_str().unwrap(), "--to", to]));
+        assert!(said.code.is_some_and(|code| code < 2), "{said:?}");
+        said.stdout
+    };
+    for (to, parts) in [
+        ("qemu", &["-kernel ", "vmlab-thin=1 run=nothing:"][..]),
+        ("libvirt", &["<kernel>", "<cmdline>vmlab-thin=1 run=nothing:"]),
+        ("kubevirt", &["kernelBoot:", "kernelPath: /boot/vmlab-thin-", "kernelArgs:"]),
+    ] {
+        let text = emit(to);
+        for part in parts {
+            assert!(text.contains(part), "{to} {part}: {text}");
+        }
+    }
+}
