@@ -60,11 +60,18 @@ impl AsFd for Bell {
 /// Takes what an event holds, and never waits for it: its other owner may have taken
 /// it meanwhile, and the flag that says not to block, too.
 pub(crate) fn drain(event: &OwnedFd) {
-    let mut count = [0; 8];
-    let mut slices = [IoSliceMut::new(&mut count)];
+    let _ = read_at_once(event, &mut [0; 8]);
+}
+
+/// True if it is an event, as far as it can be told without touching its counter: one
+/// that can be read without waiting, though not in parts.
+pub(crate) fn is_event(event: &OwnedFd) -> bool {
+    read_at_once(event, &mut [0; 4]) == Err(Errno::INVAL)
+}
+
+/// Linux 5.6 and later do so for events, whatever the file's own flags say.
+fn read_at_once(event: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     // At the current position, which events do not have.
     let position = u64::MAX;
-    if preadv2(event, &mut slices, position, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
-        let _ = rustix::io::read(event, &mut count);
-    }
+    preadv2(event, &mut [IoSliceMut::new(bytes)], position, ReadWriteFlags::NOWAIT)
 }

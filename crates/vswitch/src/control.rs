@@ -238,8 +238,10 @@ impl Control {
             let counters = Arc::new(ThreadCounters::default());
             let others = crossings.iter().enumerate();
             let others = others.map(|(other, way)| (other != number).then(|| way.clone()));
+            let caller = memory::Caller::new().map_err(os("set up asynchronous calls"))?;
+            let table = Arc::clone(&self.table);
             let worker = Worker {
-                forwarder: Forwarder::new(number, Arc::clone(&self.table), others.collect()),
+                forwarder: Forwarder::new(number, table, others.collect(), caller),
                 orders: ordered,
                 parcels,
                 notices: notices.clone(),

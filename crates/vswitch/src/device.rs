@@ -24,16 +24,6 @@ pub struct Queue {
     pub call: Option<Arc<OwnedFd>>,
 }
 
-impl Queue {
-    /// Tells the driver that entries were used.
-    pub fn signal(&self) {
-        if let Some(call) = &self.call {
-            // An event that can't be written is full: the driver has not looked yet.
-            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
-        }
-    }
-}
-
 /// The two rings of a queue.
 #[derive(Debug, Clone, Default)]
 pub struct Pair {

@@ -8,17 +8,20 @@
 //! A receiving ring belongs to one thread. Frames for another thread's ring are
 //! copied into a parcel and sent to that thread.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use smallvec::SmallVec;
 
-use crate::counters::DropReason;
+use crate::counters::{DropReason, PortCounters};
 use crate::device::{Device, LONG_HEADER, Queue};
-use crate::frame::{ETHERNET, Frame, HEAD, Offload, TAG, spread, tag_bytes, takes};
-use crate::memory::Bytes;
+use crate::frame::{
+    ETHERNET, Frame, HEAD, Offload, SHORT, ShortFrames, TAG, spread, tag_bytes, takes,
+};
+use crate::memory::{Bytes, Caller};
 use crate::offload;
-use crate::port::{PortView, Snapshot, Vlan};
+use crate::port::{MAX_PORTS, PortView, Snapshot, Vlan};
 use crate::ring::{Chains, Direction, Ring};
 use crate::table::{Learned, MacTable, Station};
 
@@ -65,6 +68,10 @@ pub(crate) struct Forwarder {
     segment: Vec<u8>,
     /// Parcels that are being packed: one a thread at most.
     packing: Vec<Option<Parcel>>,
+    caller: Caller,
+    short: ShortFrames,
+    /// By port: where its last burst went, whose buffers are asked for early.
+    guesses: Vec<Option<u16>>,
 }
 
 /// A sender's burst.
@@ -81,9 +88,20 @@ impl Forwarder {
         thread: usize,
         table: Arc<MacTable>,
         crossings: Vec<Option<Crossing>>,
+        caller: Caller,
     ) -> Self {
         let packing = crossings.iter().map(|_| None).collect();
-        Self { thread, table, crossings, whole: Vec::new(), segment: Vec::new(), packing }
+        Self {
+            thread,
+            table,
+            crossings,
+            whole: Vec::new(),
+            segment: Vec::new(),
+            packing,
+            caller,
+            short: ShortFrames::new(BURST),
+            guesses: vec![None; MAX_PORTS],
+        }
     }
 
     /// Looks once at each ring that this thread serves. Returns bursts and frames.
@@ -120,8 +138,7 @@ impl Forwarder {
                 log.mark(address, length);
             }
             if wanted {
-                queue.signal();
-                from.counters.count_signal();
+                tell(&mut self.caller, queue, &from.counters);
             }
         }
         if let Some(fault) = chains.fault {
@@ -152,6 +169,7 @@ impl Forwarder {
             chains.fault = None;
         }
 
+        self.ask_early(snapshot, from, chains.len());
         let mut frames: SmallVec<[Frame; BURST]> = SmallVec::new();
         let mut targets: SmallVec<[Target; BURST]> = SmallVec::new();
         let header = device.header();
@@ -162,7 +180,7 @@ impl Forwarder {
         let mut last: Option<([u8; ETHERNET], Target)> = None;
         for (number, chain) in chains.chains.iter().enumerate() {
             let segments = chains.segments_of(*chain);
-            match Frame::read(number as u8, segments, chain.bytes, header) {
+            match Frame::read(number as u8, segments, chain.bytes, header, &mut self.short) {
                 Ok(frame) => {
                     in_frames += 1;
                     in_bytes += u64::from(frame.length);
@@ -205,10 +223,28 @@ impl Forwarder {
                 }
             }
             if let Target::Port(port) = target {
+                self.guesses[usize::from(from.number)] = Some(port);
                 self.deliver(&burst, port, &group);
             }
         }
         self.send_parcels(from);
+    }
+
+    /// Has the buffers of the port to which the last burst went come nearer, while this
+    /// burst's own frames still do.
+    #[inline]
+    fn ask_early(&self, snapshot: &Snapshot, from: &PortView, count: usize) {
+        let guess = self.guesses[usize::from(from.number)];
+        let to = guess.and_then(|port| snapshot.ports.get(usize::from(port))?.as_deref());
+        let Some((to, device)) = to.and_then(|to| Some((to, to.device.as_deref()?))) else {
+            return;
+        };
+        if device.receivers() == 1
+            && snapshot.thread_of(usize::from(to.number), 0) == self.thread
+            && let Some(receive) = &device.pairs[0].receive
+        {
+            receive.ring.prefetch(&device.memory, count);
+        }
     }
 
     /// Where a frame goes, and learns where it comes from.
@@ -304,18 +340,20 @@ impl Forwarder {
         let Some(receive) = &device.pairs[queue].receive else { return };
         let thread = burst.snapshot.thread_of(usize::from(to.number), queue);
         let crosses = thread != self.thread;
-        let mut delivery = Delivery::new(to, device, receive, group.len());
+        let mut chains = Chains::new();
+        let mut delivery = Delivery::new(to, device, receive, group.len(), &mut chains);
         for &index in group {
             let frame = &burst.frames[usize::from(index)];
             let tags = from_tagged(burst.from) != from_tagged(to);
             if !crosses && !tags && !frame.has_offload {
                 let segments = burst.chains.segments(usize::from(frame.chain));
-                let mut head = frame.head;
-                head[..LONG_HEADER].copy_from_slice(&Offload::default().write());
-                let head = &head[..usize::from(frame.head_length)];
                 let length = frame.length as usize;
                 let taken = usize::from(frame.taken);
-                if let [only] = segments {
+                let head = &frame.plain[..usize::from(frame.head_length)];
+                if frame.is_short {
+                    let (whole, bytes) = self.short.get(frame.chain, LONG_HEADER + length);
+                    delivery.place_short(whole, bytes);
+                } else if let [only] = segments {
                     delivery.place(head, &[only.bytes().after(taken)], length);
                 } else {
                     delivery.place(head, &pieces(segments, taken), length);
@@ -368,7 +406,7 @@ impl Forwarder {
                 delivery.place_own(&mut self.whole, &mut self.segment, offload);
             }
         }
-        delivery.finish();
+        delivery.finish(&mut self.caller);
     }
 
     fn send_parcels(&mut self, from: &PortView) {
@@ -408,7 +446,8 @@ impl Forwarder {
             let count = parcel.frames.len() as u64;
             return to.counters.count_drop(DropReason::NotConnected, count);
         };
-        let mut delivery = Delivery::new(to, device, receive, parcel.frames.len());
+        let mut chains = Chains::new();
+        let mut delivery = Delivery::new(to, device, receive, parcel.frames.len(), &mut chains);
         let mut rest = parcel.bytes.as_slice();
         for &(offload, length) in &parcel.frames {
             let (frame, after) = rest.split_at(length as usize);
@@ -417,7 +456,15 @@ impl Forwarder {
             self.whole.extend_from_slice(frame);
             delivery.place_own(&mut self.whole, &mut self.segment, offload);
         }
-        delivery.finish();
+        delivery.finish(&mut self.caller);
+    }
+}
+
+/// Tells a driver that entries were used.
+fn tell(caller: &mut Caller, queue: &Queue, counters: &PortCounters) {
+    if let Some(call) = &queue.call {
+        caller.call(call.as_fd());
+        counters.count_signal();
     }
 }
 
@@ -498,11 +545,12 @@ fn retag(from: &PortView, to: &PortView, whole: &mut Vec<u8>, offload: Offload) 
 }
 
 /// Frames that are being given to one ring.
-struct Delivery<'d> {
+struct Delivery<'d, 'c> {
     to: &'d PortView,
     device: &'d Device,
     queue: &'d Queue,
-    chains: Chains<'d>,
+    /// Not its own: it is too large to be moved for each burst.
+    chains: &'c mut Chains<'d>,
     /// Bytes written to each chain that was used.
     written: SmallVec<[u32; 64]>,
     frames: u64,
@@ -510,11 +558,16 @@ struct Delivery<'d> {
     drops: SmallVec<[(DropReason, u64); 2]>,
 }
 
-impl<'d> Delivery<'d> {
-    #[inline]
-    fn new(to: &'d PortView, device: &'d Device, queue: &'d Queue, expected: usize) -> Self {
-        let mut chains = Chains::new();
-        queue.ring.fetch(&device.memory, Direction::Receive, expected, &mut chains);
+impl<'d, 'c> Delivery<'d, 'c> {
+    #[inline(always)]
+    fn new(
+        to: &'d PortView,
+        device: &'d Device,
+        queue: &'d Queue,
+        expected: usize,
+        chains: &'c mut Chains<'d>,
+    ) -> Self {
+        queue.ring.fetch(&device.memory, Direction::Receive, expected, chains);
         Self {
             to,
             device,
@@ -541,6 +594,24 @@ impl<'d> Delivery<'d> {
             }
             Err(reason) => self.drops.push((reason, 1)),
         }
+    }
+
+    /// Places a short frame with its header, the first `bytes` of `whole`.
+    #[inline]
+    fn place_short(&mut self, whole: &[u8; SHORT], bytes: usize) {
+        let length = bytes - LONG_HEADER;
+        if self.device.header() == LONG_HEADER
+            && let Ok(chain) = self.next_chain()
+            && let [buffer] = self.chains.segments(chain)
+            && buffer.write_short(whole, bytes)
+        {
+            self.use_chains(self.written.len(), chain, 1, bytes);
+            self.frames += 1;
+            self.bytes += length as u64;
+            return;
+        }
+        let (head, rest) = whole[..bytes].split_at(HEAD);
+        self.place(head, &[Bytes::from(rest)], length);
     }
 
     /// Places a frame that is in our own memory, after doing what the receiver does not.
@@ -642,7 +713,7 @@ impl<'d> Delivery<'d> {
     fn fetch_up_to(&mut self, number: usize) -> Result<(), DropReason> {
         if number >= self.chains.len() {
             let memory = &self.device.memory;
-            self.queue.ring.fetch(memory, Direction::Receive, 1, &mut self.chains);
+            self.queue.ring.fetch(memory, Direction::Receive, 1, self.chains);
         }
         if number < self.chains.len() { Ok(()) } else { Err(DropReason::NoBuffer) }
     }
@@ -699,7 +770,7 @@ impl<'d> Delivery<'d> {
 
     /// Gives the ring what was used, and tells the driver.
     #[inline]
-    fn finish(self) {
+    fn finish(&mut self, caller: &mut Caller) {
         let ring = self.ring();
         let wanted = ring.complete(&self.chains.chains, &self.written);
         if let Some(log) = &self.device.log {
@@ -707,8 +778,7 @@ impl<'d> Delivery<'d> {
             log.mark(address, length);
         }
         if wanted {
-            self.queue.signal();
-            self.to.counters.count_signal();
+            tell(caller, self.queue, &self.to.counters);
         }
         if let Some(fault) = self.chains.fault {
             ring.stop(fault);
@@ -716,7 +786,7 @@ impl<'d> Delivery<'d> {
         if self.frames > 0 {
             self.to.counters.count_out(self.frames, self.bytes);
         }
-        for (reason, count) in self.drops {
+        for &(reason, count) in &self.drops {
             self.to.counters.count_drop(reason, count);
         }
     }

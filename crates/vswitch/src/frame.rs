@@ -16,6 +16,9 @@ pub(crate) const ETHERNET: usize = 14;
 pub(crate) const TAG: usize = 4;
 const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 
+/// A header that asks for nothing, of a frame in one buffer.
+const PLAIN_HEADER: [u8; LONG_HEADER] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
 /// Flags of the header.
 const NEEDS_CSUM: u8 = 1;
 /// Kinds of segmentation.
@@ -25,6 +28,26 @@ pub(crate) const GSO_ECN: u8 = 0x80;
 
 /// Bytes that are copied and looked at: a header and 20 bytes of the frame.
 pub(crate) const HEAD: usize = 32;
+/// Bytes of a frame that is short, with its header.
+pub(crate) const SHORT: usize = 128;
+
+/// Short frames of a burst, whole: by the chain's number. All of them are read before
+/// any is written anywhere: a read that had to wait for writes to memory which another
+/// core has would make a frame cost a transfer between cores, not a part of one.
+#[derive(Debug)]
+pub(crate) struct ShortFrames(Vec<[u8; SHORT]>);
+
+impl ShortFrames {
+    pub(crate) fn new(burst: usize) -> Self {
+        Self(vec![[0; SHORT]; burst])
+    }
+
+    /// The frame behind a header that asks for nothing, `bytes` in all.
+    #[inline]
+    pub(crate) fn get(&self, chain: u8, bytes: usize) -> (&[u8; SHORT], usize) {
+        (&self.0[usize::from(chain)], bytes.min(SHORT))
+    }
+}
 
 /// The Virtio header without `num_buffers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +139,10 @@ impl Offload {
 pub(crate) struct Frame {
     /// The long header, then the frame's first bytes.
     pub(crate) head: [u8; HEAD],
+    /// The same with a header that asks for nothing. It is made here, long before it is
+    /// copied: a read behind a write of another width waits until that write is done, and
+    /// all writes to other cores' memory before it.
+    pub(crate) plain: [u8; HEAD],
     /// Bytes of `head` that there are.
     pub(crate) head_length: u8,
     /// True if the header asks for anything.
@@ -124,6 +151,8 @@ pub(crate) struct Frame {
     pub(crate) taken: u8,
     /// The chain, by its number in the burst.
     pub(crate) chain: u8,
+    /// The whole of it is among the short ones.
+    pub(crate) is_short: bool,
     /// Bytes of the frame.
     pub(crate) length: u32,
 }
@@ -136,6 +165,7 @@ impl Frame {
         segments: &[Buffer<'_>],
         bytes: u32,
         device_header: usize,
+        short: &mut ShortFrames,
     ) -> Result<Self, DropReason> {
         let bytes = bytes as usize;
         if segments.is_empty() {
@@ -143,6 +173,24 @@ impl Frame {
         }
         if bytes < device_header + ETHERNET {
             return Err(DropReason::Runt);
+        }
+        if let ([only], true) = (segments, device_header == LONG_HEADER)
+            && (HEAD..=SHORT).contains(&bytes)
+        {
+            let own = &mut short.0[usize::from(chain)];
+            only.bytes().copy_out_short(own);
+            let head = *own.first_chunk().expect("it is longer");
+            own[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
+            return Ok(Self {
+                head,
+                plain: [0; HEAD],
+                head_length: HEAD as u8,
+                has_offload: head[0] & NEEDS_CSUM != 0 || head[1] != 0,
+                taken: HEAD as u8,
+                chain,
+                is_short: true,
+                length: (bytes - device_header) as u32,
+            });
         }
         let whole = bytes.min(HEAD);
         let (head, head_length, taken) = match segments[0].bytes().head() {
@@ -163,12 +211,16 @@ impl Frame {
             }
         };
         let has_offload = head[0] & NEEDS_CSUM != 0 || head[1] != 0;
+        let mut plain = head;
+        plain[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
         Ok(Self {
             head,
+            plain,
             head_length: head_length as u8,
             has_offload,
             taken: taken as u8,
             chain,
+            is_short: false,
             length: (bytes - device_header) as u32,
         })
     }

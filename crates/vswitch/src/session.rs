@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::fs::{FileType, fstat};
 
+use crate::bell::is_event;
 use crate::device::{Device, DirtyLog, Pair, Queue};
 use crate::memory::{GuestMemory, MapError, Placement, Region};
 use crate::message::{
@@ -477,14 +478,11 @@ fn event(
     }
     let event = only(request, fds)?;
     // Of all kinds of files, those of the kernel's own (eventfd and its like) alone
-    // have no type. The flag is shared: a frontend that takes it away again and fills
-    // the counter makes a polling thread wait in its call (docs/switch.md).
-    let refused = SessionError::NotAnEvent { request };
-    match fstat(&event).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-        Ok(FileType::Unknown) => {}
-        _ => return Err(refused),
+    // have no type.
+    let stat = fstat(&event).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if stat == Ok(FileType::Unknown) && is_event(&event) {
+        Ok(Some(Arc::new(event)))
+    } else {
+        Err(SessionError::NotAnEvent { request })
     }
-    let flags = fcntl_getfl(&event).map_err(|_| SessionError::NotAnEvent { request })?;
-    fcntl_setfl(&event, flags | OFlags::NONBLOCK).map_err(|_| refused)?;
-    Ok(Some(Arc::new(event)))
 }

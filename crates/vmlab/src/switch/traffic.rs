@@ -66,6 +66,10 @@ pub(super) struct TrafficArgs {
     /// Entries of each ring, a power of two.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = ring_size)]
     ring: u16,
+    /// Frames a second of each flow, not as many as get through; tells how long frames
+    /// are on their way.
+    #[arg(long, value_name = "N", value_parser = pace)]
+    pace: Option<f64>,
     /// Seconds to send.
     #[arg(long, default_value_t = 5.0, value_name = "N", value_parser = seconds)]
     seconds: f64,
@@ -78,6 +82,11 @@ fn ring_size(text: &str) -> Result<u16, String> {
     let size = text.parse::<u16>().ok();
     let size = size.filter(|size| size.is_power_of_two() && (64..=32768).contains(size));
     size.ok_or_else(|| "must be a power of two from 64 to 32768".to_owned())
+}
+
+fn pace(text: &str) -> Result<f64, String> {
+    let pace = text.parse::<f64>().ok().filter(|pace| (1.0..=1e8).contains(pace));
+    pace.ok_or_else(|| "must be a number of frames a second, 1 to 1e8".to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -99,6 +108,16 @@ struct Outcome {
     disordered: u64,
     corrupt: u64,
     frames_per_s: f64,
+    /// Half of the frames were on their way for less; with a pace.
+    latency_p50_ns: Option<u32>,
+    /// 99 % were.
+    latency_p99_ns: Option<u32>,
+}
+
+/// What a share of the frames needed at most.
+fn quantile(latencies_ns: &mut [u32], percent: usize) -> Option<u32> {
+    let at = latencies_ns.len().checked_sub(1)?.min(latencies_ns.len() * percent / 100);
+    Some(*latencies_ns.select_nth_unstable(at).1)
 }
 
 pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
@@ -128,6 +147,7 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
         touch: if args.whole { Touch::All } else { Touch::Head },
         window: (u64::from(args.ring) / to_one).max(1),
         grace: GRACE,
+        pace_per_s: args.pace,
     };
     let frontends = args.sockets.iter().map(|path| {
         Frontend::connect(path, options).with_context(|| format!("Port {}", path.display()))
@@ -144,6 +164,9 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
         asked.is_multiple_of(256) && began.elapsed() >= length
     });
     let seconds = began.elapsed().as_secs_f64();
+    let mut latencies_ns = traffic.latencies_ns().to_vec();
+    let [latency_p50_ns, latency_p99_ns] =
+        [50, 99].map(|percent| quantile(&mut latencies_ns, percent));
     let tally = traffic.tally();
     let outcome = Outcome {
         ports,
@@ -157,6 +180,8 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
         disordered: tally.disordered,
         corrupt: tally.corrupt,
         frames_per_s: tally.received as f64 / seconds,
+        latency_p50_ns,
+        latency_p99_ns,
     };
     let text = if args.json {
         serde_json::to_string(&outcome)? + "\n"
@@ -172,6 +197,10 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
         )
     };
     terminal::print(&text)?;
+    if let (Some(p50), Some(p99), false) = (latency_p50_ns, latency_p99_ns, args.json) {
+        let us = |ns: u32| f64::from(ns) / 1e3;
+        terminal::print(&format!("on their way: p50 {:.1} us, p99 {:.1} us\n", us(p50), us(p99)))?;
+    }
     let damaged = tally.disordered + tally.corrupt > 0;
     Ok(if damaged { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }

@@ -48,6 +48,8 @@ fn offsets(size: u16) -> (u64, u64, u64) {
 #[derive(Debug)]
 pub struct DriverRing {
     size: u16,
+    /// Of places in a split ring.
+    mask: usize,
     packed: bool,
     event_index: bool,
     shape: Shape,
@@ -59,16 +61,20 @@ pub struct DriverRing {
     device: Area,
     kick: OwnedFd,
     call: OwnedFd,
+    /// Of a split ring to receive with: slots whose descriptors are written.
+    described: Vec<bool>,
     /// Slots that the device does not have.
     free: Vec<u16>,
-    /// Split: the index of the next available entry. Packed: its place.
-    next: u16,
-    next_used: u16,
+    /// Split: the index of the next available entry. Packed: its place. Words of 32 bits,
+    /// here and below, as compilers read 16 bits together with their neighbours: such a
+    /// read waits for all writes before it.
+    next: u32,
+    next_used: u32,
     /// Packed: the driver's and the device's round.
     wrap: bool,
     used_wrap: bool,
     /// Where it stood when it kicked last.
-    kicked: u16,
+    kicked: u32,
 }
 
 impl DriverRing {
@@ -89,6 +95,7 @@ impl DriverRing {
         let slots = if shape == Shape::Two { size / 2 } else { size };
         let mut ring = Self {
             size,
+            mask: usize::from(size).wrapping_sub(1),
             packed,
             event_index: agreed & features::EVENT_IDX != 0,
             shape,
@@ -100,6 +107,7 @@ impl DriverRing {
             device: area(device, buffers - device),
             kick,
             call,
+            described: vec![false; usize::from(size)],
             free: (0..slots).rev().collect(),
             next: 0,
             next_used: 0,
@@ -151,7 +159,7 @@ impl DriverRing {
     #[must_use]
     pub fn base(&self) -> u32 {
         if self.packed {
-            let (mut at, mut wrap) = (self.next_used, self.used_wrap);
+            let (mut at, mut wrap) = (self.next_used as u16, self.used_wrap);
             while self.is_used(at, wrap) {
                 (at, wrap) = self.behind(at, wrap);
             }
@@ -194,6 +202,14 @@ impl DriverRing {
         self.free.len()
     }
 
+    /// Has the buffers of the next `count` free slots come nearer, to be written.
+    #[inline]
+    pub fn prefetch_free(&self, count: usize) {
+        for &slot in self.free.iter().rev().take(count) {
+            self.buffer(slot).prefetch(2);
+        }
+    }
+
     /// Guest address of a slot's buffer.
     #[inline]
     #[must_use]
@@ -215,7 +231,12 @@ impl DriverRing {
     pub fn post(&mut self, slot: u16, bytes: u32) {
         let address = self.buffer_address(slot);
         match self.shape {
-            Shape::Receive => self.put(slot, &[(address, self.buffer)], flags::WRITE),
+            // A descriptor that is as it was need not go from one core to another.
+            Shape::Receive if self.described[usize::from(slot)] => self.offer(slot),
+            Shape::Receive => {
+                self.put(slot, &[(address, self.buffer)], flags::WRITE);
+                self.described[usize::from(slot)] = !self.packed;
+            }
             Shape::Single => self.put(slot, &[(address, bytes)], 0),
             Shape::Two => {
                 let rest = (address + u64::from(HEADER), bytes - HEADER);
@@ -273,7 +294,7 @@ impl DriverRing {
     /// Split: puts a head into the available ring, unseen until [`publish`](Self::publish).
     #[inline]
     pub fn offer(&mut self, head: u16) {
-        let entry = 4 + usize::from(self.next & (self.size - 1)) * 2;
+        let entry = 4 + (self.next as usize & self.mask) * 2;
         self.driver.store_u16(entry, head, Ordering::Relaxed);
         self.next = self.next.wrapping_add(1);
     }
@@ -286,7 +307,7 @@ impl DriverRing {
             let turn = if self.wrap { flags::AVAIL } else { flags::USED };
             let flags = kind | turn | if last { 0 } else { flags::NEXT };
             let second = u64::from(length) | u64::from(slot) << 32 | u64::from(flags) << 48;
-            let offset = usize::from(self.next) * DESCRIPTOR;
+            let offset = self.next as usize * DESCRIPTOR;
             self.descriptors.store_u64(offset, address, Ordering::Relaxed);
             // The first one's flags make all of it available.
             if number == 0 && !last {
@@ -295,7 +316,7 @@ impl DriverRing {
                 self.descriptors.store_u64(offset + 8, second, Ordering::Release);
             }
             self.next += 1;
-            if self.next == self.size {
+            if self.next == u32::from(self.size) {
                 (self.next, self.wrap) = (0, !self.wrap);
             }
         }
@@ -308,15 +329,16 @@ impl DriverRing {
     #[inline]
     pub fn publish(&mut self) {
         if !self.packed {
-            self.driver.store_u16(2, self.next, Ordering::Release);
+            self.driver.store_u16(2, self.next as u16, Ordering::Release);
         }
         fence(Ordering::SeqCst);
         let wanted = if self.packed {
             self.device.load_u16(2, Ordering::Relaxed) != 1
         } else if self.event_index {
             let event = self.device.load_u16(4 + usize::from(self.size) * 8, Ordering::Relaxed);
-            let passed = self.next.wrapping_sub(event).wrapping_sub(1);
-            passed < self.next.wrapping_sub(self.kicked)
+            let next = self.next as u16;
+            let passed = next.wrapping_sub(event).wrapping_sub(1);
+            passed < next.wrapping_sub(self.kicked as u16)
         } else {
             self.device.load_u16(0, Ordering::Relaxed) & 1 == 0
         };
@@ -343,10 +365,10 @@ impl DriverRing {
 
     #[inline]
     fn used_split(&mut self) -> Option<(u16, u32)> {
-        if self.device.load_u16(2, Ordering::Acquire) == self.next_used {
+        if self.device.load_u16(2, Ordering::Acquire) == self.next_used as u16 {
             return None;
         }
-        let entry = 4 + usize::from(self.next_used & (self.size - 1)) * 8;
+        let entry = 4 + (self.next_used as usize & self.mask) * 8;
         let id = self.device.load_u16(entry, Ordering::Relaxed);
         let low = self.device.load_u16(entry + 4, Ordering::Relaxed);
         let high = self.device.load_u16(entry + 6, Ordering::Relaxed);
@@ -357,12 +379,14 @@ impl DriverRing {
 
     #[inline]
     fn used_packed(&mut self) -> Option<(u16, u32)> {
-        if !self.is_used(self.next_used, self.used_wrap) {
+        let at = self.next_used as u16;
+        if !self.is_used(at, self.used_wrap) {
             return None;
         }
-        let offset = usize::from(self.next_used) * DESCRIPTOR + 8;
+        let offset = usize::from(at) * DESCRIPTOR + 8;
         let word = self.descriptors.load_u64(offset, Ordering::Relaxed);
-        (self.next_used, self.used_wrap) = self.behind(self.next_used, self.used_wrap);
+        let (next, wrap) = self.behind(at, self.used_wrap);
+        (self.next_used, self.used_wrap) = (u32::from(next), wrap);
         Some(((word >> 32) as u16, word as u32))
     }
 }

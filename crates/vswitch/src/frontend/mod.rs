@@ -5,6 +5,7 @@
 //! several of them from one thread.
 
 mod driver;
+mod payload;
 mod traffic;
 
 use std::fs::File;

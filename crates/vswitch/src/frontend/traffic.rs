@@ -1,22 +1,36 @@
 //! Traffic over several frontends from one thread: a source and a sink in a closed
-//! loop, which checks that each frame arrives at the right port, in order, with its
-//! length and payload.
+//! loop (or at a pace), which checks that each frame arrives at the right port, in
+//! order, with its length and payload.
+//!
+//! It has to be faster than any switch: what is written and expected is copied from
+//! a table, and what comes is fetched into the cache before it is looked at.
 
 use std::time::{Duration, Instant};
 
-use super::{Frontend, FrontendError};
-use crate::memory::Buffer;
+use smallvec::SmallVec;
+
+use super::payload::Payload;
+use super::{DriverRing, Frontend, FrontendError};
 
 /// Bytes of the Virtio header.
 const HEADER: usize = 12;
-/// Bytes of a frame's own beginning: addresses, type, flow, length, number.
-const OWN: usize = 14 + 2 + 2 + 4;
+/// Bytes of a frame's own beginning: addresses, type, flow, number. With the header
+/// they are what is read of a frame at once.
+const OWN: usize = 14 + 2 + 4;
+/// Addresses, type, flow: the same for all frames of a flow.
+const SAME: usize = 14 + 2;
+/// What is remembered of when frames were sent, of each flow.
+const REMEMBERED: usize = 1 << 16;
 /// The type of frames for local experiments (IEEE 802).
 const TYPE: [u8; 2] = [0x88, 0xb5];
 /// What ports say to be known; it is not counted.
 const HELLO: u16 = u16::MAX;
 /// Frames that are sent at once.
 const BURST: usize = 32;
+/// Frames that are received at once.
+const TAKEN: usize = 64;
+/// Passes between two looks at the clock.
+const PASSES_A_LOOK: u32 = 1024;
 
 /// How much of a frame source and sink touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +60,7 @@ pub enum FrameBytes {
 }
 
 /// What is sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TrafficPlan {
     /// Who to whom.
     pub flows: Vec<Flow>,
@@ -59,6 +73,9 @@ pub struct TrafficPlan {
     pub window: u64,
     /// How long frames may stay away before they count as lost.
     pub grace: Duration,
+    /// Frames a second of each flow; none for as many as the window allows. With a
+    /// pace, how long each frame was on its way is kept ([`Traffic::latencies_ns`]).
+    pub pace_per_s: Option<f64>,
 }
 
 impl TrafficPlan {
@@ -113,6 +130,23 @@ struct Progress {
     done: u64,
 }
 
+/// When frames were sent, and how long they took.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    /// By flow and number.
+    sent_ns: Vec<Vec<u64>>,
+    latencies_ns: Vec<u32>,
+    /// Frames of each flow that were due when sending began.
+    begun: Vec<u64>,
+}
+
+impl Clock {
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+}
+
 /// Source and sink over ports.
 #[derive(Debug)]
 pub struct Traffic {
@@ -122,7 +156,14 @@ pub struct Traffic {
     /// By port: the flows that it sends, and whose turn it is.
     sends: Vec<(Vec<u16>, usize)>,
     tally: Tally,
-    last_received: Instant,
+    /// What the tally said when something had come last, and when that was.
+    last_received: (u64, Instant),
+    payload: Payload,
+    /// By flow: what all its frames begin with.
+    beginnings: Vec<Beginning>,
+    /// A frame of several buffers, or all of one.
+    scratch: Vec<u8>,
+    clock: Option<Clock>,
 }
 
 /// The address of a port's only station.
@@ -132,8 +173,26 @@ pub(super) fn station(port: usize) -> [u8; 6] {
     [0x02, 0x76, 0x6d, 0x6c, high, low]
 }
 
-fn pattern(number: u32, offset: usize) -> u8 {
-    (number as usize).wrapping_mul(31).wrapping_add(offset.wrapping_mul(7)) as u8
+/// What all frames of a flow begin with.
+#[derive(Debug)]
+struct Beginning {
+    /// Header, addresses, type, flow; the number is still to be written.
+    head: [u8; HEADER + OWN],
+    /// Addresses, type, flow.
+    same: u128,
+}
+
+impl Beginning {
+    fn new(flow: Flow, number: usize) -> Self {
+        let mut same = [0; SAME];
+        same[..6].copy_from_slice(&station(flow.to));
+        same[6..12].copy_from_slice(&station(flow.from));
+        same[12..14].copy_from_slice(&TYPE);
+        same[14..].copy_from_slice(&(number as u16).to_be_bytes());
+        let mut head = [0; HEADER + OWN];
+        head[HEADER..HEADER + SAME].copy_from_slice(&same);
+        Self { head, same: u128::from_le_bytes(same) }
+    }
 }
 
 impl Traffic {
@@ -144,13 +203,24 @@ impl Traffic {
             let flows = plan.flows.iter().enumerate().filter(|(_, flow)| flow.from == port);
             (flows.map(|(number, _)| number as u16).collect(), 0)
         });
+        let beginnings = plan.flows.iter().enumerate();
+        let clock = plan.pace_per_s.map(|_| Clock {
+            began: Instant::now(),
+            sent_ns: vec![vec![0; REMEMBERED]; plan.flows.len()],
+            latencies_ns: Vec::new(),
+            begun: vec![0; plan.flows.len()],
+        });
         let mut traffic = Self {
             sends: sends.collect(),
             progress: vec![Progress::default(); plan.flows.len()],
             ports,
-            plan,
             tally: Tally::default(),
-            last_received: Instant::now(),
+            last_received: (0, Instant::now()),
+            payload: Payload::new(),
+            beginnings: beginnings.map(|(number, &flow)| Beginning::new(flow, number)).collect(),
+            scratch: Vec::new(),
+            clock,
+            plan,
         };
         for port in 0..traffic.ports.len() {
             traffic.fill(port);
@@ -233,10 +303,16 @@ impl Traffic {
         own[6..12].copy_from_slice(&station(port));
         own[12..14].copy_from_slice(&TYPE);
         own[14..16].copy_from_slice(&HELLO.to_be_bytes());
-        own[18..22].copy_from_slice(&number.to_be_bytes());
+        own[16..20].copy_from_slice(&number.to_be_bytes());
         ring.buffer(slot).write(&frame);
         ring.post(slot, frame.len() as u32);
         ring.publish();
+    }
+
+    /// How long each frame was on its way so far, in ns, where the plan has a pace.
+    #[must_use]
+    pub fn latencies_ns(&self) -> &[u32] {
+        self.clock.as_ref().map_or(&[], |clock| &clock.latencies_ns)
     }
 
     /// Sends and receives once over all ports.
@@ -244,44 +320,55 @@ impl Traffic {
     pub fn pass(&mut self) {
         for port in 0..self.ports.len() {
             self.receive(port, &mut |_| {});
-            self.reclaim(port);
             self.send(port);
         }
     }
 
     /// Passes until `enough` says so, then until nothing is on its way.
     pub fn run(&mut self, mut enough: impl FnMut(&Tally) -> bool) {
+        self.set_out();
         let mut passes = 0_u32;
         while !enough(&self.tally) {
             self.pass();
             passes += 1;
-            if passes.is_multiple_of(1024) {
-                self.give_up_late();
+            if passes.is_multiple_of(PASSES_A_LOOK) && self.is_late() {
+                // The source goes on where nothing comes any more.
+                self.count_missing();
             }
         }
         self.drain();
     }
 
+    /// What is due from now on counts from now on.
+    fn set_out(&mut self) {
+        self.last_received.1 = Instant::now();
+        if let Some(clock) = &mut self.clock {
+            clock.began = Instant::now();
+            clock.begun = self.progress.iter().map(|flow| flow.sent).collect();
+        }
+    }
+
     /// Receives until nothing is on its way any more, or is lost.
     pub fn drain(&mut self) {
-        self.last_received = Instant::now();
+        self.last_received.1 = Instant::now();
         while self.progress.iter().any(|flow| flow.done < flow.sent) {
             for port in 0..self.ports.len() {
                 self.receive(port, &mut |_| {});
                 self.reclaim(port);
             }
-            if self.last_received.elapsed() > self.plan.grace {
+            if self.is_late() {
                 self.count_missing();
             }
         }
     }
 
-    /// Lets the source go on where nothing comes any more.
-    fn give_up_late(&mut self) {
-        if self.last_received.elapsed() > self.plan.grace {
-            self.count_missing();
-            self.last_received = Instant::now();
+    /// True if nothing has come for as long as frames may stay away.
+    fn is_late(&mut self) -> bool {
+        let received = self.tally.received;
+        if received != self.last_received.0 {
+            self.last_received = (received, Instant::now());
         }
+        self.last_received.1.elapsed() > self.plan.grace
     }
 
     fn count_missing(&mut self) {
@@ -290,6 +377,7 @@ impl Traffic {
             flow.done = flow.sent;
             flow.expected = flow.next;
         }
+        self.last_received.1 = Instant::now();
     }
 
     #[inline]
@@ -307,26 +395,43 @@ impl Traffic {
         }
         let pairs = self.ports[port].pairs();
         let queues = pairs.len();
-        let mut posted = 0_u32;
+        let now_ns = self.clock.as_ref().map_or(0, Clock::now_ns);
+        let mut posted = 0;
         for _ in 0..flows.len() {
             *turn = if *turn + 1 >= flows.len() { 0 } else { *turn + 1 };
-            let number = flows[*turn];
-            let flow = self.plan.flows[usize::from(number)];
-            let progress = &mut self.progress[usize::from(number)];
-            let ring = &mut pairs[usize::from(number) % queues].transmit;
+            let number = usize::from(flows[*turn]);
+            let progress = &mut self.progress[number];
+            let ring = &mut pairs[number % queues].transmit;
+            // What the device is done with is looked at when there is need of it.
+            if ring.free() < BURST {
+                while ring.take_used().is_some() {}
+            }
             let room = self.plan.window - (progress.sent - progress.done).min(self.plan.window);
-            let count = (room as usize).min(ring.free()).min(BURST);
+            let mut count = (room as usize).min(ring.free()).min(BURST);
+            if let (Some(clock), Some(pace)) = (&mut self.clock, self.plan.pace_per_s) {
+                let due = clock.begun[number] + (now_ns as f64 * pace / 1e9) as u64;
+                count = count.min(due.saturating_sub(progress.sent) as usize);
+                for frame in 0..count {
+                    let at = progress.next.wrapping_add(frame as u32) as usize % REMEMBERED;
+                    clock.sent_ns[number][at] = now_ns;
+                }
+            }
+            ring.prefetch_free(count);
             for _ in 0..count {
                 let Some(slot) = ring.take_free() else { break };
                 let bytes = length(self.plan.bytes, progress.next);
-                let place = ring.buffer(slot);
-                write_frame(place, flow, number, progress.next, bytes, self.plan.touch);
+                let (place, head) = (ring.buffer(slot), &self.beginnings[number].head);
+                place.write_head(head);
+                place.after(HEADER + SAME).write(&progress.next.to_be_bytes());
+                if self.plan.touch == Touch::All {
+                    place.after(head.len()).write(self.payload.of(progress.next, bytes - OWN));
+                }
                 ring.post(slot, (HEADER + bytes) as u32);
                 progress.next = progress.next.wrapping_add(1);
-                progress.sent += 1;
-                self.tally.sent += 1;
-                posted += 1;
             }
+            progress.sent += count as u64;
+            self.tally.sent += count as u64;
+            posted += count;
             if count > 0 && queues > 1 {
                 ring.publish();
             }
@@ -339,83 +444,37 @@ impl Traffic {
     #[inline]
     fn receive(&mut self, port: usize, heard: &mut dyn FnMut(usize)) {
         let merges = self.ports[port].agreed() & crate::message::features::MRG_RXBUF != 0;
-        for pair in self.ports[port].pairs() {
-            let ring = &mut pair.receive;
-            let mut taken = 0;
-            while taken < 2 * BURST {
+        for pair in 0..self.ports[port].pairs().len() {
+            let ring = &mut self.ports[port].pairs()[pair].receive;
+            let mut used: SmallVec<[(u16, u32); TAKEN]> = SmallVec::new();
+            while used.len() < TAKEN {
                 let Some((slot, bytes)) = ring.take_used() else { break };
-                taken += 1;
-                let first = ring.buffer(slot).bytes().first(bytes as usize);
-                let Some(head) = first.head() else {
-                    self.tally.corrupt += 1;
-                    continue;
-                };
-                // The number's last two bytes lie behind the head.
-                let mut rest = [0; 2];
-                first.after(HEADER + 20).read(&mut rest);
-                let buffers = u16::from_le_bytes([head[10], head[11]]);
-                let own: [u8; 20] = head[HEADER..].try_into().expect("twenty bytes");
-                let mut whole = bytes as usize;
-                let mut frame = Vec::new();
-                let spread = merges && buffers > 1;
-                let all = self.plan.touch == Touch::All;
-                if all || spread {
-                    frame.resize(bytes as usize, 0);
-                    first.copy_out(&mut frame);
-                }
-                for _ in 1..if spread { buffers } else { 1 } {
-                    // All buffers of a frame become used at once.
-                    let Some((slot, bytes)) = ring.take_used() else { break };
-                    let part = ring.buffer(slot).bytes().first(bytes as usize);
-                    let before = frame.len();
-                    frame.resize(before + bytes as usize, 0);
-                    part.copy_out(&mut frame[before..]);
-                    whole += bytes as usize;
-                }
-                let number = u16::from_be_bytes([own[14], own[15]]);
-                if number == HELLO {
-                    heard(usize::from(u16::from_be_bytes([own[10], own[11]])));
-                    continue;
-                }
-                let Some(flow) = self.plan.flows.get(usize::from(number)) else {
-                    self.tally.corrupt += 1;
-                    continue;
-                };
-                if flow.to != port {
-                    self.tally.foreign += 1;
-                    continue;
-                }
-                let sequence = u32::from_be_bytes([own[18], own[19], rest[0], rest[1]]);
-                let said = usize::from(u16::from_be_bytes([own[16], own[17]]));
-                let expected = length(self.plan.bytes, sequence);
-                let fine = own[..6] == station(port)
-                    && own[6..12] == station(flow.from)
-                    && whole == HEADER + expected
-                    && said == expected & 0xffff
-                    && (!all || is_patterned(&frame[HEADER..], sequence));
-                if !fine {
-                    self.tally.corrupt += 1;
-                    continue;
-                }
-                let progress = &mut self.progress[usize::from(number)];
-                let ahead = sequence.wrapping_sub(progress.expected);
-                if ahead < 1 << 31 {
-                    self.tally.lost += u64::from(ahead);
-                    progress.done += u64::from(ahead) + 1;
-                    progress.expected = sequence.wrapping_add(1);
-                    self.tally.received += 1;
-                    self.tally.bytes += expected as u64;
-                } else {
-                    self.tally.disordered += 1;
-                }
+                ring.buffer(slot).bytes().prefetch(2);
+                used.push((slot, bytes));
             }
-            if taken > 0 {
-                self.last_received = Instant::now();
-                while let Some(slot) = ring.take_free() {
-                    ring.post(slot, 0);
-                }
-                ring.publish();
+            if used.is_empty() {
+                continue;
             }
+            let now_ns = self.clock.as_ref().map_or(0, Clock::now_ns);
+            let mut sink = Sink {
+                port,
+                now_ns,
+                plan: &self.plan,
+                tally: &mut self.tally,
+                progress: &mut self.progress,
+                payload: &self.payload,
+                beginnings: &self.beginnings,
+                scratch: &mut self.scratch,
+                clock: self.clock.as_mut(),
+            };
+            let mut next = used.into_iter();
+            while let Some(first) = next.next() {
+                sink.take(ring, first, merges, &mut next, heard);
+            }
+            while let Some(slot) = ring.take_free() {
+                ring.post(slot, 0);
+            }
+            ring.publish();
         }
     }
 
@@ -445,31 +504,98 @@ fn length(bytes: FrameBytes, number: u32) -> usize {
     }
 }
 
-#[inline]
-fn write_frame(
-    place: Buffer<'_>,
-    flow: Flow,
-    number: u16,
-    sequence: u32,
-    bytes: usize,
-    touch: Touch,
-) {
-    let mut head = [0; HEADER + OWN];
-    let own = &mut head[HEADER..];
-    own[..6].copy_from_slice(&station(flow.to));
-    own[6..12].copy_from_slice(&station(flow.from));
-    own[12..14].copy_from_slice(&TYPE);
-    own[14..16].copy_from_slice(&number.to_be_bytes());
-    own[16..18].copy_from_slice(&(bytes as u16).to_be_bytes());
-    own[18..22].copy_from_slice(&sequence.to_be_bytes());
-    place.write(&head);
-    if touch == Touch::All {
-        let rest: Vec<u8> = (OWN..bytes).map(|offset| pattern(sequence, offset)).collect();
-        place.after(HEADER + OWN).write(&rest);
-    }
+/// What checks the frames that a port received.
+struct Sink<'t> {
+    port: usize,
+    now_ns: u64,
+    plan: &'t TrafficPlan,
+    tally: &'t mut Tally,
+    progress: &'t mut [Progress],
+    payload: &'t Payload,
+    beginnings: &'t [Beginning],
+    scratch: &'t mut Vec<u8>,
+    clock: Option<&'t mut Clock>,
 }
 
-fn is_patterned(frame: &[u8], sequence: u32) -> bool {
-    let mut rest = frame.iter().enumerate().skip(OWN);
-    rest.all(|(offset, &byte)| byte == pattern(sequence, offset))
+impl Sink<'_> {
+    /// Checks a frame, which begins in buffer `slot`.
+    #[inline]
+    fn take(
+        &mut self,
+        ring: &mut DriverRing,
+        (slot, bytes): (u16, u32),
+        merges: bool,
+        more: &mut impl Iterator<Item = (u16, u32)>,
+        heard: &mut dyn FnMut(usize),
+    ) {
+        let first = ring.buffer(slot).bytes().first(bytes as usize);
+        // In words: nothing that was written in parts has to be read as a whole, while
+        // what was written before is still on its way.
+        let Some(head) = first.head_words() else {
+            self.tally.corrupt += 1;
+            return;
+        };
+        let all = self.plan.touch == Touch::All;
+        let mut whole = bytes as usize;
+        let buffers = if merges { (head[1] >> 16) as u16 } else { 1 };
+        let mut parts: SmallVec<[(u16, u32); 8]> = SmallVec::new();
+        for _ in 1..buffers {
+            // All buffers of a frame become used at once.
+            parts.extend(more.next().or_else(|| ring.take_used()));
+        }
+        let rest = ring.buffer(slot).bytes().first(bytes as usize).after(HEADER + OWN);
+        if buffers > 1 {
+            self.scratch.clear();
+            let parts = parts.iter();
+            let parts = parts.map(|&(slot, bytes)| ring.buffer(slot).bytes().first(bytes as usize));
+            for part in std::iter::once(rest).chain(parts) {
+                let before = self.scratch.len();
+                self.scratch.resize(before + part.len(), 0);
+                part.copy_out(&mut self.scratch[before..]);
+            }
+            whole = HEADER + OWN + self.scratch.len();
+        }
+        let word = |number: usize| u128::from(head[number]);
+        let same = word(1) >> 32 | word(2) << 32 | word(3) << 96;
+        let number = ((same >> 112) as u16).swap_bytes();
+        if number == HELLO {
+            heard(usize::from(((same >> 80) as u16).swap_bytes()));
+            return;
+        }
+        let number = usize::from(number);
+        let Some(flow) = self.plan.flows.get(number) else {
+            self.tally.corrupt += 1;
+            return;
+        };
+        if flow.to != self.port {
+            self.tally.foreign += 1;
+            return;
+        }
+        let sequence = ((head[3] >> 32) as u32).swap_bytes();
+        let expected = length(self.plan.bytes, sequence);
+        let payload = self.payload.of(sequence, expected - OWN);
+        let fine = same == self.beginnings[number].same
+            && whole == HEADER + expected
+            && (!all || if buffers > 1 { *self.scratch == payload } else { rest.equals(payload) });
+        if !fine {
+            self.tally.corrupt += 1;
+            return;
+        }
+        let progress = &mut self.progress[number];
+        let ahead = sequence.wrapping_sub(progress.expected);
+        if ahead >= 1 << 31 {
+            self.tally.disordered += 1;
+            return;
+        }
+        self.tally.lost += u64::from(ahead);
+        progress.done += u64::from(ahead) + 1;
+        progress.expected = sequence.wrapping_add(1);
+        self.tally.received += 1;
+        self.tally.bytes += expected as u64;
+        if let Some(clock) = &mut self.clock {
+            let sent_ns = clock.sent_ns[number][sequence as usize % REMEMBERED];
+            let took_ns = self.now_ns.saturating_sub(sent_ns);
+            clock.latencies_ns.push(u32::try_from(took_ns).unwrap_or(u32::MAX));
+        }
+    }
 }

@@ -8,7 +8,8 @@
 //! - what decisions are taken from is read once, by volatile or atomic loads,
 //!   into memory of our own; payload is copied without being looked at;
 //! - a region whose file was made shorter under us reads as zeros from then on
-//!   and says so ([`Region::is_lost`]), instead of ending the process by SIGBUS.
+//!   and says so ([`Region::is_lost`]), instead of ending the process by SIGBUS;
+//! - an event of a guest's is told by the kernel, which does not wait ([`Caller`]).
 //!
 //! No reference (`&T`, `&[u8]`) to guest memory is ever made: other processes
 //! write to it, so only raw pointers may point there.
@@ -16,11 +17,13 @@
 #![allow(unsafe_code)]
 
 mod area;
+mod caller;
 mod fault;
 mod region;
 mod span;
 
 pub use area::{Area, AreaError};
+pub use caller::Caller;
 pub use fault::{install as survive_shrunk_files, losses};
 pub use region::{GuestMemory, MapError, Placement, Region};
 pub use span::{Buffer, Bytes};

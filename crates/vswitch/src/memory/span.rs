@@ -82,6 +82,44 @@ impl<'m> Bytes<'m> {
         Some(head)
     }
 
+    /// The first 32 bytes as words, each read once, to be looked at in registers. None if
+    /// there are not as many.
+    #[inline]
+    #[must_use]
+    pub fn head_words(self) -> Option<[u64; 4]> {
+        if self.length < 32 {
+            return None;
+        }
+        let words = self.start.cast::<Word>();
+        Some([0, 1, 2, 3].map(|i| {
+            // SAFETY: as in `head`.
+            u64::from_le(unsafe { ptr::read_volatile(words.add(i)) }.0)
+        }))
+    }
+
+    /// True if these are the bytes of `own`, each read once.
+    #[inline]
+    #[must_use]
+    pub fn equals(self, own: &[u8]) -> bool {
+        if self.length != own.len() {
+            return false;
+        }
+        let (chunks, rest) = own.as_chunks::<8>();
+        let mut differs = 0;
+        let words = self.start.cast::<Word>();
+        for (i, chunk) in chunks.iter().enumerate() {
+            // SAFETY: eight bytes for each chunk of `own` are mapped, as both are as long.
+            let word = unsafe { ptr::read_volatile(words.add(i)) };
+            differs |= { word.0 } ^ u64::from_ne_bytes(*chunk);
+        }
+        for (i, &byte) in rest.iter().enumerate() {
+            // SAFETY: as above: `8 * chunks.len() + i` is less than the length.
+            let there = unsafe { ptr::read_volatile(self.start.add(8 * chunks.len() + i)) };
+            differs |= u64::from(there ^ byte);
+        }
+        differs == 0
+    }
+
     /// Reads into `own`, each byte once; as many as both have, which it returns.
     #[inline]
     pub fn read(self, own: &mut [u8]) -> usize {
@@ -102,6 +140,19 @@ impl<'m> Bytes<'m> {
         // an exclusive reference to memory of our own and so no part of a mapping.
         unsafe { ptr::copy_nonoverlapping(self.start, own.as_mut_ptr(), length) };
         length
+    }
+
+    /// Copies into `own`, which is as long or longer, without a call. Nothing, and 0, if
+    /// there are fewer than 16 bytes, or more than `own` has room for.
+    #[inline]
+    pub fn copy_out_short(self, own: &mut [u8; 128]) -> usize {
+        if self.length < 16 || self.length > own.len() {
+            return 0;
+        }
+        // SAFETY: `length`, at least 16, bytes are mapped at `start` and are ours at `own`,
+        // which is no part of a mapping.
+        unsafe { copy_short(self.start, own.as_mut_ptr(), self.length) };
+        self.length
     }
 
     /// Copies to another guest's buffer, as many bytes as both have, which it returns.
@@ -184,8 +235,26 @@ impl<'m> Buffer<'m> {
         let length = self.length.min(own.len());
         // SAFETY: `length` bytes are mapped at `start`; `own` is a shared reference to
         // memory of our own, so no part of a mapping.
-        unsafe { ptr::copy_nonoverlapping(own.as_ptr(), self.start, length) };
+        unsafe {
+            if (16..=256).contains(&length) {
+                copy_short(own.as_ptr(), self.start, length);
+            } else {
+                ptr::copy_nonoverlapping(own.as_ptr(), self.start, length);
+            }
+        }
         length
+    }
+
+    /// Writes the first `bytes` of `own`, at least 16, without a call. False if there is
+    /// no room, or they are not as many.
+    #[inline]
+    pub fn write_short(self, own: &[u8; 128], bytes: usize) -> bool {
+        if bytes > self.length || !(16..=own.len()).contains(&bytes) {
+            return false;
+        }
+        // SAFETY: `bytes`, at least 16, are mapped at `start` and are ours at `own`.
+        unsafe { copy_short(own.as_ptr(), self.start, bytes) };
+        true
     }
 
     /// Writes 32 bytes, if there is room.
@@ -254,12 +323,19 @@ pub(super) fn prefetch_read(address: *const u8) {
 /// Begins to fetch the line at `address`, for writing.
 #[inline]
 pub(super) fn prefetch_write(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        // SAFETY: as in `prefetch_read`; a processor without PREFETCHW takes it for NOP.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address.cast()) };
+        // The compiler makes a prefetch for reading of its own hint where the processor
+        // need not have PREFETCHW; those of 64 bits without it take it for NOP.
+        // SAFETY: as in `prefetch_read`.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw byte ptr [{}]",
+                in(reg) address,
+                options(nostack, preserves_flags, readonly)
+            );
+        }
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     let _ = address;
 }

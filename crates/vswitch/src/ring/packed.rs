@@ -136,6 +136,21 @@ impl Packed {
         Ok(())
     }
 
+    /// See [`Ring::prefetch`](super::Ring::prefetch).
+    #[inline]
+    pub(super) fn prefetch(&self, memory: &GuestMemory, position: u32, count: usize) {
+        let mut position = position;
+        for _ in 0..count {
+            let Some(word) = self.available(position) else { break };
+            let offset = usize::from(Self::index(position)) * DESCRIPTOR;
+            let address = self.descriptors.load_u64(offset, Ordering::Relaxed);
+            if let Some(buffer) = memory.at(address, word as u32 as usize) {
+                buffer.prefetch(2);
+            }
+            position = self.step(position, 1);
+        }
+    }
+
     #[inline]
     pub(super) fn complete(&self, position: u32, chains: &[Chain], written: &[u32]) -> u32 {
         let mut position = position;

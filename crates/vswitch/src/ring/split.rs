@@ -16,6 +16,8 @@ const INDEX: usize = 2;
 const ENTRIES: usize = 4;
 const AVAILABLE: usize = 2;
 const USED: usize = 8;
+/// Of the cache.
+const LINE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Split {
@@ -88,8 +90,9 @@ impl Split {
             // Looked at again below: a hint may be wrong.
             self.descriptors.prefetch(self.slot(head) * DESCRIPTOR);
         }
-        if direction == Direction::Receive {
-            self.used.prefetch_write(ENTRIES + self.slot(position) * USED);
+        for i in (0..count).step_by(LINE / USED) {
+            let slot = self.slot(position.wrapping_add(i));
+            self.used.prefetch_write(ENTRIES + slot * USED);
         }
         for i in 0..count {
             let slot = self.slot(position.wrapping_add(i));
@@ -101,6 +104,28 @@ impl Split {
             chains.position = u32::from(position.wrapping_add(i + 1));
         }
         Ok(())
+    }
+
+    /// See [`Ring::prefetch`](super::Ring::prefetch).
+    #[inline]
+    pub(super) fn prefetch(&self, memory: &GuestMemory, position: u32, count: usize) {
+        let position = position as u16;
+        let ready = self.available.load_u16(INDEX, Ordering::Acquire).wrapping_sub(position);
+        let count = count.min(usize::from(ready.min(self.size))) as u16;
+        let descriptor = |i: u16| {
+            let slot = self.slot(position.wrapping_add(i));
+            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
+            self.slot(head) * DESCRIPTOR
+        };
+        for i in 0..count {
+            self.descriptors.prefetch(descriptor(i));
+        }
+        for i in 0..count {
+            let [address, second] = words(&self.descriptors, descriptor(i));
+            if let Some(buffer) = memory.at(address, second as u32 as usize) {
+                buffer.prefetch(2);
+            }
+        }
     }
 
     #[inline]

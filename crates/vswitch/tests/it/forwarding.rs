@@ -23,7 +23,14 @@ fn check(ports: usize, settings: &str, options: FrontendOptions, plan: TrafficPl
 }
 
 fn two_ways(bytes: FrameBytes) -> TrafficPlan {
-    TrafficPlan { flows: TrafficPlan::ring(2), bytes, touch: Touch::All, window: 64, grace: GRACE }
+    TrafficPlan {
+        flows: TrafficPlan::ring(2),
+        bytes,
+        touch: Touch::All,
+        window: 64,
+        grace: GRACE,
+        pace_per_s: None,
+    }
 }
 
 fn with(features: u64) -> FrontendOptions {
@@ -71,7 +78,14 @@ fn many_ports_send_to_each_other() {
     for options in rings() {
         let flows = TrafficPlan::mesh(4);
         let bytes = FrameBytes::Fixed(64);
-        let plan = TrafficPlan { flows, bytes, touch: Touch::All, window: 16, grace: GRACE };
+        let plan = TrafficPlan {
+            flows,
+            bytes,
+            touch: Touch::All,
+            window: 16,
+            grace: GRACE,
+            pace_per_s: None,
+        };
         check(4, "", options, plan);
     }
 }
@@ -82,7 +96,14 @@ fn ports_with_several_queues_keep_the_order_of_each_flow() {
         let options = FrontendOptions { pairs: 4, ..options };
         let flows = TrafficPlan::mesh(3);
         let bytes = FrameBytes::UpTo(300);
-        let plan = TrafficPlan { flows, bytes, touch: Touch::All, window: 16, grace: GRACE };
+        let plan = TrafficPlan {
+            flows,
+            bytes,
+            touch: Touch::All,
+            window: 16,
+            grace: GRACE,
+            pace_per_s: None,
+        };
         check(3, ",queues=4", options, plan);
     }
 }

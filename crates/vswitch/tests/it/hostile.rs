@@ -39,6 +39,7 @@ impl Case {
             touch: Touch::All,
             window: 32,
             grace: GRACE,
+            pace_per_s: None,
         };
         let others = lab.traffic(2, FrontendOptions::default(), plan);
         Self { lab, others }
@@ -365,6 +366,41 @@ fn a_memory_file_made_shorter_ends_its_port_alone() {
             let port = case.lab.port(HOSTILE);
             (port.state == vswitch::LinkState::Waiting && port.last_error.is_none()).then_some(())
         });
+    }
+}
+
+#[test]
+fn a_call_that_would_wait_holds_nobody_up() {
+    let mut case = Case::new();
+    for extra in [0, features::EVENT_IDX, features::RING_PACKED] {
+        let options = FrontendOptions { interrupts: true, ..FrontendOptions::default() };
+        let features = options.features | extra;
+        let options = FrontendOptions { features, ..options };
+        let mut frontend = suite::until("the port to be free", || {
+            Frontend::connect(&case.lab.path(HOSTILE), options).ok()
+        });
+        // The switch has the same open files: a write to one waits from now on.
+        for index in 0..2 {
+            let (_, call) = frontend.ring(index).events();
+            let full = (u64::MAX - 1).to_ne_bytes();
+            rustix::io::write(call, &full).unwrap();
+            rustix::fs::fcntl_setfl(call, rustix::fs::OFlags::empty()).unwrap();
+        }
+        let before = case.lab.port(HOSTILE).counts.signals;
+        for _ in 0..3 {
+            let ring = &mut frontend.pairs()[0].transmit;
+            let slot = ring.take_free().unwrap();
+            ring.buffer(slot).write(&[0; 12 + 60]);
+            ring.post(slot, 12 + 60);
+            ring.publish();
+            suite::until("the frame to be taken", || ring.take_used());
+        }
+        suite::until("the port to be called", || {
+            (case.lab.port(HOSTILE).counts.signals > before).then_some(())
+        });
+        case.others_are_well("a call that would wait");
+        drop(frontend);
+        case.the_port_is_of_use("a call that would wait");
     }
 }
 

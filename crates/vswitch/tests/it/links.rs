@@ -13,6 +13,7 @@ fn plan() -> TrafficPlan {
         touch: Touch::All,
         window: 32,
         grace: GRACE,
+        pace_per_s: None,
     }
 }
 

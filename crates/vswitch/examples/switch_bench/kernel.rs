@@ -1,0 +1,69 @@
+//! The kernel's own bridge, between tap devices and between pairs of veth.
+
+use std::process::Command;
+
+use vswitch::frontend::{FrontendOptions, Touch, TrafficPlan};
+
+use crate::peers::{Kind, Peer};
+use crate::rows::{all, verdict};
+use crate::trial::{Figure, Judge, Unusable};
+
+/// What each is to be faster by.
+const GOAL: f64 = 30.0;
+
+/// Compares 64 B one way. False if the kernel's bridge could not be measured.
+pub(crate) fn compare(script: &str, rounds: usize, peers: &mut [Peer], judge: &mut Judge) -> bool {
+    let Some(ours) = peers.iter_mut().find(|peer| peer.kind == Kind::Ours) else { return false };
+    let plan = TrafficPlan { touch: Touch::All, ..all().swap_remove(0).plan };
+    let mut fine = true;
+    for way in ["tap", "veth"] {
+        let (mut ratios, mut rates) = (Vec::new(), [0.0, 0.0]);
+        for _ in 0..rounds.min(5) {
+            let theirs = match bridge(script, way, judge) {
+                Ok(rate) => rate,
+                Err(error) => {
+                    eprintln!("switch_bench: no Linux bridge to compare with ({way}): {error}");
+                    fine = false;
+                    break;
+                }
+            };
+            match judge.trial(ours, FrontendOptions::default(), &plan, 2, Figure::Rate) {
+                Ok(measured) => {
+                    ratios.push(measured.value / theirs);
+                    rates = [rates[0] + measured.value, rates[1] + theirs];
+                }
+                Err(Unusable::Disturbed(_)) => {}
+                Err(Unusable::Failed(error)) => {
+                    eprintln!("switch_bench: {error}");
+                    return false;
+                }
+            }
+        }
+        if !ratios.is_empty() {
+            let mean = rates.map(|rate| rate / ratios.len() as f64 / 1e6);
+            println!(
+                "{:24} {:5} vmlab {:6.2} Mpps, {way}-bridge-{way} {:.3} Mpps: {}",
+                format!("64 B, Linux bridge, {way}"),
+                "",
+                mean[0],
+                mean[1],
+                verdict(&ratios, Figure::Rate, GOAL)
+            );
+        }
+    }
+    fine
+}
+
+/// Frames a second through the kernel's bridge.
+fn bridge(script: &str, way: &str, judge: &Judge) -> Result<f64, String> {
+    let pcpus = [judge.pcpus.generator.to_string(), judge.pcpus.switch.to_string()];
+    let length_ms = judge.length.as_millis().to_string();
+    let output = Command::new(script).arg(way).args(&pcpus).arg(length_ms).output();
+    let output = output.map_err(|error| format!("{script}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        return Err(said.trim().to_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.trim().parse().map_err(|_| format!("{script} said {text:?}"))
+}

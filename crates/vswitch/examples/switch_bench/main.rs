@@ -1,0 +1,182 @@
+//! This switch beside DPDK's testpmd, Open vSwitch on DPDK and the Linux bridge, in
+//! one run, in turns, as ratios with intervals. Prints what it finds, asserts nothing
+//! about it. It ends with 1 if a peer is missing or fails, or a frame came damaged.
+//!
+//! Usage: switch_bench [--rounds N] [--trial-ms N] [--kernel SCRIPT] [--ceiling] [ROW...]
+//!
+//! A ROW is a word of the rows' names: only those are run.
+
+mod kernel;
+mod machine;
+mod peers;
+mod rows;
+mod trial;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use machine::Pcpus;
+use peers::{Kind, Pages, Peer};
+use rows::Row;
+use trial::{Judge, Unusable};
+use vswitch::{PortConfig, Switch, SwitchConfig};
+
+/// How often a trial that was disturbed is done again.
+const AGAIN: u32 = 4;
+
+/// What is asked for.
+struct Wanted {
+    rounds: usize,
+    trial: Duration,
+    kernel: Option<String>,
+    words: Vec<String>,
+}
+
+fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted, String> {
+    let mut wanted =
+        Wanted { rounds: 9, trial: Duration::from_millis(150), kernel: None, words: Vec::new() };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        let number = |text: String| text.parse::<u32>().map_err(|error| format!("{text}: {error}"));
+        match arg.as_str() {
+            "--rounds" => wanted.rounds = number(value()?)?.max(2) as usize,
+            "--trial-ms" => wanted.trial = Duration::from_millis(number(value()?)?.into()),
+            "--kernel" => wanted.kernel = Some(value()?),
+            word if word.starts_with('-') => return Err(format!("{word} is not known")),
+            word => wanted.words.push(word.to_owned()),
+        }
+    }
+    Ok(wanted)
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1).peekable();
+    let result = if args.peek().is_some_and(|word| word == "serve") {
+        serve(args.skip(1))
+    } else {
+        wanted(args).and_then(|wanted| run(&wanted))
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("switch_bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// This switch, in a process of its own: `serve PCPU SOCKET...`
+fn serve(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
+    let pcpu = args.next().and_then(|pcpu| pcpu.parse().ok()).ok_or("serve PCPU SOCKET...")?;
+    let mut config = SwitchConfig::new(args.map(PortConfig::at).collect());
+    config.pcpus = vec![pcpu];
+    let switch = Switch::start(&config).map_err(|error| error.to_string())?;
+    // It ends with the process that started it.
+    while switch.events().recv().is_ok() {}
+    Ok(true)
+}
+
+fn run(wanted: &Wanted) -> Result<bool, String> {
+    let pcpus = Pcpus::find()?;
+    machine::prefer();
+    let free: u64 =
+        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0);
+    let pages = if free >= 480 { Pages::Huge } else { Pages::Small };
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut rows = rows::all();
+    let named = |row: &Row| wanted.words.iter().any(|word| row.name.contains(word.as_str()));
+    rows.retain(|row| wanted.words.is_empty() || named(row));
+    let mut fine = true;
+    let mut peers = Vec::new();
+    for kind in [Kind::Ours, Kind::Testpmd, Kind::Ovs] {
+        if !rows.iter().any(|row| row.against == kind || kind == Kind::Ours) {
+            continue;
+        }
+        match Peer::start(kind, folder.path(), pcpus, pages, rows::MOST_PORTS) {
+            Ok(mut peer) => {
+                peer.wake(false)?;
+                peers.push(peer);
+            }
+            Err(error) if kind == Kind::Ours => return Err(error),
+            Err(error) => {
+                eprintln!("switch_bench: no {} to compare with: {error}", kind.name());
+                fine = false;
+            }
+        }
+    }
+    // After they were started, which would all have been pinned there, too.
+    machine::pin(pcpus.generator).map_err(|error| error.to_string())?;
+    println!(
+        "pCPU {} sends and receives, pCPU {} switches; {:.0} ns from one to the other and back; \
+         peers on {} pages",
+        pcpus.generator,
+        pcpus.switch,
+        machine::round_trip_ns(pcpus),
+        if pages == Pages::Huge { "huge" } else { "4-KiB" },
+    );
+    let mut judge = Judge { pcpus, length: wanted.trial, best_copy_ns: machine::hot_copy_ns() };
+    let mut dropped = std::collections::BTreeMap::<&'static str, u32>::new();
+    for round in 0..wanted.rounds {
+        for row in &mut rows {
+            fine &= one_round(row, round, &mut peers, &mut judge, &mut dropped);
+        }
+    }
+    for row in &rows {
+        println!("{}", row.text());
+    }
+    if let Some(script) = &wanted.kernel {
+        fine &= kernel::compare(script, wanted.rounds, &mut peers, &mut judge);
+    }
+    let dropped: Vec<String> =
+        dropped.iter().map(|(why, count)| format!("{count} because {why}")).collect();
+    if !dropped.is_empty() {
+        println!("trials dropped and done again: {}", dropped.join(", "));
+    }
+    Ok(fine)
+}
+
+/// Both switches of a row once, who is first changing from round to round. False if
+/// something failed that is no disturbance.
+fn one_round(
+    row: &mut Row,
+    round: usize,
+    peers: &mut [Peer],
+    judge: &mut Judge,
+    dropped: &mut std::collections::BTreeMap<&'static str, u32>,
+) -> bool {
+    let mut kinds = [Kind::Ours, row.against];
+    if round % 2 == 1 {
+        kinds.reverse();
+    }
+    for _ in 0..AGAIN {
+        let mut both = Vec::new();
+        for kind in kinds {
+            let Some(peer) = peers.iter_mut().find(|peer| peer.kind == kind) else { return true };
+            match judge.trial(peer, row.options, &row.plan, row.ports, row.figure) {
+                Ok(measured) => both.push((kind, measured)),
+                Err(Unusable::Disturbed(why)) => {
+                    *dropped.entry(why).or_default() += 1;
+                    break;
+                }
+                Err(Unusable::Failed(error)) => {
+                    eprintln!("switch_bench: {}: {error}", row.name);
+                    return false;
+                }
+            }
+        }
+        if let [(first, a), (_, b)] = both[..] {
+            if a.distance != b.distance {
+                *dropped.entry("the pCPUs moved").or_default() += 1;
+                continue;
+            }
+            let (ours, theirs) = if first == Kind::Ours { (a, b) } else { (b, a) };
+            row.add(ours, theirs);
+            return true;
+        }
+    }
+    true
+}
