@@ -118,8 +118,8 @@ pub(crate) fn own_wait_ns() -> u64 {
     waited_ns(&fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default())
 }
 
-/// The time that the thread of a process that ran most has run, and the longest that
-/// one has waited, in ns.
+/// How long the thread of a process that has run most has waited, in ns: the one that
+/// polls.
 pub(crate) fn waits_ns(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());

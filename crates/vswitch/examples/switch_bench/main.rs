@@ -2,7 +2,7 @@
 //! one run, in turns, as ratios with intervals. Prints what it finds, asserts nothing
 //! about it. It ends with 1 if a peer is missing or fails, or a frame came damaged.
 //!
-//! Usage: switch_bench [--rounds N] [--trial-ms N] [--kernel SCRIPT] [--ceiling] [ROW...]
+//! Usage: switch_bench [--rounds N] [--trial-ms N] [--kernel SCRIPT] [ROW...]
 //!
 //! A ROW is a word of the rows' names: only those are run.
 

@@ -79,28 +79,28 @@ impl Judge {
         let ends: Result<Vec<_>, _> = peer.sockets[..ports].iter().map(connect).collect();
         let mut traffic = Traffic::new(ends.map_err(failed)?, plan.clone());
         traffic.greet(GREETING).map_err(failed)?;
-        let mut counted: Option<(u64, usize, Instant, u64, u64)> = None;
+        // Since when frames count, how many there were, and what both threads had waited.
+        let mut counted: Option<(Instant, u64, [u64; 2])> = None;
         let mut result = None;
         let began = Instant::now();
         let mut asked = 0_u32;
         let length = self.length;
         let pid = peer.pid();
-        let mut latest: u64 = 0;
         traffic.run(|tally| {
             asked += 1;
             if !asked.is_multiple_of(32) {
                 return false;
             }
-            latest = tally.received;
+            let waits = || [own_wait_ns(), waits_ns(pid)];
             match counted {
                 None if began.elapsed() >= WARM_UP => {
-                    let waits = (own_wait_ns(), waits_ns(pid));
-                    counted = Some((tally.received, 0, Instant::now(), waits.0, waits.1));
+                    counted = Some((Instant::now(), tally.received, waits()));
                     false
                 }
-                Some((frames, _, since, own, theirs)) if since.elapsed() >= length => {
+                Some((since, frames, [own, theirs])) if since.elapsed() >= length => {
                     let seconds = since.elapsed().as_secs_f64();
-                    let waited = (own_wait_ns() - own).max(waits_ns(pid).saturating_sub(theirs));
+                    let [own_now, theirs_now] = waits();
+                    let waited = (own_now - own).max(theirs_now.saturating_sub(theirs));
                     result = Some((
                         (tally.received - frames) as f64 / seconds,
                         waited as f64 / 1e9 / seconds,
