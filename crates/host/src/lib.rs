@@ -10,6 +10,7 @@ pub mod audit;
 pub mod counters;
 pub mod ground;
 pub mod load;
+pub mod micro;
 pub mod network;
 pub mod owner;
 pub mod sandbox;

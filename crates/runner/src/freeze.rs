@@ -74,6 +74,19 @@ pub struct Machine {
     pub environment_why: Option<String>,
     /// The images that the study names.
     pub images: BTreeMap<Image, MachineImage>,
+    /// True if it is only described, and trials are simulated.
+    pub is_simulated: bool,
+}
+
+impl Machine {
+    /// Where the trials of a variant are.
+    fn environment(&self, on: Seat, accel: Accel) -> Environment {
+        if self.is_simulated {
+            Environment::Simulated
+        } else {
+            seat::environment(on, accel, &self.host)
+        }
+    }
 }
 
 /// An image that is there.
@@ -209,7 +222,9 @@ impl Freezer<'_> {
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
         let mut changes = self.changes(written, variant)?;
         if variant.on == Seat::Host {
-            self.host_seat(written, variant);
+            if !self.machine.is_simulated {
+                self.host_seat(written, variant);
+            }
             changes = self.on_pcpus(written, changes)?;
         }
         let spec =
@@ -238,7 +253,7 @@ impl Freezer<'_> {
             host_settings,
             aa_of: variant.aa_of.clone(),
             on: variant.on,
-            environment: seat::environment(variant.on, spec.accel, &self.machine.host),
+            environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network),
             disk: self.disk(written, &variant.disk, &spec),

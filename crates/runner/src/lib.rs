@@ -21,6 +21,7 @@ pub mod plan;
 pub mod probe;
 pub mod results;
 mod shown;
+pub mod simulated;
 pub mod stability;
 pub mod state;
 pub mod store;

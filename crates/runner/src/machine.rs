@@ -11,8 +11,9 @@ use guest::qemu::{self, FindQemuError, Qemu};
 use guest::thin::{self, NoProgram};
 use guest::{Cancel, Cancelled};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
+use record::Environment;
 use topology::{Host, QemuInfo};
-use vmconfig::{Accel, AccelChoice, Arch, Boot, Image, Kernel};
+use vmconfig::{Accel, AccelChoice, Arch, Boot, DiskFormat, Image, Kernel};
 
 use crate::freeze::{self, Machine, MachineImage};
 use crate::plan::{ImageFacts, Plan, QemuFacts};
@@ -198,6 +199,48 @@ pub fn discover(
         auto_accel,
         environment_why,
         images,
+        is_simulated: false,
+    })
+}
+
+/// What a plan needs to know of a machine that is only described, where trials are
+/// simulated: nothing is looked for, built or booted.
+///
+/// # Errors
+/// [`DiscoverError::Arch`] and images that no vmlab has.
+pub fn described(study: &Study, folder: &Path, host: Host) -> Result<Machine, DiscoverError> {
+    /// Configurations are checked against what this QEMU takes.
+    const QEMU: &str = "QEMU emulator version 10.0.0";
+    let arch = match study.arch {
+        Some(arch) => arch,
+        None => arch_of(&host).map_err(DiscoverError::Arch)?,
+    };
+    let mut images = BTreeMap::new();
+    for image in freeze::images(study) {
+        let there = match &image {
+            thin if Kernel::is_thin(thin) => MachineImage {
+                boot: Boot::Kernel { kernel: PathBuf::from("thin"), initrd: None },
+                facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },
+            },
+            Image::Builtin(name) => builtin(&Recipe::builtin(name, arch)?, None),
+            Image::File(path) => MachineImage {
+                boot: Boot::Disk { image: folder.join(path), format: DiskFormat::Qcow2 },
+                facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },
+            },
+        };
+        images.insert(image, there);
+    }
+    let qemu = QemuFacts { path: String::new(), version: QEMU.to_owned() };
+    Ok(Machine {
+        host,
+        arch,
+        capabilities: qemu.capabilities().expect("its version is one that vmlab takes"),
+        qemu,
+        libvirt: None,
+        auto_accel: Accel::Kvm,
+        environment_why: None,
+        images,
+        is_simulated: true,
     })
 }
 
@@ -450,6 +493,9 @@ pub fn check_again(plan: &Plan, host: &Host) -> Result<(), ChangedError> {
     let here = env!("CARGO_PKG_VERSION");
     if plan.vmlab_version != here {
         return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });
+    }
+    if plan.environment() == Environment::Simulated {
+        return Ok(());
     }
     // A name alone may change, as a container's does with every start.
     let kind = |host: &Host| (host.arch.clone(), host.cpu_model.clone(), host.pcpus.len());

@@ -72,6 +72,7 @@ pub(crate) fn machine() -> Machine {
             Image::Builtin("debian-12".into()),
             MachineImage { boot, facts },
         )]),
+        is_simulated: false,
     }
 }
 

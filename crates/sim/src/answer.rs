@@ -56,6 +56,23 @@ pub fn probability_greater(values: &[f64], others: &[f64]) -> Option<f64> {
     (count > 0).then(|| score / count as f64)
 }
 
+/// How often each of several paired lists has the greatest value; those that are equal
+/// share it.
+#[must_use]
+pub fn probability_best(values: &[Vec<f64>]) -> Vec<f64> {
+    let draws = values.iter().map(Vec::len).min().unwrap_or(0);
+    let mut best = vec![0.0; values.len()];
+    for draw in 0..draws {
+        let greatest = values.iter().map(|each| each[draw]).fold(f64::MIN, f64::max);
+        let wins = |each: &Vec<f64>| each[draw] >= greatest - 1e-3 * greatest.abs();
+        let winners = values.iter().filter(|each| wins(each)).count();
+        for (share, _) in best.iter_mut().zip(values).filter(|(_, each)| wins(each)) {
+            *share += 1.0 / (winners * draws) as f64;
+        }
+    }
+    best
+}
+
 /// What one cell's draws brought.
 #[derive(Debug, Clone, Default)]
 pub struct Drawn {
@@ -338,6 +355,12 @@ mod tests {
         assert_eq!(Estimate::of(&values), Some(expected));
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[3.0]).map(|one| (one.low, one.high)), Some((3.0, 3.0)));
+    }
+
+    #[test]
+    fn the_best_share_what_is_equal() {
+        let best = probability_best(&[vec![1.0, 5.0], vec![2.0, 5.0], vec![1.0, 1.0]]);
+        assert_eq!(best, [0.25, 0.75, 0.0]);
     }
 
     #[test]

@@ -22,6 +22,19 @@ pub struct Prior {
     pub source: &'static str,
 }
 
+/// What was measured of one constant, in place of its prior.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The constant's name.
+    pub name: &'static str,
+    /// One in ten measurements was below.
+    pub low: f64,
+    /// Half were.
+    pub median: f64,
+    /// One in ten was above.
+    pub high: f64,
+}
+
 macro_rules! costs {
     ($($name:ident: ($low:expr, $median:expr, $high:expr), $what:literal, $source:literal;)*) => {
         /// One value of each constant: ns, or a factor where the name says so.

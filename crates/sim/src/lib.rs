@@ -13,14 +13,19 @@
 pub mod answer;
 pub mod costs;
 mod engine;
+mod json;
 mod machine;
+pub mod map;
 pub mod model;
+pub mod page;
 pub mod picture;
 mod queue;
 mod random;
+pub mod recording;
 pub mod scenario;
 pub mod sched;
 pub mod scoreboard;
+pub mod tracks;
 
 pub use engine::{
     Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, Stuck, VmOutcome, Waiting, Whose,

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use report::escape;
 
-use crate::engine::{Outcome, Segment, Whose};
-use crate::model::Model;
+use crate::engine::{Segment, Whose};
+use crate::map::{Map, Origin};
 
 /// Columns of the picture; what is shorter than one is not drawn apart.
 const COLUMNS: usize = 1_000;
@@ -14,17 +14,21 @@ const TOP: usize = 46;
 /// VMs that the legend names.
 const MOST_NAMED: usize = 12;
 
-/// An SVG picture of a run's last part: one row a pCPU, time to the right, a
+/// The colour of a VM: the golden angle keeps neighbours apart.
+pub(crate) fn hue(vm: usize) -> usize {
+    (vm * 137) % 360
+}
+
+/// An SVG picture of a map: one row a pCPU, time to the right, a
 /// colour a VM, brighter and darker by vCPU, host tasks grey. A line below a row
 /// marks pause exits, a line above it directed yields. Its size is bounded,
 /// however much happened: each of 1000 columns shows who was there longest.
 #[must_use]
-pub fn svg(model: &Model, outcome: &Outcome, title: &str) -> String {
-    let to = model.warmup_ns + model.duration_ns;
-    let from = model.map_from_ns.unwrap_or(0).min(to.saturating_sub(1));
-    let rows = model.machine.len();
+pub fn svg(map: &Map) -> String {
+    let Map { from_ns: from, to_ns: to, ref title, .. } = *map;
+    let rows = map.pcpus.len();
     let row = (720 / rows.max(1)).clamp(4, 24);
-    let grid = Grid::of(model, outcome, from, to);
+    let grid = Grid::of(map);
     let (width, height) = (LEFT + COLUMNS + 10, TOP + rows * row + 40);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
@@ -33,10 +37,8 @@ pub fn svg(model: &Model, outcome: &Outcome, title: &str) -> String {
          .host {{ fill: #999 }}\n.exit {{ fill: #b00020 }}\n.yield {{ fill: #111 }}\n",
         escape(title)
     );
-    for vm in 0..model.vms.len() {
-        // The golden angle keeps neighbours apart.
-        let hue = (vm * 137) % 360;
-        let _ = writeln!(svg, ".v{vm} {{ fill: hsl({hue} 65% 45%) }}");
+    for vm in 0..map.vms.len() {
+        let _ = writeln!(svg, ".v{vm} {{ fill: hsl({} 65% 45%) }}", hue(vm));
     }
     svg.push_str(
         "@media (prefers-color-scheme: dark) { text { fill: #ddd } .ground { fill: #181818 } \
@@ -44,11 +46,11 @@ pub fn svg(model: &Model, outcome: &Outcome, title: &str) -> String {
     );
     let _ = writeln!(svg, "<rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>");
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"16\">{}</text>", escape(title));
-    legend(&mut svg, model);
+    legend(&mut svg, map);
     for pcpu in 0..rows {
         let y = TOP + pcpu * row;
         if row >= 12 || pcpu % (12 / row + 1) == 0 {
-            let number = model.machine.number(pcpu as u32);
+            let number = map.pcpus[pcpu];
             let _ = writeln!(
                 svg,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{number}</text>",
@@ -56,28 +58,31 @@ pub fn svg(model: &Model, outcome: &Outcome, title: &str) -> String {
                 y + row.min(12)
             );
         }
-        grid.draw_row(&mut svg, model, pcpu, (y, row));
+        grid.draw_row(&mut svg, map, pcpu, (y, row));
     }
     let bottom = TOP + rows * row + 16;
+    // A recording's clock began long before it.
+    let zero = if map.origin == Origin::Recorded { from } else { 0 };
     for (x, ns, anchor) in [(LEFT, from, "start"), (LEFT + COLUMNS, to, "end")] {
         let _ = writeln!(
             svg,
             "<text x=\"{x}\" y=\"{bottom}\" text-anchor=\"{anchor}\">{} ms</text>",
-            ns as f64 / 1e6
+            ns.saturating_sub(zero) as f64 / 1e6
         );
     }
     let _ = writeln!(
         svg,
         "<text x=\"{LEFT}\" y=\"{}\">pCPUs; below a row: pause exits; above it: directed yields. \
-         Simulated.</text>\n</svg>",
-        bottom + 18
+         {}</text>\n</svg>",
+        bottom + 18,
+        map.origin.word()
     );
     svg
 }
 
-fn legend(svg: &mut String, model: &Model) {
+fn legend(svg: &mut String, map: &Map) {
     let step = COLUMNS / MOST_NAMED;
-    for (vm, named) in model.vms.iter().take(MOST_NAMED).enumerate() {
+    for (vm, named) in map.vms.iter().take(MOST_NAMED).enumerate() {
         let x = LEFT + vm * step;
         let _ = writeln!(
             svg,
@@ -97,8 +102,9 @@ struct Grid {
 }
 
 impl Grid {
-    fn of(model: &Model, outcome: &Outcome, from: u64, to: u64) -> Self {
-        let cells = model.machine.len() * COLUMNS;
+    fn of(map: &Map) -> Self {
+        let Map { from_ns: from, to_ns: to, .. } = *map;
+        let cells = map.pcpus.len() * COLUMNS;
         let mut grid = Self {
             owners: vec![None; cells],
             exits: vec![false; cells],
@@ -111,7 +117,7 @@ impl Grid {
             let at = ns.saturating_sub(from).min(span - 1);
             (u128::from(at) * COLUMNS as u128 / u128::from(span)) as usize
         };
-        for segment in &outcome.map {
+        for segment in &map.segments {
             match *segment {
                 Segment::Ran { pcpu, whose, from_ns, to_ns } if to_ns > from => {
                     for at in column(from_ns)..=column(to_ns - 1) {
@@ -135,15 +141,15 @@ impl Grid {
         grid
     }
 
-    fn draw_row(&self, svg: &mut String, model: &Model, pcpu: usize, (y, height): (usize, usize)) {
+    fn draw_row(&self, svg: &mut String, map: &Map, pcpu: usize, (y, height): (usize, usize)) {
         let row = pcpu * COLUMNS..(pcpu + 1) * COLUMNS;
         for (x, count, whose) in runs(&self.owners[row.clone()]) {
             let Some(whose) = whose else { continue };
             let (class, shade) = match whose {
                 Whose::Host(_) => ("host".to_owned(), 1.0),
                 Whose::Vcpu { vm, vcpu } => {
-                    let vcpus = model.vms[vm as usize].machine.len().max(2);
-                    let step = f64::from(vcpu) / (vcpus - 1) as f64;
+                    let vcpus = map.vms[vm as usize].vcpus.max(2);
+                    let step = f64::from(vcpu) / f64::from(vcpus - 1);
                     (format!("v{vm}"), 1.0 - 0.5 * step)
                 }
             };
@@ -182,59 +188,6 @@ fn runs<T: Copy + PartialEq>(values: &[T]) -> Vec<(usize, usize, T)> {
     runs
 }
 
-/// The same for Perfetto and Chrome's about:tracing: JSON, one track a pCPU.
-#[must_use]
-pub fn trace(model: &Model, outcome: &Outcome) -> String {
-    let mut events = Vec::new();
-    for pcpu in 0..model.machine.len() as u32 {
-        let number = model.machine.number(pcpu);
-        events.push(format!(
-            "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":{pcpu},\
-             \"args\":{{\"name\":\"pCPU {number}\"}}}}"
-        ));
-    }
-    // Names of VMs are the scenario's words.
-    let quoted = |text: String| {
-        let mut quoted = String::from("\"");
-        for character in text.chars() {
-            match character {
-                '"' | '\\' => quoted.extend(['\\', character]),
-                c if (c as u32) < 0x20 => {
-                    let _ = write!(quoted, "\\u{:04x}", c as u32);
-                }
-                c => quoted.push(c),
-            }
-        }
-        quoted + "\""
-    };
-    let us = |ns: u64| format!("{}.{:03}", ns / 1_000, ns % 1_000);
-    for segment in &outcome.map {
-        events.push(match *segment {
-            Segment::Ran { pcpu, whose, from_ns, to_ns } => {
-                let name = match whose {
-                    Whose::Vcpu { vm, vcpu } => {
-                        format!("{} vCPU {vcpu}", model.vms[vm as usize].name)
-                    }
-                    Whose::Host(task) => model.host_tasks[task as usize].name.clone(),
-                };
-                format!(
-                    "{{\"name\":{},\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":0,\"tid\":{pcpu}}}",
-                    quoted(name),
-                    us(from_ns),
-                    us(to_ns - from_ns)
-                )
-            }
-            Segment::PauseExit { pcpu, at_ns } => instant("pause exit", &us(at_ns), pcpu),
-            Segment::Yield { pcpu, at_ns } => instant("directed yield", &us(at_ns), pcpu),
-        });
-    }
-    format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
-}
-
-fn instant(name: &str, us: &str, pcpu: u32) -> String {
-    format!("{{\"name\":\"{name}\",\"ph\":\"i\",\"s\":\"t\",\"ts\":{us},\"pid\":0,\"tid\":{pcpu}}}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,7 +203,8 @@ mod tests {
         model.map_from_ns = Some(10_000_000);
         model.vms[0].name = "<a & b>".to_owned();
         let outcome = crate::run(&model, || true).unwrap();
-        let picture = svg(&model, &outcome, "two <VMs>");
+        let map = Map::of_run(&model, &outcome, "two <VMs>");
+        let picture = svg(&map);
         let page = roxmltree::Document::parse(&picture).unwrap();
         let classes: std::collections::BTreeSet<_> =
             page.descendants().filter_map(|node| node.attribute("class")).collect();
@@ -258,10 +212,5 @@ mod tests {
             assert!(classes.contains(class), "{class}: {classes:?}");
         }
         assert!(picture.len() < 80 * COLUMNS * 120, "{}", picture.len());
-        let trace = trace(&model, &outcome);
-        let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
-        let events = trace["traceEvents"].as_array().unwrap();
-        assert!(events.iter().any(|event| event["name"] == "<a & b> vCPU 0"));
-        assert!(events.iter().all(|event| event["ts"].as_f64().is_none_or(|ts| ts <= 20_000.0)));
     }
 }

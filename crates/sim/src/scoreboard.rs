@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use crate::answer::{Drawn, Estimate};
 use crate::scenario::{Node, ParseScenarioError, Reader, Scenario, Value};
+use crate::sched::{Kernel, Policy};
 
 const TEXT: &str = include_str!("scoreboard.toml");
 
@@ -122,17 +123,95 @@ pub struct Judged {
     pub verdict: Verdict,
 }
 
+/// Pinned threads that share pCPUs of the machine at hand: measured, and simulated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Here {
+    /// Its name.
+    pub id: String,
+    /// Whether they take a fair lock; else they meet at a barrier.
+    pub lock: bool,
+    /// Threads pinned to each pCPU.
+    pub threads_per_pcpu: u32,
+    /// Work before the lock or the barrier, us.
+    pub work_us: f64,
+    /// Work with the lock, us.
+    pub hold_us: f64,
+    /// How near the simulated rate must be to the measured one.
+    pub factor: f64,
+}
+
+impl Here {
+    /// Its scenario on two pCPUs of a machine with this kernel, on which one of two busy
+    /// threads runs for `turn_ns` before the other; they may share a core.
+    #[must_use]
+    pub fn scenario(&self, release: &str, turn_ns: f64, share_a_core: bool) -> String {
+        let pcpus = 2;
+        let (cores, threads) = if share_a_core { (1, 2) } else { (2, 1) };
+        let kernel = Kernel::of_release(release).unwrap_or(Kernel::V6_12);
+        let policy = Policy::defaults(kernel, pcpus);
+        let slice = if kernel.is_eevdf() { policy.base_slice_ns } else { policy.latency_ns / 2 };
+        // A turn ends at the first tick behind the slice: the tick that fits best.
+        let turn = |tick: f64| (slice as f64 / tick).ceil() * tick;
+        let off = |tick: &f64| (turn(*tick) - turn_ns).abs();
+        let ticks = [1e6, 1e7 / 3.0, 4e6, 1e7];
+        let tick = ticks.into_iter().min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or(4e6) / 1e6;
+        let Self { threads_per_pcpu, work_us, hold_us, .. } = self;
+        let tasks = *threads_per_pcpu as usize * pcpus;
+        let workload = if self.lock {
+            format!("class = \"spin-lock\"\nwork = {work_us}\nhold = {hold_us}\n")
+        } else {
+            format!("class = \"barrier\"\nspin_us = \"forever\"\nwork = {work_us}\n")
+        };
+        let pins: Vec<String> = (0..pcpus).map(|pcpu| format!("\"{pcpu}\"")).collect();
+        format!(
+            "sim = 1\ntitle = \"{}\"\ndraws = 16\nwarmup_ms = 100\nduration_ms = 1000\n\
+             [host]\ncores = {cores}\nthreads = {threads}\nkernel = \"{name}\"\nscheduler = {{ tick_ms = {tick:.6} }}\n\
+             [[vm]]\nmetal = true\nvcpus = {pcpus}\npins = [{pins}]\nkernel = \"{name}\"\n\
+             scheduler = {{ tick_ms = {tick:.6} }}\nworkload = \"shared\"\n\
+             [workload.shared]\ntasks = {tasks}\npinned = true\n{workload}",
+            self.id,
+            name = kernel.name(),
+            pins = pins.join(", "),
+        )
+    }
+}
+
+/// What the machine at hand is held to.
+#[must_use]
+pub fn here() -> Vec<Here> {
+    read().1
+}
+
 /// All rows.
 #[must_use]
 pub fn rows() -> Vec<Row> {
+    read().0
+}
+
+fn read() -> (Vec<Row>, Vec<Here>) {
     let problems = RefCell::new(Vec::new());
     let root = Node::parse(TEXT).expect("the scoreboard is tested");
     let top = Reader::new(&root, "the scoreboard", &problems);
     top.whole("scoreboard", 0, 1, 1);
     let rows = top.tables("row").iter().map(row).collect();
+    let here = top.tables("here").into_iter().map(here_row).collect();
     top.finish();
     assert!(problems.borrow().is_empty(), "the scoreboard is tested: {problems:?}");
-    rows
+    (rows, here)
+}
+
+fn here_row(table: Reader<'_>) -> Here {
+    let number = |key| table.number(key, 0.0, 1e6);
+    let here = Here {
+        id: table.text("id").map(|(text, _)| text.to_owned()).unwrap_or_default(),
+        lock: table.flag("lock", false),
+        threads_per_pcpu: table.whole("threads_per_pcpu", 1, 1, 16) as u32,
+        work_us: number("work_us").unwrap_or(f64::NAN),
+        hold_us: number("hold_us").unwrap_or(0.0),
+        factor: number("factor").unwrap_or(f64::NAN),
+    };
+    table.finish();
+    here
 }
 
 fn row(table: &Reader<'_>) -> Row {
@@ -292,6 +371,22 @@ mod tests {
                     cell.variant == variant && cell.point == row.point
                 };
                 assert!(scenario.cells.iter().any(same), "{}: {variant}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_held_to_this_machine_plays() {
+        for here in here() {
+            assert!(here.factor >= 1.0 && here.work_us > 0.0, "{here:?}");
+            for release in ["3.10.0", "5.15.0", "6.18.44"] {
+                let text = here.scenario(release, 4e6, release.starts_with('5'));
+                let scenario = Scenario::parse(&here.id, &text, |_| Err(String::new()));
+                let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{text}"));
+                let mut model = scenario.cells[0].draw(1, 0);
+                model.duration_ns = 100_000_000;
+                let outcome = crate::run(&model, || true).unwrap();
+                assert!(outcome.meters[0].done > 0, "{release}: {outcome:?}");
             }
         }
     }

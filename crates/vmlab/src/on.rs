@@ -25,6 +25,7 @@ use remote::{Decoder, GaveUp, Options, Patience, RunError, Running, Session};
 use runner::execute::{Ended, Progress};
 use runner::follow::Follower;
 use runner::plan::Plan;
+use runner::simulated;
 use runner::store::{Contents, Keeper, Store};
 use topology::Host;
 use vmconfig::Arch;
@@ -50,7 +51,8 @@ const TURN: Duration = Duration::from_millis(100);
 pub(crate) struct OnArgs {
     /// Run on another machine, with the results here: ssh://USER@HOST, or an
     /// emulated host: replica, replica:NAME, replica:xeon-4208; or as domains of a
-    /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system.
+    /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system; or
+    /// simulate it, on this machine or a described one: sim, sim:HOST.json.
     #[arg(long, value_name = "WHERE")]
     on: Option<Place>,
     /// The private key to offer there, instead of ssh's own choice.
@@ -73,6 +75,7 @@ impl OnArgs {
     pub(crate) fn is_elsewhere(&self) -> bool {
         match &self.on {
             Some(Place::Libvirt(uri)) => uri.ssh().is_some(),
+            Some(Place::Simulator(_)) => false,
             on => on.is_some(),
         }
     }
@@ -85,8 +88,23 @@ impl OnArgs {
         }
     }
 
+    /// Whether the study is to be simulated, and the file that describes the host
+    /// then; without one it is this machine.
+    pub(crate) fn simulator(&self) -> Option<Option<&Path>> {
+        match &self.on {
+            Some(Place::Simulator(file)) => Some(file.as_deref()),
+            _ => None,
+        }
+    }
+
     /// Refuses to go on with a plan elsewhere than where it was begun.
     pub(crate) fn check_same(&self, plan: &Plan) -> anyhow::Result<()> {
+        if self.on.is_some() && self.simulator().is_some() != simulated::is_simulated(plan) {
+            bail!(
+                "The study was begun {}: simulated and measured blocks would not compare; leave --on out, or start anew",
+                if simulated::is_simulated(plan) { "in the simulator" } else { "on a machine" }
+            );
+        }
         let begun = plan.libvirt.as_ref().map(|libvirt| &libvirt.uri);
         match (begun, self.libvirt()) {
             (Some(begun), Some(here)) if *begun != here => bail!(

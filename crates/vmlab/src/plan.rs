@@ -1,6 +1,8 @@
 //! `vmlab plan`: where VMs go on a host or a fleet, and what they shall look
 //! like there.
 
+mod simulate;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +35,9 @@ Examples:
   vmlab plan --list vms.toml --host host.json     several on another machine
   vmlab plan --list vms.toml --host a.json --host b.json
                                                   several on several machines
-  vmlab plan --vcpus 16 --memory 64GiB --huge-pages 1GiB --svg map.svg";
+  vmlab plan --vcpus 16 --memory 64GiB --huge-pages 1GiB --svg map.svg
+  vmlab plan --vcpus 4 --memory 8GiB --host host.json --simulate stream --beside 14
+                                                  is it better than the other ways?";
 
 /// Plan where VMs go: pins, guest topology, memory, huge pages
 ///
@@ -107,6 +111,21 @@ pub(crate) struct PlanArgs {
     /// Print a study's `[vm]` table; needs exactly one VM
     #[arg(long)]
     toml: bool,
+
+    /// Rank the plan and other ways to place the same VMs by the simulator, as
+    /// this kind of work sees them; needs exactly one host
+    #[arg(long, value_name = "WORK", conflicts_with = "toml")]
+    simulate: Option<simulate::Work>,
+
+    /// Threads of the host that are busy beside the VMs in the simulation
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "simulate",
+        value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    beside: u32,
+
+    /// Draws of the simulator's costs
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "simulate",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    draws: u32,
 
     /// Write the map as SVG to this file, '-' for standard output; needs
     /// exactly one host
@@ -206,6 +225,13 @@ fn one_host(args: &PlanArgs, host: &Host, wishes: &[Wish], rules: &Rules) -> any
         terminal::print(&svg(&map))?;
         return Ok(plan.refused.is_empty());
     }
+    if let Some(work) = args.simulate {
+        ensure!(plan.refused.is_empty(), "Not all VMs have a place: there is nothing to simulate");
+        let asked = simulate::Asked { work, beside: args.beside, draws: args.draws };
+        let ranking = simulate::rank(host, wishes, rules, &plan, &asked)?;
+        terminal::print(&if args.json { ranking.json()? } else { ranking.text() })?;
+        return Ok(true);
+    }
     if let Some(path) = &args.svg {
         fs::write(path, svg(&map))
             .with_context(|| format!("Cannot write the map to {}", path.display()))?;
@@ -229,6 +255,9 @@ fn fleet(
 ) -> anyhow::Result<bool> {
     if args.svg.is_some() {
         bail!("A map shows one host: give --svg with one --host");
+    }
+    if args.simulate.is_some() {
+        bail!("One host is simulated at a time: give --simulate with one --host");
     }
     let named: Vec<NamedHost> = hosts.iter().map(|(name, host)| NamedHost { name, host }).collect();
     let plan = plan_fleet(&named, wishes, rules, Packing::default());

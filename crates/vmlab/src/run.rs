@@ -13,6 +13,7 @@ use runner::calibration::Calibration;
 use runner::execute::Ended;
 use runner::machine::{self, Need};
 use runner::plan::Plan;
+use runner::simulated;
 use runner::state::State;
 use runner::store::{self, Contents, Keeper, Store};
 use runner::summary;
@@ -35,6 +36,7 @@ Examples:
   vmlab run --extend results/smp --blocks 10      ten more blocks
   vmlab run studies/smp.toml --on ssh://root@server       there, results here
   vmlab run studies/smp.toml --on libvirt:qemu:///system  as domains of libvirt's
+  vmlab run studies/smp.toml --on sim:host.json   simulated, on a host that nobody here has
 
 A study ends as soon as all its comparisons are decided, at the latest when its
 budget is used up. --until budget uses all of it.
@@ -99,7 +101,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
-    let plan = if args.on.is_elsewhere() {
+    let plan = if let Some(host) = args.on.simulator() {
+        study_file::prepare_simulated(study, &args.budget, host)?.0
+    } else if args.on.is_elsewhere() {
         on::plan(&args.on, study, &args.budget)?
     } else {
         study_file::plan(study, &args.budget, args.on.libvirt().as_ref())?
@@ -129,6 +133,13 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
         return finish(args, ended, &dir);
     }
     let cancel = interrupt::cancel_on_signals()?;
+    if let Some(host) = args.on.simulator() {
+        let (plan, host) = study_file::prepare_simulated(study, &args.budget, host)?;
+        check_prices(prices.as_ref(), &plan, &host)?;
+        let store = make(&plan, &host)?;
+        let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
+        return run_here(args, &contents, None, store, &cancel);
+    }
     trials::restore_leftovers();
     let libvirt = args.on.libvirt();
     let libvirt = libvirt.as_ref();
@@ -161,6 +172,10 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
     }
     let cancel = interrupt::cancel_on_signals()?;
     machine::check_again(&contents.plan, &contents.host)?;
+    if simulated::is_simulated(&contents.plan) {
+        extend(&mut store, &mut contents, more, args)?;
+        return run_here(args, &contents, None, store, &cancel);
+    }
     trials::end_leftovers(&contents.plan);
     extend(&mut store, &mut contents, more, args)?;
     let settings = trials::apply_settings(&contents.plan)?;
@@ -198,7 +213,11 @@ fn run_here(
     let Contents { plan, host, events, .. } = contents;
     let mut watcher = Watcher::start(&args.watch(), plan, events)?;
     let mut observe = |event: runner::execute::Progress<'_>| watcher.observe(&event);
-    let ended = trials::run(plan, host, settings, events, &mut store, cancel, &mut observe);
+    let ended = if simulated::is_simulated(plan) {
+        trials::simulate(plan, host, events, &mut store, cancel, &mut observe)
+    } else {
+        trials::run(plan, host, settings, events, &mut store, cancel, &mut observe)
+    };
     drop(watcher);
     let ended = ended.with_context(|| format!("What was measured is safe in {}", dir.display()))?;
     drop(store);

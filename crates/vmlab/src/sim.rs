@@ -1,7 +1,9 @@
 //! `vmlab sim`: what happens on a host that nobody here has.
 
-mod draw;
-mod output;
+mod calibrated;
+pub(crate) mod draw;
+pub(crate) mod output;
+mod pictures;
 mod validate;
 
 use std::fs;
@@ -10,8 +12,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use sim::answer;
+use sim::map::Map;
 use sim::scenario::Scenario;
-use sim::{answer, picture};
 
 use crate::host_file::load_host;
 use crate::{exit, interrupt, terminal};
@@ -26,6 +29,11 @@ Examples:
   vmlab sim scenario.toml --check               is the scenario sound? what would run?
   vmlab sim scenario.toml --map map.svg --variant 'ple on'
                                                 who ran where?
+  vmlab sim scenario.toml --map map.html        the same as a page, with zoom
+  perf script -F comm,pid,tid,cpu,time,event,trace >rec.txt
+  vmlab sim --recording rec.txt --map map.html  who ran where on a real machine?
+  vmlab sim scenario.toml --calibrate prices.json
+                                                with what this host's exits cost
   vmlab sim --validate                          how near to published results is it?
 
 docs/sim.md explains every key of a scenario, the model, and what it can't say.";
@@ -41,12 +49,23 @@ docs/sim.md explains every key of a scenario, the model, and what it can't say."
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArgs {
     /// The scenario, a TOML file
-    #[arg(value_name = "SCENARIO", required_unless_present = "validate")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["validate", "recording"])]
     scenario: Option<PathBuf>,
 
     /// Hold the simulator to published results and closed forms instead
     #[arg(long, conflicts_with_all = ["scenario", "seed", "no_why", "check", "records"])]
     validate: bool,
+
+    /// Draw a recording of a real machine instead: what `perf script` or `trace-cmd
+    /// report` printed, '-' for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "validate", "seed", "draws",
+        "no_why", "check", "records", "json", "variant", "map_ms"])]
+    recording: Option<PathBuf>,
+
+    /// Take what things cost from a price list of `vmlab calibrate`, or from a short
+    /// measurement of this machine ('here'), instead of what is known of such costs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["validate", "recording"])]
+    calibrate: Option<PathBuf>,
 
     /// Draws of the costs, instead of the scenario's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -68,7 +87,8 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     json: bool,
 
-    /// Draw who ran where as SVG to this file, and simulate nothing else
+    /// Draw who ran where to this file, and simulate nothing else: SVG, or a page
+    /// with zoom if it ends in .html
     #[arg(long, value_name = "FILE", conflicts_with = "records")]
     map: Option<PathBuf>,
 
@@ -101,6 +121,14 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 /// output that can't be written.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     let cancel = || interrupt::cancel_on_signals().context("Cannot listen for Ctrl-C");
+    if let Some(file) = &args.recording {
+        anyhow::ensure!(
+            args.map.is_some() || args.trace.is_some(),
+            "Say what to make of the recording: --map FILE.html, --map FILE.svg or --trace FILE"
+        );
+        pictures::write(args.map.as_deref(), args.trace.as_deref(), &pictures::recorded(file)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some(path) = args.scenario.as_deref().filter(|_| !args.validate) else {
         let scores = validate::run(args.draws, &cancel()?)?;
         terminal::print(&if args.json { scores.json()? } else { scores.text() })?;
@@ -117,6 +145,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     if let Some(seed) = args.seed {
         scenario.seed = seed;
     }
+    let measured = args.calibrate.as_deref().map(calibrated::read).transpose()?;
+    let measured = measured.unwrap_or_default();
+    scenario.calibrate(&measured);
     let plan = Plan::new(&scenario, !args.no_why);
     if args.check {
         terminal::print(&output::plan(&scenario, &plan))?;
@@ -137,9 +168,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
         fs::write(file, records).with_context(|| format!("Cannot write {}", file.display()))?;
     }
     let text = if args.json {
-        output::json(&scenario, &answers, done.interrupted)?
+        output::json(&scenario, &answers, &measured, done.interrupted)?
     } else {
-        output::text(&scenario, &answers, done.interrupted)
+        output::text(&scenario, &answers, &measured, done.interrupted)
     };
     terminal::print(&text)?;
     Ok(if done.interrupted { ExitCode::from(exit::ERROR) } else { ExitCode::SUCCESS })
@@ -161,17 +192,9 @@ fn draw_map(args: &SimArgs, scenario: &Scenario, cancel: &guest::Cancel) -> anyh
         Err(Some(stuck)) => bail!("Variant {variant:?}: {stuck}"),
         Err(None) => bail!("Interrupted before the map was done"),
     };
-    let write = |path: &Path, text: String| {
-        fs::write(path, text).with_context(|| format!("Cannot write {}", path.display()))
-    };
-    if let Some(path) = &args.map {
-        let title = format!("{}: {variant}", scenario.title);
-        write(path, picture::svg(&model, &outcome, title.trim_start_matches(": ")))?;
-    }
-    if let Some(path) = &args.trace {
-        write(path, picture::trace(&model, &outcome))?;
-    }
-    Ok(())
+    let title = format!("{}: {variant}", scenario.title);
+    let map = Map::of_run(&model, &outcome, title.trim_start_matches(": "));
+    pictures::write(args.map.as_deref(), args.trace.as_deref(), &map)
 }
 
 fn stem(path: &Path) -> String {

@@ -10,9 +10,11 @@ use runner::freeze::{Frozen, Machine, freeze};
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::study::{ParseStudyError, Problem, Study, Until};
-use runner::{domains, host_settings};
+use runner::{domains, host_settings, simulated};
 use serde::{Deserialize, Serialize};
+use topology::Host;
 
+use crate::host_file::load_host;
 use crate::progress::Spinner;
 use crate::terminal;
 
@@ -115,6 +117,36 @@ pub(crate) fn plan(
 ) -> anyhow::Result<Plan> {
     // Nothing is begun that would have to be ended in order: a signal ends it at once.
     Ok(prepare_here(path, budget, libvirt, Need::Plan, &Cancel::new())?.plan)
+}
+
+/// The plan of the study in `path` in the simulator, and the host: the one that
+/// `host` describes, else this machine. What has no model is told on standard error.
+pub(crate) fn prepare_simulated(
+    path: &Path,
+    budget: &BudgetArgs,
+    host: Option<&Path>,
+) -> anyhow::Result<(Plan, Host)> {
+    let written = StudyText::read(path)?;
+    let study = written.parse(budget)?;
+    let host = match host {
+        Some(file) => load_host(file)?,
+        None => machine::this_host(),
+    };
+    let seed = budget.seed.or(study.seed).unwrap_or_else(machine::fresh_seed);
+    let folder = &written.folder;
+    let file = &written.file;
+    match simulated::plan(&study, folder, host.clone(), seed, runner::unix_s()) {
+        Ok(Frozen { plan, warnings }) => {
+            for Problem { line, message } in warnings {
+                terminal::note(&format!("{file}:{line}: warning: {message}"));
+            }
+            for (label, why) in plan.later.iter().filter(|later| !study.later.contains(later)) {
+                terminal::note(&format!("vmlab: {label} is left out: {why}"));
+            }
+            Ok((plan, host))
+        }
+        Err(problems) => bail!(ParseStudyError { file: file.clone(), problems }),
+    }
 }
 
 /// Reads and prepares the study in `path`, for whoever watches a terminal.

@@ -9,6 +9,7 @@ use record::journal::Event;
 use runner::execute::{Ended, Progress, execute};
 use runner::local::LocalLab;
 use runner::plan::Plan;
+use runner::simulated::SimulatedLab;
 use runner::store::Keeper;
 use topology::Host;
 
@@ -68,6 +69,20 @@ pub(crate) fn run(
     let ended = execute(plan, events, keeper, &mut lab, cancel, observe);
     restore_settings(lab.release());
     ended.context("The study stopped")
+}
+
+/// The same in the simulator, on the host that was described: nothing is booted or
+/// set.
+pub(crate) fn simulate(
+    plan: &Plan,
+    host: &Host,
+    events: &[Event],
+    keeper: &mut dyn Keeper,
+    cancel: &Cancel,
+    observe: &mut dyn FnMut(Progress<'_>),
+) -> anyhow::Result<Ended> {
+    let mut lab = SimulatedLab::new(plan, host, cancel.clone());
+    execute(plan, events, keeper, &mut lab, cancel, observe).context("The study stopped")
 }
 
 fn restore_settings(settings: Option<Settings>) {

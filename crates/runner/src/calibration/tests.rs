@@ -6,7 +6,7 @@ use thinguest::Operation;
 
 use super::*;
 
-fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) -> Price {
+pub(crate) fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) -> Price {
     let boot = |(median, kvm): &(f64, &[(&str, f64)])| BootPrice {
         min: *median,
         median: *median,
@@ -25,7 +25,7 @@ fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) -> Price {
     }
 }
 
-fn list(prices: Vec<Price>) -> Calibration {
+pub(crate) fn list(prices: Vec<Price>) -> Calibration {
     Calibration {
         format: FORMAT.to_owned(),
         version: FORMAT_VERSION,

@@ -14,7 +14,7 @@ use std::fmt;
 
 use topology::Host;
 
-use crate::costs::{Costs, PRIORS, Prior};
+use crate::costs::{Costs, Measured, PRIORS, Prior};
 use crate::model::{Model, Start};
 use crate::random::Random;
 pub(crate) use node::{Node, Reader, Value};
@@ -98,6 +98,24 @@ impl Cell {
                 Costs::from_each(|_| priors.next().map_or(0.0, |prior| prior.draw(&mut random)));
         }
         model
+    }
+}
+
+impl Scenario {
+    /// Takes what was measured instead of the priors; what the scenario itself says of
+    /// a constant stays.
+    pub fn calibrate(&mut self, measured: &[Measured]) {
+        for cell in &mut self.cells {
+            for (prior, default) in cell.priors.iter_mut().zip(PRIORS) {
+                let found = measured.iter().find(|found| found.name == prior.name);
+                if let Some(found) = found.filter(|_| prior == default) {
+                    let Measured { low, median, high, .. } = *found;
+                    *prior = Prior { low, median, high, ..*prior };
+                }
+            }
+            let mut medians = cell.priors.iter();
+            cell.model.costs = Costs::from_each(|prior| medians.next().unwrap_or(prior).median);
+        }
     }
 }
 

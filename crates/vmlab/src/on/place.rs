@@ -1,7 +1,7 @@
 //! Which machine `--on` names, and its bringing up where it is a replica.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -24,6 +24,8 @@ pub(crate) enum Place {
     Replica(Option<String>),
     /// A libvirt, of this machine or of one that ssh reaches.
     Libvirt(Uri),
+    /// No machine: the simulator, of this machine or of one that a file describes.
+    Simulator(Option<PathBuf>),
 }
 
 /// Error type for [`Place`]'s `from_str`.
@@ -31,7 +33,7 @@ pub(crate) enum Place {
 pub(crate) enum PlaceError {
     /// It is none of them.
     #[error(
-        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST or libvirt:qemu:///system"
+        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST, libvirt:qemu:///system, sim or sim:HOST.json"
     )]
     Neither,
     /// It is no libvirt that runs QEMU.
@@ -49,6 +51,8 @@ impl FromStr for Place {
         match text.split_once(':') {
             None if text == "replica" => Ok(Self::Replica(None)),
             Some(("replica", host)) if !host.is_empty() => Ok(Self::Replica(Some(host.to_owned()))),
+            None if text == "sim" => Ok(Self::Simulator(None)),
+            Some(("sim", file)) if !file.is_empty() => Ok(Self::Simulator(Some(file.into()))),
             Some(("libvirt", uri)) => Ok(Self::Libvirt(uri.parse()?)),
             Some(("ssh", _)) => Ok(Self::Ssh(text.parse()?)),
             _ => Err(PlaceError::Neither),
@@ -61,6 +65,8 @@ impl fmt::Display for Place {
         match self {
             Self::Ssh(destination) => destination.fmt(f),
             Self::Libvirt(uri) => write!(f, "libvirt:{uri}"),
+            Self::Simulator(None) => f.write_str("sim"),
+            Self::Simulator(Some(file)) => write!(f, "sim:{}", file.display()),
             Self::Replica(None) => f.write_str("replica"),
             Self::Replica(Some(host)) => write!(f, "replica:{host}"),
         }
@@ -98,6 +104,7 @@ impl Place {
                 let destination = format!("ssh://{ssh}").parse()?;
                 return Ok(Reached { destination, _brought_up: None });
             }
+            Self::Simulator(_) => bail!("The simulator is no machine that commands run on"),
             Self::Replica(host) => host.as_deref(),
         };
         let (replica, brought_up) = match replica::find(host) {
@@ -144,6 +151,8 @@ mod tests {
             "replica:./host.json",
             "libvirt:qemu:///system",
             "libvirt:qemu+ssh://root@server/system",
+            "sim",
+            "sim:./host.json",
         ] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
@@ -155,6 +164,7 @@ mod tests {
             ("ssh://", "names no host"),
             ("ssh:server", "write ssh://"),
             ("libvirt", "write ssh://"),
+            ("sim:", "write ssh://"),
             ("libvirt:", "libvirt: write qemu:///system"),
             ("libvirt:xen:///", "libvirt: write qemu:///system"),
         ] {

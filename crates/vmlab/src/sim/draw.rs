@@ -141,6 +141,21 @@ impl Plan {
     }
 }
 
+/// All draws of a scenario, for other commands.
+///
+/// # Errors
+/// Guests that can't go on; Ctrl-C.
+pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<Vec<Drawn>> {
+    let done = Plan::new(scenario, false).run(scenario, cancel);
+    if let Some((_, stuck)) = done.stuck {
+        anyhow::bail!("{stuck}");
+    }
+    if done.interrupted {
+        anyhow::bail!("Interrupted before all draws were done");
+    }
+    Ok(done.drawn)
+}
+
 fn keep(drawn: &mut [Drawn], job: Job, outcome: Outcome) {
     let cell = &mut drawn[job.cell];
     match job.kind {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use record::{Better, Environment, Metric, MetricKind, Record, RecordSource, Unit};
 use serde_json::{Value, json};
 use sim::answer::{CellAnswer, Drawn, Estimate};
+use sim::costs::Measured;
 use sim::scenario::{Scale, Scenario};
 
 use super::draw::Plan;
@@ -50,7 +51,7 @@ fn name(variant: &str, point: &str) -> String {
 }
 
 /// Three or four digits of a number.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "-".to_owned(),
         v if v >= 100.0 => format!("{value:.0}"),
@@ -61,16 +62,29 @@ pub(super) fn digits(value: f64) -> String {
     }
 }
 
-pub(super) fn interval(estimate: &Estimate) -> String {
+pub(crate) fn interval(estimate: &Estimate) -> String {
     let [low, median, high] = [estimate.low, estimate.median, estimate.high].map(digits);
     format!("{median} [{low} .. {high}]")
 }
 
 /// The answer for people.
-pub(super) fn text(scenario: &Scenario, answers: &[CellAnswer], interrupted: bool) -> String {
+pub(super) fn text(
+    scenario: &Scenario,
+    answers: &[CellAnswer],
+    measured: &[Measured],
+    interrupted: bool,
+) -> String {
     let mut text = title(scenario);
     let environment = Environment::Simulated.sentence();
     let _ = writeln!(text, "{environment} Medians, with four draws in five in brackets.");
+    if !measured.is_empty() {
+        let each = measured.iter().map(|of| {
+            let [low, median, high] = [of.low, of.median, of.high].map(digits);
+            format!("{} {median} [{low} .. {high}]", of.name)
+        });
+        let each = each.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "Costs that were measured: {each}; all others as known.");
+    }
     if interrupted {
         text.push_str("Interrupted: this is what is known so far.\n");
     }
@@ -139,8 +153,13 @@ fn estimate(of: &Estimate) -> Value {
 pub(super) fn json(
     scenario: &Scenario,
     answers: &[CellAnswer],
+    measured: &[Measured],
     interrupted: bool,
 ) -> anyhow::Result<String> {
+    let calibrated: Vec<Value> = measured
+        .iter()
+        .map(|of| json!({ "name": of.name, "low": of.low, "median": of.median, "high": of.high }))
+        .collect();
     let cells: Vec<Value> = answers.iter().map(cell).collect();
     let all = json!({
         "format": "vmlab-sim",
@@ -153,6 +172,7 @@ pub(super) fn json(
         "unit": scenario.unit.name,
         "better": better(scenario),
         "interrupted": interrupted,
+        "calibrated": calibrated,
         "cells": cells,
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")

@@ -1,27 +1,58 @@
 //! `vmlab sim --validate`: the scoreboard.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use guest::Cancel;
+use host::micro::{self, Shared};
+use runner::simulated::constants;
 use serde_json::{Value, json};
-use sim::scoreboard::{self, Claim, Judged, Verdict};
+use sim::answer::{self, Estimate};
+use sim::scenario::Scenario;
+use sim::scoreboard::{self, Claim, Here, Judged, Verdict};
+use topology::Host;
 
-use super::draw::Plan;
+use super::draw::{Plan, simulate};
 use super::output::{digits, interval};
 use crate::terminal;
 
 /// Draws of the costs for each row: enough for tenths of a probability.
 const DRAWS: u32 = 20;
 
+/// How often and how long each case is measured on this machine.
+const REPEATS: u32 = 7;
+const LENGTH: Duration = Duration::from_millis(500);
+
+/// One case of this machine, measured and simulated.
+pub(super) struct HereJudged {
+    here: Here,
+    measured: Estimate,
+    simulated: Estimate,
+}
+
+impl HereJudged {
+    fn verdict(&self) -> Verdict {
+        let ratio = self.simulated.median / self.measured.median;
+        let factor = self.here.factor;
+        let right = (1.0 / factor..=factor).contains(&ratio);
+        if right { Verdict::Right } else { Verdict::Wrong }
+    }
+}
+
 /// What came of it.
 pub(super) struct Scores {
     pub(super) judged: Vec<Judged>,
+    /// The machine at hand; why not, if it has no part.
+    here: Result<Vec<HereJudged>, String>,
     pub(super) interrupted: bool,
 }
 
 /// Simulates and judges all rows.
 pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores> {
     let rows = scoreboard::rows();
+    // While nothing is simulated on the same pCPUs.
+    let measured = measure(cancel)?;
     let mut judged = Vec::new();
     for (name, mut scenario) in scoreboard::scenarios()? {
         scenario.draws = draws.unwrap_or_else(|| scenario.draws.min(DRAWS));
@@ -34,14 +65,74 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
             anyhow::bail!("{name}: {stuck}");
         }
         if done.interrupted {
-            return Ok(Scores { judged, interrupted: true });
+            let here = Err("interrupted".to_owned());
+            return Ok(Scores { judged, here, interrupted: true });
         }
         judged.extend(scoreboard::judge(&rows, name, &scenario, &done.drawn));
     }
     judged.extend(scoreboard::not_predicted(&rows));
     let place = |judged: &Judged| rows.iter().position(|row| row.id == judged.row.id);
     judged.sort_by_key(place);
-    Ok(Scores { judged, interrupted: false })
+    let here = match measured {
+        Ok(measured) => Ok(played(&measured, draws.unwrap_or(DRAWS), cancel)?),
+        Err(why) => Err(why),
+    };
+    Ok(Scores { judged, here, interrupted: cancel.is_cancelled() })
+}
+
+/// What was measured of this machine.
+struct Measured {
+    host: Host,
+    found: micro::Micro,
+    cases: Vec<(Here, Estimate)>,
+}
+
+/// Measures the cases of this machine; the inner error says why there are none.
+fn measure(cancel: &Cancel) -> anyhow::Result<Result<Measured, String>> {
+    let host = runner::machine::this_host();
+    let pcpus = host.allowed.clone().unwrap_or_else(|| host.online());
+    let two: Vec<u32> = pcpus.iter().take(2).collect();
+    if two.len() < 2 {
+        return Ok(Err("needs two pCPUs".to_owned()));
+    }
+    if terminal::is_watched() {
+        terminal::note("this machine: pinned threads, some 20 s");
+    }
+    let found = micro::measure(&pcpus).context("Cannot measure this machine")?;
+    let mut cases = Vec::new();
+    for here in scoreboard::here() {
+        let shared = match here.lock {
+            true => Shared::TicketLock { work_us: here.work_us, hold_us: here.hold_us },
+            false => Shared::Barrier { work_us: here.work_us },
+        };
+        let rates = micro::rates(shared, &two, here.threads_per_pcpu, LENGTH, REPEATS);
+        let rates = rates.context("Cannot measure this machine")?;
+        if cancel.is_cancelled() {
+            return Ok(Err("interrupted".to_owned()));
+        }
+        let Some(measured) = Estimate::of(&rates) else { continue };
+        cases.push((here, measured));
+    }
+    Ok(Ok(Measured { host, found, cases }))
+}
+
+/// Simulates the cases that were measured.
+fn played(of: &Measured, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<HereJudged>> {
+    let constants = constants::of_micro(&of.found);
+    let release = of.host.kernel.as_deref().unwrap_or("6.12");
+    let mut all = Vec::new();
+    for (here, measured) in &of.cases {
+        let shared = constants::share_a_core(&of.found);
+        let text = here.scenario(release, of.found.turn.median, shared);
+        let no_host = |_: &str| Err("no file is named".to_owned());
+        let mut scenario = Scenario::parse(&here.id, &text, no_host)?;
+        scenario.draws = draws;
+        scenario.calibrate(&constants);
+        let drawn = simulate(&scenario, cancel)?;
+        let Some(simulated) = Estimate::of(&answer::values(&scenario, &drawn, 0)) else { continue };
+        all.push(HereJudged { here: here.clone(), measured: *measured, simulated });
+    }
+    Ok(all)
 }
 
 impl Scores {
@@ -50,7 +141,8 @@ impl Scores {
     }
 
     fn count(&self, verdict: &Verdict) -> usize {
-        self.judged.iter().filter(|judged| judged.verdict == *verdict).count()
+        let here = self.here.iter().flatten().filter(|here| here.verdict() == *verdict);
+        self.judged.iter().filter(|judged| judged.verdict == *verdict).count() + here.count()
     }
 
     pub(super) fn text(&self) -> String {
@@ -72,6 +164,28 @@ impl Scores {
                 predicted(judged),
                 word(&judged.verdict)
             );
+        }
+        text.push_str(
+            "\nThis machine: pinned threads on two pCPUs, times a second.\n\n\
+             | row | measured | simulated | |\n|---|---|---|---|\n",
+        );
+        match &self.here {
+            Err(why) => {
+                let _ = writeln!(text, "| here | {why} | - | not measured |");
+            }
+            Ok(here) => {
+                for judged in here {
+                    let _ = writeln!(
+                        text,
+                        "| {} (within x{}) | {} | {} | {} |",
+                        judged.here.id,
+                        judged.here.factor,
+                        interval(&judged.measured),
+                        interval(&judged.simulated),
+                        word(&judged.verdict())
+                    );
+                }
+            }
         }
         let (right, wrong) = (self.count(&Verdict::Right), self.wrong());
         let silent = self.count(&Verdict::NotPredicted);
@@ -98,12 +212,25 @@ impl Scores {
                 })
             })
             .collect();
+        let estimate =
+            |of: &Estimate| json!({ "low": of.low, "median": of.median, "high": of.high });
+        let here = self.here.iter().flatten().map(|judged| {
+            json!({
+                "id": judged.here.id,
+                "factor": judged.here.factor,
+                "measured": estimate(&judged.measured),
+                "simulated": estimate(&judged.simulated),
+                "verdict": word(&judged.verdict()),
+            })
+        });
+        let here: Vec<Value> = here.collect();
         let all = json!({
             "format": "vmlab-scoreboard",
             "version": 1,
             "environment": record::Environment::Simulated,
             "interrupted": self.interrupted,
             "rows": rows,
+            "here": here,
         });
         Ok(serde_json::to_string_pretty(&all)? + "\n")
     }

@@ -106,3 +106,157 @@ fn maps_are_pictures_and_traces() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there are halting, polling"));
 }
+
+const STUDY: &str = r#"
+vmlab = 1
+title = "Pinned or not"
+[budget]
+blocks = 6
+[vm]
+vcpus = 2
+[[variant]]
+name = "free"
+[[variant]]
+name = "one-core"
+vm.pins = [1, 17]
+[[load]]
+name = "idle"
+[[workload]]
+run = "probe-stream"
+[[workload]]
+run = "fio"
+"#;
+
+fn two_sockets() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plan/two-sockets.json")
+}
+
+/// A study as it is, on a host that is only described: records that say so, a report,
+/// and a scenario that plays again.
+#[test]
+fn a_study_is_simulated_on_a_described_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("pins.toml");
+    fs::write(&study, STUDY).unwrap();
+    let out = folder.path().join("results");
+    let [study, out] = [&study, &out].map(|path| path.to_str().unwrap());
+    let on = format!("sim:{}", two_sockets().display());
+    let output = vmlab(&["run", study, "--on", &on, "--seed", "3", "--out", out]);
+    let (said, noted) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}{noted}");
+    assert!(noted.contains("fio is left out: the simulator can't play it: disks"), "{noted}");
+    assert!(said.contains("Simulated: computed by a model") && said.contains("one-core"), "{said}");
+    let output = vmlab(&["report", out, "--format", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["environment"], "simulated");
+    let html = vmlab(&["report", out, "--format", "html"]);
+    assert!(text(&html.stdout).contains("Simulated: computed by a model"));
+    // Where a measured study would be gone on with, this one is too.
+    let output = vmlab(&["run", "--extend", out, "--blocks", "2", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let exported = vmlab(&["export", out, "--to", "csv"]);
+    assert!(text(&exported.stdout).contains("simulated"), "{}", text(&exported.stderr));
+    let output = vmlab(&["run", "--resume", out, "--on", "ssh://nobody@localhost"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("in the simulator"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn ways_to_place_a_vm_are_ranked() {
+    let host = two_sockets();
+    let args = ["plan", "--vcpus", "4", "--memory", "4GiB", "--host", host.to_str().unwrap()];
+    let more = ["--simulate", "stream", "--draws", "3", "--json"];
+    let output = vmlab(&[&args[..], &more].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let ranking: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(ranking["environment"], "simulated");
+    let ways = ranking["ways"].as_array().unwrap();
+    let rate = |name: &str| {
+        let way = ways.iter().find(|way| way["name"] == name);
+        way.unwrap_or_else(|| panic!("{name}: {ranking}"))["of_plan"]["median"].as_f64().unwrap()
+    };
+    assert_eq!(rate("planned"), 1.0);
+    // Four vCPUs that stream have more of four cores than of two.
+    assert!(rate("a core each") > 1.2, "{ranking}");
+    let best: f64 = ways.iter().map(|way| way["p_best"].as_f64().unwrap()).sum();
+    assert!((best - 1.0).abs() < 1e-9, "{ranking}");
+    let output = vmlab(&[&args[..], &["--simulate", "compute", "--draws", "1"]].concat());
+    assert!(text(&output.stdout).contains("P(best)"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn recordings_of_real_machines_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/testdata/recordings");
+    for name in ["perf-6.1-pids.txt", "trace-cmd-3.1.6.txt"] {
+        let [page, picture, trace] =
+            ["map.html", "map.svg", "t.json"].map(|file| folder.path().join(file));
+        let recording = recordings.join(name);
+        for map in [&page, &picture] {
+            let args = ["sim", "--recording", recording.to_str().unwrap(), "--map"];
+            let more = [map.to_str().unwrap(), "--trace", trace.to_str().unwrap()];
+            let output = vmlab(&[&args[..], &more].concat());
+            assert!(output.status.success(), "{}", text(&output.stderr));
+        }
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains("Recorded.") && !page.contains("http"), "{name}");
+        assert!(fs::read_to_string(picture).unwrap().contains("Recorded."), "{name}");
+        let trace: Value = serde_json::from_str(&fs::read_to_string(trace).unwrap()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let is_vcpu = |event: &&Value| event["name"].as_str().unwrap().contains(" vCPU ");
+        assert!(events.iter().filter(is_vcpu).count() > 3, "{name}");
+    }
+    let binary = folder.path().join("perf.data");
+    fs::write(&binary, b"PERFILE2\0\0").unwrap();
+    let output = vmlab(&["sim", "--recording", binary.to_str().unwrap(), "--map", "x.svg"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("perf script -i"), "{}", text(&output.stderr));
+}
+
+/// Constants of a machine take the place of what is known of such constants, and say so.
+#[test]
+fn constants_are_taken_from_measurements() {
+    let pair = scenario("pair.toml");
+    let pair = pair.to_str().unwrap();
+    let args = ["sim", pair, "--draws", "1", "--no-why", "--calibrate", "here", "--json"];
+    let output = vmlab(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> =
+        answer["calibrated"].as_array().unwrap().iter().map(|of| &of["name"]).collect();
+    assert!(names.iter().any(|name| *name == "handoff_ns"), "{names:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let prices = folder.path().join("prices.json");
+    let price = |operation: &str, cycles: f64| {
+        let boot = serde_json::json!({
+            "min": cycles, "median": cycles, "p99": cycles, "ipis": 0, "hlts": 0,
+            "kvm": { "kvm.exits": 100.0 },
+        });
+        serde_json::json!({
+            "operation": operation, "summary": "", "n": 10, "batch": 1, "boots": [boot, boot],
+        })
+    };
+    let list = |environment: &str| {
+        serde_json::json!({
+            "format": "vmlab-calibration", "version": 1, "environment": environment,
+            "count": "cycles", "kernel": null, "cpu_model": null, "qemu": "10", "machine": "q35",
+            "cpu": "host", "vcpus": 1, "apic": "x2apic", "tsc_khz": 2_000_000, "notes": [],
+            "prices": [price("nothing", 0.0), price("cpuid", 40_000.0)],
+        })
+    };
+    let rate = |more: &[&str]| {
+        let args = ["sim", pair, "--draws", "1", "--no-why", "--json"];
+        let output = vmlab(&[&args[..], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        answer["cells"][0]["meters"][0]["value"]["median"].as_f64().unwrap()
+    };
+    let path = prices.to_str().unwrap();
+    fs::write(&prices, list("kvm").to_string()).unwrap();
+    // Exits of 10 us instead of 1.
+    assert!(rate(&["--calibrate", path]) < 0.8 * rate(&[]));
+    fs::write(&prices, list("tcg").to_string()).unwrap();
+    let output = vmlab(&["sim", pair, "--calibrate", path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("emulated time"), "{}", text(&output.stderr));
+}

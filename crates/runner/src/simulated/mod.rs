@@ -1,0 +1,85 @@
+//! Studies on hosts that nobody here has: the same plan, its trials played by the
+//! simulator instead of booted.
+//!
+//! [`plan`] freezes a study for a described host and says which workloads have no
+//! model; [`SimulatedLab`] is the laboratory. What a trial played is kept with it as
+//! a scenario that `vmlab sim` takes.
+
+pub mod constants;
+mod lab;
+mod models;
+mod scenario;
+
+use std::path::Path;
+
+use topology::Host;
+
+use crate::freeze::{Frozen, freeze};
+use crate::machine;
+use crate::plan::Plan;
+use crate::study::{Problem, Study};
+
+pub use lab::SimulatedLab;
+pub use scenario::{DESCRIBED_HOST, placed};
+
+/// Draws of the costs, where a study limits only its minutes: a simulated block is
+/// one draw.
+const BLOCKS: u32 = 64;
+
+/// The plan of `study` on `host`, simulated. Workloads without a model are among
+/// [`Plan::later`], with the reason.
+///
+/// # Errors
+/// Every problem, by line of the study file; that no workload has a model is one.
+pub fn plan(
+    study: &Study,
+    folder: &Path,
+    host: Host,
+    seed: u64,
+    now_unix_s: f64,
+) -> Result<Frozen, Vec<Problem>> {
+    let mut study = study.clone();
+    let mut unmodelled = Vec::new();
+    study.workloads.retain(|workload| match models::of_study(workload) {
+        Ok(_) => true,
+        Err(why) => {
+            unmodelled
+                .push((workload.label.clone(), format!("the simulator can't play it: {why}")));
+            false
+        }
+    });
+    if study.workloads.is_empty() {
+        let why: Vec<String> =
+            unmodelled.iter().map(|(label, why)| format!("{label}: {why}")).collect();
+        let message = format!(
+            "No workload of the study has a model in the simulator. {}. It has models of: {}",
+            why.join("; "),
+            models::NAMES.join(", ")
+        );
+        return Err(vec![Problem { line: 1, message }]);
+    }
+    study.later.extend(unmodelled);
+    if study.budget.blocks.is_none() {
+        study.budget.blocks = Some(BLOCKS);
+    }
+    let machine = machine::described(&study, folder, host)
+        .map_err(|error| vec![Problem { line: 1, message: error.to_string() }])?;
+    let Frozen { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
+    for workload in &mut plan.workloads {
+        // One run tells all of a boot that knows no noise but its own.
+        (workload.invocations, workload.adapt) = (1, false);
+        let known = models::of_plan(workload, 1).map(|model| model.metrics).unwrap_or_default();
+        workload.metrics.retain(|metric| known.iter().any(|(name, _)| *name == metric.name));
+    }
+    plan.frozen = None;
+    Ok(Frozen { plan: plan.freeze(), warnings })
+}
+
+/// True if the plan's trials are simulated.
+#[must_use]
+pub fn is_simulated(plan: &Plan) -> bool {
+    plan.environment() == record::Environment::Simulated
+}
+
+#[cfg(test)]
+mod tests;

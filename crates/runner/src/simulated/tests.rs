@@ -1,0 +1,177 @@
+//! Every model is a scenario; a made-up study is played to its end.
+
+use guest::Cancel;
+use record::{Environment, Outcome};
+use sim::scenario::Scenario;
+use topology::{Host, Pcpu};
+use workload::UnderTest;
+
+use super::*;
+use crate::execute::{Lab, execute};
+use crate::plan::PlanWorkload;
+use crate::store::{Contents, Store};
+use crate::study::Load;
+
+fn host() -> Host {
+    let pcpu = |id| Pcpu {
+        id,
+        online: true,
+        socket: Some(0),
+        core: Some(id / 2),
+        thread: Some(id % 2),
+        ..Pcpu::default()
+    };
+    Host {
+        pcpus: (0..8).map(pcpu).collect(),
+        arch: Some("x86_64".to_owned()),
+        kernel: Some("5.15.0-1".to_owned()),
+        memory_bytes: Some(16 << 30),
+        tunables: [("halt_poll_ns".to_owned(), "50000".to_owned())].into(),
+        ..Host::default()
+    }
+}
+
+const STUDY: &str = r#"
+vmlab = 1
+title = "A made-up study"
+[budget]
+blocks = 3
+[[variant]]
+name = "two"
+vm.vcpus = 2
+[[variant]]
+name = "one"
+vm.vcpus = 1
+[[variant]]
+name = "pinned"
+vm.vcpus = 2
+vm.pins = [1, 3]
+host.halt_poll_ns = 0
+[[load]]
+name = "idle"
+[[load]]
+name = "busy"
+stress.percent = 50
+[[workload]]
+run = "hackbench"
+params = { groups = 1, fds = 4, loops = 100 }
+[[workload]]
+run = "fio"
+"#;
+
+fn made(text: &str) -> Result<Frozen, Vec<Problem>> {
+    let study = Study::parse("made-up.toml", text).expect("the test's study is sound");
+    plan(&study, Path::new(""), host(), 7, 1.0e9)
+}
+
+#[test]
+fn a_study_is_played_to_its_end() {
+    let Frozen { plan, .. } = made(STUDY).expect("it can be played");
+    assert_eq!(plan.environment(), Environment::Simulated);
+    assert_eq!(plan.workloads.len(), 1);
+    let (label, why) = &plan.later[0];
+    assert!(label == "fio" && why.contains("disks"), "{label}: {why}");
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str| {
+        let dir = folder.path().join(name);
+        let mut store = Store::create(&dir, &plan, &host()).unwrap();
+        let cancel = Cancel::new();
+        let host = host();
+        let mut lab = SimulatedLab::new(&plan, &host, cancel.clone());
+        execute(&plan, &[], &mut store, &mut lab, &cancel, &mut |_| {}).unwrap();
+        drop(store);
+        let contents = crate::store::read(&dir).unwrap();
+        values(&contents)
+    };
+    let first = run("first");
+    assert_eq!(first, run("second"), "one seed is one answer");
+    let of = |variant: &str| {
+        let mut all = first.iter().filter(|(name, ..)| name == variant).map(|(.., value)| *value);
+        all.next().unwrap()
+    };
+    assert!(of("two") < of("one"), "{first:?}");
+}
+
+fn values(contents: &Contents) -> Vec<(String, u32, f64)> {
+    let ended = contents.events.iter().filter_map(|event| match event {
+        record::journal::Event::TrialEnded(result) => Some(result),
+        _ => None,
+    });
+    ended
+        .map(|result| {
+            assert_eq!(result.outcome, Outcome::Completed);
+            let value = result.runs[0].samples[0].value;
+            (result.trial.variant.clone(), result.trial.block, value)
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_set_reaches_the_scenario() {
+    let Frozen { plan, .. } = made(STUDY).unwrap();
+    let host = host();
+    let cell = |load: &str, variant: &str| {
+        let load = plan.loads.iter().find(|known| known.name == load).unwrap();
+        let variant = plan.variants.iter().find(|known| known.name == variant).unwrap();
+        scenario::of_cell(&plan, &host, load, variant, &plan.workloads[0]).unwrap().text
+    };
+    let idle = cell("idle", "two");
+    assert!(idle.contains("halt_poll_us = 50.0") && !idle.contains("stress-ng"), "{idle}");
+    let busy = cell("busy", "pinned");
+    for part in ["halt_poll_us = 0.0", "stress-ng", "threads = 4", "pins = [\"1\", \"3\"]"] {
+        assert!(busy.contains(part), "{part}: {busy}");
+    }
+}
+
+#[test]
+fn a_study_without_models_is_refused() {
+    let text = STUDY.replace(
+        "run = \"hackbench\"\nparams = { groups = 1, fds = 4, loops = 100 }",
+        "run = \"boot\"",
+    );
+    let problems = made(&text).unwrap_err();
+    assert!(problems[0].message.contains("how many steps"), "{problems:?}");
+}
+
+/// Each name has a model with the defaults or with what its reason asks for, and the
+/// model is a sound scenario that gets something done.
+#[test]
+fn every_model_plays() {
+    let Frozen { plan, .. } = made(STUDY).unwrap();
+    for name in models::NAMES {
+        let entry = workload::find(name).unwrap();
+        let mut params = std::collections::BTreeMap::new();
+        match *name {
+            "probe-npb" => {
+                params.insert("benchmark".to_owned(), workload::ParamValue::Text("cg".into()))
+            }
+            "hackbench" => params.insert("groups".to_owned(), workload::ParamValue::Int(1)),
+            _ => None,
+        };
+        let resolved = entry.resolve(&params).unwrap();
+        let workload = PlanWorkload {
+            label: (*name).to_owned(),
+            workload: (*name).to_owned(),
+            metrics: entry.metrics(&resolved).map(workload::MetricDef::to_metric).collect(),
+            params,
+            under_test: UnderTest::Both,
+            ..plan.workloads[0].clone()
+        };
+        let host = host();
+        let mut lab = SimulatedLab::new(&plan, &host, Cancel::new());
+        lab.begin_block(&Load::idle()).unwrap();
+        let played = scenario::of_cell(&plan, &host, &Load::idle(), &plan.variants[0], &workload);
+        let cell = played.unwrap_or_else(|why| panic!("{name}: {why}"));
+        let scenario = Scenario::parse(name, &cell.text, |_| Ok(host.clone()));
+        let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{}", cell.text));
+        let mut model = scenario.cells[0].draw(1, 0);
+        (model.warmup_ns, model.duration_ns) = (0, 60_000_000);
+        let outcome = sim::run(&model, || true).unwrap();
+        assert!(outcome.meters[0].done > 0, "{name}: {outcome:?}");
+        for (metric, scale) in &cell.model.metrics {
+            let value = scale.value(outcome.meters[0].per_s);
+            assert!(value.is_finite() && value > 0.0, "{name}: {metric} {value}");
+            assert!(entry.metric(metric).is_some(), "{name}: {metric}");
+        }
+    }
+}
