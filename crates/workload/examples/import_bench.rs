@@ -10,6 +10,10 @@ use std::time::Instant;
 
 use workload::logs;
 
+/// The release's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let megabytes: usize =
         std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
@@ -26,9 +30,18 @@ fn main() {
         "log", "cpu MB/s", "wall MB/s", "find MB/s", "memory MB", "values", "runs"
     );
     let (mut cpu, mut wall) = (Total::default(), Total::default());
+    let mut slowest: BTreeMap<&str, (f64, String)> = BTreeMap::new();
     for (name, unit) in outputs().iter().filter(|(name, _)| name.contains(&part)) {
         let times = (megabytes * 1_000_000 / unit.len().max(1)).max(1);
         let measured = measure(name, &unit.repeat(times));
+        let as_tool = as_tool(name);
+        for log in logs::read(unit, as_tool).iter().filter(|_| !name.starts_with('(')) {
+            let speed = measured.megabytes / measured.cpu_s;
+            let slowest = slowest.entry(log.tool).or_insert((f64::INFINITY, String::new()));
+            if speed < slowest.0 {
+                *slowest = (speed, name.clone());
+            }
+        }
         // A document is read at the speed of its parser, and what was made up
         // here is no tool's.
         if !name.contains("json") && !name.starts_with('(') {
@@ -45,6 +58,31 @@ fn main() {
             total.slowest.1
         );
     }
+    if part.is_empty() {
+        print_slowest(slowest);
+    }
+}
+
+/// The slowest log of each tool, the slowest first, and the tools of which none
+/// is kept.
+fn print_slowest(slowest: BTreeMap<&str, (f64, String)>) {
+    println!("\nthe slowest log of each tool, MB/s of processor time:");
+    let mut of_tools: Vec<_> = slowest.iter().collect();
+    of_tools.sort_by(|one, other| one.1.0.total_cmp(&other.1.0));
+    for (tool, (speed, name)) in of_tools {
+        println!("{tool:16} {speed:5.0}  {name}");
+    }
+    let known = logs::TOOLS.iter().map(|tool| tool.name);
+    let missing: Vec<&str> = known.filter(|name| !slowest.contains_key(name)).collect();
+    println!(
+        "tools without a log: {}",
+        if missing.is_empty() { "none".to_owned() } else { missing.join(", ") }
+    );
+}
+
+/// The tool that a log's name says, where only that tells whose it is.
+fn as_tool(name: &str) -> Option<&'static logs::Tool> {
+    name.rsplit_once(".as-").and_then(|(_, tool)| logs::tool(tool))
 }
 
 /// Every kept output by its name, what no tool wrote, a run without end, and
@@ -116,7 +154,7 @@ fn measure(name: &str, text: &str) -> Measured {
     let started = cpu_s();
     let _ = logs::recognise(text);
     let find_s = cpu_s() - started;
-    let tool = name.rsplit_once(".as-").and_then(|(_, tool)| logs::tool(tool));
+    let tool = as_tool(name);
     let before_mb = peak_mb(true);
     let (started, clock) = (cpu_s(), Instant::now());
     let (values, runs) = read(text, tool);

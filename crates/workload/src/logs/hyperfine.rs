@@ -6,6 +6,7 @@ use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sign::{json_part, opens};
+use super::text::fields;
 use super::{At, Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -48,7 +49,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let (mut csv, mut unit) = (None, None);
     for line in text.lines() {
         if line.text.starts_with(CSV) {
-            (csv, unit) = (Some(line.text.split(',').collect::<Few<&str>>()), None);
+            (csv, unit) = (Some(fields(line.text, b',').collect::<Few<&str>>()), None);
         } else if line.text.starts_with("Command ") {
             (csv, unit) = (None, table_unit(line.text));
         } else if let Some(names) = csv.as_ref().filter(|_| line.text.contains(',')) {

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::json::{self, Node};
 use super::number::{self, scaled};
 use super::sign::{hint, json as in_json, opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
@@ -320,7 +320,7 @@ fn csv(line: Line<'_>) -> Option<Few<&str>> {
     if comma != b"," || !stamp.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let fields: Few<&str> = line.text.split(',').collect();
+    let fields: Few<&str> = fields(line.text, b',').collect();
     matches!(fields.len(), 9 | 14).then_some(fields)
 }
 

@@ -8,7 +8,7 @@ use record::MetricKind;
 use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -409,12 +409,12 @@ fn keyed<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
 /// A heading `Throughput,Throughput Units,...` and the row below it.
 fn csv<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
     let text = in_a_string(line.text);
-    if text.split(',').any(|name| name == "Throughput" || name == "Throughput Units") {
-        state.csv = Some(text.split(',').collect());
+    if fields(text, b',').any(|name| name == "Throughput" || name == "Throughput Units") {
+        state.csv = Some(fields(text, b',').collect());
         return true;
     }
     let Some(names) = state.csv.clone() else { return false };
-    let cells: Few<&'a str> = text.split(',').collect();
+    let cells: Few<&'a str> = fields(text, b',').collect();
     if cells.len() != names.len() {
         if cells.len() > 1 && number::parse(cells[0]).is_some() {
             log.unread(line, "not as many cells as names");

@@ -10,6 +10,7 @@ use super::json::{self, Node};
 use super::names;
 use super::number::{self, scaled};
 use super::sign::{Sign, hint, opens, part};
+use super::text::fields;
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -130,7 +131,7 @@ const UNITS: [&str; 7] = ["msec", "ns", "Joules", "MiB", "Bytes", "C", "KiB"];
 
 /// A row of the text: `[time] [CPU0] 1,234 [unit] event [# metric] [( +- %)]`
 fn row(line: Line<'_>, interval: bool, log: &mut Log) {
-    let (counts, comment) = match line.text.split_once('#') {
+    let (counts, comment) = match line.text.cut("#") {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
     };
@@ -294,8 +295,9 @@ fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>
 /// The fields of a CSV row, at the count: `[time,][place,[cpus,]]count,unit,event,
 /// [deviation%,]run time,percent[,metric,unit]`
 fn csv(line: &str) -> Option<Few<&str>> {
-    let separator = [',', ';'].into_iter().find(|separator| line.contains(*separator))?;
-    let fields: Few<&str> = line.split(separator).collect();
+    let bytes = line.as_bytes();
+    let separator = *b",;".iter().find(|byte| memchr::memchr(**byte, bytes).is_some())?;
+    let fields: Few<&str> = fields(line, separator).collect();
     (fields.len() >= 5 && at_count(&fields).is_some()).then_some(fields)
 }
 

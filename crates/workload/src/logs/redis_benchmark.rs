@@ -5,7 +5,7 @@
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -79,7 +79,7 @@ fn old_csv(line: &str) -> Option<(&str, f64)> {
 }
 
 fn cells(line: Line<'_>) -> Few<&str> {
-    line.text.split(',').map(|cell| cell.trim_matches('"')).collect()
+    fields(line.text, b',').map(|cell| cell.trim_matches('"')).collect()
 }
 
 /// `"SET","38461.54","0.072",...`

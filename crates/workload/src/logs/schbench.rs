@@ -7,7 +7,7 @@ use record::{Better, MetricKind};
 
 use super::number;
 use super::sign::{opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -101,7 +101,7 @@ fn row(
 
 /// `min=0, max=27264`
 fn extremes(metric: &str, divisor: Option<f64>, line: Line<'_>, log: &mut Log) {
-    for item in line.text.split(',') {
+    for item in fields(line.text, b',') {
         let Some((name @ ("min" | "max"), value)) = item.trim().split_once('=') else { continue };
         let Some(value) = line.number(value.trim()) else { continue };
         let metric = format!("{metric}-{name}");

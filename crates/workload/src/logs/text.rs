@@ -185,6 +185,35 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
+/// As `str::split`, sooner where the parts are short.
+pub(crate) fn fields(text: &str, separator: u8) -> Fields<'_> {
+    debug_assert!(separator.is_ascii(), "a whole character");
+    Fields { rest: Some(text), separator }
+}
+
+/// The parts of a text between separators.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields<'a> {
+    rest: Option<&'a str>,
+    separator: u8,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a str;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.rest?;
+        match rest.as_bytes().iter().position(|byte| *byte == self.separator) {
+            Some(at) => {
+                self.rest = Some(&rest[at + 1..]);
+                Some(&rest[..at])
+            }
+            None => self.rest.take(),
+        }
+    }
+}
+
 /// As `str::trim`, sooner where the ends are ASCII.
 fn trim(text: &str) -> &str {
     let text = text.trim_ascii();
@@ -343,31 +372,41 @@ fn of_terminal(text: &str) -> Cow<'_, str> {
 }
 
 fn show_line(body: &str, shown: &mut String, start: usize) {
-    let mut chars = body.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '\r' => shown.truncate(start),
-            '\u{8}' => {
+    let mut rest = body;
+    while let Some(at) = memchr::memchr3(b'\r', 0x08, 0x1b, rest.as_bytes()) {
+        push_seen(&rest[..at], shown);
+        let special = rest.as_bytes()[at];
+        rest = &rest[at + 1..];
+        match special {
+            b'\r' => shown.truncate(start),
+            0x1b => rest = behind_escape(rest),
+            _ => {
                 if shown.len() > start {
                     shown.pop();
                 }
             }
-            '\u{1b}' => skip_escape(&mut chars),
-            '\u{7}' => {}
-            char => shown.push(char),
         }
     }
+    push_seen(rest, shown);
 }
 
-/// Skips a control sequence (ECMA-48: `ESC [ ... letter`), an operating system
-/// command (`ESC ] ... BEL`), or a two-character escape.
-fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+/// Adds what is seen of `text`: a bell is heard.
+fn push_seen(text: &str, shown: &mut String) {
+    shown.extend(text.split('\u{7}'));
+}
+
+/// What stands behind a control sequence (ECMA-48: `ESC [ ... letter`), an
+/// operating system command (`ESC ] ... BEL`), or a two-character escape, whose
+/// `ESC` is taken already.
+fn behind_escape(text: &str) -> &str {
+    let mut chars = text.chars();
     match chars.next() {
         Some('[') => while chars.next().is_some_and(|char| !('@'..='~').contains(&char)) {},
         Some(']') => while chars.next().is_some_and(|char| char != '\u{7}' && char != '\u{1b}') {},
         Some('(' | ')') => drop(chars.next()),
         _ => {}
     }
+    chars.as_str()
 }
 
 /// A metric's name or a label made of a tool's words: `Avg time (ms)` becomes

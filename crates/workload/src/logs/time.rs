@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Cut, Few, Line, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -101,7 +101,7 @@ fn posix(line: &str) -> Option<f64> {
 
 /// `1:02:03` or `2:03.45`, in seconds.
 fn colons(word: &str) -> Option<f64> {
-    let parts: Few<&str> = word.split(':').collect();
+    let parts: Few<&str> = fields(word, b':').collect();
     if !(2..=3).contains(&parts.len()) {
         return None;
     }

@@ -5,7 +5,7 @@
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::text::slug;
+use super::text::{fields, slug};
 use super::{Cut, Few, Log, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -37,7 +37,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
                 None => log.unread(line, "no number"),
             }
         } else if csv {
-            let cells: Few<&str> = line.text.split(',').collect();
+            let cells: Few<&str> = fields(line.text, b',').collect();
             let values: Option<Few<f64>> = cells.iter().map(|cell| number::parse(cell)).collect();
             let Some(values) = values else {
                 csv = line.text.is_empty();

@@ -3,6 +3,7 @@
 
 use record::MetricKind;
 
+use super::super::text::fields;
 use super::super::{Cut, Few, Line, Log};
 use super::{latency, percentile};
 
@@ -22,7 +23,7 @@ pub(super) fn is_terse(line: &str) -> bool {
 }
 
 pub(super) fn read(line: Line<'_>, log: &mut Log) {
-    let fields: Few<&str> = line.text.split(';').collect();
+    let fields: Few<&str> = fields(line.text, b';').collect();
     let version = fields[0];
     let named = if version == "2" { 1 } else { 2 };
     if named == 2 {
