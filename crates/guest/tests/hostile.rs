@@ -45,6 +45,11 @@ case " $options " in
 *" first=agent "*) cat /dev/zero >"$agent" ;;
 *" first=agent-lines "*) yes >"$agent" ;;
 *" first=console "*) yes "a line without end" >/dev/ttyS0 ;;
+*" first=silence "*) sleep 1000 ;;
+*" first=panic "*) echo c >/proc/sysrq-trigger ;;
+*" first=power-off "*) echo o >/proc/sysrq-trigger; sleep 1000 ;;
+*" first=reset "*) echo b >/proc/sysrq-trigger ;;
+*" first=ports "*) while :; do exec 4<>"$ends"; exec 4>&-; done & ;;
 esac
 exec 3<>"$agent"
 while read -r line <&3; do
@@ -67,6 +72,12 @@ while read -r line <&3; do
 		wide) { printf '{"return": ['
 			yes 0, | head -c 9000000 | tr -d '\n'
 			echo '0]}'; } >&3 ;;
+		deep) { yes [ | head -c 4000000 | tr -d '\n'; echo; } >&3 ;;
+		types) echo '{"return": {"exited": "yes", "exitcode": [], "out-data": 7}}' >&3 ;;
+		numbers) echo '{"return": {"exited": true, "exitcode": -99999999999999999999}}' >&3 ;;
+		infinite) echo '{"return": {"exited": true, "exitcode": 1e999}}' >&3 ;;
+		base64) echo '{"return": {"exited": true, "exitcode": 0, "out-data": "!?"}}' >&3 ;;
+		reset) echo b >/proc/sysrq-trigger ;;
 		no-end) cat /dev/zero >&3 ;;
 		silent) ;;
 		drips) while :; do printf x >&3; sleep 1; done ;;
@@ -207,19 +218,28 @@ fn a_hostile_guest_costs_little_and_is_told_of() {
         );
     }
     let limit = Duration::from_secs(15);
-    assert_eq!(lab.boots("console", limit), GuestFailure::NeverAnswered { limit });
+    for first in ["console", "silence"] {
+        assert_eq!(lab.boots(first, limit), GuestFailure::NeverAnswered { limit });
+    }
+    let panicked = lab.boots("panic", BOOT);
+    assert!(matches!(panicked, GuestFailure::Panicked { .. }), "{panicked}");
+    for first in ["power-off", "reset"] {
+        let failure = lab.boots(first, BOOT);
+        assert!(matches!(failure, GuestFailure::Shutdown { .. }), "{first}: {failure}");
+    }
 
     // With an agent that lies: what leaves the VM usable, and what ends it.
     let exec = |vm: &mut Vm, what: &str, limit: Duration| {
         lab.row(what, || vm.exec(&GuestCommand::new([what], limit), &Cancel::new()))
     };
-    let ready = || {
-        let mut vm = lab.start("nothing").unwrap();
+    let ready_after = |first: &str| {
+        let mut vm = lab.start(first).unwrap();
         vm.wait_ready(BOOT, &Cancel::new()).unwrap_or_else(|error| {
             panic!("{error}\n{}", vm.console_tail(20));
         });
         vm
     };
+    let ready = || ready_after("nothing");
     let mut vm = ready();
     let most = exec(&mut vm, "most", BOOT).unwrap();
     assert_eq!((most.stdout.len(), most.stderr.len()), (8_388_606, 8_388_606));
@@ -228,6 +248,16 @@ fn a_hostile_guest_costs_little_and_is_told_of() {
     assert!(matches!(too_much, GuestFailure::OutputTooLarge { .. }), "{too_much}");
     let wide = exec(&mut vm, "wide", BOOT).unwrap_err();
     assert!(matches!(wide, GuestFailure::Agent { .. }), "{wide}");
+    for nonsense in ["deep", "types", "numbers", "infinite", "base64"] {
+        let failure = exec(&mut vm, nonsense, BOOT).unwrap_err();
+        assert!(
+            matches!(failure, GuestFailure::Agent { .. } | GuestFailure::Hung { .. }),
+            "{nonsense}: {failure}"
+        );
+        if failure.is_final() {
+            vm = ready();
+        }
+    }
     let short = Duration::from_secs(2);
     let never_ends = exec(&mut vm, "never-ends", short).unwrap_err();
     assert!(
@@ -249,6 +279,14 @@ fn a_hostile_guest_costs_little_and_is_told_of() {
             "{what}: {hung}"
         );
     }
+    // It opens and closes a port all the while, and serves.
+    let mut vm = lab.row("ports", || ready_after("ports"));
+    let served = exec(&mut vm, "console", BOOT).unwrap();
+    assert_eq!(served.status, ExecStatusCode::Exited(0));
+    drop(vm);
+    let mut vm = ready();
+    let reset = exec(&mut vm, "reset", BOOT).unwrap_err();
+    assert!(matches!(reset, GuestFailure::Shutdown { .. }), "{reset}");
     let mut vm = ready();
     let ends = exec(&mut vm, "ends", BOOT).unwrap_err();
     assert!(matches!(ends, GuestFailure::Flooded { .. }), "{ends}");

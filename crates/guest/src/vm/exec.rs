@@ -252,16 +252,20 @@ impl Vm {
         let gone_by = self.answer_by;
         let mut pause = PAUSE_SHORTEST;
         let output = loop {
+            // Asked then, the agent would have no time to answer.
+            if Instant::now() >= gone_by {
+                break None;
+            }
             match self.ask(pid, command, cancel) {
                 Err(failure) => return failure,
                 Ok(End::TooLarge) => return too_large(command),
                 Ok(End::Output(output)) => {
                     break Some(ExecOutput { wall: command.limit, ..output });
                 }
-                Ok(End::NotYet) if Instant::now() >= gone_by => break None,
                 Ok(End::NotYet) => {}
             }
-            if let Err(failure) = self.wait_told(Instant::now() + pause, cancel) {
+            let next = gone_by.min(Instant::now() + pause);
+            if let Err(failure) = self.wait_told(next, cancel) {
                 return failure;
             }
             pause *= 2;

@@ -305,6 +305,23 @@ fn a_console_without_end_costs_its_end_alone() {
 }
 
 #[test]
+fn a_command_that_can_not_be_killed_ran_out_of_its_time() {
+    let fake = Fake::new();
+    let mut vm = fake.start(|line| match line {
+        line if line.contains("guest-exec-status") => "{\"return\": {\"exited\": false}}\n".into(),
+        line if line.contains("guest-exec") => "{\"return\": {\"pid\": 7}}\n".into(),
+        line => good_agent(line),
+    });
+    let cancel = Cancel::new();
+    vm.wait_ready(PATIENCE, &cancel).unwrap();
+    let limit = Duration::from_millis(50);
+    let error = vm.exec(&GuestCommand::new(["x"], limit), &cancel).unwrap_err();
+    // Its agent answered all the while.
+    let expected = GuestFailure::TimeLimit { program: "x".into(), limit, output: Box::new(None) };
+    assert_eq!(error, expected);
+}
+
+#[test]
 fn what_an_agent_says_at_length_is_not_kept_at_length() {
     let fake = Fake::new();
     let mut vm = fake.start(|line| {
