@@ -21,7 +21,7 @@ use topology::Host;
 
 use crate::on::{self, OnArgs};
 use crate::report::Demand;
-use crate::study_file::{self, BudgetArgs};
+use crate::study_file::{self, BudgetArgs, StudyText};
 use crate::watch::{Watch, Watcher};
 use crate::{interrupt, metrics, plan_text, report, results_folder, terminal, trials};
 
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     let plan = if let Some(host) = args.on.simulator() {
-        study_file::prepare_simulated(study, &args.budget, host)?.0
+        study_file::prepare_simulated(&StudyText::read(study)?, &args.budget, host)?.0
     } else if args.on.is_elsewhere() {
         on::plan(&args.on, study, &args.budget)?
     } else {
@@ -132,9 +132,11 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
         let (ended, dir) = on::start(&args.on, study, &args.budget, &args.watch(), make)?;
         return finish(args, ended, &dir);
     }
+    // It may come from a pipe, and there is nothing yet to be ended in order.
+    let written = StudyText::read(study)?;
     let cancel = interrupt::cancel_on_signals()?;
     if let Some(host) = args.on.simulator() {
-        let (plan, host) = study_file::prepare_simulated(study, &args.budget, host)?;
+        let (plan, host) = study_file::prepare_simulated(&written, &args.budget, host)?;
         check_prices(prices.as_ref(), &plan, &host)?;
         let store = make(&plan, &host)?;
         let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
@@ -143,7 +145,7 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     trials::restore_leftovers();
     let libvirt = args.on.libvirt();
     let libvirt = libvirt.as_ref();
-    let prepared = study_file::prepare_here(study, &args.budget, libvirt, Need::Run, &cancel)?;
+    let prepared = study_file::prepare_here(&written, &args.budget, libvirt, Need::Run, &cancel)?;
     let (plan, host) = (prepared.plan, prepared.machine.host);
     check_prices(prices.as_ref(), &plan, &host)?;
     // What can't be set is known before there is a folder.
@@ -226,13 +228,17 @@ fn run_here(
 
 /// Computes the report from the folder alone, and says it.
 fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> {
+    // Who interrupts waits for nothing more: of many variants it takes long, and it can
+    // be had at any time.
+    if ended == Ended::Cancelled {
+        let (dir, on) = (dir.display(), args.on.words());
+        bail!(
+            "Interrupted: go on with `vmlab run --resume {dir}{on}`; `vmlab report {dir}` shows what was measured"
+        );
+    }
     let contents = results_folder::read(dir)?;
     let report = summary::report(dir, &contents);
     report::write_files(dir, &contents, &report)?;
-    if ended == Ended::Cancelled {
-        let (dir, on) = (dir.display(), args.on.words());
-        bail!("Interrupted: go on with `vmlab run --resume {dir}{on}`");
-    }
     let text = if args.json { report.to_json() } else { report::text(&report) };
     terminal::print(&text)?;
     Ok(report::exit_code(&report, &args.demand))

@@ -116,17 +116,17 @@ pub(crate) fn plan(
     libvirt: Option<&Uri>,
 ) -> anyhow::Result<Plan> {
     // Nothing is begun that would have to be ended in order: a signal ends it at once.
-    Ok(prepare_here(path, budget, libvirt, Need::Plan, &Cancel::new())?.plan)
+    let written = StudyText::read(path)?;
+    Ok(prepare_here(&written, budget, libvirt, Need::Plan, &Cancel::new())?.plan)
 }
 
-/// The plan of the study in `path` in the simulator, and the host: the one that
+/// The plan of a study in the simulator, and the host: the one that
 /// `host` describes, else this machine. What has no model is told on standard error.
 pub(crate) fn prepare_simulated(
-    path: &Path,
+    written: &StudyText,
     budget: &BudgetArgs,
     host: Option<&Path>,
 ) -> anyhow::Result<(Plan, Host)> {
-    let written = StudyText::read(path)?;
     let study = written.parse(budget)?;
     let host = match host {
         Some(file) => load_host(file)?,
@@ -149,17 +149,16 @@ pub(crate) fn prepare_simulated(
     }
 }
 
-/// Reads and prepares the study in `path`, for whoever watches a terminal.
+/// Prepares a study, for whoever watches a terminal.
 pub(crate) fn prepare_here(
-    path: &Path,
+    written: &StudyText,
     budget: &BudgetArgs,
     libvirt: Option<&Uri>,
     need: Need,
     cancel: &Cancel,
 ) -> anyhow::Result<Prepared> {
-    let written = StudyText::read(path)?;
     let spinner = Spinner::start();
-    prepare(&written, budget, libvirt, need, cancel, &mut |step| spinner.say(&step))
+    prepare(written, budget, libvirt, need, cancel, &mut |step| spinner.say(&step))
 }
 
 /// Checks and freezes a study for this machine, whose VMs a libvirt runs if one is

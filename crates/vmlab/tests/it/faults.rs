@@ -231,6 +231,8 @@ struct Round<'a> {
     clock: Option<Clock>,
     /// How long a run of this form takes.
     span: Duration,
+    /// The latest moment of a fault, as a share of that.
+    latest: f64,
     /// What was on disk when somebody last looked.
     acknowledged: Vec<Event>,
     before: (Option<String>, usize),
@@ -250,6 +252,8 @@ impl<'a> Round<'a> {
             disk,
             clock,
             span,
+            // A bit beyond its end, too.
+            latest: 1.1,
             acknowledged: Vec::new(),
             before,
             has_leftovers: false,
@@ -272,7 +276,7 @@ impl<'a> Round<'a> {
 
     /// Lets a run go on to a moment drawn at random; whether it still goes on then.
     fn let_go_on(&mut self, running: &mut Running) -> bool {
-        let share = self.random.random_range(0.0..1.1);
+        let share = self.random.random_range(0.0..self.latest);
         let moment = Instant::now() + self.span.mul_f64(share);
         while Instant::now() < moment {
             if running.has_ended() {
@@ -541,6 +545,38 @@ fn studies_under_faults_lose_nothing_and_leave_nothing() {
         for fault in faults {
             if round.suffer(fault) {
                 *tally.entry((form, fault)).or_default() += 1;
+            }
+        }
+        round.complete();
+    }
+    print(&tally);
+}
+
+/// Kills alone, and many of one study: most meet its run soon after it was gone on with,
+/// so that each form is killed in whatever it does first, again and again.
+#[test]
+fn studies_killed_again_and_again_come_to_their_end() {
+    let turn = needs(Tier::Full).pcpus(1);
+    let Some(_turn) = turn.alone_with(Shared::Leftovers).alone_with(Shared::Settings).turn() else {
+        return;
+    };
+    let wanted = usize::try_from(number("VMLAB_FAULTS", 24)).unwrap();
+    let mut random =
+        Pcg64::seed_from_u64(number("VMLAB_FAULTS_SEED", rand::random::<u32>().into()));
+    let mut forms = FORMS.to_vec();
+    forms.retain(|form| form.is_missing().is_none());
+    said(&mut vmlab(["clean"])).has_code(0);
+    let mut spans: BTreeMap<Form, Duration> = BTreeMap::new();
+    let mut tally = Tally::new();
+    while tally.values().sum::<usize>() < wanted {
+        let form = *forms.choose(&mut random).expect("a form that can be had here");
+        let span = *spans.entry(form).or_insert_with(|| length(&mut random, form));
+        let mut round = Round::new(&mut random, form, span);
+        // Now and then a trial still comes to its end in between.
+        round.latest = 0.3;
+        for _ in 0..20 {
+            if round.suffer(Fault::Killed) {
+                *tally.entry((form, Fault::Killed)).or_default() += 1;
             }
         }
         round.complete();

@@ -30,6 +30,7 @@ mod repository;
 mod roles;
 mod running;
 mod settings;
+mod signals;
 mod simulated;
 #[path = "../../../remote/tests/it/sshd.rs"]
 mod sshd;
