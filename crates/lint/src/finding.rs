@@ -71,7 +71,7 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// What to do.
-    pub help: String,
+    pub help: Cow<'static, str>,
     /// Of a VM that runs: what was asked for and what is.
     #[serde(flatten)]
     pub live: Option<AskedAndIs>,

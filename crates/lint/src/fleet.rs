@@ -125,7 +125,7 @@ impl FleetDrafts<'_> {
             place: place.clone(),
             message,
             notes,
-            help: self.mend.to_owned(),
+            help: self.mend.into(),
             live,
             fix: None,
         });

@@ -51,7 +51,8 @@ use std::borrow::Cow;
 
 use finding::Drafts;
 use fleet::{Allowed, FleetDrafts};
-use rule::Check;
+use rule::{Check, CheckVm};
+use vm::Vm;
 use vmconfig::source::Source;
 
 /// What one text holds and what is wrong with it.
@@ -88,6 +89,13 @@ pub fn instancetypes(text: &str) -> Option<vmconfig::kubevirt::Catalogue> {
     let mut catalogue = vmconfig::kubevirt::Catalogue::default();
     catalogue.add(&documents);
     Some(catalogue)
+}
+
+/// Whether VMs of a text may name instance types or preferences: without either they are
+/// the same whatever [`Context::instancetypes`] holds.
+#[must_use]
+pub fn names_instancetypes(text: &str) -> bool {
+    text.contains("kubevirt.io/") && (text.contains("instancetype") || text.contains("preference"))
 }
 
 /// Whether a text looks like something that holds VMs.
@@ -145,8 +153,6 @@ pub fn check_text_by(
     }
     let asker = site::Asker::new(sets, context);
     let wanted = read::Wanted { types: &context.instancetypes, settings: asker.is_some() };
-    let vms =
-        read::read(format, &source, wanted).map_err(|broken| read::in_file(broken, file, text))?;
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut suppressed = Vec::new();
@@ -154,13 +160,21 @@ pub fn check_text_by(
         false => findings.push(finding),
         true => suppressed.push(site::Suppressed::by_comment(finding)),
     };
+    let rules: Vec<(&'static Rule, CheckVm)> = RULES
+        .iter()
+        .filter(|rule| rule.holds(context))
+        .filter_map(|rule| match rule.check {
+            Check::Vm(check) => Some((rule, check)),
+            Check::Fleet(_) => None,
+        })
+        .collect();
+    let about_fleets: Vec<&str> =
+        RULES.iter().filter(|rule| rule.is_about_fleets()).map(|rule| rule.id).collect();
+    let mut vms = Vec::new();
     let mut drafts = Drafts::default();
-    for rule in RULES {
-        let Check::Vm(check) = rule.check else { continue };
-        if !rule.holds(context) {
-            continue;
-        }
-        for vm in &vms {
+    let mut look = |vm: Vm| {
+        let vm = &vm;
+        for (rule, check) in &rules {
             check(vm, context, &mut drafts);
             for draft in drafts.0.drain(..) {
                 let place = source.place(draft.span);
@@ -185,18 +199,19 @@ pub fn check_text_by(
                     place,
                     message: draft.message,
                     notes,
-                    help: draft.help.unwrap_or_else(|| rule.mend.to_owned()),
+                    help: draft.help.map_or(Cow::Borrowed(rule.mend), Cow::Owned),
                     live,
                     fix,
                 });
             }
         }
-    }
-    if let Some(asker) = asker {
-        for vm in &vms {
+        if let Some(asker) = &asker {
             asker.check(file, vm, &source).into_iter().for_each(&mut keep);
         }
-    }
+        vms.push(FleetVm::new(vm, file, &source, &allowed, &about_fleets));
+    };
+    read::read(format, &source, wanted, &mut look)
+        .map_err(|broken| read::in_file(broken, file, text))?;
     let known = |id: &str| {
         RULES.iter().any(|rule| rule.id == id)
             || sets.iter().any(|set| set.rules.iter().any(|rule| rule.id == id))
@@ -206,10 +221,6 @@ pub fn check_text_by(
         findings.push(unknown_allow(file, place, id));
     }
     findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
-    let about_fleets: Vec<&str> =
-        RULES.iter().filter(|rule| rule.is_about_fleets()).map(|rule| rule.id).collect();
-    let vms = vms.iter().map(|vm| FleetVm::new(vm, file, &source, &allowed, &about_fleets));
-    let vms = vms.collect();
     Ok(Checked { format, findings, suppressed, vms })
 }
 
@@ -220,8 +231,9 @@ pub fn check_text_by(
 /// (`/run/libvirt/qemu/NAME.xml`).
 #[must_use]
 pub fn asked_pins(xml: &str) -> Vec<(Who, topology::PcpuSet)> {
-    let Ok(vms) = read::libvirt::read(xml, false) else { return Vec::new() };
-    let Some(vm) = vms.first() else { return Vec::new() };
+    let mut first = None;
+    let read = read::libvirt::read(xml, false, &mut |vm| first = first.take().or(Some(vm)));
+    let Some(vm) = read.ok().and(first) else { return Vec::new() };
     let vcpus = vm.pins.iter().map(|pin| (Who::Vcpu(Some(pin.id.value)), &pin.pcpus));
     let iothreads = vm.iothread_pins.iter().map(|pin| {
         let id = format!("iothread{}", pin.id.value);
@@ -253,7 +265,7 @@ fn template(file: &str, format: Format, source: &Source, span: Span) -> Checked 
     let rule = &rules::comments::TEMPLATE;
     let place = source.place(span);
     let message = "An engine has yet to fill this in: the file was not read";
-    let finding = of_text(rule, file, place, message.to_owned(), rule.mend.to_owned());
+    let finding = of_text(rule, file, place, message.to_owned(), rule.mend.into());
     let mut checked =
         Checked { format, findings: Vec::new(), suppressed: Vec::new(), vms: Vec::new() };
     match Allowed::new(source).covers(rule.id, finding.place.line) {
@@ -266,12 +278,18 @@ fn template(file: &str, format: Format, source: &Source, span: Span) -> Checked 
 fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
     let near = find(id).err().and_then(|unknown| unknown.near);
     let rule = &rules::comments::UNKNOWN_ALLOW;
-    let help = near.map_or_else(|| rule.mend.to_owned(), |near| format!("Did you mean {near}?"));
+    let help = near.map_or(rule.mend.into(), |near| format!("Did you mean {near}?").into());
     of_text(rule, file, place, format!("No rule has the id {id:?}"), help)
 }
 
 /// A finding about a text, and no VM of it.
-fn of_text(rule: &Rule, file: &str, place: Place, message: String, help: String) -> Finding {
+fn of_text(
+    rule: &Rule,
+    file: &str,
+    place: Place,
+    message: String,
+    help: Cow<'static, str>,
+) -> Finding {
     Finding {
         rule: Cow::Borrowed(rule.id),
         severity: rule.severity,

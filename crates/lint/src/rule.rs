@@ -75,11 +75,14 @@ impl Affected {
     }
 }
 
+/// How a rule looks at one VM.
+pub(crate) type CheckVm = fn(&Vm, &Context, &mut Drafts);
+
 /// What a rule looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Check {
     /// One VM.
-    Vm(fn(&Vm, &Context, &mut Drafts)),
+    Vm(CheckVm),
     /// All VMs of all files together.
     Fleet(fn(&[FleetVm], &Context, &mut FleetDrafts<'_>)),
 }

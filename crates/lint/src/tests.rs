@@ -446,7 +446,7 @@ fn annotations_are_lines_of_their_own() {
     found[0].file = "100%, a:b.xml".to_owned();
     found[0].message = "50% of\r\n:: two".to_owned();
     found[0].notes.clear();
-    found[0].help = "Do, so.".to_owned();
+    found[0].help = "Do, so.".into();
     let failed = ["c.xml:1:2: no\nXML".to_owned()];
     let beside = output::Beside { failed: &failed, ..output::Beside::default() };
     let place = &found[0].place;

@@ -171,6 +171,17 @@ impl Vm {
         self.topology.as_ref().map_or(1, |topology| topology.value.threads)
     }
 
+    /// Whether the text says that the guest is of x86-64, by its architecture or by a
+    /// machine type that no other has.
+    pub(crate) fn says_x86(&self) -> bool {
+        match &self.arch {
+            Some(arch) => arch.value == "x86_64",
+            None => self.asks.machine.as_ref().is_some_and(|machine| {
+                ["q35", "pc"].contains(&machine.value.as_str()) || machine.value.starts_with("pc-")
+            }),
+        }
+    }
+
     /// The pins of vCPUs that exist, by vCPU.
     pub(crate) fn live_pins(&self) -> Vec<&Pin> {
         let mut pins: Vec<&Pin> =

@@ -33,6 +33,10 @@ pub struct Clock {
     /// or `catchup`. QEMU `-rtc driftfix=`, libvirt and KubeVirt `tickpolicy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtc: Option<TickPolicy>,
+    /// Which clock the real-time clock runs by; the host's wall clock if not said. QEMU
+    /// `-rtc clock=`, libvirt and KubeVirt `track`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtc_track: Option<RtcTrack>,
     /// What the real-time clock holds; UTC if not said. QEMU `-rtc base=`,
     /// libvirt `<clock offset=>`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +68,50 @@ impl TickPolicy {
     }
 }
 
+/// Which clock the guest's real-time clock runs by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RtcTrack {
+    /// The host's wall clock, with all that is done to it.
+    Wall,
+    /// The guest's own time, which stands still while it is paused.
+    Guest,
+    /// The host's time since it booted, which nobody sets.
+    Realtime,
+}
+
+impl RtcTrack {
+    /// Each with libvirt's name and QEMU's.
+    pub(crate) const NAMES: [(Self, &'static str, &'static str); 3] = [
+        (Self::Wall, "wall", "host"),
+        (Self::Guest, "guest", "vm"),
+        (Self::Realtime, "realtime", "rt"),
+    ];
+
+    fn row(self) -> (&'static str, &'static str) {
+        let found = Self::NAMES.iter().find(|row| row.0 == self);
+        found.map_or(("wall", "host"), |row| (row.1, row.2))
+    }
+
+    /// libvirt's name of it.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// QEMU's name of it.
+    pub(crate) fn qemu(self) -> &'static str {
+        self.row().1
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    pub(crate) fn from_qemu(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.2 == name).map(|row| row.0)
+    }
+}
+
 /// What the guest's real-time clock holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -85,11 +133,13 @@ impl Clock {
             tsc_frequency_hz,
             pit,
             rtc,
+            rtc_track,
             base
         )
     }
 
     pub(crate) fn normalise(&mut self) {
+        self.rtc_track = self.rtc_track.filter(|track| *track != RtcTrack::Wall);
         self.base = self.base.filter(|base| *base != ClockBase::Utc);
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::InvalidVm;
+use crate::{InvalidVm, NumberSet};
 
 /// Format of a disk image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,6 +61,11 @@ pub struct Disk {
     /// Number of the iothread that serves it, from 1; none is QEMU's main loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,
+    /// Iothreads that share its queues, in the place of one for all. QEMU
+    /// `iothread-vq-mapping` (9.0 for virtio-blk, 10.0 for virtio-scsi), libvirt
+    /// `<driver><iothreads>`.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub queue_iothreads: Vec<QueueIothread>,
     /// Request queues. QEMU `num-queues=`, libvirt `<driver queues=>`, KubeVirt
     /// `blockMultiQueue` (as many as vCPUs).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +83,17 @@ pub struct Disk {
     /// Its turn when the firmware looks for something to boot, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_order: Option<u32>,
+}
+
+/// An iothread that serves some of a disk's queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueIothread {
+    /// Its number, from 1.
+    pub iothread: u32,
+    /// The queues, from 0; where none are named, QEMU deals them out in turn.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub queues: NumberSet,
 }
 
 /// Where a disk's sectors are.
@@ -269,6 +285,7 @@ impl Disk {
             discard: None,
             detect_zeroes: None,
             iothread: None,
+            queue_iothreads: Vec::new(),
             queues: None,
             readonly: false,
             transient: false,
@@ -293,6 +310,9 @@ impl Disk {
             if !self.bus.is_virtio() {
                 return Some("wants an iothread, which only virtio disks have".to_owned());
             }
+        }
+        if let Some(message) = self.fault_of_mapping(iothreads) {
+            return Some(message);
         }
         if let Some(queues) = self.queues {
             if queues == 0 || queues > MAX_QUEUES {
@@ -327,6 +347,45 @@ impl Disk {
             let bad = text.is_empty() || text.chars().any(char::is_control);
             bad.then(|| format!("holds {text:?}: empty, or a control character"))
         })
+    }
+
+    /// What can't be about the iothreads that share its queues.
+    ///
+    /// Source: QEMU `hw/virtio/iothread-vq-mapping.c`.
+    fn fault_of_mapping(&self, iothreads: u32) -> Option<String> {
+        let all = &self.queue_iothreads;
+        let first = all.first()?;
+        if !self.bus.is_virtio() {
+            return Some("wants iothreads, which only virtio disks have".to_owned());
+        }
+        if let Some(number) = self.iothread {
+            return Some(format!("has iothread {number} for all queues, and others for each"));
+        }
+        let mut named = NumberSet::new();
+        for (place, one) in all.iter().enumerate() {
+            let number = one.iothread;
+            if number == 0 || number > iothreads {
+                return Some(format!("wants iothread {number}, but the VM has {iothreads}"));
+            }
+            if all[..place].iter().any(|other| other.iothread == number) {
+                return Some(format!("gives queues to iothread {number} twice"));
+            }
+            if one.queues.is_empty() != first.queues.is_empty() {
+                return Some("names the queues of some iothreads, and not of others".to_owned());
+            }
+            if let Some(queue) = one.queues.iter().find(|queue| named.contains(*queue)) {
+                return Some(format!("gives queue {queue} to two iothreads"));
+            }
+            named = NumberSet::union_of([&named, &one.queues]);
+        }
+        if named.is_empty() {
+            return None;
+        }
+        let Some(queues) = self.queues else {
+            return Some("gives queues to iothreads, and does not say how many it has".to_owned());
+        };
+        (named != (0..queues.min(MAX_QUEUES)).collect())
+            .then(|| format!("gives the queues {named} to iothreads, but has {queues} from 0 on"))
     }
 
     fn texts(&self) -> impl Iterator<Item = String> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic,
-    NicBackend, NicModel, overlay_fields,
+    NicBackend, NicModel, QueueIothread, overlay_fields,
 };
 
 /// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
@@ -35,6 +35,9 @@ pub struct DiskPatch {
     /// See [`Disk::iothread`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,
+    /// See [`Disk::queue_iothreads`]; with it there is no iothread for all queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_iothreads: Option<Vec<QueueIothread>>,
     /// See [`Disk::queues`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
@@ -76,6 +79,7 @@ impl DiskPatch {
             discard,
             detect_zeroes,
             iothread,
+            queue_iothreads,
             queues
         )
     }
@@ -91,7 +95,15 @@ impl DiskPatch {
             io: self.io.or(disk.io),
             discard: self.discard.or(disk.discard),
             detect_zeroes: self.detect_zeroes.or(disk.detect_zeroes),
-            iothread: self.iothread.or(disk.iothread),
+            iothread: match self.queue_iothreads {
+                Some(_) => self.iothread,
+                None => self.iothread.or(disk.iothread),
+            },
+            queue_iothreads: match (&self.queue_iothreads, self.iothread) {
+                (Some(own), _) => own.clone(),
+                (None, Some(_)) => Vec::new(),
+                (None, None) => disk.queue_iothreads,
+            },
             queues: self.queues.or(disk.queues),
             ..disk
         }

@@ -46,9 +46,11 @@ mod spec;
 mod weight;
 mod wishes;
 
-pub use clock::{Clock, ClockBase, TickPolicy};
+pub use clock::{Clock, ClockBase, RtcTrack, TickPolicy};
 pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
-pub use disk::{CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource};
+pub use disk::{
+    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, QueueIothread,
+};
 pub use each::{DiskPatch, NicPatch};
 pub use extended_interrupts::MOST_WITHOUT_EXTENDED_INTERRUPTS;
 pub use finding::{Finding, Severity};

@@ -217,6 +217,15 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
         );
         findings.push(Finding::error("cpu_model", message));
     }
+    for (number, disk) in spec.disks.iter().enumerate() {
+        if !disk.queue_iothreads.is_empty() && !capabilities.shares_queues(disk.bus) {
+            let message = format!(
+                "disks number {number} has iothreads that share its queues, which QEMU {version} \
+                 does not have: QEMU 9.0 has them for virtio-blk, 10.0 for virtio-scsi"
+            );
+            findings.push(Finding::error("disks", message));
+        }
+    }
     for (what, path) in spec.boot.files() {
         if path.to_str().is_none() {
             let message = format!("image: the path of the {what}, {path:?}, is not UTF-8");

@@ -18,6 +18,7 @@ use lint::site::{self, Suppressed, Suppressor};
 use lint::{Checked, Context, Finding, KubevirtVersion, Severity, Version, output};
 use runner::machine;
 use topology::PcpuSet;
+use vmconfig::kubevirt::Catalogue;
 
 use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
@@ -200,6 +201,8 @@ enum Outcome {
     Checked(Checked),
     Skipped,
     Failed(String),
+    /// It names instance types, which may stand in any of the other texts.
+    Waits(String),
 }
 
 /// # Errors
@@ -229,7 +232,6 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
             inputs.push(Input { name, source, named: true });
         }
     }
-    add_instancetypes(&inputs, &mut context);
     let named = inputs.iter().map(|input| (input.name.as_str(), input.path()));
     let own = OwnRules::load(&args.rules, !args.no_config, named)?;
     if args.verbose {
@@ -240,13 +242,13 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
             terminal::note(&format!("{}: rules files: {files}", input.name));
         }
     }
-    let found = check_all(&inputs, &context, &own);
+    let found = check_all(&inputs, &mut context, &own);
     let failed = found.failed;
     let shown = of_level(args, found.findings);
     let left = if args.fix { mend(args, &inputs, shown, &context, &own)? } else { shown };
     if !args.dry_run {
         let beside = Beside { suppressed: &found.suppressed, rules: &own.used(), failed: &failed };
-        terminal::print(&said(args, &left, &beside, found.files, "file"))?;
+        say(args, &left, &beside, found.files, "file")?;
     }
     for message in &failed {
         terminal::note(&format!("vmlab: {message}"));
@@ -273,7 +275,7 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&audit::map::draw(&vms, &here, terminal::width()))?;
     }
     let beside = Beside { suppressed: &suppressed, rules: &own.used(), failed: &problems };
-    terminal::print(&said(args, &shown, &beside, vms.len(), "running VM"))?;
+    say(args, &shown, &beside, vms.len(), "running VM")?;
     for problem in &problems {
         terminal::note(&format!("vmlab: {problem}"));
     }
@@ -285,22 +287,22 @@ fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {
     findings.into_iter().filter(|finding| finding.severity >= wanted).collect()
 }
 
-/// The findings in the form that was asked for; they were looked for in so many
+/// Prints the findings in the form that was asked for; they were looked for in so many
 /// of these.
-fn said(
+fn say(
     args: &LintArgs,
     findings: &[Finding],
     beside: &Beside<'_>,
     number: usize,
     what: &str,
-) -> String {
-    match args.format() {
+) -> anyhow::Result<()> {
+    terminal::print(&match args.format() {
         Format::Json => output::json(findings, number, beside),
         Format::Sarif => output::sarif(findings, env!("CARGO_PKG_VERSION"), beside),
         Format::Github => output::github(findings, beside),
         Format::Text => {
-            let mut text = output::text(findings, terminal::width(), true);
-            text += &output::summary(findings, number, what);
+            terminal::print_all(output::texts(findings, terminal::width(), true))?;
+            let mut text = output::summary(findings, number, what);
             let allowed =
                 beside.suppressed.iter().filter(|one| one.by == Suppressor::Level).count();
             if allowed > 0 {
@@ -309,7 +311,7 @@ fn said(
             }
             text
         }
-    }
+    })
 }
 
 fn verdict(args: &LintArgs, findings: &[Finding]) -> ExitCode {
@@ -392,39 +394,19 @@ fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<
     Ok(())
 }
 
-/// Looks into YAML files for what VMs in other files may name. What can't be read is
-/// told where it is checked.
-fn add_instancetypes(inputs: &[Input], context: &mut Context) {
-    if inputs.len() < 2 {
-        return;
-    }
-    let found = of_each(inputs, |input| {
-        let path = input.path()?;
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let text = match extension {
-            Some("yaml" | "yml" | "json") => fs::read_to_string(path).ok()?,
-            _ => return None,
-        };
-        lint::instancetypes(&text)
-    });
-    for catalogue in found.iter().flatten() {
-        context.instancetypes.extend(catalogue);
-    }
-}
-
-/// What some work makes of each input, in their order; all pCPUs share it.
-fn of_each<T: Send>(inputs: &[Input], work: impl Fn(&Input) -> T + Sync) -> Vec<T> {
+/// What some work makes of each thing, in their order; all pCPUs share it.
+fn of_each<I: Sync, T: Send>(things: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(inputs.len()));
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(inputs.len());
+    let done: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(things.len()));
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(things.len());
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((index, input)) = {
+                while let Some((index, thing)) = {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    inputs.get(index).map(|input| (index, input))
+                    things.get(index).map(|thing| (index, thing))
                 } {
-                    let made = work(input);
+                    let made = work(thing);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((index, made));
                 }
             });
@@ -458,10 +440,35 @@ struct Found {
     failed: Vec<String>,
 }
 
-fn check_all(inputs: &[Input], context: &Context, own: &OwnRules) -> Found {
+/// Checks every text, and reads each once: VMs that name instance types wait until all
+/// texts are seen. The instance types are in the context then.
+fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules) -> Found {
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
     let mut silenced = Vec::new();
-    for outcome in of_each(inputs, |input| check(input, context, own)) {
+    let alone = inputs.len() == 1;
+    let mut first = Vec::with_capacity(inputs.len());
+    for (types, outcome) in of_each(inputs, |input| first_look(input, alone, context, own)) {
+        if let Some(types) = types {
+            context.instancetypes.extend(&types);
+        }
+        first.push(outcome);
+    }
+    let waiting: Vec<(&Input, &str)> = inputs
+        .iter()
+        .zip(&first)
+        .filter_map(|(input, outcome)| match outcome {
+            Outcome::Waits(text) => Some((input, text.as_str())),
+            _ => None,
+        })
+        .collect();
+    let context = &*context;
+    let mut second =
+        of_each(&waiting, |(input, text)| check(input, text, context, own)).into_iter();
+    for outcome in first {
+        let outcome = match outcome {
+            Outcome::Waits(_) => second.next().unwrap_or(Outcome::Skipped),
+            done => done,
+        };
         match outcome {
             Outcome::Checked(checked) => {
                 files += 1;
@@ -469,7 +476,7 @@ fn check_all(inputs: &[Input], context: &Context, own: &OwnRules) -> Found {
                 silenced.extend(checked.suppressed);
                 vms.extend(checked.vms);
             }
-            Outcome::Skipped => {}
+            Outcome::Skipped | Outcome::Waits(_) => {}
             Outcome::Failed(message) => failed.push(message),
         }
     }
@@ -479,15 +486,32 @@ fn check_all(inputs: &[Input], context: &Context, own: &OwnRules) -> Found {
     Found { findings, suppressed, files, failed }
 }
 
-fn check(input: &Input, context: &Context, own: &OwnRules) -> Outcome {
+/// Reads a text, and checks it if nothing that it names can stand in another one; with
+/// what it holds for others.
+fn first_look(
+    input: &Input,
+    alone: bool,
+    context: &Context,
+    own: &OwnRules,
+) -> (Option<Catalogue>, Outcome) {
     let text = match read(input) {
         Ok(text) => text,
-        Err(error) => return Outcome::Failed(format!("Cannot read {}: {error}", input.name)),
+        Err(error) => {
+            return (None, Outcome::Failed(format!("Cannot read {}: {error}", input.name)));
+        }
     };
-    if !input.named && !lint::holds_vms(&text) {
+    let types = if alone { None } else { lint::instancetypes(&text) };
+    if !alone && lint::names_instancetypes(&text) {
+        return (types, Outcome::Waits(text));
+    }
+    (types, check(input, &text, context, own))
+}
+
+fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> Outcome {
+    if !input.named && !lint::holds_vms(text) {
         return Outcome::Skipped;
     }
-    match lint::check_text_by(&input.name, &text, context, &own.of(&input.name)) {
+    match lint::check_text_by(&input.name, text, context, &own.of(&input.name)) {
         Ok(checked) => Outcome::Checked(checked),
         Err(error) => Outcome::Failed(error.to_string()),
     }

@@ -42,6 +42,19 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     written.context("Cannot write to standard output")
 }
 
+/// Writes texts to standard output, one after the other.
+pub(crate) fn print_all(texts: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    let mut written = Ok(());
+    for text in texts {
+        written = out.write_all(text.as_bytes());
+        if written.is_err() {
+            break;
+        }
+    }
+    written.and_then(|()| out.flush()).context("Cannot write to standard output")
+}
+
 /// Writes `bytes` to standard output as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();

@@ -11,7 +11,7 @@ pub use docs::{explain, list, markdown};
 pub use github::github;
 pub use json::json;
 pub use sarif::sarif;
-pub use text::{summary, text};
+pub use text::{summary, text, texts};
 
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ fn whole_message(finding: &Finding) -> String {
         .live
         .iter()
         .flat_map(|live| [format!("Asked: {}", live.asked), format!("Is: {}", live.is)]);
-    let notes = finding.notes.iter().chain([&finding.help]).cloned();
+    let notes = finding.notes.iter().cloned().chain([finding.help.to_string()]);
     live.chain(notes).fold(finding.message.clone(), |mut message, note| {
         message.push_str(". ");
         message.push_str(note.trim_end_matches('.'));

@@ -17,14 +17,21 @@ const GREEN: &str = "\x1b[32m";
 /// that matters; texts are wrapped at `width` columns.
 #[must_use]
 pub fn text(findings: &[Finding], width: usize, colour: bool) -> String {
+    texts(findings, width, colour).collect()
+}
+
+/// The same, one finding after the other: there may be more than one would like to hold
+/// as one text.
+pub fn texts(
+    findings: &[Finding],
+    width: usize,
+    colour: bool,
+) -> impl Iterator<Item = String> + '_ {
     let mut told = BTreeSet::new();
-    let mut text = String::new();
-    for finding in findings {
+    findings.iter().map(move |finding| {
         let why = RULES.iter().find(|rule| rule.id == finding.rule && told.insert(rule.id));
-        text.push_str(&one(finding, why.map(|rule| rule.why), width, colour));
-        text.push('\n');
-    }
-    text
+        one(finding, why.map(|rule| rule.why), width, colour) + "\n"
+    })
 }
 
 /// One finding: the line with the place marked, why, notes, and what to do.

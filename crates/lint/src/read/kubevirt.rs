@@ -21,7 +21,8 @@ pub(crate) fn read(
     source: &Source<'_>,
     known: &Catalogue,
     settings: bool,
-) -> Result<Vec<Vm>, Broken> {
+    each: &mut dyn FnMut(Vm),
+) -> Result<(), Broken> {
     let text = source.text;
     let documents = bounded::yaml(text)?;
     let mut own = Catalogue::default();
@@ -29,21 +30,23 @@ pub(crate) fn read(
         own.add(&documents);
     }
     let presets = text.contains("VirtualMachineInstancePreset");
-    let mut vms = Vec::new();
-    for document in &documents {
-        object(document, &[&own, known], presets, &mut vms);
-    }
-    if settings {
-        let parsed = kubevirt::parse_documents(documents, known).into_iter();
-        let mut by_line: HashMap<u32, Parsed> =
-            parsed.filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))).collect();
-        for vm in &mut vms {
+    let catalogues = [&own, known];
+    for document in documents {
+        let mut by_line: HashMap<u32, Parsed> = HashMap::new();
+        if settings {
+            let parsed = kubevirt::parse_documents(vec![document.clone()], &catalogues);
+            by_line.extend(
+                parsed.into_iter().filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))),
+            );
+        }
+        object(&document, &catalogues, presets, &mut |mut vm| {
             let object = vm.kubevirt.as_ref().map(|kubevirt| kubevirt.object.span);
             vm.parsed =
                 object.and_then(|span| by_line.remove(&source.line_number(span)).map(Box::new));
-        }
+            each(vm);
+        });
     }
-    Ok(vms)
+    Ok(())
 }
 
 /// The VMIs that objects of a text are or make; documents without one as they are.
@@ -54,7 +57,7 @@ pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
     let mut all = Vec::new();
     for document in documents {
         let mut vms = Vec::new();
-        object(&document, &[&catalogue], false, &mut vms);
+        object(&document, &[&catalogue], false, &mut |vm| vms.push(vm));
         if vms.is_empty() {
             all.push(Node::new(document).json());
         }
@@ -74,14 +77,14 @@ pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
     Ok(all)
 }
 
-fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut Vec<Vm>) {
+fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut dyn FnMut(Vm)) {
     let value = |name: &str| inner(yaml, name);
     let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
     if kubevirt::is_list(kind)
         && let Some(YamlKind::List(items)) = value("items").map(|items| &items.kind)
     {
         for item in items {
-            object(item, catalogues, presets, vms);
+            object(item, catalogues, presets, each);
         }
     }
     let Some(path) = kubevirt::template_of(kind) else { return };
@@ -122,7 +125,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, vms: &mut 
     });
     let head = written.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);
-    vms.push(vm);
+    each(vm);
 }
 
 fn inner<'a>(yaml: &'a YamlValue, name: &str) -> Option<&'a YamlValue> {
@@ -219,18 +222,6 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
     vm.cpu = Some(At::new(value, model.map_or(head, |node| node.span)));
 }
 
-/// Volumes whose speed is nobody's concern: they are read once, at boot.
-const SEEDS: [&str; 8] = [
-    "cloudInitNoCloud",
-    "cloudInitConfigDrive",
-    "sysprep",
-    "configMap",
-    "secret",
-    "serviceAccount",
-    "downwardAPI",
-    "downwardMetrics",
-];
-
 fn devices(spec: &Node, vm: &mut Vm) {
     let items = |path: &str| spec.get(path).map(Node::items).unwrap_or_default();
     let at = |node: &Node| Some(At::new(node.text()?.to_owned(), node.span));
@@ -259,7 +250,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         let bus = kind.and_then(|(_, target)| at(target.get("bus")?));
         vm.disks.push(Disk {
             span,
-            hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(&SEEDS),
+            hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(&defaults::SEEDS),
             bus: bus.filter(|bus| !bus.value.is_empty()).or_else(|| default_bus(span)),
             cache: disk.get("cache").and_then(at),
             io: disk.get("io").and_then(at),
@@ -287,7 +278,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         let span = volume.get("name").map_or(volume.span, |node| node.span);
         vm.disks.push(Disk {
             span,
-            hard: SEEDS.iter().all(|source| volume.get(source).is_none()),
+            hard: defaults::SEEDS.iter().all(|source| volume.get(source).is_none()),
             bus: default_bus(span),
             cache: None,
             io: None,

@@ -17,8 +17,7 @@ use vmconfig::source::At;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row; with
 /// their settings if those are wanted.
-pub(crate) fn read(text: &str, settings: bool) -> Result<Vec<Vm>, Broken> {
-    let mut vms = Vec::new();
+pub(crate) fn read(text: &str, settings: bool, each: &mut dyn FnMut(Vm)) -> Result<(), Broken> {
     let (mut counted, mut lines) = (0, 0);
     for (start, part) in documents(text) {
         lines += text[counted..start].matches('\n').count();
@@ -32,10 +31,10 @@ pub(crate) fn read(text: &str, settings: bool) -> Result<Vec<Vm>, Broken> {
         for node in domains.filter(|node| *node == root || is_named(*node)) {
             let mut vm = reader.domain(node);
             vm.parsed = parser.as_ref().map(|parser| Box::new(parser.parse(node).below(lines)));
-            vms.push(vm);
+            each(vm);
         }
     }
-    Ok(vms)
+    Ok(())
 }
 
 /// Inside other documents a VM's element has at least a name.

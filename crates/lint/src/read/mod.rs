@@ -76,17 +76,20 @@ pub(crate) struct Wanted<'a> {
     pub(crate) settings: bool,
 }
 
-/// The VMs of a text.
+/// Hands out the VMs of a text one after the other, as a file may hold so many that
+/// they do not all fit into memory.
 pub(crate) fn read(
     format: Format,
     source: &Source<'_>,
     wanted: Wanted<'_>,
-) -> Result<Vec<Vm>, Broken> {
+    each: &mut dyn FnMut(Vm),
+) -> Result<(), Broken> {
     match format {
-        Format::Libvirt => libvirt::read(source.text, wanted.settings),
-        Format::Kubevirt => kubevirt::read(source, wanted.types, wanted.settings),
-        Format::Qemu => Ok(qemu::read(source, wanted.settings)),
-        Format::Proxmox => Ok(proxmox::read(source, wanted.settings)),
-        Format::Running => Ok(running::read(source, wanted.settings)),
+        Format::Libvirt => libvirt::read(source.text, wanted.settings, each)?,
+        Format::Kubevirt => kubevirt::read(source, wanted.types, wanted.settings, each)?,
+        Format::Qemu => qemu::read(source, wanted.settings, each),
+        Format::Proxmox => proxmox::read(source, wanted.settings).into_iter().for_each(each),
+        Format::Running => running::read(source, wanted.settings).into_iter().for_each(each),
     }
+    Ok(())
 }

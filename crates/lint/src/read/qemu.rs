@@ -17,13 +17,12 @@ pub(crate) fn holds_command(text: &str) -> bool {
     (text.contains("qemu") || text.contains("kvm")) && !CommandLine::all(text).is_empty()
 }
 
-pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
-    let read = |line: CommandLine| {
+pub(crate) fn read(source: &Source<'_>, settings: bool, each: &mut dyn FnMut(Vm)) {
+    for line in CommandLine::all(source.text) {
         let mut vm = command(&line);
         vm.parsed = settings.then(|| Box::new(parse_line(line, source)));
-        vm
-    };
-    CommandLine::all(source.text).into_iter().map(read).collect()
+        each(vm);
+    }
 }
 
 /// What refers to each other across options.

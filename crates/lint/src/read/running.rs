@@ -30,7 +30,8 @@ pub(crate) fn main_nodes(by_node: &BTreeMap<u32, u64>) -> PcpuSet {
 
 pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
     let text = source.text;
-    let mut vms = qemu::read(source, settings);
+    let mut vms = Vec::new();
+    qemu::read(source, settings, &mut |vm| vms.push(vm));
     let starts: Vec<usize> = vms.iter().map(|vm| vm.head.start).collect();
     for (at, vm) in vms.iter_mut().enumerate() {
         let end = starts.get(at + 1).copied().unwrap_or(text.len());

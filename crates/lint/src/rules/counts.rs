@@ -279,7 +279,10 @@ pub(crate) const VCPUS_WITHOUT_EIM: Rule = Rule {
     sources: &["https://libvirt.org/formatdomain.html#iommu-devices", CPUTUNE],
     affected: &[],
     check: Check::Vm(vcpus_without_eim),
-    fires: &[xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n")],
+    fires: &[
+        xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n"),
+        xml(ANY, "<vcpu>288</vcpu>\n<os><type machine='pc-q35-9.2'>hvm</type></os>\n"),
+    ],
     quiet: &[
         xml(ANY, "<vcpu>255</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n"),
         xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='aarch64' machine='virt'>hvm</type></os>\n"),
@@ -297,7 +300,7 @@ pub(crate) const VCPUS_WITHOUT_EIM: Rule = Rule {
 
 fn vcpus_without_eim(vm: &Vm, _: &Context, out: &mut Drafts) {
     let most = &vm.max_vcpus;
-    let x86 = vm.arch.as_ref().is_some_and(|arch| arch.value == "x86_64");
+    let x86 = vm.says_x86();
     let many = most.value > MOST_WITHOUT_EIM;
     if vm.format == Format::Libvirt && x86 && many && !vm.extended_interrupts {
         out.at(

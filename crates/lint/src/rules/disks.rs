@@ -239,7 +239,11 @@ fn iothread_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
     for disk in slow_disks(vm) {
         let draft = out.at(
             disk.span,
-            format!("Disk {} is a block device with direct I/O and has no iothread", disk.name),
+            format!(
+                "Disk {} is a block device with io={} and has no iothread",
+                disk.name,
+                disk.io.as_ref().map_or("native", |io| io.value.as_str())
+            ),
         );
         if let Some(free) = vm.iothreads.first().filter(|_| vm.kubevirt.is_none()) {
             draft.help(format!("Name iothread {free} at the disk's driver (iothread='{free}')"));

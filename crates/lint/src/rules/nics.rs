@@ -70,7 +70,7 @@ fn nic_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
         if nic.model.is_none()
             && vm.format == Format::Libvirt
             && nic.backend != Backend::Other
-            && vm.arch.as_ref().is_some_and(|arch| arch.value == "x86_64")
+            && vm.says_x86()
         {
             out.at(nic.span, "No model: libvirt makes it an emulated rtl8139");
         }

@@ -89,7 +89,7 @@ impl<'a> Asker<'a> {
                 place: told.place,
                 message: told.message,
                 notes: told.notes,
-                help: rule.help.clone(),
+                help: rule.help.clone().into(),
                 live: None,
                 fix: None,
             }));
@@ -133,7 +133,7 @@ impl<'a> Asker<'a> {
                  here is not read as a whole VM"
             ),
             notes: Vec::new(),
-            help: "Give lint the VM itself".to_owned(),
+            help: "Give lint the VM itself".into(),
             live: None,
             fix: None,
         }

@@ -215,7 +215,7 @@ fn findings_point_at_the_value() {
 fn notes_say_the_values() {
     let found = findings("vm.memory_mib > 32768 && vcpus >= 4", None, DOMAIN);
     assert_eq!(found[0].notes, ["vm.memory_mib is 49152", "vcpus is 4"]);
-    assert_eq!((found[0].severity, found[0].help.as_str()), (Severity::Warning, "H"));
+    assert_eq!((found[0].severity, &*found[0].help), (Severity::Warning, "H"));
 }
 
 #[test]

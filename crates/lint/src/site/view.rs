@@ -148,6 +148,9 @@ pub(crate) const FIELDS: &[Field] = &[
     may("disks[].discard", Words(&["ignore", "unmap"]), "What becomes of what the guest discards"),
     may("disks[].detect_zeroes", Words(&["off", "on", "unmap"]), "QEMU looks for zeroes"),
     may("disks[].iothread", Int, "The iothread that serves it, from 1; else the main loop"),
+    is("disks[].queue_iothreads", Tables, "Iothreads that share its queues"),
+    is("disks[].queue_iothreads[].iothread", Int, "Its number, from 1"),
+    is("disks[].queue_iothreads[].queues", Set, "Its queues, from 0; empty: dealt out in turn"),
     may("disks[].queues", Int, "Request queues"),
     is("disks[].readonly", Bool, "The guest can't write to it"),
     is("disks[].transient", Bool, "What the guest writes is gone when it ends"),
@@ -192,6 +195,11 @@ pub(crate) const FIELDS: &[Field] = &[
     may("clock.tsc_frequency_hz", Int, "Rate of the time stamp counter in Hz"),
     may("clock.pit", TICKS, "Late ticks of the PIT"),
     may("clock.rtc", TICKS, "Late ticks of the real-time clock"),
+    may(
+        "clock.rtc_track",
+        Words(&["wall", "guest", "realtime"]),
+        "What it runs by, if not the host's wall clock",
+    ),
     may("clock.base", Words(&["utc", "localtime"]), "What the real-time clock holds, if not UTC"),
     is("hints", Table, "What the guest is told about being one; absent is QEMU's own choice"),
     may("hints.cpu_pm", Bool, "The guest halts without leaving its pCPU"),
@@ -401,6 +409,8 @@ mod tests {
         }
         check("numa[]", with(&["numa"], json!([wrong()])));
         check("disks[]", with(&["disks"], json!([wrong()])));
+        let shares = json!([{ "source": { "file": "a" }, "queue_iothreads": [wrong()] }]);
+        check("disks[].queue_iothreads[]", with(&["disks"], shares));
         check("nics[]", with(&["nics"], json!([wrong()])));
         check("disks[].source", with(&["disks"], json!([{ "source": wrong() }])));
         check("nics[].backend", with(&["nics"], json!([{ "backend": wrong() }])));

@@ -87,6 +87,18 @@ pub fn max_sockets(version: (u32, u32), architecture: &str, levels: [u32; 3]) ->
     if live { hotplug_sockets(levels) } else { levels[0] }
 }
 
+/// Sources of volumes whose speed is nobody's concern: they are read once, at boot.
+pub const SEEDS: [&str; 8] = [
+    "cloudInitNoCloud",
+    "cloudInitConfigDrive",
+    "sysprep",
+    "configMap",
+    "secret",
+    "serviceAccount",
+    "downwardAPI",
+    "downwardMetrics",
+];
+
 /// Whether a volume that no disk names gets a disk, by KubeVirt's major and minor
 /// version.
 #[must_use]

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::{
     Accel, Arch, Binding, Boot, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet, Scheduler,
-    VmSpec, split_cpu_model,
+    Enlightenment, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet, RtcTrack,
+    Scheduler, VmSpec, split_cpu_model,
 };
 
 use super::tree::Yaml;
@@ -380,12 +380,24 @@ fn clock(given: &Clock, losses: &mut Vec<Loss>) -> Yaml {
     let present = |on: bool| Yaml::map().with("present", Yaml::plain(on));
     let tick =
         |policy: crate::TickPolicy| Yaml::map().with("tickPolicy", Yaml::text(policy.name()));
+    // KubeVirt knows two.
+    let track = given.rtc_track.filter(|track| *track != RtcTrack::Realtime);
+    if given.rtc_track != track {
+        let why = "KubeVirt's clocks run by the wall clock or the guest's time";
+        losses.push(Loss::new("clock.rtc_track", "clock.rtc_track realtime", why));
+    }
+    let rtc = (given.rtc.is_some() || track.is_some()).then(|| {
+        given
+            .rtc
+            .map_or_else(Yaml::map, tick)
+            .maybe("track", track.map(|track| Yaml::text(track.name())))
+    });
     let timer = Yaml::map()
         .maybe("hpet", given.hpet.map(present))
         .maybe("kvm", given.kvmclock.map(present))
         .maybe("hyperv", given.hypervclock.map(present))
         .maybe("pit", given.pit.map(tick))
-        .maybe("rtc", given.rtc.map(tick));
+        .maybe("rtc", rtc);
     if given.tsc_frequency_hz.is_some() {
         losses.push(Loss::new("clock.tsc_frequency_hz", "clock.tsc_frequency_hz", ITS_OWN));
     }
@@ -498,6 +510,11 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
             let why = "KubeVirt passes on what a guest discards, but to preallocated volumes";
             let path = format!("disks.{number}.discard");
             losses.push(Loss::new(&path, format!("discard of disk {number}"), why));
+        }
+        if !disk.queue_iothreads.is_empty() {
+            let why = "KubeVirt spreads queues with ioThreadsPolicy supplementalPool alone";
+            let path = format!("disks.{number}.queue_iothreads");
+            losses.push(Loss::new(&path, format!("iothreads of disk {number}'s queues"), why));
         }
         if disk.detect_zeroes.is_some() {
             let path = format!("disks.{number}.detect_zeroes");

@@ -11,7 +11,8 @@ use topology::bounded::{YamlKey, YamlKind, YamlValue};
 
 pub use requirements::Shortfall;
 
-use super::kinds::is_list;
+use super::defaults::SEEDS;
+use super::kinds::{is_list, template_of};
 use crate::source::{At, Span};
 
 /// Instance types and preferences by kind and name.
@@ -88,6 +89,8 @@ impl Catalogue {
             }
         }
         if let (Some(preference), Some(found)) = (&preference, known) {
+            // What gets a disk by itself gets the disk that is preferred.
+            attach_volumes(&mut whole);
             set_preference(&mut whole, found, preference.node);
             let of_kind = kind.as_ref().map(|kind| kind.found);
             // Of an instance type that is not known nothing can be said.
@@ -130,11 +133,65 @@ fn look_up<'a>(
 /// Puts what the documents' own instance types and preferences say into their
 /// VirtualMachines, else what those of `known` say, and takes the references that are
 /// resolved out.
-pub(super) fn fill_in(documents: &mut [YamlValue], known: &Catalogue) {
+pub(super) fn fill_in(documents: &mut [YamlValue], known: &[&Catalogue]) {
     let mut own = Catalogue::default();
     own.add(documents);
+    let catalogues: Vec<&Catalogue> = [&own].into_iter().chain(known.iter().copied()).collect();
     for document in documents.iter_mut() {
-        fill_in_one(document, &[&own, known]);
+        fill_in_one(document, &catalogues);
+    }
+}
+
+/// Gives each volume of the documents' VMs a disk that has none.
+pub(super) fn attach_all(documents: &mut [YamlValue]) {
+    for document in documents {
+        let kind = text(document, "kind").map(str::to_owned);
+        match kind.as_deref() {
+            Some(kind) if is_list(kind) => attach_all(items_mut(document, "items")),
+            kind => {
+                let path = kind.map_or(Some(""), template_of);
+                let path = path.map(|path| match path {
+                    "" => "spec".to_owned(),
+                    path => format!("{path}.spec"),
+                });
+                if let Some(spec) = path.and_then(|path| node_mut(document, &path)) {
+                    attach_volumes(spec);
+                }
+            }
+        }
+    }
+}
+
+/// Gives each volume a disk that has none, as KubeVirt does; but for those that a guest
+/// reads once, at its first boot.
+///
+/// Source: kubevirt/kubevirt, `pkg/util`, `SetDefaultVolumeDisk`.
+fn attach_volumes(spec: &mut YamlValue) {
+    let named = |node: &YamlValue| text(node, "name").map(str::to_owned);
+    let known: HashSet<String> = ["domain.devices.disks", "domain.devices.filesystems"]
+        .iter()
+        .flat_map(|path| items(spec, path))
+        .filter_map(named)
+        .collect();
+    let has = |volume: &YamlValue, kind: &str| get(volume, kind).is_some();
+    let more: Vec<YamlValue> = items(spec, "volumes")
+        .iter()
+        .filter(|volume| !has(volume, "memoryDump") && !SEEDS.iter().any(|kind| has(volume, kind)))
+        .filter_map(|volume| get(volume, "name"))
+        .filter(|name| scalar(name).is_some_and(|name| !known.contains(name)))
+        .map(|name| {
+            let entry = (key_at("name", name), name.clone());
+            YamlValue { kind: YamlKind::Map(vec![entry]), ..map(name) }
+        })
+        .collect();
+    let Some(first) = more.first() else { return };
+    let path = "domain.devices.disks";
+    if !matches!(get(spec, path).map(|disks| &disks.kind), Some(YamlKind::List(_))) {
+        let none = YamlValue { kind: YamlKind::List(Vec::new()), ..map(first) };
+        put(spec, path, none);
+    }
+    if let Some(YamlKind::List(disks)) = node_mut(spec, path).map(|disks| &mut disks.kind) {
+        disks.extend(more);
     }
 }
 

@@ -7,8 +7,8 @@ use topology::bounded::{self, YamlValue};
 
 use crate::{
     Accel, Arch, Binding, Boot, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
-    Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, Scheduler,
-    TickPolicy, VmSettings,
+    Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, RtcTrack,
+    Scheduler, TickPolicy, VmSettings,
 };
 
 use super::kinds::{is_list, template_of};
@@ -35,15 +35,16 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
     let documents = bounded::yaml(text).map_err(|broken| {
         NotKubevirt::Yaml(format!("line {}: {}", broken.line(text), broken.what))
     })?;
-    let all = parse_documents(documents, &Catalogue::default());
+    let all = parse_documents(documents, &[]);
     if all.is_empty() { Err(NotKubevirt::NoVm) } else { Ok(all) }
 }
 
 /// The VMs of documents that are read already; `known` are instance types and
-/// preferences of other texts.
+/// preferences of other texts, those that come first before the others.
 #[must_use]
-pub fn parse_documents(mut documents: Vec<YamlValue>, known: &Catalogue) -> Vec<Parsed> {
+pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> Vec<Parsed> {
     super::instancetype::fill_in(&mut documents, known);
+    super::instancetype::attach_all(&mut documents);
     let documents: Vec<Node> = documents.into_iter().map(Node::new).collect();
     let mut all = Vec::new();
     for document in &documents {
@@ -331,6 +332,7 @@ impl Parser {
         given.hypervclock = present("hyperv");
         given.pit = tick("pit");
         given.rtc = tick("rtc");
+        given.rtc_track = timer.get("rtc").and_then(|rtc| rtc.read("track", RtcTrack::from_name));
     }
 
     fn features(&mut self, domain: &Node) {

@@ -250,3 +250,30 @@ fn a_small_text_that_grows_without_bound_is_refused() {
     let error = super::parse(&bomb).expect_err("10^9 values").to_string();
     assert!(error.contains("line ") && error.contains("aliases counted"), "{error}");
 }
+
+#[test]
+fn a_volume_without_a_disk_is_a_disk() {
+    let text = "\
+kind: VirtualMachine
+metadata: {name: web}
+spec:
+  preference: {name: fast}
+  template:
+    spec:
+      domain: {memory: {guest: 1Gi}, devices: {}}
+      volumes:
+      - {name: root, dataVolume: {name: root-1}}
+      - {name: seed, cloudInitNoCloud: {userData: x}}
+";
+    let preference = "\
+---
+kind: VirtualMachineClusterPreference
+metadata: {name: fast}
+spec: {devices: {preferredDiskBus: virtio, preferredDiskCache: none}}
+";
+    let disks = |text: &str| parse(text).unwrap()[0].settings.disks.clone();
+    let [alone] = &disks(text)[..] else { panic!("one disk") };
+    assert_eq!((&alone.source, alone.bus), (&DiskSource::Claim("root-1".into()), DiskBus::Sata));
+    let [preferred] = &disks(&format!("{text}{preference}"))[..] else { panic!("one disk") };
+    assert_eq!((preferred.bus, preferred.cache), (DiskBus::VirtioBlk, Some(CacheMode::None)));
+}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet, Scheduler, VmSpec,
-    cpu, split_cpu_model,
+    Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet, RtcTrack,
+    Scheduler, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
 use super::backing;
@@ -343,9 +343,11 @@ fn clock(spec: &VmSpec) -> Element {
     if let Some(hz) = given.tsc_frequency_hz {
         clock.push(timer("tsc").attr("frequency", hz));
     }
-    for (name, policy) in [("pit", given.pit), ("rtc", given.rtc)] {
-        if let Some(policy) = policy {
-            clock.push(timer(name).attr("tickpolicy", policy.name()));
+    for (name, policy, track) in [("pit", given.pit, None), ("rtc", given.rtc, given.rtc_track)] {
+        if policy.is_some() || track.is_some() {
+            let policy = policy.map(TickPolicy::name);
+            let track = track.map(RtcTrack::name);
+            clock.push(timer(name).maybe_attr("tickpolicy", policy).maybe_attr("track", track));
         }
     }
     clock
@@ -450,6 +452,7 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
                     let driver = Element::new("driver")
                         .maybe_attr("queues", disk.queues)
                         .maybe_attr("iothread", disk.iothread);
+                    let driver = with_iothreads(driver, disk);
                     let mut controller = Element::new("controller")
                         .attr("type", "scsi")
                         .attr("index", controllers)
@@ -496,6 +499,16 @@ fn is_transient(disk: &Disk) -> bool {
     disk.transient && matches!(disk.source, DiskSource::File(_))
 }
 
+/// The driver with the iothreads that share the disk's queues.
+fn with_iothreads(driver: Element, disk: &Disk) -> Element {
+    let mut all = Element::new("iothreads");
+    for one in &disk.queue_iothreads {
+        let queues = one.queues.iter().map(|queue| Element::new("queue").attr("id", queue));
+        all.push(queues.fold(Element::new("iothread").attr("id", one.iothread), Element::child));
+    }
+    if disk.queue_iothreads.is_empty() { driver } else { driver.child(all) }
+}
+
 fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
     let scsi = disk.bus == DiskBus::VirtioScsi;
     let (kind, source) = match &disk.source {
@@ -517,6 +530,7 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
         .maybe_attr("detect_zeroes", disk.detect_zeroes.map(crate::DetectZeroes::name))
         .maybe_attr("iothread", disk.iothread.filter(|_| !scsi))
         .maybe_attr("queues", disk.queues.filter(|_| !scsi));
+    let driver = if scsi { driver } else { with_iothreads(driver, disk) };
     let bus = match disk.bus {
         DiskBus::VirtioBlk => "virtio",
         DiskBus::VirtioScsi => "scsi",

@@ -9,8 +9,8 @@ use topology::bounded;
 use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, Boot, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip, Kept,
-    MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, Scheduler, TickPolicy, VmSettings,
-    cpu,
+    MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, RtcTrack, Scheduler, TickPolicy,
+    VmSettings, cpu,
 };
 
 use super::QEMU_NAMESPACE;
@@ -693,7 +693,10 @@ impl<'a> Parser<'a> {
                     };
                     given.pit = self.xml.attr_if(timer, "tickpolicy", policy);
                 }
-                Some("rtc") => given.rtc = policy(),
+                Some("rtc") => {
+                    given.rtc = policy();
+                    given.rtc_track = self.xml.attr_if(timer, "track", RtcTrack::from_name);
+                }
                 _ => self.xml.reject(timer),
             }
         }

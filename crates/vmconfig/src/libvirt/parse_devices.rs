@@ -4,17 +4,31 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    Iommu, MacvtapMode, Nic, NicBackend, NicModel,
+    Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::ROOT_SERIAL;
 use super::parse::Parser;
 use super::xml::Xml;
 
+/// Who serves a disk, or all disks of a SCSI controller, and its queues.
+#[derive(Clone, Default)]
+struct Served {
+    iothread: Option<u32>,
+    queue_iothreads: Vec<QueueIothread>,
+    queues: Option<u32>,
+}
+
+impl Served {
+    fn of(self, disk: &mut Disk) {
+        (disk.iothread, disk.queues) = (self.iothread, self.queues);
+        disk.queue_iothreads = self.queue_iothreads;
+    }
+}
+
 impl<'a> Parser<'a> {
     pub(super) fn devices(&mut self, devices: Xml<'a>) {
-        // Of each SCSI controller: who serves it, and its queues.
-        let mut controllers: BTreeMap<u32, (Option<u32>, Option<u32>)> = BTreeMap::new();
+        let mut controllers: BTreeMap<u32, Served> = BTreeMap::new();
         for element in devices.children().filter(|node| node.is_element()) {
             let is = |name: &str, value: &str| element.attribute(name) == Some(value);
             match element.tag_name().name() {
@@ -31,11 +45,8 @@ impl<'a> Parser<'a> {
                         self.xml.attr(element, name);
                     }
                     let driver = self.xml.child(element, "driver");
-                    let iothread = driver.and_then(|driver| {
-                        self.xml.attr_if(driver, "iothread", |id| self.iothread(id))
-                    });
-                    let queues = driver.and_then(|driver| self.xml.number(driver, "queues"));
-                    controllers.insert(index, (iothread, queues));
+                    let served = driver.map_or_else(Served::default, |one| self.served(one));
+                    controllers.insert(index, served);
                 }
                 _ => {}
             }
@@ -59,11 +70,22 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn is_plain(
-        &self,
-        element: Xml<'a>,
-        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
-    ) -> bool {
+    /// What an element `<driver>` says of threads and queues.
+    fn served(&self, driver: Xml<'a>) -> Served {
+        let iothread = self.xml.attr_if(driver, "iothread", |id| self.iothread(id));
+        let mut queue_iothreads = Vec::new();
+        if let Some(all) = self.xml.child(driver, "iothreads") {
+            for one in self.xml.children(all, "iothread") {
+                let id = self.xml.attr_if(one, "id", |id| self.iothread(id));
+                let queues = self.xml.children(one, "queue").into_iter();
+                let queues = queues.filter_map(|queue| self.xml.number(queue, "id")).collect();
+                queue_iothreads.extend(id.map(|iothread| QueueIothread { iothread, queues }));
+            }
+        }
+        Served { iothread, queue_iothreads, queues: self.xml.number(driver, "queues") }
+    }
+
+    fn is_plain(&self, element: Xml<'a>, controllers: &BTreeMap<u32, Served>) -> bool {
         let is = |name: &str, value: &str| element.attribute(name) == Some(value);
         match element.tag_name().name() {
             "controller" if is("type", "usb") => is("model", "none"),
@@ -85,11 +107,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn disk(
-        &mut self,
-        element: Xml<'a>,
-        controllers: &BTreeMap<u32, (Option<u32>, Option<u32>)>,
-    ) -> bool {
+    fn disk(&mut self, element: Xml<'a>, controllers: &BTreeMap<u32, Served>) -> bool {
         if element.attribute("device").is_some_and(|device| device != "disk") {
             return false;
         }
@@ -119,10 +137,10 @@ impl<'a> Parser<'a> {
             };
             // A controller that isn't there is libvirt's own choice, and no
             // virtio: the disk is another then.
-            let Some((iothread, queues)) = index.and_then(|index| controllers.get(&index)) else {
+            let Some(served) = index.and_then(|index| controllers.get(&index)) else {
                 return false;
             };
-            (disk.iothread, disk.queues) = (*iothread, *queues);
+            served.clone().of(&mut disk);
             if let Some(address) = address {
                 self.xml.take(address);
                 for name in ["type", "controller"] {
@@ -158,8 +176,7 @@ impl<'a> Parser<'a> {
             let detect = self.xml.attr_if(driver, "detect_zeroes", DetectZeroes::from_name);
             disk.detect_zeroes = detect;
             if bus != DiskBus::VirtioScsi {
-                disk.iothread = self.xml.attr_if(driver, "iothread", |id| self.iothread(id));
-                disk.queues = self.xml.number(driver, "queues");
+                self.served(driver).of(&mut disk);
             }
         }
         // A disk that others write to has no pages of this host's cache. That others

@@ -327,6 +327,83 @@ fn discarding_and_rings_are_said_and_read() {
 }
 
 #[test]
+fn iothreads_share_the_queues_of_a_disk() {
+    let parsed = domain(
+        "<iothreads>3</iothreads>
+        <clock offset='utc'><timer name='rtc' tickpolicy='catchup' track='guest'/></clock>
+        <devices>
+        <controller type='scsi' index='0' model='virtio-scsi'>
+          <driver queues='2'><iothreads><iothread id='3'/><iothread id='1'/></iothreads></driver>
+        </controller>
+        <disk type='file' device='disk'>
+          <driver name='qemu' type='raw' queues='3'><iothreads>
+            <iothread id='2'><queue id='0'/><queue id='2'/></iothread>
+            <iothread id='1'><queue id='1'/></iothread></iothreads></driver>
+          <source file='/a.raw'/><target dev='vda' bus='virtio'/></disk>
+        <disk type='file' device='disk'>
+          <driver name='qemu' type='raw'/>
+          <source file='/b.raw'/><target dev='sda' bus='scsi'/>
+          <address type='drive' controller='0' bus='0' target='0' unit='0'/></disk></devices>",
+    );
+    let spec = parsed.spec().unwrap();
+    let share =
+        |iothread: u32, queues: &str| QueueIothread { iothread, queues: queues.parse().unwrap() };
+    assert_eq!(spec.disks[0].queue_iothreads, [share(2, "0,2"), share(1, "1")]);
+    assert_eq!(spec.disks[1].queue_iothreads, [share(3, ""), share(1, "")]);
+    assert_eq!(spec.clock.rtc_track, Some(RtcTrack::Guest));
+    assert!(parsed.kept.is_empty(), "{:?}", parsed.kept);
+    let again = parse(&emit(&spec).text).unwrap().spec().unwrap();
+    assert_eq!((&again.disks, &again.clock), (&spec.disks, &spec.clock));
+    // As QEMU has it, a list in JSON.
+    let args = crate::qemu::emit_plain(&spec, &crate::qemu::Capabilities::current()).args;
+    let device = args.iter().find(|one| one.contains("virtio-blk-pci")).unwrap();
+    let device: serde_json::Value = serde_json::from_str(device).unwrap();
+    let mapping = serde_json::json!([
+        { "iothread": "iothread2", "vqs": [0, 2] },
+        { "iothread": "iothread1", "vqs": [1] },
+    ]);
+    assert_eq!((&device["iothread-vq-mapping"], &device["num-queues"]), (&mapping, &3.into()));
+    assert!(args.iter().any(|one| one == "driftfix=slew,clock=vm"), "{args:?}");
+    assert_eq!(crate::qemu::parse_args(&args).settings.disks, spec.disks);
+}
+
+#[test]
+fn queues_have_one_iothread_each() {
+    let fault = |shares: &[(u32, &str)], queues: Option<u32>| {
+        let disk = Disk {
+            queues,
+            queue_iothreads: shares
+                .iter()
+                .map(|(iothread, queues)| QueueIothread {
+                    iothread: *iothread,
+                    queues: queues.parse().unwrap(),
+                })
+                .collect(),
+            ..Disk::new(DiskSource::File("/a".into()))
+        };
+        let settings = VmSettings {
+            iothreads: 2,
+            disks: vec![disk],
+            ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+        };
+        VmSpec::new(settings).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for (shares, queues, why) in [
+        (&[(1, ""), (2, "")][..], None, ""),
+        (&[(1, "0-1"), (2, "2-3")], Some(4), ""),
+        (&[(1, "0-1"), (2, "2")], None, "does not say how many"),
+        (&[(1, "0-1"), (2, "2")], Some(4), "gives the queues 0-2 to iothreads, but has 4"),
+        (&[(1, "0-1"), (2, "1-3")], Some(4), "gives queue 1 to two"),
+        (&[(1, "0-3"), (2, "")], Some(4), "of some iothreads, and not of others"),
+        (&[(1, ""), (1, "")], None, "iothread 1 twice"),
+        (&[(3, "")], None, "wants iothread 3, but the VM has 2"),
+    ] {
+        let found = fault(shares, queues);
+        assert!(found.contains(why) && found.is_empty() == why.is_empty(), "{shares:?}: {found}");
+    }
+}
+
+#[test]
 fn iothreads_are_as_many_as_their_numbers_say() {
     let parsed = domain(
         "<iothreads>2</iothreads>

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Arch, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    Iommu, Nic, NicBackend, NicModel,
+    Iommu, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::reader::{Opt, Reader};
@@ -87,6 +87,7 @@ impl Attached {
                 for key in ["driver", "id", "iothread", "num_queues", "num-queues"] {
                     controller.properties.take(key);
                 }
+                queue_iothreads(&mut controller.properties, &reader.iothreads);
                 reader.leftover(controller.option.line, "-device", &controller.properties);
             }
         }
@@ -206,6 +207,7 @@ impl Attached {
             threads.take("iothread");
             disk.iothread = u32::try_from(place + 1).ok();
         }
+        disk.queue_iothreads = queue_iothreads(threads, &reader.iothreads);
         disk.queues = queues(threads);
         disk.serial = device.take("serial");
         disk.boot_order = device.take_if("bootindex", |text| text.parse().ok());
@@ -400,6 +402,27 @@ fn is_controller(behind: &Behind) -> bool {
 fn queues(properties: &mut Properties) -> Option<u32> {
     let dash = properties.take_if("num-queues", |text| text.parse().ok());
     dash.or_else(|| properties.take_if("num_queues", |text| text.parse().ok()))
+}
+
+/// Who serves which queues: `iothread-vq-mapping.0.iothread`, `.0.vqs.0`. Where an
+/// iothread is not there, all of it is left.
+fn queue_iothreads(properties: &mut Properties, known: &[String]) -> Vec<QueueIothread> {
+    let key = |place: usize, name: &str| format!("iothread-vq-mapping.{place}.{name}");
+    let mut found = Vec::new();
+    while let Some(id) = properties.get(&key(found.len(), "iothread")) {
+        let place = known.iter().position(|known| known == id);
+        let Some(iothread) = place.and_then(|place| u32::try_from(place + 1).ok()) else {
+            return Vec::new();
+        };
+        let vqs = key(found.len(), "vqs");
+        let queues = properties.all(&vqs).filter_map(|at| at.value.parse().ok()).collect();
+        found.push(QueueIothread { iothread, queues });
+    }
+    for place in 0..found.len() {
+        properties.take(&key(place, "iothread"));
+        properties.take_all(&key(place, "vqs"), |text| text.parse::<u32>().ok());
+    }
+    found
 }
 
 fn push_disk(reader: &mut Reader, line: u32, disk: Disk) {

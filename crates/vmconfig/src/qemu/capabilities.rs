@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Accel, Arch};
+use crate::{Accel, Arch, DiskBus};
 
 /// A version of QEMU: `7.2.22`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +115,13 @@ impl Capabilities {
             }
             _ => true,
         }
+    }
+
+    /// True if several iothreads can share the queues of a disk on this bus.
+    #[must_use]
+    pub fn shares_queues(&self, bus: DiskBus) -> bool {
+        let since = if bus == DiskBus::VirtioScsi { 10 } else { 9 };
+        bus.is_virtio() && self.version.major >= since
     }
 
     /// True if this machine, its properties included, has a PCI bus.

@@ -161,7 +161,8 @@ fn clock(spec: &VmSpec, emitted: &mut Emitted) {
         Some(_) => Some("driftfix=none"),
         None => None,
     };
-    let rtc: Vec<&str> = base.into_iter().chain(fix).collect();
+    let track = spec.clock.rtc_track.map(|track| format!("clock={}", track.qemu()));
+    let rtc: Vec<&str> = base.into_iter().chain(fix).chain(track.as_deref()).collect();
     if !rtc.is_empty() {
         emitted.option("-rtc", rtc.join(","));
     }
@@ -215,14 +216,32 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
     let serial =
         disk.serial.as_ref().map(|text| format!(",serial={}", escape(text))).unwrap_or_default();
     match disk.bus {
+        DiskBus::VirtioBlk if !disk.queue_iothreads.is_empty() => {
+            let mut device = mapped("virtio-blk-pci", "num-queues", disk);
+            device["drive"] = id.into();
+            if let Some(serial) = &disk.serial {
+                device["serial"] = serial.as_str().into();
+            }
+            if let Some(turn) = disk.boot_order {
+                device["bootindex"] = turn.into();
+            }
+            emitted.option("-device", device.to_string());
+        }
         DiskBus::VirtioBlk => {
             let queues = queues("num-queues");
             let device = format!("virtio-blk-pci,drive={id}{iothread}{queues}{serial}{boot}");
             emitted.option("-device", device);
         }
         DiskBus::VirtioScsi => {
-            let queues = queues("num_queues");
-            emitted.option("-device", format!("virtio-scsi-pci,id=scsi{number}{iothread}{queues}"));
+            let controller = if disk.queue_iothreads.is_empty() {
+                let queues = queues("num_queues");
+                format!("virtio-scsi-pci,id=scsi{number}{iothread}{queues}")
+            } else {
+                let mut device = mapped("virtio-scsi-pci", "num_queues", disk);
+                device["id"] = format!("scsi{number}").into();
+                device.to_string()
+            };
+            emitted.option("-device", controller);
             let device = format!("scsi-hd,bus=scsi{number}.0,drive={id}{serial}{boot}");
             emitted.option("-device", device);
         }
@@ -234,6 +253,26 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
         // The next place that is free at the machine's own controller.
         DiskBus::Ide => emitted.option("-device", format!("ide-hd,drive={id}{serial}{boot}")),
     }
+}
+
+/// A device whose queues several iothreads share: a list, which only JSON can say.
+fn mapped(driver: &str, queues_key: &str, disk: &Disk) -> serde_json::Value {
+    let shares: Vec<serde_json::Value> = disk
+        .queue_iothreads
+        .iter()
+        .map(|one| {
+            let mut share = serde_json::json!({ "iothread": iothread_id(one.iothread) });
+            if !one.queues.is_empty() {
+                share["vqs"] = one.queues.iter().collect();
+            }
+            share
+        })
+        .collect();
+    let mut device = serde_json::json!({ "driver": driver, "iothread-vq-mapping": shares });
+    if let Some(queues) = disk.queues {
+        device[queues_key] = queues.into();
+    }
+    device
 }
 
 fn attach_nic(number: usize, nic: &Nic, emitted: &mut Emitted) {

@@ -6,7 +6,7 @@ use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
     Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
-    MemorySource, NumberSet, Parsed, PcpuSet, TickPolicy, cpu, size,
+    MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
 };
 
 use super::attached::Attached;
@@ -265,8 +265,10 @@ impl Reader {
             "none" => Some(TickPolicy::Delay),
             _ => None,
         });
+        let track = properties.take_if("clock", RtcTrack::from_qemu);
         let clock = &mut self.settings.clock;
         (clock.base, clock.rtc) = (base.or(clock.base), rtc.or(clock.rtc));
+        clock.rtc_track = track.or(clock.rtc_track);
         self.at("clock", option.line);
         if let Some(rest) = properties.rest() {
             self.unknown_text(option.line, &option.name, Some(&rest));

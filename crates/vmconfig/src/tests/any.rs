@@ -104,6 +104,7 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
                     discard,
                     detect_zeroes,
                     iothread: iothread.filter(|_| virtio && iothreads > 0),
+                    queue_iothreads: Vec::new(),
                     queues: queues.filter(|_| virtio),
                     readonly: readonly && virtio,
                     transient: transient && !readonly,
@@ -193,6 +194,7 @@ fn clock() -> BoxedStrategy<Clock> {
             tsc_frequency_hz,
             pit,
             rtc,
+            rtc_track: None,
             base,
         })
         .boxed()

@@ -22,7 +22,7 @@ huge_pages = '2M', source = 'file', prealloc = false } ]
 cpu_features = ['+x2apic', '-hypervisor']
 cpu_cache = 'emulate'
 iothreads = 1
-clock = { hpet = false, tsc_frequency_hz = 2000000000, rtc = 'catchup' }
+clock = { hpet = false, tsc_frequency_hz = 2000000000, rtc = 'catchup', rtc_track = 'guest' }
 iommu = { interrupt_remapping = true, extended_interrupts = true }
 hints = { cpu_pm = true, pv_eoi = false, irqchip = 'split', hyperv = ['relaxed'] }
 host = { halt_poll_ns = 0, thp = 'never', ksm = false, ple_window = 4096 }
@@ -34,6 +34,10 @@ io = 'native'
 discard = 'unmap'
 detect_zeroes = 'unmap'
 iothread = 1
+[[disks]]
+source = { block = '/dev/b' }
+queues = 2
+queue_iothreads = [ { iothread = 1, queues = '0-1' } ]
 [[disks]]
 source = { vhost-scsi = 'naa.5001405bd4f1a2c3' }
 bus = 'virtio-scsi'

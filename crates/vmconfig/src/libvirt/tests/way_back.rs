@@ -7,7 +7,7 @@ use std::process::Command;
 use suite::{Tier, needs};
 
 use super::daemon::{asked_and_told, command_line, for_this_machine, virsh};
-use super::schema::installed;
+use super::schema::{as_known_here, installed};
 use super::*;
 
 /// libvirt's schema of domains.
@@ -64,7 +64,7 @@ fn what_is_written_of_libvirts_cases_libvirt_says_to_qemu() {
         let Ok(text) = std::fs::read_to_string(cases.join(format!("{name}.xml"))) else { continue };
         // What can't be read is the other test's.
         let Some(spec) = parse(&text).ok().and_then(|parsed| parsed.spec().ok()) else { continue };
-        let spec = with_machine(&spec);
+        let spec = as_known_here(&with_machine(&spec));
         let file = folder.path().join(format!("{name}.xml"));
         std::fs::write(&file, emit(&spec).text).unwrap();
         all.push((name, spec, file));
