@@ -60,6 +60,21 @@ impl Environment {
         self == Self::InstructionCounted
     }
 
+    /// How its values came about, in the word that stands over them in tables.
+    #[must_use]
+    pub fn participle(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Imported => "imported",
+            Self::Host
+            | Self::Kvm
+            | Self::EmulatedHost
+            | Self::Tcg
+            | Self::NestedKvm
+            | Self::InstructionCounted => "measured",
+        }
+    }
+
     /// One plain sentence for people, as shown beside every verdict.
     #[must_use]
     pub fn sentence(self) -> &'static str {

@@ -1,5 +1,6 @@
 //! What others published, beside what was measured.
 
+use record::Environment;
 use stats::{Agreement, Interval, Relation, Verdict, ratio_agreement};
 
 use crate::quantity::{Scale, ratio, ratio_estimate, ratio_range};
@@ -8,7 +9,10 @@ use crate::{
 };
 
 /// Heads of the table of claims.
-pub(crate) const CLAIM_HEADS: [&str; 3] = ["published", "measured ratio", "judged"];
+pub(crate) fn claim_heads(report: &Report) -> [String; 3] {
+    let found = report.environment.participle();
+    ["published".to_owned(), format!("{found} ratio"), "judged".to_owned()]
+}
 
 /// The margin of a group that names none: no difference matters.
 const NO_MARGIN: f64 = 0.0;
@@ -208,7 +212,7 @@ impl PublishedClaim {
         }
     }
 
-    /// The texts under [`CLAIM_HEADS`].
+    /// The texts under [`claim_heads`].
     pub(crate) fn cells(&self) -> [String; 3] {
         let measured = match &self.measured {
             Some(estimate) => ratio_estimate(estimate),
@@ -245,7 +249,10 @@ pub(crate) fn agreement_word(agreement: Option<Agreement>) -> &'static str {
 /// What a table of agreements says of where they come from: what was published
 /// is of a real machine and of the study in full.
 pub(crate) fn circumstances(report: &Report) -> String {
-    let emulated = report.environment.is_emulated_time().then(|| "emulated time".to_owned());
+    let emulated = match report.environment {
+        Environment::Simulated => Some("simulated time".to_owned()),
+        other => other.is_emulated_time().then(|| "emulated time".to_owned()),
+    };
     let scale = report.scale.as_ref().map(|scale| format!("the {scale} size alone"));
     let all: Vec<String> = emulated.into_iter().chain(scale).collect();
     if all.is_empty() { String::new() } else { format!(", in {}", all.join(" and ")) }

@@ -422,6 +422,22 @@ fn emulation_is_said_at_the_top_and_beside_every_verdict() {
 }
 
 #[test]
+fn what_was_simulated_is_never_called_measured() {
+    let mut report = made_up::two_loads();
+    report.environment = Environment::Simulated;
+    let text = text_of(&report);
+    assert!(text.contains("Published beside simulated, in simulated time"), "{text}");
+    assert!(text.contains("simulated ratio"), "{text}");
+    let page = html(&report);
+    assert!(page.contains("<h2>How it was simulated</h2>"));
+    for shown in [text, page] {
+        for word in ["beside measured", "measured ratio", "measured SD", ">measured<"] {
+            assert!(!shown.contains(word), "{word}");
+        }
+    }
+}
+
+#[test]
 fn hostile_text_stays_text_wherever_it_stands() {
     let hostile = "<b onload=x>&\"'</b>\u{1b}[31m\u{0}";
     let shown = "<b onload=x>&\"'</b>␛[31m␀";

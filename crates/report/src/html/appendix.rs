@@ -128,7 +128,8 @@ pub(crate) fn method(report: &Report) -> String {
         .iter()
         .map(|load| Fact { name: format!("host load {}", load.name), value: load.summary.clone() })
         .collect();
-    format!("<section>\n<h2>How it was measured</h2>\n{paragraphs}{}</section>\n", facts(&loads))
+    let found = report.environment.participle();
+    format!("<section>\n<h2>How it was {found}</h2>\n{paragraphs}{}</section>\n", facts(&loads))
 }
 
 pub(crate) fn environment(report: &Report) -> String {

@@ -7,7 +7,7 @@ use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, looks, marker, order, paired, values};
 use crate::html::table::{Table, Td};
 use crate::published::{
-    CLAIM_HEADS, agreement_word, circumstances, published_value, rows, shown_ratio, sources,
+    agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
 };
 use crate::quantity::{Scale, own_prefix, percent, percentile, ratio_centre, ratio_span};
@@ -325,7 +325,8 @@ fn published(report: &Report, group: &Group) -> String {
         .iter()
         .map(|source| format!("<p class=\"quiet\">Source: {}</p>\n", escape(source)))
         .collect();
-    format!("<h4>Published beside measured</h4>\n{values}{}{sources}", claims(report, group))
+    let found = report.environment.participle();
+    format!("<h4>Published beside {found}</h4>\n{values}{}{sources}", claims(report, group))
 }
 
 /// What was published that is no variant's value.
@@ -333,8 +334,8 @@ fn claims(report: &Report, group: &Group) -> String {
     let circumstances = circumstances(report);
     let caption =
         format!("Orders and ratios of counters; host load {}{circumstances}.", group.load);
-    let [published, measured, judged] = CLAIM_HEADS;
-    let mut table = Table::new("published", caption).text(published).number(measured).text(judged);
+    let [published, ratio, judged] = claim_heads(report);
+    let mut table = Table::new("published", caption).text(&published).number(&ratio).text(&judged);
     for claim in &group.claims {
         table.row(claim.cells().map(Td::from).into());
     }
@@ -348,15 +349,16 @@ fn published_values(report: &Report, group: &Group) -> String {
         group.load,
         circumstances(report)
     );
+    let found = report.environment.participle();
     let mut table = Table::new("published", caption)
         .text("variant")
         .number("published")
-        .number("measured")
+        .number(found)
         .number("published ratio")
-        .number("measured ratio");
+        .number(&format!("{found} ratio"));
     let with_sd = tells_sd(group);
     if with_sd {
-        table = table.number("published SD").number("measured SD");
+        table = table.number("published SD").number(&format!("{found} SD"));
     }
     let is_judged = tells_agreement(group);
     if is_judged {

@@ -6,7 +6,7 @@ use crate::account_text;
 use crate::figure::values::no_value;
 use crate::host_beside;
 use crate::published::{
-    CLAIM_HEADS, agreement_word, circumstances, published_value, rows, shown_ratio, sources,
+    agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
 };
 use crate::quantity::{
@@ -289,9 +289,11 @@ fn claims(report: &Report, group: &Group, out: &mut Out) {
         out.blank();
     }
     let circumstances = circumstances(report);
-    let title = format!("Published orders and ratios of counters, beside measured{circumstances}");
+    let found = report.environment.participle();
+    let title = format!("Published orders and ratios of counters, beside {found}{circumstances}");
     out.paragraph("", &title, None);
-    let mut table = Table::new(&CLAIM_HEADS.map(|head| (head, Align::Left)));
+    let heads = claim_heads(report);
+    let mut table = Table::new(&heads.each_ref().map(|head| (head.as_str(), Align::Left)));
     for claim in &group.claims {
         table.row(claim.cells().into());
     }
@@ -304,17 +306,19 @@ fn published_values(report: &Report, group: &Group, out: &mut Out) {
         out.blank();
     }
     let circumstances = circumstances(report);
-    out.paragraph("", &format!("Published beside measured{circumstances} (compare the ratios: machines differ, and how much work was done)"), None);
+    let found = report.environment.participle();
+    let [ratio, sd] = ["ratio", "SD"].map(|what| format!("{found} {what}"));
+    out.paragraph("", &format!("Published beside {found}{circumstances} (compare the ratios: machines differ, and how much work was done)"), None);
     let mut heads = vec![
         ("variant", Align::Left),
         ("published", Align::Right),
-        ("measured", Align::Right),
+        (found, Align::Right),
         ("published ratio", Align::Right),
-        ("measured ratio", Align::Right),
+        (ratio.as_str(), Align::Right),
     ];
     let with_sd = tells_sd(group);
     if with_sd {
-        heads.extend([("published SD", Align::Right), ("measured SD", Align::Right)]);
+        heads.extend([("published SD", Align::Right), (sd.as_str(), Align::Right)]);
     }
     let is_judged = tells_agreement(group);
     if is_judged {
