@@ -1,6 +1,7 @@
 //! Policy over the whole table, and the parts around it.
 
 mod agreement;
+mod proxmox;
 
 use std::fs;
 use std::path::Path;

@@ -22,6 +22,17 @@ use topology::bounded::Broken;
 pub const QMP_COMMANDS: [&str; 5] =
     ["query-kvm", "query-target", "query-machines", "query-cpu-definitions", "qom-list-types"];
 
+/// The command that tells each feature of the processor model with all that the host has,
+/// whose arguments are those of [`all_features`].
+pub const QMP_EXPANSION: &str = "query-cpu-model-expansion";
+
+/// The arguments of [`QMP_EXPANSION`] under an accelerator.
+#[must_use]
+pub fn all_features(accel: crate::Accel) -> serde_json::Value {
+    let name = crate::defaults::cpu_model(accel);
+    serde_json::json!({ "type": "full", "model": { "name": name } })
+}
+
 /// Error type of [`read`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadOffersError {

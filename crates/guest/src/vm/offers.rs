@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use vmconfig::offers::QMP_COMMANDS;
+use vmconfig::Accel;
+use vmconfig::offers::{QMP_COMMANDS, QMP_EXPANSION, all_features};
 
 use super::monitor::{Monitor, MonitorError};
 
@@ -47,8 +48,8 @@ impl Drop for Ended {
 }
 
 /// Asks a QEMU (a path, or a name in PATH) by QMP what it can do, under KVM where it
-/// can have that: the answers to [`QMP_COMMANDS`] as it prints them, one a line, for
-/// [`vmconfig::offers::read`].
+/// can have that: the answers to [`QMP_COMMANDS`] and [`QMP_EXPANSION`] as it prints them,
+/// one a line, for [`vmconfig::offers::read`].
 ///
 /// # Errors
 /// [`AskOffersError`]: no such program, or one that does not answer within 10 s.
@@ -72,10 +73,23 @@ pub fn ask_offers(program: &Path) -> Result<String, AskOffersError> {
     let refused = |source| AskOffersError::Ask { program: program.clone(), source };
     let mut monitor = Monitor::over(ours, &program).map_err(refused)?;
     let mut text = String::new();
-    for one in QMP_COMMANDS {
-        let answer = monitor.ask(one, Value::Null).map_err(refused)?;
+    let mut told = |answer: &Value| {
         text.push_str(&json!({ "return": answer }).to_string());
         text.push('\n');
+    };
+    let mut accel = Accel::Tcg;
+    for one in QMP_COMMANDS {
+        let answer = monitor.ask(one, Value::Null).map_err(refused)?;
+        if answer["enabled"] == true {
+            accel = Accel::Kvm;
+        }
+        told(&answer);
+    }
+    // Not every architecture has it.
+    match monitor.ask(QMP_EXPANSION, all_features(accel)) {
+        Ok(answer) => told(&answer),
+        Err(MonitorError::Refused { .. }) => {}
+        Err(error) => return Err(refused(error)),
     }
     Ok(text)
 }

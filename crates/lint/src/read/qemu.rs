@@ -31,8 +31,9 @@ struct Parts {
     backends: Vec<(String, Properties)>,
     drives: Vec<(String, Properties)>,
     nets: Vec<(String, Properties)>,
-    /// SCSI controllers that are not of virtio.
+    /// SCSI controllers that are not of virtio, and SATA's.
     emulated: Vec<(String, At<String>)>,
+    sata: Vec<String>,
 }
 
 /// SCSI controllers of old machines.
@@ -77,6 +78,11 @@ pub(super) fn command(line: &CommandLine) -> Vm {
         .iter()
         .filter_map(|device| Some((device.get("id")?.to_owned(), device.at("driver")?.clone())))
         .filter(|(_, driver)| EMULATED_SCSI.contains(&driver.value.as_str()))
+        .collect();
+    parts.sata = devices
+        .iter()
+        .filter(|device| matches!(device.get("driver"), Some("ahci" | "ich9-ahci")))
+        .filter_map(|device| Some(device.get("id")?.to_owned()))
         .collect();
     for device in &devices {
         self::device(device, &parts, &mut vm);
@@ -333,7 +339,11 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
         name if name.starts_with("virtio-blk") => ("virtio", true),
         name if name.starts_with("virtio-scsi") => ("virtio-scsi", false),
         "scsi-hd" | "scsi-block" => ("scsi", true),
-        "ide-hd" => ("ide", true),
+        "ide-hd" => {
+            let port = device.get("bus").and_then(|bus| bus.rsplit_once('.'));
+            let on_sata = port.is_some_and(|(id, _)| parts.sata.iter().any(|known| known == id));
+            (if on_sata { "sata" } else { "ide" }, true)
+        }
         "usb-storage" => ("usb", true),
         "nvme" => ("nvme", true),
         "vfio-pci" => {

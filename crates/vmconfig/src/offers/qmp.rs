@@ -2,7 +2,8 @@
 //! is for shows in what it holds.
 //!
 //! Source: QEMU QMP Reference Manual: `query-kvm`, `query-target`, `query-machines`,
-//! `query-cpu-definitions`, `qom-list-types`.
+//! `query-cpu-definitions`,
+//! `query-cpu-model-expansion`, `qom-list-types`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +36,71 @@ struct Definition {
     deprecated: bool,
 }
 
+/// A processor model with all its properties: features are switches among them.
+#[derive(Deserialize)]
+struct Expanded {
+    name: String,
+    props: BTreeMap<String, Value>,
+}
+
+/// Switches that say nothing of what the host has where they are off: other things than
+/// features, those that wait to be asked for, and those that the topology sets.
+///
+/// Source: QEMU `target/i386/cpu.c`: `no_autoenable_flags`, `unmigratable_flags`,
+/// `x86_cpu_properties`.
+const NO_FEATURES: [&str; 33] = [
+    "arch-lbr",
+    "avic",
+    "check",
+    "cmp-legacy",
+    "cpuid-0xb",
+    "enforce",
+    "fill-mtrr-mask",
+    "full-cpuid-auto-level",
+    "full-width-write",
+    "host-cache-info",
+    "host-phys-bits",
+    "hotpluggable",
+    "hotplugged",
+    "ht",
+    "intel-pt",
+    "intel-pt-lip",
+    "invtsc",
+    "kvm",
+    "kvm-no-smi-migration",
+    "kvm-pv-enforce-cpuid",
+    "l3-cache",
+    "legacy-cache",
+    "lmce",
+    "migratable",
+    "ospke",
+    "osxsave",
+    "pmu",
+    "realized",
+    "start-powered-off",
+    "svm-lock",
+    "tcg-cpuid",
+    "topoext",
+    "vmware-cpuid-freq",
+];
+
+/// Families of such.
+const NO_FEATURES_OF: [&str; 5] = ["hv-", "kvm-hint-", "sgx", "x-", "xen-"];
+
+impl Expanded {
+    /// Features that the model with all of them lacks: no other has them here.
+    fn missing(&self) -> BTreeSet<String> {
+        if !["host", "max"].contains(&self.name.as_str()) {
+            return BTreeSet::new();
+        }
+        let off = self.props.iter().filter(|(_, value)| **value == Value::Bool(false));
+        off.map(|(name, _)| feature_name(name))
+            .filter(|name| !NO_FEATURES.contains(&name.as_str()))
+            .filter(|name| !NO_FEATURES_OF.iter().any(|family| name.starts_with(family)))
+            .collect()
+    }
+}
+
 #[derive(Deserialize)]
 struct Kvm {
     enabled: bool,
@@ -48,6 +114,7 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let (mut arch, mut kvm) = (None, None);
     let (mut machines, mut definitions, mut types) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut missing = BTreeSet::new();
     loop {
         let at = stream.byte_offset();
         let Some(message) = stream.next() else { break };
@@ -68,6 +135,8 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
             kvm = Some(Kvm::deserialize(answer).map_err(wrong)?);
         } else if let Some(name) = answer.get("arch").and_then(Value::as_str) {
             arch = Some(name.to_owned());
+        } else if let Some(model) = answer.get("model") {
+            missing.extend(Expanded::deserialize(model).map_err(wrong)?.missing());
         } else if has("cpu-max") {
             machines = Vec::<Machine>::deserialize(answer).map_err(wrong)?;
         } else if has("typename") {
@@ -101,7 +170,9 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
             return Err(Broken { at: 0, what: what.to_owned() });
         };
         let accel = if kvm.enabled { Accel::Kvm } else { Accel::Tcg };
-        offers.cpus.push(cpus(&arch, accel, definitions));
+        let mut cpus = cpus(&arch, accel, definitions);
+        cpus.missing.extend(missing);
+        offers.cpus.push(cpus);
     }
     // A KVM that was built in may still be without a device.
     if kvm.is_some_and(|kvm| !kvm.present) {

@@ -136,3 +136,22 @@ proptest! {
         }
     }
 }
+
+/// The model with everything tells what no model has here, and no more than that.
+#[test]
+fn what_the_whole_model_lacks_is_missing() {
+    let offers = all(&["\
+{\"return\": {\"enabled\": true, \"present\": true}}
+{\"return\": {\"arch\": \"x86_64\"}}
+{\"return\": [{\"name\": \"host\", \"typename\": \"host-x86_64-cpu\", \"unavailable-features\": []}]}
+{\"return\": {\"model\": {\"name\": \"host\", \"props\": {\"waitpkg\": false, \"avx\": true, \
+\"hv-time\": false, \"ht\": false, \"invtsc\": false, \"pmu\": false, \"family\": 6}}}}"]);
+    assert_eq!(offers.cpus[0].missing, ["waitpkg".to_owned()].into());
+    // Of another model nothing is concluded.
+    let other = all(&["\
+{\"return\": {\"enabled\": true, \"present\": true}}
+{\"return\": {\"arch\": \"x86_64\"}}
+{\"return\": [{\"name\": \"host\", \"typename\": \"host-x86_64-cpu\", \"unavailable-features\": []}]}
+{\"return\": {\"model\": {\"name\": \"qemu64\", \"props\": {\"avx\": false}}}}"]);
+    assert!(other.cpus[0].missing.is_empty());
+}
