@@ -20,6 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec};
@@ -59,7 +60,7 @@ impl Host {
 const MEMORY_MIB: u64 = 512;
 
 /// Whether guests boot under KVM.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum KvmVerdict {
     /// A guest was seen to boot.
@@ -71,7 +72,7 @@ pub enum KvmVerdict {
     },
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Cached {
     key: String,
     /// The host's boot in which it was found out.

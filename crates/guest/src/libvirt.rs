@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::CANCEL_CHECK;
@@ -31,7 +32,7 @@ const ANSWER_BYTES: u64 = 64 << 20;
 const COMPLAINT_BYTES: u64 = 64 << 10;
 
 /// The address of a libvirt whose QEMU driver runs trials.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct Uri {
     text: String,
@@ -196,7 +197,7 @@ pub fn advice(said: &str) -> &'static str {
 }
 
 /// What libvirt a study's domains ran under.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LibvirtFacts {
     /// Where it is.
     pub uri: Uri,

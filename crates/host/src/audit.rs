@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::proc;
@@ -36,7 +37,7 @@ use memory::Memory;
 use thread::{Role, RunningThread};
 
 /// One QEMU process and all that could be learnt about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunningVm {
     /// Process id.
     pub pid: u32,
@@ -74,7 +75,7 @@ pub struct RunningVm {
 }
 
 /// How a thread is known to run a vCPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownBy {
     /// The caller started the VM and knows.

@@ -34,6 +34,7 @@ use rustix::process::{
     pidfd_send_signal, test_kill_process, waitid,
 };
 use rustix::time::Timespec;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::proc;
@@ -51,7 +52,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 const EXEC_LIMIT: Duration = Duration::from_millis(50);
 
 /// A vmlab process and the run that it works on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Owner {
     /// Process id.

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use vmconfig::source::{Place, Source, Span};
 
 /// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Could be better; depends on what the VM is for.
@@ -31,7 +34,7 @@ impl Severity {
 }
 
 /// Replacement of some bytes of a text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Edit {
     /// First byte that goes.
     pub start: usize,
@@ -42,7 +45,7 @@ pub struct Edit {
 }
 
 /// How a finding is mended in the text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Fix {
     /// Whether no judgement is needed: such fixes are written by `--fix`.
     pub certain: bool,
@@ -53,7 +56,7 @@ pub struct Fix {
 }
 
 /// One thing that is wrong at one place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Id of the rule.
     pub rule: Cow<'static, str>,
@@ -81,7 +84,7 @@ pub struct Finding {
 }
 
 /// What a VM that runs was asked to be, and what it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AskedAndIs {
     /// What was asked for.
     pub asked: String,

@@ -1,9 +1,10 @@
 //! The formats that are read.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Format of a configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// libvirt's domain XML.

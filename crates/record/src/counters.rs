@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod exits;
@@ -49,7 +50,7 @@ pub fn counter(name: &str) -> Option<Counter> {
 /// Values of counters at one moment, or their differences over a run.
 ///
 /// A counter that could not be read is absent; it is never zero.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct CounterSet(pub BTreeMap<String, f64>);
 

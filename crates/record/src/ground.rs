@@ -1,10 +1,11 @@
 //! What earlier trials may have left on the host when a trial begins.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The host's memory when a trial began, before its VM was started. What could
 /// not be read is absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ground {
     /// Pages that same-page merging keeps merged, B: `ksm/pages_shared`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,13 @@
 //! Distributions of latency, as benchmarks count them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How often each latency came in one run of a benchmark.
 ///
 /// The buckets are the tool's own, so that nothing is rounded twice and runs
 /// of one boot are merged by adding what they counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Histogram {
     /// What it is of: `latency`, `read-latency`. Metrics that are its quantiles
     /// have this name with `-p99` behind it (see [`crate::Metric::quantile`]).

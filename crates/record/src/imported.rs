@@ -3,6 +3,7 @@
 //! Logs hold millions of values with few names, so values share those: a
 //! [`Name`] and [`Labels`] are counted references, and a copy costs no memory.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +11,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Better, MetricKind};
@@ -19,7 +21,7 @@ use crate::{Better, MetricKind};
 /// A log knows nothing of studies, so what tells its values apart are labels:
 /// those that the tool prints (`op=write`, `threads=4`) and those that whoever
 /// imports it adds (`variant=pinned`, `boot=3`).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Imported {
     /// The metric's name inside its tool.
     pub metric: Name,
@@ -136,6 +138,20 @@ impl Serialize for Name {
     }
 }
 
+impl JsonSchema for Name {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<String>()
+    }
+}
+
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)
@@ -209,6 +225,20 @@ impl fmt::Debug for Labels {
 impl Serialize for Labels {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
+    }
+}
+
+impl JsonSchema for Labels {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Labels".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<BTreeMap<String, String>>()
     }
 }
 

@@ -8,6 +8,7 @@ mod lines;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, Unsteady};
@@ -15,7 +16,7 @@ use crate::{CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Samp
 pub use lines::{Damage, DamageKind, DecodeError, End, Journal, Line, NotAnEnd, decode, read};
 
 /// Everything that happens in a study, in order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// A process began (or resumed) the study.
@@ -109,7 +110,9 @@ impl Event {
 }
 
 /// Which trial: the same key always names the same boot of the same plan.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct TrialKey {
     /// Hash of plan, block and cell; 16 hexadecimal digits. A trial that is
     /// done again keeps it.
@@ -129,7 +132,7 @@ pub struct TrialKey {
 }
 
 /// What a trial brought.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialResult {
     /// Which trial.
     pub trial: TrialKey,
@@ -177,7 +180,7 @@ pub struct TrialResult {
 }
 
 /// What one benchmark invocation brought.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// Run inside the trial, from 0.
     pub run: u32,

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which direction of a metric is the better one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// Less is better: times, latencies.
@@ -26,7 +27,7 @@ impl fmt::Display for Better {
 /// What sort of quantity a metric is, which decides how the samples of one
 /// boot become one number: times by their median, rates as total work by total
 /// time, quantiles as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricKind {
     /// A duration or a mean latency.
@@ -40,7 +41,9 @@ pub enum MetricKind {
 }
 
 /// A base unit, as records hold it: `s`, `B`, `1/s`, `B/s`, `count`, ...
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Unit(pub String);
 
@@ -170,7 +173,7 @@ impl From<&str> for Unit {
 }
 
 /// A metric: what one number of a benchmark measures.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Metric {
     /// Name, unique inside a workload: `time`, `latency-max`, `events-per-s`.
     pub name: String,

@@ -1,11 +1,12 @@
 //! One value with everything that is needed to judge it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Environment, Metric};
 
 /// One value of one metric, as a benchmark printed it (in base units).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// The metric's name inside its workload.
     pub metric: String,
@@ -14,7 +15,7 @@ pub struct Sample {
 }
 
 /// Which program made a value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordSource {
     /// The tool: `hackbench`, `fio`, `vmlab sim`.
     pub tool: String,
@@ -26,7 +27,7 @@ pub struct RecordSource {
 ///
 /// The ladder is study > variant > cell (variant x load x workload) > trial
 /// (one boot) > run (one benchmark invocation) > sample.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// The study's name.
     pub study: String,

@@ -1,13 +1,14 @@
 //! What the host did beside a trial, from which it is told whether the host
 //! was steady.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The host during one trial, from before QEMU's start to after its end.
 ///
 /// What could not be read is absent. "Its pCPUs" are those that the VM's vCPUs
 /// may run on: where they are pinned, else all that are online.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostWatch {
     /// Number of the VM's pCPUs.
     pub pcpus: u32,
@@ -39,7 +40,7 @@ pub struct HostWatch {
 }
 
 /// What a host that is out of line shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostSign {
     /// Others used the VM's pCPUs.
@@ -59,7 +60,7 @@ pub enum HostSign {
 }
 
 /// Why a block was called unsteady.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Unsteady {
     /// A trial was out of line with those of the same variant before it, unlike

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use host::owner::{self, EndOrphanError, Owner};
 use remote::Destination;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::Arch;
 
@@ -32,7 +33,7 @@ pub(crate) const KNOWN_HOSTS: &str = "known_hosts";
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a replica came to be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Made {
     /// The host's architecture.
     pub arch: Arch,
@@ -70,7 +71,7 @@ pub struct Made {
 }
 
 /// Whether a replica can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It answers, as far as is known.

@@ -2,13 +2,14 @@
 //! host.
 
 use record::Environment;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::count_of::CountOf;
 use crate::estimate::Estimate;
 
 /// What became of the differences' accounts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "prices", rename_all = "kebab-case")]
 pub enum Accounting {
     /// There is no price list of the study's host.
@@ -26,7 +27,7 @@ pub enum Accounting {
 }
 
 /// Why a price list says nothing of a study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "unfit", rename_all = "kebab-case")]
 pub enum Unfit {
     /// Times there are emulated time, in the list or in the study.
@@ -59,7 +60,7 @@ pub enum Unfit {
 }
 
 /// What tells one host from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostFact {
     /// The processor's model.
@@ -71,7 +72,7 @@ pub enum HostFact {
 }
 
 /// The difference between a variant and the baseline, taken apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Account {
     /// The host-load level's name.
     pub load: String,
@@ -96,7 +97,7 @@ pub struct Account {
 }
 
 /// What one kind of event explains of a difference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// The events.
     pub event: PricedEvent,
@@ -109,7 +110,7 @@ pub struct Part {
 }
 
 /// Events that have no price.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unpriced {
     /// The events.
     pub event: PricedEvent,
@@ -122,7 +123,7 @@ pub struct Unpriced {
 }
 
 /// Why an operation has no price.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoPrice {
     /// It is not in the list.
@@ -133,7 +134,9 @@ pub enum NoPrice {
 }
 
 /// A kind of event that has a price. No exit is in two of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PricedEvent {
     /// An IPI that wakes a halted vCPU: sending, the exit by HLT, waking.

@@ -1,9 +1,10 @@
 //! What counters count per.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a counter's value is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountOf {
     /// Each operation of the benchmark.

@@ -1,9 +1,10 @@
 //! Numbers, and how sure they are.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A number and how sure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The best guess.
     pub centre: f64,
@@ -12,7 +13,7 @@ pub struct Estimate {
 }
 
 /// An interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Span {
     /// Lower end.
     pub lo: f64,

@@ -1,6 +1,7 @@
 //! All samples in long form: one row a sample, every setting beside it.
 
 use record::{RECORD_FORMAT_VERSION, Record};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The header of `samples.csv`; the order of the columns is part of the
@@ -77,8 +78,9 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct Samples<'a> {
+/// What [`json`] gives.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Samples<'a> {
     format: &'static str,
     version: u32,
     records: &'a [Record],

@@ -30,7 +30,7 @@ pub use account::{Account, Accounting, HostFact, NoPrice, Part, PricedEvent, Unf
 pub use count_of::CountOf;
 pub use escape::escape;
 pub use estimate::{Estimate, Span};
-pub use export::{csv, json};
+pub use export::{Samples, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{PALETTE, html};
 pub use model::{

@@ -6,6 +6,7 @@
 
 use record::journal::{Damage, TrialKey};
 use record::{Environment, Failure, Metric, Unit};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{Agreement, Relation};
 
@@ -17,7 +18,7 @@ use crate::estimate::{Estimate, Span};
 pub const REPORT_VERSION: u32 = 1;
 
 /// A study's results with everything that is needed to judge them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// [`REPORT_VERSION`] of the writer.
     pub version: u32,
@@ -78,7 +79,7 @@ pub struct Report {
 }
 
 /// A name and its value, as text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fact {
     /// What it is: `QEMU`, `guest kernel`.
     pub name: String,
@@ -87,7 +88,7 @@ pub struct Fact {
 }
 
 /// A load or a workload: its label in the study and what stands behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     /// Label in the study.
     pub name: String,
@@ -96,7 +97,7 @@ pub struct Named {
 }
 
 /// How a study was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Method {
     /// Seed of the order of trials.
     pub seed: u64,
@@ -115,7 +116,7 @@ pub struct Method {
 }
 
 /// A configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Variant {
     /// Name in the study.
     pub name: String,
@@ -137,7 +138,7 @@ pub struct Variant {
 }
 
 /// What a variant is compared as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// All others are compared with it. Exactly one variant.
@@ -149,7 +150,7 @@ pub enum Role {
 }
 
 /// The results of one metric of one workload under one host load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
     /// The host-load level's name.
     pub load: String,
@@ -181,7 +182,7 @@ pub struct Group {
 }
 
 /// How the latencies of a workload are distributed under one host load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     /// The host-load level's name.
     pub load: String,
@@ -200,7 +201,7 @@ pub struct Distribution {
 pub const TABLE_SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
 /// What one variant's boots counted, all together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
     /// The variant's name.
     pub variant: String,
@@ -218,7 +219,7 @@ pub struct Curve {
 }
 
 /// A point of a distribution.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantile {
     /// Share of all samples that do not exceed it, 0 to 1.
     pub share: f64,
@@ -227,7 +228,7 @@ pub struct Quantile {
 }
 
 /// What the host did beside the trials of one workload under one load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostBeside {
     /// The host-load level's name.
     pub load: String,
@@ -241,7 +242,7 @@ pub struct HostBeside {
 }
 
 /// What the host did beside one variant's trials, those that count.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// The variant's name.
     pub variant: String,
@@ -264,7 +265,7 @@ pub struct Beside {
 }
 
 /// A share of time over several trials, 0 to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Mean of the trials.
     pub mean: f64,
@@ -273,7 +274,7 @@ pub struct Share {
 }
 
 /// One variant over all workloads of a load level.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Suite {
     /// The host-load level's name.
     pub load: String,
@@ -287,7 +288,7 @@ pub struct Suite {
 }
 
 /// One variant's results in a group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// The variant's name.
     pub variant: String,
@@ -300,7 +301,7 @@ pub struct Cell {
 }
 
 /// One boot: one number for the comparison, and the samples behind it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Boot {
     /// Number of the block.
     pub block: u32,
@@ -316,7 +317,7 @@ pub struct Boot {
 }
 
 /// How a variant compares with the baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judgement {
     /// Variant by baseline, in the metric's own direction: 0.5 halves it.
     pub ratio: Option<Estimate>,
@@ -350,7 +351,7 @@ pub struct Judgement {
 }
 
 /// What a comparison said after some of its blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Look {
     /// Blocks until then.
     pub blocks: u32,
@@ -359,7 +360,7 @@ pub struct Look {
 }
 
 /// What a comparison says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The variant is better; the interval excludes 1.
@@ -379,7 +380,7 @@ pub enum Verdict {
 }
 
 /// A counter that changed together with the metric.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CounterMove {
     /// The counter's name.
     pub counter: String,
@@ -399,7 +400,7 @@ pub struct CounterMove {
 }
 
 /// What was counted of each variant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Count {
     /// The counter's name.
     pub counter: String,
@@ -415,7 +416,7 @@ pub struct Count {
 }
 
 /// A value from elsewhere, beside which the measured one is shown.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
     /// The variant that it belongs to.
     pub variant: String,
@@ -446,7 +447,7 @@ pub struct Published {
 
 /// Something that was published of two variants and is no variant's value,
 /// judged by what was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedClaim {
     /// What it says.
     #[serde(flatten)]
@@ -467,7 +468,7 @@ pub struct PublishedClaim {
 }
 
 /// What was published of two variants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "says", rename_all = "kebab-case")]
 pub enum Says {
     /// How they stand to each other in the group's metric.
@@ -487,7 +488,7 @@ pub enum Says {
 }
 
 /// A trial that failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialFailure {
     /// Which trial.
     pub trial: TrialKey,

@@ -1,11 +1,12 @@
 //! Limits beyond which a trial is out of line.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{Sign, lost};
 
 /// Limits beyond which a trial is out of line with those of its variant before
 /// it. Percent throughout.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StabilityLimits {
     /// Whether a block with such a trial is done again.

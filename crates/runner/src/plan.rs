@@ -16,6 +16,7 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 use record::journal::TrialKey;
 use record::{Environment, Metric};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{VmSpec, qemu};
 use workload::{Entry, ParamValue, Params, UnderTest};
@@ -28,7 +29,7 @@ use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, Publ
 pub const PLAN_FORMAT_VERSION: u32 = 1;
 
 /// A frozen plan.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     /// [`PLAN_FORMAT_VERSION`] of the writer.
     pub version: u32,
@@ -137,7 +138,7 @@ impl ReadPlanError {
 }
 
 /// The QEMU that runs the VMs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QemuFacts {
     /// The program.
     pub path: String,
@@ -156,7 +157,7 @@ impl QemuFacts {
 }
 
 /// A guest image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImageFacts {
     /// Hash of the recipe, or how the file is identified.
     pub identity: String,
@@ -165,7 +166,7 @@ pub struct ImageFacts {
 }
 
 /// A variant, resolved.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlanVariant {
     /// Its name.
     pub name: String,
@@ -197,7 +198,7 @@ pub struct PlanVariant {
 }
 
 /// The VM that plays the other role.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanPeer {
     /// Image's name, as the study says it.
     pub image: String,
@@ -211,7 +212,7 @@ pub struct PlanPeer {
 }
 
 /// A workload, resolved.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PlanWorkload {
     /// Its label in the study.
     pub label: String,
@@ -304,7 +305,7 @@ impl Plan {
     /// # Errors
     /// [`ReadPlanError`] when it is no plan, or a later vmlab's.
     pub fn from_json(text: &[u8]) -> Result<Self, ReadPlanError> {
-        #[derive(Deserialize)]
+        #[derive(Deserialize, JsonSchema)]
         struct Head {
             version: u32,
         }

@@ -7,12 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use record::journal::{Damage, Event, TrialResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::store::{self, Contents, StoreError, blob_name, blob_path};
 
 /// What a look at everything in a results folder brought.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Verification {
     /// The folder.
     pub folder: PathBuf,
@@ -27,7 +28,7 @@ pub struct Verification {
 }
 
 /// Something that is wrong with a results folder.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Finding {
     /// The journal is damaged.

@@ -12,13 +12,14 @@
 //! different population variances are involved", Biometrika 34, 1947; G. Casella,
 //! R. L. Berger, "Statistical Inference", 5.5.4 (delta method).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::student::{moments, student_critical_df};
 use crate::{Estimate, Interval};
 
 /// A number and its interval, in the unit of the difference.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Amount {
     /// The best guess.
     pub centre: f64,

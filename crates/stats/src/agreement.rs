@@ -1,11 +1,12 @@
 //! Whether what was measured agrees with what somebody published.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Better, Interval};
 
 /// What a measured interval says to something that was published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// The interval shows it.
@@ -18,7 +19,7 @@ pub enum Agreement {
 
 /// How one variant was published to stand to another, in the metric's better
 /// direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
     /// It is better.

@@ -1,10 +1,11 @@
 //! The samples of one boot become one number.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What sort of quantity the samples are, which decides how the samples of
 /// one boot become one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Durations and mean latencies: the median of the logarithms.
@@ -19,7 +20,7 @@ pub enum Kind {
 }
 
 /// One boot's number, as it is shown and as it is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BootStatistic {
     /// In the metric's unit.
     pub value: f64,

@@ -1,5 +1,6 @@
 //! One question to the blocks, and the blocks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Better, BootStatistic, Disturbance};
@@ -9,7 +10,7 @@ use crate::{Better, BootStatistic, Disturbance};
 pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Within-block log ratios `ln(B / A)`, one a block.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairedBlocks {
     /// One for each block in which both were measured.
     pub log_ratios: Vec<f64>,
@@ -28,7 +29,7 @@ impl PairedBlocks {
 }
 
 /// One question: how does B compare with A in one metric, load and workload?
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// The data.
     pub blocks: PairedBlocks,

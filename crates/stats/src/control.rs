@@ -1,11 +1,12 @@
 //! What the host did beside each trial, taken out of what the benchmark says.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Disturbance, Sign};
 
 /// Log ratios after the share of one sign was taken out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Controlled {
     /// One for each block.
     pub log_ratios: Vec<f64>,

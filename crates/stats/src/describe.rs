@@ -1,5 +1,6 @@
 //! One variant alone, for tables and bars.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{BootStatistic, Interval, Kind, t_test};
@@ -8,7 +9,7 @@ use crate::{BootStatistic, Interval, Kind, t_test};
 ///
 /// Not for comparisons: two such intervals that overlap say nothing about the
 /// difference inside the blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// Number of boots.
     pub boots: u32,

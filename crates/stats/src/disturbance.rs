@@ -13,6 +13,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
@@ -20,7 +21,9 @@ use crate::student::{moments, student_critical};
 use crate::{Better, Interval};
 
 /// What the host was seen to do beside a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sign {
     /// Others used the VM's pCPUs.
@@ -77,7 +80,7 @@ pub fn lost(part: f64) -> f64 {
 }
 
 /// What the host did beside one trial. A sign that could not be read is absent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Disturbance {
     /// What each sign says.
     pub signs: Vec<(Sign, f64)>,
@@ -96,7 +99,9 @@ impl Disturbance {
 }
 
 /// What a difference of a sign means for a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
     /// It is not shown to differ between the two.
@@ -118,7 +123,7 @@ pub enum Weight {
 }
 
 /// How one sign differs between the two sides of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostDifference {
     /// The sign.
     pub sign: Sign,

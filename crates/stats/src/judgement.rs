@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Better, HostDifference, Interval};
 
 /// What may be said about B against A.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Verdict {
     /// B is better: the interval lies wholly on the better side of 1.
@@ -43,7 +44,7 @@ pub enum Verdict {
 }
 
 /// Why nothing may be said.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum Invalidity {
     /// The margin is no difference that could matter.
@@ -175,7 +176,7 @@ pub(crate) fn ratio_of(log: f64) -> f64 {
 }
 
 /// Something that whoever reads a judgement should know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warning {
     /// Student's t and the signed ranks disagree on whether there is a
@@ -225,7 +226,7 @@ impl fmt::Display for Warning {
 }
 
 /// The robust second opinion on the ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HodgesLehmann {
     /// Median of the pairwise geometric means of the blocks' ratios.
     pub ratio: f64,
@@ -236,7 +237,7 @@ pub struct HodgesLehmann {
 }
 
 /// What an engine says about one comparison. Ratios are B by A.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judgement {
     /// The verdict.
     #[serde(flatten)]

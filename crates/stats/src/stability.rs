@@ -16,6 +16,7 @@
 //! Morgan use, in half of them; ranks in a tenth. Studentised by the products
 //! themselves it stays below 5 % in all of them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 
@@ -160,7 +161,7 @@ impl Squares {
 }
 
 /// What may be said about how much boots differ.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Spread {
     /// B's boots differ less than A's.

@@ -6,10 +6,11 @@
 //! cost says, `r = sqrt(cost_above / cost * variance / variance_above)`; the
 //! top level, here the boot, is repeated until the question is answered.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a repetition costs, all in the same unit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Costs {
     /// A boot, with what must be done to the host before.
     pub boot: f64,
@@ -21,7 +22,7 @@ pub struct Costs {
 
 /// Variances by their source, on whatever scale the values have (relative
 /// variances on logarithms).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Components {
     /// Between boots, beyond what invocations explain.
     pub boot: f64,
@@ -33,7 +34,7 @@ pub struct Components {
 }
 
 /// How often the lower levels are repeated in each boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Allocation {
     /// Invocations in a boot.
     pub invocations: u32,

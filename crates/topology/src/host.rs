@@ -1,7 +1,9 @@
 //! The model of one machine, which is also the host format.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::PcpuSet;
@@ -17,7 +19,7 @@ pub const HOST_FORMAT_VERSION: u32 = 1;
 /// and, where that matters, named in [`Host::warnings`].
 ///
 /// Sizes are in bytes, frequencies in kHz, times in µs, as the names say.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     /// Always [`HOST_FORMAT`]; another text is refused when read.
     pub format: FormatName,
@@ -101,7 +103,7 @@ pub struct Host {
 ///
 /// `(socket, die, cluster, core)` names one core: where the kernel's own ids
 /// repeat, the reader numbers the cores anew. Ids need not be contiguous.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pcpu {
     /// Linux's number.
     pub id: u32,
@@ -137,7 +139,9 @@ pub struct Pcpu {
 }
 
 /// Kind of core on a machine whose cores differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CoreKind {
     /// Intel `cpu_core`; arm64 cores of at least three quarters of the biggest
@@ -150,7 +154,7 @@ pub enum CoreKind {
 }
 
 /// One cache and who shares it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cache {
     /// 1, 2, 3...
     pub level: u32,
@@ -164,7 +168,9 @@ pub struct Cache {
 }
 
 /// What a cache holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheKind {
     /// Data only.
@@ -178,7 +184,7 @@ pub enum CacheKind {
 /// One memory node: pCPUs and memory that are near each other. Either may be
 /// missing: a node without pCPUs is memory of another kind (HBM, CXL, a
 /// graphics card's).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Linux's number.
     pub id: u32,
@@ -200,7 +206,7 @@ pub struct Node {
 }
 
 /// Huge pages of one size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HugePagePool {
     /// Size of one page.
     pub page_bytes: u64,
@@ -211,7 +217,7 @@ pub struct HugePagePool {
 }
 
 /// Kernel-wide policies. Texts are the kernel's own words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// Transparent huge pages: `always`, `madvise` or `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,7 +243,7 @@ pub struct Settings {
 }
 
 /// Frequency scaling of a group of pCPUs that are set alike.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FrequencyPolicy {
     /// The pCPUs.
     pub pcpus: PcpuSet,
@@ -256,7 +262,7 @@ pub struct FrequencyPolicy {
 }
 
 /// Idle states and who chooses among them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpuidle {
     /// Driver: `intel_idle`, `haltpoll`, `none`...
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +279,7 @@ pub struct Cpuidle {
 }
 
 /// One idle state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleState {
     /// Name: `POLL`, `C1E`...
     pub name: String,
@@ -285,7 +291,7 @@ pub struct IdleState {
 }
 
 /// KVM, as far as files tell. Only a guest that boots proves it usable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kvm {
     /// Whether the kernel offers `/dev/kvm`; `None` where that can't be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,7 +302,7 @@ pub struct Kvm {
 }
 
 /// One kernel module, loaded or built in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Module {
     /// Name with underscores.
     pub name: String,
@@ -306,7 +312,7 @@ pub struct Module {
 }
 
 /// Whether the machine is itself virtual, and how one knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Virtualised {
     /// The answer; `None` where nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -324,7 +330,7 @@ pub struct Virtualised {
 }
 
 /// A QEMU and what it can do here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QemuInfo {
     /// The program.
     pub path: String,
@@ -420,6 +426,20 @@ impl Serialize for FormatName {
     }
 }
 
+impl JsonSchema for FormatName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "FormatName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "const": HOST_FORMAT })
+    }
+}
+
 impl<'de> Deserialize<'de> for FormatName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -438,6 +458,20 @@ pub struct FormatVersion;
 impl Serialize for FormatVersion {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u32(HOST_FORMAT_VERSION)
+    }
+}
+
+impl JsonSchema for FormatVersion {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "FormatVersion".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "const": HOST_FORMAT_VERSION })
     }
 }
 

@@ -1,8 +1,10 @@
 //! Sets of pCPU numbers in the kernel's list format.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The most pCPUs that one part of a list may name. Linux stops at 8192
@@ -408,6 +410,19 @@ fn digits(text: &str) -> Option<u32> {
 impl Serialize for PcpuSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for PcpuSet {
+    fn schema_name() -> Cow<'static, str> {
+        "PcpuSet".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "pCPUs as the kernel lists them: `0-3,8`, or with steps `0-30:2/4`.",
+        })
     }
 }
 

@@ -1,11 +1,12 @@
 //! Clocks and timers.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::InvalidVm;
 
 /// What the guest tells time by. What is not set is QEMU's own choice.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clock {
     /// KVM's paravirtual clock. QEMU `-cpu kvmclock=`, libvirt `<timer
@@ -44,7 +45,7 @@ pub struct Clock {
 }
 
 /// What happens to timer ticks that could not be delivered in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TickPolicy {
     /// Delivered late, at the usual rate.
@@ -69,7 +70,7 @@ impl TickPolicy {
 }
 
 /// Which clock the guest's real-time clock runs by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RtcTrack {
     /// The host's wall clock, with all that is done to it.
@@ -113,7 +114,7 @@ impl RtcTrack {
 }
 
 /// What the guest's real-time clock holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClockBase {
     /// Universal time.

@@ -1,5 +1,6 @@
 //! QEMU's CPU model string, read.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Arch, Clock, Enlightenment, Hints};
@@ -9,7 +10,7 @@ pub(crate) const HOST_MODEL: &str = "host-model";
 
 /// What the guest is told about caches. QEMU `-cpu host-cache-info=`,
 /// `l3-cache=`; libvirt `<cpu><cache mode=>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuCache {
     /// The host's own.

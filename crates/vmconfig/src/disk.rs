@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{InvalidVm, NumberSet};
 
 /// Format of a disk image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskFormat {
     /// QEMU's own format.
@@ -29,7 +30,7 @@ impl DiskFormat {
 }
 
 /// A disk of the guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Where its sectors are.
@@ -86,7 +87,7 @@ pub struct Disk {
 }
 
 /// An iothread that serves some of a disk's queues.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueueIothread {
     /// Its number, from 1.
@@ -97,7 +98,7 @@ pub struct QueueIothread {
 }
 
 /// Where a disk's sectors are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskSource {
     /// An image file.
@@ -114,7 +115,7 @@ pub enum DiskSource {
 }
 
 /// How a disk is attached.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskBus {
     /// virtio-blk.
@@ -139,7 +140,7 @@ impl DiskBus {
 /// What the host's page cache does for a disk.
 ///
 /// Source: QEMU's manual page, `-drive cache=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheMode {
     /// Bypassed; the guest's flushes are obeyed.
@@ -155,7 +156,7 @@ pub enum CacheMode {
 }
 
 /// How QEMU reads and writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskIo {
     /// Linux AIO; needs a bypassed page cache.
@@ -169,7 +170,7 @@ pub enum DiskIo {
 /// What becomes of what the guest discards.
 ///
 /// Source: QEMU's manual page, `-blockdev discard=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
     /// Nothing: the image keeps its size.
@@ -181,7 +182,7 @@ pub enum Discard {
 /// Whether QEMU looks for zeroes in what the guest writes.
 ///
 /// Source: QEMU's manual page, `-blockdev detect-zeroes=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DetectZeroes {
     /// It does not.

@@ -2,6 +2,7 @@
 //! lists are replaced as a whole, so one knob of theirs could not be turned
 //! otherwise.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 
 /// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
 /// (vhost-scsi), which have none of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskPatch {
     /// See [`Disk::format`].
@@ -44,7 +45,7 @@ pub struct DiskPatch {
 }
 
 /// Fields of [`Nic`] that hold for every network interface.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NicPatch {
     /// See [`Nic::backend`].

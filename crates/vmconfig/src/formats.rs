@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{InvalidVm, VmSettings, VmSpec};
 
 /// Something that a format can't say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Loss {
     /// The field, with its value.
     pub what: String,
@@ -40,7 +41,7 @@ pub struct EmittedText {
 }
 
 /// Something in a text that has no place in a [`VmSpec`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kept {
     /// Its line, from 1.
     pub line: u32,

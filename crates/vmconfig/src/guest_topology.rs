@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the guest sees its vCPUs. Every level counts what one unit of the level
 /// above holds, so the vCPUs are the product.
 ///
 /// Source: QEMU's manual page, option `-smp`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct GuestTopology {
     /// Sockets of the machine.
     pub sockets: u32,

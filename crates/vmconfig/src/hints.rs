@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::InvalidVm;
 
 /// Hints to the guest and exits that it is spared. What is not set is QEMU's
 /// own choice. KVM alone knows most of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hints {
     /// The guest halts and waits without leaving its pCPU, which it must have
@@ -57,7 +58,7 @@ pub struct Hints {
 }
 
 /// Who emulates the interrupt controllers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Irqchip {
     /// The kernel, all of them.
@@ -72,7 +73,7 @@ macro_rules! enlightenments {
         /// the hypervisor instead of the hardware.
         ///
         /// Source: QEMU `docs/system/i386/hyperv.rst`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum Enlightenment { $(#[doc = $doc] $name,)* }
 

@@ -1,5 +1,6 @@
 //! The guest's IOMMU.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Arch, InvalidVm, Irqchip};
@@ -7,7 +8,7 @@ use crate::{Arch, InvalidVm, Irqchip};
 /// Intel's IOMMU as the guest sees it, in a q35 machine. QEMU `-device
 /// intel-iommu`, libvirt `<iommu model='intel'>`; KubeVirt has no word for it.
 /// What is not set is QEMU's own choice.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Iommu {
     /// It remaps interrupts. QEMU and libvirt `intremap=`.

@@ -15,6 +15,7 @@ mod parse;
 mod quantity;
 mod tree;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use emit::emit;
@@ -24,7 +25,7 @@ pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
 /// Which of KubeVirt's two objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A VM that runs until it ends: `VirtualMachineInstance`.

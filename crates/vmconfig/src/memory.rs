@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
@@ -10,7 +11,7 @@ use crate::{InvalidVm, NumberSet};
 
 /// How the guest's memory is backed. Nothing set: ordinary pages, allocated
 /// when the guest touches them, anywhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Huge pages of this size from the host's pool: `"2M"`, `"1G"`. QEMU
@@ -52,7 +53,7 @@ pub struct Memory {
 }
 
 /// What guest memory is for the host's kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemorySource {
     /// A file without a name.
@@ -67,7 +68,7 @@ pub enum MemorySource {
 /// How strictly memory stays on its host nodes.
 ///
 /// Source: Linux `Documentation/admin-guide/mm/numa_memory_policy.rst`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryPolicy {
     /// There or nowhere; libvirt's `strict`.
@@ -100,7 +101,9 @@ impl MemoryPolicy {
 }
 
 /// Size of a memory page: `2M`, `1G`. Units are powers of 1024.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct PageSize {
     kib: u64,

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::InvalidVm;
 use crate::disk::MAX_QUEUES;
 
 /// A network interface of the guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
     /// What it is connected to.
@@ -39,7 +40,7 @@ pub struct Nic {
 }
 
 /// What a network interface is connected to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NicBackend {
     /// QEMU's own network stack, outgoing connections only.
@@ -89,7 +90,7 @@ pub enum NicBackend {
 }
 
 /// How KubeVirt attaches a guest to the pod's network.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
     /// Behind address translation.
@@ -100,7 +101,7 @@ pub enum Binding {
 }
 
 /// Whom a macvtap device lets the guest reach.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MacvtapMode {
     /// The guests on the same device too.
@@ -115,7 +116,7 @@ pub enum MacvtapMode {
 }
 
 /// What the guest sees of a network interface.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NicModel {
     /// virtio-net.

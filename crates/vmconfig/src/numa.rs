@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
@@ -11,7 +12,7 @@ use crate::{InvalidVm, Memory, MemoryPolicy, MemorySource, NumberSet, PageSize};
 /// One memory node of the guest; its number is its place in the list. libvirt
 /// `<numa><cell>` with `<numatune><memnode>`, QEMU `-numa node` with a memory
 /// backend.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestNode {
     /// Its vCPUs: `"0-3"`. If no node of a patch has any, they are shared out
@@ -42,6 +43,7 @@ pub struct GuestNode {
     /// Relative cost to reach other guest nodes, by number; 10 is local
     /// (ACPI SLIT). Not said is 20.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", with = "distances")]
+    #[schemars(with = "BTreeMap<String, u32>")]
     pub distances: BTreeMap<u32, u32>,
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
@@ -17,7 +18,7 @@ use crate::{
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
 /// changes of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VmPatch {
     /// Number of vCPUs. Alone, they are the cores of one socket.
@@ -119,7 +120,7 @@ pub struct VmPatch {
 
 /// Levels of the guest's topology; see [`GuestTopology`]. A level that isn't
 /// written is 1, except that the cores follow from `vcpus` if they can.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyPatch {
     /// Sockets of the machine.
@@ -140,7 +141,7 @@ pub struct TopologyPatch {
 }
 
 /// Who shall execute the guest's instructions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccelChoice {
     /// KVM where it is usable, else TCG.
@@ -153,7 +154,9 @@ pub enum AccelChoice {
 }
 
 /// What to boot, as people name it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub enum Image {
     /// An image that vmlab builds itself, by name: `debian-12`.
@@ -163,7 +166,7 @@ pub enum Image {
 }
 
 /// A kernel that needs no image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kernel {
     /// vmlab's thin guest.

@@ -1,15 +1,17 @@
 //! Where QEMU's threads run.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use topology::PcpuSet;
 
 /// Which pCPUs each of QEMU's threads may use. A thread that isn't named runs
 /// where the host's scheduler likes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pins {
     /// By vCPU number.
@@ -65,6 +67,31 @@ impl VcpuPins {
 impl FromIterator<(u32, PcpuSet)> for VcpuPins {
     fn from_iter<I: IntoIterator<Item = (u32, PcpuSet)>>(pins: I) -> Self {
         Self(pins.into_iter().collect())
+    }
+}
+
+impl JsonSchema for VcpuPins {
+    fn schema_name() -> Cow<'static, str> {
+        "VcpuPins".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let pcpus = generator.subschema_for::<PcpuSet>();
+        if generator.contract().is_serialize() {
+            return json_schema!({
+                "description": "pCPUs by the number of a vCPU.",
+                "type": "object",
+                "additionalProperties": pcpus,
+            });
+        }
+        let pin = json_schema!({ "anyOf": [pcpus, { "type": "integer", "minimum": 0 }] });
+        json_schema!({
+            "description": "pCPUs by vCPU: a list `[\"2\", \"4-5\"]`, or a table `{ 0 = \"2\" }`.",
+            "anyOf": [
+                { "type": "array", "items": pin.clone() },
+                { "type": "object", "additionalProperties": pin },
+            ],
+        })
     }
 }
 

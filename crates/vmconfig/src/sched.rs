@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::InvalidVm;
@@ -11,7 +12,7 @@ use crate::InvalidVm;
 /// Scheduling policies of QEMU's threads. A thread that isn't named has the
 /// usual one. libvirt `<cputune><vcpusched>`, `<emulatorsched>`,
 /// `<iothreadsched>`; KubeVirt `realtime` (vCPUs, FIFO of priority 1).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Schedulers {
     /// By vCPU number.
@@ -26,7 +27,7 @@ pub struct Schedulers {
 }
 
 /// What a patch says about scheduling: the same for all of a kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerPatch {
     /// All vCPUs: `"fifo:1"`.
@@ -44,7 +45,9 @@ pub struct SchedulerPatch {
 /// 99), `batch`, `idle`.
 ///
 /// Source: sched(7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub enum Scheduler {
     /// Runs until it waits or something of higher priority runs.

@@ -3,6 +3,7 @@
 //! A value that a rule may point at keeps the bytes where it stands, [`At`]; lines
 //! and columns are computed when somebody is to see them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Bytes `start..end` of a text.
@@ -45,7 +46,7 @@ impl<T> At<T> {
 }
 
 /// A place for people: what an editor shows.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Place {
     /// Line, from 1.
     pub line: usize,

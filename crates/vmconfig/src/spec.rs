@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::invalid::{MAX_MEMORY_MIB, MAX_VCPUS};
@@ -14,7 +15,7 @@ use crate::{
 
 /// What the VM boots. Images are never written to: all that a guest writes is
 /// gone when it ends, so that every boot starts from the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Boot {
     /// A kernel that QEMU loads itself.
@@ -68,7 +69,7 @@ impl Boot {
 }
 
 /// Everything that describes a VM, not yet checked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VmSettings {
     /// The VM's name: its variant's.
@@ -220,7 +221,7 @@ impl VmSettings {
 /// every vCPU once and all memory; huge pages divide memory; disks name
 /// iothreads that exist and combinations that QEMU takes. Each thing is said
 /// in one way: see [`VmSettings::normalise`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "VmSettings", into = "VmSettings")]
 pub struct VmSpec(VmSettings);
 

@@ -1,11 +1,12 @@
 //! What belongs to a VM's plan, but is for somebody else to do: the host, or
 //! whoever places the VM.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the host that belong to the VM's plan. No format of a VM has
 /// them: they are for the whole host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostWishes {
     /// How long KVM polls before a halted vCPU gives its pCPU away; parameter
@@ -35,7 +36,7 @@ pub struct HostWishes {
 }
 
 /// When the kernel makes huge pages of ordinary memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Thp {
     /// Everywhere.
@@ -47,7 +48,7 @@ pub enum Thp {
 }
 
 /// What is left to whoever places the VM, as KubeVirt leaves it to the kubelet.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delegated {
     /// Every vCPU gets a pCPU for itself. KubeVirt `dedicatedCpuPlacement`.

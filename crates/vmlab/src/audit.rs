@@ -13,6 +13,7 @@ use host::audit::{self, Look, RunningVm};
 use lint::site::Rules;
 use lint::{Context, Finding, Severity, output};
 use runner::machine;
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::Host;
 
@@ -93,9 +94,12 @@ pub(crate) fn look(look: &Look, here: &Host, context: &Context, rules: &[&Rules]
 /// What `--json` prints is of this format.
 pub(crate) const FORMAT: &str = "vmlab-audit";
 
+/// Its version.
+pub(crate) const VERSION: u32 = 2;
+
 /// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Audit<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Audit<'a> {
     format: &'static str,
     version: u32,
     /// The kernel's release.
@@ -140,7 +144,7 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         let audit = Audit {
             format: FORMAT,
-            version: 2,
+            version: VERSION,
             kernel: host.kernel.as_deref(),
             qemu: host.qemu.as_ref().map(|qemu| qemu.version.as_str()),
             vms: &vms,

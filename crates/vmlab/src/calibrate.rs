@@ -4,6 +4,8 @@ mod change;
 mod picture;
 mod text;
 
+pub(crate) use change::Change;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

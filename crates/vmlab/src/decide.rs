@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stats::{Answer, Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial};
@@ -56,9 +57,9 @@ pub(crate) fn run(_: &DecideArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "op", rename_all = "lowercase")]
-enum Message {
+pub(crate) enum Message {
     Start {
         #[serde(default)]
         case: Value,
@@ -72,8 +73,8 @@ enum Message {
 }
 
 /// What a case is about. Everything has a default.
-#[derive(Debug, Default, Deserialize)]
-struct Meta {
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct Meta {
     better: Option<Better>,
     alpha: Option<f64>,
     margin: Option<f64>,
@@ -82,15 +83,15 @@ struct Meta {
     cost: Option<CostMessage>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct CostMessage {
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+pub(crate) struct CostMessage {
     boot: Option<f64>,
     invocation: Option<f64>,
     iteration: Option<f64>,
 }
 
-#[derive(Debug, Deserialize)]
-struct TrialMessage {
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct TrialMessage {
     config: Arm,
     #[serde(default)]
     t: Option<f64>,
@@ -101,30 +102,30 @@ struct TrialMessage {
 }
 
 /// A list for each invocation; a single list is one invocation.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Values {
+pub(crate) enum Values {
     Invocations(Vec<Vec<Option<f64>>>),
     Single(Vec<Option<f64>>),
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-enum Reply {
+pub(crate) enum Reply {
     Run { run: Vec<Boot> },
     Verdict(Verdict),
     Error { error: String },
 }
 
-#[derive(Debug, Serialize)]
-struct Boot {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Boot {
     config: Arm,
     invocations: u32,
     iterations: u32,
 }
 
-#[derive(Debug, Serialize)]
-struct Verdict {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Verdict {
     verdict: &'static str,
     ratio: f64,
     lo: f64,

@@ -13,6 +13,7 @@ use host::audit::cpu_pm::State;
 use record::journal::{Event, TrialResult};
 use record::{FailureKind, Outcome};
 use runner::store::{self, Contents};
+use schemars::JsonSchema;
 use serde::Serialize;
 use vmconfig::VmSpec;
 
@@ -50,8 +51,8 @@ pub(crate) struct FactsArgs {
 }
 
 /// What was found of a variant, or a VM, on a host.
-#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+pub(crate) struct Row {
     fact: String,
     /// The variant's name, or the VM's.
     variant: String,

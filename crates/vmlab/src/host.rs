@@ -2,6 +2,8 @@
 
 mod diff;
 
+pub(crate) use diff::Drift;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use guest::image;
-use serde_json::json;
+use guest::image::{self, PackageVersion};
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmconfig::Arch;
 
 use crate::progress::Spinner;
 use crate::{interrupt, terminal};
@@ -65,6 +67,47 @@ enum Action {
     },
 }
 
+/// A row of `list --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ListedImage<'a> {
+    name: &'a str,
+    /// The first digits of its recipe's hash, as in the folder's name.
+    hash: &'a str,
+    folder: &'a Path,
+    /// Bytes on disk.
+    size_bytes: u64,
+    /// Seconds since the Unix epoch; none if its manifest can't be read.
+    built_unix_s: Option<u64>,
+    /// False for what an interrupted build left.
+    complete: bool,
+    /// Whether this vmlab would use it.
+    current: bool,
+}
+
+/// What `show --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ImageFacts<'a> {
+    name: &'a str,
+    arch: Arch,
+    /// Debian's name of the release.
+    suite: &'a str,
+    recipe_hash: &'a str,
+    content_hash: &'a str,
+    /// Bytes on disk.
+    size_bytes: u64,
+    /// Seconds since the Unix epoch.
+    built_unix_s: u64,
+    /// Kernel parameters.
+    cmdline: &'a [String],
+    kernel: &'a Path,
+    initrd: &'a Path,
+    root_image: &'a Path,
+    /// Packages that the recipe names.
+    asked_for: &'a [String],
+    /// All packages that it holds.
+    packages: &'a [PackageVersion],
+}
+
 pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Build { name, again } => build(name, *again),
@@ -106,18 +149,16 @@ fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
 fn list(as_json: bool) -> anyhow::Result<ExitCode> {
     let images = image::list()?;
     if as_json {
-        let rows: Vec<_> = images
+        let rows: Vec<ListedImage> = images
             .iter()
-            .map(|image| {
-                json!({
-                    "name": image.name,
-                    "hash": image.short_hash,
-                    "folder": image.folder,
-                    "size_bytes": image.size_bytes,
-                    "built_unix_s": image.built_unix_s,
-                    "complete": image.complete,
-                    "current": image.current,
-                })
+            .map(|image| ListedImage {
+                name: &image.name,
+                hash: &image.short_hash,
+                folder: &image.folder,
+                size_bytes: image.size_bytes,
+                built_unix_s: image.built_unix_s,
+                complete: image.complete,
+                current: image.current,
             })
             .collect();
         terminal::print(&format!("{}\n", serde_json::to_string_pretty(&rows)?))?;
@@ -152,21 +193,21 @@ fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
         bail!("{shown} is not built yet: run `vmlab image build {shown}`");
     };
     if as_json {
-        let facts = json!({
-            "name": recipe.name,
-            "arch": recipe.arch,
-            "suite": recipe.suite,
-            "recipe_hash": found.recipe_hash,
-            "content_hash": found.content_hash,
-            "size_bytes": found.size_bytes,
-            "built_unix_s": found.built_unix_s,
-            "cmdline": found.cmdline,
-            "kernel": found.kernel,
-            "initrd": found.initrd,
-            "root_image": found.root_image,
-            "asked_for": recipe.packages,
-            "packages": found.packages,
-        });
+        let facts = ImageFacts {
+            name: &recipe.name,
+            arch: recipe.arch,
+            suite: &recipe.suite,
+            recipe_hash: &found.recipe_hash,
+            content_hash: &found.content_hash,
+            size_bytes: found.size_bytes,
+            built_unix_s: found.built_unix_s,
+            cmdline: &found.cmdline,
+            kernel: &found.kernel,
+            initrd: &found.initrd,
+            root_image: &found.root_image,
+            asked_for: &recipe.packages,
+            packages: &found.packages,
+        };
         terminal::print(&format!("{}\n", serde_json::to_string_pretty(&facts)?))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,6 +2,7 @@
 
 mod files;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -10,8 +11,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use rayon::prelude::*;
-use record::{Labels, Name};
+use record::{Imported, Labels, Name};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
+use serde_json::Value;
 use workload::logs::{self, Log, Tool};
 
 use crate::exit::FINDINGS;
@@ -342,7 +345,7 @@ fn table(source: &Source, log: &Log, text: &mut String) {
 const NOT_SAID: &str = "Cannot say a value as JSON";
 
 /// What the lines of all values of a run begin with.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Head<'a> {
     file: &'a str,
     tool: &'a str,
@@ -354,7 +357,7 @@ struct Head<'a> {
 }
 
 /// A line that says that a run failed.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FailedLine<'a> {
     file: &'a str,
     tool: &'a str,
@@ -363,13 +366,37 @@ struct FailedLine<'a> {
     why: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct UnreadLine<'a> {
     file: &'a str,
     tool: &'a str,
     line: usize,
     unread: &'a str,
     why: &'a str,
+}
+
+/// A line of what `--json` prints.
+pub(crate) struct Line;
+
+impl JsonSchema for Line {
+    fn schema_name() -> Cow<'static, str> {
+        "Line".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut value = Imported::json_schema(generator);
+        let head = Head::json_schema(generator);
+        for key in ["properties", "required"] {
+            match (value.get_mut(key), head.get(key)) {
+                (Some(Value::Object(all)), Some(Value::Object(more))) => all.extend(more.clone()),
+                (Some(Value::Array(all)), Some(Value::Array(more))) => all.extend(more.clone()),
+                _ => {}
+            }
+        }
+        let failed = generator.subschema_for::<FailedLine>();
+        let unread = generator.subschema_for::<UnreadLine>();
+        json_schema!({ "anyOf": [value, failed, unread] })
+    }
 }
 
 fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {

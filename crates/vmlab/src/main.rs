@@ -35,6 +35,7 @@ mod replica;
 mod report;
 mod results_folder;
 mod run;
+mod schema;
 mod settings;
 mod sim;
 mod study_file;
@@ -131,6 +132,8 @@ enum Command {
     /// The half of `run --on` that runs on the other machine.
     #[command(hide = true)]
     FarSide(far_side::FarSideArgs),
+    /// Print a JSON Schema of something that vmlab reads or prints.
+    Schema(schema::SchemaArgs),
     /// Print a completion script for a shell.
     Completions(completions::CompletionsArgs),
     /// Print the manual page of a command, or write those of all.
@@ -173,6 +176,7 @@ fn main() -> ExitCode {
         Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Manual(args) => manual::run(&args),
     };

@@ -15,6 +15,7 @@ use placement::plan::{
     Wish, WishList, plan_fleet, plan_host, svg, text,
 };
 use runner::machine;
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::{Host, PcpuSet};
 use vmconfig::VmPatch;
@@ -273,8 +274,8 @@ fn fleet(
     Ok(plan.refused.is_empty())
 }
 
-#[derive(Serialize)]
-struct FleetJson<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct FleetJson<'a> {
     /// Names of the hosts, which `vms[].host` counts.
     hosts: Vec<&'a str>,
     #[serde(flatten)]
@@ -287,7 +288,7 @@ fn print_json(plan: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct StudyVm {
     vm: VmPatch,
 }

@@ -4,6 +4,9 @@ mod programs;
 mod text;
 mod up;
 
+pub(crate) use text::ReplicaFacts;
+pub(crate) use up::ReplicaPreview;
+
 pub(crate) use programs::static_vmlab;
 pub(crate) use up::bring_up;
 

@@ -15,7 +15,8 @@ use host::settings::{
     setting,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -139,7 +140,7 @@ fn rows(tree: &Tree) -> Vec<Row> {
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let rows = rows(&tree(args.sysfs_root.as_ref())?);
     if args.json {
-        let rows: Vec<_> = rows.iter().map(as_json).collect();
+        let rows: Vec<_> = rows.iter().map(facts).collect();
         terminal::print(&(serde_json::to_string_pretty(&rows)? + "\n"))?;
     } else {
         terminal::print(&table(&rows))?;
@@ -147,22 +148,49 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(row: &Row) -> serde_json::Value {
+/// A row of `list --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct SettingFacts<'a> {
+    id: &'a str,
+    /// What it does, in words.
+    what: &'a str,
+    /// Unit of its value; may be empty.
+    unit: &'a str,
+    /// What it takes, in words.
+    values: String,
+    /// What this kernel offers.
+    offered: &'a [String],
+    /// Its value; none where the machine has no such setting.
+    now: Option<&'a str>,
+    settable: bool,
+    /// Why it is not settable here.
+    why_not: Option<String>,
+    /// Rights and parts of the kernel that it needs, in words.
+    needs: String,
+    /// Files in which it stands.
+    places: Vec<String>,
+    /// What may go wrong; may be empty.
+    risk: &'a str,
+    /// The kernel's document of it.
+    source: &'a str,
+}
+
+fn facts(row: &Row) -> SettingFacts<'_> {
     let Row { setting, now, offered, why_not } = row;
-    json!({
-        "id": setting.id,
-        "what": setting.what,
-        "unit": setting.unit,
-        "values": setting.values.to_string(),
-        "offered": offered,
-        "now": now,
-        "settable": why_not.is_none(),
-        "why_not": why_not.as_ref().map(ToString::to_string),
-        "needs": setting.needs(),
-        "places": setting.places(),
-        "risk": setting.risk,
-        "source": setting.source,
-    })
+    SettingFacts {
+        id: setting.id,
+        what: setting.what,
+        unit: setting.unit,
+        values: setting.values.to_string(),
+        offered,
+        now: now.as_deref(),
+        settable: why_not.is_none(),
+        why_not: why_not.as_ref().map(ToString::to_string),
+        needs: setting.needs(),
+        places: setting.places(),
+        risk: setting.risk,
+        source: setting.source,
+    }
 }
 
 fn table(rows: &[Row]) -> String {

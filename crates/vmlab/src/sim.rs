@@ -6,6 +6,9 @@ pub(crate) mod output;
 mod pictures;
 mod validate;
 
+pub(crate) use output::AnswerJson;
+pub(crate) use validate::ScoresJson;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

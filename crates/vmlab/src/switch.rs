@@ -5,6 +5,9 @@ mod file;
 mod peer;
 mod traffic;
 
+pub(crate) use file::SwitchFile;
+pub(crate) use traffic::Outcome;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Why a frame was not passed on.
@@ -140,7 +141,7 @@ impl PortCounters {
 }
 
 /// A port's counters at one time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortCounts {
     /// Frames from the guest.
     pub frames_in: u64,
@@ -191,7 +192,7 @@ impl ThreadCounters {
 }
 
 /// A polling thread's counters at one time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadCounts {
     /// Bursts that held a frame.
     pub bursts: u64,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{PortCounts, ThreadCounts};
@@ -11,7 +12,7 @@ use crate::counters::{PortCounts, ThreadCounts};
 pub(crate) const VERSION: u32 = 1;
 
 /// What is asked or told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Question {
     /// Ports, threads and their counters.
@@ -45,7 +46,7 @@ pub enum Question {
 }
 
 /// A question with its version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     /// Version of questions and answers.
     pub version: u32,
@@ -55,7 +56,7 @@ pub struct Asked {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// It is done.
@@ -69,7 +70,7 @@ pub enum Answer {
 }
 
 /// A switch at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Version of questions and answers.
     pub version: u32,
@@ -84,7 +85,7 @@ pub struct Status {
 }
 
 /// What became of a port's connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
     /// No frontend is there.
@@ -108,7 +109,7 @@ impl LinkState {
 }
 
 /// A port at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PortStatus {
     /// Its name.
     pub name: String,
@@ -133,7 +134,7 @@ pub struct PortStatus {
 }
 
 /// A polling thread at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadStatus {
     /// The pCPU that it is pinned to.
     pub pcpu: Option<u32>,
@@ -142,7 +143,7 @@ pub struct ThreadStatus {
 }
 
 /// An entry of the MAC table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StationStatus {
     /// Address.
     pub mac: String,

@@ -50,7 +50,9 @@ pub struct Server {
 }
 
 /// Which role of a benchmark the VM under test plays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum UnderTest {
     /// It is spoken to; the other VM measures.

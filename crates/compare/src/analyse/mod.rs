@@ -16,6 +16,7 @@ mod warn;
 use std::collections::BTreeMap;
 
 use record::{Better, MetricKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{Interval, Judgement};
 
@@ -121,7 +122,7 @@ pub enum AnalyseError {
 }
 
 /// How variants were compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
     /// Inside blocks, by the paired analysis.
@@ -133,7 +134,7 @@ pub enum Design {
 }
 
 /// Something that whoever reads the numbers should know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Warning {
     /// A word that stays the same: `few-boots`, `duplicated`.
     pub code: &'static str,
@@ -142,7 +143,7 @@ pub struct Warning {
 }
 
 /// The result of a comparison.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// `vmlab-comparison`.
     pub format: &'static str,
@@ -181,7 +182,7 @@ pub struct Comparison {
 }
 
 /// A metric.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct MetricInfo {
     /// Its name.
     pub name: String,
@@ -196,7 +197,7 @@ pub struct MetricInfo {
 }
 
 /// One line of the result.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The labels that tell it from other rows, as text.
     pub name: String,
@@ -209,7 +210,7 @@ pub struct Row {
 }
 
 /// One variant's values in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Cell {
     /// Boots (or values, where boots are unknown).
     pub boots: u32,
@@ -222,7 +223,7 @@ pub struct Cell {
 }
 
 /// A variant against the baseline.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Judged {
     /// What may be said; ratios are variant by baseline.
     #[serde(flatten)]
@@ -244,7 +245,7 @@ pub struct Judged {
 }
 
 /// All rows of a metric together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Suite {
     /// Place in [`Comparison::metrics`].
     pub metric: u32,
@@ -260,7 +261,7 @@ pub struct Suite {
 
 /// How much boots differ, where there are enough of them to tell
 /// ([`stats::LEAST_BOOTS`]).
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Steadiness {
     /// Comparisons with enough boots.
     pub comparisons: usize,
@@ -269,7 +270,7 @@ pub struct Steadiness {
 }
 
 /// A variant whose boots differ more or less than the baseline's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SpreadFinding {
     /// Place in [`Comparison::rows`].
     pub row: u32,
@@ -284,7 +285,7 @@ pub struct SpreadFinding {
 }
 
 /// Whether something got worse.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Gate {
     /// False if something got worse by more than the margin.
     pub passed: bool,

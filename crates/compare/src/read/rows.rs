@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use record::{Better, Imported, MetricKind, Record};
+use record::{Better, Imported, MetricKind, RECORD_FORMAT_VERSION, Record};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -205,6 +205,17 @@ pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), 
             line: error.line(),
             why: error.to_string(),
         })?;
+        // What a later format means by its fields is not ours to guess.
+        if value["format"] == "vmlab-records"
+            && let Some(version) = value["version"].as_u64()
+            && version > u64::from(RECORD_FORMAT_VERSION)
+        {
+            let why = format!(
+                "records of format {version}, and this vmlab reads formats up to \
+                 {RECORD_FORMAT_VERSION}: use a newer one"
+            );
+            return Err(ReadError::Malformed { input: name.to_owned(), line: 1, why });
+        }
         found |= rows.json(value);
     }
     if found {

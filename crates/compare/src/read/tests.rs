@@ -192,6 +192,7 @@ fn what_is_no_format_is_handed_back() {
     check("", "no format that is known");
     check("{\"value\": }", "in:1: expected value");
     check("{\"a\": 1}", "no value in it");
+    check(r#"{"format": "vmlab-records", "version": 2, "records": []}"#, "records of format 2");
 }
 
 proptest::proptest! {

@@ -45,6 +45,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::Arch;
 
@@ -96,7 +97,7 @@ pub struct Image {
 }
 
 /// A package in an image.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct PackageVersion {
     /// Debian's name of it.
     pub name: String,
@@ -105,7 +106,7 @@ pub struct PackageVersion {
 }
 
 /// What `manifest.json` in an image's folder says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// The image's name.
     pub name: String,

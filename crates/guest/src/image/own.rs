@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use vmconfig::DiskFormat;
 
@@ -67,7 +68,7 @@ pub enum OwnImageError {
     },
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 struct ImageInfo {
     format: String,

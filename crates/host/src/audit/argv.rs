@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 use vmconfig::command_line::{CommandLine, Properties};
 
 /// What a command line asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     /// `-name`.
     pub name: Option<String>,
@@ -47,7 +48,7 @@ pub struct Asked {
 }
 
 /// One `-object memory-backend-*`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryBackend {
     /// Id.
     pub id: String,
@@ -70,7 +71,7 @@ pub struct MemoryBackend {
 }
 
 /// One `-numa node`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestNode {
     /// Number.
     pub id: u32,
@@ -81,7 +82,7 @@ pub struct GuestNode {
 }
 
 /// A QMP monitor on a Unix socket on which QEMU listens.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QmpSocket {
     /// Where, as QEMU was told: relative to QEMU's own folder and root.
     pub path: String,

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
 /// What a thread's cgroups allow.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Limits {
     /// The group that `pcpus` and `nodes` are of.
     pub cpuset_group: Option<String>,
@@ -29,7 +30,7 @@ pub struct Limits {
 
 /// A limit on CPU time: all threads of the group together may use `quota_us`
 /// in every `period_us`, and then stand still.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
     /// Group that has it.
     pub group: String,

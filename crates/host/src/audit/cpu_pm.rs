@@ -16,6 +16,7 @@
 use std::fmt;
 use std::fs;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RunningVm;
@@ -33,7 +34,7 @@ const AWAKE_SHARE: f64 = 0.5;
 const STOPPED: &str = "KVM internal error";
 
 /// Halts that left the guest, since the VM began.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Halts {
     /// KVM's `halt_exits`, over all vCPUs.
     pub halt_exits: u64,
@@ -44,7 +45,7 @@ pub struct Halts {
 }
 
 /// What became of `cpu-pm=on`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuPm {
     /// In a word.
     pub state: State,
@@ -53,7 +54,7 @@ pub struct CpuPm {
 }
 
 /// What became of something that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It is so.

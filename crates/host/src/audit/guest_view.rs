@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 const MAX_BYTES: u64 = 8 << 20;
 
 /// What QEMU says that the guest has.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestView {
     /// vCPUs that are plugged in, by number.
     pub vcpus: Vec<GuestVcpu>,
@@ -50,7 +51,7 @@ pub struct GuestView {
 }
 
 /// A vCPU as the guest sees it. A level that the machine lacks is absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestVcpu {
     /// Number.
     pub vcpu: u32,
@@ -71,7 +72,7 @@ pub struct GuestVcpu {
 }
 
 /// A memory backend as QEMU runs it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestBackend {
     /// Id.
     pub id: Option<String>,

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
@@ -17,7 +18,7 @@ use super::thread::{Policy, Role, RunningThread};
 
 /// What somebody wants to be true of a running VM. What is not named is not
 /// checked.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wishes {
     /// pCPUs by vCPU number.
     pub vcpus: BTreeMap<u32, PcpuSet>,
@@ -36,7 +37,7 @@ pub struct Wishes {
 }
 
 /// What memory shall be like.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryWish {
     /// Which memory backend's; `None` for all guest memory.
     pub backend: Option<String>,
@@ -47,7 +48,7 @@ pub struct MemoryWish {
 }
 
 /// One thing that is not as wished.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deviation {
     /// Of what: `vCPU 3`, `iothread io1`, `emulator (thread 4711, call_rcu)`,
     /// `memory ram0`.

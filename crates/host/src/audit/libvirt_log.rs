@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::argv;
@@ -25,7 +26,7 @@ const STARTS: &str = ": starting up ";
 const REFUSED: &str = "guest stopping CPU not supported";
 
 /// One start of a VM.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Start {
     /// Version of libvirt: `9.0.0`.
     pub libvirt: String,

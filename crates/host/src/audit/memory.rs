@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::argv::{Asked, MemoryBackend};
@@ -20,7 +21,7 @@ use super::thread::kib;
 pub type ByNode = BTreeMap<u32, u64>;
 
 /// Memory of a running VM. Sizes are in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     /// The mappings that hold guest memory, by address. Empty when `smaps` may
     /// not be read.
@@ -40,7 +41,7 @@ pub struct Memory {
 }
 
 /// One mapping of guest memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Region {
     /// First address.
     pub start: u64,
@@ -73,7 +74,7 @@ pub struct Region {
 }
 
 /// Pages of one kind on one node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCount {
     /// Node; `None` where the kernel does not say.
     pub node: Option<u32>,

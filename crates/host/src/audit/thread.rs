@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
@@ -19,7 +20,7 @@ use super::cgroup::Limits;
 const NAME_BYTES: usize = 15;
 
 /// What a thread of QEMU does.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Runs a vCPU.
@@ -80,7 +81,7 @@ impl fmt::Display for Role {
 }
 
 /// How the kernel chooses when a thread runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// The usual, fair one.
@@ -123,7 +124,7 @@ impl Policy {
 }
 
 /// A thread of a running VM. What can't be read is absent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunningThread {
     /// Thread id as this machine's `/proc` has it.
     pub tid: u32,

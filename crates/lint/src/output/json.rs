@@ -1,13 +1,15 @@
 //! For programs: the findings with all that is known of them.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
 use crate::output::{Beside, RulesUsed, count};
 use crate::site::Suppressed;
 
-#[derive(Serialize)]
-struct Report<'a> {
+/// What [`json`] gives.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report<'a> {
     files: usize,
     errors: usize,
     warnings: usize,

@@ -9,10 +9,11 @@ mod text;
 pub(crate) use docs::capital;
 pub use docs::{explain, list, markdown};
 pub use github::github;
-pub use json::json;
+pub use json::{Report, json};
 pub use sarif::sarif;
 pub use text::{summary, text, texts};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
@@ -30,7 +31,7 @@ pub struct Beside<'a> {
 }
 
 /// A rules file and how many files it was applied to.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct RulesUsed<'a> {
     /// Its name.
     pub file: &'a str,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use regex_lite::Regex;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -76,7 +77,7 @@ pub(crate) struct SiteExample {
 }
 
 /// What becomes of a rule's findings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// They are suppressed.
@@ -97,9 +98,11 @@ pub(crate) struct LevelChange {
     pub(crate) reason: String,
 }
 
-#[derive(Deserialize)]
+/// A rules file as TOML says it.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Document {
+pub struct Document {
+    #[schemars(with = "u32")]
     vmlab: Spanned<u32>,
     #[serde(default)]
     rule: Vec<RuleText>,
@@ -107,36 +110,48 @@ struct Document {
     level: Vec<LevelText>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RuleText {
+    #[schemars(with = "String")]
     id: Spanned<String>,
     severity: Severity,
+    #[schemars(with = "String")]
     text: Spanned<String>,
     why: Option<String>,
+    #[schemars(with = "String")]
     help: Spanned<String>,
+    #[schemars(with = "Option<String>")]
     each: Option<Spanned<String>>,
+    #[schemars(with = "String")]
     when: Spanned<String>,
     #[serde(default)]
     example: Vec<ExampleText>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ExampleText {
+    #[schemars(with = "Option<String>")]
     bad: Option<Spanned<String>>,
+    #[schemars(with = "Option<String>")]
     good: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LevelText {
+    #[schemars(with = "String")]
     rule: Spanned<String>,
+    #[schemars(with = "Level")]
     level: Spanned<Level>,
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     files: Vec<Spanned<String>>,
     #[serde(default)]
+    #[schemars(with = "Vec<String>")]
     vms: Vec<Spanned<String>>,
+    #[schemars(with = "Option<String>")]
     reason: Option<Spanned<String>>,
 }
 

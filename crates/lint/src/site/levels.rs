@@ -1,5 +1,6 @@
 //! Levels of rules, by rule, file and VM.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::file::{Level, LevelChange, Rules};
@@ -7,7 +8,7 @@ use super::glob;
 use crate::finding::{Finding, Severity};
 
 /// Who suppressed a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suppressor {
     /// A comment in the configuration itself.
@@ -17,7 +18,7 @@ pub enum Suppressor {
 }
 
 /// A finding that is not to be shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Suppressed {
     /// It.
     #[serde(flatten)]

@@ -20,7 +20,7 @@ mod variables;
 pub mod view;
 
 pub use examples::{Example, try_examples};
-pub use file::{BadRules, Rules, SiteRule};
+pub use file::{BadRules, Document, Rules, SiteRule};
 pub use levels::{Suppressed, Suppressor, settle};
 pub use say::{explain, list};
 

@@ -6,6 +6,7 @@
 //! in use, where it leaves least of the node it goes to. Hosts are compared by
 //! a few counts; only the host that wins is searched for cores.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::Host;
 
@@ -38,7 +39,7 @@ pub enum Packing {
 }
 
 /// What becomes of VMs on a fleet.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FleetPlan {
     /// The VMs that have a place, in the order of the wishes.
     pub vms: Vec<FleetVm>,
@@ -51,7 +52,7 @@ pub struct FleetPlan {
 }
 
 /// One VM of a fleet.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FleetVm {
     /// Its host, as an index into the fleet.
     pub host: usize,
@@ -60,7 +61,7 @@ pub struct FleetVm {
 }
 
 /// A fleet's plan in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Totals {
     /// Hosts that have at least one VM.
     pub hosts_used: usize,

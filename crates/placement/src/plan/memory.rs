@@ -1,5 +1,6 @@
 //! How much memory each node can give, in ordinary and huge pages.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::Host;
 
@@ -14,7 +15,7 @@ pub(crate) const HOST_SHARE: u64 = 32;
 const UNKNOWN: u64 = 1 << 56;
 
 /// Huge pages of one host node for one VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HugePages {
     /// The host node.
     pub node: u32,

@@ -1,5 +1,6 @@
 //! Several VMs on one host.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::{Host, PcpuSet};
 
@@ -13,7 +14,7 @@ use super::together::improve;
 use super::wish::{Rules, Wish};
 
 /// What becomes of VMs on one host.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// The VMs that have a place, in the order of the wishes.
     pub placements: Vec<Placement>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use topology::PcpuSet;
 use vmconfig::{GuestNode, GuestTopology, Memory, PageSize, TopologyPatch, VcpuPins, VmPatch};
@@ -17,7 +18,7 @@ use super::score::Score;
 use super::wish::{Size, Wish};
 
 /// Where one VM goes, and what it shall look like there.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Placement {
     /// The VM's name.
     pub name: String,
@@ -55,7 +56,7 @@ pub struct Placement {
 }
 
 /// One NUMA cell of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GuestCell {
     /// Its number.
     pub id: u32,

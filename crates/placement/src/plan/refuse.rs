@@ -1,5 +1,6 @@
 //! Why a VM has no place, and what would have.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::choose::{choose, choose_floating, thread_counts};
@@ -9,7 +10,7 @@ use super::reasons::counted;
 use super::wish::{Rules, Size, ThreadsPerCore, Wish};
 
 /// A VM that was not placed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Refusal {
     /// The VM's name.
     pub name: String,

@@ -2,6 +2,7 @@
 
 use std::ops::Add;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How good a placement is; less is better, the first difference decides.
@@ -16,7 +17,7 @@ use serde::Serialize;
 ///
 /// Shared cores are not in it: cores are shared on request only, and a plan
 /// that shares is never compared with one that does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Score {
     /// Worse kind of cores: how many better kinds were passed over.
     pub tier: u32,

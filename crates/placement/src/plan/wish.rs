@@ -1,8 +1,10 @@
 //! What people ask for, and the rules that hold for all of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use topology::PcpuSet;
 
@@ -11,7 +13,7 @@ use vmconfig::defaults;
 const MIB: u64 = 1 << 20;
 
 /// One VM to be placed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
     /// Its name.
@@ -123,7 +125,7 @@ pub(crate) struct Unit {
 }
 
 /// A list of VMs as people write it: a table `vm` of wishes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WishList {
     /// The VMs.
@@ -187,6 +189,19 @@ impl Serialize for ThreadsPerCore {
             Self::Auto => serializer.serialize_str("auto"),
             Self::Exactly(threads) => serializer.serialize_u32(*threads),
         }
+    }
+}
+
+impl JsonSchema for ThreadsPerCore {
+    fn schema_name() -> Cow<'static, str> {
+        "ThreadsPerCore".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Threads a core of the guest: a number, or `auto`.",
+            "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string" }],
+        })
     }
 }
 
@@ -288,6 +303,19 @@ impl Serialize for Size {
     }
 }
 
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An amount of memory: `16GiB`, `512MiB`; a number alone counts MiB.",
+            "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string" }],
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match NumberOrText::deserialize(deserializer)? {
@@ -299,7 +327,7 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 /// What holds for every VM of a plan.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rules {
     /// pCPUs whose cores are left to the host. `None`: the core of the lowest

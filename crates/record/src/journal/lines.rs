@@ -16,6 +16,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Event, TrialKey};
@@ -130,7 +131,7 @@ fn numbered(text: &[u8]) -> Option<(&[u8], (u64, u32))> {
 }
 
 /// Something that is wrong with a journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Damage {
     /// The line of the file, from 1, where it shows.
     pub line: u64,
@@ -146,7 +147,7 @@ impl fmt::Display for Damage {
 }
 
 /// What is wrong with a line of a journal, or with its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "damage", rename_all = "kebab-case")]
 pub enum DamageKind {
     /// The line was changed, or is of a later vmlab: it is left out.

@@ -8,6 +8,7 @@ mod text;
 use std::collections::BTreeMap;
 
 use record::{Better, Environment, Metric};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{ChangeRule, change_points};
 
@@ -17,7 +18,7 @@ pub use page::html;
 pub use text::terminal;
 
 /// What a series follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Of {
     /// Each variant's own values.
@@ -28,7 +29,7 @@ pub enum Of {
 }
 
 /// Every series of a study over its results.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Trend {
     /// The study's name.
     pub study: String,
@@ -43,7 +44,7 @@ pub struct Trend {
 }
 
 /// One result of the study.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ResultFacts {
     /// Where it lies.
     pub name: String,
@@ -56,7 +57,7 @@ pub struct ResultFacts {
 }
 
 /// One quantity over time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Series {
     /// The host-load level.
     pub load: String,
@@ -73,7 +74,7 @@ pub struct Series {
 }
 
 /// A value of a series.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Point {
     /// Index of the result.
     pub result: usize,
@@ -82,7 +83,7 @@ pub struct Point {
 }
 
 /// A change of a series.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// Index of the first point after it.
     pub point: usize,

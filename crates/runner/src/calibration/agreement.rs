@@ -3,6 +3,7 @@
 //! Source: Linux `arch/x86/kvm/x86.c` (`kvm_vcpu_stats_desc`) and where each is
 //! counted; `Documentation/virt/kvm/api.rst`, `KVM_GET_STATS_FD`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{BootPrice, Price};
@@ -14,7 +15,7 @@ const LEAST_FLOOR: f64 = 32.0;
 const FLOOR_SHARE: f64 = 0.02;
 
 /// What KVM says to the guest's count.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kvm", rename_all = "kebab-case")]
 pub enum Agreement {
     /// The counts are the same within the noise floor.
@@ -29,7 +30,7 @@ pub enum Agreement {
 }
 
 /// Counts that are not the same.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Disagreement {
     /// KVM's counter.
     pub counter: &'static str,

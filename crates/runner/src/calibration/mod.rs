@@ -12,6 +12,7 @@ mod measure;
 use std::collections::BTreeMap;
 
 use record::{Better, Environment, Imported, Labels, MetricKind};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{BootStatistic, Estimate, Interval, Kind, describe};
 
@@ -28,7 +29,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const LEVEL: f64 = 0.95;
 
 /// In what prices are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Count {
     /// Cycles of the TSC.
@@ -49,7 +50,7 @@ impl Count {
 }
 
 /// A price list, and all that it depends on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calibration {
     /// `vmlab-calibration`.
     pub format: String,
@@ -82,7 +83,7 @@ pub struct Calibration {
 }
 
 /// What an operation costs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
     /// The operation.
     pub operation: String,
@@ -100,7 +101,7 @@ pub struct Price {
 }
 
 /// What it cost in one boot, in units of [`Calibration::count`] an operation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BootPrice {
     /// The least.
     pub min: f64,
@@ -134,7 +135,7 @@ pub enum NoCalibration {
     Number(String),
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct Head {
     format: String,
     version: u32,

@@ -1,5 +1,6 @@
 //! How the empty disk of workloads that want one is attached.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, VmSettings, VmSpec};
 
@@ -7,7 +8,7 @@ use vmconfig::{CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, VmSettin
 pub(crate) const SERIAL: &str = "vmlab-scratch";
 
 /// A study's `[disk]`, or what a variant changes of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DiskPatch {
     /// How it is attached; virtio-blk if not said.

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
-use workload::UnderTest;
+use workload::{ParamValue, UnderTest};
 
-use super::{DiskPatch, NetworkPatch};
+use super::{DiskPatch, NetworkPatch, schema};
 
 /// Version of the study format that this vmlab reads.
 pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
 
-#[derive(Debug, Deserialize)]
+/// A study as TOML says it.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StudyFile {
+pub struct StudyFile {
     pub(super) vmlab: u32,
     pub(super) title: String,
     #[serde(default)]
@@ -26,6 +28,7 @@ pub(super) struct StudyFile {
     #[serde(default)]
     pub(super) stability: crate::limits::StabilityLimits,
     #[serde(default)]
+    #[schemars(with = "schema::HostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
@@ -47,7 +50,7 @@ pub(super) struct StudyFile {
     pub(super) scale: BTreeMap<String, ScaleTable>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BudgetTable {
     pub(super) blocks: Option<u32>,
@@ -72,11 +75,12 @@ impl BudgetTable {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VariantTable {
     pub(super) name: Option<String>,
-    #[serde(rename = "use")]
+    #[serde(rename = "use", default)]
+    #[schemars(with = "Option<schema::BuiltinVariant>")]
     pub(super) builtin: Option<String>,
     #[serde(default)]
     pub(super) about: String,
@@ -89,20 +93,22 @@ pub(super) struct VariantTable {
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]
+    #[schemars(with = "schema::HostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
     pub(super) name: String,
     pub(super) stress: Option<StressTable>,
     pub(super) vms: Option<VmsTable>,
     #[serde(default)]
+    #[schemars(with = "schema::HostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StressTable {
     pub(super) percent: f64,
@@ -110,23 +116,29 @@ pub(super) struct StressTable {
     pub(super) placement: super::Placement,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = schema::params_of_workload)]
 pub(super) struct VmsTable {
     pub(super) count: u32,
+    #[schemars(with = "schema::WorkloadName")]
     pub(super) workload: String,
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ParamValue>")]
     pub(super) params: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = schema::params_of_run)]
 pub(super) struct WorkloadTable {
+    #[schemars(with = "schema::WorkloadName")]
     pub(super) run: String,
     pub(super) label: Option<String>,
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ParamValue>")]
     pub(super) params: BTreeMap<String, toml::Value>,
     pub(super) invocations: Option<u32>,
     pub(super) margin_percent: Option<f64>,
@@ -138,16 +150,19 @@ pub(super) struct WorkloadTable {
     pub(super) later: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = schema::params_of_run)]
 pub(super) struct BackgroundTable {
+    #[schemars(with = "schema::WorkloadName")]
     pub(super) run: String,
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ParamValue>")]
     pub(super) params: BTreeMap<String, toml::Value>,
 }
 
 /// A variant's value, an order of variants, or a counter's ratio.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedTable {
     pub(super) workload: String,
@@ -173,7 +188,7 @@ pub(super) struct PublishedTable {
 }
 
 /// What was published of a metric.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a number, or a list of single runs' numbers")]
 pub(super) enum Numbers {
     One(f64),
@@ -181,13 +196,14 @@ pub(super) enum Numbers {
 }
 
 /// What a size changes of the study in full.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScaleTable {
     #[serde(default)]
     pub(super) budget: BudgetTable,
     /// Limits, laid over the study's.
     #[serde(default)]
+    #[schemars(with = "crate::limits::StabilityLimits")]
     pub(super) stability: toml::Table,
     #[serde(default)]
     pub(super) vm: VmPatch,
@@ -195,10 +211,12 @@ pub(super) struct ScaleTable {
     pub(super) network: NetworkPatch,
     /// Parameters by workload label, laid over the study's.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, ParamValue>>")]
     pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
     /// Parameters of a workload's background by the workload's label, laid over
     /// the study's.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, ParamValue>>")]
     pub(super) background: BTreeMap<String, BTreeMap<String, toml::Value>>,
     /// The other VMs of a load, by its name, laid over the study's.
     #[serde(default)]
@@ -210,11 +228,12 @@ pub(super) struct ScaleTable {
 }
 
 /// What a size changes of a load's other VMs.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VmsPatch {
     pub(super) count: Option<u32>,
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, ParamValue>")]
     pub(super) params: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,

@@ -14,6 +14,7 @@ mod network;
 mod on_host;
 mod published;
 mod scale;
+mod schema;
 mod seat;
 mod settings;
 
@@ -21,12 +22,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use record::Metric;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
 use workload::{Entry, ParamValue, UnderTest};
 
 pub use disk::DiskPatch;
 pub(crate) use disk::SERIAL;
+pub use file::StudyFile;
 pub use network::{Network, NetworkKind, NetworkPatch};
 pub use published::{Claimed, Published, PublishedClaim};
 pub use seat::Seat;
@@ -107,7 +110,7 @@ pub struct Study {
 }
 
 /// When a study ends.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Until {
     /// As soon as every comparison is decided, at the latest when the budget is
@@ -120,7 +123,7 @@ pub enum Until {
 
 /// What a study may cost. Both limits hold where both are given; without any
 /// it goes on until all is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
     /// Blocks for each host-load level.
     pub blocks: Option<u32>,
@@ -165,7 +168,7 @@ pub struct Variant {
 }
 
 /// A host-load level: what else the host does during the trials.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Load {
     /// Its name.
     pub name: String,
@@ -210,7 +213,7 @@ impl Load {
 }
 
 /// Busy host processes (stress-ng).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stress {
     /// Percent of the host's pCPU capacity: 50 keeps half of all pCPUs busy.
     pub percent: f64,
@@ -219,7 +222,7 @@ pub struct Stress {
 }
 
 /// Where host load may run.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// On any pCPU.
@@ -239,7 +242,7 @@ impl fmt::Display for Placement {
 }
 
 /// Other VMs that run beside the one under test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherVms {
     /// How many.
     pub count: u32,
@@ -274,7 +277,7 @@ pub struct StudyWorkload {
 }
 
 /// A workload that is repeated in a guest while another one is measured there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Background {
     /// Its name in the catalogue.
     pub workload: String,

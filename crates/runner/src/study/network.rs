@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::NicModel;
 
@@ -10,7 +11,7 @@ use vmconfig::NicModel;
 const MAX_QUEUES: u32 = 256;
 
 /// A study's `[network]`, or what a variant changes of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkPatch {
     /// What lies between the VMs.
@@ -24,7 +25,7 @@ pub struct NetworkPatch {
 }
 
 /// What lies between the two VMs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
     /// A socket between the two QEMUs; needs no privilege.
@@ -37,7 +38,7 @@ pub enum NetworkKind {
 }
 
 /// The network interface of one VM, complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Network {
     /// What lies between the VMs.
     pub kind: NetworkKind,

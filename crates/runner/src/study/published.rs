@@ -2,6 +2,7 @@
 //! variants, ratios of counters.
 
 use record::Better;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::Relation;
 
@@ -12,7 +13,7 @@ use super::lines::Step::{self, Index, Key};
 use super::names::Named;
 
 /// A result that somebody published.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
     /// The workload's label.
     pub workload: String,
@@ -49,7 +50,7 @@ pub struct Published {
 }
 
 /// Something that was published of two variants and is no variant's value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedClaim {
     /// The workload's label.
     pub workload: String,
@@ -67,7 +68,7 @@ pub struct PublishedClaim {
 }
 
 /// What was published of two variants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "claimed", rename_all = "kebab-case")]
 pub enum Claimed {
     /// How they stand to each other in a metric.

@@ -1,9 +1,10 @@
 //! Where a variant's workloads run: in a VM, or on the host itself.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where the workloads of a variant run.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Seat {
     /// In a VM.

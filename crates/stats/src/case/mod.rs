@@ -20,6 +20,7 @@ mod clock;
 mod evidence;
 mod worth;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
@@ -36,7 +37,7 @@ use clock::Clock;
 use evidence::{Evidence, Levels};
 
 /// One of the two configurations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Arm {
     /// The baseline.
     A,
@@ -172,7 +173,7 @@ pub enum Step {
 }
 
 /// A claim about B against A.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Claim {
     /// B is better, if only by less than the margin.
     BBetter,

@@ -1,11 +1,12 @@
 //! Two price lists that are counts of instructions: what changed, exactly.
 
 use runner::calibration::Calibration;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// An operation whose count is another one, or that only one list has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Change {
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(crate) struct Change {
     pub(super) operation: String,
     /// Of what: instructions, or a counter of KVM's, an operation.
     pub(super) of: String,

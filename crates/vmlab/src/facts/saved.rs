@@ -15,10 +15,17 @@ use crate::audit;
 /// What a start says where no audit looked at the VM.
 const STARTED: &str = "QEMU started; `vmlab audit` shows what is in force while the VM runs";
 
+/// What a saved audit begins with.
+#[derive(Debug, Deserialize)]
+struct Head {
+    format: String,
+    #[serde(default)]
+    version: u32,
+}
+
 /// What is read of an audit.
 #[derive(Debug, Deserialize)]
 struct Audit {
-    format: String,
     #[serde(default)]
     kernel: Option<String>,
     #[serde(default)]
@@ -32,13 +39,17 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
     let bytes = fs::read(path).with_context(|| format!("Cannot read {name}"))?;
     let text = String::from_utf8_lossy(&bytes);
     if text.trim_start().starts_with('{') {
-        let audit: Audit = serde_json::from_str(&text)
-            .with_context(|| format!("{name} is not what `vmlab audit --json` prints"))?;
+        let what = || format!("{name} is not what `vmlab audit --json` prints");
+        let Head { format, version } = serde_json::from_str(&text).with_context(what)?;
+        ensure!(format == audit::FORMAT, "{}: its format is {format:?}", what());
+        // Of version 1, what is looked at here means the same.
         ensure!(
-            audit.format == audit::FORMAT,
-            "{name} is not what `vmlab audit --json` prints: its format is {:?}",
-            audit.format
+            version <= audit::VERSION,
+            "{name} is an audit of version {version}, and this vmlab reads versions up to {}: \
+             use a newer vmlab",
+            audit::VERSION
         );
+        let audit: Audit = serde_json::from_str(&text).with_context(what)?;
         return Ok(audit.vms.iter().filter_map(|vm| row_of_vm(vm, &audit)).collect());
     }
     if !libvirt_log::is_log(&text) {

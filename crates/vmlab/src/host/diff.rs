@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use topology::Host;
@@ -15,7 +16,7 @@ const VOLATILE: &[&str] =
     &["format", "version", "available_bytes", "free_bytes", "free", "warnings", "qemu"];
 
 /// One thing that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Drift {
     /// Where it stands in the host format.
     pub(crate) what: String,

@@ -1,11 +1,13 @@
 //! Replicas in words and as JSON.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest::qemu::Qemu;
 use replica::{Replica, Shape};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use vmconfig::Arch;
 
 use crate::plan_text;
@@ -53,29 +55,61 @@ pub(super) fn json(replicas: &[Replica]) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&rows)? + "\n")
 }
 
+/// What `list --json` and `up --json` print of a replica.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ReplicaFacts<'a> {
+    name: &'a str,
+    state: replica::State,
+    arch: Arch,
+    pcpus: u32,
+    memory_mib: u64,
+    /// By node.
+    node_memory_mib: &'a [u64],
+    /// How many times as much memory the described host has.
+    memory_factor: Option<f64>,
+    /// The described host, in words.
+    source: &'a str,
+    image: &'a str,
+    /// The QEMU that emulates it.
+    qemu: &'a str,
+    /// When it was made, seconds since the Unix epoch.
+    since_unix_s: u64,
+    /// Whether it began from a saved state.
+    restored: bool,
+    /// From QEMU's start until a command could be run.
+    ready_s: Option<f64>,
+    /// What the emulator can't show, in words.
+    not_shown: &'a [String],
+    /// Where it is, as `--on` takes it; none before it is up.
+    ssh: Option<String>,
+    /// The command that leads there.
+    ssh_command: Option<String>,
+    folder: &'a Path,
+}
+
 /// One replica as an object.
-pub(super) fn object(replica: &Replica) -> serde_json::Value {
+pub(super) fn object(replica: &Replica) -> ReplicaFacts<'_> {
     let made = &replica.made;
     let destination = replica.destination();
-    json!({
-        "name": replica.name,
-        "state": replica.state(),
-        "arch": made.arch,
-        "pcpus": made.pcpus,
-        "memory_mib": made.node_memory_mib.iter().sum::<u64>(),
-        "node_memory_mib": made.node_memory_mib,
-        "memory_factor": made.memory_factor,
-        "source": made.source,
-        "image": made.image,
-        "qemu": made.qemu,
-        "since_unix_s": made.made_unix_s,
-        "restored": made.restored,
-        "ready_s": made.ready_s,
-        "not_shown": made.not_shown,
-        "ssh": destination.as_ref().map(ToString::to_string),
-        "ssh_command": destination.as_ref().map(remote::Destination::command_line),
-        "folder": replica.folder,
-    })
+    ReplicaFacts {
+        name: &replica.name,
+        state: replica.state(),
+        arch: made.arch,
+        pcpus: made.pcpus,
+        memory_mib: made.node_memory_mib.iter().sum(),
+        node_memory_mib: &made.node_memory_mib,
+        memory_factor: made.memory_factor,
+        source: &made.source,
+        image: &made.image,
+        qemu: &made.qemu,
+        since_unix_s: made.made_unix_s,
+        restored: made.restored,
+        ready_s: made.ready_s,
+        not_shown: &made.not_shown,
+        ssh: destination.as_ref().map(ToString::to_string),
+        ssh_command: destination.as_ref().map(remote::Destination::command_line),
+        folder: &replica.folder,
+    }
 }
 
 /// What to know of the QEMU that emulates the host.

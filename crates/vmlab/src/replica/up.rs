@@ -1,6 +1,6 @@
 //! `vmlab replica up`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use guest::image::{self, Image, Recipe};
 use guest::qemu::{Qemu, find_emulator};
 use placement::plan::Size;
 use replica::{KNOWN, Programs, Replica, Shape, Wanted};
+use schemars::JsonSchema;
+use serde::Serialize;
 use topology::Host;
 use vmconfig::Arch;
 
@@ -205,19 +207,34 @@ fn built(recipe: &Recipe, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<
         .with_context(|| format!("Cannot build the image {}", recipe.name))
 }
 
+/// What `up --dry-run --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ReplicaPreview<'a> {
+    /// The QEMU that would emulate it.
+    qemu: &'a Path,
+    /// Its arguments.
+    args: &'a [String],
+    pcpus: u32,
+    /// By node.
+    node_memory_mib: Vec<u64>,
+    /// How many times as much memory the described host has.
+    memory_factor: Option<f64>,
+    /// What the emulator can't show, in words.
+    not_shown: &'a [String],
+}
+
 fn dry_run(args: &UpArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let Asked { name, host, recipe, qemu, .. } = asked;
     let (shape, arguments) = replica::preview(name, host, args.memory.map(Size::in_mib), recipe)?;
     if args.json {
-        let facts = serde_json::json!({
-            "qemu": qemu.path,
-            "args": arguments,
-            "pcpus": shape.pcpus(),
-            "node_memory_mib":
-                shape.nodes.iter().map(|node| node.memory_mib).collect::<Vec<_>>(),
-            "memory_factor": shape.memory_factor,
-            "not_shown": shape.not_shown,
-        });
+        let facts = ReplicaPreview {
+            qemu: &qemu.path,
+            args: &arguments,
+            pcpus: shape.pcpus(),
+            node_memory_mib: shape.nodes.iter().map(|node| node.memory_mib).collect(),
+            memory_factor: shape.memory_factor,
+            not_shown: &shape.not_shown,
+        };
         terminal::print(&(serde_json::to_string_pretty(&facts)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,10 +1,12 @@
 //! The answer as text, JSON and records.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use record::{Better, Environment, Metric, MetricKind, Record, RecordSource, Unit};
-use serde_json::{Value, json};
-use sim::answer::{CellAnswer, Drawn, Estimate};
+use schemars::JsonSchema;
+use serde::Serialize;
+use sim::answer::{CellAnswer, Drawn, Estimate, MeterAnswer};
 use sim::costs::Measured;
 use sim::scenario::{Scale, Scenario};
 
@@ -145,8 +147,80 @@ pub(super) fn text(
     text
 }
 
-fn estimate(of: &Estimate) -> Value {
-    json!({ "low": of.low, "median": of.median, "high": of.high, "mean": of.mean })
+/// What `--json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AnswerJson<'a> {
+    format: &'static str,
+    version: u32,
+    environment: Environment,
+    title: &'a str,
+    seed: u64,
+    /// Draws of the costs that were asked for.
+    draws: u32,
+    /// The variant that ratios are to.
+    baseline: &'a str,
+    /// The unit of the meters' values.
+    unit: &'a str,
+    better: Better,
+    /// True if draws are missing.
+    interrupted: bool,
+    /// Costs that were measured on this host instead of published ones.
+    calibrated: Vec<MeasuredJson>,
+    cells: Vec<CellJson<'a>>,
+}
+
+/// A measured cost, in the unit of its name.
+#[derive(Serialize, JsonSchema)]
+struct MeasuredJson {
+    name: String,
+    low: f64,
+    median: f64,
+    high: f64,
+}
+
+/// A variant at a point of the sweep.
+#[derive(Serialize, JsonSchema)]
+struct CellJson<'a> {
+    variant: &'a str,
+    point: &'a str,
+    /// Draws that ended.
+    draws: usize,
+    meters: Vec<MeterJson<'a>>,
+    /// Where the pCPUs' time went: shares of all.
+    time: BTreeMap<&'a str, f64>,
+    /// What happened, a second, by name.
+    a_second: BTreeMap<&'a str, f64>,
+    /// Two values between which the model can't choose.
+    bistable: Option<(f64, f64)>,
+    /// How much of the difference from the baseline goes away with each mechanism.
+    carried_by: BTreeMap<&'a str, f64>,
+}
+
+/// What one meter says.
+#[derive(Serialize, JsonSchema)]
+struct MeterJson<'a> {
+    name: &'a str,
+    /// In the answer's unit.
+    value: EstimateJson,
+    /// To the baseline, draw by draw.
+    ratio: Option<EstimateJson>,
+    /// How often its value is greater than the baseline's.
+    p_greater: Option<f64>,
+    latency_median_ns: Option<EstimateJson>,
+    latency_p99_ns: Option<EstimateJson>,
+}
+
+/// What the draws have in common: between low and high lie four in five.
+#[derive(Serialize, JsonSchema)]
+struct EstimateJson {
+    low: f64,
+    median: f64,
+    high: f64,
+    mean: f64,
+}
+
+fn estimate(of: &Estimate) -> EstimateJson {
+    EstimateJson { low: of.low, median: of.median, high: of.high, mean: of.mean }
 }
 
 /// The answer for programs.
@@ -156,56 +230,52 @@ pub(super) fn json(
     measured: &[Measured],
     interrupted: bool,
 ) -> anyhow::Result<String> {
-    let calibrated: Vec<Value> = measured
-        .iter()
-        .map(|of| json!({ "name": of.name, "low": of.low, "median": of.median, "high": of.high }))
-        .collect();
-    let cells: Vec<Value> = answers.iter().map(cell).collect();
-    let all = json!({
-        "format": "vmlab-sim",
-        "version": ANSWER_VERSION,
-        "environment": Environment::Simulated,
-        "title": scenario.title,
-        "seed": scenario.seed,
-        "draws": scenario.draws,
-        "baseline": scenario.baseline,
-        "unit": scenario.unit.name,
-        "better": better(scenario),
-        "interrupted": interrupted,
-        "calibrated": calibrated,
-        "cells": cells,
-    });
+    let calibrated = |of: &Measured| MeasuredJson {
+        name: of.name.to_owned(),
+        low: of.low,
+        median: of.median,
+        high: of.high,
+    };
+    let all = AnswerJson {
+        format: "vmlab-sim",
+        version: ANSWER_VERSION,
+        environment: Environment::Simulated,
+        title: &scenario.title,
+        seed: scenario.seed,
+        draws: scenario.draws,
+        baseline: &scenario.baseline,
+        unit: &scenario.unit.name,
+        better: better(scenario),
+        interrupted,
+        calibrated: measured.iter().map(calibrated).collect(),
+        cells: answers.iter().map(cell).collect(),
+    };
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }
 
-fn cell(cell: &CellAnswer) -> Value {
-    let pairs = |pairs: &[(&'static str, f64)]| -> Value {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
-    };
-    let meters: Vec<Value> = cell
-        .meters
-        .iter()
-        .map(|meter| {
-            json!({
-                "name": meter.name,
-                "value": estimate(&meter.value),
-                "ratio": meter.ratio.as_ref().map(estimate),
-                "p_greater": meter.greater,
-                "latency_median_ns": meter.latency.as_ref().map(|(median, _)| estimate(median)),
-                "latency_p99_ns": meter.latency.as_ref().map(|(_, p99)| estimate(p99)),
-            })
-        })
-        .collect();
-    json!({
-        "variant": cell.variant,
-        "point": cell.point,
-        "draws": cell.draws,
-        "meters": meters,
-        "time": pairs(&cell.time),
-        "a_second": pairs(&cell.counters),
-        "bistable": cell.bistable,
-        "carried_by": pairs(&cell.carried_by),
-    })
+fn cell(cell: &CellAnswer) -> CellJson<'_> {
+    CellJson {
+        variant: &cell.variant,
+        point: &cell.point,
+        draws: cell.draws,
+        meters: cell.meters.iter().map(meter_json).collect(),
+        time: cell.time.iter().copied().collect(),
+        a_second: cell.counters.iter().copied().collect(),
+        bistable: cell.bistable,
+        carried_by: cell.carried_by.iter().copied().collect(),
+    }
+}
+
+fn meter_json(meter: &MeterAnswer) -> MeterJson<'_> {
+    let (median, p99) = meter.latency.as_ref().map(|(median, p99)| (median, p99)).unzip();
+    MeterJson {
+        name: &meter.name,
+        value: estimate(&meter.value),
+        ratio: meter.ratio.as_ref().map(estimate),
+        p_greater: meter.greater,
+        latency_median_ns: median.map(estimate),
+        latency_p99_ns: p99.map(estimate),
+    }
 }
 
 /// Each draw's values, as records of environment `simulated`.
@@ -245,5 +315,5 @@ pub(super) fn records(study: &str, scenario: &Scenario, drawn: &[Drawn]) -> Stri
             }
         }
     }
-    serde_json::to_string_pretty(&records).expect("records are plain data") + "\n"
+    report::json(&records)
 }

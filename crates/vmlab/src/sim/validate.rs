@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use guest::Cancel;
 use host::micro::{self, Shared};
 use runner::simulated::constants;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use sim::answer::{self, Estimate};
 use sim::scenario::Scenario;
 use sim::scoreboard::{self, Claim, Here, Judged, Verdict};
@@ -194,46 +195,87 @@ impl Scores {
     }
 
     pub(super) fn json(&self) -> anyhow::Result<String> {
-        let rows: Vec<Value> = self
-            .judged
-            .iter()
-            .map(|judged| {
-                json!({
-                    "id": judged.row.id,
-                    "scenario": judged.row.scenario,
-                    "point": judged.row.point,
-                    "published": published(&judged.row.claim),
-                    "source": judged.row.source,
-                    "median": judged.predicted.map(|value| value.median),
-                    "low": judged.predicted.map(|value| value.low),
-                    "high": judged.predicted.map(|value| value.high),
-                    "held": judged.held,
-                    "verdict": word(&judged.verdict),
-                })
-            })
-            .collect();
-        let estimate =
-            |of: &Estimate| json!({ "low": of.low, "median": of.median, "high": of.high });
-        let here = self.here.iter().flatten().map(|judged| {
-            json!({
-                "id": judged.here.id,
-                "factor": judged.here.factor,
-                "measured": estimate(&judged.measured),
-                "simulated": estimate(&judged.simulated),
-                "verdict": word(&judged.verdict()),
-            })
-        });
-        let here: Vec<Value> = here.collect();
-        let all = json!({
-            "format": "vmlab-scoreboard",
-            "version": 1,
-            "environment": record::Environment::Simulated,
-            "interrupted": self.interrupted,
-            "rows": rows,
-            "here": here,
-        });
+        let row = |judged: &Judged| RowJson {
+            id: judged.row.id.clone(),
+            scenario: judged.row.scenario.clone(),
+            point: judged.row.point.clone(),
+            published: published(&judged.row.claim),
+            source: judged.row.source.clone(),
+            median: judged.predicted.map(|value| value.median),
+            low: judged.predicted.map(|value| value.low),
+            high: judged.predicted.map(|value| value.high),
+            held: judged.held,
+            verdict: word(&judged.verdict),
+        };
+        let range = |of: &Estimate| RangeJson { low: of.low, median: of.median, high: of.high };
+        let here = |judged: &HereJudged| HereJson {
+            id: judged.here.id.clone(),
+            factor: judged.here.factor,
+            measured: range(&judged.measured),
+            simulated: range(&judged.simulated),
+            verdict: word(&judged.verdict()),
+        };
+        let all = ScoresJson {
+            format: "vmlab-scoreboard",
+            version: 1,
+            environment: record::Environment::Simulated,
+            interrupted: self.interrupted,
+            rows: self.judged.iter().map(row).collect(),
+            here: self.here.iter().flatten().map(here).collect(),
+        };
         Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
+}
+
+/// What `--validate --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ScoresJson {
+    format: &'static str,
+    version: u32,
+    environment: record::Environment,
+    /// True if rows are missing.
+    interrupted: bool,
+    rows: Vec<RowJson>,
+    /// Cases of this machine, if it has a part in it.
+    here: Vec<HereJson>,
+}
+
+/// A case of this machine, measured and simulated.
+#[derive(Serialize, JsonSchema)]
+struct HereJson {
+    id: String,
+    /// How near the simulated rate must be to the measured one.
+    factor: f64,
+    measured: RangeJson,
+    simulated: RangeJson,
+    /// `right` or `WRONG`.
+    verdict: &'static str,
+}
+
+/// What values have in common.
+#[derive(Serialize, JsonSchema)]
+struct RangeJson {
+    low: f64,
+    median: f64,
+    high: f64,
+}
+
+/// A published result beside the simulated one.
+#[derive(Serialize, JsonSchema)]
+struct RowJson {
+    id: String,
+    scenario: String,
+    point: String,
+    /// What was published, in words.
+    published: String,
+    source: String,
+    median: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    /// Probability with which the claim holds in the simulation.
+    held: Option<f64>,
+    /// `right`, `WRONG` or `not predicted`.
+    verdict: &'static str,
 }
 
 fn word(verdict: &Verdict) -> &'static str {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use topology::PcpuSet;
 use vswitch::{PortConfig, SwitchConfig};
@@ -11,9 +12,9 @@ use vswitch::{PortConfig, SwitchConfig};
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(crate) struct SwitchFile {
     version: u32,
     cpus: Option<String>,
     control: Option<PathBuf>,
@@ -23,7 +24,7 @@ struct File {
     port: Vec<Port>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Port {
     socket: String,
@@ -69,7 +70,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<SwitchConfig> {
 }
 
 fn parse(text: &str) -> anyhow::Result<SwitchConfig> {
-    let file: File = toml::from_str(text)?;
+    let file: SwitchFile = toml::from_str(text)?;
     if file.version != VERSION {
         bail!("version = {}: this vmlab reads version {VERSION}", file.version);
     }

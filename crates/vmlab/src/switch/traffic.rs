@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
 use serde::Serialize;
 use vswitch::frontend::{
     Flow, FrameBytes, Frontend, FrontendOptions, Shape, Touch, Traffic, TrafficPlan,
@@ -21,7 +22,7 @@ const GREETING: Duration = Duration::from_secs(10);
 /// How long frames may stay away before they count as lost.
 const GRACE: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Way {
     /// From the first port to the second.
@@ -95,8 +96,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// What was measured.
-#[derive(Debug, Serialize)]
-struct Outcome {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Outcome {
     ports: usize,
     way: Way,
     bytes: u16,

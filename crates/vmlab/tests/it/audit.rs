@@ -89,7 +89,7 @@ fn audited(args: &[&str], pids: &[&Qemu]) -> (Said, Value) {
     let pids = pids.iter().map(|qemu| qemu.pid().to_string());
     let args = ["audit", "--json"].iter().chain(args).map(|arg| (*arg).to_owned());
     let said = said(&mut vmlab(args.chain(pids)));
-    let json = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:#?}"));
+    let json = crate::schemas::holds("audit", &said.stdout);
     (said, json)
 }
 

@@ -68,6 +68,7 @@ fn counted(folder: &Path, name: &str, args: &[&str]) -> (String, String) {
     let said = calibrate(&[&["--accel", "tcg", "--json", "--out", &path], args].concat());
     said.has_code(0);
     assert_eq!(fs::read_to_string(&path).unwrap(), said.stdout);
+    crate::schemas::holds("calibration", &said.stdout);
     (path, said.stdout)
 }
 
@@ -96,6 +97,8 @@ fn instructions_are_the_same_in_every_run_and_a_change_is_exact() {
     let median = cpuid["boots"][0]["median"].as_f64().unwrap();
     cpuid["boots"][0]["median"] = (median + 1.0).into();
     fs::write(&b, worse.to_string()).unwrap();
+    let changes = calibrate(&["--compare", &a, &b, "--json"]);
+    crate::schemas::holds("calibration-changes", &changes.has_code(0).stdout);
     let gate = calibrate(&["--compare", &a, &b, "--gate"]);
     let rows = &gate.has_code(1).stdout;
     let row = rows.lines().find(|line| line.starts_with("cpuid")).unwrap_or_default();

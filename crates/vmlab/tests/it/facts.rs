@@ -151,6 +151,8 @@ fn what_libvirt_s_vms_are_stands_beside_trials() {
     write("other.txt", "neither\n");
     machine.say(["facts", "other.json"]).is_error(&["other.json", "vmlab-host"]);
     machine.say(["facts", "other.txt"]).is_error(&["other.txt", "no log of libvirt's"]);
+    write("other.json", r#"{"format": "vmlab-audit", "version": 3, "machines": []}"#);
+    machine.say(["facts", "other.json"]).is_error(&["other.json", "version 3", "newer vmlab"]);
     write("other.json", "{");
     machine.say(["facts", "other.json"]).is_error(&["other.json", "vmlab audit --json"]);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::lab::Machine;
 
 /// The folders below `tests/formats`: a folder a format, in it a study each.
-fn frozen() -> Vec<PathBuf> {
+pub(crate) fn frozen() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
     let folders = |folder: &Path| -> Vec<PathBuf> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
@@ -23,7 +23,7 @@ fn frozen() -> Vec<PathBuf> {
 }
 
 /// A copy that may be written to.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

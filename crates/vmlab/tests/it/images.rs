@@ -20,7 +20,8 @@ fn built_in(cache: &tempfile::TempDir) -> Value {
         output.stdout
     };
     vmlab(&["image", "build"]);
-    serde_json::from_slice(&vmlab(&["image", "show", "--json"])).unwrap()
+    let shown = String::from_utf8(vmlab(&["image", "show", "--json"])).unwrap();
+    crate::schemas::holds("image", &shown)
 }
 
 #[test]

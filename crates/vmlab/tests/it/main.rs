@@ -29,6 +29,7 @@ mod replicas;
 mod repository;
 mod roles;
 mod running;
+mod schemas;
 mod settings;
 mod signals;
 mod simulated;

@@ -10,6 +10,7 @@ use topology::Host;
 
 use crate::lab::{Machine, Said, VMLAB, said, vmlab};
 use crate::running::{Running, Study, assert_complete};
+use crate::schemas;
 
 /// Replicas of this test alone, with the images and states of all.
 struct Lab {
@@ -77,9 +78,12 @@ fn a_replica_is_a_kvm_host() {
     let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     let lab = Lab::new();
     let up = lab.json(&["up", "--like", "two-nodes", "--json", "--timeout", "3600"]);
+    schemas::holds("replica", &up.to_string());
     assert_eq!((&up["state"], &up["pcpus"]), (&Value::from("up"), &Value::from(4)), "{up}");
     assert_eq!(up["node_memory_mib"], serde_json::json!([1024, 1024]));
-    assert_eq!(lab.json(&["list", "--json"])[0]["name"], "two-nodes");
+    let list = lab.json(&["list", "--json"]);
+    schemas::holds("replicas", &list.to_string());
+    assert_eq!(list[0]["name"], "two-nodes");
     lab.say(&["up", "--like", "two-nodes"]).is_error(&["\"two-nodes\" is up", "--name"]);
 
     // The vmlab inside looks by itself, and boots a guest under KVM.
@@ -230,6 +234,8 @@ fn what_is_wrong_is_said_before_anything_starts() {
     for part in ["32 pCPUs", "32.0 times", "threads of a core", "dist,src=0,dst=1,val=21"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let shown = machine.say(["replica", "up", "--like", "xeon-4208", "--dry-run", "--json"]);
+    schemas::holds("replica-preview", &shown.has_code(0).stdout);
     std::fs::write(
         machine.path("ppc.json"),
         r#"{"format":"vmlab-host","version":1,"arch":"ppc64le"}"#,

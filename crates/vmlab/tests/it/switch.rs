@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::lab::{Said, VMLAB};
+use crate::schemas;
 
 /// A switch that runs, in a folder of its own.
 pub(crate) struct Running {
@@ -86,18 +87,19 @@ fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
     for more in [&[][..], &["--packed", "--whole"], &["--layout", "indirect"]] {
         let said = vmlab_in(switch.folder.path(), &[&traffic[..], more].concat());
         said.has_code(0);
-        let outcome: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        let outcome = schemas::holds("traffic", &said.stdout);
         assert!(outcome["received"].as_u64().unwrap() > 0, "{outcome}");
         assert_eq!((&outcome["corrupt"], &outcome["disordered"]), (&0.into(), &0.into()));
     }
     let said = switch.ctl(&["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let status = schemas::holds("switch", &said.stdout);
     assert_eq!(status["version"], 1);
     assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
 
     // In its sandbox, it can still make what it needs, and remove it.
     switch.ctl(&["add", "c.sock,vlan=10,name=third"]).has_code(0);
     switch.ctl(&["pin", "52:54:00:00:00:01", "third"]).has_code(0);
+    schemas::holds("stations", &switch.ctl(&["mac", "--json"]).stdout);
     let said = switch.ctl(&["mac"]);
     assert!(said.stdout.contains("52:54:00:00:00:01    10  pinned  third"), "{}", said.stdout);
     assert!(switch.path("c.sock").exists());
