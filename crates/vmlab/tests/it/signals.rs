@@ -52,6 +52,7 @@ const SHORT: &[&str] = &[
     "export",
     "workloads",
     "variants",
+    "schema",
     "clean",
     "completions",
     "manual",
