@@ -239,7 +239,8 @@ fn turn(pcpu: u32) -> Result<Spread, MicroError> {
         loop {
             let now = Instant::now();
             if now.duration_since(last) > GAP {
-                if let Some(begun) = begun {
+                // Who lost its pCPU at once had no turn.
+                if let Some(begun) = begun.filter(|begun| last > *begun) {
                     turns.push(last.duration_since(begun).as_secs_f64() * 1e9);
                 }
                 begun = Some(now);
