@@ -132,6 +132,14 @@ impl Operation {
         ROWS.iter().map(|row| row.operation)
     }
 
+    /// Whether it is the price of an event, as a list of prices holds them. Two vCPUs that
+    /// compute at the same time are no such thing: how an emulator lets them take turns
+    /// is not the same in every run.
+    #[must_use]
+    pub fn is_price(self) -> bool {
+        self != Self::Items
+    }
+
     /// The operation of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -94,7 +94,7 @@ pub(crate) struct CalibrateArgs {
     /// How the guest talks to its local APIC [default: by registers, where it can].
     #[arg(long, value_enum)]
     apic: Option<ApicArg>,
-    /// Measure all operations, not the short list.
+    /// Measure all prices, not the short list.
     #[arg(long)]
     all: bool,
     /// Measure these operations.
@@ -457,7 +457,7 @@ impl CalibrateArgs {
     /// What to measure, the empty sample first.
     fn items(&self) -> anyhow::Result<Vec<Item>> {
         let mut operations: Vec<Operation> = if self.all {
-            Operation::all().collect()
+            Operation::all().filter(|operation| operation.is_price()).collect()
         } else if self.only.is_empty() {
             SHORT.to_vec()
         } else {
