@@ -9,6 +9,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use record::journal::{Event, TrialKey, TrialResult};
 use runner::state::State;
 use runner::store::{self, Contents};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use suite::until;
 
@@ -102,14 +103,21 @@ impl Owned {
         sockets.next().is_some_and(|path| !Path::new(path).exists())
     }
 
+    /// Kills it; it may be ending by itself, as its owner has.
     pub(crate) fn kill(&self) {
-        send(self.pid, Signal::KILL);
+        match kill_process(process(self.pid), Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => panic!("{self:?} can't be killed: {error}"),
+        }
     }
 }
 
 pub(crate) fn send(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
+    kill_process(process(pid), signal).unwrap();
+}
+
+fn process(pid: u32) -> Pid {
+    Pid::from_raw(pid.try_into().unwrap()).unwrap()
 }
 
 fn shown(command_line: &[u8]) -> String {
