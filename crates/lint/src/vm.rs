@@ -379,6 +379,9 @@ pub(crate) struct Nic {
     /// Entries of its rings for receiving and sending.
     pub(crate) rx_ring: Option<At<u32>>,
     pub(crate) tx_ring: Option<At<u32>>,
+    /// Whether QEMU connects anew when the other end of its socket has gone; none
+    /// if it listens there, or has no socket.
+    pub(crate) reconnects: Option<bool>,
 }
 
 impl Nic {

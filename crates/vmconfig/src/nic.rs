@@ -62,6 +62,11 @@ pub enum NicBackend {
         /// QEMU listens on it, instead of connecting.
         #[serde(default, skip_serializing_if = "crate::is_default")]
         server: bool,
+        /// Seconds after which QEMU connects anew when the switch has gone; it
+        /// does not if not said. QEMU `reconnect=` (`reconnect-ms=` since 9.2),
+        /// libvirt `<reconnect enabled='yes' timeout=/>`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reconnect_s: Option<u32>,
     },
     /// A macvtap device on a network device of the host.
     Macvtap {
@@ -224,6 +229,13 @@ impl Nic {
         if vhost_user && self.model != NicModel::Virtio {
             return Some("is vhost-user, which needs virtio".to_owned());
         }
+        if matches!(self.backend, NicBackend::VhostUser { server: true, reconnect_s: Some(_), .. })
+        {
+            return Some(
+                "has reconnect_s, which needs server = false: who listens waits for the other side"
+                    .to_owned(),
+            );
+        }
         if let Some(mac) = &self.mac
             && !is_mac(mac)
         {
@@ -254,11 +266,15 @@ fn is_mac(text: &str) -> bool {
     pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
 }
 
-/// One way to write each: addresses in small letters, and no vhost is what QEMU
-/// has by itself.
+/// One way to write each: addresses in small letters; no vhost and no reconnecting
+/// are what QEMU has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
     for nic in nics {
         nic.vhost = nic.vhost.filter(|on| *on);
+        // QEMU takes 0 for never.
+        if let NicBackend::VhostUser { reconnect_s, .. } = &mut nic.backend {
+            *reconnect_s = reconnect_s.filter(|seconds| *seconds > 0);
+        }
         if let Some(mac) = &mut nic.mac {
             mac.make_ascii_lowercase();
         }

@@ -142,7 +142,7 @@ fn emit_with(spec: &VmSpec, talk: Talk<'_>, capabilities: &Capabilities) -> Emit
     emitted.option("-m", format!("{}M", spec.memory_mib));
     devices::emit(spec, &mut emitted);
     boot(spec, &mut emitted);
-    devices::attach(spec, &mut emitted);
+    devices::attach(spec, capabilities, &mut emitted);
     match talk {
         Talk::Agent(channels) => channel_args(channels, &mut emitted),
         Talk::Serial(channels) => {

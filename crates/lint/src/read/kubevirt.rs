@@ -310,6 +310,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             vectors: None,
             rx_ring: None,
             tx_ring: None,
+            reconnects: None,
         });
     }
     if vm.has_default_network() {
@@ -323,6 +324,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             vectors: None,
             rx_ring: None,
             tx_ring: None,
+            reconnects: None,
         });
     }
     for path in ["domain.devices.gpus", "domain.devices.hostDevices"] {

@@ -417,6 +417,7 @@ impl Reader<'_> {
             queues: driver.and_then(|driver| self.number(driver, "queues")),
             multiqueue: None,
             vectors: None,
+            reconnects: (backend == Backend::VhostUser).then(|| reconnects(node)).flatten(),
             rx_ring: driver.and_then(|driver| self.number(driver, "rx_queue_size")),
             tx_ring: driver.and_then(|driver| self.number(driver, "tx_queue_size")),
         }
@@ -450,6 +451,16 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Whether QEMU connects anew to what is behind an interface of type `vhostuser`;
+/// none if it listens. libvirt's `mode` has to be said.
+fn reconnects(interface: Node<'_, '_>) -> Option<bool> {
+    let source = children(interface, "source").next()?;
+    (source.attribute("mode")? == "client").then(|| {
+        let mut again = children(source, "reconnect");
+        again.any(|again| again.attribute("enabled") == Some("yes"))
+    })
 }
 
 fn is_real_time(scheduler: &str) -> bool {

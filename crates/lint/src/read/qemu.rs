@@ -31,6 +31,7 @@ struct Parts {
     backends: Vec<(String, Properties)>,
     drives: Vec<(String, Properties)>,
     nets: Vec<(String, Properties)>,
+    chardevs: Vec<(String, Properties)>,
     /// SCSI controllers that are not of virtio, and SATA's.
     emulated: Vec<(String, At<String>)>,
     sata: Vec<String>,
@@ -102,6 +103,7 @@ fn implied_key(option: &str) -> &'static str {
         "object" => "qom-type",
         "drive" => "file",
         "blockdev" => "driver",
+        "chardev" => "backend",
         _ => "",
     }
 }
@@ -194,6 +196,10 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             disk.span = word.span();
             disk.bus = Some(At::new("ide".to_owned(), word.span()));
             vm.disks.push(disk);
+        }
+        "chardev" => {
+            let id = options.get("id").unwrap_or_default().to_owned();
+            parts.chardevs.push((id, options));
         }
         "netdev" => {
             let id = options.get("id").unwrap_or_default().to_owned();
@@ -374,6 +380,11 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
             if net.is_none() {
                 nic.backend = Backend::Other;
             }
+            if nic.backend == Backend::VhostUser {
+                let id = net.and_then(|(_, net)| net.get("chardev"));
+                let socket = parts.chardevs.iter().find(|(name, _)| Some(name.as_str()) == id);
+                nic.reconnects = socket.and_then(|(_, socket)| reconnects(socket));
+            }
             let model = if name.starts_with("virtio") { "virtio" } else { name };
             nic.model = Some(At::new(model.to_owned(), driver.span));
             nic.multiqueue = Some(device.is_on("mq").is_some_and(|mq| mq.value));
@@ -480,5 +491,15 @@ fn nic(net: &Properties) -> Nic {
         vectors: None,
         rx_ring: None,
         tx_ring: None,
+        reconnects: None,
     }
+}
+
+/// Whether QEMU connects anew to the other end of a socket; none if it listens.
+fn reconnects(chardev: &Properties) -> Option<bool> {
+    if chardev.is_on("server").is_some_and(|server| server.value) {
+        return None;
+    }
+    let after = |key: &str| chardev.number(key).is_some_and(|after| after.value > 0);
+    Some(after("reconnect") || after("reconnect-ms"))
 }

@@ -141,6 +141,8 @@ pub static RULES: &[Rule] = &[
     nics::VHOST_OFF,
     nics::VHOST_MODULE_MISSING,
     nics::VHOST_USER_NOT_SHARED,
+    nics::VHOST_USER_IMPOSSIBLE,
+    nics::VHOST_USER_NO_RECONNECT,
     nics::QUEUES_EXCEED_VCPUS,
     nics::QUEUES_ONE,
     nics::QUEUES_NOT_OFFERED,

@@ -270,6 +270,117 @@ fn vhost_user_not_shared(vm: &Vm, _: &Context, out: &mut Drafts) {
     }
 }
 
+pub(crate) const VHOST_USER_IMPOSSIBLE: Rule = Rule {
+    id: "vhost-user-impossible",
+    severity: Severity::Error,
+    summary: "a vhost-user NIC with parts that it can't have",
+    why: "vhost-user has no part of the kernel's vhost, and works with virtio-net alone: QEMU refuses \
+          -netdev vhost-user with vhost=, libvirt and QEMU refuse other cards in front of it.",
+    mend: "Take vhost= away; give the NIC the model virtio",
+    sources: &["https://www.qemu.org/docs/master/system/invocation.html", NICS],
+    affected: &[],
+    check: Check::Vm(vhost_user_impossible),
+    fires: &[
+        xml(
+            ANY,
+            "\
+<memoryBacking><access mode='shared'/></memoryBacking>
+<devices><interface type='vhostuser'><model type='e1000'/></interface></devices>
+",
+        ),
+        qemu(
+            ANY,
+            "kvm -cpu host -netdev vhost-user,id=n,chardev=c,vhost=on -device virtio-net-pci,netdev=n",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
+<memoryBacking><access mode='shared'/></memoryBacking>
+<devices><interface type='vhostuser'><model type='virtio'/></interface></devices>
+",
+        ),
+        qemu(
+            ANY,
+            "kvm -cpu host -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n",
+        ),
+    ],
+};
+
+fn vhost_user_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for nic in vm.nics.iter().filter(|nic| nic.backend == Backend::VhostUser) {
+        if let Some(vhost) = nic.vhost.as_ref().filter(|_| vm.format == Format::Qemu) {
+            out.at(vhost.span, "vhost-user takes no vhost=: the kernel's vhost is another way");
+        }
+        if let Some(model) = nic.model.as_ref().filter(|_| !nic.is_virtio()) {
+            out.at(model.span, format!("vhost-user works with virtio, not with {}", model.value));
+        }
+    }
+}
+
+pub(crate) const VHOST_USER_NO_RECONNECT: Rule = Rule {
+    id: "vhost-user-no-reconnect",
+    severity: Severity::Hint,
+    summary: "a vhost-user NIC that does not connect anew",
+    why: "QEMU connects to the switch once, at its start. When the switch is started again, the NIC \
+          stays dead until the VM is.",
+    mend: "Let QEMU connect anew (<reconnect enabled='yes' timeout='1'/>, reconnect=1 or \
+           reconnect-ms=1000 since QEMU 9.2), or let it listen",
+    sources: &["https://www.qemu.org/docs/master/system/invocation.html", NICS],
+    affected: &[],
+    check: Check::Vm(vhost_user_no_reconnect),
+    fires: &[
+        xml(
+            ANY,
+            "\
+<memoryBacking><access mode='shared'/></memoryBacking>
+<devices><interface type='vhostuser'>
+  <source type='unix' path='/run/s' mode='client'/><model type='virtio'/>
+</interface></devices>
+",
+        ),
+        qemu(
+            ANY,
+            "\
+kvm -cpu host -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
+  -chardev socket,id=c,path=/run/s -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n",
+        ),
+    ],
+    quiet: &[
+        xml(
+            ANY,
+            "\
+<memoryBacking><access mode='shared'/></memoryBacking>
+<devices>
+  <interface type='vhostuser'>
+    <source type='unix' path='/run/a' mode='server'/><model type='virtio'/>
+  </interface>
+  <interface type='vhostuser'>
+    <source type='unix' path='/run/b' mode='client'><reconnect enabled='yes' timeout='1'/></source>
+    <model type='virtio'/>
+  </interface>
+</devices>
+",
+        ),
+        qemu(
+            ANY,
+            "\
+kvm -cpu host -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
+  -chardev socket,id=a,path=/run/a,server=on,wait=off -netdev vhost-user,id=n,chardev=a \\
+  -device virtio-net-pci,netdev=n \\
+  -chardev socket,id=b,path=/run/b,reconnect-ms=1000 -netdev vhost-user,id=o,chardev=b \\
+  -device virtio-net-pci,netdev=o",
+        ),
+    ],
+};
+
+fn vhost_user_no_reconnect(vm: &Vm, _: &Context, out: &mut Drafts) {
+    for nic in vm.nics.iter().filter(|nic| nic.reconnects == Some(false)) {
+        out.at(nic.span, "When the switch is started again, this NIC stays dead");
+    }
+}
+
 pub(crate) const QUEUES_EXCEED_VCPUS: Rule = Rule {
     id: "queues-exceed-vcpus",
     severity: Severity::Warning,

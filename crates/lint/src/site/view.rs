@@ -166,6 +166,7 @@ pub(crate) const FIELDS: &[Field] = &[
     may("nics[].backend.vhost-user", Table, "A switch in another process"),
     is("nics[].backend.vhost-user.socket", Text, "The socket"),
     is("nics[].backend.vhost-user.server", Bool, "QEMU listens on it"),
+    may("nics[].backend.vhost-user.reconnect_s", Int, "Seconds until QEMU connects anew"),
     may("nics[].backend.macvtap", Table, "A macvtap device"),
     is("nics[].backend.macvtap.device", Text, "The host's device"),
     is(

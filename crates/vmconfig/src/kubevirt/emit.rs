@@ -610,7 +610,12 @@ fn nics(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
             }
             NicBackend::Pod { binding } => (Yaml::map().with("pod", Yaml::map()), *binding),
             other => {
-                let why = "it is no network of Kubernetes; the VM has the pod's network";
+                let why = match other {
+                    NicBackend::VhostUser { .. } => {
+                        "KubeVirt has no vhost-user; the VM has the pod's network"
+                    }
+                    _ => "it is no network of Kubernetes; the VM has the pod's network",
+                };
                 let what = format!("nic {number}: {other:?}");
                 losses.push(Loss::new(&format!("nics.{number}"), what, why));
                 (Yaml::map().with("pod", Yaml::map()), Binding::Masquerade)

@@ -568,10 +568,14 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Ele
             ("ethernet", Some(target))
         }
         NicBackend::Bridge { name } => ("bridge", Some(source().attr("bridge", name))),
-        NicBackend::VhostUser { socket, server } => {
+        NicBackend::VhostUser { socket, server, reconnect_s } => {
             let mode = if *server { "server" } else { "client" };
             let path = socket.to_string_lossy();
-            let source = source().attr("type", "unix").attr("path", path).attr("mode", mode);
+            let mut source = source().attr("type", "unix").attr("path", path).attr("mode", mode);
+            if let Some(seconds) = reconnect_s {
+                let again = Element::new("reconnect").attr("enabled", "yes");
+                source.push(again.attr("timeout", seconds));
+            }
             ("vhostuser", Some(source))
         }
         NicBackend::Macvtap { device, mode } => {

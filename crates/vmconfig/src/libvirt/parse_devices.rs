@@ -284,7 +284,17 @@ impl<'a> Parser<'a> {
             Some("vhostuser") => name("path").map(|path| {
                 name("type");
                 let server = name("mode").as_deref() == Some("server");
-                NicBackend::VhostUser { socket: path.into(), server }
+                let again = source.and_then(|source| self.xml.child(source, "reconnect"));
+                let reconnect_s = again.and_then(|again| {
+                    self.xml.attr_if(again, "enabled", |text| match text {
+                        "yes" => Some(true),
+                        "no" => Some(false),
+                        _ => None,
+                    })?;
+                    let seconds = self.xml.number(again, "timeout");
+                    seconds.filter(|_| again.attribute("enabled") == Some("yes"))
+                });
+                NicBackend::VhostUser { socket: path.into(), server, reconnect_s }
             }),
             _ => None,
         };

@@ -356,11 +356,16 @@ impl Attached {
                 if server {
                     socket.properties.switch("wait");
                 }
+                let ms = |text: &str| text.parse::<u32>().ok().filter(|ms| ms % 1000 == 0);
+                let reconnect_s = socket
+                    .properties
+                    .take_if("reconnect", |text| text.parse().ok())
+                    .or_else(|| Some(socket.properties.take_if("reconnect-ms", ms)? / 1000));
                 socket.properties.take("backend");
                 socket.properties.take("id");
                 reader.leftover(socket.option.line, "-chardev", &socket.properties);
                 self.chardevs.remove(&chardev);
-                NicBackend::VhostUser { socket: path.into(), server }
+                NicBackend::VhostUser { socket: path.into(), server, reconnect_s }
             }
             _ => return false,
         };

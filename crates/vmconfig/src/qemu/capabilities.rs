@@ -124,6 +124,17 @@ impl Capabilities {
         bus.is_virtio() && self.version.major >= since
     }
 
+    /// What a socket is told so that it connects anew after `seconds`.
+    ///
+    /// Source: QEMU `docs/about/deprecated.rst`, `reconnect` (since 9.2).
+    pub(super) fn reconnect(&self, seconds: u32) -> String {
+        if (self.version.major, self.version.minor) >= (9, 2) {
+            format!(",reconnect-ms={}", u64::from(seconds) * 1000)
+        } else {
+            format!(",reconnect={seconds}")
+        }
+    }
+
     /// True if this machine, its properties included, has a PCI bus.
     #[must_use]
     pub fn has_pci(&self, machine: &str) -> bool {

@@ -172,12 +172,12 @@ fn clock(spec: &VmSpec, emitted: &mut Emitted) {
 }
 
 /// Disks and network interfaces.
-pub(super) fn attach(spec: &VmSpec, emitted: &mut Emitted) {
+pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut Emitted) {
     for (number, disk) in spec.disks.iter().enumerate() {
         attach_disk(number, disk, emitted);
     }
     for (number, nic) in spec.nics.iter().enumerate() {
-        attach_nic(number, nic, emitted);
+        attach_nic(number, nic, capabilities, emitted);
     }
 }
 
@@ -275,7 +275,7 @@ fn mapped(driver: &str, queues_key: &str, disk: &Disk) -> serde_json::Value {
     device
 }
 
-fn attach_nic(number: usize, nic: &Nic, emitted: &mut Emitted) {
+fn attach_nic(number: usize, nic: &Nic, capabilities: &Capabilities, emitted: &mut Emitted) {
     let id = format!("net{number}");
     let vhost = match nic.vhost {
         Some(true) => ",vhost=on",
@@ -291,9 +291,11 @@ fn attach_nic(number: usize, nic: &Nic, emitted: &mut Emitted) {
         NicBackend::Bridge { name } => {
             format!("tap,id={id},br={},helper={BRIDGE_HELPER}{vhost}", escape(name))
         }
-        NicBackend::VhostUser { socket, server } => {
+        NicBackend::VhostUser { socket, server, reconnect_s } => {
             let (path, server) = (escape_path(socket), if *server { "on,wait=off" } else { "off" });
-            let chardev = format!("socket,id=chr-{id},path={path},server={server}");
+            let again = reconnect_s.map(|seconds| capabilities.reconnect(seconds));
+            let again = again.unwrap_or_default();
+            let chardev = format!("socket,id=chr-{id},path={path},server={server}{again}");
             emitted.option("-chardev", chardev);
             format!("vhost-user,id={id},chardev=chr-{id}{queues}")
         }

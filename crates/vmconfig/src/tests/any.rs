@@ -121,8 +121,10 @@ fn nic() -> BoxedStrategy<Nic> {
         Just(NicBackend::User),
         Just(NicBackend::Tap { ifname: "tap0".to_owned() }),
         Just(NicBackend::Bridge { name: "br-lan".to_owned() }),
-        any::<bool>()
-            .prop_map(|server| NicBackend::VhostUser { socket: "/run/v,s.sock".into(), server }),
+        (any::<bool>(), maybe(1..9_u32)).prop_map(|(server, reconnect_s)| {
+            let reconnect_s = reconnect_s.filter(|_| !server);
+            NicBackend::VhostUser { socket: "/run/v,s.sock".into(), server, reconnect_s }
+        }),
         select(MacvtapMode::NAMES.map(|row| row.0).to_vec())
             .prop_map(|mode| NicBackend::Macvtap { device: "eth0".to_owned(), mode }),
         Just(NicBackend::Libvirt { network: "default".to_owned() }),

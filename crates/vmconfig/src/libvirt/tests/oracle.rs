@@ -149,12 +149,11 @@ fn fields(settings: &VmSettings) -> BTreeMap<String, Value> {
         let mut value = serde_json::to_value(nic).unwrap();
         // libvirt opens devices itself and passes them on by number: the kind is
         // what can be compared.
-        let kind = match &nic.backend {
-            NicBackend::User => "user",
-            NicBackend::VhostUser { .. } => "vhost-user",
-            _ => "tap",
-        };
-        value["backend"] = kind.into();
+        match &nic.backend {
+            NicBackend::User => value["backend"] = "user".into(),
+            NicBackend::VhostUser { .. } => {}
+            _ => value["backend"] = "tap".into(),
+        }
         let name = nic.mac.clone().unwrap_or_else(|| number.to_string());
         members.insert(format!("nics.{name}"), value);
     }
