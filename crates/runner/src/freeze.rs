@@ -4,7 +4,7 @@
 mod seat;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guest::libvirt::LibvirtFacts;
@@ -255,7 +255,7 @@ impl Freezer<'_> {
             on: variant.on,
             environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
-            network: self.network(written, &variant.network),
+            network: self.network(written, &variant.network, &spec),
             disk: self.disk(written, &variant.disk, &spec),
             spec,
         })
@@ -422,7 +422,7 @@ impl Freezer<'_> {
     }
 
     /// How a variant is connected with the other VM, if this host can do that.
-    fn network(&mut self, written: &str, changes: &NetworkPatch) -> Option<Network> {
+    fn network(&mut self, written: &str, changes: &NetworkPatch, spec: &VmSpec) -> Option<Network> {
         if !has_peer(self.study) {
             return None;
         }
@@ -436,12 +436,33 @@ impl Freezer<'_> {
             NetworkKind::Bridge | NetworkKind::Macvtap => {
                 host::network::check(network.vhost).err().map(|error| error.to_string())
             }
+            NetworkKind::VhostUser => self.not_for_a_switch(&network, spec),
         };
         if let Some(obstacle) = obstacle {
             let line = self.study.line_of_variant(written);
             self.problems.push(Problem { line, message: format!("{written}: {obstacle}") });
         }
         Some(network)
+    }
+
+    /// What stands in the way of a vhost-user switch between `spec` and the other VM.
+    fn not_for_a_switch(&self, network: &Network, spec: &VmSpec) -> Option<String> {
+        let peer = self.study.peer.memory.shared == Some(true);
+        let offline = network.switch_pcpus.difference(&self.machine.host.online());
+        if spec.memory.shared != Some(true) || !peer {
+            let whose = if peer { "VM under test's" } else { "other VM's" };
+            Some(format!(
+                "network.kind = \"vhost-user\": the switch must map the {whose} memory: write \
+                 memory = {{ shared = true, source = \"memfd\" }} in [vm]"
+            ))
+        } else if !offline.is_empty() {
+            Some(format!("network.switch_pcpus: pCPU(s) {offline} are not online here"))
+        } else {
+            let gone = |socket: &&PathBuf| !socket.exists();
+            let missing = network.sockets.iter().flatten().find(gone)?;
+            let path = missing.display();
+            Some(format!("network.sockets: {path} is not there: start the switch first"))
+        }
     }
 
     /// How a variant's empty disk is attached, if it can be.

@@ -1,5 +1,6 @@
 //! Trials in real VMs on this machine.
 
+mod between;
 mod cast;
 mod domain;
 mod failure;
@@ -8,6 +9,7 @@ mod others;
 mod place;
 mod placement;
 mod player;
+mod switch;
 mod thin;
 mod trial;
 

@@ -67,7 +67,7 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;
         }
-        if let Some(network) = variant.network.filter(|_| variant.on == Seat::Vm) {
+        if let Some(network) = variant.network.as_ref().filter(|_| variant.on == Seat::Vm) {
             writeln!(out, "    to the other VM: {network}")?;
         }
     }

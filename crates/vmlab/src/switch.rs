@@ -8,6 +8,7 @@ mod traffic;
 pub(crate) use file::SwitchFile;
 pub(crate) use traffic::Outcome;
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
@@ -75,6 +76,9 @@ struct RunArgs {
     /// Seconds after which a station that is not heard is forgotten.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     age: Option<u32>,
+    /// End when standard input ends: for programs that start a switch.
+    #[arg(long)]
+    until_input_ends: bool,
     /// Run without Landlock and seccomp, to debug.
     #[arg(long)]
     no_sandbox: bool,
@@ -134,6 +138,15 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let interrupts = interrupt::Interrupts::listen("closing all ports ...", "still closing")?;
+    if args.run.until_input_ends {
+        let end = interrupts.end.clone();
+        std::thread::spawn(move || {
+            let mut input = std::io::stdin().lock();
+            let mut bytes = [0; 64];
+            while input.read(&mut bytes).is_ok_and(|count| count > 0) {}
+            end.cancel();
+        });
+    }
     let switch = Switch::start(&config)?;
     if !args.run.quiet {
         terminal::print(&peers)?;

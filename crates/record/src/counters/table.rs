@@ -668,10 +668,106 @@ pub const COUNTERS: &[Counter] = &[
         meaning: "Requests to write to the domain's disks",
         source: "virsh domstats block.N.wr.reqs",
     },
+    Counter {
+        name: "switch.frames_in",
+        unit: "count",
+        meaning: "Frames that vmlab's switch took from the VM",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.octets_in",
+        unit: "count",
+        meaning: "Their bytes",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.frames_out",
+        unit: "count",
+        meaning: "Frames that the switch gave to the VM",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.octets_out",
+        unit: "count",
+        meaning: "Their bytes",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.flooded",
+        unit: "count",
+        meaning: "Frames of the VM that went to all ports",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.kicks",
+        unit: "count",
+        meaning: "Kicks of the VM's driver that the switch got",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.signals",
+        unit: "count",
+        meaning: "Interrupts that the switch asked for",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.frames",
+        unit: "count",
+        meaning: "Frames that the switch's polling threads took, from all VMs",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.bursts",
+        unit: "count",
+        meaning: "Bursts in which they took them",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.frames_per_burst",
+        unit: "count",
+        meaning: "Frames in a burst, in the mean",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.sleeps",
+        unit: "count",
+        meaning: "Times that a polling thread went to sleep",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.busy_s",
+        unit: "s",
+        meaning: "Time of passes of the polling threads that found frames",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.looking_s",
+        unit: "s",
+        meaning: "Time of passes that found none",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.asleep_s",
+        unit: "s",
+        meaning: "Time that the polling threads slept",
+        source: "the switch's control socket",
+    },
+    Counter {
+        name: "switch.busy_percent",
+        unit: "%",
+        meaning: "Share of busy passes in all that time",
+        source: "the switch's control socket",
+    },
 ];
 
 /// A family of counters: names with a part that is found when counting.
 pub(super) const FAMILIES: &[Counter] = &[
+    Counter {
+        name: "switch.drops.",
+        unit: "count",
+        meaning: "Frames that vmlab's switch dropped for that reason: from the VM for what is wrong with them, to it for what it lacks",
+        source: "the switch's control socket",
+    },
     Counter {
         name: "kvm.exits.",
         unit: "count",

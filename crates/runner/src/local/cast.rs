@@ -1,40 +1,30 @@
 //! The guests of a trial: the VM under test and, for benchmarks with two
 //! roles, the other VM; started, connected and prepared.
 
-use std::net::Ipv4Addr;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guest::{Cancel, Launch, Vm};
 use host::counters::tracing::{Tracing, TracingError};
-use host::network::{Port, Switch};
 use host::sandbox::{Sandbox, Wanted};
 use host::scratch::Scratch;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
-use vmconfig::{CacheMode, NicModel, VmSpec, qemu};
+use vmconfig::{CacheMode, VmSpec, qemu};
 use workload::{Entry, GuestFacts, Params, UnderTest};
 
+use super::between::{ADDRESSES, Between, MACS, OTHER, Plug, UNDER_TEST};
 use super::failure::failure;
 use super::place::Place;
 use super::player::{Guest, named};
+use super::switch::RunningSwitch;
 use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
-use crate::study::{DiskPatch, Network, NetworkKind, Seat};
+use crate::study::{DiskPatch, Network, Seat};
 use crate::thin::is_thin;
-
-/// Addresses of the interfaces: of the VM under test, and of the other one.
-const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
-
-/// Addresses of the guests, in the same order: a network that is for
-/// documentation only (RFC 5737), so that it collides with none in use.
-const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
-
-/// Places in [`MACS`] and [`ADDRESSES`].
-const UNDER_TEST: usize = 0;
-const OTHER: usize = 1;
 
 /// The guests of one trial, from first to last, or the host in the place of
 /// the one under test. QEMUs end before the network.
@@ -49,7 +39,7 @@ pub(super) struct Cast {
     roles: UnderTest,
     /// The empty disk of the guest that keeps data.
     scratch: Option<Scratch>,
-    _network: Option<host::network::Network>,
+    between: Between,
 }
 
 /// What a trial is made of.
@@ -65,14 +55,6 @@ impl Trial<'_> {
     fn step_limit(&self) -> Duration {
         Duration::from_secs_f64(self.workload.limit_s)
     }
-}
-
-/// How a VM is plugged in.
-struct Plug {
-    /// What starts QEMU where its network is.
-    enter: Vec<String>,
-    /// QEMU's arguments for it.
-    args: Vec<String>,
 }
 
 impl Cast {
@@ -102,7 +84,7 @@ impl Cast {
                 other_args: String::new(),
                 roles,
                 scratch,
-                _network: None,
+                between: Between::default(),
             });
         };
         let missing = |what: &str| Failure {
@@ -110,15 +92,17 @@ impl Cast {
             detail: format!("The plan has no {what} for a workload with two roles"),
         };
         let peer = lab.plan.peer.as_ref().ok_or_else(|| missing("other VM"))?;
-        let mine = trial.variant.network.ok_or_else(|| missing("network"))?;
-        let theirs = Network { kind: mine.kind, ..peer.network };
-        let (network, plugs) = plug_in(lab, [mine, theirs])?;
+        let mine = trial.variant.network.clone().ok_or_else(|| missing("network"))?;
+        let theirs = Network { kind: mine.kind, ..peer.network.clone() };
+        let specs = [&mine_spec, other_spec.as_ref().unwrap_or(&peer.spec)];
+        let (between, plugs) =
+            Between::new(lab, [(mine, specs[UNDER_TEST]), (theirs, specs[OTHER])])?;
         let emulated = trial.variant.environment.is_emulated_time();
         let mut guests = Vec::new();
         let mut all_args = Vec::new();
         let places = [
-            (roles, &mine_spec, "trial", ADDRESSES[OTHER]),
-            (other_role, other_spec.as_ref().unwrap_or(&peer.spec), "peer", ADDRESSES[UNDER_TEST]),
+            (roles, specs[UNDER_TEST], "trial", ADDRESSES[OTHER]),
+            (other_role, specs[OTHER], "peer", ADDRESSES[UNDER_TEST]),
         ];
         for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
             let fail = |failure| named(Some(role), failure);
@@ -126,7 +110,7 @@ impl Cast {
                 Seat::Host if number == UNDER_TEST => {
                     // A server keeps the data; the other VM has it else.
                     let mine = scratch.as_ref().filter(|_| roles.serves());
-                    let place = on_host(lab, trial.variant, network.as_ref(), mine);
+                    let place = on_host(lab, trial.variant, between.of_kernel.as_ref(), mine);
                     (place.map_err(fail)?, Vec::new())
                 }
                 _ => {
@@ -147,7 +131,7 @@ impl Cast {
             other_args: all_args.concat().join("\n") + "\n",
             roles,
             scratch,
-            _network: network,
+            between,
         })
     }
 
@@ -235,6 +219,9 @@ impl Cast {
         if let Some(other) = &mut self.other {
             all.merge(of_peer(other.counters(cancel)?));
         }
+        if let Some(switch) = &self.between.switch {
+            all.merge(switch.counters()?);
+        }
         Ok(all)
     }
 
@@ -252,13 +239,21 @@ impl Cast {
         self.other.is_some() || self.under_test.place.threads().is_some()
     }
 
-    /// Whether the VM that does not run the command still answers: a benchmark
-    /// that fails is often but the other side's end.
+    /// Whether the VM that does not run the command still answers, and the switch: a
+    /// benchmark that fails is often but the other side's end.
     pub(super) fn check_other(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+        if let Some(switch) = &self.between.switch {
+            switch.counters()?;
+        }
         let measures = self.roles.measures();
         let Some(other) = &mut self.other else { return Ok(()) };
         let silent = if measures { other } else { &mut self.under_test };
         silent.place.check_alive(cancel).map_err(|failure| silent.name(failure))
+    }
+
+    /// What is known of the switch between the VMs, if there is one.
+    pub(super) fn switch_facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        self.between.switch.as_ref().map_or_else(|| Ok(BTreeMap::new()), RunningSwitch::facts)
     }
 
     /// Ends all VMs, and what runs on the host.
@@ -303,75 +298,6 @@ fn scratch(
         None => (attach(&variant.disk.clone().unwrap_or_default(), &variant.spec)?, None),
     };
     Ok((Some(scratch), mine, other))
-}
-
-/// The network between two VMs and how each is plugged in, the VM under test
-/// first.
-fn plug_in(
-    lab: &LocalLab<'_>,
-    interfaces: [Network; 2],
-) -> Result<(Option<host::network::Network>, Vec<Plug>), Failure> {
-    let folder = lab.runtime.path();
-    let switch = match interfaces[UNDER_TEST].kind {
-        NetworkKind::User => None,
-        NetworkKind::Bridge => Some(Switch::Bridge),
-        NetworkKind::Macvtap => Some(Switch::Macvtap),
-    };
-    let network = match switch {
-        None => None,
-        Some(switch) => {
-            let port = |number: usize| Port {
-                mac: MACS[number].to_owned(),
-                queues: interfaces[number].queues,
-            };
-            let ports = [port(UNDER_TEST), port(OTHER)];
-            let made = host::network::Network::new(switch, &ports, folder, &lab.owner);
-            Some(made.map_err(|error| Failure {
-                kind: FailureKind::VmRefused,
-                detail: load_failure(&error).detail,
-            })?)
-        }
-    };
-    let socket = folder.join("net");
-    // Left by a trial whose QEMU was killed.
-    drop(std::fs::remove_file(&socket));
-    let plugs = interfaces.iter().enumerate().map(|(number, interface)| {
-        let netdev = match &network {
-            Some(network) => network.netdev(number, interface.vhost),
-            // The VM under test is started first and listens.
-            None => format!(
-                "stream,server={},addr.type=unix,addr.path={}",
-                if number == UNDER_TEST { "on" } else { "off" },
-                socket.display()
-            ),
-        };
-        let enter = network.as_ref().map_or_else(Vec::new, |network| network.enter(number));
-        Plug { enter, args: interface_args(*interface, number, &netdev) }
-    });
-    let plugs = plugs.collect();
-    Ok((network, plugs))
-}
-
-/// QEMU's arguments for an interface.
-///
-/// Source: QEMU's manual page, `-netdev`, `-device`.
-fn interface_args(interface: Network, number: usize, netdev: &str) -> Vec<String> {
-    let (backend, rest) = netdev.split_once(',').unwrap_or((netdev, ""));
-    let model = match interface.model {
-        NicModel::Virtio => "virtio-net-pci",
-        NicModel::E1000e => "e1000e",
-        NicModel::E1000 => "e1000",
-        NicModel::Rtl8139 => "rtl8139",
-    };
-    // Nothing boots from it, and not every QEMU has the ROMs to do so.
-    let mut device = format!("{model},netdev=between,mac={},romfile=", MACS[number]);
-    if interface.queues > 1 {
-        // One interrupt a queue and direction, one for changes of configuration
-        // and one for control.
-        device.push_str(&format!(",mq=on,vectors={}", 2 * interface.queues + 2));
-    }
-    let netdev = format!("{backend},id=between,{rest}");
-    ["-netdev", &netdev, "-device", &device].map(str::to_owned).into()
 }
 
 /// A place on the host itself, with what a VM would find.

@@ -13,6 +13,7 @@ use workload::{Entry, Output, Params};
 
 use super::cast::{Cast, Trial};
 use super::player::{how, last_words};
+use super::switch::add_ratios;
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
 use crate::host_settings::with_causes;
@@ -119,6 +120,7 @@ fn measure(
     }
     begin_counting(lab, variant, &mut cast, record);
     cast.prepare(&trial, &cancel)?;
+    record.result.facts.extend(cast.switch_facts()?);
     if let Some((entry, params)) = &background {
         let client = cast.client();
         if entry.needs.contains(&probe::PROGRAM) {
@@ -235,6 +237,7 @@ fn invocations(
         } else {
             let after = bench.counters(lab)?;
             result.counters = after.since(&before);
+            add_ratios(&mut result.counters);
             if bench.trial.variant.environment.is_deterministic()
                 && let Some(run_s) = result.counters.get("vcpu.run_s")
             {

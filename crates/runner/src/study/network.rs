@@ -2,13 +2,19 @@
 
 use std::fmt;
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use topology::PcpuSet;
 use vmconfig::NicModel;
 
 /// Most pairs of queues of an interface: QEMU's and the kernel's limit of 256
 /// for a tap device.
 const MAX_QUEUES: u32 = 256;
+
+/// Most pairs of queues of a port of vmlab's switch.
+const MAX_SWITCH_QUEUES: u32 = 64;
 
 /// A study's `[network]`, or what a variant changes of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,11 +28,19 @@ pub struct NetworkPatch {
     pub queues: Option<u32>,
     /// What the guest sees.
     pub model: Option<NicModel>,
+    /// Packed rings instead of split ones, where the guest's driver knows them.
+    pub packed: Option<bool>,
+    /// The switch between the VMs has a polling thread on each of these pCPUs; one
+    /// that runs anywhere if not said.
+    pub switch_pcpus: Option<PcpuSet>,
+    /// Sockets of a vhost-user switch that somebody else runs: of the VM under
+    /// test, and of the other one. vmlab starts its own if not said.
+    pub sockets: Option<[PathBuf; 2]>,
 }
 
 /// What lies between the two VMs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum NetworkKind {
     /// A socket between the two QEMUs; needs no privilege.
     #[default]
@@ -35,10 +49,12 @@ pub enum NetworkKind {
     Bridge,
     /// macvtap devices in a network namespace of their own.
     Macvtap,
+    /// A vhost-user switch in user space, which needs the VMs' memory shared.
+    VhostUser,
 }
 
 /// The network interface of one VM, complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Network {
     /// What lies between the VMs.
     pub kind: NetworkKind,
@@ -48,6 +64,15 @@ pub struct Network {
     pub queues: u32,
     /// What the guest sees.
     pub model: NicModel,
+    /// Packed rings.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
+    /// The pCPUs of the switch's polling threads; one thread anywhere if none.
+    #[serde(default, skip_serializing_if = "PcpuSet::is_empty")]
+    pub switch_pcpus: PcpuSet,
+    /// Sockets of somebody else's switch: of the VM under test and of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<[PathBuf; 2]>,
 }
 
 impl NetworkPatch {
@@ -59,6 +84,9 @@ impl NetworkPatch {
             vhost: over.vhost.or(self.vhost),
             queues: over.queues.or(self.queues),
             model: over.model.or(self.model),
+            packed: over.packed.or(self.packed),
+            switch_pcpus: over.switch_pcpus.clone().or_else(|| self.switch_pcpus.clone()),
+            sockets: over.sockets.clone().or_else(|| self.sockets.clone()),
         }
     }
 
@@ -78,22 +106,51 @@ impl NetworkPatch {
             vhost: self.vhost.unwrap_or(false),
             queues: self.queues.unwrap_or(1),
             model: self.model.unwrap_or_default(),
+            packed: self.packed.unwrap_or(false),
+            switch_pcpus: self.switch_pcpus.clone().unwrap_or_default(),
+            sockets: self.sockets.clone(),
         };
-        let Network { kind, vhost, queues, model } = network;
-        if queues == 0 || queues > MAX_QUEUES {
-            return Err(("queues", format!("queues = {queues}: must be 1 to {MAX_QUEUES}")));
+        let Network { kind, vhost, queues, model, packed, .. } = network;
+        let is_switch = kind == NetworkKind::VhostUser;
+        let most = if is_switch { MAX_SWITCH_QUEUES } else { MAX_QUEUES };
+        if queues == 0 || queues > most {
+            return Err(("queues", format!("queues = {queues}: must be 1 to {most}")));
         }
-        let virtio_tap = kind != NetworkKind::User && model == NicModel::Virtio;
+        let virtio_tap =
+            matches!(kind, NetworkKind::Bridge | NetworkKind::Macvtap) && model == NicModel::Virtio;
+        if is_switch && model != NicModel::Virtio {
+            let message = "kind = \"vhost-user\" needs model = \"virtio\"";
+            return Err(("model", message.to_owned()));
+        }
         if vhost && !virtio_tap {
             let message =
                 "vhost = true needs kind = \"bridge\" or \"macvtap\" and model = \"virtio\"";
             return Err(("vhost", message.to_owned()));
         }
-        if queues > 1 && !virtio_tap {
+        if queues > 1 && !virtio_tap && !is_switch {
             let message = format!(
-                "queues = {queues}: more than one needs kind = \"bridge\" or \"macvtap\" and model = \"virtio\""
+                "queues = {queues}: more than one needs kind = \"bridge\", \"macvtap\" or \"vhost-user\" and model = \"virtio\""
             );
             return Err(("queues", message));
+        }
+        if packed && (model != NicModel::Virtio || vhost) {
+            let message = "packed = true needs model = \"virtio\" and no vhost, whose kernel knows \
+                           split rings alone";
+            return Err(("packed", message.to_owned()));
+        }
+        if let Some(sockets) = &network.sockets {
+            let message = if !is_switch {
+                "sockets are those of a vhost-user switch: write kind = \"vhost-user\""
+            } else if !network.switch_pcpus.is_empty() {
+                "switch_pcpus are those of vmlab's own switch, and sockets name another one: leave \
+                 one of them out"
+            } else if sockets[0] == sockets[1] || !sockets.iter().all(|socket| socket.is_absolute())
+            {
+                "sockets are two whole paths, of the VM under test and of the other one"
+            } else {
+                return Ok(network);
+            };
+            return Err(("sockets", message.to_owned()));
         }
         Ok(network)
     }
@@ -107,6 +164,7 @@ impl NetworkKind {
             Self::User => "user",
             Self::Bridge => "bridge",
             Self::Macvtap => "macvtap",
+            Self::VhostUser => "vhost-user",
         }
     }
 }
@@ -117,8 +175,19 @@ impl fmt::Display for Network {
             NetworkKind::User => "a socket between the two QEMUs",
             NetworkKind::Bridge => "tap devices in a bridge",
             NetworkKind::Macvtap => "macvtap devices",
+            NetworkKind::VhostUser if self.sockets.is_some() => "a vhost-user switch of its own",
+            NetworkKind::VhostUser => "vmlab's switch",
         })?;
-        if self.kind != NetworkKind::User {
+        if let Some([mine, theirs]) = &self.sockets {
+            write!(f, " at {} and {}", mine.display(), theirs.display())?;
+        }
+        if !self.switch_pcpus.is_empty() {
+            write!(f, ", polling on pCPU(s) {}", self.switch_pcpus)?;
+        }
+        if self.packed {
+            f.write_str(", packed rings")?;
+        }
+        if matches!(self.kind, NetworkKind::Bridge | NetworkKind::Macvtap) {
             f.write_str(if self.vhost { ", vhost" } else { ", no vhost" })?;
         }
         if self.queues > 1 {
@@ -148,6 +217,17 @@ mod tests {
         check("kind = 'user'\nqueues = 2", "queues");
         check("kind = 'bridge'\nqueues = 0", "queues");
         check("kind = 'bridge'\nmodel = 'e1000'\nvhost = true", "vhost");
+        check("kind = 'vhost-user'\nqueues = 64\npacked = true\nswitch_pcpus = '2-3'", "");
+        check("kind = 'vhost-user'\nqueues = 65", "queues");
+        check("kind = 'vhost-user'\nvhost = true", "vhost");
+        check("kind = 'vhost-user'\nmodel = 'e1000'", "model");
+        check("kind = 'bridge'\npacked = true", "");
+        check("kind = 'bridge'\npacked = true\nvhost = true", "packed");
+        check("kind = 'vhost-user'\nsockets = ['/run/a', '/run/b']", "");
+        check("kind = 'vhost-user'\nsockets = ['/run/a', '/run/a']", "sockets");
+        check("kind = 'vhost-user'\nsockets = ['a', '/run/b']", "sockets");
+        check("sockets = ['/run/a', '/run/b']", "sockets");
+        check("kind = 'vhost-user'\nswitch_pcpus = '2'\nsockets = ['/run/a', '/run/b']", "sockets");
     }
 
     #[test]
@@ -157,5 +237,9 @@ mod tests {
         let network = base.overlay(&over).resolve().unwrap();
         assert_eq!((network.kind, network.vhost, network.queues), (NetworkKind::Bridge, true, 2));
         assert_eq!(network.to_string(), "tap devices in a bridge, vhost, 2 queues");
+        let over = "kind = 'vhost-user'\npacked = true\nswitch_pcpus = '2-3'";
+        let network = base.overlay(&toml::from_str(over).unwrap()).resolve().unwrap();
+        let text = "vmlab's switch, polling on pCPU(s) 2-3, packed rings, 2 queues";
+        assert_eq!(network.to_string(), text);
     }
 }

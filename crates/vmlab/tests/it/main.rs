@@ -36,6 +36,8 @@ mod simulated;
 #[path = "../../../remote/tests/it/sshd.rs"]
 mod sshd;
 mod switch;
+mod switch_studies;
+mod switch_tiny;
 mod switch_vms;
 mod thin_studies;
 mod trend;

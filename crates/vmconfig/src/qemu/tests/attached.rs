@@ -171,3 +171,39 @@ fn rings_of_an_interface_are_read_and_said() {
     let odd = parse(&format!("qemu-system-x86_64 -m 64 {net},rx_queue_size=300")).unwrap();
     assert!(odd.spec().unwrap_err().to_string().contains("rx_queue_size 300"), "QEMU refuses it");
 }
+
+/// QEMU counts milliseconds since 9.2, and says that the other way is old.
+#[test]
+fn a_nic_at_a_switch_connects_anew_as_each_qemu_is_told() {
+    let line = |again: &str| {
+        format!(
+            "qemu-system-x86_64 -m 64 -object memory-backend-memfd,id=m,size=64M,share=on \
+             -machine q35,memory-backend=m -chardev socket,id=c,path=/run/s{again} \
+             -netdev vhost-user,id=n,chardev=c,queues=2 \
+             -device virtio-net-pci,netdev=n,mq=on,vectors=6"
+        )
+    };
+    for again in [",reconnect=2", ",reconnect-ms=2000"] {
+        let parsed = parse(&line(again)).unwrap();
+        let spec = parsed.spec().unwrap();
+        let socket =
+            NicBackend::VhostUser { socket: "/run/s".into(), server: false, reconnect_s: Some(2) };
+        assert_eq!((&spec.nics[0].backend, spec.nics[0].queues), (&socket, Some(2)));
+        for (version, said) in [("7.2.22", "reconnect=2"), ("10.0.3", "reconnect-ms=2000")] {
+            let text = format!("QEMU emulator version {version}");
+            let args = emit_plain(&spec, &Capabilities::from_version_text(&text).unwrap()).args;
+            let chardev = format!("socket,id=chr-net0,path=/run/s,server=off,{said}");
+            assert!(args.contains(&chardev), "{version}: {args:?}");
+        }
+        let xml = crate::libvirt::emit(&spec).text;
+        assert!(xml.contains("<reconnect enabled='yes' timeout='2'/>"), "{xml}");
+    }
+    // What is no whole second is told, and 0 is never.
+    let parsed = parse(&line(",reconnect-ms=1500")).unwrap();
+    assert!(parsed.kept.iter().any(|kept| kept.text.contains("reconnect-ms=1500")));
+    let never = parse(&line(",reconnect=0")).unwrap().spec().unwrap();
+    assert_eq!(never, parse(&line("")).unwrap().spec().unwrap());
+    let listens = line(",reconnect=2").replace("/run/s", "/run/s,server=on");
+    let error = parse(&listens).unwrap().spec().unwrap_err();
+    assert!(error.to_string().contains("reconnect_s"), "{error}");
+}

@@ -1,0 +1,148 @@
+//! Studies whose VMs are connected by a vhost-user switch: vmlab's own, or another
+//! one that the study names.
+
+use std::fs;
+
+use record::{CounterSet, FailureKind, Outcome};
+use rustix::process::Signal;
+use suite::{Shared, Tier, needs, until};
+
+use crate::lab::{Said, events, vmlab};
+use crate::running::{Owned, Study, assert_complete, owned_by, results, send};
+use crate::switch::Running as Switch;
+
+/// Two guests that send datagrams, as short as it goes.
+fn two_guests(network: &str, time_ms: u32) -> Study {
+    Study::new(
+        1,
+        &format!(
+            "memory = {{ shared = true, source = \"memfd\" }}\n\n[network]\n\
+             kind = \"vhost-user\"\n{network}\n\n[[variant]]\nname = \"one\"\n\n\
+             [[workload]]\nrun = \"probe-udp\"\n\
+             params = {{ time_ms = {time_ms}, repeats = 1 }}\n"
+        ),
+    )
+}
+
+/// The switch of a run.
+fn switch_of(owner: u32) -> Option<Owned> {
+    owned_by(owner).into_iter().find(|owned| owned.command_line.contains("--until-input-ends"))
+}
+
+fn positive(counters: &CounterSet, names: &[&str]) {
+    for name in names {
+        let found = counters.get(name);
+        assert!(found.is_some_and(|value| value > 0.0), "{name}: {found:?} in {counters:#?}");
+    }
+}
+
+#[test]
+fn two_guests_talk_through_a_switch_that_is_counted_and_pinned() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let pcpu = host::affinity::thread_affinity(std::process::id()).unwrap().first().unwrap();
+    let study = two_guests(&format!("packed = true\nswitch_pcpus = \"{pcpu}\""), 300);
+    let running = study.start();
+    let owner = running.pid();
+    let said = running.wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let contents = assert_complete(&study.dir());
+    let result = &results(&contents.events)[0];
+    assert!(result.outcome.is_completed(), "{result:#?}");
+    let args = result.qemu_args.join(" ");
+    assert!(args.contains("vhost-user,id=between,chardev=between"), "{args}");
+    assert!(args.contains("packed=on"), "{args}");
+    let run = &result.runs[0];
+    positive(
+        &run.counters,
+        &[
+            "switch.frames_in",
+            "switch.octets_in",
+            "switch.kicks",
+            "peer.switch.frames_in",
+            "peer.switch.frames_out",
+            "switch.bursts",
+            "switch.frames_per_burst",
+            "switch.busy_percent",
+        ],
+    );
+    assert!(run.counters.get("switch.drops.malformed") == Some(0.0), "{run:#?}");
+    let fact = |name: &str| result.facts.get(name).cloned().unwrap_or_default();
+    assert_eq!(fact("switch.polling_threads"), format!("pCPU {pcpu}"));
+    assert!(fact("switch.port").contains("packed"), "{:#?}", result.facts);
+    assert!(owned_by(owner).is_empty());
+}
+
+/// As everything else that vmlab starts: however it ends.
+#[test]
+fn a_killed_run_takes_its_switch_along() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+        return;
+    };
+    let study = two_guests("", 600_000);
+    let running = study.start();
+    let owner = running.pid();
+    let switch = until("the switch", || switch_of(owner));
+    send(owner, Signal::KILL);
+    drop(running);
+    until("the end of the switch", || (!switch.is_alive()).then_some(()));
+}
+
+#[test]
+fn a_switch_that_dies_is_the_recorded_reason() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let study = two_guests("", 600_000);
+    let mut running = study.start_told();
+    let owner = running.pid();
+    running.until_benchmark();
+    let switch = switch_of(owner).unwrap();
+    switch.kill();
+    // Datagrams go on for minutes: the run is told to end, and what is recorded is
+    // what was found first.
+    until("the end of the switch", || (!switch.is_alive()).then_some(()));
+    let guest =
+        until("the client's VM", || owned_by(owner).into_iter().find(|owned| owned.is_qemu()));
+    guest.kill();
+    let said = running.wait();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let all = results(&events(&study.dir()));
+    let Outcome::Failed(failure) = &all[0].outcome else { panic!("{:#?}", all[0]) };
+    assert_eq!(failure.kind, FailureKind::WorkloadFailed, "{failure:?}");
+    assert!(failure.detail.starts_with("The switch between the VMs: "), "{failure:?}");
+}
+
+#[test]
+fn two_guests_talk_through_somebody_else_s_switch() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let switch = Switch::new(&["--quiet", "--port", "a.sock", "--port", "b.sock"]);
+    let sockets = ["a.sock", "b.sock"].map(|name| switch.path(name).display().to_string());
+    let study = two_guests(&format!("sockets = {sockets:?}"), 300);
+    let said = study.start().wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let result = &results(&events(&study.dir()))[0];
+    assert!(result.outcome.is_completed(), "{result:#?}");
+    assert_eq!(result.runs[0].counters.get("switch.frames_in"), None);
+    let status = switch.ctl(&["status", "--json"]).stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
+}
+
+#[test]
+fn what_keeps_vms_from_a_switch_is_said_before_anything_boots() {
+    let check = |network: &str, changed: (&str, &str), part: &str| {
+        let study = two_guests(network, 300);
+        study.change(changed.0, changed.1);
+        let path = study.folder().join("study.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut command = vmlab(["run".as_ref(), path.as_os_str(), "--dry-run".as_ref()]);
+        let said = Said::of(command.output().unwrap());
+        assert_eq!(said.code, Some(2), "{text}\n{said:#?}");
+        assert!(said.stderr.contains(part), "{part:?}\n{said:#?}");
+    };
+    let same = ("time_ms = 300", "time_ms = 300");
+    let private = ("memory = { shared = true, source = \"memfd\" }", "");
+    check("", private, "write memory = { shared = true, source = \"memfd\" } in [vm]");
+    check("switch_pcpus = \"4000\"", same, "pCPU(s) 4000 are not online here");
+    check("sockets = [\"/run/none/a\", \"/run/none/b\"]", same, "start the switch first");
+    check("queues = 65", same, "queues = 65: must be 1 to 64");
+    check("vhost = true", same, "vhost = true needs kind");
+}
