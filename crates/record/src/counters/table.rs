@@ -668,106 +668,34 @@ pub const COUNTERS: &[Counter] = &[
         meaning: "Requests to write to the domain's disks",
         source: "virsh domstats block.N.wr.reqs",
     },
-    Counter {
-        name: "switch.frames_in",
-        unit: "count",
-        meaning: "Frames that vmlab's switch took from the VM",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.octets_in",
-        unit: "count",
-        meaning: "Their bytes",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.frames_out",
-        unit: "count",
-        meaning: "Frames that the switch gave to the VM",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.octets_out",
-        unit: "count",
-        meaning: "Their bytes",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.flooded",
-        unit: "count",
-        meaning: "Frames of the VM that went to all ports",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.kicks",
-        unit: "count",
-        meaning: "Kicks of the VM's driver that the switch got",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.signals",
-        unit: "count",
-        meaning: "Interrupts that the switch asked for",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.frames",
-        unit: "count",
-        meaning: "Frames that the switch's polling threads took, from all VMs",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.bursts",
-        unit: "count",
-        meaning: "Bursts in which they took them",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.frames_per_burst",
-        unit: "count",
-        meaning: "Frames in a burst, in the mean",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.sleeps",
-        unit: "count",
-        meaning: "Times that a polling thread went to sleep",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.busy_s",
-        unit: "s",
-        meaning: "Time of passes of the polling threads that found frames",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.looking_s",
-        unit: "s",
-        meaning: "Time of passes that found none",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.asleep_s",
-        unit: "s",
-        meaning: "Time that the polling threads slept",
-        source: "the switch's control socket",
-    },
-    Counter {
-        name: "switch.busy_percent",
-        unit: "%",
-        meaning: "Share of busy passes in all that time",
-        source: "the switch's control socket",
-    },
+    of_switch("switch.frames_in", "count", "Frames that vmlab's switch took from the VM"),
+    of_switch("switch.octets_in", "count", "Their bytes"),
+    of_switch("switch.frames_out", "count", "Frames that the switch gave to the VM"),
+    of_switch("switch.octets_out", "count", "Their bytes"),
+    of_switch("switch.flooded", "count", "Frames of the VM that went to all ports"),
+    of_switch("switch.kicks", "count", "Kicks of the VM's driver that the switch got"),
+    of_switch("switch.signals", "count", "Interrupts that the switch asked for"),
+    of_switch(
+        "switch.frames",
+        "count",
+        "Frames that the switch's polling threads took, from all VMs",
+    ),
+    of_switch("switch.bursts", "count", "Bursts in which they took them"),
+    of_switch("switch.frames_per_burst", "count", "Frames in a burst, in the mean"),
+    of_switch("switch.sleeps", "count", "Times that a polling thread went to sleep"),
+    of_switch("switch.busy_s", "s", "Time of passes of the polling threads that found frames"),
+    of_switch("switch.looking_s", "s", "Time of passes that found none"),
+    of_switch("switch.asleep_s", "s", "Time that the polling threads slept"),
+    of_switch("switch.busy_percent", "%", "Share of busy passes in all that time"),
 ];
 
 /// A family of counters: names with a part that is found when counting.
 pub(super) const FAMILIES: &[Counter] = &[
-    Counter {
-        name: "switch.drops.",
-        unit: "count",
-        meaning: "Frames that vmlab's switch dropped for that reason: from the VM for what is wrong with them, to it for what it lacks",
-        source: "the switch's control socket",
-    },
+    of_switch(
+        "switch.drops.",
+        "count",
+        "Frames that vmlab's switch dropped for that reason: from the VM for what is wrong with them, to it for what it lacks",
+    ),
     Counter {
         name: "kvm.exits.",
         unit: "count",
@@ -833,3 +761,8 @@ pub(super) const LINUX_GUESTS: &[(&str, &str)] = &[
     ("kvm.hypercalls.kick_cpu", "Kicks of halted lock waiters (pv-unhalt)"),
     ("kvm.hypercalls.sched_yield", "Yields to a preempted vCPU (pv-sched-yield)"),
 ];
+
+/// A counter of the switch between two VMs.
+const fn of_switch(name: &'static str, unit: &'static str, meaning: &'static str) -> Counter {
+    Counter { name, unit, meaning, source: "the switch's control socket" }
+}
