@@ -68,7 +68,7 @@ pub(crate) struct Forwarder {
     segment: Vec<u8>,
     /// Parcels that are being packed: one a thread at most.
     packing: Vec<Option<Parcel>>,
-    caller: Caller,
+    pub(crate) caller: Caller,
     short: ShortFrames,
     /// By port: where its last burst went, whose buffers are asked for early.
     guesses: Vec<Option<u16>>,

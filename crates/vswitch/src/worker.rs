@@ -4,7 +4,8 @@
 //! came soon after it had gone to sleep, it looks longer the next time; where it
 //! came late, it does not look long. An idle switch takes no time of a pCPU.
 
-use std::os::fd::OwnedFd;
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -82,6 +83,7 @@ impl Worker {
         loop {
             match self.next_order() {
                 Ok(Order::Use(next)) => {
+                    self.call_new_ones(&snapshot, &next);
                     snapshot = next;
                     self.told.clear();
                     self.ask_for_kicks(&snapshot, false);
@@ -149,6 +151,26 @@ impl Worker {
             let device = port.device.as_ref()?;
             Some((port.number, device.pairs[queue].transmit.as_ref()?))
         })
+    }
+
+    /// Calls each driver once by every event that is new: a call of a switch that was
+    /// killed, or by the event before, may never have come, and a driver that waits
+    /// for it asks for no other.
+    fn call_new_ones(&mut self, before: &Snapshot, now: &Snapshot) {
+        let thread = self.forwarder.thread;
+        let calls = |snapshot: &Snapshot| -> Vec<Arc<OwnedFd>> {
+            let rings = snapshot.served_by(thread).filter_map(|(port, queue)| {
+                let pair = &port.device.as_ref()?.pairs[queue];
+                Some([pair.receive.clone(), pair.transmit.clone()])
+            });
+            rings.flatten().flatten().filter_map(|queue| queue.call).collect()
+        };
+        let known: HashSet<_> = calls(before).iter().map(|call| Arc::as_ptr(call).addr()).collect();
+        for call in calls(now) {
+            if !known.contains(&Arc::as_ptr(&call).addr()) {
+                self.forwarder.caller.call(call.as_fd());
+            }
+        }
     }
 
     fn ask_for_kicks(&self, snapshot: &Snapshot, wanted: bool) {
