@@ -35,6 +35,14 @@ const TOLD: &[&str] = &[
     "vcpu.migrations",
     "qemu.other_run_s",
     "vhost.run_s",
+    "switch.frames_in",
+    "switch.kicks",
+    "switch.drops.",
+    "peer.switch.frames_out",
+    "peer.switch.signals",
+    "peer.switch.drops.",
+    "switch.frames_per_burst",
+    "switch.busy_percent",
     "qemu.minor_faults",
     "kvm.mapped_2m_bytes",
     "memory.thp_bytes",
@@ -126,6 +134,8 @@ fn row(
 pub(super) fn counted_of(name: &str, by_operation: bool) -> CountOf {
     match (record::counter(name).map(|counter| counter.unit), by_operation) {
         (Some("B"), _) => CountOf::End,
+        // A ratio is one already.
+        (_, _) if name.ends_with("_per_burst") || name.ends_with("_percent") => CountOf::Run,
         (_, true) if !name.starts_with("host.") => CountOf::Operation,
         (_, _) => CountOf::Run,
     }
