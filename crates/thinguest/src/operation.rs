@@ -3,16 +3,20 @@
 /// Most samples that an operation is measured with; the guest has room for no more.
 pub const MAX_N: u32 = 65_536;
 
-/// How the guest talks to its local APIC.
+/// How the guest talks to its interrupt controller: its local APIC, or arm64's GIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apic {
     /// Memory accesses to the page at 0xfee00000.
     Xapic,
     /// Model-specific registers from 0x800 on.
     X2apic,
+    /// Memory accesses to the CPU interface.
+    Gicv2,
+    /// System registers (ICC_*_EL1).
+    Gicv3,
 }
 
-names! { Apic: Xapic "xapic", X2apic "x2apic", }
+names! { Apic: Xapic "xapic", X2apic "x2apic", Gicv2 "gicv2", Gicv3 "gicv3", }
 
 /// How a program's calls reach the null device: what [`Operation::NullIo`] does.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +55,19 @@ struct Row {
     batch: u32,
     n: u32,
     vcpus: u32,
+    on: On,
+}
+
+/// The architectures that have an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum On {
+    All,
+    X86,
+    Arm,
 }
 
 macro_rules! operations {
-    ($($variant:ident $name:literal $summary:literal batch $batch:literal n $n:literal vcpus $vcpus:literal;)*) => {
+    ($($variant:ident $name:literal $summary:literal batch $batch:literal n $n:literal vcpus $vcpus:literal on $on:ident;)*) => {
         /// One thing that the guest does over and over and takes the time of.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Operation {
@@ -69,6 +82,7 @@ macro_rules! operations {
             batch: $batch,
             n: $n,
             vcpus: $vcpus,
+            on: On::$on,
         },)*];
 
         impl Operation {
@@ -81,46 +95,50 @@ macro_rules! operations {
 // `batch` is how often the operation is done for one sample: what is shorter than
 // the reading of the clock is done often.
 operations! {
-    Nothing "nothing" "Two readings of the clock with nothing between" batch 1 n 1000 vcpus 1;
-    Call "call" "A call of an empty function" batch 256 n 200 vcpus 1;
-    Syscall "syscall" "SYSCALL from ring 3 to an empty handler and SYSRET back" batch 256 n 200 vcpus 1;
-    Tsc "tsc" "RDTSC" batch 64 n 200 vcpus 1;
-    Pvclock "pvclock" "The time from KVM's clock page" batch 64 n 200 vcpus 1;
-    Cpuid "cpuid" "CPUID: an exit that KVM handles with the least work" batch 1 n 1000 vcpus 1;
-    Hypercall "hypercall" "A hypercall that does nothing (KVM_HC_VAPIC_POLL_IRQ)" batch 1 n 1000 vcpus 1;
-    MsrRead "msr-read" "RDMSR of IA32_APIC_BASE, which KVM intercepts" batch 1 n 1000 vcpus 1;
-    MsrWrite "msr-write" "WRMSR of IA32_APIC_BASE with the value that it has" batch 1 n 1000 vcpus 1;
-    MsrDirect "msr-direct" "WRMSR of KERNEL_GS_BASE, which KVM lets pass" batch 16 n 200 vcpus 1;
-    MsrCstate "msr-cstate" "RDMSR of a C-state residency counter (0x3fc), which cpu-pm lets pass" batch 1 n 1000 vcpus 1;
-    PioKernel "pio-kernel" "A port of the interrupt controller in the kernel (0x4d0)" batch 1 n 1000 vcpus 1;
-    PioQemu "pio-qemu" "A port of a device in QEMU (the serial port's scratch register)" batch 1 n 1000 vcpus 1;
-    MmioKernel "mmio-kernel" "A register of the I/O APIC in the kernel" batch 1 n 1000 vcpus 1;
-    MmioQemu "mmio-qemu" "A register of a device in QEMU (the HPET)" batch 1 n 1000 vcpus 1;
-    ApicRead "apic-read" "The local APIC's version register" batch 1 n 1000 vcpus 1;
-    SelfIpi "self-ipi" "An interrupt to itself, until its handler has run" batch 1 n 500 vcpus 1;
-    Pause "pause" "PAUSE, in a loop long enough for pause-loop exiting" batch 8192 n 20 vcpus 1;
-    TlbFlush "tlb-flush" "A reload of CR3" batch 16 n 200 vcpus 1;
-    Invlpg "invlpg" "INVLPG of one page" batch 16 n 200 vcpus 1;
-    PageFill4k "page-fill-4k" "The first touch of the next 4 KiB of memory" batch 1 n 1000 vcpus 1;
-    PageFill2m "page-fill-2m" "The first touch of the next 2 MiB of memory" batch 1 n 16 vcpus 1;
-    PageFill1g "page-fill-1g" "The first touch of the next 1 GiB of memory" batch 1 n 1 vcpus 1;
-    Memory "memory" "A dependent load from 8 MiB in random order" batch 256 n 200 vcpus 1;
-    MemoryFar "memory-far" "A dependent load from 8 MiB of the last node's memory" batch 256 n 200 vcpus 1;
-    Steal "steal" "What the host's others took of 2^22 cycles, by KVM's steal time" batch 1 n 20 vcpus 1;
-    TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1;
-    TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1;
-    IpiSpin "ipi-spin" "An IPI to a vCPU that spins, until its handler has run" batch 1 n 100 vcpus 2;
-    IpiHalt "ipi-halt" "An IPI to a halted vCPU, until its handler has run" batch 1 n 100 vcpus 2;
-    IpiBroadcast "ipi-broadcast" "An IPI to all others, halted, until all handlers have run" batch 1 n 100 vcpus 2;
-    Shootdown "shootdown" "INVLPG on all other vCPUs, which spin, by IPI" batch 1 n 100 vcpus 2;
-    MwaitWake "mwait-wake" "A write that wakes a vCPU from MWAIT, and its answer" batch 1 n 100 vcpus 2;
-    CacheLine "cache-line" "A cache line to another vCPU and back, each of the others in turn" batch 1 n 400 vcpus 2;
-    SemSpin "sem-spin" "A round trip of two vCPUs that both spin: no interrupt" batch 1 n 200 vcpus 2;
-    SemIpi "sem-ipi" "A round trip of two vCPUs that spin and send an IPI all the same" batch 1 n 200 vcpus 2;
-    SemHalt "sem-halt" "A round trip of two vCPUs that halt at once" batch 1 n 100 vcpus 2;
-    SemLazy "sem-lazy" "A round trip of two vCPUs that spin a while before they halt, and send an IPI only to a halted one" batch 1 n 200 vcpus 2;
-    NullIo "null-io" "A write to the null device and a read from it, by plain calls or from ring 3 (calls=)" batch 1000 n 20 vcpus 1;
-    Items "items" "An item from a producer to a consumer on two semaphores, which wait as told (wait=)" batch 100 n 10 vcpus 2;
+    Nothing "nothing" "Two readings of the clock with nothing between" batch 1 n 1000 vcpus 1 on All;
+    Call "call" "A call of an empty function" batch 256 n 200 vcpus 1 on All;
+    Syscall "syscall" "SYSCALL from ring 3 (SVC from EL0) to an empty handler and back" batch 256 n 200 vcpus 1 on All;
+    Tsc "tsc" "RDTSC; on arm64 CNTVCT_EL0" batch 64 n 200 vcpus 1 on All;
+    Pvclock "pvclock" "The time from KVM's clock page" batch 64 n 200 vcpus 1 on X86;
+    Cpuid "cpuid" "CPUID: an exit that KVM handles with the least work" batch 1 n 1000 vcpus 1 on X86;
+    Hypercall "hypercall" "A hypercall that does nothing (KVM_HC_VAPIC_POLL_IRQ; PSCI_VERSION)" batch 1 n 1000 vcpus 1 on All;
+    MsrRead "msr-read" "RDMSR of IA32_APIC_BASE, which KVM intercepts" batch 1 n 1000 vcpus 1 on X86;
+    MsrWrite "msr-write" "WRMSR of IA32_APIC_BASE with the value that it has" batch 1 n 1000 vcpus 1 on X86;
+    MsrDirect "msr-direct" "WRMSR of KERNEL_GS_BASE, which KVM lets pass" batch 16 n 200 vcpus 1 on X86;
+    MsrCstate "msr-cstate" "RDMSR of a C-state residency counter (0x3fc), which cpu-pm lets pass" batch 1 n 1000 vcpus 1 on X86;
+    SysregTrap "sysreg-trap" "MRS of ID_AA64PFR0_EL1, which KVM traps" batch 1 n 1000 vcpus 1 on Arm;
+    SysregDirect "sysreg-direct" "MSR of TPIDRRO_EL0, which KVM lets pass" batch 16 n 200 vcpus 1 on Arm;
+    PioKernel "pio-kernel" "A port of the interrupt controller in the kernel (0x4d0)" batch 1 n 1000 vcpus 1 on X86;
+    PioQemu "pio-qemu" "A port of a device in QEMU (the serial port's scratch register)" batch 1 n 1000 vcpus 1 on X86;
+    MmioKernel "mmio-kernel" "A register of the I/O APIC or the GIC's distributor in the kernel" batch 1 n 1000 vcpus 1 on All;
+    MmioQemu "mmio-qemu" "A register of a device in QEMU (the HPET; on arm64 the PL011)" batch 1 n 1000 vcpus 1 on All;
+    ApicRead "apic-read" "The local APIC's version register" batch 1 n 1000 vcpus 1 on X86;
+    SelfIpi "self-ipi" "An interrupt to itself, until its handler has run" batch 1 n 500 vcpus 1 on All;
+    Pause "pause" "PAUSE, in a loop long enough for pause-loop exiting; on arm64 YIELD" batch 8192 n 20 vcpus 1 on All;
+    Wfe "wfe" "WFE, until the event stream's next event or KVM's return" batch 1 n 200 vcpus 1 on Arm;
+    TlbFlush "tlb-flush" "A reload of CR3; on arm64 TLBI VMALLE1" batch 16 n 200 vcpus 1 on All;
+    Invlpg "invlpg" "INVLPG of one page" batch 16 n 200 vcpus 1 on X86;
+    TlbiPage "tlbi-page" "TLBI VAE1 of one page" batch 16 n 200 vcpus 1 on Arm;
+    PageFill4k "page-fill-4k" "The first touch of the next 4 KiB of memory" batch 1 n 1000 vcpus 1 on All;
+    PageFill2m "page-fill-2m" "The first touch of the next 2 MiB of memory" batch 1 n 16 vcpus 1 on All;
+    PageFill1g "page-fill-1g" "The first touch of the next 1 GiB of memory" batch 1 n 1 vcpus 1 on All;
+    Memory "memory" "A dependent load from 8 MiB in random order" batch 256 n 200 vcpus 1 on All;
+    MemoryFar "memory-far" "A dependent load from 8 MiB of the last node's memory" batch 256 n 200 vcpus 1 on All;
+    Steal "steal" "What the host's others took of 2^22 cycles, by KVM's steal time" batch 1 n 20 vcpus 1 on All;
+    TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1 on All;
+    TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1 on All;
+    IpiSpin "ipi-spin" "An IPI to a vCPU that spins, until its handler has run" batch 1 n 100 vcpus 2 on All;
+    IpiHalt "ipi-halt" "An IPI to a halted vCPU, until its handler has run" batch 1 n 100 vcpus 2 on All;
+    IpiBroadcast "ipi-broadcast" "An IPI to all others, halted, until all handlers have run" batch 1 n 100 vcpus 2 on All;
+    Shootdown "shootdown" "INVLPG on all other vCPUs, which spin, by IPI; on arm64 TLBI VAE1IS" batch 1 n 100 vcpus 2 on All;
+    MwaitWake "mwait-wake" "A write that wakes a vCPU from MWAIT, and its answer; on arm64 from WFE" batch 1 n 100 vcpus 2 on All;
+    CacheLine "cache-line" "A cache line to another vCPU and back, each of the others in turn" batch 1 n 400 vcpus 2 on All;
+    SemSpin "sem-spin" "A round trip of two vCPUs that both spin: no interrupt" batch 1 n 200 vcpus 2 on All;
+    SemIpi "sem-ipi" "A round trip of two vCPUs that spin and send an IPI all the same" batch 1 n 200 vcpus 2 on All;
+    SemHalt "sem-halt" "A round trip of two vCPUs that halt at once" batch 1 n 100 vcpus 2 on All;
+    SemLazy "sem-lazy" "A round trip of two vCPUs that spin a while before they halt, and send an IPI only to a halted one" batch 1 n 200 vcpus 2 on All;
+    NullIo "null-io" "A write to the null device and a read from it, by plain calls or from ring 3 (calls=)" batch 1000 n 20 vcpus 1 on All;
+    Items "items" "An item from a producer to a consumer on two semaphores, which wait as told (wait=)" batch 100 n 10 vcpus 2 on All;
 }
 
 /// Most bytes that [`Operation::NullIo`] writes and reads at a time.
@@ -138,6 +156,17 @@ impl Operation {
     #[must_use]
     pub fn is_price(self) -> bool {
         self != Self::Items
+    }
+
+    /// Whether guests of the architecture have it: `x86_64` or `aarch64`, as the kernel
+    /// names them.
+    #[must_use]
+    pub fn is_of(self, arch: &str) -> bool {
+        match self.row().on {
+            On::All => true,
+            On::X86 => arch == "x86_64",
+            On::Arm => arch == "aarch64",
+        }
     }
 
     /// The operation of this name.

@@ -117,7 +117,7 @@ impl Provoked {
 /// A plan; the items borrow from the command line, as the guest has no heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan<'a> {
-    /// The local APIC's mode; x2APIC where it is there, if nobody says.
+    /// The interrupt controller's mode; the best that is there, if nobody says.
     pub apic: Option<Apic>,
     /// Whether the guest waits for a byte before each operation.
     pub handshake: bool,

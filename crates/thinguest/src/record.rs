@@ -24,6 +24,8 @@ pub enum ClockSource {
     Pvclock,
     /// Measured against the interval timer (i8254).
     Timer,
+    /// CNTFRQ_EL0.
+    Cntfrq,
     /// It does not.
     Unknown,
 }
@@ -45,15 +47,18 @@ pub enum Skip {
     NoAnswer,
     /// It ended, and what it did was not what it should have done.
     Wrong,
+    /// This architecture has no such thing.
+    OtherArch,
 }
 
 names! { ClockSource:
     HypervisorLeaf "hypervisor-leaf", TscLeaf "tsc-leaf", Pvclock "pvclock", Timer "timer",
-    Unknown "unknown",
+    Cntfrq "cntfrq", Unknown "unknown",
 }
 names! { Skip:
     TooFewVcpus "too-few-vcpus", NotExposed "not-exposed", Faulted "faulted",
     NoDevice "no-device", NoMemory "no-memory", NoAnswer "no-answer", Wrong "wrong",
+    OtherArch "other-arch",
 }
 
 /// What the guest found.
@@ -63,15 +68,15 @@ pub struct Hello {
     pub vcpus: u32,
     /// Those that started.
     pub started: u32,
-    /// The local APIC's mode.
+    /// The interrupt controller's mode.
     pub apic: Apic,
     /// The clock's rate, kHz; 0 if unknown.
     pub tsc_khz: u64,
     /// How it is known.
     pub clock: ClockSource,
-    /// True if the local APIC's timer takes a deadline (TSC-deadline).
+    /// True if the timer takes a deadline (TSC-deadline; CNTV_CVAL_EL0).
     pub deadline: bool,
-    /// True if CPUID has KVM's signature.
+    /// True if CPUID or SMCCC has KVM's signature.
     pub kvm: bool,
 }
 
@@ -104,18 +109,26 @@ pub struct Done {
 /// An exception that the guest did not expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Number of the exception.
+    /// Number of the exception; on arm64 64 and the class (ESR_EL1.EC), or
+    /// [`Fault::SERROR`].
     pub vector: u8,
-    /// Its error code, 0 for those without one.
+    /// Its error code, 0 for those without one; on arm64 ESR_EL1.
     pub code: u64,
     /// Where.
     pub rip: u64,
     /// The stack pointer there.
     pub rsp: u64,
-    /// The address, for page faults.
+    /// The address, for page faults; on arm64 FAR_EL1.
     pub cr2: u64,
     /// On which vCPU.
     pub vcpu: u32,
+}
+
+impl Fault {
+    /// Where arm64's classes of synchronous exceptions begin.
+    pub const SYNCHRONOUS: u8 = 64;
+    /// An SError of arm64.
+    pub const SERROR: u8 = 128;
 }
 
 /// A line.

@@ -42,6 +42,7 @@ Examples:
                                            is the same everywhere: for a CI's gate
   vmlab calibrate --on replica             on an emulated KVM host
   vmlab calibrate --accel tcg              instructions, the same in every run
+  vmlab calibrate --arch aarch64 --all     those of an arm64 guest
   vmlab calibrate --compare old.json new.json --gate
   vmlab calibrate --list                   the operations
 
@@ -66,6 +67,15 @@ enum ApicArg {
     Xapic,
     /// By registers of the processor.
     X2apic,
+    /// arm64's, by memory accesses.
+    Gicv2,
+    /// arm64's, by registers of the processor.
+    Gicv3,
+}
+
+/// An architecture by its name.
+fn arch(name: &str) -> Result<Arch, String> {
+    Arch::from_name(name).ok_or_else(|| "it is x86_64 or aarch64".to_owned())
 }
 
 #[derive(Debug, Clone, Args)]
@@ -85,13 +95,17 @@ pub(crate) struct CalibrateArgs {
     /// the same exits and instructions in every run and on any machine.
     #[arg(long, conflicts_with_all = ["on", "each", "compare", "vm", "dry_run"])]
     exact: bool,
+    /// The guest's architecture, x86_64 or aarch64 [default: the host's].
+    #[arg(long, value_name = "ARCH", value_parser = arch)]
+    arch: Option<Arch>,
     /// Number of vCPUs [default: 2, with --exact 1].
     #[arg(long)]
     vcpus: Option<u32>,
     /// Who executes the guest.
     #[arg(long, value_enum, default_value_t)]
     accel: AccelArg,
-    /// How the guest talks to its local APIC [default: by registers, where it can].
+    /// How the guest talks to its interrupt controller [default: by registers, where it
+    /// can].
     #[arg(long, value_enum)]
     apic: Option<ApicArg>,
     /// Measure all prices, not the short list.
@@ -148,6 +162,8 @@ const SHORT: &[Operation] = &[
     Operation::Hypercall,
     Operation::MsrRead,
     Operation::MsrDirect,
+    Operation::SysregTrap,
+    Operation::SysregDirect,
     Operation::PioKernel,
     Operation::PioQemu,
     Operation::MmioKernel,
@@ -314,8 +330,9 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
 
 /// What would be run.
 fn dry_run(args: &CalibrateArgs) -> anyhow::Result<String> {
-    let qemu = find_qemu(Arch::X86_64)?;
     let host = host::snapshot::live(Path::new("/"));
+    let arch = args.arch_on(&host);
+    let qemu = find_qemu(arch)?;
     let names = if args.each.is_empty() { vec![BASE.to_owned()] } else { args.each.clone() };
     let mut shown = String::new();
     for name in names {
@@ -325,7 +342,7 @@ fn dry_run(args: &CalibrateArgs) -> anyhow::Result<String> {
         let tcg = one.accel == AccelArg::Tcg || patch.accel == Some(AccelChoice::Tcg);
         let accel = if tcg { Accel::Tcg } else { Accel::Kvm };
         let ask = ask(&one, &patch, accel, &host)?;
-        shown += &text::dry_run(&ask, &ask.command(&qemu)?);
+        shown += &text::dry_run(&ask, arch, &ask.command(&qemu)?);
     }
     Ok(shown)
 }
@@ -334,12 +351,15 @@ fn dry_run(args: &CalibrateArgs) -> anyhow::Result<String> {
 fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyhow::Result<Ask> {
     let environment = freeze::environment_of_vm(accel, host);
     let repeats = accel == Accel::Tcg || environment.is_deterministic();
+    let arch = args.arch_on(host);
     Ok(Ask {
-        vm: settings(patch, accel)?,
-        items: args.items()?,
+        vm: settings(patch, arch, accel)?,
+        items: args.items(arch)?,
         apic: args.apic.map(|apic| match apic {
             ApicArg::Xapic => Apic::Xapic,
             ApicArg::X2apic => Apic::X2apic,
+            ApicArg::Gicv2 => Apic::Gicv2,
+            ApicArg::Gicv3 => Apic::Gicv3,
         }),
         boots: args.boots.unwrap_or(if repeats { 1 } else { BOOTS }),
         environment,
@@ -350,9 +370,9 @@ fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyh
 
 /// Measures on this machine.
 fn here(args: &CalibrateArgs, cancel: &Cancel) -> anyhow::Result<Calibration> {
-    let arch = Arch::X86_64;
-    let qemu = find_qemu(arch)?;
     let host = host::snapshot::live(Path::new("/"));
+    let arch = args.arch_on(&host);
+    let qemu = find_qemu(arch)?;
     let patch = args.patch(&host)?;
     let accel = match (args.accel, patch.accel) {
         (AccelArg::Kvm, _) | (AccelArg::Auto, Some(AccelChoice::Kvm)) => Some(Accel::Kvm),
@@ -364,7 +384,7 @@ fn here(args: &CalibrateArgs, cancel: &Cancel) -> anyhow::Result<Calibration> {
     if accel == Some(Accel::Tcg) {
         return Ok(measured(&ask(Accel::Tcg)?, &qemu, cancel, &spinner)?);
     }
-    let why = match obstacle(&host, &qemu) {
+    let why = match obstacle(&host, arch, &qemu) {
         Some(why) => why,
         None => match under_kvm(ask(Accel::Kvm)?, &qemu, cancel, &spinner) {
             Ok(calibration) => return Ok(calibration),
@@ -383,9 +403,9 @@ fn here(args: &CalibrateArgs, cancel: &Cancel) -> anyhow::Result<Calibration> {
 }
 
 /// Why it is not even worth trying.
-fn obstacle(host: &Host, qemu: &Qemu) -> Option<String> {
-    if host.arch.as_deref() != Some(Arch::X86_64.name()) {
-        return Some("there is no thin guest for this host's architecture yet".to_owned());
+fn obstacle(host: &Host, arch: Arch, qemu: &Qemu) -> Option<String> {
+    if host.arch.as_deref() != Some(arch.name()) {
+        return Some(format!("{arch} guests are no guests for this host's processor"));
     }
     guest::kvm::obstacle(qemu)
 }
@@ -425,9 +445,9 @@ fn measured(
 }
 
 /// The VM of a patch, with what it boots still to be said.
-fn settings(patch: &VmPatch, accel: Accel) -> anyhow::Result<VmSettings> {
+fn settings(patch: &VmPatch, arch: Arch, accel: Accel) -> anyhow::Result<VmSettings> {
     let boot = Boot::Kernel { kernel: "vmlab-thin".into(), initrd: None };
-    let with = Resolve { name: "thin", arch: Arch::X86_64, auto_accel: accel, boot };
+    let with = Resolve { name: "thin", arch, auto_accel: accel, boot };
     let patch = VmPatch { accel: None, ..patch.clone() };
     Ok(patch.resolve(&with)?.into())
 }
@@ -454,17 +474,30 @@ impl CalibrateArgs {
         Ok(patch)
     }
 
+    /// The guest's architecture on that host; x86-64 where it has none that is known.
+    fn arch_on(&self, host: &Host) -> Arch {
+        let own = || host.arch.as_deref().and_then(Arch::from_name);
+        self.arch.or_else(own).unwrap_or(Arch::X86_64)
+    }
+
     /// What to measure, the empty sample first.
-    fn items(&self) -> anyhow::Result<Vec<Item>> {
+    fn items(&self, arch: Arch) -> anyhow::Result<Vec<Item>> {
+        let is_there = |operation: &Operation| operation.is_of(arch.name());
         let mut operations: Vec<Operation> = if self.all {
-            Operation::all().filter(|operation| operation.is_price()).collect()
+            Operation::all().filter(|one| one.is_price() && is_there(one)).collect()
         } else if self.only.is_empty() {
-            SHORT.to_vec()
+            SHORT.iter().copied().filter(is_there).collect()
         } else {
             let named = |name: &String| {
-                Operation::from_name(name).with_context(|| {
+                let operation = Operation::from_name(name).with_context(|| {
                     format!("There is no operation {name:?}: vmlab calibrate --list tells them")
-                })
+                })?;
+                if !is_there(&operation) {
+                    bail!(
+                        "{arch} guests have no {name}: vmlab calibrate --list tells what they do"
+                    );
+                }
+                Ok(operation)
             };
             self.only.iter().map(named).collect::<anyhow::Result<_>>()?
         };
@@ -486,6 +519,7 @@ impl CalibrateArgs {
         let mut words = vec!["calibrate".to_owned(), "--json".to_owned()];
         let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
         self.variants.iter().for_each(|name| say("--use", name.clone()));
+        self.arch.into_iter().for_each(|arch| say("--arch", arch.name().to_owned()));
         // One pCPU runs them in turns: two vCPUs that spin would wait for its scheduler.
         let vcpus = self.vcpus.or(self.exact.then_some(1));
         let numbers = [("--vcpus", vcpus), ("--n", self.n), ("--boots", self.boots)];

@@ -40,6 +40,7 @@ Examples:
   vmlab emit --to libvirt                        the default VM
   vmlab emit --use vtune --vcpus 4 --to libvirt  pinned and mirrored on this host
   vmlab emit vm.toml --use huge-1g --use cpu-pm --host server.json --to qemu
+  vmlab emit thin.toml --uefi-disk thin.img --to kubevirt  the thin guest by UEFI
   vmlab emit --list                              the variants that --use takes";
 
 /// The formats that are read.
@@ -112,6 +113,10 @@ pub(crate) struct EmitArgs {
     /// The VM's name.
     #[arg(long, default_value = "vm")]
     name: String,
+    /// Write a disk from which UEFI firmware boots the thin guest, and the VM with that
+    /// disk; the VM's kernel is "builtin:thin". What says which firmware is yours to add.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    uefi_disk: Option<PathBuf>,
     /// List the variants.
     #[arg(long)]
     list: bool,
@@ -220,6 +225,13 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     }
     let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
     let boot = match patch.image() {
+        image if Kernel::is_thin(&image) && args.uefi_disk.is_some() => Boot::Disk {
+            image: args.uefi_disk.clone().unwrap_or_default(),
+            format: DiskFormat::Raw,
+        },
+        _ if args.uefi_disk.is_some() => {
+            bail!("--uefi-disk is for the thin guest: write kernel = \"builtin:thin\"");
+        }
         image if Kernel::is_thin(&image) => {
             Boot::Kernel { kernel: guest::thin::file(arch)?, initrd: None }
         }
@@ -235,7 +247,12 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
         patch.kernel_cmdline = None;
     }
     if patch.kernel == Some(Kernel::Thin) {
-        patch.kernel_cmdline = Some(thin_plan(&patch)?);
+        let plan = thin_plan(&patch, arch)?;
+        if let Some(disk) = &args.uefi_disk {
+            write_uefi_disk(disk, &plan, arch)?;
+        }
+        patch.kernel_cmdline = args.uefi_disk.is_none().then_some(plan);
+        patch.kernel = patch.kernel.filter(|_| args.uefi_disk.is_none());
     }
     let auto_accel = match patch.accel {
         Some(AccelChoice::Tcg) => vmconfig::Accel::Tcg,
@@ -254,19 +271,42 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     if own_image {
         terminal::note("vmlab's own image is left out: add a disk to boot from");
     }
+    if args.uefi_disk.is_some() {
+        terminal::note(match to {
+            Format::Kubevirt | Format::KubevirtVm => {
+                "put the disk into a containerDisk, and say domain.firmware.bootloader.efi: \
+                 {secureBoot: false}"
+            }
+            Format::Libvirt => "say <os firmware='efi'>, without secure boot",
+            Format::Qemu | Format::Json => "add OVMF's two files as drives with if=pflash",
+        });
+    }
     report(Path::new(&args.name), None, &emitted.losses, true);
     let fits = host.report(&emitted.text, to)?;
     Ok(if fits { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
+/// Writes the disk; only one of ours is written over.
+fn write_uefi_disk(path: &Path, plan: &str, arch: Arch) -> anyhow::Result<()> {
+    if arch != Arch::X86_64 {
+        bail!("--uefi-disk: the thin guest for {arch} boots by -kernel alone");
+    }
+    let disk = guest::thin::uefi_disk(plan)?;
+    let cannot = || format!("Cannot write {}", path.display());
+    if path.exists() && !guest::thin::is_uefi_disk(path).with_context(cannot)? {
+        bail!("{} is in the way: it is no disk of the thin guest", path.display());
+    }
+    std::fs::write(path, disk).with_context(cannot)
+}
+
 /// The thin guest's plan: what the patch says, and all operations where it names none.
-fn thin_plan(patch: &VmPatch) -> anyhow::Result<String> {
+fn thin_plan(patch: &VmPatch, arch: Arch) -> anyhow::Result<String> {
     let vcpus = patch.topology()?.vcpus();
     let given = patch.kernel_cmdline.clone().unwrap_or_default();
     let mut words = vec![format!("vmlab-thin={}", thinguest::FORMAT_VERSION)];
     words.extend(given.split_ascii_whitespace().map(str::to_owned));
     if !words.iter().any(|word| word.starts_with("run=")) {
-        let all = Operation::all().filter(|operation| operation.vcpus() <= vcpus);
+        let all = Operation::all().filter(|one| one.vcpus() <= vcpus && one.is_of(arch.name()));
         let items = all.map(|operation| {
             let n = operation.default_n();
             Item::new(operation, n, operation.default_warmup(n)).to_string()

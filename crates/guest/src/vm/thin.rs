@@ -4,6 +4,8 @@
 //! checksum that is wrong, a number that was left out and a line without end are
 //! failures, each with its name, and nothing is waited for without a limit.
 
+mod esp;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -27,15 +29,22 @@ use crate::{Cancel, Cancelled, GuestFailure};
 /// Names a file that is booted instead of the thin guest that vmlab carries.
 pub const FILE_VARIABLE: &str = "VMLAB_THINGUEST";
 
-/// The program, as `scripts/build-thinguest` made it before vmlab was built; empty
+/// The programs, as `scripts/build-thinguest` made them before vmlab was built; empty
 /// if it had not.
-static CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vmlab-thin"));
+static FOR_X86_64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin"));
+static FOR_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vmlab-thin"));
+/// What brings that for x86-64 up on UEFI firmware.
+static LOADER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.efi"));
 
 /// All that a guest may say: some thousand records.
 const SERIAL_BUDGET: Budget = Budget { line_bytes: thinguest::LINE_BYTES, total_bytes: 1 << 20 };
 
 /// What the guest sends between its samples and their record.
 const END_MARK: &str = "!";
+
+/// How long QEMU's reason is waited for, and how often it is looked for.
+const REASON_LIMIT: Duration = Duration::from_secs(1);
+const REASON_CHECK: Duration = Duration::from_millis(10);
 
 /// How much of a line that is no record is shown.
 const SHOWN_CHARS: usize = 120;
@@ -45,22 +54,39 @@ const SHOWN_CHARS: usize = 120;
 /// # Errors
 /// If vmlab was built without it, or the file that [`FILE_VARIABLE`] names can't be
 /// read.
-pub fn program_of(arch: Arch) -> Result<Vec<u8>, NoProgram> {
-    if arch != Arch::X86_64 {
-        return Err(NoProgram::Arch(arch));
-    }
-    program()
-}
-
-/// That for x86-64.
-///
-/// # Errors
-/// As [`program_of`].
-pub fn program() -> Result<Vec<u8>, NoProgram> {
+pub fn program(arch: Arch) -> Result<Vec<u8>, NoProgram> {
     if let Some(path) = std::env::var_os(FILE_VARIABLE).map(PathBuf::from) {
         return std::fs::read(&path).map_err(|source| NoProgram::Unreadable { path, source });
     }
-    if CARRIED.is_empty() { Err(NoProgram::NotCarried) } else { Ok(CARRIED.to_vec()) }
+    let carried = match arch {
+        Arch::X86_64 => FOR_X86_64,
+        Arch::Aarch64 => FOR_AARCH64,
+    };
+    if carried.is_empty() { Err(NoProgram::NotCarried) } else { Ok(carried.to_vec()) }
+}
+
+/// A disk from which UEFI firmware for x86-64 boots the thin guest with this plan: 4 MiB.
+///
+/// # Errors
+/// If vmlab was built without it, or the plan is longer than the guest takes.
+pub fn uefi_disk(plan: &str) -> Result<Vec<u8>, NoProgram> {
+    /// The guest's buffer, less the end of the text.
+    const PLAN_BYTES: usize = 4095;
+    if plan.len() > PLAN_BYTES {
+        return Err(NoProgram::LongPlan { bytes: plan.len() });
+    }
+    if LOADER.is_empty() { Err(NoProgram::NotCarried) } else { Ok(esp::disk(LOADER, plan)) }
+}
+
+/// True if the file is such a disk, of this or another plan.
+///
+/// # Errors
+/// If it can't be read.
+pub fn is_uefi_disk(path: &std::path::Path) -> std::io::Result<bool> {
+    use std::io::Read as _;
+    let mut begin = Vec::new();
+    std::fs::File::open(path)?.take(64).read_to_end(&mut begin)?;
+    Ok(esp::begins(&begin))
 }
 
 /// Error type for [`program`].
@@ -71,9 +97,12 @@ pub enum NoProgram {
         "This vmlab was built without the thin guest: `make build` builds both, or name its file in {FILE_VARIABLE}"
     )]
     NotCarried,
-    /// There is none for these guests.
-    #[error("There is no thin guest for {0} guests")]
-    Arch(Arch),
+    /// A plan that the guest has no room for.
+    #[error("The plan has {bytes} bytes: the thin guest takes 4095")]
+    LongPlan {
+        /// Its length.
+        bytes: usize,
+    },
     /// The file that was named.
     #[error("Cannot read {path:?}, which {FILE_VARIABLE} names")]
     Unreadable {
@@ -100,7 +129,7 @@ pub enum NoProgram {
 /// # Errors
 /// [`NoProgram`].
 pub fn file(arch: Arch) -> Result<PathBuf, NoProgram> {
-    let program = program_of(arch)?;
+    let program = program(arch)?;
     let folder = crate::image::cache_dir().join("thin");
     let name = format!("vmlab-thin-{}", &blake3::hash(&program).to_hex()[..12]);
     let path = folder.join(&name);
@@ -255,13 +284,44 @@ fn fault_text(fault: &Fault) -> String {
         12 => "a stack fault (#SS)",
         13 => "a general protection fault (#GP)",
         14 => "a page fault (#PF)",
+        Fault::SERROR => "an SError",
+        // Arm DDI 0487, ESR_EL1.EC.
+        64 => "an unknown instruction",
+        78 => "an illegal execution state",
+        96 | 97 => "an instruction abort",
+        98 => "a misaligned PC",
+        100 | 101 => "a data abort",
+        102 => "a misaligned SP",
+        124 => "a breakpoint",
         _ => "an exception",
     };
     let Fault { vector, code, rip, rsp, cr2, vcpu } = fault;
-    let address = if *vector == 14 { format!(", address {cr2:#x}") } else { String::new() };
+    let is_page = [14, 96, 97, 100, 101].contains(vector);
+    let address = if is_page { format!(", address {cr2:#x}") } else { String::new() };
+    if *vector >= Fault::SYNCHRONOUS {
+        return format!("{name} on vCPU {vcpu} (ESR {code:#x}, PC {rip:#x}, SP {rsp:#x}{address})");
+    }
     format!(
         "{name} on vCPU {vcpu} (vector {vector}, code {code}, rip {rip:#x}, rsp {rsp:#x}{address})"
     )
+}
+
+/// Why KVM gave a guest up, among all that QEMU printed: warnings and registers too.
+///
+/// Source: QEMU `accel/kvm/kvm-all.c` (`kvm_cpu_exec`, `kvm_handle_internal_error`),
+/// `target/i386/kvm/kvm.c` (`kvm_arch_handle_exit`), `target/arm/kvm.c`.
+fn why_kvm_gave_up(printed: &str) -> Option<String> {
+    const REASONS: [&str; 6] = [
+        "KVM internal error",
+        "emulation failure",
+        "KVM: entry failed",
+        "KVM: unknown exit",
+        "kvm run failed",
+        "Failed to inject",
+    ];
+    let is_reason = |line: &&str| REASONS.iter().any(|reason| line.contains(reason));
+    let found: Vec<&str> = printed.lines().map(str::trim).filter(is_reason).take(2).collect();
+    (!found.is_empty()).then(|| found.join("; "))
 }
 
 /// A running thin guest. QEMU is killed when it is dropped.
@@ -572,9 +632,21 @@ impl ThinVm {
 
     fn how_it_ended(&mut self) -> GuestFailure {
         if self.internal_error {
-            let printed = self.process.printed();
-            let first = printed.lines().next().unwrap_or("QEMU stopped the VM").to_owned();
-            return GuestFailure::Died { detail: format!("{first} (KVM gave the guest up)") };
+            // QEMU prints it before it says that the VM stopped, but on another line.
+            let until = Instant::now() + REASON_LIMIT;
+            let why = loop {
+                match why_kvm_gave_up(&self.process.printed()) {
+                    None if Instant::now() < until => {
+                        let soon = Instant::now() + REASON_CHECK;
+                        if matches!(self.process.wait_until(soon), Ok(Some(_))) {
+                            break why_kvm_gave_up(&self.process.printed());
+                        }
+                    }
+                    why => break why,
+                }
+            };
+            let why = why.unwrap_or_else(|| "QEMU stopped the VM and said no reason".to_owned());
+            return GuestFailure::Died { detail: format!("{why} (KVM gave the guest up)") };
         }
         let status = self.process.wait_until(Instant::now() + QUIT_LIMIT);
         let mut detail = match status {

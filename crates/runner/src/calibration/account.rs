@@ -134,7 +134,7 @@ impl Calibration {
         let price = self.price(operation).ok_or(NoPrice::NotMeasured)?;
         let counter = match event {
             PricedEvent::PageFault => Some("kvm.pf_fixed"),
-            _ => agreement::counter(operation),
+            _ => agreement::counter(&self.arch, operation),
         };
         let found = self.estimate(price).zip(self.seconds_of_count());
         let (found, scale) = found.ok_or(NoPrice::NotMeasured)?;

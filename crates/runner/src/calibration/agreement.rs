@@ -43,7 +43,18 @@ pub struct Disagreement {
 }
 
 /// KVM's counter of what an operation is made of, where it has one.
-pub(super) fn counter(operation: &str) -> Option<&'static str> {
+pub(super) fn counter(arch: &str, operation: &str) -> Option<&'static str> {
+    if arch == "aarch64" {
+        // Linux `arch/arm64/kvm/handle_exit.c` and `mmio.c`.
+        return Some(match operation {
+            "sysreg-trap" => "kvm.exits",
+            "hypercall" => "kvm.hvc_exit_stat",
+            "mmio-kernel" => "kvm.mmio_exit_kernel",
+            "mmio-qemu" => "kvm.mmio_exit_user",
+            "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" => "kvm.wfi_exit_stat",
+            _ => return None,
+        });
+    }
     Some(match operation {
         "cpuid" | "msr-read" | "msr-write" | "mmio-kernel" => "kvm.exits",
         "hypercall" => "kvm.hypercalls",
@@ -55,21 +66,23 @@ pub(super) fn counter(operation: &str) -> Option<&'static str> {
 }
 
 /// KVM's counter for an operation, and how many of it the guest makes.
-fn expected(price: &Price, boot: &BootPrice) -> Option<(&'static str, f64)> {
-    let counter = counter(&price.operation)?;
+fn expected(arch: &str, price: &Price, boot: &BootPrice) -> Option<(&'static str, f64)> {
+    let counter = counter(arch, &price.operation)?;
     // An interrupt that comes while its vCPU is about to halt ends that halt in
     // the guest, without an exit.
     let made = match counter {
-        "kvm.halt_exits" => boot.hlts as f64,
+        "kvm.halt_exits" | "kvm.wfi_exit_stat" => boot.hlts as f64,
         _ => f64::from(price.n) * f64::from(price.batch),
     };
     Some((counter, made))
 }
 
-pub(super) fn of(price: &Price, empty: Option<&Price>) -> Agreement {
+pub(super) fn of(arch: &str, price: &Price, empty: Option<&Price>) -> Agreement {
     let mut agreed = None;
     for boot in price.boots.iter().filter(|boot| !boot.kvm.is_empty()) {
-        let Some((counter, guest)) = expected(price, boot) else { return Agreement::NotCounted };
+        let Some((counter, guest)) = expected(arch, price, boot) else {
+            return Agreement::NotCounted;
+        };
         let found = boot.kvm.get(counter).copied().unwrap_or(0.0);
         let empty = empty.into_iter().flat_map(|price| &price.boots);
         let noise = empty.filter_map(|boot| boot.kvm.get(counter)).copied().fold(0.0, f64::max);

@@ -66,20 +66,29 @@ pub struct Calibration {
     pub cpu_model: Option<String>,
     /// QEMU, as it names itself.
     pub qemu: String,
+    /// The guest's architecture.
+    #[serde(default = "first_arch")]
+    pub arch: String,
     /// The machine type, the CPU model and the vCPUs of the VM.
     pub machine: String,
     /// See [`Self::machine`].
     pub cpu: String,
     /// See [`Self::machine`].
     pub vcpus: u32,
-    /// The local APIC's mode.
+    /// The interrupt controller's mode: that of the local APIC, or the GIC's version.
     pub apic: String,
-    /// The TSC's rate, kHz, as the guest knows it; 0 if it does not.
+    /// The rate of the TSC, or of arm64's counter, kHz, as the guest knows it; 0 if it does
+    /// not.
     pub tsc_khz: u64,
     /// What whoever reads the numbers must know.
     pub notes: Vec<String>,
     /// One for each operation, in the order in which they were measured.
     pub prices: Vec<Price>,
+}
+
+/// That of lists that name none: there was no other.
+fn first_arch() -> String {
+    "x86_64".to_owned()
 }
 
 /// What an operation costs.
@@ -200,13 +209,14 @@ impl Calibration {
         (greatest - empty / f64::from(price.batch.max(1))).max(0.0)
     }
 
-    /// True if KVM counted next to no exits for CPUIDs, of which a KVM that lets a
-    /// processor run its guests has one each: this one executes them in software, and
+    /// True if KVM counted next to no exits for CPUIDs (arm64: reads of an ID register),
+    /// of which a KVM that lets a processor run its guests has one each: this one executes them in software, and
     /// its times are no prices of hardware.
     #[must_use]
     pub fn is_software_kvm(&self) -> bool {
-        let cpuid = self.price("cpuid").filter(|price| !price.boots.is_empty());
-        cpuid.is_some_and(|price| {
+        let name = if self.arch == "aarch64" { "sysreg-trap" } else { "cpuid" };
+        let trapped = self.price(name).filter(|price| !price.boots.is_empty());
+        trapped.is_some_and(|price| {
             price.boots.iter().all(|boot| {
                 let exits = boot.kvm.get("kvm.exits").copied().unwrap_or(0.0);
                 !boot.kvm.is_empty() && exits < f64::from(price.n) / 2.0
@@ -218,7 +228,7 @@ impl Calibration {
     #[must_use]
     pub fn environment_sentence(&self) -> &'static str {
         if self.is_software_kvm() {
-            "Under a KVM that executes guests in software (it counts no exit for a CPUID): \
+            "Under a KVM that executes guests in software (it counts no exit for what always has one): \
              times are emulated time and say nothing about the speed of real hardware."
         } else {
             self.environment.sentence()
@@ -272,7 +282,7 @@ impl Calibration {
     #[must_use]
     pub fn agreement(&self, price: &Price) -> Agreement {
         let empty = self.price(measure::EMPTY);
-        agreement::of(price, empty)
+        agreement::of(&self.arch, price, empty)
     }
 
     /// The prices as values that can be compared: seconds where the clock's rate is

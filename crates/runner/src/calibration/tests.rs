@@ -34,6 +34,7 @@ pub(crate) fn list(prices: Vec<Price>) -> Calibration {
         kernel: None,
         cpu_model: None,
         qemu: "QEMU emulator version 7.2.22".to_owned(),
+        arch: "x86_64".to_owned(),
         machine: "q35".to_owned(),
         cpu: "host".to_owned(),
         vcpus: 1,

@@ -5,16 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use thinguest::{Record, write_record};
 
-use crate::metal::instruction::{Port, clock_unordered};
-
-const DATA: Port = Port::serial(0);
-const INTERRUPTS: Port = Port::serial(1);
-const FIFO: Port = Port::serial(2);
-const LINE_FORMAT: Port = Port::serial(3);
-const MODEM: Port = Port::serial(4);
-const STATUS: Port = Port::serial(5);
-/// Nothing but memory of a byte.
-pub(crate) const SCRATCH: Port = Port::serial(7);
+use crate::machine::serial;
+use crate::metal::instruction::{clock_unordered, relax, ticks};
 
 /// Between two looks whether a byte has come: each is an exit, which would be
 /// counted with the operation's own.
@@ -29,22 +21,10 @@ struct Serial;
 impl fmt::Write for Serial {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            while STATUS.read() & 0x20 == 0 {}
-            DATA.write(byte);
+            serial::send(byte);
         }
         Ok(())
     }
-}
-
-/// Sets the line up: 115200 8N1, no interrupts.
-pub(crate) fn begin() {
-    INTERRUPTS.write(0);
-    LINE_FORMAT.write(0x80);
-    DATA.write(1);
-    INTERRUPTS.write(0);
-    LINE_FORMAT.write(3);
-    FIFO.write(7);
-    MODEM.write(3);
 }
 
 /// Sends the next record.
@@ -57,7 +37,7 @@ pub(crate) fn write(record: &Record) {
         if !BUSY.swap(true, Ordering::SeqCst) {
             break;
         }
-        core::hint::spin_loop();
+        relax();
     }
     let seq = NEXT.fetch_add(1, Ordering::SeqCst);
     // The line takes everything; a record that is too long for one is none.
@@ -72,11 +52,11 @@ pub(crate) fn write_end_mark() {
 
 /// Waits for a byte.
 pub(crate) fn wait_for_byte() -> u8 {
-    while STATUS.read() & 1 == 0 {
+    while !serial::has_byte() {
         let begin = clock_unordered();
-        while clock_unordered().wrapping_sub(begin) < LOOK_CYCLES {}
+        while clock_unordered().wrapping_sub(begin) < ticks(LOOK_CYCLES) {}
     }
-    DATA.read()
+    serial::take()
 }
 
 /// Waits for a line, without its end; empty if it is too long or no text.
@@ -88,8 +68,8 @@ pub(crate) fn wait_for_line(buffer: &mut [u8]) -> &str {
         }
         length += 1;
         // The rest of the line is on its way.
-        while STATUS.read() & 1 == 0 {}
-        byte = DATA.read();
+        while !serial::has_byte() {}
+        byte = serial::take();
     }
     let line = buffer.get(..length).unwrap_or_default();
     core::str::from_utf8(line).unwrap_or_default()

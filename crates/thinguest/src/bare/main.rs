@@ -7,65 +7,56 @@
 #![no_std]
 #![no_main]
 
-mod apic;
-mod clock;
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod console;
-mod exit;
 mod files;
-mod firmware;
+mod found;
 mod items;
 #[expect(unsafe_code, reason = "the machine itself")]
 mod metal;
 mod operations;
+mod sampler;
 mod vcpus;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 use core::panic::PanicInfo;
+use core::sync::atomic::Ordering;
 
 use thinguest::{BadPlan, Hello, Item, Plan, Record, read_items};
 
-use firmware::StartInfo;
-use metal::instruction::Port;
-use metal::vcpu::MAX_VCPUS;
+#[cfg(target_arch = "aarch64")]
+use aarch64 as machine;
+use found::{CMDLINE_BYTES, Found};
+use machine::{exit, interrupts, operations::Machine};
+use metal::vcpu::{MAX_VCPUS, VCPUS};
 use operations::Bench;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as machine;
 
-/// The first vCPU.
-fn main(start_info: u32) -> ! {
-    console::begin();
-    for mask in Port::PIC_MASKS {
-        mask.write(0xff);
-    }
-    run(start_info);
+/// The first vCPU; `boot` is what the loader handed over.
+fn main(boot: u64) -> ! {
+    run(boot);
     exit::leave()
 }
 
-fn run(start_info: u32) {
-    let start = StartInfo::at(start_info);
-    let mut buffer = [0; 4096];
-    let cmdline = start.map_or("", |start| start.cmdline(&mut buffer));
-    let tables = start.and_then(|start| start.tables());
-    if let Some(how) = tables.and_then(|tables| tables.power_off()) {
-        exit::set_power_off(how);
-    }
-    let mut pool = start.and_then(|start| start.pool());
-    let far = tables.and_then(|tables| tables.far_memory());
-    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
-    let hpet = tables.and_then(|tables| tables.hpet());
-    let io_apic = tables.and_then(|tables| tables.io_apic());
-    let mut ids = [0; MAX_VCPUS];
-    let vcpus = tables.map_or(1, |tables| tables.local_apics(&mut ids));
-    metal::memory::take_page_0_away();
+fn run(boot: u64) {
+    let mut buffer = [0; CMDLINE_BYTES];
+    let Found { cmdline, pool, far, ids, vcpus, devices } = machine::find(boot, &mut buffer);
+    machine::serial::begin();
     let plan = match Plan::read(cmdline) {
         Ok(plan) => plan,
         Err(why) => return console::write(&Record::Refused(why)),
     };
-    if !apic::choose(plan.apic) {
+    if !interrupts::choose(plan.apic) {
         return console::write(&Record::Refused(BadPlan::Apic));
     }
-    apic::begin();
-    apic::measure_timer();
-    let pvclock = clock::start_pvclock();
-    let (tsc_khz, source) = clock::rate(pvclock);
-    let own = metal::vcpu::VCPUS[0].apic_id.load(core::sync::atomic::Ordering::SeqCst);
+    interrupts::begin();
+    interrupts::measure_timer();
+    let machine = Machine::begin(devices, plan.mmio.map(u64::from));
+    let (tsc_khz, source) = machine.clock_rate();
+    let own = VCPUS[0].id.load(Ordering::SeqCst);
     let mut started = 1;
     for id in ids.iter().take(vcpus).filter(|id| **id != own) {
         // Their numbers have no gaps: the first that doesn't start is the last tried.
@@ -77,19 +68,17 @@ fn run(start_info: u32) {
     console::write(&Record::Hello(Hello {
         vcpus: vcpus as u32,
         started: started as u32,
-        apic: apic::mode(),
+        apic: interrupts::mode(),
         tsc_khz,
         clock: source,
-        deadline: apic::has_deadline(),
-        kvm: clock::is_kvm(),
+        deadline: interrupts::has_deadline(),
+        kvm: machine::clock::is_kvm(),
     }));
     let mut bench = Bench {
         vcpus: started,
         handshake: plan.handshake,
         provoked: plan.provoked,
-        mmio: plan.mmio.map(u64::from).or(hpet),
-        io_apic,
-        pvclock,
+        machine,
         pool,
         far,
         khz: tsc_khz,

@@ -1,16 +1,20 @@
-//! The operations, and how a sample is taken.
+//! The operations: those that every architecture has.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use thinguest::{Calls, Done, Item, MAX_IO_BYTES, MAX_N, Operation, Provoked, Skip, Wait};
 
-use crate::metal::instruction::{self, Caller, Msr, Port, clock, cpuid};
-use crate::metal::kvm_clock::steal_ns;
-use crate::metal::memory::{PAGE_BYTES, Pool, Register};
-use crate::metal::vcpu::{IPI_VECTOR, MAX_VCPUS, SHOOTDOWN_VECTOR, VCPUS, Vcpu};
+use crate::machine::clock::{start_steal_time, steal_ns};
+use crate::machine::interrupts;
+use crate::machine::operations::Machine;
+use crate::metal::PAGE_BYTES;
+use crate::metal::instruction::{self, clock, has_mwait, ticks};
+use crate::metal::memory::Pool;
+use crate::metal::vcpu::{MAX_VCPUS, VCPUS, Vcpu};
+use crate::sampler::Sampler;
 use crate::vcpus::{self, Job, Style, wait_until};
-use crate::{apic, console, files, items};
+use crate::{files, items};
 
 /// From setting the timer to its end.
 const TIMER_CYCLES: u64 = 200_000;
@@ -34,11 +38,7 @@ pub(crate) struct Bench {
     pub(crate) handshake: bool,
     /// What goes wrong in the first operation.
     pub(crate) provoked: Option<Provoked>,
-    /// A register of a device in QEMU.
-    pub(crate) mmio: Option<u64>,
-    pub(crate) io_apic: Option<u64>,
-    /// KVM's clock is there.
-    pub(crate) pvclock: bool,
+    pub(crate) machine: Machine,
     pub(crate) pool: Option<Pool>,
     /// Memory of the last node, if there are several.
     pub(crate) far: Option<Pool>,
@@ -51,119 +51,13 @@ pub(crate) struct Bench {
     pub(crate) wait: Wait,
 }
 
-/// One sample under way.
-struct Sampler<'a> {
-    item: Item,
-    handshake: bool,
-    provoked: Option<Provoked>,
-    samples: &'a mut [u64; MAX_N as usize],
-}
-
-/// A sum over the vCPUs.
-fn total(of: impl Fn(usize) -> &'static AtomicU64, vcpus: usize) -> u64 {
-    (0..vcpus).map(|index| of(index).load(Ordering::Relaxed)).sum()
-}
-
-impl Sampler<'_> {
-    /// Takes the samples: `sample` does the operation once and returns its cycles.
-    fn samples(
-        self,
-        vcpus: usize,
-        mut sample: impl FnMut() -> Result<u64, Skip>,
-    ) -> Result<Done, Skip> {
-        let Item { operation, n, warmup, batch, .. } = self.item;
-        for _ in 0..warmup {
-            sample()?;
-        }
-        if self.handshake {
-            console::write(&thinguest::Record::Ready(operation));
-            console::wait_for_byte();
-        }
-        if let Some(what) = self.provoked {
-            provoke(what);
-        }
-        let counts =
-            || (total(|index| &VCPUS[index].sent, vcpus), total(|index| &VCPUS[index].hlts, vcpus));
-        let before = counts();
-        let taken = &mut self.samples[..n as usize];
-        for slot in taken.iter_mut() {
-            *slot = sample()?;
-        }
-        let after = counts();
-        if self.handshake {
-            console::write_end_mark();
-            console::wait_for_byte();
-        }
-        taken.sort_unstable();
-        let rank = |percent: usize| taken[(taken.len() * percent).div_ceil(100).max(1) - 1];
-        Ok(Done {
-            operation,
-            n,
-            warmup,
-            batch,
-            min: taken[0],
-            median: rank(50),
-            p99: rank(99),
-            sum: taken.iter().sum(),
-            ipis: after.0 - before.0,
-            hlts: after.1 - before.1,
-        })
-    }
-
-    /// Takes the time of the operation's batch of `once`.
-    fn timed(self, mut once: impl FnMut()) -> Result<Done, Skip> {
-        let batch = self.item.batch;
-        self.samples(1, || {
-            let begin = clock();
-            for _ in 0..batch {
-                once();
-            }
-            Ok(clock() - begin)
-        })
-    }
-
-    /// Takes the time until `once` says whether it came to an end.
-    fn timed_until(self, vcpus: usize, mut once: impl FnMut() -> bool) -> Result<Done, Skip> {
-        self.samples(vcpus, || {
-            let begin = clock();
-            if once() { Ok(clock() - begin) } else { Err(Skip::NoAnswer) }
-        })
-    }
-}
-
-/// Fails as asked.
-fn provoke(what: Provoked) {
-    match what {
-        Provoked::Stack => {
-            black_box(endless(0));
-        }
-        Provoked::Null => instruction::write_null(),
-        Provoked::Opcode => instruction::no_instruction(),
-        Provoked::Panic => panic!("as asked"),
-        Provoked::Hang => instruction::stop(),
-    }
-}
-
-#[expect(unconditional_recursion, reason = "the stack is to run over")]
-fn endless(depth: u64) -> u64 {
-    endless(black_box(depth + 1)) + black_box(depth)
-}
-
 fn counted(of: &AtomicU64) -> u64 {
     of.load(Ordering::SeqCst)
 }
 
 fn settle() {
     let begin = clock();
-    while clock() - begin < SETTLE_CYCLES {}
-}
-
-/// The instruction by which this processor calls its hypervisor.
-fn caller() -> Caller {
-    let [_, b, c, d] = cpuid(0, 0);
-    // AuthenticAMD and HygonGenuine.
-    let amd = [[0x6874_7541, 0x444d_4163, 0x6974_6e65], [0x6f67_7948, 0x656e_6975, 0x6e65_476e]];
-    if amd.contains(&[b, c, d]) { Caller::Amd } else { Caller::Intel }
+    while clock() - begin < ticks(SETTLE_CYCLES) {}
 }
 
 impl Bench {
@@ -183,71 +77,28 @@ impl Bench {
                 instruction::system_calls(item.batch);
                 Ok(clock() - begin)
             }),
-            Operation::Tsc => sampler.timed(|| {
-                black_box(instruction::clock_unordered());
-            }),
-            Operation::Pvclock if !self.pvclock => Err(Skip::NotExposed),
-            Operation::Pvclock => sampler.timed(|| {
-                black_box(crate::clock::read_pvclock());
-            }),
-            Operation::Cpuid => sampler.timed(|| {
-                black_box(cpuid(0, 0));
-            }),
-            Operation::Hypercall if !crate::clock::is_kvm() => Err(Skip::NotExposed),
-            Operation::Hypercall if !instruction::try_hypercall(caller()) => Err(Skip::Faulted),
-            Operation::Hypercall => {
-                let caller = caller();
-                sampler.timed(|| instruction::hypercall(caller))
-            }
-            Operation::MsrRead => sampler.timed(|| {
-                black_box(instruction::read_msr(Msr::ApicBase));
-            }),
-            Operation::MsrWrite => {
-                let value = instruction::read_msr(Msr::ApicBase);
-                sampler.timed(|| instruction::write_apic_base(value))
-            }
-            Operation::MsrDirect => sampler.timed(|| instruction::write_kernel_gs_base(1)),
-            Operation::MsrCstate if !instruction::try_msr(Msr::CoreC3Residency) => {
-                Err(Skip::Faulted)
-            }
-            Operation::MsrCstate => sampler.timed(|| {
-                black_box(instruction::read_msr(Msr::CoreC3Residency));
-            }),
-            Operation::PioKernel => sampler.timed(|| {
-                black_box(Port::PIC_LEVELS.read());
-            }),
-            Operation::PioQemu => sampler.timed(|| {
-                black_box(console::SCRATCH.read());
-            }),
-            Operation::MmioKernel => read_register(sampler, self.io_apic),
-            Operation::MmioQemu => read_register(sampler, self.mmio),
-            Operation::ApicRead => sampler.timed(|| {
-                black_box(apic::read_version());
-            }),
             Operation::SelfIpi => {
                 instruction::interrupts_on();
                 sampler.timed_until(1, || {
                     let before = counted(&VCPUS[0].ipis);
-                    apic::send_to_self(IPI_VECTOR);
+                    interrupts::send_to_self();
                     wait_until(|| counted(&VCPUS[0].ipis) != before)
                 })
             }
-            Operation::Pause => sampler.timed(core::hint::spin_loop),
             Operation::TlbFlush => sampler.timed(instruction::flush_tlb),
-            Operation::Invlpg => sampler.timed(|| instruction::invalidate(PAGE_BYTES)),
             Operation::PageFill4k => fill(sampler, self.pool.as_mut(), PAGE_BYTES),
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),
             Operation::PageFill1g => fill(sampler, self.pool.as_mut(), HUGE_PAGE_BYTES),
             Operation::Memory => chase(sampler, self.pool.as_mut()),
             Operation::MemoryFar if self.far.is_none() => Err(Skip::NotExposed),
             Operation::MemoryFar => chase(sampler, self.far.as_mut()),
-            Operation::Steal if !crate::clock::start_steal_time() => Err(Skip::NotExposed),
+            Operation::Steal if !start_steal_time() => Err(Skip::NotExposed),
             Operation::Steal => {
                 let khz = self.khz;
                 sampler.samples(1, || {
                     let before = steal_ns();
                     let begin = clock();
-                    while clock() - begin < STEAL_CYCLES {}
+                    while clock() - begin < ticks(STEAL_CYCLES) {}
                     Ok(((u128::from(steal_ns() - before) * u128::from(khz)) / 1_000_000) as u64)
                 })
             }
@@ -263,16 +114,22 @@ impl Bench {
                 }
                 true
             }),
-            Operation::IpiSpin => interrupt(sampler, 2, Job::Spin, || apic::send(1, IPI_VECTOR)),
-            Operation::IpiHalt => interrupt(sampler, 2, Job::Halt, || apic::send(1, IPI_VECTOR)),
+            Operation::IpiSpin => interrupt(sampler, 2, Job::Spin, || interrupts::send(1)),
+            Operation::IpiHalt => interrupt(sampler, 2, Job::Halt, || interrupts::send(1)),
             Operation::IpiBroadcast => {
                 let others = self.vcpus - 1;
-                let send = || apic::send_to_others(others, IPI_VECTOR);
+                let send = || interrupts::send_to_others(others);
                 interrupt(sampler, self.vcpus, Job::Halt, send)
+            }
+            Operation::Shootdown if instruction::BROADCASTS_FLUSHES => {
+                if !vcpus::give(self.vcpus, Job::Spin) {
+                    return Err(Skip::NoAnswer);
+                }
+                sampler.timed(instruction::shoot_down)
             }
             Operation::Shootdown => {
                 let others = self.vcpus - 1;
-                let send = || apic::send_to_others(others, SHOOTDOWN_VECTOR);
+                let send = || interrupts::shoot_down(others);
                 interrupt(sampler, self.vcpus, Job::Spin, send)
             }
             Operation::MwaitWake if !has_mwait() => Err(Skip::NotExposed),
@@ -285,6 +142,7 @@ impl Bench {
             Operation::NullIo => null_io(sampler, self.io.as_deref_mut(), self.calls),
             Operation::Items if self.wait == Wait::Mwait && !has_mwait() => Err(Skip::NotExposed),
             Operation::Items => produce(sampler, self.wait.into()),
+            _ => self.machine.measure(sampler),
         };
         instruction::interrupts_off();
         if item.operation.vcpus() > 1 && !vcpus::give_up(self.vcpus) {
@@ -292,13 +150,6 @@ impl Bench {
         }
         done
     }
-}
-
-fn read_register(sampler: Sampler<'_>, at: Option<u64>) -> Result<Done, Skip> {
-    let register = at.and_then(Register::at).ok_or(Skip::NoDevice)?;
-    sampler.timed(|| {
-        black_box(register.read());
-    })
 }
 
 /// Touches memory that was never touched, a page of `bytes` after the other.
@@ -342,7 +193,7 @@ fn timer(
 ) -> Result<Done, Skip> {
     sampler.samples(1, || {
         let before = counted(&VCPUS[0].timers);
-        let deadline = apic::set_timer(TIMER_CYCLES);
+        let deadline = interrupts::set_timer(ticks(TIMER_CYCLES));
         let fired = wait(&mut || counted(&VCPUS[0].timers) != before);
         // A timer that is not exact may come early.
         if fired { Ok(clock().saturating_sub(deadline)) } else { Err(Skip::NoAnswer) }
@@ -373,11 +224,6 @@ fn interrupt(sampler: Sampler<'_>, count: usize, job: Job, send: impl Fn()) -> R
         let came = wait_until(|| handled() >= expected);
         if came { Ok(clock() - begin) } else { Err(Skip::NoAnswer) }
     })
-}
-
-/// True if the guest is offered MONITOR and MWAIT.
-fn has_mwait() -> bool {
-    cpuid(1, 0)[2] & 1 << 3 != 0
 }
 
 fn null_io(

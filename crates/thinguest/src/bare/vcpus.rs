@@ -4,12 +4,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use thinguest::Wait;
 
+use crate::items;
+use crate::machine::interrupts;
 use crate::metal::instruction::{
-    clock_unordered, halt, interrupts_off, interrupts_on, wait_for_write,
+    clock_unordered, halt, interrupts_off, interrupts_on, relax, ticks, wait_for_write,
 };
 use crate::metal::start::prepare_start;
-use crate::metal::vcpu::{IPI_VECTOR, VCPUS};
-use crate::{apic, items};
+use crate::metal::vcpu::VCPUS;
 
 /// What is given up after: far more than any host takes to schedule a vCPU.
 const PATIENCE_CYCLES: u64 = 1 << 34;
@@ -93,9 +94,9 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
             if condition() {
                 return true;
             }
-            core::hint::spin_loop();
+            relax();
         }
-        if clock_unordered().wrapping_sub(begin) > PATIENCE_CYCLES {
+        if clock_unordered().wrapping_sub(begin) > ticks(PATIENCE_CYCLES) {
             return false;
         }
     }
@@ -105,25 +106,25 @@ fn job(index: usize) -> u32 {
     VCPUS[index].job.load(Ordering::SeqCst)
 }
 
-/// Starts the vCPU `index`, whose local APIC is `id`.
-pub(crate) fn start(index: usize, id: u32) -> bool {
+/// Starts the vCPU `index`, which interrupts reach by `id`.
+pub(crate) fn start(index: usize, id: u64) -> bool {
     VCPUS[index].job.store(Job::None as u32, Ordering::SeqCst);
     prepare_start(index);
-    apic::start(id);
+    interrupts::start(id);
     wait_until(|| VCPUS[index].doing.load(Ordering::SeqCst) == Job::None as u32)
 }
 
 /// What a vCPU but the first does.
 pub(crate) fn work(index: usize) -> ! {
     let vcpu = &VCPUS[index];
-    apic::begin();
+    interrupts::begin();
     loop {
         let now = job(index);
         vcpu.doing.store(now, Ordering::SeqCst);
         if now == Job::Spin as u32 {
             interrupts_on();
             while job(index) == now {
-                core::hint::spin_loop();
+                relax();
             }
         } else if now == Job::Answer as u32 {
             answer(index, now);
@@ -134,7 +135,7 @@ pub(crate) fn work(index: usize) -> ! {
                 if SENT.0.load(Ordering::SeqCst) == index as u32 {
                     SENT.0.store(0, Ordering::SeqCst);
                 }
-                core::hint::spin_loop();
+                relax();
             }
         } else if now == Job::Consume as u32 {
             items::consume(index, now);
@@ -165,7 +166,7 @@ pub(crate) fn give(count: usize, what: Job) -> bool {
     (1..count).all(|index| {
         VCPUS[index].job.store(what as u32, Ordering::SeqCst);
         // What sleeps hears of it by an interrupt, what spins needs none.
-        apic::send(index, IPI_VECTOR);
+        interrupts::send(index);
         wait_until(|| VCPUS[index].doing.load(Ordering::SeqCst) == what as u32)
     })
 }
@@ -190,11 +191,11 @@ pub(crate) fn wait(index: usize, word: &AtomicU32, ours: impl Fn() -> bool, styl
         Style::Lazy => {
             interrupts_on();
             let begin = clock_unordered();
-            while clock_unordered().wrapping_sub(begin) < LAZY_SPIN_CYCLES {
+            while clock_unordered().wrapping_sub(begin) < ticks(LAZY_SPIN_CYCLES) {
                 if ours() {
                     return true;
                 }
-                core::hint::spin_loop();
+                relax();
             }
             halt_while(index, || !ours());
             true
@@ -225,7 +226,7 @@ pub(crate) fn tell(to: usize, style: Style) {
         Style::Lazy | Style::Idle => VCPUS[to].halted.load(Ordering::SeqCst) == 1,
     };
     if wake {
-        apic::send(to, IPI_VECTOR);
+        interrupts::send(to);
     }
 }
 

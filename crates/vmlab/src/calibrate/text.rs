@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use runner::calibration::{Agreement, Ask, Calibration, Count, Price};
 use stats::Interval;
 use thinguest::Operation;
+use vmconfig::Arch;
 
 use super::SHORT;
 use super::change::Change;
@@ -14,17 +15,20 @@ pub(super) fn operations() -> String {
     let mut text = String::new();
     for operation in Operation::all() {
         let short = if SHORT.contains(&operation) { "*" } else { " " };
-        let _ = writeln!(text, "{short} {:14} {}", operation.name(), operation.summary());
+        let of: Vec<&str> =
+            ["x86_64", "aarch64"].into_iter().filter(|arch| operation.is_of(arch)).collect();
+        let only = if let [arch] = of[..] { format!(" ({arch})") } else { String::new() };
+        let _ = writeln!(text, "{short} {:14} {}{only}", operation.name(), operation.summary());
     }
     text + "\n* the short list, without --all\n"
 }
 
 /// What would be run.
-pub(super) fn dry_run(ask: &Ask, lines: &[String]) -> String {
+pub(super) fn dry_run(ask: &Ask, arch: Arch, lines: &[String]) -> String {
     let boots = if ask.boots == 1 { "boot" } else { "boots" };
     let names: Vec<&str> = ask.items.iter().map(|item| item.operation.name()).collect();
     let command = lines.join(" \\\n  ");
-    format!("{} {boots} of {}\n\nqemu-system-x86_64 \\\n  {command}\n", ask.boots, names.join(", "))
+    format!("{} {boots} of {}\n\nqemu-system-{arch} \\\n  {command}\n", ask.boots, names.join(", "))
 }
 
 /// Three significant digits, and whole from 100 on; what is whole has no digits more.

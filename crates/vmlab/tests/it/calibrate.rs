@@ -19,7 +19,7 @@ pub(crate) fn is_there() -> bool {
         skip(error);
         return false;
     }
-    if let Err(error) = guest::thin::program() {
+    if let Err(error) = guest::thin::program(vmconfig::Arch::X86_64) {
         skip(error);
         return false;
     }
@@ -180,6 +180,34 @@ fn the_whole_list_under_tcg_is_the_golden() {
     let said = calibrate(&["--accel", "tcg", "--all"]);
     let table = said.has_code(0).stdout.split_once("\n\n").unwrap().1.to_owned();
     expect_file!["../../testdata/calibrate-tcg-7.2.txt"].assert_eq(&table);
+}
+
+#[test]
+fn an_arm64_guest_has_a_list_of_its_own() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    calibrate(&["--arch", "aarch64", "--only", "cpuid"]).is_error(&["aarch64", "cpuid"]);
+    calibrate(&["--arch", "x86_64", "--only", "wfe"]).is_error(&["x86_64", "wfe"]);
+    let said = calibrate(&["--arch", "mips"]);
+    assert!(said.code == Some(2) && said.stderr.contains("mips"), "{said:?}");
+    let qemu = match guest::qemu::find_qemu(vmconfig::Arch::Aarch64) {
+        Ok(qemu) => qemu,
+        Err(error) => return skip(error),
+    };
+    if let Err(error) = guest::thin::program(vmconfig::Arch::Aarch64) {
+        return skip(error);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let list = |name| counted(folder.path(), name, &["--arch", "aarch64", "--all"]).1;
+    let first = list("a.json");
+    assert_eq!(first, list("b.json"));
+    assert_eq!(serde_json::from_str::<Value>(&first).unwrap()["arch"], "aarch64");
+    let version = qemu.capabilities.version;
+    if (version.major, version.minor) != (7, 2) {
+        return skip(format!("the golden is of QEMU 7.2, here is {version}"));
+    }
+    let said = calibrate(&["--arch", "aarch64", "--accel", "tcg", "--all"]);
+    let table = said.has_code(0).stdout.split_once("\n\n").unwrap().1.to_owned();
+    expect_file!["../../testdata/calibrate-tcg-7.2-aarch64.txt"].assert_eq(&table);
 }
 
 #[test]

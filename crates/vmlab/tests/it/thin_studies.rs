@@ -124,7 +124,7 @@ fn what_the_thin_guest_cannot_do_is_said_before_anything_boots() {
 
 #[test]
 fn the_thin_guest_is_said_in_each_form() {
-    if let Err(error) = guest::thin::program() {
+    if let Err(error) = guest::thin::program(vmconfig::Arch::X86_64) {
         skip(error);
         return;
     }

@@ -17,6 +17,21 @@ fn item(operation: Operation, n: u32) -> Item {
 
 /// A QEMU that only sleeps, and a guest that says `lines`, then waits.
 fn fake(items: &[Item], said: &[u8]) -> (tempfile::TempDir, ThinVm) {
+    fake_qemu(items, said, "exec sleep 1000", "")
+}
+
+/// A QEMU that prints and stops its VM.
+fn fake_that_prints(items: &[Item], printed: &str) -> (tempfile::TempDir, ThinVm) {
+    let program = format!("printf '%s' \"{printed}\" >&2; exec sleep 1000");
+    fake_qemu(items, b"", &program, "{\"event\": \"STOP\"}\n")
+}
+
+fn fake_qemu(
+    items: &[Item],
+    said: &[u8],
+    program: &str,
+    event: &'static str,
+) -> (tempfile::TempDir, ThinVm) {
     let folder = tempfile::tempdir().unwrap();
     let channels = SerialChannels {
         qmp_socket: folder.path().join("qmp"),
@@ -29,7 +44,8 @@ fn fake(items: &[Item], said: &[u8]) -> (tempfile::TempDir, ThinVm) {
     let (to_qmp, to_serial) = (connect(&channels.qmp_socket), connect(&channels.serial_socket));
     std::thread::spawn(move || {
         let mut qmp = to_qmp();
-        qmp.write_all(b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n").unwrap();
+        let begin = format!("{{\"QMP\": {{}}}}\n{{\"return\": {{}}, \"id\": 1}}\n{event}");
+        qmp.write_all(begin.as_bytes()).unwrap();
         // Whatever else is asked: registers.
         let mut buffer = [0; 4096];
         for id in 1.. {
@@ -49,8 +65,8 @@ fn fake(items: &[Item], said: &[u8]) -> (tempfile::TempDir, ThinVm) {
         let _ = serial.read(&mut [0; 16]);
     });
     let launch = ThinLaunch {
-        qemu: "/bin/sleep".into(),
-        args: vec!["1000".to_owned()],
+        qemu: "/bin/sh".into(),
+        args: vec!["-c".to_owned(), program.to_owned()],
         channels,
         env: Vec::new(),
         items: items.to_vec(),
@@ -124,6 +140,30 @@ fn a_lying_line_is_told() {
 }
 
 #[test]
+fn the_reason_why_kvm_gave_up_is_none_of_qemu_s_warnings() {
+    let printed = "qemu-system-x86_64: warning: host doesn't support requested feature\n\
+                   KVM internal error. Suberror: 1\nemulation failure\n\
+                   EAX=00000000 EBX=00000000\nCode=0f 01 d9\n";
+    let why = why_kvm_gave_up(printed).unwrap();
+    assert_eq!(why, "KVM internal error. Suberror: 1; emulation failure");
+    let why = why_kvm_gave_up("warning: TCG\nerror: kvm run failed Function not implemented\n");
+    assert_eq!(why.as_deref(), Some("error: kvm run failed Function not implemented"));
+    assert_eq!(why_kvm_gave_up("qemu: warning: old\nRAX=0\n"), None);
+    // From the process to the failure, with what QEMU says beside it.
+    let failure = {
+        let (_folder, mut vm) = fake_that_prints(&[], printed);
+        loop {
+            match vm.next(PATIENCE, &Cancel::new()) {
+                Ok(_) => {}
+                Err(failure) => break failure.to_string(),
+            }
+        }
+    };
+    assert!(failure.contains("Suberror: 1; emulation failure (KVM gave"), "{failure}");
+    assert!(!failure.contains("warning"), "{failure}");
+}
+
+#[test]
 fn an_endless_line_ends() {
     let endless = "firmware says hello\n".repeat(1 << 20);
     let failure = first_failure(&[], &endless, PATIENCE);
@@ -150,11 +190,12 @@ struct Real {
 
 impl Real {
     fn new(machine: &str, vcpus: u32, plan: &str, items: &[Item]) -> Option<Self> {
-        let Ok(program) = program() else {
+        let arch = if machine.starts_with("virt") { Arch::Aarch64 } else { Arch::X86_64 };
+        let Ok(program) = program(arch) else {
             skip("the thin guest is not built: scripts/build-thinguest");
             return None;
         };
-        let qemu = match crate::qemu::find_qemu(Arch::X86_64) {
+        let qemu = match crate::qemu::find_qemu(arch) {
             Ok(qemu) => qemu,
             Err(error) => {
                 skip(error);
@@ -175,12 +216,7 @@ impl Real {
             memory_mib: 256,
             kernel_cmdline: vec![format!("vmlab-thin=1 {plan} run={}", run.join(","))],
             extra_args: vec!["-icount".into(), "shift=0,sleep=off".into()],
-            ..VmSettings::new(
-                "thin",
-                Arch::X86_64,
-                Accel::Tcg,
-                Boot::Kernel { kernel, initrd: None },
-            )
+            ..VmSettings::new("thin", arch, Accel::Tcg, Boot::Kernel { kernel, initrd: None })
         };
         let spec = VmSpec::new(settings).unwrap();
         let args = emit_serial(&spec, &channels, &qemu.capabilities).args;
@@ -211,12 +247,22 @@ impl Real {
 #[test]
 fn each_machine_counts_the_same_instructions_twice() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-    let items: Vec<Item> = Operation::all()
-        .filter(|operation| operation.is_price())
-        .map(|operation| Item::new(operation, operation.default_n().min(20), 5))
-        .collect();
-    for (machine, vcpus) in [("microvm", 1), ("microvm", 2), ("q35", 3), ("pc", 2)] {
-        let Some(real) = Real::new(machine, vcpus, "apic=xapic", &items) else { return };
+    let machines = [
+        ("microvm", 1, "apic=xapic"),
+        ("microvm", 2, "apic=xapic"),
+        ("q35", 3, "apic=xapic"),
+        ("pc", 2, "apic=xapic"),
+        ("virt,gic-version=2", 1, "apic=gicv2"),
+        ("virt,gic-version=2", 3, "apic=gicv2"),
+        ("virt,gic-version=3", 2, "apic=gicv3"),
+    ];
+    for (machine, vcpus, plan) in machines {
+        let arch = if machine.starts_with("virt") { "aarch64" } else { "x86_64" };
+        let items: Vec<Item> = Operation::all()
+            .filter(|operation| operation.is_price() && operation.is_of(arch))
+            .map(|operation| Item::new(operation, operation.default_n().min(20), 5))
+            .collect();
+        let Some(real) = Real::new(machine, vcpus, plan, &items) else { continue };
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}");
         assert_eq!(told.len(), items.len() + 1, "{machine}: {told:?}");
@@ -281,6 +327,53 @@ fn exceptions_are_recorded_with_their_place() {
 }
 
 #[test]
+fn arm64_s_exceptions_are_recorded_with_their_place() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    /// Data abort and unknown instruction: Arm DDI 0487, ESR_EL1.EC.
+    const ABORT: u8 = Fault::SYNCHRONOUS + 0x25;
+    const UNKNOWN: u8 = Fault::SYNCHRONOUS;
+    let check = |what: &str, holds: fn(&Fault) -> bool, said: &str| {
+        let items = [item(Operation::Hypercall, 10)];
+        let plan = format!("provoke={what}");
+        let Some(real) = Real::new("virt,gic-version=3", 2, &plan, &items) else { return };
+        let (told, failure) = real.run();
+        assert!(matches!(told[..], [Told::Hello(_)]), "{what}: {told:?}");
+        let Some(ThinFailure::Fault { operation: Some(Operation::Hypercall), fault }) = failure
+        else {
+            panic!("{what}: {failure:?}")
+        };
+        assert!(holds(&fault), "{what}: {fault:?}");
+        assert!(fault_text(&fault).starts_with(said), "{what}: {}", fault_text(&fault));
+    };
+    // The stack ends at a page that is not there.
+    let ran_over = |fault: &Fault| fault.vector == ABORT && fault.cr2.abs_diff(fault.rsp) < 4096;
+    check("stack", ran_over, "a data abort on vCPU 0");
+    check("null", |fault| fault.vector == ABORT && fault.cr2 == 0, "a data abort on vCPU 0");
+    check("opcode", |fault| fault.vector == UNKNOWN, "an unknown instruction on vCPU 0");
+}
+
+#[test]
+fn an_arm64_guest_takes_other_machines_as_they_are() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [item(Operation::SysregTrap, 10), item(Operation::Cpuid, 10)];
+    // Begun at EL2, and called by SMC.
+    for machine in ["virt,gic-version=3,virtualization=on", "virt,gic-version=2,acpi=off"] {
+        let Some(real) = Real::new(machine, 2, "", &items) else { return };
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{machine}");
+        let [Told::Hello(hello), Told::Done(_), skipped] = told[..] else {
+            panic!("{machine}: {told:?}")
+        };
+        assert_eq!((hello.vcpus, hello.started), (2, 2), "{machine}");
+        assert_eq!(skipped, Told::Skipped(Operation::Cpuid, Skip::OtherArch), "{machine}");
+    }
+    // Another controller than is there.
+    let Some(real) = Real::new("virt,gic-version=2", 1, "apic=gicv3", &items) else { return };
+    let (_, failure) = real.run();
+    assert_eq!(failure, Some(ThinFailure::Refused { why: BadPlan::Apic }));
+}
+
+#[test]
 fn a_hang_is_named_with_its_registers() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let items = [item(Operation::Cpuid, 10)];
@@ -318,4 +411,47 @@ fn a_plan_that_is_none_is_refused() {
     let (told, failure) = real.run();
     let refused = failure == Some(ThinFailure::Refused { why: BadPlan::Apic });
     assert!(refused || failure.is_none(), "{told:?} {failure:?}");
+}
+
+/// Firmware of Debian's `ovmf`, or what OVMF names.
+fn firmware() -> Option<std::path::PathBuf> {
+    let named = std::env::var_os("OVMF").map(std::path::PathBuf::from);
+    let known = ["/usr/share/qemu/OVMF.fd", "/usr/share/ovmf/OVMF.fd"].map(Into::into);
+    named.into_iter().chain(known).find(|path| path.exists())
+}
+
+#[test]
+fn uefi_firmware_boots_the_same_guest() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [item(Operation::Cpuid, 10), item(Operation::IpiHalt, 10)];
+    let Some(mut real) = Real::new("q35", 2, "", &items) else { return };
+    let Some(firmware) = firmware() else { return skip("there is no OVMF: package ovmf") };
+    let run: Vec<String> = items.iter().map(Item::to_string).collect();
+    let disk = match uefi_disk(&format!("vmlab-thin=1 apic=xapic run={}", run.join(","))) {
+        Ok(disk) => disk,
+        Err(error) => return skip(error),
+    };
+    let image = real.folder.path().join("disk.img");
+    std::fs::write(&image, disk).unwrap();
+    // In the place of the kernel.
+    let at = real.launch.args.iter().position(|argument| argument == "-kernel").unwrap();
+    real.launch.args.drain(at..at + 4);
+    let clock = real.launch.args.iter().position(|argument| argument == "-icount").unwrap();
+    real.launch.args.drain(clock..clock + 2);
+    let drive = format!("file={},if=none,id=esp,format=raw,readonly=on", image.display());
+    for argument in ["-bios", firmware.to_str().unwrap(), "-drive", &drive] {
+        real.launch.args.push(argument.to_owned());
+    }
+    let device = "virtio-blk-pci,drive=esp,bootindex=1".to_owned();
+    real.launch.args.extend(["-device".to_owned(), device]);
+    let (told, failure) = real.run();
+    assert_eq!(failure, None, "{told:?}");
+    let [Told::Hello(hello), Told::Done(cpuid), Told::Done(ipi)] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((hello.vcpus, hello.started), (2, 2));
+    assert_eq!((cpuid.n, ipi.ipis), (10, 10));
+    assert!(is_uefi_disk(&image).unwrap());
+    // A plan for which there is no room.
+    assert!(matches!(uefi_disk(&"x".repeat(4096)), Err(NoProgram::LongPlan { bytes: 4096 })));
 }

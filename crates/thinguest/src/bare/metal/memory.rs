@@ -1,60 +1,26 @@
-//! Physical memory, which is mapped one to one up to 4 GiB: tables of the firmware
-//! are read, registers of devices are read and written, and what is left is given
-//! away once.
+//! Physical memory, which is mapped one to one: tables of the firmware are read,
+//! registers of devices are read and written, and what is left is given away once.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use thinguest::{MAX_IO_BYTES, MAX_N};
 
-use super::instruction;
+use super::PAGE_BYTES;
+#[cfg(target_arch = "aarch64")]
+use super::aarch64::pages;
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::pages;
 
-/// A small page.
-pub(crate) const PAGE_BYTES: u64 = 4096;
-
-/// Where the pool begins: above the image and what `boot.s` maps by small pages.
-const POOL_BEGIN: u64 = 16 << 20;
-/// Where it ends, and devices begin.
-pub(crate) const POOL_END: u64 = 3 << 30;
-/// The end of what is mapped.
-const MAPPED_END: u64 = 4 << 30;
-
-unsafe extern "C" {
-    static page_tables: UnsafeCell<[u64; 8 * 512]>;
-}
-
-/// What a shootdown flushes.
-#[repr(align(4096))]
-pub(super) struct Page(
-    #[expect(dead_code, reason = "only its address is used")] [u8; PAGE_BYTES as usize],
-);
-pub(super) static SHOT: Page = Page([0; PAGE_BYTES as usize]);
-
-/// Takes the page of address 0 away, in which SeaBIOS leaves what it knows: after
-/// that has been read.
-pub(crate) fn take_page_0_away() {
-    PAGE_0_GONE.store(true, Ordering::SeqCst);
-    take_away(0);
-}
-
-static PAGE_0_GONE: AtomicBool = AtomicBool::new(false);
-
-pub(super) fn take_away(address: u64) {
-    let index = (address / PAGE_BYTES) as usize;
-    // SAFETY: the image lies in the first 16 MiB, which these tables map (thin.ld
-    // asserts it); nothing of Rust's lives in the pages that are taken away.
-    unsafe { (*page_tables.get())[index] = 0 };
-    instruction::invalidate(address);
-}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use pages::{POOL_END, take_page_0_away};
 
 /// Bytes of physical memory: firmware's tables and the loader's.
 ///
 /// Reads go beyond Rust's own data only: an address within the image is refused.
 pub(crate) fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
     let end = address.checked_add(N as u64)?;
-    let first = if PAGE_0_GONE.load(Ordering::SeqCst) { PAGE_BYTES } else { 1 };
-    let outside = address >= first && (end <= 1 << 20 || address >= POOL_BEGIN);
-    if !outside || end > MAPPED_END {
+    if !pages::is_foreign(address, end) {
         return None;
     }
     let mut bytes = [0; N];
@@ -73,7 +39,7 @@ pub(crate) struct Register(*mut u32);
 impl Register {
     /// The register at `address`, if devices may lie there.
     pub(crate) fn at(address: u64) -> Option<Self> {
-        let ours = (POOL_END..MAPPED_END - 3).contains(&address) && address.is_multiple_of(4);
+        let ours = pages::is_device(address) && address.is_multiple_of(4);
         ours.then_some(Self(address as *mut u32))
     }
 
@@ -88,6 +54,7 @@ impl Register {
     }
 
     /// Writes its first byte, for registers that are no wider.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn write_byte(self, value: u8) {
         // SAFETY: as in `read`.
         unsafe { self.0.cast::<u8>().write_volatile(value) }
@@ -106,8 +73,14 @@ impl Pool {
     /// later ones get none.
     pub(crate) fn take(begin: u64, end: u64) -> Option<Self> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
-        let (next, end) = (begin.max(POOL_BEGIN), end.min(POOL_END));
+        let (next, end) = pages::usable(begin, end);
         (next < end && !TAKEN.swap(true, Ordering::SeqCst)).then_some(Self { next, end })
+    }
+
+    /// What of `begin..end` a pool there would have.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) fn usable(begin: u64, end: u64) -> (u64, u64) {
+        pages::usable(begin, end)
     }
 
     /// A pool of its own of what lies in `begin..end`, taken from this one: all above

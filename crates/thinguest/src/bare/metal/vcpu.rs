@@ -6,13 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Most vCPUs that are started.
 pub(crate) const MAX_VCPUS: usize = 64;
 
-/// The interrupts that are counted.
-pub(crate) const TIMER_VECTOR: u8 = 0x40;
-pub(crate) const IPI_VECTOR: u8 = 0x41;
-pub(crate) const SHOOTDOWN_VECTOR: u8 = 0x42;
-pub(crate) const SPURIOUS_VECTOR: u8 = 0xff;
-
-/// What belongs to one vCPU; `gs` points to it.
+/// What belongs to one vCPU; a register of its own (`gs`, `TPIDR_EL1`) points to it.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Vcpu {
@@ -20,6 +14,8 @@ pub(crate) struct Vcpu {
     pub(crate) timers: AtomicU64,
     /// IPIs that it has handled.
     pub(crate) ipis: AtomicU64,
+    /// Interrupts of a device that it has handled.
+    pub(crate) devices: AtomicU64,
     /// Where to go on after an exception that is expected, or 0.
     pub(super) recover: AtomicU64,
     /// One more than the exception that was expected and came.
@@ -31,12 +27,12 @@ pub(crate) struct Vcpu {
     pub(crate) doing: AtomicU32,
     /// 1 from shortly before it halts until it runs again.
     pub(crate) halted: AtomicU32,
-    /// HLTs that it has executed.
+    /// HLTs or WFIs that it has executed.
     pub(crate) hlts: AtomicU64,
     /// IPIs that it has sent.
     pub(crate) sent: AtomicU64,
-    /// The local APIC's identity.
-    pub(crate) apic_id: AtomicU32,
+    /// By what interrupts reach it: its local APIC's identity, its affinity.
+    pub(crate) id: AtomicU64,
 }
 
 /// All of them; only the first so many are used.
@@ -44,6 +40,7 @@ pub(crate) static VCPUS: [Vcpu; MAX_VCPUS] = [const {
     Vcpu {
         timers: AtomicU64::new(0),
         ipis: AtomicU64::new(0),
+        devices: AtomicU64::new(0),
         recover: AtomicU64::new(0),
         recovered: AtomicU64::new(0),
         index: AtomicU32::new(0),
@@ -52,18 +49,28 @@ pub(crate) static VCPUS: [Vcpu; MAX_VCPUS] = [const {
         halted: AtomicU32::new(0),
         hlts: AtomicU64::new(0),
         sent: AtomicU64::new(0),
-        apic_id: AtomicU32::new(0),
+        id: AtomicU64::new(0),
     }
 }; MAX_VCPUS];
 
 /// The number of the vCPU that runs this.
 pub(crate) fn current() -> usize {
     let index: u32;
+    const AT: usize = core::mem::offset_of!(Vcpu, index);
     // SAFETY: `gs` points to this vCPU's element since `load_tables`.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
-            "mov {0:e}, gs:[{1}]", out(reg) index, const core::mem::offset_of!(Vcpu, index),
+            "mov {0:e}, gs:[{1}]", out(reg) index, const AT,
             options(readonly, nostack, preserves_flags)
+        );
+    }
+    // SAFETY: TPIDR_EL1 points to this vCPU's element since `enter`.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!(
+            "mrs {1}, tpidr_el1", "ldr {0:w}, [{1}, {2}]", out(reg) index, out(reg) _,
+            const AT, options(readonly, nostack, preserves_flags)
         );
     }
     index as usize

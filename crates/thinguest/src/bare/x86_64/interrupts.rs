@@ -8,8 +8,10 @@ use thinguest::Apic;
 
 use crate::metal::instruction::{self, Msr, clock, cpuid};
 use crate::metal::memory::Register;
-use crate::metal::start::set_counted;
-use crate::metal::vcpu::{SPURIOUS_VECTOR, TIMER_VECTOR, VCPUS, current};
+use crate::metal::start::{
+    IPI_VECTOR, SHOOTDOWN_VECTOR, SPURIOUS_VECTOR, TIMER_VECTOR, set_counted,
+};
+use crate::metal::vcpu::{VCPUS, current};
 
 const ID: u32 = 0x20;
 const VERSION: u32 = 0x30;
@@ -58,14 +60,14 @@ pub(crate) fn choose(wanted: Option<Apic>) -> bool {
 fn read(offset: u32) -> u32 {
     match mode() {
         Apic::X2apic => instruction::read_msr(Msr::X2apic(offset)) as u32,
-        Apic::Xapic => Register::at(BASE + u64::from(offset)).map_or(0, Register::read),
+        _ => Register::at(BASE + u64::from(offset)).map_or(0, Register::read),
     }
 }
 
 fn write(offset: u32, value: u32) {
     match mode() {
         Apic::X2apic => instruction::write_x2apic(offset, u64::from(value)),
-        Apic::Xapic => {
+        _ => {
             if let Some(register) = Register::at(BASE + u64::from(offset)) {
                 register.write(value);
             }
@@ -87,7 +89,7 @@ pub(crate) fn begin() {
     write(TIMER, timer | u32::from(TIMER_VECTOR));
     let id = read(ID);
     let id = if mode() == Apic::X2apic { id } else { id >> 24 };
-    VCPUS[current()].apic_id.store(id, Ordering::SeqCst);
+    VCPUS[current()].id.store(u64::from(id), Ordering::SeqCst);
 }
 
 /// Measures the timer against the clock, where it takes no deadline.
@@ -127,7 +129,7 @@ fn command(id: u32, low: u32) {
         Apic::X2apic => {
             instruction::write_x2apic(COMMAND, u64::from(id) << 32 | u64::from(low));
         }
-        Apic::Xapic => {
+        _ => {
             write(COMMAND_HIGH, id << 24);
             write(COMMAND, low);
         }
@@ -138,26 +140,34 @@ fn count_sent(interrupts: u64) {
     VCPUS[current()].sent.fetch_add(interrupts, Ordering::Relaxed);
 }
 
-/// Sends `vector` to the vCPU `to`.
-pub(crate) fn send(to: usize, vector: u8) {
+/// Sends an IPI to the vCPU `to`.
+pub(crate) fn send(to: usize) {
     count_sent(1);
-    command(VCPUS[to].apic_id.load(Ordering::Relaxed), 1 << 14 | u32::from(vector));
+    let id = VCPUS[to].id.load(Ordering::Relaxed) as u32;
+    command(id, 1 << 14 | u32::from(IPI_VECTOR));
 }
 
-/// Sends `vector` to itself.
-pub(crate) fn send_to_self(vector: u8) {
+/// Sends an IPI to itself.
+pub(crate) fn send_to_self() {
     count_sent(1);
-    command(0, 1 << 18 | 1 << 14 | u32::from(vector));
+    command(0, 1 << 18 | 1 << 14 | u32::from(IPI_VECTOR));
 }
 
-/// Sends `vector` to all `others`.
-pub(crate) fn send_to_others(others: usize, vector: u8) {
+/// Sends an IPI to all `others`.
+pub(crate) fn send_to_others(others: usize) {
     count_sent(others as u64);
-    command(0, 3 << 18 | 1 << 14 | u32::from(vector));
+    command(0, 3 << 18 | 1 << 14 | u32::from(IPI_VECTOR));
+}
+
+/// Has all `others` flush a page of their TLBs.
+pub(crate) fn shoot_down(others: usize) {
+    count_sent(others as u64);
+    command(0, 3 << 18 | 1 << 14 | u32::from(SHOOTDOWN_VECTOR));
 }
 
 /// Starts the vCPU whose local APIC is `id` at 0x8000.
-pub(crate) fn start(id: u32) {
+pub(crate) fn start(id: u64) {
+    let id = id as u32;
     command(id, 0xc500);
     // The 10 ms of the protocol are for buses of 1995.
     let begin = clock();

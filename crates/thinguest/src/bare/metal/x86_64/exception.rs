@@ -5,8 +5,9 @@ use core::sync::atomic::Ordering;
 use thinguest::{Fault, Record};
 
 use super::instruction;
-use super::vcpu::{VCPUS, current};
-use crate::{console, exit};
+use crate::console;
+use crate::metal::vcpu::{VCPUS, current};
+use crate::x86_64::exit;
 
 /// The registers as `exception_common` in `interrupt.s` saves them.
 #[repr(C)]

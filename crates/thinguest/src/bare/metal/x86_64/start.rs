@@ -5,8 +5,15 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::instruction::{self, Msr};
-use super::memory::{self, PAGE_BYTES};
-use super::vcpu::{IPI_VECTOR, MAX_VCPUS, SHOOTDOWN_VECTOR, SPURIOUS_VECTOR, TIMER_VECTOR, VCPUS};
+use super::pages;
+use crate::metal::PAGE_BYTES;
+use crate::metal::vcpu::{MAX_VCPUS, VCPUS};
+
+/// The interrupts that are counted.
+pub(crate) const TIMER_VECTOR: u8 = 0x40;
+pub(crate) const IPI_VECTOR: u8 = 0x41;
+pub(crate) const SHOOTDOWN_VECTOR: u8 = 0x42;
+pub(crate) const SPURIOUS_VECTOR: u8 = 0xff;
 
 const PAGE: usize = PAGE_BYTES as usize;
 const STACK_BYTES: usize = 64 << 10;
@@ -80,7 +87,7 @@ fn guard_pages() -> impl Iterator<Item = u64> {
 
 /// Takes the pages below the stacks away.
 fn take_guards_away() {
-    guard_pages().for_each(memory::take_away);
+    guard_pages().for_each(pages::take_away);
 }
 
 /// A task-state segment: which stack an exception takes.
@@ -223,7 +230,7 @@ pub(super) extern "C" fn first_vcpu(start_info: u32) -> ! {
     fill_exceptions();
     load_tables(0);
     take_guards_away();
-    crate::main(start_info)
+    crate::main(u64::from(start_info))
 }
 
 /// Where `boot.s` brings every other one.

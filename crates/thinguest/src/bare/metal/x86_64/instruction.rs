@@ -4,7 +4,7 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _mm_lfence, _rdtsc};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::vcpu::{VCPUS, Vcpu, current};
+use crate::metal::vcpu::{VCPUS, Vcpu, current};
 
 /// Registers of CPUID: eax, ebx, ecx, edx.
 pub(crate) fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
@@ -178,6 +178,27 @@ pub(crate) fn flush_tlb() {
 pub(crate) fn invalidate(address: u64) {
     // SAFETY: what is flushed is read again from the tables.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// Flushes reach other vCPUs by an interrupt alone.
+pub(crate) const BROADCASTS_FLUSHES: bool = false;
+
+/// Nothing: see [`BROADCASTS_FLUSHES`].
+pub(crate) fn shoot_down() {}
+
+/// Tells the processor that this is a loop that waits.
+pub(crate) fn relax() {
+    core::hint::spin_loop();
+}
+
+/// Ticks of the clock for so many cycles.
+pub(crate) fn ticks(cycles: u64) -> u64 {
+    cycles
+}
+
+/// True if the guest is offered MONITOR and MWAIT.
+pub(crate) fn has_mwait() -> bool {
+    cpuid(1, 0)[2] & 1 << 3 != 0
 }
 
 pub(crate) fn interrupts_on() {

@@ -5,6 +5,8 @@ use thinguest::ClockSource;
 use crate::metal::instruction::{Port, clock, cpuid};
 use crate::metal::kvm_clock::{clock_word, start_kvm_clock, start_kvm_steal_time};
 
+pub(crate) use crate::metal::kvm_clock::steal_ns;
+
 /// The interval timer's rate.
 const TIMER_HZ: u64 = 1_193_182;
 /// What is counted off: about 10 ms.

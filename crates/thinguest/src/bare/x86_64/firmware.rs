@@ -2,12 +2,12 @@
 //!
 //! Source: Xen `xen/include/public/arch-x86/hvm/start_info.h`; ACPI 6.5, chapter 5.
 
-use crate::metal::memory::{POOL_END, Pool, read};
+use super::exit::{PowerOff, set_power_off};
+use crate::found::{CMDLINE_BYTES, Found};
+use crate::metal::memory::{POOL_END, Pool, read, take_page_0_away};
 use crate::metal::vcpu::MAX_VCPUS;
 
 const START_MAGIC: u32 = 0x336e_c578;
-/// Longest command line.
-const CMDLINE_BYTES: usize = 4096;
 const MAX_TABLES: u64 = 64;
 
 fn u16_at(address: u64) -> Option<u16> {
@@ -22,18 +22,45 @@ fn u64_at(address: u64) -> Option<u64> {
     read(address).map(u64::from_le_bytes)
 }
 
+/// Devices that are measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Devices {
+    pub(crate) hpet: Option<u64>,
+    pub(crate) io_apic: Option<u64>,
+}
+
+/// All that is known when the guest begins, with the command line in `buffer`.
+pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Devices> {
+    let start = StartInfo::at(start_info);
+    let cmdline = start.map_or("", |start| start.cmdline(buffer));
+    let tables = start.and_then(|start| start.tables());
+    if let Some(how) = tables.and_then(|tables| tables.power_off()) {
+        set_power_off(how);
+    }
+    let mut pool = start.and_then(|start| start.pool());
+    let far = tables.and_then(|tables| tables.far_memory());
+    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
+    let mut ids = [0; MAX_VCPUS];
+    let vcpus = tables.map_or(1, |tables| tables.local_apics(&mut ids));
+    let devices = Devices {
+        hpet: tables.and_then(|tables| tables.hpet()),
+        io_apic: tables.and_then(|tables| tables.io_apic()),
+    };
+    take_page_0_away();
+    Found { cmdline, pool, far, ids, vcpus, devices }
+}
+
 /// PVH's `hvm_start_info`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct StartInfo(u64);
+struct StartInfo(u64);
 
 impl StartInfo {
-    pub(crate) fn at(address: u32) -> Option<Self> {
-        let at = u64::from(address);
+    fn at(at: u64) -> Option<Self> {
         (u32_at(at)? == START_MAGIC).then_some(Self(at))
     }
 
     /// The command line, in `buffer`; empty if it is too long or no text.
-    pub(crate) fn cmdline<'a>(&self, buffer: &'a mut [u8; CMDLINE_BYTES]) -> &'a str {
+    fn cmdline<'a>(&self, buffer: &'a mut [u8; CMDLINE_BYTES]) -> &'a str {
         let Some(address) = u64_at(self.0 + 24).filter(|at| *at != 0) else { return "" };
         let mut length = 0;
         for (at, byte) in (address..).zip(buffer.iter_mut()) {
@@ -50,7 +77,7 @@ impl StartInfo {
     }
 
     /// The memory that nobody uses: the largest piece.
-    pub(crate) fn pool(&self) -> Option<Pool> {
+    fn pool(&self) -> Option<Pool> {
         const RAM: u32 = 1;
         let (map, entries) = (u64_at(self.0 + 40)?, u64::from(u32_at(self.0 + 48)?));
         let piece = |index: u64| {
@@ -65,7 +92,7 @@ impl StartInfo {
     }
 
     /// ACPI's root, where the loader says, else where old firmware puts it.
-    pub(crate) fn tables(&self) -> Option<Tables> {
+    fn tables(&self) -> Option<Tables> {
         let named = u64_at(self.0 + 32).filter(|at| *at != 0);
         let mut searched = (0xe0000..0x10_0000).step_by(16);
         let root = named.or_else(|| searched.find(|at| read(*at) == Some(*b"RSD PTR ")))?;
@@ -80,7 +107,7 @@ impl StartInfo {
 
 /// ACPI's tables.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tables {
+struct Tables {
     root: u64,
     width: u64,
 }
@@ -110,7 +137,7 @@ impl Tables {
 
     /// The identities of the vCPUs' local APICs, written to `found`; returns how many
     /// there are, also those for which there is no room.
-    pub(crate) fn local_apics(&self, found: &mut [u32; MAX_VCPUS]) -> usize {
+    fn local_apics(&self, found: &mut [u64; MAX_VCPUS]) -> usize {
         const ENABLED: u32 = 1;
         let mut count = 0;
         self.interrupt_controllers(&mut |kind, at| {
@@ -123,7 +150,7 @@ impl Tables {
                 && flags & ENABLED != 0
             {
                 if let Some(slot) = found.get_mut(count) {
-                    *slot = id;
+                    *slot = u64::from(id);
                 }
                 count += 1;
             }
@@ -133,7 +160,7 @@ impl Tables {
 
     /// The memory of the last node below 4 GiB, if there are several: where it begins
     /// and ends.
-    pub(crate) fn far_memory(&self) -> Option<(u64, u64)> {
+    fn far_memory(&self) -> Option<(u64, u64)> {
         const MEMORY: u8 = 1;
         const ENABLED: u32 = 1;
         let table = self.find(*b"SRAT")?;
@@ -154,7 +181,7 @@ impl Tables {
     }
 
     /// The first I/O APIC's page.
-    pub(crate) fn io_apic(&self) -> Option<u64> {
+    fn io_apic(&self) -> Option<u64> {
         let mut found = None;
         self.interrupt_controllers(&mut |kind, at| {
             if kind == 1 && found.is_none() {
@@ -165,12 +192,12 @@ impl Tables {
     }
 
     /// The high precision event timer's page.
-    pub(crate) fn hpet(&self) -> Option<u64> {
+    fn hpet(&self) -> Option<u64> {
         u64_at(self.find(*b"HPET")? + 44)
     }
 
     /// How the machine is switched off.
-    pub(crate) fn power_off(&self) -> Option<PowerOff> {
+    fn power_off(&self) -> Option<PowerOff> {
         const REDUCED: u32 = 1 << 20;
         let table = self.find(*b"FACP")?;
         if u32_at(table + 112)? & REDUCED != 0 {
@@ -192,13 +219,4 @@ impl Tables {
         let [package, _, _, prefix, value] = read(at + 4)?;
         (package == 0x12).then_some(if prefix == 0x0a { value } else { prefix & 1 })
     }
-}
-
-/// How the machine is switched off.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum PowerOff {
-    /// The PM1 control register.
-    Control { port: u16, value: u16 },
-    /// Hardware-reduced ACPI: the sleep control register.
-    Reduced { in_memory: bool, address: u64 },
 }

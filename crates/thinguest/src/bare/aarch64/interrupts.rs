@@ -1,0 +1,237 @@
+//! The GIC, version 2 or 3, and the virtual timer.
+//!
+//! Source: Arm IHI 0048 (GICv2), IHI 0069 (GICv3 and GICv4), DDI 0487 chapter D12.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use thinguest::Apic;
+
+use crate::metal::instruction::{
+    self, Function, call, clock, clock_hz, send_interrupt, write_deadline,
+};
+use crate::metal::memory::Register;
+use crate::metal::start::{entry, set_counted};
+use crate::metal::vcpu::{MAX_VCPUS, VCPUS, current};
+
+/// The virtual timer's interrupt, and the IPI.
+const TIMER: u32 = 27;
+const IPI: u32 = 0;
+
+// The distributor's registers.
+const CONTROL: u64 = 0;
+const TARGETS: u64 = 0x800;
+const SOFTWARE: u64 = 0xf00;
+// Of the distributor with version 2, of a redistributor's second page with version 3.
+const GROUP: u64 = 0x80;
+const ENABLE: u64 = 0x100;
+const PRIORITY: u64 = 0x400;
+// A redistributor's first page.
+const KIND: u64 = 8;
+const WAKER: u64 = 0x14;
+const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
+const SECOND_PAGE: u64 = 0x1_0000;
+
+/// Where the controller is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Controller {
+    V2 { distributor: u64, interface: u64 },
+    V3 { distributor: u64, redistributors: [(u64, u64); 2] },
+}
+
+impl Controller {
+    pub(super) fn v2(
+        distributor: Option<(u64, u64)>,
+        interface: Option<(u64, u64)>,
+    ) -> Option<Self> {
+        Some(Self::V2 { distributor: distributor?.0, interface: interface?.0 })
+    }
+
+    /// Redistributors lie in one or two regions.
+    pub(super) fn v3(
+        distributor: Option<(u64, u64)>,
+        redistributors: [Option<(u64, u64)>; 2],
+    ) -> Option<Self> {
+        let redistributors = redistributors.map(|region| region.unwrap_or((0, 0)));
+        Some(Self::V3 { distributor: distributor?.0, redistributors })
+    }
+
+    pub(super) fn distributor(self) -> u64 {
+        match self {
+            Self::V2 { distributor, .. } | Self::V3 { distributor, .. } => distributor,
+        }
+    }
+}
+
+static DISTRIBUTOR: AtomicU64 = AtomicU64::new(0);
+/// Version 2's.
+static INTERFACE: AtomicU64 = AtomicU64::new(0);
+/// Version 3's, begin and bytes.
+static REDISTRIBUTORS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// With version 2: the bit of each vCPU among targets.
+static TARGET: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
+
+pub(super) fn set_controller(controller: Controller) {
+    DISTRIBUTOR.store(controller.distributor(), Ordering::SeqCst);
+    match controller {
+        Controller::V2 { interface, .. } => INTERFACE.store(interface, Ordering::SeqCst),
+        Controller::V3 { redistributors: [first, second], .. } => {
+            let words = [first.0, first.1, second.0, second.1];
+            for (slot, word) in REDISTRIBUTORS.iter().zip(words) {
+                slot.store(word, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// The mode.
+pub(crate) fn mode() -> Apic {
+    if INTERFACE.load(Ordering::Relaxed) == 0 { Apic::Gicv3 } else { Apic::Gicv2 }
+}
+
+/// The timer always takes a deadline.
+pub(crate) fn has_deadline() -> bool {
+    true
+}
+
+/// True if there is a controller, and it is the one that is wanted.
+pub(crate) fn choose(wanted: Option<Apic>) -> bool {
+    let interface = Some(INTERFACE.load(Ordering::Relaxed)).filter(|at| *at != 0);
+    set_counted(interface);
+    let there = DISTRIBUTOR.load(Ordering::Relaxed) != 0
+        && (interface.is_some() || instruction::has_interrupt_registers());
+    there && wanted.is_none_or(|wanted| wanted == mode())
+}
+
+fn read(at: u64) -> u32 {
+    Register::at(at).map_or(0, Register::read)
+}
+
+fn write(at: u64, value: u32) {
+    if let Some(register) = Register::at(at) {
+        register.write(value);
+    }
+}
+
+/// Gives the IPI and the timer, in the 32 interrupts of each vCPU at `at`, a priority and
+/// a group, and switches them on.
+fn begin_own(at: u64, group: u32) {
+    write(at + GROUP, group);
+    for four in [IPI / 4, TIMER / 4] {
+        write(at + PRIORITY + u64::from(four) * 4, 0x8080_8080);
+    }
+    write(at + ENABLE, 1 << IPI | 1 << TIMER);
+}
+
+/// The redistributor of the vCPU of this affinity.
+fn redistributor(affinity: u64) -> Option<u64> {
+    const LAST: u32 = 1 << 4;
+    let packed = (affinity >> 32 & 0xff) << 24 | affinity & 0xff_ffff;
+    for region in REDISTRIBUTORS.chunks_exact(2) {
+        let [begin, bytes] = [0, 1].map(|index| region[index].load(Ordering::Relaxed));
+        let mut at = begin;
+        while at + REDISTRIBUTOR_BYTES <= begin + bytes {
+            if u64::from(read(at + KIND + 4)) == packed {
+                return Some(at);
+            }
+            if read(at + KIND) & LAST != 0 {
+                break;
+            }
+            at += REDISTRIBUTOR_BYTES;
+        }
+    }
+    None
+}
+
+/// Switches this vCPU's on.
+pub(crate) fn begin() {
+    let (distributor, interface) =
+        (DISTRIBUTOR.load(Ordering::Relaxed), INTERFACE.load(Ordering::Relaxed));
+    let own = instruction::affinity();
+    if interface != 0 {
+        // Where there is but one vCPU the register reads as 0.
+        let target = (read(distributor + TARGETS) & 0xff).max(1);
+        TARGET[current()].store(target, Ordering::SeqCst);
+        begin_own(distributor, 0);
+        write(distributor + CONTROL, 1);
+        write(interface + 4, 0xff);
+        write(interface, 1);
+    } else {
+        // Affinity routing, and group 1.
+        write(distributor + CONTROL, 1 << 4 | 1 << 1);
+        if let Some(at) = redistributor(own) {
+            write(at + WAKER, read(at + WAKER) & !2);
+            while read(at + WAKER) & 4 != 0 {}
+            begin_own(at + SECOND_PAGE, u32::MAX);
+        }
+        instruction::begin_interrupt_registers();
+    }
+    // Events of some 10 kHz, as Linux has them: what waits for one that was lost goes on.
+    instruction::start_events(u64::from((clock_hz() / 10_000).max(2).ilog2() - 1).min(15));
+    VCPUS[current()].id.store(own, Ordering::SeqCst);
+}
+
+/// Its rate is the clock's.
+pub(crate) fn measure_timer() {}
+
+/// Sets the timer to `ticks` from now, and returns when that is.
+pub(crate) fn set_timer(ticks: u64) -> u64 {
+    let deadline = clock() + ticks;
+    write_deadline(deadline);
+    deadline
+}
+
+fn count_sent(interrupts: u64) {
+    VCPUS[current()].sent.fetch_add(interrupts, Ordering::Relaxed);
+}
+
+fn send_to(vcpu: usize) {
+    if mode() == Apic::Gicv2 {
+        let target = TARGET[vcpu].load(Ordering::Relaxed);
+        write(DISTRIBUTOR.load(Ordering::Relaxed) + SOFTWARE, target << 16 | IPI);
+        return;
+    }
+    let id = VCPUS[vcpu].id.load(Ordering::Relaxed);
+    let [level_0, level_1, level_2, level_3] = [0, 8, 16, 32].map(|shift| id >> shift & 0xff);
+    let range = level_0 >> 4;
+    send_interrupt(
+        level_3 << 48
+            | range << 44
+            | level_2 << 32
+            | u64::from(IPI) << 24
+            | level_1 << 16
+            | 1 << (level_0 & 15),
+    );
+}
+
+/// Sends an IPI to the vCPU `to`.
+pub(crate) fn send(to: usize) {
+    count_sent(1);
+    send_to(to);
+}
+
+/// Sends an IPI to itself.
+pub(crate) fn send_to_self() {
+    count_sent(1);
+    send_to(current());
+}
+
+/// Sends an IPI to all `others`.
+pub(crate) fn send_to_others(others: usize) {
+    count_sent(others as u64);
+    if mode() == Apic::Gicv2 {
+        write(DISTRIBUTOR.load(Ordering::Relaxed) + SOFTWARE, 1 << 24 | IPI);
+    } else {
+        send_interrupt(1 << 40 | u64::from(IPI) << 24);
+    }
+}
+
+/// Flushes reach `others` without an interrupt.
+pub(crate) fn shoot_down(_others: usize) {
+    instruction::shoot_down();
+}
+
+/// Starts the vCPU of this affinity (PSCI).
+pub(crate) fn start(affinity: u64) {
+    // One that does not begin is missed where it is waited for.
+    let _ = call(Function::CpuOn(affinity, entry()));
+}

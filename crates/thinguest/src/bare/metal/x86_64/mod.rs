@@ -1,0 +1,34 @@
+//! x86-64.
+
+pub(super) mod exception;
+pub(crate) mod instruction;
+pub(crate) mod kvm_clock;
+pub(super) mod pages;
+pub(crate) mod start;
+
+use core::arch::global_asm;
+
+use crate::metal::vcpu::Vcpu;
+
+global_asm!(
+    include_str!("boot.s"),
+    first_stack_end = sym start::FIRST_STACK_END,
+    next_stack = sym start::NEXT_STACK,
+    next_index = sym start::NEXT_INDEX,
+    first_vcpu = sym start::first_vcpu,
+    other_vcpu = sym start::other_vcpu,
+    options(att_syntax)
+);
+
+global_asm!(
+    include_str!("interrupt.s"),
+    on_exception = sym exception::on_exception,
+    timers = const core::mem::offset_of!(Vcpu, timers),
+    ipis = const core::mem::offset_of!(Vcpu, ipis),
+    shot = sym pages::SHOT,
+    kernel_stack = sym start::KERNEL_STACK,
+    on_file_call = sym instruction::on_file_call,
+    write = const instruction::WRITE,
+    read = const instruction::READ,
+    options(att_syntax)
+);

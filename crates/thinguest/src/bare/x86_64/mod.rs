@@ -1,0 +1,10 @@
+//! What x86-64 machines are made of, without `unsafe`.
+
+pub(crate) mod clock;
+pub(crate) mod exit;
+mod firmware;
+pub(crate) mod interrupts;
+pub(crate) mod operations;
+pub(crate) mod serial;
+
+pub(crate) use firmware::find;
