@@ -12,6 +12,7 @@ mod compare;
 mod completions;
 mod convert;
 mod decide;
+mod endpoint;
 mod exit;
 mod export;
 mod facts;

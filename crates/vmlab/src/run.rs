@@ -23,7 +23,7 @@ use crate::on::{self, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
 use crate::watch::{Watch, Watcher};
-use crate::{interrupt, metrics, plan_text, report, results_folder, terminal, trials};
+use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +80,7 @@ pub(crate) struct RunArgs {
     verbose: bool,
     /// Tell how far the study is as OpenMetrics at this address; a port alone
     /// is on loopback.
-    #[arg(long, value_name = "ADDR", value_parser = metrics::parse_address)]
+    #[arg(long, value_name = "ADDR", value_parser = endpoint::parse_address)]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     budget: BudgetArgs,

@@ -2,23 +2,27 @@
 
 mod ctl;
 mod file;
+mod metrics;
 mod peer;
 mod traffic;
 
 pub(crate) use file::SwitchFile;
 pub(crate) use traffic::Outcome;
 
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use topology::PcpuSet;
-use vswitch::{Event, PortConfig, Switch, SwitchConfig};
+use vswitch::{Answer, Asker, Event, MirrorConfig, PortConfig, Question, Switch, SwitchConfig};
 
+use crate::endpoint::{self, Endpoint};
 use crate::{interrupt, terminal};
 
 /// How often Ctrl-C is looked for.
@@ -30,6 +34,9 @@ Examples:
                                       connect two VMs; QEMU's arguments are printed
   vmlab switch --port a.sock --port b.sock,queues=4,vlan=10 --cpus 2-3
   vmlab switch --config switch.toml   the same from a file
+  vmlab switch --port a.sock,rate=1gbit --port tap:vmtap0,bridge=br0
+                                      a VM in the host's network, held to a rate
+  vmlab switch --port a.sock --port b.sock --mirror - | wireshark -k -i -
   vmlab switch --port a.sock --dry-run
                                       only show what belongs into QEMU and libvirt
   vmlab switch ctl status             ports, drops by reason, polling threads
@@ -37,8 +44,10 @@ Examples:
   vmlab switch ctl add c.sock,vlan=10
   vmlab switch traffic a.sock b.sock  frames through a switch, checked and counted
 
-A port is PATH[,queues=N][,vlan=N|,trunk=N+N][,server=off][,isolated=on]
-[,mac=ADDRESS][,name=NAME]. With server=off the VM listens and the switch connects.
+A port is PATH[,queues=N][,vlan=N|,trunk=N+N][,server=off][,isolated=on|,uplink=on]
+[,mac=ADDRESS][,rate=RATE][,mtu=N][,name=NAME], or tap:INTERFACE[,bridge=NAME] and the
+same words but queues and server. With server=off the VM listens and the switch connects.
+A rate is 100mbit, 2.5gbit, 200kpps, or 1gbit+200kpps.
 The switch needs no root and no huge pages; VMs need shared memory
 (memory-backend-memfd,share=on). docs/switch.md tells more.";
 
@@ -73,6 +82,13 @@ struct RunArgs {
     /// The socket at which `vmlab switch ctl` asks.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Write frames down as pcap-ng: FILE[,ports=NAME+NAME][,snap=BYTES][,limit=BYTES],
+    /// where FILE may be a FIFO or - (standard output).
+    #[arg(long = "mirror", value_name = "MIRROR")]
+    mirrors: Vec<String>,
+    /// Answer OpenMetrics at this address, or port on loopback.
+    #[arg(long, value_name = "ADDR", value_parser = endpoint::parse_address)]
+    metrics: Option<SocketAddr>,
     /// Seconds after which a station that is not heard is forgotten.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     age: Option<u32>,
@@ -103,11 +119,14 @@ fn default_control() -> PathBuf {
 }
 
 /// What the command line and the file ask for together.
-fn wanted(args: &RunArgs) -> anyhow::Result<SwitchConfig> {
-    let mut config = match &args.config {
+fn wanted(args: &RunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
+    let (mut config, metrics) = match &args.config {
         Some(path) => file::read(path)?,
-        None => SwitchConfig::new(Vec::new()),
+        None => (SwitchConfig::new(Vec::new()), None),
     };
+    for text in &args.mirrors {
+        config.mirrors.push(MirrorConfig::parse(text).context("--mirror")?);
+    }
     for text in &args.ports {
         let port = PortConfig::parse(text).context("--port")?;
         config.ports.push(port);
@@ -122,7 +141,16 @@ fn wanted(args: &RunArgs) -> anyhow::Result<SwitchConfig> {
     config.control = Some(args.control.clone().or(config.control).unwrap_or_else(default_control));
     config.sandbox &= !args.no_sandbox;
     config.check()?;
-    Ok(config)
+    Ok((config, args.metrics.or(metrics)))
+}
+
+/// Answers with what the switch says of itself, once it runs.
+fn serve_metrics(address: SocketAddr, asker: &Arc<OnceLock<Asker>>) -> anyhow::Result<Endpoint> {
+    let asker = Arc::clone(asker);
+    Endpoint::start(address, move || match asker.get().map(|asker| asker.ask(Question::Status)) {
+        Some(Answer::Status(status)) => metrics::page(&status),
+        _ => Err(io::Error::other("the switch does not run")),
+    })
 }
 
 pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
@@ -131,7 +159,7 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         Some(Action::Traffic(traffic)) => return traffic::run(traffic),
         None => {}
     }
-    let config = wanted(&args.run)?;
+    let (config, metrics) = wanted(&args.run)?;
     let peers = peer::text(&config.ports);
     if args.run.dry_run {
         terminal::print(&peers)?;
@@ -147,12 +175,21 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
             end.cancel();
         });
     }
+    // Its thread has to be there before the sandbox is.
+    let asker = Arc::new(OnceLock::new());
+    let endpoint = metrics.map(|address| serve_metrics(address, &asker)).transpose()?;
     let switch = Switch::start(&config)?;
-    if !args.run.quiet {
+    // It is set here alone.
+    let _ = asker.set(switch.asker());
+    let writes_frames = config.mirrors.iter().any(|mirror| mirror.target == Path::new("-"));
+    if !args.run.quiet && !writes_frames {
         terminal::print(&peers)?;
     }
     let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
     terminal::note(&format!("vmlab: the switch runs, ports {}; Ctrl-C ends it", names.join(", ")));
+    if let Some(endpoint) = &endpoint {
+        terminal::note(&format!("vmlab: metrics at http://{}/metrics", endpoint.address()));
+    }
     while !interrupts.end.is_cancelled() {
         match switch.events().recv_timeout(LOOK) {
             Ok(event) => terminal::note(&format!("vmlab: {}", sentence(&event))),

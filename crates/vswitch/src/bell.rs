@@ -2,28 +2,28 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::sleeper::Sleeper;
 
 /// Wakes a thread that sleeps, and costs little while it does not.
 #[derive(Debug)]
 pub(crate) struct Bell {
     event: OwnedFd,
-    asleep: AtomicBool,
+    sleeper: Sleeper,
 }
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { event, asleep: AtomicBool::new(false) })
+        Ok(Self { event, sleeper: Sleeper::new() })
     }
 
     /// What was done before this, the thread sees: it is awake, or wakes.
     pub(crate) fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
+        if self.sleeper.must_be_woken() {
             // A full event has not been looked at: it will wake the thread all the same.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
@@ -41,12 +41,11 @@ impl Bell {
 
     /// The thread is about to sleep: it looks once more for work after this.
     pub(crate) fn lie_down(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.sleeper.lie_down();
     }
 
     pub(crate) fn get_up(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.sleeper.get_up();
         self.clear();
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::port::{MAX_VLAN, Policy, Vlan};
+use crate::port::{MAX_VLAN, MIN_MTU, Policy, Vlan};
 use crate::session::MAX_PAIRS;
 
 /// Which end of a port's socket the switch is.
@@ -16,19 +16,50 @@ pub enum SocketRole {
     Client,
 }
 
+/// What a port leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortEnd {
+    /// A vhost-user frontend.
+    Socket {
+        /// Where it meets the switch.
+        path: PathBuf,
+        /// Who listens.
+        role: SocketRole,
+    },
+    /// The host's network, by a tap interface.
+    Tap {
+        /// The interface's name.
+        interface: String,
+        /// The bridge that the interface is put into.
+        bridge: Option<String>,
+    },
+}
+
 /// One port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Its socket.
-    pub socket: PathBuf,
-    /// What it is called; the socket's file name without `.sock` if nobody says.
+    /// What it leads to.
+    pub end: PortEnd,
+    /// What it is called; the socket's file name without `.sock`, or the interface's, if
+    /// nobody says.
     pub name: String,
     /// Queues.
     pub queues: u16,
-    /// Who listens.
-    pub role: SocketRole,
-    /// VLAN, isolation, address.
+    /// VLAN, isolation, address, rate.
     pub policy: Policy,
+}
+
+/// Frames of some ports that are written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorConfig {
+    /// A file, a FIFO, or `-` for standard output.
+    pub target: PathBuf,
+    /// Names of the ports; all that there are at the start if none is named.
+    pub ports: Vec<String>,
+    /// Bytes of each frame at most.
+    pub snap: u32,
+    /// Bytes of the whole capture at most.
+    pub limit: Option<u64>,
 }
 
 /// A whole switch.
@@ -36,6 +67,8 @@ pub struct PortConfig {
 pub struct SwitchConfig {
     /// Its ports.
     pub ports: Vec<PortConfig>,
+    /// What is written down of them.
+    pub mirrors: Vec<MirrorConfig>,
     /// The pCPUs of its polling threads, one each; none to let one thread run anywhere.
     pub pcpus: Vec<u32>,
     /// Where it is asked and told while it runs.
@@ -57,7 +90,9 @@ pub const DEFAULT_AGE_S: u32 = 300;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// No path.
-    #[error("{text:?}: a port begins with the path of its socket, as in a.sock,queues=2")]
+    #[error(
+        "{text:?}: a port begins with the path of its socket, as in a.sock,queues=2, or with tap:NAME"
+    )]
     NoPath {
         /// The whole description.
         text: String,
@@ -65,7 +100,7 @@ pub enum PortError {
     /// A word that is no `name=value`.
     #[error(
         "{text:?}: {word:?} is none of queues=N, vlan=N, trunk=N+N, server=on|off, \
-             isolated=on|off, mac=ADDRESS, name=NAME"
+             isolated=on|off, uplink=on|off, mac=ADDRESS, rate=RATE, mtu=N, bridge=NAME, name=NAME"
     )]
     Word {
         /// The whole description.
@@ -93,6 +128,22 @@ pub enum PortError {
         /// Name of the setting.
         key: String,
     },
+    /// A setting that this kind of port does not have.
+    #[error("{text:?}: {key} is for {kind} ports alone")]
+    NotForThis {
+        /// The whole description.
+        text: String,
+        /// Name of the setting.
+        key: String,
+        /// Whose it is.
+        kind: &'static str,
+    },
+    /// Isolated and the uplink.
+    #[error("{text:?}: a port is isolated or the isolated ones' uplink, not both")]
+    IsolatedUplink {
+        /// The whole description.
+        text: String,
+    },
     /// An access VLAN and a trunk.
     #[error("{text:?}: a port has a vlan (its guest sends no tags) or a trunk (it does), not both")]
     VlanAndTrunk {
@@ -106,93 +157,264 @@ pub enum PortError {
 /// Source: `unix(7)`, `sun_path` without its end.
 pub(crate) const MAX_SOCKET_PATH: usize = 107;
 
+/// What the description of a tap port begins with.
+const TAP: &str = "tap:";
+/// The longest name of a network interface (`IFNAMSIZ` without its end).
+const MAX_INTERFACE: usize = 15;
+
 impl PortConfig {
     /// A port with nothing said but its socket.
     #[must_use]
     pub fn at(socket: impl Into<PathBuf>) -> Self {
-        let socket = socket.into();
-        let name = name_of(&socket);
-        Self { socket, name, queues: 1, role: SocketRole::Server, policy: Policy::default() }
+        let path = socket.into();
+        let name = name_of(&path);
+        let end = PortEnd::Socket { path, role: SocketRole::Server };
+        Self { end, name, queues: 1, policy: Policy::default() }
     }
 
-    /// Reads `PATH[,name=value]...`.
+    /// A port to the host's network.
+    #[must_use]
+    pub fn tap(interface: impl Into<String>) -> Self {
+        let interface = interface.into();
+        let name = interface.clone();
+        let end = PortEnd::Tap { interface, bridge: None };
+        Self { end, name, queues: 1, policy: Policy::default() }
+    }
+
+    /// Its socket, if it has one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.end {
+            PortEnd::Socket { path, .. } => Some(path),
+            PortEnd::Tap { .. } => None,
+        }
+    }
+
+    /// True if the frontend listens.
+    #[must_use]
+    pub fn calls(&self) -> bool {
+        matches!(self.end, PortEnd::Socket { role: SocketRole::Client, .. })
+    }
+
+    /// What it leads to, as its description begins.
+    #[must_use]
+    pub fn end_text(&self) -> String {
+        match &self.end {
+            PortEnd::Socket { path, .. } => path.display().to_string(),
+            PortEnd::Tap { interface, .. } => format!("{TAP}{interface}"),
+        }
+    }
+
+    /// Reads `PATH[,name=value]...` or `tap:INTERFACE[,name=value]...`.
     ///
     /// # Errors
     /// [`PortError`].
     pub fn parse(text: &str) -> Result<Self, PortError> {
         let whole = || text.to_owned();
         let mut words = text.split(',');
-        let path = words.next().unwrap_or_default();
-        if path.is_empty() || path.contains('=') {
-            return Err(PortError::NoPath { text: whole() });
-        }
-        let mut port = Self::at(path);
-        if port.socket.as_os_str().len() > MAX_SOCKET_PATH {
-            return Err(PortError::Value {
-                text: whole(),
-                key: "path".to_owned(),
-                value: path.to_owned(),
-                expected: format!("the path of a socket has {MAX_SOCKET_PATH} bytes at most"),
-            });
-        }
+        let begin = words.next().unwrap_or_default();
+        let value = |key: &str, value: &str, expected: String| PortError::Value {
+            text: whole(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
+        let mut port = if let Some(interface) = begin.strip_prefix(TAP) {
+            if !is_interface(interface) {
+                return Err(value("tap", interface, interface_words()));
+            }
+            Self::tap(interface)
+        } else {
+            if begin.is_empty() || begin.contains('=') {
+                return Err(PortError::NoPath { text: whole() });
+            }
+            if begin.len() > MAX_SOCKET_PATH {
+                let most = format!("the path of a socket has {MAX_SOCKET_PATH} bytes at most");
+                return Err(value("path", begin, most));
+            }
+            Self::at(begin)
+        };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
             let wrong = || PortError::Word { text: whole(), word: word.to_owned() };
-            let (key, value) = word.split_once('=').ok_or_else(wrong)?;
+            let (key, given) = word.split_once('=').ok_or_else(wrong)?;
             if seen.contains(&key) {
                 return Err(PortError::Twice { text: whole(), key: key.to_owned() });
             }
             seen.push(key);
-            let bad = |expected: String| PortError::Value {
-                text: whole(),
-                key: key.to_owned(),
-                value: value.to_owned(),
-                expected,
-            };
-            let switched = || match value {
-                "on" => Ok(true),
-                "off" => Ok(false),
-                _ => Err(bad("on or off".to_owned())),
-            };
-            match key {
-                "queues" => {
-                    let queues =
-                        value.parse().ok().filter(|queues| (1..=MAX_PAIRS).contains(queues));
-                    port.queues = queues.ok_or_else(|| bad(format!("1 to {MAX_PAIRS} queues")))?;
+            let bad = |expected: String| value(key, given, expected);
+            port.set(key, given, &bad)?.then_some(()).ok_or_else(wrong)?;
+        }
+        let alien = |key: &str, kind: &'static str| {
+            let key = key.to_owned();
+            Err(PortError::NotForThis { text: whole(), key, kind })
+        };
+        match port.end {
+            PortEnd::Tap { .. } => {
+                if let Some(key) = seen.iter().find(|key| ["server", "queues"].contains(key)) {
+                    return alien(key, "socket");
                 }
-                "vlan" => {
-                    port.policy.vlan = Vlan::Access(vlan(value).ok_or_else(|| bad(vlan_words()))?);
-                }
-                "trunk" => {
-                    let vlans: Option<_> = value.split('+').map(vlan).collect();
-                    let vlans =
-                        vlans.ok_or_else(|| bad(format!("{}, joined by +", vlan_words())))?;
-                    port.policy.vlan = Vlan::Trunk(vlans);
-                }
-                "server" => {
-                    port.role = if switched()? { SocketRole::Server } else { SocketRole::Client };
-                }
-                "isolated" => port.policy.isolated = switched()?,
-                "mac" => {
-                    let expected = "a station's address, as in 52:54:00:12:34:56";
-                    let mac = mac(value).ok_or_else(|| bad(expected.to_owned()))?;
-                    port.policy.mac = Some(mac);
-                }
-                "name" => {
-                    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-                    if value.is_empty() || value.len() > 64 || !value.chars().all(fine) {
-                        return Err(bad("1 to 64 letters, digits, - _ or .".to_owned()));
-                    }
-                    port.name = value.to_owned();
-                }
-                _ => return Err(wrong()),
             }
+            PortEnd::Socket { .. } if seen.contains(&"bridge") => return alien("bridge", "tap"),
+            PortEnd::Socket { .. } => {}
         }
         if seen.contains(&"vlan") && seen.contains(&"trunk") {
             return Err(PortError::VlanAndTrunk { text: whole() });
         }
+        if port.policy.isolated && port.policy.uplink {
+            return Err(PortError::IsolatedUplink { text: whole() });
+        }
         Ok(port)
     }
+
+    /// Takes in one setting; false if there is none of this name.
+    fn set(
+        &mut self,
+        key: &str,
+        given: &str,
+        bad: &dyn Fn(String) -> PortError,
+    ) -> Result<bool, PortError> {
+        let switched = || match given {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(bad("on or off".to_owned())),
+        };
+        match key {
+            "queues" => {
+                let queues = given.parse().ok().filter(|queues| (1..=MAX_PAIRS).contains(queues));
+                self.queues = queues.ok_or_else(|| bad(format!("1 to {MAX_PAIRS} queues")))?;
+            }
+            "vlan" => {
+                self.policy.vlan = Vlan::Access(vlan(given).ok_or_else(|| bad(vlan_words()))?);
+            }
+            "trunk" => {
+                let vlans: Option<_> = given.split('+').map(vlan).collect();
+                let vlans = vlans.ok_or_else(|| bad(format!("{}, joined by +", vlan_words())))?;
+                self.policy.vlan = Vlan::Trunk(vlans);
+            }
+            "server" => {
+                let listens = switched()?;
+                if let PortEnd::Socket { role, .. } = &mut self.end {
+                    *role = if listens { SocketRole::Server } else { SocketRole::Client };
+                }
+            }
+            "bridge" => {
+                if !is_interface(given) {
+                    return Err(bad(interface_words()));
+                }
+                if let PortEnd::Tap { bridge, .. } = &mut self.end {
+                    *bridge = Some(given.to_owned());
+                }
+            }
+            "isolated" => self.policy.isolated = switched()?,
+            "uplink" => self.policy.uplink = switched()?,
+            "mac" => {
+                let expected = "a station's address, as in 52:54:00:12:34:56";
+                let mac = mac(given).ok_or_else(|| bad(expected.to_owned()))?;
+                self.policy.mac = Some(mac);
+            }
+            "rate" => {
+                self.policy.rate = Some(given.parse().map_err(|error| bad(format!("{error}")))?)
+            }
+            "mtu" => {
+                let mtu = given.parse().ok().filter(|mtu| (MIN_MTU..=u16::MAX).contains(mtu));
+                let mtu = mtu.ok_or_else(|| bad(format!("{MIN_MTU} to {} bytes", u16::MAX)))?;
+                self.policy.mtu = Some(mtu);
+            }
+            "name" => {
+                let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+                if given.is_empty() || given.len() > 64 || !given.chars().all(fine) {
+                    return Err(bad("1 to 64 letters, digits, - _ or .".to_owned()));
+                }
+                given.clone_into(&mut self.name);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn is_interface(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_graphic() && !"/:,=%".contains(c);
+    !name.is_empty()
+        && name.len() <= MAX_INTERFACE
+        && name.chars().all(fine)
+        && name != "."
+        && name != ".."
+}
+
+fn interface_words() -> String {
+    format!("the name of a network interface has 1 to {MAX_INTERFACE} characters, as in vmtap0")
+}
+
+/// Error type for [`MirrorConfig::parse`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MirrorError {
+    /// No file.
+    #[error(
+        "{text:?}: a mirror begins with its file, as in frames.pcapng,ports=a+b (- is standard output)"
+    )]
+    NoTarget {
+        /// The whole description.
+        text: String,
+    },
+    /// A word that is none.
+    #[error(
+        "{text:?}: {word:?} is none of ports=NAME+NAME, snap=BYTES, limit=BYTES (with KiB, MiB, GiB)"
+    )]
+    Word {
+        /// The whole description.
+        text: String,
+        /// The word.
+        word: String,
+    },
+}
+
+/// The longest frame with room to spare: more of it can't be written down.
+const WHOLE_FRAME: u32 = 65_600;
+/// What a capture in a file holds at most if nobody says: a disk is soon full.
+const DEFAULT_LIMIT: u64 = 1 << 30;
+
+impl MirrorConfig {
+    /// Reads `FILE[,ports=NAME+NAME][,snap=BYTES][,limit=BYTES]`.
+    ///
+    /// # Errors
+    /// [`MirrorError`].
+    pub fn parse(text: &str) -> Result<Self, MirrorError> {
+        let mut words = text.split(',');
+        let target = words.next().filter(|target| !target.is_empty() && !target.contains('='));
+        let target = target.ok_or_else(|| MirrorError::NoTarget { text: text.to_owned() })?;
+        let mut mirror = Self {
+            target: target.into(),
+            ports: Vec::new(),
+            snap: WHOLE_FRAME,
+            limit: Some(DEFAULT_LIMIT).filter(|_| target != "-"),
+        };
+        for word in words {
+            let wrong = || MirrorError::Word { text: text.to_owned(), word: word.to_owned() };
+            match word.split_once('=').ok_or_else(wrong)? {
+                ("ports", names) if !names.split('+').any(str::is_empty) => {
+                    mirror.ports = names.split('+').map(str::to_owned).collect();
+                }
+                ("snap", given) => {
+                    let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
+                    let snap = snap.filter(|&snap| snap >= 14).ok_or_else(wrong)?;
+                    mirror.snap = snap.min(WHOLE_FRAME);
+                }
+                ("limit", given) => mirror.limit = Some(bytes(given).ok_or_else(wrong)?),
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(mirror)
+    }
+}
+
+/// A number of bytes, as in `64KiB`.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn name_of(socket: &Path) -> String {
@@ -247,6 +469,14 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// A mirror names a port that there is not.
+    #[error("The mirror {} names the port {port}: there is none of that name", target.display())]
+    NoPort {
+        /// Of the mirror.
+        target: PathBuf,
+        /// As it is named.
+        port: String,
+    },
     /// The control socket is a port's.
     #[error("{} is the control socket and a port's: give each a path of its own", path.display())]
     ControlIsPort {
@@ -264,8 +494,14 @@ pub(crate) fn differ(one: &PortConfig, other: &PortConfig) -> Result<(), ConfigE
         let (first, second) = (one.name.clone(), other.name.clone());
         Err(ConfigError::Same { first, second, what, value })
     };
-    if one.socket == other.socket {
-        return same("socket", one.socket.display().to_string());
+    match (&one.end, &other.end) {
+        (PortEnd::Socket { path: a, .. }, PortEnd::Socket { path: b, .. }) if a == b => {
+            return same("socket", a.display().to_string());
+        }
+        (PortEnd::Tap { interface: a, .. }, PortEnd::Tap { interface: b, .. }) if a == b => {
+            return same("interface", a.clone());
+        }
+        _ => {}
     }
     if one.name == other.name {
         return same("name", format!("{} (give one a name=)", one.name));
@@ -284,6 +520,7 @@ impl SwitchConfig {
     pub fn new(ports: Vec<PortConfig>) -> Self {
         Self {
             ports,
+            mirrors: Vec::new(),
             pcpus: Vec::new(),
             control: None,
             age_s: DEFAULT_AGE_S,
@@ -303,8 +540,17 @@ impl SwitchConfig {
         }
         for (index, port) in self.ports.iter().enumerate() {
             self.ports[..index].iter().try_for_each(|earlier| differ(earlier, port))?;
-            if self.control.as_ref() == Some(&port.socket) {
-                return Err(ConfigError::ControlIsPort { path: port.socket.clone() });
+            if let (Some(control), Some(socket)) = (&self.control, port.socket())
+                && control == socket
+            {
+                return Err(ConfigError::ControlIsPort { path: control.clone() });
+            }
+        }
+        for mirror in &self.mirrors {
+            let named = |name: &&String| !self.ports.iter().any(|port| port.name == **name);
+            if let Some(port) = mirror.ports.iter().find(named) {
+                let (target, port) = (mirror.target.clone(), port.clone());
+                return Err(ConfigError::NoPort { target, port });
             }
         }
         Ok(())
@@ -324,17 +570,26 @@ mod tests {
         assert_eq!(
             port.unwrap(),
             PortConfig {
-                socket: "b".into(),
+                end: PortEnd::Socket { path: "b".into(), role: SocketRole::Client },
                 name: "web".to_owned(),
                 queues: 4,
-                role: SocketRole::Client,
                 policy: Policy {
                     vlan: Vlan::Access(10),
                     isolated: true,
                     mac: Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+                    ..Policy::default()
                 },
             }
         );
+        let port =
+            PortConfig::parse("tap:t0,bridge=br0,uplink=on,mtu=9000,rate=1gbit+5kpps").unwrap();
+        let bridge = Some("br0".to_owned());
+        assert_eq!(port.end, PortEnd::Tap { interface: "t0".to_owned(), bridge });
+        assert_eq!(
+            (port.name.as_str(), port.policy.mtu, port.policy.uplink),
+            ("t0", Some(9000), true)
+        );
+        assert_eq!(port.policy.rate.unwrap().to_string(), "1gbit+5kpps");
         let port = PortConfig::parse("b.sock,trunk=10+20+10").unwrap();
         assert_eq!(port.policy.vlan, Vlan::Trunk([10, 20].into()));
         assert_eq!(port.name, "b");
@@ -359,6 +614,16 @@ mod tests {
             ("a.sock,mac=1:2:3:4:5:6", "a station's address"),
             ("a.sock,mac=ff:ff:ff:ff:ff:ff", "a station's address"),
             ("a.sock,name=a b", "1 to 64 letters"),
+            ("a.sock,rate=100", "a rate has a unit"),
+            ("a.sock,mtu=10", "mtu=10: 256 to 65535 bytes"),
+            ("a.sock,mtu=70000", "mtu=70000: 256 to 65535 bytes"),
+            ("a.sock,isolated=on,uplink=on", "isolated or the isolated ones' uplink, not both"),
+            ("a.sock,bridge=br0", "bridge is for tap ports alone"),
+            ("tap:", "the name of a network interface"),
+            ("tap:an-interface-too-long", "the name of a network interface"),
+            ("tap:t0,queues=2", "queues is for socket ports alone"),
+            ("tap:t0,server=off", "server is for socket ports alone"),
+            ("tap:t0,bridge=a/b", "the name of a network interface"),
             (&long, "107 bytes at most"),
         ] {
             let error = PortConfig::parse(text).unwrap_err().to_string();
@@ -389,5 +654,28 @@ mod tests {
         let many: Vec<String> = (0..65).map(|number| format!("{number}.sock")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(check(&many).unwrap_err().contains("64 at most"));
+    }
+
+    #[test]
+    fn a_mirror_is_read_with_all_that_is_said() {
+        let mirror = MirrorConfig::parse("a.pcapng,ports=a+b,snap=128,limit=2MiB").unwrap();
+        assert_eq!((mirror.snap, mirror.limit), (128, Some(2 << 20)));
+        assert_eq!(mirror.ports, ["a", "b"]);
+        assert_eq!(MirrorConfig::parse("-").unwrap().limit, None);
+        for (text, expected) in [
+            ("", "a mirror begins with its file"),
+            ("ports=a", "a mirror begins with its file"),
+            ("f,ports=", "\"ports=\" is none of"),
+            ("f,ports=a++b", "is none of"),
+            ("f,snap=1", "\"snap=1\" is none of"),
+            ("f,limit=2GB", "\"limit=2GB\" is none of"),
+            ("f,limit=99999999999TiB", "is none of"),
+        ] {
+            let error = MirrorConfig::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let mirrors = vec![MirrorConfig::parse("f,ports=a+c").unwrap()];
+        let config = SwitchConfig { mirrors, ..SwitchConfig::new(vec![PortConfig::at("a.sock")]) };
+        assert!(config.check().unwrap_err().to_string().contains("names the port c"));
     }
 }

@@ -4,33 +4,41 @@
 //! It waits in one `poll` for all of them and never for one: a frontend that is
 //! slow, silent or broken costs its own port, and no other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::balance::{Load, relief};
 use crate::bell::Bell;
 use crate::channel::{Channel, ChannelError};
-use crate::config::{PortConfig, SocketRole, SwitchConfig, differ, mac, mac_text};
-use crate::counters::{PortCounters, ThreadCounters};
+use crate::config::{
+    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac, mac_text,
+};
+use crate::counters::{PortCounters, PortCounts, ThreadCounters};
 use crate::desk::Desk;
 use crate::device::Device;
 use crate::event::{Event, StartError};
 use crate::forward::{Crossing, Forwarder};
 use crate::memory;
+use crate::mirror::Mirror;
 use crate::port::{MAX_PORTS, PortView, Snapshot};
 use crate::question::{
-    Answer, LinkState, PortStatus, Question, StationStatus, Status, ThreadStatus, VERSION,
+    Answer, LinkState, MirrorStatus, PortStatus, Question, StationStatus, Status, ThreadStatus,
+    VERSION,
 };
+use crate::rate::Limiter;
 use crate::session::{Offer, Plane, Session};
 use crate::socket::{self, Listener};
 use crate::table::{MacTable, Station};
+use crate::tap;
 use crate::words::feature_words;
 use crate::worker::{Notice, Order, Worker};
 
@@ -38,6 +46,9 @@ use crate::worker::{Notice, Order, Worker};
 const RETRY: Duration = Duration::from_millis(100);
 /// Messages of one connection that are dealt with before others get their turn.
 const MESSAGES_A_TURN: usize = 64;
+
+/// How often a queue may go to another thread.
+const BALANCE_S: u64 = 2;
 
 /// A question from this process.
 #[derive(Debug)]
@@ -87,12 +98,17 @@ struct Fabric {
     notices: Receiver<Notice>,
     /// Heard while waiting for something else.
     heard: VecDeque<Notice>,
+    /// By port and queue: the chains that it had completed when loads were looked at last.
+    completed: BTreeMap<(usize, usize), u64>,
+    /// How often a queue went to another thread.
+    moves: u64,
 }
 
 impl Fabric {
     /// Gives the snapshot to all threads, and waits until none uses an earlier one.
     fn publish(&mut self) {
         self.snapshot.generation += 1;
+        self.snapshot.settle();
         let snapshot = Arc::new(self.snapshot.clone());
         let mut waiting = 0;
         for thread in &self.threads {
@@ -107,6 +123,38 @@ impl Fabric {
                 }
                 Ok(notice) => self.heard.push_back(notice),
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// Has the least busy thread serve a queue of the busiest one, if that helps. Between
+    /// both nobody does: no ring is ever served by two.
+    fn balance(&mut self) {
+        if self.threads.len() < 2 {
+            return;
+        }
+        let mut loads = Vec::new();
+        let before = std::mem::take(&mut self.completed);
+        for view in self.snapshot.ports.iter().flatten() {
+            let pairs = view.device.as_ref().map_or(&[][..], |device| &device.pairs);
+            for (queue, pair) in pairs.iter().enumerate() {
+                let rings = pair.receive.iter().chain(&pair.transmit);
+                let completed = rings.map(|part| part.ring.completed()).sum::<u64>();
+                let port = usize::from(view.number);
+                let known = before.get(&(port, queue)).copied().unwrap_or(0);
+                self.completed.insert((port, queue), completed);
+                if let Some(thread) = self.snapshot.thread_of(port, queue) {
+                    // A ring that was set up anew counts anew.
+                    let frames = completed.saturating_sub(known);
+                    loads.push(Load { port, queue, thread, frames });
+                }
+            }
+        }
+        if let Some((port, queue, thread)) = relief(&loads, self.threads.len()) {
+            self.moves += 1;
+            for owner in [None, Some(thread)] {
+                self.snapshot.assign(port, queue, owner);
+                self.publish();
             }
         }
     }
@@ -147,6 +195,9 @@ pub(crate) struct Control {
     /// When it was last made older, in seconds since the beginning.
     aged_s: u64,
     patience: Duration,
+    mirrors: Vec<Mirror>,
+    /// The process may open nothing any more.
+    kept_in: bool,
     began: Instant,
     ending: bool,
 }
@@ -174,14 +225,12 @@ impl Control {
         let mut control = Self {
             slots: (0..MAX_PORTS).map(|_| None).collect(),
             fabric: Fabric {
-                snapshot: Snapshot {
-                    generation: 0,
-                    ports: vec![None; MAX_PORTS],
-                    threads: pcpus.len(),
-                },
+                snapshot: Snapshot::new(pcpus.len()),
                 threads: Vec::new(),
                 notices,
                 heard: VecDeque::new(),
+                completed: BTreeMap::new(),
+                moves: 0,
             },
             table,
             bell,
@@ -192,17 +241,42 @@ impl Control {
             age_s: config.age_s,
             aged_s: 0,
             patience: config.patience,
+            mirrors: Vec::new(),
+            kept_in: false,
             began: Instant::now(),
             ending: false,
         };
         for port in &config.ports {
             control.add(port.clone())?;
         }
-        let folders = config.ports.iter().map(|port| &port.socket).chain(&config.control);
-        let folders: Vec<PathBuf> = folders.map(|path| socket::folder(path)).collect();
+        for mirror in &config.mirrors {
+            control.start_mirror(mirror)?;
+        }
+        let sockets = config.ports.iter().filter_map(PortConfig::socket);
+        let folders = sockets.chain(config.control.as_deref());
+        let folders: Vec<PathBuf> = folders.map(socket::folder).collect();
         control.start_threads(&pcpus, &notify, config.sandbox.then_some(&folders))?;
+        control.kept_in = config.sandbox;
         control.fabric.publish();
         Ok(control)
+    }
+
+    fn start_mirror(&mut self, config: &MirrorConfig) -> Result<(), StartError> {
+        let all = || self.slots.iter().flatten().map(|slot| slot.config.name.clone()).collect();
+        let names: Vec<String> = if config.ports.is_empty() { all() } else { config.ports.clone() };
+        let started = Mirror::start(&config.target, config.snap, config.limit, &names);
+        let (mirror, watches) = started
+            .map_err(|source| StartError::Mirror { target: config.target.clone(), source })?;
+        self.mirrors.push(mirror);
+        for (name, watch) in names.iter().zip(watches) {
+            let Ok(port) = self.port_named(name) else { continue };
+            if let Some(view) = &self.fabric.snapshot.ports[port] {
+                let mut view = PortView::clone(view);
+                view.watches.push(watch);
+                self.fabric.snapshot.ports[port] = Some(Arc::new(view));
+            }
+        }
+        Ok(())
     }
 
     /// What wakes it.
@@ -291,6 +365,9 @@ impl Control {
                 self.aged_s = up_s;
                 self.table.set_now(u32::try_from(up_s).unwrap_or(u32::MAX));
                 self.table.age(self.age_s);
+                if up_s.is_multiple_of(BALANCE_S) {
+                    self.fabric.balance();
+                }
             }
         }
     }
@@ -360,22 +437,36 @@ impl Control {
         for slot in self.slots.iter().flatten() {
             differ(&slot.config, &config)?;
         }
-        if self.control_path.as_ref() == Some(&config.socket) {
-            return Err(crate::config::ConfigError::ControlIsPort { path: config.socket }.into());
+        if let (Some(control), Some(socket)) = (&self.control_path, config.socket())
+            && control == socket
+        {
+            return Err(ConfigError::ControlIsPort { path: control.clone() }.into());
         }
         let free = self.slots.iter().position(Option::is_none);
-        let port = free.ok_or(crate::config::ConfigError::Ports { count })?;
-        let listener = match config.role {
-            SocketRole::Server => Some(Listener::open(&config.socket)?),
-            SocketRole::Client => None,
-        };
+        let port = free.ok_or(ConfigError::Ports { count })?;
+        let (mut listener, mut device) = (None, None);
+        match &config.end {
+            PortEnd::Socket { path, role: SocketRole::Server } => {
+                listener = Some(Listener::open(path)?);
+            }
+            PortEnd::Socket { role: SocketRole::Client, .. } => {}
+            PortEnd::Tap { .. } if self.kept_in => {
+                return Err(StartError::TapLater);
+            }
+            PortEnd::Tap { interface, bridge } => {
+                let tap = tap::open(interface, bridge.as_deref(), config.policy.mtu)?;
+                device = Some(Arc::new(Device::of_tap(tap)));
+            }
+        }
         let counters = Arc::new(PortCounters::default());
         let number = u16::try_from(port).expect("few ports");
         self.fabric.snapshot.ports[port] = Some(Arc::new(PortView {
             number,
             policy: config.policy.clone(),
-            device: None,
+            device,
             counters: Arc::clone(&counters),
+            limiter: config.policy.rate.map(|rate| Arc::new(Limiter::new(rate))),
+            watches: Vec::new(),
         }));
         if let Some(mac) = config.policy.mac {
             let vlan = match config.policy.vlan {
@@ -384,7 +475,7 @@ impl Control {
             };
             self.table.set_static(Station::new(vlan, mac), number);
         }
-        let retry = (config.role == SocketRole::Client).then(Instant::now);
+        let retry = config.calls().then(Instant::now);
         self.slots[port] = Some(Slot {
             config,
             listener,
@@ -423,7 +514,7 @@ impl Control {
         connection.session.end(&mut Place { fabric: &mut self.fabric, port });
         slot.stopped.clear();
         slot.last_error.clone_from(&error);
-        if slot.config.role == SocketRole::Client {
+        if slot.config.calls() {
             slot.retry = Some(Instant::now() + RETRY);
         }
         let name = slot.config.name.clone();
@@ -434,7 +525,8 @@ impl Control {
     fn connect(&mut self, port: usize, stream: UnixStream) {
         let Some(slot) = &mut self.slots[port] else { return };
         let Ok(channel) = Channel::new(stream) else { return };
-        let session = Session::new(Offer::all(slot.config.queues));
+        let mtu = slot.config.policy.mtu;
+        let session = Session::new(Offer { mtu, ..Offer::all(slot.config.queues) });
         let deadline = Some(Instant::now() + self.patience);
         slot.connection = Some(Connection { channel, session, deadline });
         slot.retry = None;
@@ -446,8 +538,10 @@ impl Control {
     /// Takes in connections and messages of one port.
     fn serve_port(&mut self, port: usize) {
         let Some(slot) = &mut self.slots[port] else { return };
-        if slot.retry.is_some_and(|retry| retry <= Instant::now()) {
-            match socket::connect(&slot.config.socket) {
+        if let Some(path) = slot.config.socket()
+            && slot.retry.is_some_and(|retry| retry <= Instant::now())
+        {
+            match socket::connect(path) {
                 Ok(stream) => self.connect(port, stream),
                 Err(_) => slot.retry = Some(Instant::now() + RETRY),
             }
@@ -549,7 +643,9 @@ impl Control {
             let slot = slot.as_ref()?;
             let device = view.as_ref().and_then(|view| view.device.as_ref());
             let rings = device.map_or(0, |device| device.queues().count());
+            let tap = device.and_then(|device| device.tap.as_ref());
             let state = match &slot.connection {
+                None if tap.is_some_and(|tap| !tap.is_gone()) => LinkState::Running,
                 None => LinkState::Waiting,
                 Some(_) if rings == 0 => LinkState::Connected,
                 Some(_) => LinkState::Running,
@@ -557,20 +653,36 @@ impl Control {
             let stopped = slot.stopped.iter().map(|(&ring, &why)| (ring, why.to_owned()));
             Some(PortStatus {
                 name: slot.config.name.clone(),
-                socket: slot.config.socket.display().to_string(),
+                socket: slot.config.end_text(),
                 state,
                 queues: slot.config.queues,
                 rings: u16::try_from(rings).unwrap_or(u16::MAX),
                 features: device.map(|device| feature_words(device.features)).unwrap_or_default(),
-                counts: slot.counters.read(),
+                counts: PortCounts {
+                    rate_waits: view
+                        .as_ref()
+                        .and_then(|view| view.limiter.as_ref())
+                        .map_or(0, |limiter| limiter.waits()),
+                    ..slot.counters.read()
+                },
                 stopped: stopped.collect(),
-                last_error: slot.last_error.clone(),
+                last_error: match tap {
+                    Some(tap) if tap.is_gone() => Some("The tap interface was removed".to_owned()),
+                    _ => slot.last_error.clone(),
+                },
                 connections: slot.connections,
             })
         });
         let threads = self.fabric.threads.iter();
+        let mirrors = self.mirrors.iter().map(|mirror| MirrorStatus {
+            target: mirror.target.clone(),
+            written: mirror.tally.written.load(Ordering::Relaxed),
+            dropped: mirror.tally.dropped.load(Ordering::Relaxed),
+        });
         Status {
             version: VERSION,
+            moves: self.fabric.moves,
+            mirrors: mirrors.collect(),
             pid: std::process::id(),
             up_s: self.began.elapsed().as_secs(),
             ports: ports.collect(),

@@ -32,11 +32,13 @@ pub enum DropReason {
     TooLong,
     /// The polling thread that serves the receiver does not keep up.
     Crossing,
+    /// Longer than a port's MTU allows.
+    Mtu,
 }
 
 impl DropReason {
     /// All, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Malformed,
         Self::Runt,
         Self::BadOffload,
@@ -48,6 +50,7 @@ impl DropReason {
         Self::NoBuffer,
         Self::TooLong,
         Self::Crossing,
+        Self::Mtu,
     ];
 
     /// Its name in tables and metrics.
@@ -65,6 +68,7 @@ impl DropReason {
             Self::NoBuffer => "no_buffer",
             Self::TooLong => "too_long",
             Self::Crossing => "crossing",
+            Self::Mtu => "mtu",
         }
     }
 }
@@ -79,6 +83,7 @@ pub struct PortCounters {
     flooded: AtomicU64,
     kicks: AtomicU64,
     signals: AtomicU64,
+    signals_lost: AtomicU64,
     drops: [AtomicU64; DropReason::ALL.len()],
 }
 
@@ -107,10 +112,11 @@ impl PortCounters {
         self.kicks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The guest was sent an event.
+    /// The guest was sent an event, or the kernel refused to.
     #[inline]
-    pub fn count_signal(&self) {
-        self.signals.fetch_add(1, Ordering::Relaxed);
+    pub fn count_signal(&self, sent: bool) {
+        let counter = if sent { &self.signals } else { &self.signals_lost };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// `frames` were dropped.
@@ -131,6 +137,8 @@ impl PortCounters {
             flooded: get(&self.flooded),
             kicks: get(&self.kicks),
             signals: get(&self.signals),
+            signals_lost: get(&self.signals_lost),
+            rate_waits: 0,
             drops: DropReason::ALL
                 .into_iter()
                 .map(|reason| (reason.name().to_owned(), get(&self.drops[reason as usize])))
@@ -157,6 +165,12 @@ pub struct PortCounts {
     pub kicks: u64,
     /// Events to the guest.
     pub signals: u64,
+    /// Events that the kernel refused to deliver.
+    #[serde(default)]
+    pub signals_lost: u64,
+    /// How often the guest had frames and had to wait for its rate.
+    #[serde(default)]
+    pub rate_waits: u64,
     /// Frames that were not passed on, by reason, where there were any: from this
     /// guest for what is wrong with them, to this guest for what it lacks.
     pub drops: std::collections::BTreeMap<String, u64>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::memory::{Area, Buffer, GuestMemory, Region};
 use crate::message::features;
 use crate::ring::Ring;
+use crate::tap::Tap;
 
 /// Bytes of a frame's header since Virtio 1.0, and with mergeable buffers.
 pub const LONG_HEADER: usize = 12;
@@ -44,9 +45,19 @@ pub struct Device {
     pub features: u64,
     /// Where written pages are marked, while a migration asks for it.
     pub log: Option<Arc<DirtyLog>>,
+    /// The host's network, for a device without rings.
+    pub tap: Option<Arc<Tap>>,
 }
 
 impl Device {
+    /// The host's network: one queue, no rings.
+    #[must_use]
+    pub fn of_tap(tap: Tap) -> Self {
+        let (memory, features) = (tap.memory().clone(), tap.features());
+        let tap = Some(Arc::new(tap));
+        Self { memory, pairs: vec![Pair::default()], features, log: None, tap }
+    }
+
     /// Bytes of the header before each frame.
     #[inline]
     #[must_use]

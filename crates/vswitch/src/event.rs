@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::config::ConfigError;
+use crate::tap::TapError;
 
 /// What happens at a switch, for whoever watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,24 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// A mirror's file can't be written.
+    #[error("Cannot write the mirror {}", target.display())]
+    Mirror {
+        /// Its file.
+        target: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A tap interface can't be had.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// A tap interface is asked for once nothing can be opened any more.
+    #[error(
+        "A switch in its sandbox can open no tap interface: give tap:NAME when it starts, or \
+             start it with --no-sandbox"
+    )]
+    TapLater,
     /// A polling thread can't have its pCPU.
     #[error(
         "Cannot pin a polling thread to pCPU {pcpu}: it is offline or not allowed here \

@@ -8,27 +8,30 @@
 //! A receiving ring belongs to one thread. Frames for another thread's ring are
 //! copied into a parcel and sent to that thread.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use smallvec::SmallVec;
 
-use crate::counters::{DropReason, PortCounters};
+use crate::counters::DropReason;
+use crate::delivery::{Delivery, tell};
 use crate::device::{Device, LONG_HEADER, Queue};
-use crate::frame::{
-    ETHERNET, Frame, HEAD, Offload, SHORT, ShortFrames, TAG, spread, tag_bytes, takes,
-};
+use crate::frame::{ETHERNET, Frame, Offload, ShortFrames, TAG, spread, tag_bytes, takes};
 use crate::memory::{Bytes, Caller};
-use crate::offload;
-use crate::port::{MAX_PORTS, PortView, Snapshot, Vlan};
-use crate::ring::{Chains, Direction, Ring};
+use crate::mirror::Heading;
+use crate::offload::for_each_taken;
+use crate::port::{MAX_PORTS, PortView, Served, Snapshot, Vlan};
+use crate::rate::Allowance;
+use crate::ring::{Chains, Direction};
 use crate::table::{Learned, MacTable, Station};
+use crate::tap::Tap;
 
 /// Frames that are taken from a ring at once.
 pub(crate) const BURST: usize = 32;
 /// Bytes after which a burst ends: large segments count as what they are.
 const BURST_BYTES: u64 = 256 * 1024;
+/// Bytes of the largest frame, about.
+const LARGEST: u64 = 64 * 1024;
 
 /// Frames on their way to a ring that another thread serves.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct Forwarder {
     short: ShortFrames,
     /// By port: where its last burst went, whose buffers are asked for early.
     guesses: Vec<Option<u16>>,
+    /// By port: which of its queues comes first.
+    turns: Vec<u16>,
 }
 
 /// A sender's burst.
@@ -101,20 +106,66 @@ impl Forwarder {
             caller,
             short: ShortFrames::new(BURST),
             guesses: vec![None; MAX_PORTS],
+            turns: vec![0; MAX_PORTS],
         }
     }
 
-    /// Looks once at each ring that this thread serves. Returns bursts and frames.
+    /// Looks once at each port that this thread serves. Returns bursts and frames.
     pub(crate) fn pass(&mut self, snapshot: &Snapshot) -> (u64, u64) {
         let (mut bursts, mut frames) = (0, 0);
-        for (port, queue) in snapshot.served_by(self.thread) {
-            let Some(device) = &port.device else { continue };
-            let Some(transmit) = &device.pairs[queue].transmit else { continue };
-            let taken = self.serve(snapshot, port, device, transmit);
+        for served in snapshot.served_by(self.thread) {
+            let taken = self.serve_port(snapshot, served);
             bursts += u64::from(taken > 0);
             frames += taken;
         }
         (bursts, frames)
+    }
+
+    /// Takes a burst at most from one port, however many queues it has: so it gets no
+    /// more than its turn. The queue that comes first is another one each time.
+    #[inline]
+    fn serve_port(&mut self, snapshot: &Snapshot, served: &Served) -> u64 {
+        let (port, queues) = (&*served.port, served.queues.as_slice());
+        let Some(device) = &port.device else { return 0 };
+        let most = Allowance { frames: BURST as u64, bytes: BURST_BYTES };
+        let mut left = match &port.limiter {
+            None => most,
+            Some(limiter) => match limiter.allowed() {
+                Ok(allowed) => most.min(allowed),
+                Err(_) => {
+                    if has_work(device, queues) {
+                        limiter.count_wait();
+                    }
+                    return 0;
+                }
+            },
+        };
+        let mut frames = 0;
+        let first = match queues {
+            [_] => 0,
+            several => {
+                let turn = &mut self.turns[usize::from(port.number)];
+                *turn = turn.wrapping_add(1);
+                usize::from(*turn) % several.len()
+            }
+        };
+        for &queue in queues[first..].iter().chain(&queues[..first]) {
+            let taken = match (&device.tap, &device.pairs[usize::from(queue)].transmit) {
+                (Some(tap), _) => self.serve_tap(snapshot, port, device, tap, left),
+                (None, Some(transmit)) => self.serve(snapshot, port, device, transmit, left),
+                (None, None) => continue,
+            };
+            if let Some(limiter) = port.limiter.as_ref().filter(|_| taken.frames > 0) {
+                limiter.take(taken.frames, taken.bytes);
+            }
+            frames += taken.frames;
+            left.frames = left.frames.saturating_sub(taken.frames);
+            left.bytes = left.bytes.saturating_sub(taken.bytes);
+            if left.frames == 0 || left.bytes == 0 {
+                break;
+            }
+        }
+        frames
     }
 
     /// Takes a burst from one ring and forwards it.
@@ -125,11 +176,13 @@ impl Forwarder {
         from: &PortView,
         device: &Device,
         queue: &Queue,
-    ) -> u64 {
+        most: Allowance,
+    ) -> Allowance {
         let mut chains = Chains::new();
-        queue.ring.fetch(&device.memory, Direction::Transmit, BURST, &mut chains);
+        let mut bytes = 0;
+        queue.ring.fetch(&device.memory, Direction::Transmit, most.frames as usize, &mut chains);
         if !chains.is_empty() {
-            self.forward(snapshot, from, device, &mut chains);
+            bytes = self.forward(snapshot, from, device, &mut chains, most.bytes);
             let written = [0; BURST];
             let taken = &written[..chains.len()];
             let wanted = queue.ring.complete(&chains.chains, taken);
@@ -144,23 +197,46 @@ impl Forwarder {
         if let Some(fault) = chains.fault {
             queue.ring.stop(fault);
         }
-        chains.len() as u64
+        Allowance { frames: chains.len() as u64, bytes }
     }
 
+    /// The same from the host's network.
+    fn serve_tap(
+        &mut self,
+        snapshot: &Snapshot,
+        from: &PortView,
+        device: &Device,
+        tap: &Tap,
+        most: Allowance,
+    ) -> Allowance {
+        let mut chains = Chains::new();
+        let mut bytes = 0;
+        // What was read can't be left for the next time: large frames are few.
+        let likely = (most.bytes / LARGEST).clamp(1, most.frames.max(1));
+        tap.fetch(&device.memory, likely as usize, &mut chains);
+        if !chains.is_empty() {
+            bytes = self.forward(snapshot, from, device, &mut chains, u64::MAX);
+        }
+        Allowance { frames: chains.len() as u64, bytes }
+    }
+
+    /// Forwards a burst, up to the frame with which it has `most_bytes`: the rest of the
+    /// chains is taken away. Returns its bytes, without headers.
     fn forward(
         &mut self,
         snapshot: &Snapshot,
         from: &PortView,
         device: &Device,
         chains: &mut Chains<'_>,
-    ) {
+        most_bytes: u64,
+    ) -> u64 {
         // Large frames end the burst early: the rest is fetched again next time.
-        let mut bytes = 0;
+        let mut bytes = 0_u64;
         let mut keep = 0;
         for chain in &chains.chains {
             bytes += u64::from(chain.bytes);
             keep += 1;
-            if bytes > BURST_BYTES {
+            if bytes > most_bytes {
                 break;
             }
         }
@@ -184,6 +260,13 @@ impl Forwarder {
                 Ok(frame) => {
                     in_frames += 1;
                     in_bytes += u64::from(frame.length);
+                    if !from.watches.is_empty() {
+                        watch(from, &frame, segments, &self.short);
+                    }
+                    if from.policy.mtu.is_some_and(|mtu| frame.exceeds(mtu)) {
+                        from.counters.count_drop(DropReason::Mtu, 1);
+                        continue;
+                    }
                     let way: [u8; ETHERNET] =
                         *frame.head[LONG_HEADER..].first_chunk().expect("the head holds it");
                     let target = match last {
@@ -228,6 +311,7 @@ impl Forwarder {
             }
         }
         self.send_parcels(from);
+        in_bytes
     }
 
     /// Has the buffers of the port to which the last burst went come nearer, while this
@@ -240,7 +324,7 @@ impl Forwarder {
             return;
         };
         if device.receivers() == 1
-            && snapshot.thread_of(usize::from(to.number), 0) == self.thread
+            && snapshot.thread_of(usize::from(to.number), 0) == Some(self.thread)
             && let Some(receive) = &device.pairs[0].receive
         {
             receive.ring.prefetch(&device.memory, count);
@@ -275,7 +359,7 @@ impl Forwarder {
             None => Target::Flood,
             Some(port) if port == from.number => dropped(DropReason::SamePort),
             Some(port) => match snapshot.ports.get(usize::from(port)) {
-                Some(Some(to)) if may_pass(from, to) => Target::Port(port),
+                Some(Some(to)) if may_pass(snapshot, from, to) => Target::Port(port),
                 Some(Some(_)) => dropped(DropReason::Isolated),
                 _ => Target::Flood,
             },
@@ -291,7 +375,7 @@ impl Forwarder {
             if to.number != from.number
                 && to.device.is_some()
                 && carries(to, vlan)
-                && may_pass(from, to)
+                && may_pass(burst.snapshot, from, to)
             {
                 self.deliver(burst, to.number, &[index]);
             }
@@ -307,6 +391,9 @@ impl Forwarder {
         let Some(device) = &to.device else {
             return to.counters.count_drop(DropReason::NotConnected, count);
         };
+        if let Some(tap) = &device.tap {
+            return self.deliver_to_tap(burst, to, tap, group);
+        }
         match device.receivers() {
             0 => to.counters.count_drop(DropReason::NotConnected, count),
             1 => self.deliver_to_queue(burst, to, device, 0, group),
@@ -338,7 +425,10 @@ impl Forwarder {
         group: &[u8],
     ) {
         let Some(receive) = &device.pairs[queue].receive else { return };
-        let thread = burst.snapshot.thread_of(usize::from(to.number), queue);
+        let Some(thread) = burst.snapshot.thread_of(usize::from(to.number), queue) else {
+            // It is between two threads for the time of a pass.
+            return to.counters.count_drop(DropReason::Crossing, group.len() as u64);
+        };
         let crosses = thread != self.thread;
         let mut chains = Chains::new();
         let mut delivery = Delivery::new(to, device, receive, group.len(), &mut chains);
@@ -409,6 +499,54 @@ impl Forwarder {
         delivery.finish(&mut self.caller);
     }
 
+    /// Gives frames to the host's network, whichever thread this is: the kernel takes them
+    /// from several.
+    fn deliver_to_tap(&mut self, burst: &Burst<'_, '_>, to: &PortView, tap: &Tap, group: &[u8]) {
+        let (mut frames, mut bytes) = (0, 0);
+        for &index in group {
+            let frame = &burst.frames[usize::from(index)];
+            let header = &frame.head[..LONG_HEADER];
+            let offload = match Offload::read(header, frame.length as usize, burst.agreed) {
+                Ok(offload) => offload,
+                Err(reason) => {
+                    burst.from.counters.count_drop(reason, 1);
+                    continue;
+                }
+            };
+            if to.policy.mtu.is_some_and(|mtu| frame.exceeds(mtu)) {
+                to.counters.count_drop(DropReason::Mtu, 1);
+                continue;
+            }
+            let segments = burst.chains.segments(usize::from(frame.chain));
+            let pieces = pieces(segments, usize::from(frame.taken));
+            let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
+            let offload = flatten(own, &pieces, offload, &mut self.whole);
+            let offload = if from_tagged(burst.from) == from_tagged(to) {
+                offload
+            } else {
+                retag(burst.from, to, &mut self.whole, offload)
+            };
+            let give = |frame: &[u8], offload: Offload| match tap.send(&offload.write(), frame) {
+                Ok(()) => {
+                    frames += 1;
+                    bytes += frame.len() as u64;
+                    for watch in &to.watches {
+                        watch.copy(Heading::Out, frame, &[], frame.len());
+                    }
+                }
+                Err(reason) => to.counters.count_drop(reason, 1),
+            };
+            let made =
+                for_each_taken(&mut self.whole, offload, tap.features(), &mut self.segment, give);
+            if made.is_none() {
+                to.counters.count_drop(DropReason::BadOffload, 1);
+            }
+        }
+        if frames > 0 {
+            to.counters.count_out(frames, bytes);
+        }
+    }
+
     fn send_parcels(&mut self, from: &PortView) {
         for thread in 0..self.packing.len() {
             if let Some(parcel) = self.packing[thread].take()
@@ -439,6 +577,12 @@ impl Forwarder {
     pub(crate) fn unpack(&mut self, snapshot: &Snapshot, parcel: &Parcel) {
         let to = snapshot.ports.get(usize::from(parcel.port)).and_then(Option::as_ref);
         let Some(to) = to else { return };
+        let (port, queue) = (usize::from(parcel.port), usize::from(parcel.queue));
+        if snapshot.thread_of(port, queue) != Some(self.thread) {
+            // The ring went to another thread meanwhile.
+            let count = parcel.frames.len() as u64;
+            return to.counters.count_drop(DropReason::Crossing, count);
+        }
         let queue = to.device.as_ref().and_then(|device| {
             Some((device, device.pairs.get(usize::from(parcel.queue))?.receive.as_ref()?))
         });
@@ -460,17 +604,39 @@ impl Forwarder {
     }
 }
 
-/// Tells a driver that entries were used.
-fn tell(caller: &mut Caller, queue: &Queue, counters: &PortCounters) {
-    if let Some(call) = &queue.call {
-        caller.call(call.as_fd());
-        counters.count_signal();
+/// True if the two may talk at all.
+fn may_pass(snapshot: &Snapshot, from: &PortView, to: &PortView) -> bool {
+    let (from, to) = (&from.policy, &to.policy);
+    if snapshot.has_uplink {
+        return (to.uplink || !from.isolated) && (from.uplink || !to.isolated);
     }
+    !(from.isolated && to.isolated)
 }
 
-/// True if the two may talk at all.
-fn may_pass(from: &PortView, to: &PortView) -> bool {
-    !(from.policy.isolated && to.policy.isolated)
+/// True if a queue has frames that were not taken.
+fn has_work(device: &Device, queues: &[u16]) -> bool {
+    let transmit =
+        queues.iter().filter_map(|&queue| device.pairs[usize::from(queue)].transmit.as_ref());
+    transmit.into_iter().any(|queue| queue.ring.has_work())
+}
+
+/// Writes a sender's frame down.
+fn watch(
+    from: &PortView,
+    frame: &Frame,
+    segments: &[crate::memory::Buffer<'_>],
+    short: &ShortFrames,
+) {
+    let length = frame.length as usize;
+    for watch in &from.watches {
+        if frame.is_short {
+            let (whole, bytes) = short.get(frame.chain, LONG_HEADER + length);
+            watch.copy(Heading::In, &whole[LONG_HEADER..bytes], &[], length);
+        } else {
+            let head = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
+            watch.copy(Heading::In, head, &pieces(segments, usize::from(frame.taken)), length);
+        }
+    }
 }
 
 fn carries(port: &PortView, vlan: u16) -> bool {
@@ -541,253 +707,5 @@ fn retag(from: &PortView, to: &PortView, whole: &mut Vec<u8>, offload: Offload) 
             offload.moved(TAG as i16)
         }
         _ => offload,
-    }
-}
-
-/// Frames that are being given to one ring.
-struct Delivery<'d, 'c> {
-    to: &'d PortView,
-    device: &'d Device,
-    queue: &'d Queue,
-    /// Not its own: it is too large to be moved for each burst.
-    chains: &'c mut Chains<'d>,
-    /// Bytes written to each chain that was used.
-    written: SmallVec<[u32; 64]>,
-    frames: u64,
-    bytes: u64,
-    drops: SmallVec<[(DropReason, u64); 2]>,
-}
-
-impl<'d, 'c> Delivery<'d, 'c> {
-    #[inline(always)]
-    fn new(
-        to: &'d PortView,
-        device: &'d Device,
-        queue: &'d Queue,
-        expected: usize,
-        chains: &'c mut Chains<'d>,
-    ) -> Self {
-        queue.ring.fetch(&device.memory, Direction::Receive, expected, chains);
-        Self {
-            to,
-            device,
-            queue,
-            chains,
-            written: SmallVec::new(),
-            frames: 0,
-            bytes: 0,
-            drops: SmallVec::new(),
-        }
-    }
-
-    fn ring(&self) -> &Ring {
-        &self.queue.ring
-    }
-
-    /// Places a frame: `head` begins with the long header.
-    #[inline]
-    fn place(&mut self, head: &[u8], pieces: &[Bytes<'_>], length: usize) {
-        match self.try_place(head, pieces, length) {
-            Ok(()) => {
-                self.frames += 1;
-                self.bytes += length as u64;
-            }
-            Err(reason) => self.drops.push((reason, 1)),
-        }
-    }
-
-    /// Places a short frame with its header, the first `bytes` of `whole`.
-    #[inline]
-    fn place_short(&mut self, whole: &[u8; SHORT], bytes: usize) {
-        let length = bytes - LONG_HEADER;
-        if self.device.header() == LONG_HEADER
-            && let Ok(chain) = self.next_chain()
-            && let [buffer] = self.chains.segments(chain)
-            && buffer.write_short(whole, bytes)
-        {
-            self.use_chains(self.written.len(), chain, 1, bytes);
-            self.frames += 1;
-            self.bytes += length as u64;
-            return;
-        }
-        let (head, rest) = whole[..bytes].split_at(HEAD);
-        self.place(head, &[Bytes::from(rest)], length);
-    }
-
-    /// Places a frame that is in our own memory, after doing what the receiver does not.
-    fn place_own(&mut self, whole: &mut [u8], segment: &mut Vec<u8>, offload: Offload) {
-        if takes(self.device, offload) {
-            return self.place_plain(whole, offload);
-        }
-        let none = Offload::default();
-        if offload.segments.is_some() {
-            let made = offload::for_each_segment(whole, offload, segment, |part| {
-                self.place_plain(part, none);
-            });
-            if made.is_none() {
-                self.drops.push((DropReason::BadOffload, 1));
-            }
-            return;
-        }
-        if let Some((start, offset)) = offload.checksum {
-            offload::complete_checksum(whole, start, offset);
-        }
-        self.place_plain(whole, none);
-    }
-
-    fn place_plain(&mut self, frame: &[u8], offload: Offload) {
-        let mut head = [0; HEAD];
-        let own = frame.len().min(HEAD - LONG_HEADER);
-        head[..LONG_HEADER].copy_from_slice(&offload.write());
-        head[LONG_HEADER..LONG_HEADER + own].copy_from_slice(&frame[..own]);
-        let rest = Bytes::from(&frame[own..]);
-        self.place(&head[..LONG_HEADER + own], &[rest], frame.len());
-    }
-
-    #[inline]
-    fn try_place(
-        &mut self,
-        head: &[u8],
-        pieces: &[Bytes<'_>],
-        length: usize,
-    ) -> Result<(), DropReason> {
-        let header = self.device.header();
-        let needed = header + length;
-        let chain = self.next_chain()?;
-        let number = self.written.len();
-        let room = self.chains.chains[chain].bytes as usize;
-        if room >= needed {
-            if let ([buffer], [piece], Some(whole), true) = (
-                self.chains.segments(chain),
-                pieces,
-                head.first_chunk::<HEAD>().filter(|_| head.len() == HEAD),
-                header == LONG_HEADER,
-            ) {
-                buffer.write_head(whole);
-                piece.copy_to(buffer.after(HEAD));
-            } else {
-                self.scatter(chain, 1, header, head, pieces);
-            }
-            self.use_chains(number, chain, 1, needed);
-            return Ok(());
-        }
-        if !self.device.merges() {
-            return Err(DropReason::TooLong);
-        }
-        // More buffers, until the frame fits.
-        let (mut room, mut count) = (room, 1);
-        while room < needed {
-            let next = self.chain_at(chain + count)?;
-            // A chain that makes no sense in between ends the attempt; it is given
-            // back with the next frame.
-            room += next;
-            count += 1;
-        }
-        self.scatter(chain, count, header, head, pieces);
-        self.use_chains(number, chain, count, needed);
-        Ok(())
-    }
-
-    /// The number of the next chain that makes sense; those before are given back.
-    #[inline]
-    fn next_chain(&mut self) -> Result<usize, DropReason> {
-        loop {
-            let number = self.written.len();
-            self.fetch_up_to(number)?;
-            if !self.chains.chains[number].is_malformed() {
-                return Ok(number);
-            }
-            self.written.push(0);
-            self.drops.push((DropReason::Malformed, 1));
-        }
-    }
-
-    /// Bytes of the chain of this number.
-    fn chain_at(&mut self, number: usize) -> Result<usize, DropReason> {
-        self.fetch_up_to(number)?;
-        let chain = self.chains.chains[number];
-        if chain.is_malformed() { Err(DropReason::NoBuffer) } else { Ok(chain.bytes as usize) }
-    }
-
-    #[inline]
-    fn fetch_up_to(&mut self, number: usize) -> Result<(), DropReason> {
-        if number >= self.chains.len() {
-            let memory = &self.device.memory;
-            self.queue.ring.fetch(memory, Direction::Receive, 1, self.chains);
-        }
-        if number < self.chains.len() { Ok(()) } else { Err(DropReason::NoBuffer) }
-    }
-
-    /// Copies a frame into `count` chains from `first` on.
-    fn scatter(
-        &self,
-        first: usize,
-        count: usize,
-        header: usize,
-        head: &[u8],
-        pieces: &[Bytes<'_>],
-    ) {
-        let mut long = [0; LONG_HEADER];
-        long.copy_from_slice(&head[..LONG_HEADER]);
-        long[10..12].copy_from_slice(&(count as u16).to_le_bytes());
-        let parts = [Bytes::from(&long[..header]), Bytes::from(&head[LONG_HEADER..])];
-        let mut sources = parts.into_iter().chain(pieces.iter().copied());
-        let mut source = sources.next();
-        let chains = first..first + count;
-        for &segment in chains.flat_map(|chain| self.chains.segments(chain)) {
-            let mut target = segment;
-            while let Some(piece) = source {
-                let copied = piece.copy_to(target);
-                target = target.after(copied);
-                let rest = piece.after(copied);
-                source = if rest.is_empty() { sources.next() } else { Some(rest) };
-                if target.is_empty() {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Notes that a frame of `needed` bytes with its header took chains.
-    #[inline]
-    fn use_chains(&mut self, number: usize, chain: usize, count: usize, needed: usize) {
-        debug_assert_eq!(number, chain, "chains are used in order");
-        let mut left = needed;
-        for chain in chain..chain + count {
-            let here = left.min(self.chains.chains[chain].bytes as usize);
-            left -= here;
-            self.written.push(here as u32);
-            if let Some(log) = &self.device.log {
-                let mut unmarked = here;
-                for &segment in self.chains.segments(chain) {
-                    let part = unmarked.min(segment.len());
-                    log.mark_buffer(&self.device.memory, segment, part);
-                    unmarked -= part;
-                }
-            }
-        }
-    }
-
-    /// Gives the ring what was used, and tells the driver.
-    #[inline]
-    fn finish(&mut self, caller: &mut Caller) {
-        let ring = self.ring();
-        let wanted = ring.complete(&self.chains.chains, &self.written);
-        if let Some(log) = &self.device.log {
-            let (address, length) = ring.written_part();
-            log.mark(address, length);
-        }
-        if wanted {
-            tell(caller, self.queue, &self.to.counters);
-        }
-        if let Some(fault) = self.chains.fault {
-            ring.stop(fault);
-        }
-        if self.frames > 0 {
-            self.to.counters.count_out(self.frames, self.bytes);
-        }
-        for &(reason, count) in &self.drops {
-            self.to.counters.count_drop(reason, count);
-        }
     }
 }

@@ -24,6 +24,7 @@ const NEEDS_CSUM: u8 = 1;
 /// Kinds of segmentation.
 pub(crate) const GSO_TCP4: u8 = 1;
 pub(crate) const GSO_TCP6: u8 = 4;
+pub(crate) const GSO_UDP: u8 = 5;
 pub(crate) const GSO_ECN: u8 = 0x80;
 
 /// Bytes that are copied and looked at: a header and 20 bytes of the frame.
@@ -81,6 +82,7 @@ impl Offload {
             let needed = match kind & !GSO_ECN {
                 GSO_TCP4 => features::HOST_TSO4,
                 GSO_TCP6 => features::HOST_TSO6,
+                GSO_UDP => features::HOST_USO,
                 _ => return bad,
             };
             let needed = needed | if kind & GSO_ECN != 0 { features::HOST_ECN } else { 0 };
@@ -117,8 +119,13 @@ impl Offload {
         let mut needed = if self.checksum.is_some() { features::GUEST_CSUM } else { 0 };
         if let Some((kind, _)) = self.segments {
             needed |= if kind & GSO_ECN != 0 { features::GUEST_ECN } else { 0 };
-            let four = kind & !GSO_ECN == GSO_TCP4;
-            needed |= if four { features::GUEST_TSO4 } else { features::GUEST_TSO6 };
+            needed |= match kind & !GSO_ECN {
+                GSO_TCP4 => features::GUEST_TSO4,
+                GSO_TCP6 => features::GUEST_TSO6,
+                // The header does not say which of both networks it is: Linux drivers
+                // agree on both or none.
+                _ => features::GUEST_USO4 | features::GUEST_USO6,
+            };
         }
         agreed & needed == needed
     }
@@ -235,6 +242,13 @@ impl Frame {
         *self.head[LONG_HEADER + 6..].first_chunk().expect("the head holds it")
     }
 
+    /// True if it is longer than a port with this MTU carries. Segments that are still to
+    /// be made count one by one.
+    #[inline]
+    pub(crate) fn exceeds(&self, mtu: u16) -> bool {
+        exceeds(&self.head, self.length as usize, mtu)
+    }
+
     /// The VLAN of its tag, if it has one.
     #[inline]
     pub(crate) fn tag(&self) -> Option<u16> {
@@ -242,6 +256,20 @@ impl Frame {
         let tagged = self.length as usize >= ETHERNET + TAG && self.head[at..at + 2] == TAG_TYPE;
         tagged.then(|| u16::from_be_bytes([self.head[at + 2], self.head[at + 3]]) & 0xfff)
     }
+}
+
+/// True if a frame of `length` bytes, or a segment of it, is longer than `mtu` allows;
+/// `head` begins with the long header, which may ask for segments.
+#[inline]
+pub(crate) fn exceeds(head: &[u8], length: usize, mtu: u16) -> bool {
+    let at = LONG_HEADER + 12;
+    let tagged = head.get(at..at + 2) == Some(&TAG_TYPE);
+    let most = ETHERNET + usize::from(mtu) + if tagged { TAG } else { 0 };
+    if length <= most {
+        return false;
+    }
+    let word = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+    head[1] == 0 || word(2).max(ETHERNET) + word(4) > most
 }
 
 /// Copies the beginning of `segments` to `own`, each byte read once.

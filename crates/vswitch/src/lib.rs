@@ -9,17 +9,19 @@
 //! thread (`control.rs`) holds sockets and connections; each connection has a
 //! [`session::Session`], which turns messages into a [`device::Device`]; polling
 //! threads (`worker.rs`) get all devices as one immutable snapshot and forward
-//! (`forward.rs`) from [`ring::Ring`] to ring. Guest memory is touched in
+//! (`forward.rs`, `delivery.rs`) from [`ring::Ring`] to ring. Guest memory is touched in
 //! [`memory`] alone. [`frontend`] is the other end, for tests and measurements.
 //!
 //! Source: QEMU `docs/interop/vhost-user.rst`; Virtual I/O Device (VIRTIO) 1.2.
 
+mod balance;
 mod bell;
 pub mod channel;
 mod client;
 mod config;
 mod control;
 pub mod counters;
+mod delivery;
 mod desk;
 pub mod device;
 mod event;
@@ -28,27 +30,36 @@ mod frame;
 pub mod frontend;
 pub mod memory;
 pub mod message;
+mod mirror;
 mod offload;
 mod port;
 mod question;
+mod rate;
 pub mod ring;
 mod sandbox;
 pub mod session;
+mod sleeper;
 mod socket;
 mod switch;
+mod sync;
 mod table;
+#[cfg(test)]
+mod table_tests;
+pub mod tap;
 mod words;
 mod worker;
 
 pub use client::{AskError, ask};
 pub use config::{
-    ConfigError, DEFAULT_AGE_S, PortConfig, PortError, SocketRole, SwitchConfig, mac_text,
+    ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
+    SocketRole, SwitchConfig, mac_text,
 };
 pub use event::{Event, StartError};
-pub use port::{MAX_PORTS, MAX_VLAN, Policy, Vlan};
+pub use port::{MAX_PORTS, MAX_VLAN, MIN_MTU, Policy, Vlan};
 pub use question::{
-    Answer, Asked, LinkState, PortStatus, Question, QuestionError, StationStatus, Status,
-    ThreadStatus,
+    Answer, Asked, LinkState, MirrorStatus, PortStatus, Question, QuestionError, StationStatus,
+    Status, ThreadStatus,
 };
+pub use rate::{Rate, RateError};
 pub use sandbox::SandboxError;
-pub use switch::Switch;
+pub use switch::{Asker, Switch};

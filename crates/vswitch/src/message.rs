@@ -30,6 +30,8 @@ pub mod features {
     pub const CSUM: u64 = 1 << 0;
     /// The driver takes frames whose checksum is still to be computed.
     pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The device says how long frames may be.
+    pub const MTU: u64 = 1 << 3;
     /// The driver takes TCP segments larger than the MTU, over IPv4.
     pub const GUEST_TSO4: u64 = 1 << 7;
     /// The same over IPv6.
@@ -64,6 +66,12 @@ pub mod features {
     pub const RING_PACKED: u64 = 1 << 34;
     /// Buffers are used in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
+    /// The driver takes UDP segments larger than the MTU, over IPv4.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// The same over IPv6.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// The device takes UDP segments larger than the MTU.
+    pub const HOST_USO: u64 = 1 << 56;
 }
 
 /// Bits of `GET_PROTOCOL_FEATURES`.
@@ -74,6 +82,8 @@ pub mod protocol {
     pub const LOG_SHMFD: u64 = 1 << 1;
     /// Any message may ask for an answer.
     pub const REPLY_ACK: u64 = 1 << 3;
+    /// The frontend says how long frames may be.
+    pub const NET_MTU: u64 = 1 << 4;
     /// Regions come and go one at a time.
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 }
@@ -157,6 +167,8 @@ pub enum Request {
     GetQueueNum,
     /// A ring is to be used, or not.
     SetVringEnable(RingState),
+    /// Frames have so many bytes behind Ethernet's header at most.
+    SetMtu(u64),
     /// How many regions one at a time?
     GetMaxMemSlots,
     /// One more region, with its file.
@@ -369,6 +381,7 @@ impl Request {
             16 => Self::SetProtocolFeatures(sized(8)?.u64()),
             17 => sized(0).map(|_| Self::GetQueueNum)?,
             18 => Self::SetVringEnable(sized(8)?.state()),
+            20 => Self::SetMtu(sized(8)?.u64()),
             36 => sized(0).map(|_| Self::GetMaxMemSlots)?,
             37 | 38 => {
                 let mut words = sized(8 + REGION)?;
@@ -402,6 +415,7 @@ impl Request {
             Self::SetProtocolFeatures(_) => 16,
             Self::GetQueueNum => 17,
             Self::SetVringEnable(_) => 18,
+            Self::SetMtu(_) => 20,
             Self::GetMaxMemSlots => 36,
             Self::AddMemReg(_) => 37,
             Self::RemMemReg(_) => 38,
@@ -424,7 +438,9 @@ impl Request {
             | Self::GetProtocolFeatures
             | Self::GetQueueNum
             | Self::GetMaxMemSlots => Vec::new(),
-            Self::SetFeatures(bits) | Self::SetProtocolFeatures(bits) => words(&[*bits]),
+            Self::SetFeatures(word) | Self::SetProtocolFeatures(word) | Self::SetMtu(word) => {
+                words(&[*word])
+            }
             Self::SetMemTable(regions) => {
                 let mut all = vec![regions.len() as u64];
                 all.extend(regions.iter().flat_map(place));
@@ -482,6 +498,7 @@ mod tests {
             Just(Request::GetMaxMemSlots),
             any::<u64>().prop_map(Request::SetFeatures),
             any::<u64>().prop_map(Request::SetProtocolFeatures),
+            any::<u64>().prop_map(Request::SetMtu),
             prop::collection::vec(placement(), 1..=MAX_REGIONS).prop_map(Request::SetMemTable),
             any::<[u64; 2]>().prop_map(|[size, offset]| Request::SetLogBase { size, offset }),
             state().prop_map(Request::SetVringNum),

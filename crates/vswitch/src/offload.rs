@@ -4,7 +4,7 @@
 //! Source: RFC 1071 (the sum), RFC 9293 and RFC 8200 (the headers); Linux
 //! `Documentation/networking/segmentation-offloads.rst`.
 
-use crate::frame::{GSO_ECN, GSO_TCP4, Offload};
+use crate::frame::{GSO_ECN, GSO_TCP4, GSO_UDP, Offload};
 
 /// The sum of `bytes` as 16-bit words, not folded.
 fn sum(bytes: &[u8]) -> u64 {
@@ -36,7 +36,31 @@ pub(crate) fn complete_checksum(frame: &mut [u8], start: u16, offset: u16) {
     }
 }
 
-/// The segments of a large TCP frame, each with its checksums; none if the frame
+/// Does what a receiver that agreed on `agreed` does not, and gives it what there is to
+/// give then: the frame with its offload, or its segments. None if it is not what its
+/// header says. `space` is used again from one to the next.
+pub(crate) fn for_each_taken(
+    frame: &mut [u8],
+    offload: Offload,
+    agreed: u64,
+    space: &mut Vec<u8>,
+    mut take: impl FnMut(&[u8], Offload),
+) -> Option<()> {
+    let none = Offload::default();
+    if offload.is_taken_by(agreed) {
+        take(frame, offload);
+    } else if offload.segments.is_some() {
+        for_each_segment(frame, offload, space, |part| take(part, none))?;
+    } else {
+        if let Some((start, offset)) = offload.checksum {
+            complete_checksum(frame, start, offset);
+        }
+        take(frame, none);
+    }
+    Some(())
+}
+
+/// The segments of a large TCP or UDP frame, each with its checksums; none if the frame
 /// is not what its header says. `space` is used again from one to the next.
 pub(crate) fn for_each_segment(
     frame: &[u8],
@@ -47,14 +71,17 @@ pub(crate) fn for_each_segment(
     let (kind, size) = offload.segments?;
     let (transport, _) = offload.checksum?;
     let (transport, size) = (usize::from(transport), usize::from(size));
-    let four = kind & !GSO_ECN == GSO_TCP4;
+    let udp = kind & !GSO_ECN == GSO_UDP;
     // The network header lies between the link's and the transport's.
-    let network = network_header(frame, four)
-        .filter(|&network| transport >= network + if four { 20 } else { 40 })?;
-    let words = frame.get(transport + 12)? >> 4;
+    let (network, four) = network_header(frame)?;
+    let told = udp || four == (kind & !GSO_ECN == GSO_TCP4);
+    if !told || transport < network + if four { 20 } else { 40 } {
+        return None;
+    }
+    let words = if udp { 2 } else { frame.get(transport + 12)? >> 4 };
     let headers = transport + usize::from(words) * 4;
     let fits = headers - network + size <= usize::from(u16::MAX);
-    let payload = frame.get(headers..).filter(|_| words >= 5 && fits)?;
+    let payload = frame.get(headers..).filter(|_| (udp || words >= 5) && fits)?;
     let sequence = frame.get(transport + 4..)?.first_chunk().copied().map(u32::from_be_bytes)?;
     let identification = u16::from_be_bytes([frame[network + 4], frame[network + 5]]);
     let count = payload.len().div_ceil(size).max(1);
@@ -81,35 +108,39 @@ pub(crate) fn for_each_segment(
         } else {
             put(segment, network + 4, &(behind_network - 40).to_be_bytes());
         }
-        let from = u32::try_from(from).expect("frames are short");
-        put(segment, transport + 4, &sequence.wrapping_add(from).to_be_bytes());
-        // Of the flags, FIN and PSH belong to the last, CWR to the first.
-        if index + 1 < count {
-            segment[transport + 13] &= !0x09;
-        }
-        if index > 0 {
-            segment[transport + 13] &= !0x80;
+        let length = (segment.len() - transport) as u64;
+        let (protocol, at) = if udp { (17, 6) } else { (6, 16) };
+        if udp {
+            put(segment, transport + 4, &(length as u16).to_be_bytes());
+        } else {
+            let from = u32::try_from(from).expect("frames are short");
+            put(segment, transport + 4, &sequence.wrapping_add(from).to_be_bytes());
+            // Of the flags, FIN and PSH belong to the last, CWR to the first.
+            if index + 1 < count {
+                segment[transport + 13] &= !0x09;
+            }
+            if index > 0 {
+                segment[transport + 13] &= !0x80;
+            }
         }
         // The sum of the pseudo header is made anew: the length is another.
         let addresses = if four { network + 12..network + 20 } else { network + 8..network + 40 };
-        let length = (segment.len() - transport) as u64;
-        let pseudo = sum(&segment[addresses]) + 6 + length;
-        put(segment, transport + 16, &(!fold(pseudo)).to_be_bytes());
-        complete_checksum(segment, transport as u16, 16);
+        let pseudo = sum(&segment[addresses]) + protocol + length;
+        put(segment, transport + at, &(!fold(pseudo)).to_be_bytes());
+        complete_checksum(segment, transport as u16, at as u16);
         take(segment);
     }
     Some(())
 }
 
-/// Where the network header begins, behind up to two tags, if it is the one that
-/// the segmentation's kind says.
-fn network_header(frame: &[u8], four: bool) -> Option<usize> {
+/// Where the network header begins, behind up to two tags, and whether it is IPv4's.
+fn network_header(frame: &[u8]) -> Option<(usize, bool)> {
     let mut at = 12;
     for _ in 0..3 {
         match frame.get(at..at + 2)? {
             [0x81, 0x00] | [0x88, 0xa8] => at += 4,
-            [0x08, 0x00] if four => return Some(at + 2),
-            [0x86, 0xdd] if !four => return Some(at + 2),
+            [0x08, 0x00] => return Some((at + 2, true)),
+            [0x86, 0xdd] => return Some((at + 2, false)),
             _ => return None,
         }
     }

@@ -82,6 +82,23 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// Its polling threads.
     pub threads: Vec<ThreadStatus>,
+    /// How often a queue went to another polling thread, for their loads.
+    #[serde(default)]
+    pub moves: u64,
+    /// What is written down.
+    #[serde(default)]
+    pub mirrors: Vec<MirrorStatus>,
+}
+
+/// A mirror at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MirrorStatus {
+    /// Its file.
+    pub target: String,
+    /// Frames that were written.
+    pub written: u64,
+    /// Frames that were not: the file is full, or its reader slow.
+    pub dropped: u64,
 }
 
 /// What became of a port's connection.
@@ -113,7 +130,7 @@ impl LinkState {
 pub struct PortStatus {
     /// Its name.
     pub name: String,
-    /// Its socket.
+    /// Its socket, or `tap:` and its interface.
     pub socket: String,
     /// Its connection.
     pub state: LinkState,

@@ -31,6 +31,8 @@ pub struct Offer {
     pub pairs: u16,
     /// Features, as `GET_FEATURES` says them.
     pub features: u64,
+    /// The highest MTU that a frontend may ask for.
+    pub mtu: Option<u16>,
 }
 
 /// All that the switch can do.
@@ -42,6 +44,10 @@ pub const FEATURES: u64 = features::CSUM
     | features::HOST_TSO4
     | features::HOST_TSO6
     | features::HOST_ECN
+    | features::HOST_USO
+    | features::GUEST_USO4
+    | features::GUEST_USO6
+    | features::MTU
     | features::MRG_RXBUF
     | features::GUEST_ANNOUNCE
     | features::LOG_ALL
@@ -54,8 +60,11 @@ pub const FEATURES: u64 = features::CSUM
     | features::IN_ORDER;
 
 /// What the switch knows of the protocol.
-pub const PROTOCOL: u64 =
-    protocol::MQ | protocol::LOG_SHMFD | protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
+pub const PROTOCOL: u64 = protocol::MQ
+    | protocol::LOG_SHMFD
+    | protocol::REPLY_ACK
+    | protocol::NET_MTU
+    | protocol::CONFIGURE_MEM_SLOTS;
 
 /// The highest number of queues of a port.
 pub const MAX_PAIRS: u16 = 64;
@@ -65,7 +74,7 @@ impl Offer {
     #[must_use]
     pub fn all(pairs: u16) -> Self {
         let several = if pairs > 1 { features::MQ } else { 0 };
-        Self { pairs, features: FEATURES | several }
+        Self { pairs, features: FEATURES | several, mtu: None }
     }
 }
 
@@ -110,6 +119,13 @@ pub enum SessionError {
     /// Memory can't be used.
     #[error("The frontend's memory cannot be used")]
     Memory(#[from] MapError),
+    /// What the guest writes is not seen here.
+    #[error(
+        "The VM's memory is not shared: nobody has written to its file. Give QEMU's memory \
+             backend share=on (-object memory-backend-memfd,...,share=on -machine \
+             memory-backend=...), libvirt <access mode='shared'/>"
+    )]
+    NotShared,
     /// More or fewer files than the message says.
     #[error("Message {request} came with {has} file descriptors, not {expected}")]
     Fds {
@@ -202,10 +218,16 @@ impl Session {
             return Err(MessageError::Direction { request, flags }.into());
         }
         let request = Request::read(header.request, payload)?;
+        // The only thing that is refused without harm: the frontend tells its user.
+        let refused = match request {
+            Request::SetMtu(mtu) => mtu > u64::from(self.offer.mtu.unwrap_or(u16::MAX)),
+            _ => false,
+        };
         let answer = self.answer(request, fds, plane)?;
         let acknowledges = self.protocol.unwrap_or(0) & protocol::REPLY_ACK != 0;
-        let answer = answer
-            .or_else(|| (header.need_reply && acknowledges).then(|| 0_u64.to_le_bytes().to_vec()));
+        let answer = answer.or_else(|| {
+            (header.need_reply && acknowledges).then(|| u64::from(refused).to_le_bytes().to_vec())
+        });
         Ok(answer.map(|payload| reply(header.request, &payload)))
     }
 
@@ -233,8 +255,9 @@ impl Session {
             Request::GetMaxMemSlots => return word(MAX_SLOTS as u64),
             // An owner that comes back, on this connection or another, is welcome.
             Request::SetOwner => {}
-            // What is logged never fills, and errors go to the counters.
-            Request::SetLogFd | Request::SetVringErr(_) => {}
+            // What is logged never fills, and errors go to the counters. The port's own MTU
+            // is what is kept.
+            Request::SetLogFd | Request::SetVringErr(_) | Request::SetMtu(_) => {}
             Request::ResetOwner => {
                 self.end(plane);
                 self.features = 0;
@@ -424,6 +447,11 @@ impl Session {
                 wanted = self.vrings.iter().map(|vring| self.wanted(vring)).collect();
             }
         }
+        if wanted.iter().any(Option::is_some)
+            && self.memory.regions().all(|region| region.was_untouched())
+        {
+            return Err(SessionError::NotShared);
+        }
         for (index, (vring, setup)) in self.vrings.iter_mut().zip(wanted).enumerate() {
             if let (None, Some(setup)) = (&vring.built, setup) {
                 let ring = Ring::new(&self.memory, &setup)
@@ -452,6 +480,7 @@ impl Session {
             pairs: pairs.collect(),
             features: self.features,
             log: self.log.clone().filter(|_| logs),
+            tap: None,
         }
     }
 }

@@ -13,10 +13,30 @@ use crate::question::{Answer, Question};
 /// A switch that runs until it is dropped.
 #[derive(Debug)]
 pub struct Switch {
-    calls: Sender<Call>,
-    bell: Arc<Bell>,
+    asker: Asker,
     events: Receiver<Event>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Asks a switch of this process, from any thread.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    calls: Sender<Call>,
+    bell: Arc<Bell>,
+}
+
+impl Asker {
+    /// Asks or tells it something.
+    #[must_use]
+    pub fn ask(&self, question: Question) -> Answer {
+        let (reply, answer) = mpsc::channel();
+        let gone = || Answer::Error("The switch has ended".to_owned());
+        if self.calls.send(Call { question, reply }).is_err() {
+            return gone();
+        }
+        self.bell.ring_always();
+        answer.recv().unwrap_or_else(|_| gone())
+    }
 }
 
 impl Switch {
@@ -35,7 +55,7 @@ impl Switch {
         let thread = thread
             .spawn(move || control.run())
             .map_err(|source| StartError::Os { what, source })?;
-        let switch = Self { calls, bell, events, thread: Some(thread) };
+        let switch = Self { asker: Asker { calls, bell }, events, thread: Some(thread) };
         if config.sandbox {
             // Of all threads, the caller's included: no more of them are made.
             crate::sandbox::keep_to_calls().map_err(StartError::Sandbox)?;
@@ -46,13 +66,13 @@ impl Switch {
     /// Asks or tells it something.
     #[must_use]
     pub fn ask(&self, question: Question) -> Answer {
-        let (reply, answer) = mpsc::channel();
-        let gone = || Answer::Error("The switch has ended".to_owned());
-        if self.calls.send(Call { question, reply }).is_err() {
-            return gone();
-        }
-        self.bell.ring_always();
-        answer.recv().unwrap_or_else(|_| gone())
+        self.asker.ask(question)
+    }
+
+    /// What another thread asks it with.
+    #[must_use]
+    pub fn asker(&self) -> Asker {
+        self.asker.clone()
     }
 
     /// What happens; it ends with the switch.

@@ -10,7 +10,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A station: VLAN in the upper 16 bits, address in the lower 48.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +59,7 @@ pub(crate) struct Entry {
     pub(crate) age_s: Option<u32>,
 }
 
-const WAYS: usize = 16;
+pub(crate) const WAYS: usize = 16;
 /// Entries of all ports.
 pub(crate) const CAPACITY: usize = 65536;
 /// Stations that one port may have: a bridge in a guest has some, an attacker all.
@@ -86,7 +87,7 @@ pub(crate) struct MacTable {
     ways: Vec<Way>,
     hasher: u64,
     /// Entries of each port.
-    held: Vec<AtomicU32>,
+    pub(crate) held: Vec<AtomicU32>,
     /// Seconds since the switch began.
     now_s: AtomicU32,
 }
@@ -108,8 +109,14 @@ impl MacTable {
     /// An empty one for `ports` ports.
     #[must_use]
     pub(crate) fn new(ports: usize) -> Self {
+        Self::with_capacity(ports, CAPACITY)
+    }
+
+    /// One with this many entries, a multiple of [`WAYS`].
+    #[must_use]
+    pub(crate) fn with_capacity(ports: usize, capacity: usize) -> Self {
         Self {
-            ways: (0..CAPACITY).map(|_| Way::default()).collect(),
+            ways: (0..capacity).map(|_| Way::default()).collect(),
             // A secret of this process: nobody outside can choose stations of one set.
             hasher: RandomState::new().hash_one(0_u8) | 1,
             held: (0..ports).map(|_| AtomicU32::new(0)).collect(),
@@ -126,7 +133,7 @@ impl MacTable {
     fn set(&self, station: Station) -> &[Way] {
         let mixed = (station.0 ^ self.hasher.rotate_left(32)).wrapping_mul(self.hasher);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let set = (mixed >> 40) as usize % (CAPACITY / WAYS);
+        let set = (mixed >> 40) as usize % (self.ways.len() / WAYS);
         &self.ways[set * WAYS..][..WAYS]
     }
 
@@ -271,100 +278,5 @@ impl MacTable {
         let mut entries: Vec<Entry> = self.ways.iter().filter_map(|way| self.read(way)).collect();
         entries.sort_by_key(|entry| entry.station);
         entries
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn station(number: u32) -> Station {
-        let [a, b, c, d] = number.to_be_bytes();
-        Station::new(0, [2, 0, a, b, c, d])
-    }
-
-    #[test]
-    fn stations_are_learned_move_and_age() {
-        let table = MacTable::new(4);
-        assert_eq!(table.port(station(1)), None);
-        assert_eq!(table.learn(station(1), 2), Learned::New);
-        assert_eq!(table.learn(station(1), 2), Learned::Known);
-        assert_eq!(table.port(station(1)), Some(2));
-        // The same address in another VLAN is another station.
-        assert_eq!(table.port(Station::new(7, station(1).mac())), None);
-        table.set_now(10);
-        assert_eq!(table.learn(station(1), 3), Learned::New);
-        assert_eq!(table.port(station(1)), Some(3));
-        table.set_now(309);
-        table.age(300);
-        assert_eq!(table.entries(), [Entry { station: station(1), port: 3, age_s: Some(299) }]);
-        table.set_now(310);
-        table.age(300);
-        assert_eq!(table.entries(), []);
-        assert!(table.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
-    }
-
-    #[test]
-    fn what_is_set_by_hand_stays() {
-        let table = MacTable::new(4);
-        table.learn(station(1), 0);
-        assert!(table.set_static(station(1), 1));
-        assert_eq!(table.learn(station(1), 0), Learned::Refused);
-        assert_eq!(table.learn(station(1), 1), Learned::Known);
-        table.set_now(10_000);
-        table.age(1);
-        table.forget_learned(1);
-        assert_eq!(table.port(station(1)), Some(1));
-        table.forget_port(1);
-        assert_eq!(table.port(station(1)), None);
-    }
-
-    #[test]
-    fn one_port_cannot_take_the_room_of_others() {
-        let table = MacTable::new(4);
-        for number in 0..100_000 {
-            table.learn(station(number), 0);
-        }
-        assert!(table.entries().len() <= PORT_CAPACITY as usize);
-        for number in 200_000..201_000 {
-            assert_eq!(table.learn(station(number), 1), Learned::New, "{number}");
-        }
-        for number in 200_000..201_000 {
-            assert_eq!(table.port(station(number)), Some(1));
-        }
-    }
-
-    #[test]
-    fn groups_are_told_by_their_bit() {
-        assert!(Station::new(5, [1, 0, 0x5e, 0, 0, 1]).is_group());
-        assert!(Station::new(0, [0xff; 6]).is_group());
-        assert!(!Station::new(4094, [2, 0, 0, 0, 0, 1]).is_group());
-        let station = Station::new(4094, [2, 3, 4, 5, 6, 7]);
-        assert_eq!((station.vlan(), station.mac()), (4094, [2, 3, 4, 5, 6, 7]));
-    }
-
-    #[test]
-    fn threads_that_learn_move_and_forget_at_once_never_read_another_s_port() {
-        let table = MacTable::new(8);
-        std::thread::scope(|scope| {
-            for thread in 0..3_u16 {
-                let table = &table;
-                scope.spawn(move || {
-                    for round in 0..20_000_u32 {
-                        // Station n is behind port n % 8, whoever says so.
-                        let number = round.wrapping_mul(7919).wrapping_add(u32::from(thread)) % 512;
-                        table.learn(station(number), (number % 8) as u16);
-                        if let Some(port) = table.port(station(number)) {
-                            assert_eq!(u32::from(port), number % 8);
-                        }
-                    }
-                });
-            }
-            for round in 0..40 {
-                table.forget_port(round % 8);
-            }
-        });
-        let held: u32 = table.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
-        assert_eq!(held as usize, table.entries().len());
     }
 }

@@ -20,6 +20,7 @@ use crate::forward::{Forwarder, Parcel};
 use crate::memory;
 use crate::port::Snapshot;
 use crate::ring::RingFault;
+use crate::tap::Tap;
 
 /// The longest that a thread looks for work before it sleeps.
 const MAX_LOOK: Duration = Duration::from_micros(200);
@@ -145,11 +146,17 @@ impl Worker {
         }
     }
 
-    /// The rings that drivers send with, of those that this thread serves.
+    /// The rings that drivers send with, of those that this thread serves, whose ports may
+    /// send now.
     fn transmitters<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = (u16, &'s Queue)> {
-        snapshot.served_by(self.forwarder.thread).filter_map(|(port, queue)| {
-            let device = port.device.as_ref()?;
-            Some((port.number, device.pairs[queue].transmit.as_ref()?))
+        snapshot.served_by(self.forwarder.thread).iter().flat_map(|served| {
+            let port = &served.port;
+            let may = port.limiter.as_ref().is_none_or(|limiter| limiter.allowed().is_ok());
+            let device = port.device.as_deref().filter(|_| may);
+            let queues = served.queues.iter();
+            queues.filter_map(move |&queue| {
+                Some((port.number, device?.pairs[usize::from(queue)].transmit.as_ref()?))
+            })
         })
     }
 
@@ -159,7 +166,10 @@ impl Worker {
     fn call_new_ones(&mut self, before: &Snapshot, now: &Snapshot) {
         let thread = self.forwarder.thread;
         let calls = |snapshot: &Snapshot| -> Vec<Arc<OwnedFd>> {
-            let rings = snapshot.served_by(thread).filter_map(|(port, queue)| {
+            let queues = snapshot.served_by(thread).iter().flat_map(|served| {
+                served.queues.iter().map(|&queue| (&served.port, usize::from(queue)))
+            });
+            let rings = queues.filter_map(|(port, queue)| {
                 let pair = &port.device.as_ref()?.pairs[queue];
                 Some([pair.receive.clone(), pair.transmit.clone()])
             });
@@ -168,9 +178,25 @@ impl Worker {
         let known: HashSet<_> = calls(before).iter().map(|call| Arc::as_ptr(call).addr()).collect();
         for call in calls(now) {
             if !known.contains(&Arc::as_ptr(&call).addr()) {
-                self.forwarder.caller.call(call.as_fd());
+                // What the kernel refuses here, the next frames' call makes good.
+                let _ = self.forwarder.caller.call(call.as_fd());
             }
         }
+    }
+
+    /// The taps that this thread reads, of those that may send now.
+    fn taps<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Tap> {
+        snapshot.served_by(self.forwarder.thread).iter().filter_map(|served| {
+            let may = served.port.limiter.as_ref().is_none_or(|limiter| limiter.allowed().is_ok());
+            let tap = served.port.device.as_ref()?.tap.as_deref()?;
+            (may && !tap.is_gone()).then_some(tap)
+        })
+    }
+
+    /// How long until a port that is over its rate may send.
+    fn until_allowed(&self, snapshot: &Snapshot) -> Option<Duration> {
+        let served = snapshot.served_by(self.forwarder.thread).iter();
+        served.filter_map(|served| served.port.limiter.as_ref()?.allowed().err()).min()
     }
 
     fn ask_for_kicks(&self, snapshot: &Snapshot, wanted: bool) {
@@ -178,11 +204,12 @@ impl Worker {
             queue.ring.ask_for_kicks(wanted);
         }
         // What drivers receive with, they fill without kicks.
-        for (port, queue) in snapshot.served_by(self.forwarder.thread) {
-            let receive =
-                port.device.as_ref().and_then(|device| device.pairs[queue].receive.as_ref());
-            if let Some(receive) = receive {
-                receive.ring.ask_for_kicks(false);
+        for served in snapshot.served_by(self.forwarder.thread) {
+            let Some(device) = &served.port.device else { continue };
+            for &queue in &served.queues {
+                if let Some(receive) = &device.pairs[usize::from(queue)].receive {
+                    receive.ring.ask_for_kicks(false);
+                }
             }
         }
     }
@@ -216,12 +243,15 @@ impl Worker {
         let kicks: Vec<(u16, &Arc<OwnedFd>)> = kicks.collect();
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&*self.bell, PollFlags::IN)];
         waited.extend(kicks.iter().map(|(_, kick)| PollFd::new(*kick, PollFlags::IN)));
+        let taps: Vec<&Tap> = self.taps(snapshot).collect();
+        waited.extend(taps.iter().map(|tap| PollFd::from_borrowed_fd(tap.file(), PollFlags::IN)));
         let longest = if kicks.len() < queues.len() { NAP } else { Duration::from_secs(1) };
+        let longest = self.until_allowed(snapshot).map_or(longest, |until| longest.min(until));
         let longest = Timespec::try_from(longest).expect("a short time");
         // An interrupted wait is a short one.
         let _ = poll(&mut waited, Some(&longest));
         let kicked: Vec<bool> =
-            waited[1..].iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
+            waited[1..=kicks.len()].iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
         for ((port, kick), kicked) in kicks.into_iter().zip(kicked) {
             if kicked {
                 drain(kick);
@@ -246,7 +276,10 @@ impl Worker {
 
     /// Tells of rings that were stopped, once each.
     fn report_faults(&mut self, snapshot: &Snapshot) {
-        for (port, queue) in snapshot.served_by(self.forwarder.thread) {
+        let queues = snapshot.served_by(self.forwarder.thread).iter().flat_map(|served| {
+            served.queues.iter().map(|&queue| (&served.port, usize::from(queue)))
+        });
+        for (port, queue) in queues {
             let Some(device) = &port.device else { continue };
             let pair = &device.pairs[queue];
             for (part, queue_part) in [&pair.receive, &pair.transmit].into_iter().enumerate() {

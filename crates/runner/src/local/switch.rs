@@ -194,6 +194,8 @@ fn counters(status: &Status) -> CounterSet {
             flooded,
             kicks,
             signals,
+            signals_lost: _,
+            rate_waits: _,
             drops,
         } = &port.counts;
         for (what, value) in [

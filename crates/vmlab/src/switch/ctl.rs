@@ -60,6 +60,9 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
         Asking::Mac => Question::Stations,
         Asking::Add { port } => {
             // The switch may run in another folder: what is relative is so here.
+            if port.starts_with("tap:") {
+                return answer(args, Question::Add { port: port.clone() });
+            }
             let (path, rest) = port.split_once(',').map_or((port.as_str(), ""), |both| both);
             let path = std::path::absolute(path)?;
             let comma = if rest.is_empty() { "" } else { "," };
@@ -70,6 +73,10 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
         Asking::Forget { port } => Question::Forget { port: port.clone() },
         Asking::End => Question::End,
     };
+    answer(args, question)
+}
+
+fn answer(args: &CtlArgs, question: Question) -> anyhow::Result<ExitCode> {
     let path = args.control.clone().unwrap_or_else(super::default_control);
     let answer = ask(&path, question)?;
     match answer {
@@ -107,6 +114,14 @@ fn status_text(status: &Status) -> String {
             counts.frames_in,
             counts.frames_out
         );
+        if counts.rate_waits > 0 {
+            let _ =
+                writeln!(text, "{:width$}  waited {} times for its rate", "", counts.rate_waits);
+        }
+        if counts.signals_lost > 0 {
+            let lost = counts.signals_lost;
+            let _ = writeln!(text, "{:width$}  {lost} events could not be delivered", "");
+        }
         for (ring, why) in &port.stopped {
             let _ = writeln!(text, "{:width$}  ring {ring} is stopped: {why}", "");
         }
@@ -126,6 +141,13 @@ fn status_text(status: &Status) -> String {
             share(counts.busy_ns),
             share(counts.idle_ns),
             share(counts.asleep_ns)
+        );
+    }
+    for mirror in &status.mirrors {
+        let _ = writeln!(
+            text,
+            "mirror {}: {} frames written, {} dropped",
+            mirror.target, mirror.written, mirror.dropped
         );
     }
     text

@@ -1,13 +1,16 @@
 //! The switch's file: the same words as on the command line, as TOML.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use topology::PcpuSet;
-use vswitch::{PortConfig, SwitchConfig};
+use vswitch::{MirrorConfig, PortConfig, SwitchConfig};
+
+use crate::endpoint;
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -20,28 +23,68 @@ pub(crate) struct SwitchFile {
     control: Option<PathBuf>,
     age_s: Option<u32>,
     sandbox: Option<bool>,
+    /// Where OpenMetrics are asked for, as `--metrics` says it.
+    metrics: Option<String>,
     #[serde(default)]
     port: Vec<Port>,
+    #[serde(default)]
+    mirror: Vec<Mirror>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Port {
-    socket: String,
+    /// Of a VM's port: its socket.
+    socket: Option<String>,
+    /// Of a port to the host's network: the interface.
+    tap: Option<String>,
+    bridge: Option<String>,
     queues: Option<u32>,
     vlan: Option<u32>,
     trunk: Option<Vec<u32>>,
     server: Option<bool>,
     isolated: Option<bool>,
+    uplink: Option<bool>,
     mac: Option<String>,
+    rate: Option<String>,
+    mtu: Option<u32>,
     name: Option<String>,
+}
+
+/// Frames of ports that are written down.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Mirror {
+    file: String,
+    /// Names of ports; all if not given.
+    ports: Option<Vec<String>>,
+    /// Bytes of each frame, as in `128` or `64KiB`.
+    snap: Option<String>,
+    /// Bytes of the file, as in `1GiB`.
+    limit: Option<String>,
+}
+
+impl Mirror {
+    /// As `--mirror` says it: one reader judges both.
+    fn text(&self) -> String {
+        let parts = [
+            self.ports.as_ref().map(|ports| format!(",ports={}", ports.join("+"))),
+            self.snap.as_ref().map(|snap| format!(",snap={snap}")),
+            self.limit.as_ref().map(|limit| format!(",limit={limit}")),
+        ];
+        self.file.clone() + &parts.into_iter().flatten().collect::<String>()
+    }
 }
 
 impl Port {
     /// As `--port` says it: one reader judges both.
-    fn text(&self) -> String {
+    fn text(&self) -> anyhow::Result<String> {
         let switch = |value: bool| if value { "on" } else { "off" };
-        let mut text = self.socket.clone();
+        let mut text = match (&self.socket, &self.tap) {
+            (Some(socket), None) => socket.clone(),
+            (None, Some(tap)) => format!("tap:{tap}"),
+            _ => bail!("a [[port]] has a socket (of a VM) or a tap (to the host), one of both"),
+        };
         let mut add = |key: &str, value: Option<String>| {
             if let Some(value) = value {
                 text += &format!(",{key}={value}");
@@ -56,27 +99,34 @@ impl Port {
         add("trunk", trunk);
         add("server", self.server.map(|value| switch(value).to_owned()));
         add("isolated", self.isolated.map(|value| switch(value).to_owned()));
+        add("uplink", self.uplink.map(|value| switch(value).to_owned()));
+        add("bridge", self.bridge.clone());
         add("mac", self.mac.clone());
+        add("rate", self.rate.clone());
+        add("mtu", self.mtu.map(|mtu| mtu.to_string()));
         add("name", self.name.clone());
-        text
+        Ok(text)
     }
 }
 
-/// Reads a switch's file.
-pub(super) fn read(path: &Path) -> anyhow::Result<SwitchConfig> {
+/// Reads a switch's file: the switch, and where its metrics are asked for.
+pub(super) fn read(path: &Path) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     let text =
         fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
     parse(&text).with_context(|| path.display().to_string())
 }
 
-fn parse(text: &str) -> anyhow::Result<SwitchConfig> {
+fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     let file: SwitchFile = toml::from_str(text)?;
     if file.version != VERSION {
         bail!("version = {}: this vmlab reads version {VERSION}", file.version);
     }
-    let ports: Result<Vec<_>, _> =
-        file.port.iter().map(|port| PortConfig::parse(&port.text())).collect();
-    let mut config = SwitchConfig::new(ports?);
+    let ports = file.port.iter().map(|port| Ok(PortConfig::parse(&port.text()?)?));
+    let mut config = SwitchConfig::new(ports.collect::<anyhow::Result<_>>()?);
+    let mirrors = file.mirror.iter().map(|mirror| MirrorConfig::parse(&mirror.text()));
+    config.mirrors = mirrors.collect::<Result<_, _>>()?;
+    let metrics = file.metrics.as_deref().map(endpoint::parse_address).transpose();
+    let metrics = metrics.map_err(|error| anyhow!("metrics: {error}"))?;
     if let Some(cpus) = &file.cpus {
         let cpus: PcpuSet = cpus.parse().with_context(|| format!("cpus = {cpus:?}"))?;
         config.pcpus = cpus.iter().collect();
@@ -84,7 +134,7 @@ fn parse(text: &str) -> anyhow::Result<SwitchConfig> {
     config.control = file.control;
     config.age_s = file.age_s.unwrap_or(config.age_s).max(1);
     config.sandbox = file.sandbox.unwrap_or(config.sandbox);
-    Ok(config)
+    Ok((config, metrics))
 }
 
 #[cfg(test)]
@@ -94,15 +144,20 @@ mod tests {
     #[test]
     fn the_file_says_what_the_command_line_says() {
         let config = parse(
-            "version = 1\ncpus = \"2-3\"\ncontrol = \"/run/c\"\nage_s = 60\n\
+            "version = 1\nmetrics = \"9464\"\ncpus = \"2-3\"\ncontrol = \"/run/c\"\nage_s = 60\n\
              [[port]]\nsocket = \"a.sock\"\n\
              [[port]]\nsocket = \"b.sock\"\nqueues = 4\nvlan = 10\nserver = false\n\
              isolated = true\nmac = \"52:54:00:00:00:01\"\nname = \"web\"\n\
-             [[port]]\nsocket = \"c.sock\"\ntrunk = [10, 20]\n",
+             [[port]]\nsocket = \"c.sock\"\ntrunk = [10, 20]\nrate = \"1gbit\"\nmtu = 9000\n\
+             [[port]]\ntap = \"t0\"\nbridge = \"br0\"\nuplink = true\n\
+             [[mirror]]\nfile = \"f\"\nports = [\"a\", \"web\"]\nlimit = \"1MiB\"\n",
         )
         .unwrap();
+        let (config, metrics) = config;
+        assert_eq!(metrics, Some(([127, 0, 0, 1], 9464).into()));
         let text = "b.sock,queues=4,vlan=10,server=off,isolated=on,mac=52:54:00:00:00:01,name=web";
-        let ports = ["a.sock", text, "c.sock,trunk=10+20"];
+        let more = "c.sock,trunk=10+20,rate=1gbit,mtu=9000";
+        let ports = ["a.sock", text, more, "tap:t0,bridge=br0,uplink=on"];
         let ports = ports.map(|text| PortConfig::parse(text).unwrap());
         assert_eq!(
             config,
@@ -110,6 +165,7 @@ mod tests {
                 pcpus: vec![2, 3],
                 control: Some("/run/c".into()),
                 age_s: 60,
+                mirrors: vec![MirrorConfig::parse("f,ports=a+web,limit=1MiB").unwrap()],
                 ..SwitchConfig::new(ports.to_vec())
             }
         );
@@ -122,6 +178,8 @@ mod tests {
         assert!(error("version = 1\nports = 3\n").contains("line 2"));
         let bad = "version = 1\n[[port]]\nsocket = \"a\"\nvlan = 5000\n";
         assert!(error(bad).contains("vlan=5000: a VLAN is a number from 1 to 4094"));
+        assert!(error("version = 1\n[[port]]\nvlan = 1\n").contains("a socket (of a VM) or a tap"));
+        assert!(error("version = 1\nmetrics = \"x\"\n").contains("metrics: must be a port"));
         assert!(error("version = 1\ncpus = \"x\"\n").contains("cpus = \"x\""));
     }
 }

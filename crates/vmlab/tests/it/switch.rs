@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use suite::{Tier, needs};
 use tempfile::TempDir;
 
 use crate::lab::{Said, VMLAB};
@@ -151,6 +152,8 @@ fn what_is_wrong_is_one_clear_error() {
     fs::write(folder.path().join("old.toml"), "version = 9\n").unwrap();
     let mac = "mac=52:54:00:00:00:01";
     let (one, two) = (format!("a.sock,{mac}"), format!("b.sock,{mac}"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
     for (args, parts) in [
         (&[][..], &["No port: give --port PATH"][..]),
         (&["--port", "taken"], &["another process listens there"]),
@@ -163,10 +166,87 @@ fn what_is_wrong_is_one_clear_error() {
         (&["--config", "old.toml"], &["old.toml", "this vmlab reads version 1"]),
         (&["--config", "none.toml"], &["Cannot read none.toml"]),
         (&["--port", "control"], &["is the control socket and a port's"]),
+        (&["--port", "a.sock,rate=100"], &["rate=100: a rate has a unit: 100mbit"]),
+        (&["--port", "a.sock,mtu=9"], &["mtu=9: 256 to 65535 bytes"]),
+        (&["--port", "a.sock", "--port", "a.sock,name=b"], &["have the same socket"]),
+        (&["--port", "a.sock", "--mirror", "f,ports=b"], &["f names the port b"]),
+        (&["--port", "a.sock", "--mirror", "no/f"], &["Cannot write the mirror no/f"]),
+        (&["--port", "tap:lo"], &["lo", "choose another name"]),
+        (&["--port", "a.sock", "--metrics", &taken], &["Cannot listen at", "for --metrics"]),
     ] {
         let args = [&["switch", "--control", "control"], args].concat();
         vmlab_in(folder.path(), &args).is_error(parts);
     }
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 3, "{left:?}");
+}
+
+#[test]
+fn taps_carry_tcp_between_networks_and_leave_nothing_behind() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let namespaces = ["--user", "--map-root-user", "--net", "--fork", "--kill-child"];
+    let tried = Command::new("unshare")
+        .args(namespaces)
+        .args(["sh", "-c", "ip tuntap add dev t mode tap && command -v python3 nsenter"])
+        .output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        suite::skip("no tap interfaces in a network of its own: user namespaces are switched off");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(namespaces)
+        .args(["sh", "-c", include_str!("switch_tap.sh"), "sh", VMLAB])
+        .arg(folder.path())
+        .output()
+        .expect("unshare starts");
+    let said = Said::of(output);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let status = schemas::holds("switch", &said.stdout);
+    let counts = |port: usize| status["ports"][port]["counts"].clone();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    // 64 MiB in frames that are on average larger than any MTU: nothing was cut.
+    let (bytes, frames) = (number(&counts(1)["bytes_out"]), number(&counts(1)["frames_out"]));
+    assert!(bytes > 64 << 20 && bytes / frames > 1600, "{status:#}");
+    for port in 0..2 {
+        let drops = counts(port)["drops"].clone();
+        for reason in ["bad_offload", "malformed", "too_long", "mtu"] {
+            assert!(drops[reason].is_null(), "{status:#}");
+        }
+    }
+    let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let metrics = text("metrics");
+    for part in [
+        "application/openmetrics-text",
+        "vmlab_switch_port_frames_total{port=\"t0\",direction=\"in\"} ",
+        "vmlab_switch_port_up{port=\"t1\"} 1",
+        "vmlab_switch_thread_time_seconds_total{thread=\"0\",state=\"busy\"} ",
+        "vmlab_switch_mirror_frames_total{target=\"frames.pcapng\",outcome=\"written\"} ",
+        "# EOF",
+    ] {
+        assert!(metrics.contains(part), "{part} is not in\n{metrics}");
+    }
+    assert!(text("later").contains("give tap:NAME when it starts"), "{}", text("later"));
+    // Who has one of the usual readers can read what was written down.
+    let file = folder.path().join("frames.pcapng");
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(&file).args(["-T", "fields"]).args([
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "frame.time_epoch",
+        "-e",
+        "frame.cap_len",
+    ]);
+    let Ok(read) = tshark.output() else { return suite::skip("no tshark to read the capture") };
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let lines = String::from_utf8(read.stdout).unwrap();
+    let written = number(&status["mirrors"][0]["written"]);
+    assert!(lines.lines().count() as u64 >= written && written > 100, "{status:#}");
+    for line in lines.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [name, at, captured] = fields[..] else { panic!("{line}") };
+        assert_eq!((name, at.split('.').nth(1).map(str::len)), ("t0", Some(9)), "{line}");
+        assert!(captured.parse::<u32>().unwrap() <= 128, "{line}");
+    }
 }

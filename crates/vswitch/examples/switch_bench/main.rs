@@ -4,8 +4,9 @@
 //!
 //! Usage: switch_bench [--rounds N] [--trial-ms N] [--kernel SCRIPT] [ROW...]
 //!
-//! A ROW is a word of the rows' names: only those are run.
+//! A ROW is a word of the rows' names, `fairness` or `bridge`: only those are run.
 
+mod fairness;
 mod kernel;
 mod machine;
 mod peers;
@@ -30,6 +31,12 @@ struct Wanted {
     trial: Duration,
     kernel: Option<String>,
     words: Vec<String>,
+}
+
+impl Wanted {
+    fn runs_kernel(&self) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| word == "bridge")
+    }
 }
 
 fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted, String> {
@@ -69,7 +76,8 @@ fn main() -> ExitCode {
 /// This switch, in a process of its own: `serve PCPU SOCKET...`
 fn serve(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
     let pcpu = args.next().and_then(|pcpu| pcpu.parse().ok()).ok_or("serve PCPU SOCKET...")?;
-    let mut config = SwitchConfig::new(args.map(PortConfig::at).collect());
+    let ports = args.map(|port| PortConfig::parse(&port).map_err(|error| error.to_string()));
+    let mut config = SwitchConfig::new(ports.collect::<Result<_, _>>()?);
     config.pcpus = vec![pcpu];
     let switch = Switch::start(&config).map_err(|error| error.to_string())?;
     // It ends with the process that started it.
@@ -128,7 +136,17 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     for row in &rows {
         println!("{}", row.text());
     }
-    if let Some(script) = &wanted.kernel {
+    if wanted.words.is_empty() || wanted.words.iter().any(|word| word == "fairness") {
+        let fair = Peer::start(Kind::Fair, folder.path(), pcpus, pages, 4);
+        if let Err(error) = fair.and_then(|mut peer| {
+            peer.wake(false)?;
+            fairness::compare(&mut peer, wanted.rounds, wanted.trial)
+        }) {
+            eprintln!("switch_bench: fairness: {error}");
+            fine = false;
+        }
+    }
+    if let Some(script) = wanted.kernel.as_ref().filter(|_| wanted.runs_kernel()) {
         fine &= kernel::compare(script, wanted.rounds, &mut peers, &mut judge);
     }
     let dropped: Vec<String> =

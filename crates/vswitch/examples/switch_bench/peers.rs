@@ -21,12 +21,15 @@ pub(crate) enum Kind {
     Testpmd,
     /// Open vSwitch on DPDK, learning.
     Ovs,
+    /// This one, two pairs of ports in a VLAN each.
+    Fair,
 }
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "vmlab",
+            Self::Fair => "vmlab-fair",
             Self::Testpmd => "testpmd",
             Self::Ovs => "OVS-DPDK",
         }
@@ -62,6 +65,7 @@ impl Peer {
     ) -> Result<Self, String> {
         let name = |port: usize| match kind {
             Kind::Ours => format!("vmlab{port}"),
+            Kind::Fair => format!("fair{port}"),
             Kind::Testpmd => format!("testpmd{port}"),
             Kind::Ovs => format!("ovs{port}"),
         };
@@ -72,10 +76,17 @@ impl Peer {
         };
         let mut others = Vec::new();
         let mut command = match kind {
-            Kind::Ours => {
+            Kind::Ours | Kind::Fair => {
                 let own = std::env::current_exe().map_err(|error| error.to_string())?;
                 let mut command = Command::new(own);
-                command.arg("serve").arg(pcpus.switch.to_string()).args(&sockets);
+                command.arg("serve").arg(pcpus.switch.to_string());
+                for (port, socket) in sockets.iter().enumerate() {
+                    let vlan = match kind {
+                        Kind::Fair => format!(",vlan={}", 10 + port / 2),
+                        _ => String::new(),
+                    };
+                    command.arg(format!("{}{vlan}", socket.display()));
+                }
                 command.stdin(Stdio::null());
                 command
             }

@@ -103,9 +103,21 @@ impl Row {
             };
             let lost: u64 = of.iter().map(|pair| pair[0].lost + pair[1].lost).sum();
             let lost = if lost > 0 { format!("; {lost} frames lost") } else { String::new() };
+            let busy = of.iter().map(|pair| pair[0].generator_busy).sum::<f64>() / of.len() as f64;
+            // What the generator would send and receive with this switch if it never waited.
+            let ceiling = match self.figure {
+                Figure::Rate => {
+                    format!(
+                        "; generator {:.0} % busy, its ceiling {:.1} Mpps",
+                        100.0 * busy,
+                        mean(0) / busy / 1e6
+                    )
+                }
+                Figure::P99 => String::new(),
+            };
             let ratios: Vec<f64> = of.iter().map(|pair| pair[0].value / pair[1].value).collect();
             lines.push(format!(
-                "{:24} {:5} vmlab {:>11}, {} {:>11}: {}{lost}",
+                "{:24} {:5} vmlab {:>11}, {} {:>11}: {}{ceiling}{lost}",
                 self.name,
                 distance.name(),
                 shown(mean(0)),

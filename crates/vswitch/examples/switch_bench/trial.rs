@@ -31,6 +31,9 @@ pub(crate) struct Measured {
     pub(crate) value: f64,
     pub(crate) distance: Distance,
     pub(crate) lost: u64,
+    /// The share of its time for which the generator had something to do: where that is
+    /// all, the switch is not what limits.
+    pub(crate) generator_busy: f64,
 }
 
 /// Why a trial has no result.
@@ -81,6 +84,7 @@ impl Judge {
         traffic.greet(GREETING).map_err(failed)?;
         // Since when frames count, how many there were, and what both threads had waited.
         let mut counted: Option<(Instant, u64, [u64; 2])> = None;
+        let began_at = Instant::now();
         let mut result = None;
         let began = Instant::now();
         let mut asked = 0_u32;
@@ -111,6 +115,7 @@ impl Judge {
             }
         });
         let (rate, waiting) = result.expect("it ran to its end");
+        let idle_share = traffic.idle_time().as_secs_f64() / began_at.elapsed().as_secs_f64();
         let Tally { lost, disordered, corrupt, .. } = *traffic.tally();
         if disordered + corrupt > 0 {
             let what = format!("{disordered} frames out of order, {corrupt} damaged");
@@ -142,12 +147,15 @@ impl Judge {
         if distance(self.pcpus) != before {
             return Err(Unusable::Disturbed("the pCPUs moved"));
         }
-        Ok(Measured { value, distance: before, lost })
+        Ok(Measured { value, distance: before, lost, generator_busy: 1.0 - idle_share })
     }
 }
 
 /// The last connection may not have ended yet.
-fn connect(socket: &std::path::Path, options: FrontendOptions) -> Result<Frontend, String> {
+pub(crate) fn connect(
+    socket: &std::path::Path,
+    options: FrontendOptions,
+) -> Result<Frontend, String> {
     let deadline = Instant::now() + GREETING;
     loop {
         match Frontend::connect(socket, options) {

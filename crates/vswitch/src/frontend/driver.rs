@@ -195,6 +195,19 @@ impl DriverRing {
         self.free.pop()
     }
 
+    /// The slot that the device gives back next, of a ring whose slots all went to it once:
+    /// it takes them in the order in which they were posted.
+    #[must_use]
+    pub fn next_slot(&self) -> u16 {
+        if self.packed {
+            let at = self.next_used as usize * DESCRIPTOR + 8;
+            (self.descriptors.load_u64(at, Ordering::Relaxed) >> 32) as u16
+        } else {
+            let entry = 4 + (self.next_used as usize & self.mask) * 2;
+            self.driver.load_u16(entry, Ordering::Relaxed)
+        }
+    }
+
     /// How many there are.
     #[inline]
     #[must_use]

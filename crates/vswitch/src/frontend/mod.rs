@@ -372,6 +372,17 @@ impl Frontend {
         Ok(())
     }
 
+    /// Sends a request that asks for an answer where it has none of its own.
+    ///
+    /// # Errors
+    /// [`FrontendError`].
+    pub fn send_for_reply(&self, request: &Request) -> Result<(), FrontendError> {
+        let number = request.number();
+        let header = Header { request: number, need_reply: true, reply: false, size: 0 };
+        self.channel.send(&header.write(&request.payload()), &[])?;
+        Ok(())
+    }
+
     /// Sends a request and waits for its answer's word.
     ///
     /// # Errors

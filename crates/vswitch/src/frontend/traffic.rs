@@ -164,6 +164,31 @@ pub struct Traffic {
     /// A frame of several buffers, or all of one.
     scratch: Vec<u8>,
     clock: Option<Clock>,
+    effort: Effort,
+}
+
+/// How much of its time a source and sink has something to do. Where that is all, it is
+/// what limits, not the switch.
+#[derive(Debug)]
+struct Effort {
+    /// When the state that lasts now began.
+    since: Instant,
+    /// It has found nothing to do since then.
+    idle: bool,
+    idle_time: Duration,
+}
+
+impl Effort {
+    fn note(&mut self, worked: bool) {
+        if worked != self.idle {
+            return;
+        }
+        let now = Instant::now();
+        if self.idle {
+            self.idle_time += now - self.since;
+        }
+        (self.since, self.idle) = (now, !worked);
+    }
 }
 
 /// The address of a port's only station.
@@ -221,6 +246,7 @@ impl Traffic {
             scratch: Vec::new(),
             clock,
             plan,
+            effort: Effort { since: Instant::now(), idle: false, idle_time: Duration::ZERO },
         };
         for port in 0..traffic.ports.len() {
             traffic.fill(port);
@@ -318,10 +344,18 @@ impl Traffic {
     /// Sends and receives once over all ports.
     #[inline]
     pub fn pass(&mut self) {
+        let before = self.tally.sent + self.tally.received;
         for port in 0..self.ports.len() {
             self.receive(port, &mut |_| {});
             self.send(port);
         }
+        self.effort.note(self.tally.sent + self.tally.received != before);
+    }
+
+    /// The time of all passes in which there was nothing to send or receive.
+    #[must_use]
+    pub fn idle_time(&self) -> Duration {
+        self.effort.idle_time
     }
 
     /// Passes until `enough` says so, then until nothing is on its way.

@@ -72,8 +72,10 @@ impl Caller {
     }
 
     /// Adds one to `event`. What is no eventfd is not told, nor is one that is full: its
-    /// owner has not looked yet.
-    pub fn call(&mut self, event: BorrowedFd<'_>) {
+    /// owner has not looked yet. False if the kernel refused, which leaves `event` as it
+    /// was.
+    #[must_use]
+    pub fn call(&mut self, event: BorrowedFd<'_>) -> bool {
         let number = |fd: i32| u32::try_from(fd).expect("open files have numbers");
         let mut operation = Operation {
             opcode: POLL,
@@ -83,15 +85,26 @@ impl Caller {
             told: number(event.as_raw_fd()),
             ..Operation::default()
         };
-        let mut list: [*mut Operation; 1] = [&raw mut operation];
+        let mut submitted = self.submit(&mut operation);
+        if !submitted {
+            // Completions may have taken all the room.
+            self.take_back();
+            submitted = self.submit(&mut operation);
+        }
+        self.complete += usize::from(submitted);
+        if self.complete >= ROOM / 2 {
+            self.take_back();
+        }
+        submitted
+    }
+
+    fn submit(&mut self, operation: &mut Operation) -> bool {
+        let mut list: [*mut Operation; 1] = [&raw mut *operation];
         // SAFETY: one pointer to an operation that lives until the call returns: the
         // kernel copies it. It names no memory of ours, as POLL has no buffer but a mask.
         let submitted =
             unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_mut_ptr()) };
-        self.complete += usize::from(submitted == 1);
-        if self.complete >= ROOM / 2 {
-            self.take_back();
-        }
+        submitted == 1
     }
 
     fn take_back(&mut self) {
@@ -130,7 +143,7 @@ mod tests {
         let mut caller = Caller::new().unwrap();
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         for _ in 0..1000 {
-            caller.call(event.as_fd());
+            assert!(caller.call(event.as_fd()));
         }
         let mut count = [0; 8];
         rustix::io::read(&event, &mut count).unwrap();
@@ -139,11 +152,11 @@ mod tests {
         let full = eventfd(0, EventfdFlags::empty()).unwrap();
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         for _ in 0..1000 {
-            caller.call(full.as_fd());
+            assert!(caller.call(full.as_fd()));
         }
         // What is no event is left alone.
         let (reader, writer) = std::io::pipe().unwrap();
-        caller.call(writer.as_fd());
+        assert!(!caller.call(writer.as_fd()), "a pipe can't be told");
         drop(writer);
         assert_eq!(rustix::io::read(&reader, &mut count), Ok(0));
     }

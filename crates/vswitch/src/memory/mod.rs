@@ -11,6 +11,8 @@
 //!   and says so ([`Region::is_lost`]), instead of ending the process by SIGBUS;
 //! - an event of a guest's is told by the kernel, which does not wait ([`Caller`]).
 //!
+//! What else only a raw system call does stands here, too: tap interfaces (`tun`).
+//!
 //! No reference (`&T`, `&[u8]`) to guest memory is ever made: other processes
 //! write to it, so only raw pointers may point there.
 
@@ -21,6 +23,7 @@ mod caller;
 mod fault;
 mod region;
 mod span;
+pub(crate) mod tun;
 
 pub use area::{Area, AreaError};
 pub use caller::Caller;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::Arc;
 
-use rustix::fs::fstat;
+use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::fault::Guard;
@@ -24,6 +24,9 @@ pub struct Placement {
     /// Bytes from the file's beginning.
     pub file_offset: u64,
 }
+
+/// The file systems of memory: tmpfs (with memfd), hugetlbfs (`statfs(2)`).
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
 
 /// Error type for [`Region::map`].
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +71,7 @@ pub struct Region {
     /// The region's first byte in the mapping.
     first: *mut u8,
     guard: Guard,
+    untouched: bool,
 }
 
 // SAFETY: the pointers are to a shared mapping that this value owns until it is
@@ -92,6 +96,9 @@ impl Region {
         }
         let os = |error: rustix::io::Errno| MapError::Map(error.into());
         let stat = fstat(&file).map_err(os)?;
+        // Of these file systems, one page that was written is one that the file has.
+        let in_memory = fstatfs(&file).is_ok_and(|system| IN_MEMORY.contains(&system.f_type));
+        let untouched = stat.st_blocks == 0 && in_memory;
         let needed = file_offset + size;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
         if needed > has {
@@ -125,7 +132,7 @@ impl Region {
         };
         // SAFETY: `before + size <= length`, so the first byte lies inside the mapping.
         let first = unsafe { start.add(before) };
-        Ok(Self { placement, start, length, first, guard })
+        Ok(Self { placement, start, length, first, guard, untouched })
     }
 
     /// Memory of this process's own, which other processes can be given: `size`
@@ -150,6 +157,13 @@ impl Region {
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.placement
+    }
+
+    /// True if nobody had written to its file when it was mapped: a guest that runs, and
+    /// has memory there, has.
+    #[must_use]
+    pub fn was_untouched(&self) -> bool {
+        self.untouched
     }
 
     /// True if its file was made shorter, or its pages could not be had: it holds

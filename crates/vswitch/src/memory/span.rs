@@ -1,7 +1,9 @@
 //! Spans: a range of mapped bytes that was checked once, and what may be done
 //! with it.
 
+use std::io;
 use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 /// Bytes to read: of a guest, or our own.
@@ -229,6 +231,13 @@ impl<'m> Buffer<'m> {
         Self { start: unsafe { self.start.add(offset) }, length: self.length - offset, ..self }
     }
 
+    /// The first `length` bytes, or all.
+    #[inline]
+    #[must_use]
+    pub fn first(self, length: usize) -> Self {
+        Self { length: self.length.min(length), ..self }
+    }
+
     /// Writes `own` at the range's beginning, as many bytes as fit, which it returns.
     #[inline]
     pub fn write(self, own: &[u8]) -> usize {
@@ -255,6 +264,17 @@ impl<'m> Buffer<'m> {
         // SAFETY: `bytes`, at least 16, are mapped at `start` and are ours at `own`.
         unsafe { copy_short(own.as_ptr(), self.start, bytes) };
         true
+    }
+
+    /// Reads from `file` once, as many bytes as there is room for, or as come at once.
+    ///
+    /// # Errors
+    /// What `read(2)` says.
+    pub fn read_from(self, file: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: `length` bytes from `start` are mapped and may be written (see `new`); the
+        // kernel writes no more than that.
+        let read = unsafe { libc::read(file.as_raw_fd(), self.start.cast(), self.length) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
     /// Writes 32 bytes, if there is room.

@@ -103,6 +103,41 @@ fn bytes_are_copied_whole_at_every_length_and_offset() {
     assert_eq!(own[..], pattern[..100]);
 }
 
+/// Over memory of our own, so that an interpreter that checks each access (Miri) can run
+/// it: of the other tests it can't map the files.
+#[test]
+fn spans_touch_their_own_bytes_alone() {
+    let pattern: Vec<u8> = (0..400_u32).map(|i| (i * 13 + i / 256) as u8).collect();
+    for length in (0..140).chain([255, 256, 257, 300]) {
+        for offset in [0, 1, 7] {
+            let mut room = vec![0xee_u8; length + 16];
+            // SAFETY: `length` bytes behind `offset` are ours, and `room` lives until its
+            // pointer is used no more.
+            let target = unsafe { Buffer::new(room.as_mut_ptr().add(offset), length) };
+            let source = Bytes::from(&pattern[offset..offset + length]);
+            assert_eq!(source.copy_to(target), length);
+            assert!(target.bytes().equals(&pattern[offset..offset + length]));
+            let mut own = vec![0; length];
+            assert_eq!(target.bytes().copy_out(&mut own), length);
+            assert_eq!(target.bytes().read(&mut own), length);
+            let mut short = [0; 128];
+            let copied = target.bytes().copy_out_short(&mut short);
+            assert_eq!(copied, if (16..=128).contains(&length) { length } else { 0 });
+            assert_eq!(target.write_short(&short, copied), copied > 0);
+            assert_eq!(target.bytes().head().is_some(), length >= 32);
+            assert_eq!(target.bytes().head_words().is_some(), length >= 32);
+            assert_eq!(target.write_head(&[7; 32]), length >= 32);
+            assert_eq!(target.after(3).write(&own), length.saturating_sub(3));
+            assert_eq!(target.first(5).len(), length.min(5));
+            target.prefetch(2);
+            target.bytes().prefetch(2);
+            let inside = offset..offset + length;
+            let untouched = room.iter().enumerate().filter(|(at, _)| !inside.contains(at));
+            assert!(untouched.map(|(_, byte)| *byte).all(|byte| byte == 0xee), "{length} {offset}");
+        }
+    }
+}
+
 #[test]
 fn heads_are_whole_or_none() {
     let region = region(4096);

@@ -88,6 +88,13 @@ impl<'m> Chains<'m> {
         &self.segments[first..first + usize::from(chain.segments)]
     }
 
+    /// Adds a chain of one segment that is in no ring.
+    pub(crate) fn push_own(&mut self, segment: Buffer<'m>) {
+        let first = self.segments.len();
+        self.segments.push(segment);
+        self.push_chain(0, 1, first, segment.len() as u64, true);
+    }
+
     #[inline]
     fn push_chain(&mut self, id: u16, slots: u16, first: usize, bytes: u64, sound: bool) {
         if !sound {

@@ -16,7 +16,7 @@ mod chain;
 mod packed;
 mod split;
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::{AreaError, GuestMemory};
 
@@ -131,6 +131,8 @@ pub struct Ring {
     position: AtomicU32,
     /// 0, or the [`RingFault`].
     fault: AtomicU8,
+    /// Chains that were given back since it was set up.
+    completed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -156,7 +158,12 @@ impl Ring {
             let position = ring.used_position();
             (Layout::Split(ring), position)
         };
-        Ok(Self { layout, position: AtomicU32::new(position), fault: AtomicU8::new(0) })
+        Ok(Self {
+            layout,
+            position: AtomicU32::new(position),
+            fault: AtomicU8::new(0),
+            completed: AtomicU64::new(0),
+        })
     }
 
     /// Entries.
@@ -176,6 +183,12 @@ impl Ring {
             Layout::Split(_) => position,
             Layout::Packed(ring) => ring.base_of(position),
         }
+    }
+
+    /// Chains that were given back since it was set up.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Relaxed)
     }
 
     /// Why it is stopped, if it is.
@@ -242,6 +255,9 @@ impl Ring {
             Layout::Packed(ring) => ring.complete(before, chains, written),
         };
         self.position.store(after, Ordering::Relaxed);
+        // Only whoever completes writes it.
+        let completed = self.completed.load(Ordering::Relaxed) + written.len() as u64;
+        self.completed.store(completed, Ordering::Relaxed);
         match &self.layout {
             Layout::Split(ring) => ring.wants_event(before, after),
             Layout::Packed(ring) => ring.wants_event(before, after),

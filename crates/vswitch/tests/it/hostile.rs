@@ -231,6 +231,117 @@ fn packed_rings_without_an_end_stop_and_others_do_not() {
 }
 
 #[test]
+fn packed_chains_that_make_no_sense_are_given_back_and_counted() {
+    let mut case = Case::new();
+    let mut frontend = case.hostile(features::RING_PACKED);
+    let end = frontend.memory().regions().next().unwrap().placement();
+    let end = end.guest_address + end.size;
+    let buffer = frontend.ring(1).buffer_address(0);
+    let table = frontend.ring(1).buffer_address(9);
+    // A table whose entries are tables.
+    let mut entry = table.to_le_bytes().to_vec();
+    entry.extend(32_u32.to_le_bytes());
+    entry.extend([0, 0]);
+    entry.extend(TABLE.to_le_bytes());
+    frontend.ring(1).buffer(9).write(&entry.repeat(4));
+    type Descriptors<'d> = &'d [(u64, u32)];
+    let cases: &[(&str, Descriptors<'_>, u16)] = &[
+        ("address zero", &[(0, 100)], 0),
+        ("a buffer across the end", &[(end - 50, 100)], 0),
+        ("address and length that wrap", &[(u64::MAX - 50, 100)], 0),
+        ("no length", &[(buffer, 0)], 0),
+        ("the greatest length", &[(buffer, u32::MAX)], 0),
+        ("a second one nowhere", &[(buffer, 100), (1, 9)], 0),
+        ("a buffer to write, sent", &[(buffer, 100)], WRITE),
+        ("a table nowhere", &[(4, 32)], TABLE),
+        ("a table across the end", &[(end - 16, 32)], TABLE),
+        ("a table of no length", &[(table, 0)], TABLE),
+        ("a table of odd length", &[(table, 24)], TABLE),
+        ("a table of tables", &[(table, 32)], TABLE),
+        ("a table and more", &[(table, 32), (buffer, 9)], TABLE),
+    ];
+    for (what, descriptors, kind) in cases {
+        let before = case.lab.port(HOSTILE).counts.drops.get("malformed").copied().unwrap_or(0);
+        let ring = &mut frontend.pairs()[0].transmit;
+        ring.put(0, descriptors, *kind);
+        ring.publish();
+        ring.kick();
+        suite::until(what, || {
+            let drops = case.lab.port(HOSTILE).counts.drops;
+            (drops.get("malformed") == Some(&(before + 1))).then_some(())
+        });
+        case.others_are_well(what);
+        let stopped = case.lab.port(HOSTILE).stopped;
+        assert!(stopped.is_empty(), "{what}: {stopped:?}");
+    }
+}
+
+#[test]
+fn a_used_index_that_a_guest_writes_stops_its_ring_alone() {
+    let mut case = Case::new();
+    for (what, index) in
+        [("a used index ahead", 7_u16), ("half around", 32768), ("behind", u16::MAX - 300)]
+    {
+        let mut frontend = case.hostile(0);
+        let [_, driver, _] = frontend.ring(1).areas();
+        driver.store_u16(2, 0, Ordering::Release);
+        frontend.stop_ring(1).unwrap();
+        // Where the switch goes on once it is started anew.
+        device_index(&frontend, index);
+        restart_ring(&mut frontend, 1);
+        frontend.ring(1).kick();
+        suite::until(what, || {
+            let port = case.lab.port(HOSTILE);
+            port.stopped.contains_key(&1).then_some(())
+        });
+        assert!(!case.lab.port(HOSTILE).stopped.contains_key(&0), "{what}: the other ring");
+        case.others_are_well(what);
+    }
+    case.the_port_is_of_use("used indices");
+}
+
+fn device_index(frontend: &Frontend, index: u16) {
+    let [_, _, device] = frontend.ring(1).areas();
+    device.store_u16(2, index, Ordering::Release);
+}
+
+/// Sets a ring up as it is, and starts it.
+fn restart_ring(frontend: &mut Frontend, index: u8) {
+    for request in frontend.setup_of(index.into()) {
+        frontend.send(&request, &[]).unwrap();
+    }
+    let (kick, _) = frontend.ring(index.into()).events();
+    let fd = RingFd { index, without: false };
+    frontend.send(&Request::SetVringKick(fd), &[kick.as_fd()]).unwrap();
+    frontend.ask(&Request::GetFeatures).unwrap();
+}
+
+#[test]
+fn rings_that_are_disabled_are_left_alone() {
+    let mut case = Case::new();
+    for extra in [0, features::RING_PACKED] {
+        let mut frontend = case.hostile(extra);
+        let before = case.lab.port(HOSTILE).counts.frames_in;
+        frontend.enable(false).unwrap();
+        let ring = &mut frontend.pairs()[0].transmit;
+        let mut frame = [0; 12 + 60];
+        frame[12..24].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 9, 9, 9, 9, 8]);
+        ring.buffer(0).write(&frame);
+        ring.put(0, &[(ring.buffer_address(0), frame.len() as u32)], 0);
+        ring.publish();
+        ring.kick();
+        case.others_are_well("a ring that is disabled");
+        assert_eq!(case.lab.port(HOSTILE).counts.frames_in, before, "a disabled ring was read");
+        frontend.enable(true).unwrap();
+        suite::until("the frame once it is enabled", || {
+            (case.lab.port(HOSTILE).counts.frames_in == before + 1).then_some(())
+        });
+        case.others_are_well("a ring that was disabled");
+    }
+    case.the_port_is_of_use("disabled rings");
+}
+
+#[test]
 fn headers_that_lie_about_offloads_are_dropped() {
     let mut case = Case::new();
     // Flags, kind, header length, segment size, checksum's begin, its offset.
@@ -463,7 +574,7 @@ const GOOD: Placement = Placement { guest_address: 0, size: 4096, user_address: 
 const TALKS: &[Talk] = &[
     ("an unknown message", |f| raw(f, 99, &[], 0)),
     ("message 0", |f| raw(f, 0, &[], 0)),
-    ("a message that was not offered", |f| raw(f, 20, &[0; 8], 0)),
+    ("a message that was not offered", |f| raw(f, 19, &[0; 8], 0)),
     ("too short a payload", |f| raw(f, 2, &[0; 4], 0)),
     ("too long a payload", |f| raw(f, 1, &[0; 8], 0)),
     ("another version", |f| drop(f.channel().send(&[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0], &[]))),
@@ -552,6 +663,14 @@ const TALKS: &[Talk] = &[
                 Err(_) => break,
             }
         }
+    }),
+    ("memory that nobody else sees", |f| {
+        // What a VMM sends whose guest writes to a private mapping: a file without a page.
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        let file = memfd_create("private", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 64 << 20).unwrap();
+        let region = Placement { size: 64 << 20, ..GOOD };
+        let _ = f.send(&Request::SetMemTable(vec![region]), &[file.as_fd()]);
     }),
     ("a log of no file", |f| {
         drop(f.send(&Request::SetLogBase { size: 8, offset: 0 }, &[]));

@@ -4,3 +4,5 @@ mod forwarding;
 mod hostile;
 mod lab;
 mod links;
+mod policies;
+mod wire;

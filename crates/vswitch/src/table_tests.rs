@@ -1,0 +1,96 @@
+//! The MAC table: what it learns, forgets and keeps. In a file of its own, as `table.rs`
+//! is also built with the atomics of a model checker (`tests/model`).
+
+use std::sync::atomic::Ordering;
+
+use crate::table::*;
+
+fn station(number: u32) -> Station {
+    let [a, b, c, d] = number.to_be_bytes();
+    Station::new(0, [2, 0, a, b, c, d])
+}
+
+#[test]
+fn stations_are_learned_move_and_age() {
+    let table = MacTable::new(4);
+    assert_eq!(table.port(station(1)), None);
+    assert_eq!(table.learn(station(1), 2), Learned::New);
+    assert_eq!(table.learn(station(1), 2), Learned::Known);
+    assert_eq!(table.port(station(1)), Some(2));
+    // The same address in another VLAN is another station.
+    assert_eq!(table.port(Station::new(7, station(1).mac())), None);
+    table.set_now(10);
+    assert_eq!(table.learn(station(1), 3), Learned::New);
+    assert_eq!(table.port(station(1)), Some(3));
+    table.set_now(309);
+    table.age(300);
+    assert_eq!(table.entries(), [Entry { station: station(1), port: 3, age_s: Some(299) }]);
+    table.set_now(310);
+    table.age(300);
+    assert_eq!(table.entries(), []);
+    assert!(table.held.iter().all(|held| held.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn what_is_set_by_hand_stays() {
+    let table = MacTable::new(4);
+    table.learn(station(1), 0);
+    assert!(table.set_static(station(1), 1));
+    assert_eq!(table.learn(station(1), 0), Learned::Refused);
+    assert_eq!(table.learn(station(1), 1), Learned::Known);
+    table.set_now(10_000);
+    table.age(1);
+    table.forget_learned(1);
+    assert_eq!(table.port(station(1)), Some(1));
+    table.forget_port(1);
+    assert_eq!(table.port(station(1)), None);
+}
+
+#[test]
+fn one_port_cannot_take_the_room_of_others() {
+    let table = MacTable::new(4);
+    for number in 0..100_000 {
+        table.learn(station(number), 0);
+    }
+    assert!(table.entries().len() <= PORT_CAPACITY as usize);
+    for number in 200_000..201_000 {
+        assert_eq!(table.learn(station(number), 1), Learned::New, "{number}");
+    }
+    for number in 200_000..201_000 {
+        assert_eq!(table.port(station(number)), Some(1));
+    }
+}
+
+#[test]
+fn groups_are_told_by_their_bit() {
+    assert!(Station::new(5, [1, 0, 0x5e, 0, 0, 1]).is_group());
+    assert!(Station::new(0, [0xff; 6]).is_group());
+    assert!(!Station::new(4094, [2, 0, 0, 0, 0, 1]).is_group());
+    let station = Station::new(4094, [2, 3, 4, 5, 6, 7]);
+    assert_eq!((station.vlan(), station.mac()), (4094, [2, 3, 4, 5, 6, 7]));
+}
+
+#[test]
+fn threads_that_learn_move_and_forget_at_once_never_read_another_s_port() {
+    let table = MacTable::new(8);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u16 {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..20_000_u32 {
+                    // Station n is behind port n % 8, whoever says so.
+                    let number = round.wrapping_mul(7919).wrapping_add(u32::from(thread)) % 512;
+                    table.learn(station(number), (number % 8) as u16);
+                    if let Some(port) = table.port(station(number)) {
+                        assert_eq!(u32::from(port), number % 8);
+                    }
+                }
+            });
+        }
+        for round in 0..40 {
+            table.forget_port(round % 8);
+        }
+    });
+    let held: u32 = table.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
+    assert_eq!(held as usize, table.entries().len());
+}
