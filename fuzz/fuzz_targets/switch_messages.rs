@@ -1,0 +1,75 @@
+//! Any messages of a vhost-user frontend, with files as a VMM sends them: each is dealt
+//! with or ends the session, and the device that comes of it can be used.
+
+#![no_main]
+
+use std::os::fd::OwnedFd;
+
+use libfuzzer_sys::fuzz_target;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use vswitch::device::Device;
+use vswitch::message::Header;
+use vswitch::ring::{Chains, Direction};
+use vswitch::session::{Offer, Plane, Session};
+
+/// Bytes of the file that memory is mapped from.
+const FILE: u64 = 64 << 10;
+
+/// What runs of the device is looked at once, as a polling thread would.
+#[derive(Default)]
+struct Look(Option<Device>);
+
+impl Plane for Look {
+    fn install(&mut self, device: Option<Device>) {
+        self.0 = device;
+        let Some(device) = &self.0 else { return };
+        for pair in &device.pairs {
+            for (part, direction) in
+                [(&pair.receive, Direction::Receive), (&pair.transmit, Direction::Transmit)]
+            {
+                let Some(queue) = part else { continue };
+                let mut chains = Chains::new();
+                queue.ring.fetch(&device.memory, direction, 32, &mut chains);
+                assert!(chains.len() <= 32);
+                let written = vec![0; chains.len()];
+                queue.ring.complete(&chains.chains, &written);
+            }
+        }
+    }
+}
+
+fn file(kind: u8) -> OwnedFd {
+    if kind & 1 == 0 {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event")
+    } else {
+        let file = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file");
+        ftruncate(&file, FILE).expect("a length");
+        // A guest that runs has written to its memory.
+        rustix::io::write(&file, &[0]).expect("a byte");
+        file
+    }
+}
+
+// A message: its number, flags, how many files of which kind, its length, its bytes.
+fuzz_target!(|bytes: &[u8]| {
+    let mut session = Session::new(Offer::all(2));
+    let mut plane = Look::default();
+    let mut rest = bytes;
+    while let [number, flags, files, length, after @ ..] = rest {
+        let (payload, next) = after.split_at(usize::from(*length).min(after.len()));
+        rest = next;
+        let header = Header {
+            request: u32::from(*number),
+            need_reply: flags & 1 != 0,
+            reply: flags & 2 != 0,
+            size: payload.len() as u32,
+        };
+        let files = (0..files & 7).map(|_| file(files >> 3)).collect();
+        if session.handle(header, payload, files, &mut plane).is_err() {
+            break;
+        }
+    }
+    session.end(&mut plane);
+    assert!(plane.0.is_none(), "nothing runs after the end");
+});
