@@ -12,6 +12,7 @@ use vmconfig::kubevirt::Catalogue;
 use vmconfig::offers::Offers;
 
 use crate::busy::Busy;
+use crate::cluster::Cluster;
 use crate::version::Version;
 
 /// The KubeVirt that is taken where nobody says one.
@@ -35,6 +36,8 @@ pub struct Context {
     pub(crate) machine: Option<Machine>,
     /// KubeVirt's version.
     pub kubevirt: KubevirtVersion,
+    /// The cluster's KubeVirt; `None` where nobody said which feature gates it has on.
+    pub cluster: Option<Cluster>,
     /// Kubernetes' version.
     pub kubernetes: Version,
     /// The kubelet's options.
@@ -57,6 +60,7 @@ impl Default for Context {
         Self {
             machine: None,
             kubevirt: DEFAULT_KUBEVIRT,
+            cluster: None,
             kubernetes: DEFAULT_KUBERNETES,
             kubelet: Kubelet::default(),
             reserved: PcpuSet::new(),

@@ -15,6 +15,7 @@
 
 mod asks;
 mod busy;
+mod cluster;
 mod context;
 mod element;
 mod finding;
@@ -23,6 +24,7 @@ mod forecast;
 mod format;
 mod live;
 mod mend;
+mod object;
 pub mod output;
 mod read;
 mod rule;
@@ -35,6 +37,7 @@ mod version;
 mod vm;
 
 pub use busy::Busy;
+pub use cluster::Cluster;
 pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World};
 pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
 pub use fleet::FleetVm;
@@ -49,8 +52,9 @@ pub use vmconfig::source::{Place, Span};
 
 use std::borrow::Cow;
 
-use finding::Drafts;
+use finding::{Draft, Drafts};
 use fleet::{Allowed, FleetDrafts};
+use read::Item;
 use rule::{Check, CheckVm};
 use vm::Vm;
 use vmconfig::source::Source;
@@ -91,11 +95,11 @@ pub fn instancetypes(text: &str) -> Option<vmconfig::kubevirt::Catalogue> {
     Some(catalogue)
 }
 
-/// Whether VMs of a text may name instance types or preferences: without either they are
-/// the same whatever [`Context::instancetypes`] holds.
+/// Whether other texts may bear on what is found in a text: KubeVirt's objects name
+/// [`Context::instancetypes`] and are for a [`Context::cluster`].
 #[must_use]
-pub fn names_instancetypes(text: &str) -> bool {
-    text.contains("kubevirt.io/") && (text.contains("instancetype") || text.contains("preference"))
+pub fn needs_others(text: &str) -> bool {
+    text.contains("kubevirt.io/")
 }
 
 /// Whether a text looks like something that holds VMs.
@@ -160,50 +164,59 @@ pub fn check_text_by(
         false => findings.push(finding),
         true => suppressed.push(site::Suppressed::by_comment(finding)),
     };
-    let rules: Vec<(&'static Rule, CheckVm)> = RULES
-        .iter()
-        .filter(|rule| rule.holds(context))
-        .filter_map(|rule| match rule.check {
-            Check::Vm(check) => Some((rule, check)),
-            Check::Fleet(_) => None,
-        })
-        .collect();
+    let rules: Vec<&'static Rule> = RULES.iter().filter(|rule| rule.holds(context)).collect();
+    let of_vms: Vec<(&'static Rule, CheckVm)> =
+        rules.iter().filter_map(|rule| Some((*rule, rule.check_vm()?))).collect();
     let about_fleets: Vec<&str> =
         RULES.iter().filter(|rule| rule.is_about_fleets()).map(|rule| rule.id).collect();
     let mut vms = Vec::new();
     let mut drafts = Drafts::default();
-    let mut look = |vm: Vm| {
-        let vm = &vm;
-        for (rule, check) in &rules {
-            check(vm, context, &mut drafts);
-            for draft in drafts.0.drain(..) {
-                let place = source.place(draft.span);
-                let live = said::said(vm, &source, draft.span);
-                // A command line that was followed long ago is not mended.
-                // Nor is what a command line is made of: it is written otherwise.
-                let fix = draft.fix_in(&source).filter(|fix| {
-                    live.is_none()
-                        && format != Format::Proxmox
-                        && fix.edits.iter().all(|edit| !vm.is_elsewhere(edit))
-                });
-                let mut notes = draft.notes;
-                if !rule.affected.is_empty() {
-                    let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
-                    notes.push(format!("concerns {}", versions.join("; ")));
+    let of_item = |rule: &Rule, draft: Draft, name: &str, vm: Option<&Vm>| {
+        let place = source.place(draft.span);
+        let live = vm.and_then(|vm| said::said(vm, &source, draft.span));
+        // A command line that was followed long ago is not mended.
+        // Nor is what a command line is made of: it is written otherwise.
+        let fix = draft.fix_in(&source).filter(|fix| {
+            live.is_none()
+                && format != Format::Proxmox
+                && fix.edits.iter().all(|edit| vm.is_none_or(|vm| !vm.is_elsewhere(edit)))
+        });
+        let mut notes = draft.notes;
+        if !rule.affected.is_empty() {
+            let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
+            notes.push(format!("concerns {}", versions.join("; ")));
+        }
+        Finding {
+            rule: Cow::Borrowed(rule.id),
+            severity: rule.severity,
+            file: file.to_owned(),
+            vm: name.to_owned(),
+            place,
+            message: draft.message,
+            notes,
+            help: draft.help.map_or(Cow::Borrowed(rule.mend), Cow::Owned),
+            live,
+            fix,
+        }
+    };
+    let mut look = |item: Item| {
+        let vm = match &item {
+            Item::Vm(vm) => vm,
+            Item::Object(object) => {
+                for (rule, check) in
+                    rules.iter().filter_map(|rule| Some((rule, rule.check_object()?)))
+                {
+                    check(object, context, &mut drafts);
+                    let all = drafts.0.drain(..);
+                    all.for_each(|draft| keep(of_item(rule, draft, &object.name, None)));
                 }
-                keep(Finding {
-                    rule: Cow::Borrowed(rule.id),
-                    severity: rule.severity,
-                    file: file.to_owned(),
-                    vm: vm.name.clone(),
-                    place,
-                    message: draft.message,
-                    notes,
-                    help: draft.help.map_or(Cow::Borrowed(rule.mend), Cow::Owned),
-                    live,
-                    fix,
-                });
+                return;
             }
+        };
+        for (rule, check) in &of_vms {
+            check(vm, context, &mut drafts);
+            let all = drafts.0.drain(..);
+            all.for_each(|draft| keep(of_item(rule, draft, &vm.name, Some(vm))));
         }
         if let Some(asker) = &asker {
             asker.check(file, vm, &source).into_iter().for_each(&mut keep);

@@ -6,6 +6,7 @@ use crate::context::{Context, World};
 use crate::finding::{Drafts, Severity};
 use crate::fleet::{FleetDrafts, FleetVm};
 pub use crate::format::Format;
+use crate::object::Object;
 use crate::vm::Vm;
 
 /// Software whose version decides whether a rule holds.
@@ -78,11 +79,18 @@ impl Affected {
 /// How a rule looks at one VM.
 pub(crate) type CheckVm = fn(&Vm, &Context, &mut Drafts);
 
+/// How a rule looks at an object that is no VM.
+pub(crate) type CheckObject = fn(&Object, &Context, &mut Drafts);
+
 /// What a rule looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Check {
     /// One VM.
     Vm(CheckVm),
+    /// One object of KubeVirt that is no VM and makes none.
+    Object(CheckObject),
+    /// Both.
+    VmOrObject(CheckVm, CheckObject),
     /// All VMs of all files together.
     Fleet(fn(&[FleetVm], &Context, &mut FleetDrafts<'_>)),
 }
@@ -156,6 +164,22 @@ impl Rule {
         formats.sort();
         formats.dedup();
         formats
+    }
+
+    /// How it looks at one VM, if it does.
+    pub(crate) fn check_vm(&self) -> Option<CheckVm> {
+        match self.check {
+            Check::Vm(check) | Check::VmOrObject(check, _) => Some(check),
+            Check::Object(_) | Check::Fleet(_) => None,
+        }
+    }
+
+    /// The same of an object that is no VM.
+    pub(crate) fn check_object(&self) -> Option<CheckObject> {
+        match self.check {
+            Check::Object(check) | Check::VmOrObject(_, check) => Some(check),
+            Check::Vm(_) | Check::Fleet(_) => None,
+        }
     }
 
     pub(crate) fn is_about_fleets(&self) -> bool {

@@ -6,8 +6,8 @@
 
 use std::sync::LazyLock;
 
-use crate::read::yaml::{Kind, Node};
-use vmconfig::source::{At, Span};
+use crate::read::yaml::{Key, Kind, Node};
+use vmconfig::source::Span;
 
 const TABLE: &str = include_str!("schema/kubevirt-1.9.0.txt");
 
@@ -48,6 +48,8 @@ enum Holds {
     Boolean,
     /// An integer or a text that means one: `2`, `500m`, `4Gi`.
     Quantity,
+    /// An object like those of this kind.
+    Like(String),
 }
 
 fn parse(table: &str) -> Vec<Field> {
@@ -76,6 +78,7 @@ fn parse(table: &str) -> Vec<Field> {
                 "boolean" => field.holds = Holds::Boolean,
                 "quantity" => field.holds = Holds::Quantity,
                 "any" => field.holds = Holds::Any,
+                kind if kind.starts_with('=') => field.holds = Holds::Like(kind[1..].to_owned()),
                 words => {
                     field.holds = Holds::Words(words.split('|').map(str::to_owned).collect());
                 }
@@ -114,21 +117,19 @@ pub(crate) enum What {
     Refused(String),
 }
 
-/// All that is wrong with an object. `prefix` is where in a bigger one a VMI's
-/// spec stands, if only that is known (`spec.template.spec`).
-pub(crate) fn problems(kind: &str, object: &Node, at: Span, prefix: &str) -> Vec<Problem> {
+/// All that is wrong with an object; nothing of a kind that is not in the table.
+pub(crate) fn problems(kind: &str, object: &Node, at: Span) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let root = |kind: &str| ROOTS.iter().find(|root| root.name == kind);
-    match root(kind) {
-        Some(root) => root.check(object, at, "", &mut problems),
-        None => {
-            let spec = root("VirtualMachineInstance").and_then(|root| root.field("spec"));
-            if let (Some(spec), Some((key, node))) = (spec, object.entry(prefix)) {
-                spec.check(node, key.span, prefix, &mut problems);
-            }
-        }
+    // What is there for the whole cluster is alike.
+    let kind = kind.replacen("VirtualMachineCluster", "VirtualMachine", 1);
+    if let Some(root) = root(&kind) {
+        root.check(object, at, "", &mut problems);
     }
     problems
+}
+
+fn root(kind: &str) -> Option<&'static Field> {
+    ROOTS.iter().find(|root| root.name == kind)
 }
 
 impl Field {
@@ -152,7 +153,7 @@ impl Field {
             }
             (Each::Map, Kind::Map(entries)) => {
                 for (key, value) in entries {
-                    self.check_one(value, key.span, &format!("{path}.{}", key.value), out);
+                    self.check_one(value, key.span, &format!("{path}.{}", key.text), out);
                 }
             }
             (Each::List, _) => wrong_type(node, path, "array", out),
@@ -187,6 +188,10 @@ impl Field {
                 "integer or string",
                 out,
             ),
+            Holds::Like(kind) => match (&node.kind, root(kind)) {
+                (Kind::Map(entries), Some(like)) => like.check_map(entries, at, path, out),
+                _ => wrong_type(node, path, "object", out),
+            },
             Holds::Words(words) => match node.text() {
                 Some(text) if words.iter().any(|word| word == text) => {}
                 Some(text) => {
@@ -206,7 +211,7 @@ impl Field {
 
     fn check_map(
         &'static self,
-        entries: &[(At<String>, Node)],
+        entries: &[(Key, Node)],
         at: Span,
         path: &str,
         out: &mut Vec<Problem>,
@@ -214,21 +219,21 @@ impl Field {
         let below =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         for (key, value) in entries {
-            match self.field(&key.value) {
-                Some(field) => field.check(value, key.span, &below(&key.value), out),
+            match self.field(&key.text) {
+                Some(field) => field.check(value, key.span, &below(&key.text), out),
                 None if self.holds == Holds::Open => {}
                 None => out.push(Problem {
                     span: key.span,
                     what: What::Unknown {
-                        path: below(&key.value),
-                        name: key.value.clone(),
+                        path: below(&key.text),
+                        name: key.text.clone(),
                         known: self.fields.iter().map(|field| field.name.as_str()).collect(),
                     },
                 }),
             }
         }
         for field in self.fields.iter().filter(|field| field.required) {
-            if !entries.iter().any(|(key, _)| key.value == field.name) {
+            if !entries.iter().any(|(key, _)| key.text == field.name) {
                 let message = format!("{}: Required value", below(&field.name));
                 out.push(Problem { span: at, what: What::Refused(message) });
             }
@@ -253,13 +258,18 @@ mod tests {
     use expect_test::expect_file;
 
     use super::*;
-    use crate::read::yaml;
 
     const HEAD: &str = "\
-# Fields of KubeVirt 1.9.0's VirtualMachineInstance and VirtualMachine.
+# Fields of KubeVirt 1.9.0's VirtualMachineInstance, VirtualMachine and other kinds.
 # Derived from the CRDs of kubevirt/kubevirt, tag v1.9.0, which are licensed under
 # the Apache License 2.0. Made by `UPDATE_EXPECT=1 cargo test -p lint schema`.
 ";
+
+    /// Fields of kinds that are VMs, but for what is known of them by their places.
+    const LIKE: [(&str, &str, &str); 2] = [
+        ("VirtualMachinePool object", "virtualMachineTemplate", "VirtualMachine"),
+        ("VirtualMachineInstanceReplicaSet object", "template", "VirtualMachineInstance"),
+    ];
 
     /// The table's lines for one property of a schema.
     fn say(name: &str, schema: &Node, required: bool, depth: usize, table: &mut String) {
@@ -277,7 +287,11 @@ mod tests {
         let kind = text(inner, "type");
         let words = inner.get("enum").map(Node::items).unwrap_or_default();
         let words: Vec<&str> = words.iter().filter_map(Node::text).collect();
+        let like = LIKE.iter().find(|(of, field, _)| table.contains(of) && *field == name);
         let holds = match kind.as_deref() {
+            Some("object") if depth == 2 && like.is_some() => {
+                like.map_or_else(String::new, |(.., kind)| format!("={kind}"))
+            }
             _ if inner.get("x-kubernetes-int-or-string").is_some() => "quantity".to_owned(),
             // The API server checks metadata itself, and writes the status.
             Some("object") if depth == 1 && matches!(name, "metadata" | "status") => {
@@ -290,13 +304,13 @@ mod tests {
         };
         let mark = if required { "!" } else { "" };
         let _ = writeln!(table, "{}{name}{mark} {each}{holds}", " ".repeat(depth));
-        if holds == "any" {
+        if holds == "any" || holds.starts_with('=') {
             return;
         }
         let needed = inner.get("required").map(Node::items).unwrap_or_default();
         let needed: Vec<&str> = needed.iter().filter_map(Node::text).collect();
         for (key, value) in inner.get("properties").map(Node::entries).unwrap_or_default() {
-            say(&key.value, value, needed.contains(&key.value.as_str()), depth + 1, table);
+            say(&key.text, value, needed.contains(&key.text.as_str()), depth + 1, table);
         }
     }
 
@@ -308,25 +322,46 @@ mod tests {
         for (file, kind) in [
             ("virtualmachineinstances.kubevirt.io.yaml", "VirtualMachineInstance"),
             ("virtualmachines.kubevirt.io.yaml", "VirtualMachine"),
+            ("migrationpolicies.migrations.kubevirt.io.yaml", "MigrationPolicy"),
+            ("virtualmachineclones.clone.kubevirt.io.yaml", "VirtualMachineClone"),
+            ("virtualmachineexports.export.kubevirt.io.yaml", "VirtualMachineExport"),
+            (
+                "virtualmachineinstancemigrations.kubevirt.io.yaml",
+                "VirtualMachineInstanceMigration",
+            ),
+            (
+                "virtualmachineinstancereplicasets.kubevirt.io.yaml",
+                "VirtualMachineInstanceReplicaSet",
+            ),
+            (
+                "virtualmachineinstancetypes.instancetype.kubevirt.io.yaml",
+                "VirtualMachineInstancetype",
+            ),
+            ("virtualmachinepools.pool.kubevirt.io.yaml", "VirtualMachinePool"),
+            ("virtualmachinepreferences.instancetype.kubevirt.io.yaml", "VirtualMachinePreference"),
+            ("virtualmachinerestores.snapshot.kubevirt.io.yaml", "VirtualMachineRestore"),
+            ("virtualmachinesnapshots.snapshot.kubevirt.io.yaml", "VirtualMachineSnapshot"),
         ] {
             let text = fs::read_to_string(folder.join(file)).unwrap();
-            let Ok(documents) = yaml::read(&text) else { panic!("{file} is no YAML") };
+            let Ok(documents) = topology::bounded::yaml(&text) else { panic!("{file} is no YAML") };
             let version = &documents[0].get("spec.versions").unwrap().items()[0];
-            say(kind, version.get("schema.openAPIV3Schema").unwrap(), false, 0, &mut table);
+            let mut own = String::new();
+            say(kind, version.get("schema.openAPIV3Schema").unwrap(), false, 0, &mut own);
+            table += &own;
         }
         expect_file!["schema/kubevirt-1.9.0.txt"].assert_eq(&table);
     }
 
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
-        let Ok(documents) = yaml::read(text) else { panic!("no YAML: {text}") };
+        let Ok(documents) = topology::bounded::yaml(text) else { panic!("no YAML: {text}") };
         let document = &documents[0];
         let kind = document.get("kind").and_then(Node::text).unwrap();
         let said = |problem: Problem| match problem.what {
             What::Unknown { path, .. } => format!("unknown field {path:?}"),
             What::Refused(message) => message,
         };
-        let found = problems(kind, document, Span::default(), "spec.template.spec");
+        let found = problems(kind, document, Span::default());
         assert_eq!(found.into_iter().map(said).collect::<Vec<_>>(), expected, "{text}");
     }
 
@@ -378,6 +413,9 @@ mod tests {
             ],
         );
         let set = "kind: VirtualMachineInstanceReplicaSet\nspec:\n  replicas: 2\n  template:\n    spec: {domain: {cpus: 1, devices: {}}}\n";
-        check(set, &["unknown field \"spec.template.spec.domain.cpus\""]);
+        check(
+            set,
+            &["unknown field \"spec.template.spec.domain.cpus\"", "spec.selector: Required value"],
+        );
     }
 }

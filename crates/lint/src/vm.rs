@@ -15,7 +15,7 @@ use crate::element::Element;
 use crate::forecast::{Forecast, forecast};
 use crate::format::Format;
 use crate::live::Live;
-use crate::read::yaml::Node;
+use crate::read::yaml::{Key, Node};
 use vmconfig::Parsed;
 use vmconfig::kubevirt::{Shortfall, defaults};
 use vmconfig::proxmox::Trouble;
@@ -62,6 +62,8 @@ pub(crate) struct Vm {
     /// Of that, what is in modules that are plugged in (DIMMs), beside the cells.
     pub(crate) module_bytes: u64,
     pub(crate) huge_pages: Option<At<Option<u64>>>,
+    /// Sizes of the pages of cells that have others.
+    pub(crate) pages_of_cells: Vec<(PcpuSet, u64)>,
     /// `-mem-path`, and whether the machine names a backend for its memory.
     pub(crate) memory_path: Option<At<String>>,
     pub(crate) machine_backend: bool,
@@ -85,7 +87,8 @@ pub(crate) struct Vm {
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
     pub(crate) host_devices: Vec<At<String>>,
-    /// An IOMMU that takes interrupts for vCPUs of any number.
+    /// Something that takes interrupts for vCPUs of any number: an IOMMU, or KVM with its
+    /// interrupt controller split.
     pub(crate) extended_interrupts: bool,
     /// Guest nodes with an expander bus of their own.
     pub(crate) expander_nodes: PcpuSet,
@@ -100,6 +103,10 @@ pub(crate) struct Vm {
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
     pub(crate) unread: Vec<At<String>>,
+    /// Among them is what may bring options of its own, an accelerator's too.
+    pub(crate) unread_options: bool,
+    /// KVM is asked for behind TCG, which never fails.
+    pub(crate) kvm_behind_tcg: bool,
     /// What Proxmox makes nothing of, or refuses.
     pub(crate) troubles: Vec<At<Trouble>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
@@ -138,6 +145,7 @@ impl Vm {
             memory_bytes: None,
             module_bytes: 0,
             huge_pages: None,
+            pages_of_cells: Vec::new(),
             memory_path: None,
             machine_backend: false,
             passed_memory: None,
@@ -161,6 +169,8 @@ impl Vm {
             asks: Asks::default(),
             domain: None,
             unread: Vec::new(),
+            unread_options: false,
+            kvm_behind_tcg: false,
             troubles: Vec::new(),
             live: None,
             forecast: OnceCell::new(),
@@ -180,6 +190,28 @@ impl Vm {
                 ["q35", "pc"].contains(&machine.value.as_str()) || machine.value.starts_with("pc-")
             }),
         }
+    }
+
+    /// Memory in huge pages of a known size, with the nodes of the host that it is bound
+    /// to: of guest nodes with pages of their own each for itself.
+    pub(crate) fn in_huge_pages(&self, default_bytes: u64) -> Vec<HugeMemory<'_>> {
+        let (Some(huge), Some(memory)) = (&self.huge_pages, &self.memory_bytes) else {
+            return Vec::new();
+        };
+        if self.pages_of_cells.is_empty() {
+            let nodes = self.memory_nodes.as_ref().filter(|_| self.cells.len() < 2);
+            let page_bytes = huge.value.unwrap_or(default_bytes);
+            return vec![HugeMemory { page_bytes, bytes: memory.value, span: memory.span, nodes }];
+        }
+        let all = self.cells.iter().filter_map(|cell| {
+            let own = self.pages_of_cells.iter().find(|(cells, _)| cells.contains(cell.id));
+            let page_bytes = own.map(|(_, bytes)| *bytes).or(huge.value)?;
+            let bound = self.cell_nodes.iter().find(|(id, _)| id.value == cell.id);
+            let nodes = bound.map(|(_, nodes)| nodes).or(self.memory_nodes.as_ref());
+            Some(HugeMemory { page_bytes, bytes: cell.memory_bytes?, span: cell.span, nodes })
+        });
+        // 4 KiB says that it has none.
+        all.filter(|memory| memory.page_bytes > 4096).collect()
     }
 
     /// The pins of vCPUs that exist, by vCPU.
@@ -280,6 +312,15 @@ impl Vm {
     pub(crate) fn is_arm(&self) -> bool {
         self.arch.as_ref().is_some_and(|arch| arch.value == "aarch64")
     }
+}
+
+/// Memory in huge pages.
+pub(crate) struct HugeMemory<'a> {
+    pub(crate) page_bytes: u64,
+    pub(crate) bytes: u64,
+    /// Where that is said.
+    pub(crate) span: Span,
+    pub(crate) nodes: Option<&'a At<PcpuSet>>,
 }
 
 /// Levels of the guest's topology; those not written are 1.
@@ -460,16 +501,16 @@ impl Kubevirt {
     }
 
     /// Labels of the VMI.
-    pub(crate) fn labels(&self) -> &[(At<String>, Node)] {
+    pub(crate) fn labels(&self) -> &[(Key, Node)] {
         self.metadata("labels")
     }
 
     /// An annotation of the VMI and its value.
-    pub(crate) fn annotation(&self, name: &str) -> Option<&(At<String>, Node)> {
-        self.metadata("annotations").iter().find(|(key, _)| key.value == name)
+    pub(crate) fn annotation(&self, name: &str) -> Option<&(Key, Node)> {
+        self.metadata("annotations").iter().find(|(key, _)| key.text == name)
     }
 
-    fn metadata(&self, key: &str) -> &[(At<String>, Node)] {
+    fn metadata(&self, key: &str) -> &[(Key, Node)] {
         let template = self.spec_path.strip_suffix("spec").unwrap_or_default();
         let path = format!("{template}metadata.{key}");
         self.object.get(&path).map(Node::entries).unwrap_or_default()

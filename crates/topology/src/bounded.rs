@@ -5,11 +5,11 @@
 //! needs no more than [`MAX_BYTES`]: serde_json stops at a depth of 128, and
 //! nothing in JSON is longer than its text.
 
-use std::collections::HashMap;
-use std::ops::Range;
+mod yaml;
 
 use roxmltree::{Document, Node, ParsingOptions};
-use saphyr_parser::{Event, Parser, ScalarStyle};
+
+pub use yaml::{Span, YamlKey, YamlKind, YamlValue, yaml};
 
 /// Bytes of a text. `lstopo` writes 20 MB for a machine with 4096 pCPUs.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -111,175 +111,8 @@ fn offset(text: &str, pos: roxmltree::TextPos) -> usize {
     line_start + line.char_indices().nth(column).map_or(line.len(), |(byte, _)| byte)
 }
 
-/// A value of a YAML text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct YamlValue {
-    /// Where it stands, in bytes.
-    pub span: Range<usize>,
-    /// The line where it begins, from 1.
-    pub line: usize,
-    /// Written without quotes, so that it need not be a text.
-    pub plain: bool,
-    /// What it is.
-    pub kind: YamlKind,
-}
-
-/// What a [`YamlValue`] is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum YamlKind {
-    /// A text, a number, a switch or nothing.
-    Scalar(String),
-    /// A list.
-    List(Vec<YamlValue>),
-    /// Keys with their values, as they are written.
-    Map(Vec<(YamlKey, YamlValue)>),
-}
-
-/// A key of a map.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct YamlKey {
-    /// Its text; empty for a key that is none.
-    pub text: String,
-    /// Where it stands, in bytes.
-    pub span: Range<usize>,
-}
-
-/// A container that has not ended.
-struct Open {
-    value: YamlValue,
-    anchor: usize,
-    key: Option<YamlKey>,
-    /// Values in it, itself included, and how deep they go.
-    size: usize,
-    height: usize,
-}
-
-struct Anchored {
-    value: YamlValue,
-    size: usize,
-    height: usize,
-}
-
-/// The documents of a YAML text.
-///
-/// # Errors
-/// [`Broken`]: it is no YAML, or over the budget.
-pub fn yaml(text: &str) -> Result<Vec<YamlValue>, Broken> {
-    check_size(text)?;
-    let offsets = Offsets::new(text);
-    let mut documents = Vec::new();
-    let mut anchors: HashMap<usize, Anchored> = HashMap::new();
-    let mut stack: Vec<Open> = Vec::new();
-    let mut left = MAX_VALUES;
-    for event in Parser::new_from_str(text) {
-        let (event, at) = event.map_err(|error| {
-            let at = offsets.byte(error.marker().index());
-            Broken::new(at, format!("Not YAML: {}", error.info()))
-        })?;
-        let span = offsets.byte(at.start.index())..offsets.byte(at.end.index());
-        let (start, line) = (span.start, at.start.line());
-        let broken = |what: String| Broken::new(start, what);
-        let mut spend = |values: usize| {
-            left = left
-                .checked_sub(values)
-                .ok_or_else(|| broken(format!("More than {MAX_VALUES} values, aliases counted")))?;
-            Ok(())
-        };
-        let (value, anchor, size, height) = match event {
-            Event::Scalar(words, style, anchor, _) => {
-                spend(1)?;
-                let plain = style == ScalarStyle::Plain;
-                let end = match plain {
-                    true => start + text[span.clone()].trim_end().len(),
-                    false => span.end,
-                };
-                let kind = YamlKind::Scalar(words.into_owned());
-                (YamlValue { span: start..end, line, plain, kind }, anchor, 1, 1)
-            }
-            Event::Alias(anchor) => {
-                let known = anchors
-                    .get(&anchor)
-                    .ok_or_else(|| broken("An alias of something that contains it".to_owned()))?;
-                spend(known.size)?;
-                (known.value.clone(), 0, known.size, known.height)
-            }
-            Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
-                spend(1)?;
-                let kind = match event {
-                    Event::SequenceStart(..) => YamlKind::List(Vec::new()),
-                    _ => YamlKind::Map(Vec::new()),
-                };
-                let value = YamlValue { span, line, plain: false, kind };
-                stack.push(Open { value, anchor, key: None, size: 1, height: 1 });
-                if stack.len() > MAX_DEPTH {
-                    return Err(broken(too_deep()));
-                }
-                continue;
-            }
-            Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { mut value, anchor, size, height, .. }) = stack.pop() else {
-                    continue;
-                };
-                value.span.end = start.max(value.span.start);
-                (value, anchor, size, height)
-            }
-            _ => continue,
-        };
-        if stack.len() + height > MAX_DEPTH {
-            return Err(broken(too_deep()));
-        }
-        if anchor > 0 {
-            spend(size)?;
-            anchors.insert(anchor, Anchored { value: value.clone(), size, height });
-        }
-        let Some(open) = stack.last_mut() else {
-            documents.push(value);
-            continue;
-        };
-        open.size += size;
-        open.height = open.height.max(height + 1);
-        match &mut open.value.kind {
-            YamlKind::List(items) => items.push(value),
-            YamlKind::Map(entries) => match open.key.take() {
-                Some(key) => entries.push((key, value)),
-                None => {
-                    let span = value.span;
-                    let text = match value.kind {
-                        YamlKind::Scalar(text) => text,
-                        _ => String::new(),
-                    };
-                    open.key = Some(YamlKey { text, span });
-                }
-            },
-            YamlKind::Scalar(_) => {}
-        }
-    }
-    Ok(documents)
-}
-
 fn too_deep() -> String {
     format!("Nested more than {MAX_DEPTH} deep")
-}
-
-/// The parser counts characters.
-struct Offsets {
-    /// Byte of each character; `None` where they are the same.
-    bytes: Option<Vec<usize>>,
-    len: usize,
-}
-
-impl Offsets {
-    fn new(text: &str) -> Self {
-        let bytes = (!text.is_ascii()).then(|| text.char_indices().map(|(byte, _)| byte).collect());
-        Self { bytes, len: text.len() }
-    }
-
-    fn byte(&self, index: usize) -> usize {
-        match &self.bytes {
-            None => index.min(self.len),
-            Some(bytes) => bytes.get(index).copied().unwrap_or(self.len),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -306,7 +139,7 @@ mod tests {
         let documents = yaml(kept).unwrap();
         let YamlKind::Map(entries) = &documents[0].kind else { panic!("{documents:?}") };
         assert_eq!(entries[0].1.kind, entries[1].1.kind);
-        assert_eq!((entries[1].0.text.as_str(), entries[1].0.span.clone()), ("b", 13..14));
+        assert_eq!((entries[1].0.text.as_str(), entries[1].0.span), ("b", (13..14).into()));
     }
 
     #[test]

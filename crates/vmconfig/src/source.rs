@@ -6,28 +6,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Bytes `start..end` of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Span {
-    /// First byte.
-    pub start: usize,
-    /// One behind the last byte.
-    pub end: usize,
-}
-
-impl Span {
-    /// Whether it holds no byte: what was not written stands nowhere.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.end <= self.start
-    }
-}
-
-impl From<std::ops::Range<usize>> for Span {
-    fn from(range: std::ops::Range<usize>) -> Self {
-        Self { start: range.start, end: range.end }
-    }
-}
+pub use topology::bounded::Span;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use host::audit::Look;
 use lint::output::Beside;
 use lint::site::{self, Suppressed, Suppressor};
-use lint::{Checked, Context, Finding, KubevirtVersion, Severity, Version, output};
+use lint::{Checked, Cluster, Context, Finding, KubevirtVersion, Severity, Version, output};
 use runner::machine;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
@@ -36,6 +36,7 @@ Examples:
   vmlab lint --capabilities dom.xml vm.xml   the same from virsh domcapabilities >dom.xml
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
   vmlab lint vm.yaml instancetypes.yaml      a VM with the instance type it names
+  vmlab lint vm.yaml kubevirt.yaml           for a cluster's version and feature gates
   vmlab lint --fix --dry-run vm.xml          what --fix would write
   vmlab lint --running                       the VMs that run on this machine
   vmlab lint --sarif vms/ > lint.sarif       for code scanning
@@ -73,9 +74,14 @@ pub(crate) struct LintArgs {
     host: Option<PathBuf>,
     #[command(flatten)]
     offers: OffersArgs,
-    /// Version of KubeVirt, all three numbers: 1.7.5 has what 1.7.0 has not.
-    #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBEVIRT)]
-    kubevirt: KubevirtVersion,
+    /// Version of KubeVirt, all three numbers: 1.7.5 has what 1.7.0 has not. Without it
+    /// that of a KubeVirt object among the files, else the newest that is known.
+    #[arg(long, value_name = "VERSION")]
+    kubevirt: Option<KubevirtVersion>,
+    /// Feature gates that the cluster's KubeVirt has on (`--feature-gates ''`: none).
+    /// Without it those of a KubeVirt object among the files, else none is known.
+    #[arg(long, value_name = "GATE", value_delimiter = ',', num_args = 0..=1)]
+    feature_gates: Option<Vec<String>>,
     /// Version of Kubernetes.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBERNETES)]
     kubernetes: Version,
@@ -201,7 +207,7 @@ enum Outcome {
     Checked(Checked),
     Skipped,
     Failed(String),
-    /// It names instance types, which may stand in any of the other texts.
+    /// What bears on it may stand in any of the other texts.
     Waits(String),
 }
 
@@ -242,7 +248,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
             terminal::note(&format!("{}: rules files: {files}", input.name));
         }
     }
-    let found = check_all(&inputs, &mut context, &own);
+    let found = check_all(&inputs, &mut context, &own, args.kubevirt.is_some());
     let failed = found.failed;
     let shown = of_level(args, found.findings);
     let left = if args.fix { mend(args, &inputs, shown, &context, &own)? } else { shown };
@@ -321,7 +327,13 @@ fn verdict(args: &LintArgs, findings: &[Finding]) -> ExitCode {
 
 fn context(args: &LintArgs) -> anyhow::Result<Context> {
     let mut context = Context::default();
-    context.kubevirt = args.kubevirt;
+    if let Some(version) = args.kubevirt {
+        context.kubevirt = version;
+    }
+    if let Some(gates) = &args.feature_gates {
+        let gates = gates.iter().filter(|gate| !gate.is_empty()).cloned().collect();
+        context.cluster = Some(Cluster { gates, ..Cluster::default() });
+    }
     context.kubernetes = args.kubernetes;
     context.reserved = args.reserved.clone();
     for option in &args.kubelet {
@@ -440,18 +452,29 @@ struct Found {
     failed: Vec<String>,
 }
 
-/// Checks every text, and reads each once: VMs that name instance types wait until all
-/// texts are seen. The instance types are in the context then.
-fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules) -> Found {
+/// Checks every text, and reads each once: KubeVirt's objects wait until all texts are
+/// seen. What those hold for others is in the context then; a version that was `given`
+/// stays, as do feature gates.
+fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules, given: bool) -> Found {
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
     let mut silenced = Vec::new();
     let alone = inputs.len() == 1;
     let mut first = Vec::with_capacity(inputs.len());
-    for (types, outcome) in of_each(inputs, |input| first_look(input, alone, context, own)) {
-        if let Some(types) = types {
+    let mut cluster: Option<Cluster> = None;
+    for (held, outcome) in of_each(inputs, |input| first_look(input, alone, context, own)) {
+        if let Some(types) = held.types {
             context.instancetypes.extend(&types);
         }
+        if let Some(other) = held.cluster {
+            cluster.get_or_insert_default().extend(other);
+        }
         first.push(outcome);
+    }
+    if let Some(cluster) = cluster {
+        if let Some(version) = cluster.version.filter(|_| !given) {
+            context.kubevirt = version;
+        }
+        context.cluster.get_or_insert(cluster);
     }
     let waiting: Vec<(&Input, &str)> = inputs
         .iter()
@@ -486,25 +509,31 @@ fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules) -> Found {
     Found { findings, suppressed, files, failed }
 }
 
-/// Reads a text, and checks it if nothing that it names can stand in another one; with
+/// What a text holds for others.
+#[derive(Default)]
+struct Held {
+    types: Option<Catalogue>,
+    cluster: Option<Cluster>,
+}
+
+/// Reads a text, and checks it if nothing that bears on it can stand in another one; with
 /// what it holds for others.
-fn first_look(
-    input: &Input,
-    alone: bool,
-    context: &Context,
-    own: &OwnRules,
-) -> (Option<Catalogue>, Outcome) {
+fn first_look(input: &Input, alone: bool, context: &Context, own: &OwnRules) -> (Held, Outcome) {
     let text = match read(input) {
         Ok(text) => text,
         Err(error) => {
-            return (None, Outcome::Failed(format!("Cannot read {}: {error}", input.name)));
+            return (
+                Held::default(),
+                Outcome::Failed(format!("Cannot read {}: {error}", input.name)),
+            );
         }
     };
+    let cluster = Cluster::read(&text);
     let types = if alone { None } else { lint::instancetypes(&text) };
-    if !alone && lint::names_instancetypes(&text) {
-        return (types, Outcome::Waits(text));
-    }
-    (types, check(input, &text, context, own))
+    let waits = cluster.is_some() || !alone && lint::needs_others(&text);
+    let held = Held { types, cluster };
+    let outcome = if waits { Outcome::Waits(text) } else { check(input, &text, context, own) };
+    (held, outcome)
 }
 
 fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> Outcome {

@@ -7,21 +7,22 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 use topology::bounded::{self, Broken, YamlKind, YamlValue};
 
-use crate::read::kubevirt_asks;
-use crate::read::yaml::Node;
+use crate::object::{KINDS, Object};
+use crate::read::yaml::{Amount as _, Node};
+use crate::read::{Item, kubevirt_asks};
 use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
 use vmconfig::Parsed;
 use vmconfig::kubevirt::{self, Applied, Catalogue, defaults};
 use vmconfig::source::{At, Source, Span};
 
-/// The VMs of all documents; objects of other kinds are left alone. Instance types
+/// The VMs of all documents, and the objects of [`KINDS`]. Instance types
 /// and preferences are those of the text itself, else those of other texts.
 pub(crate) fn read(
     source: &Source<'_>,
     known: &Catalogue,
     settings: bool,
-    each: &mut dyn FnMut(Vm),
+    each: &mut dyn FnMut(Item),
 ) -> Result<(), Broken> {
     let text = source.text;
     let documents = bounded::yaml(text)?;
@@ -39,11 +40,15 @@ pub(crate) fn read(
                 parsed.into_iter().filter_map(|parsed| Some((parsed.line_of_vm()?, parsed))),
             );
         }
-        object(&document, &catalogues, presets, &mut |mut vm| {
+        object(&document, &catalogues, presets, &mut |item| {
+            let mut vm = match item {
+                Item::Vm(vm) => vm,
+                Item::Object(_) => return each(item),
+            };
             let object = vm.kubevirt.as_ref().map(|kubevirt| kubevirt.object.span);
             vm.parsed =
                 object.and_then(|span| by_line.remove(&source.line_number(span)).map(Box::new));
-            each(vm);
+            each(Item::Vm(vm));
         });
     }
     Ok(())
@@ -57,9 +62,12 @@ pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
     let mut all = Vec::new();
     for document in documents {
         let mut vms = Vec::new();
-        object(&document, &[&catalogue], false, &mut |vm| vms.push(vm));
+        object(&document, &[&catalogue], false, &mut |item| match item {
+            Item::Vm(vm) => vms.push(vm),
+            Item::Object(_) => {}
+        });
         if vms.is_empty() {
-            all.push(Node::new(document).json());
+            all.push(document.json());
         }
         for vm in &vms {
             let Some(kubevirt) = &vm.kubevirt else { continue };
@@ -77,7 +85,7 @@ pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
     Ok(all)
 }
 
-fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut dyn FnMut(Vm)) {
+fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut dyn FnMut(Item)) {
     let value = |name: &str| inner(yaml, name);
     let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
     if kubevirt::is_list(kind)
@@ -86,6 +94,13 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
         for item in items {
             object(item, catalogues, presets, each);
         }
+    }
+    if KINDS.contains(&kind.as_str()) {
+        let node = yaml.clone();
+        let Some(kind) = node.get("kind").map(|node| (node.text(), node.span)) else { return };
+        let kind = At::new(kind.0.unwrap_or_default().to_owned(), kind.1);
+        let name = node.get("metadata.name").and_then(Node::text).unwrap_or("unnamed").to_owned();
+        return each(Item::Object(Object { kind, name, node }));
     }
     let Some(path) = kubevirt::template_of(kind) else { return };
     let machine = match kind.as_str() {
@@ -97,13 +112,13 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     };
     let applied =
         machine.map_or_else(Applied::default, |machine| Catalogue::apply(catalogues, machine));
-    let whole = Node::new(yaml.clone());
+    let whole = yaml.clone();
     let object = &whole;
     let Some((key, kind)) = object.entry("kind") else { return };
     let template = if path.is_empty() { Some(object) } else { object.get(path) };
     let Some(template) = template else { return };
     let Some((spec_key, written)) = template.entry("spec") else { return };
-    let filled = applied.spec.map(Node::new);
+    let filled = applied.spec;
     let spec = filled.as_ref().unwrap_or(written);
     let name = object.get("metadata.name").and_then(Node::text).unwrap_or("unnamed");
     let annotations = [template, object]
@@ -116,7 +131,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
         object: object.clone(),
         kind: At::new(kind.text().unwrap_or_default().to_owned(), kind.span),
         spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
-        annotations: annotations.map(|(name, _)| name.value.clone()).collect(),
+        annotations: annotations.map(|(name, _)| name.text.clone()).collect(),
         open: presets || !applied.missing.is_empty() || !applied.conflicts.is_empty(),
         conflicts: applied.conflicts,
         missing: applied.missing,
@@ -125,7 +140,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     });
     let head = written.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);
-    each(vm);
+    each(Item::Vm(Box::new(vm)));
 }
 
 fn inner<'a>(yaml: &'a YamlValue, name: &str) -> Option<&'a YamlValue> {
@@ -250,7 +265,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         let bus = kind.and_then(|(_, target)| at(target.get("bus")?));
         vm.disks.push(Disk {
             span,
-            hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(&defaults::SEEDS),
+            hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(defaults::SEEDS),
             bus: bus.filter(|bus| !bus.value.is_empty()).or_else(|| default_bus(span)),
             cache: disk.get("cache").and_then(at),
             io: disk.get("io").and_then(at),

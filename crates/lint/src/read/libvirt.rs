@@ -229,12 +229,18 @@ impl Reader<'_> {
         for node in backing.children().filter(Node::is_element) {
             match node.tag_name().name() {
                 "hugepages" => {
-                    let page = children(node, "page").next();
-                    let bytes = page.and_then(|page| {
+                    let size = |page: Node<'_, '_>| {
                         let unit = page.attribute("unit").unwrap_or("KiB");
                         page.attribute("size")?.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)
-                    });
-                    vm.huge_pages = Some(At::new(bytes, self.tag(page.unwrap_or(node))));
+                    };
+                    // Those of all cells that no other one names.
+                    let general =
+                        children(node, "page").find(|page| !page.has_attribute("nodeset"));
+                    let at = general.or_else(|| children(node, "page").next()).unwrap_or(node);
+                    vm.huge_pages = Some(At::new(general.and_then(size), self.tag(at)));
+                    let of_cells = children(node, "page")
+                        .filter_map(|page| Some((self.list(page, "nodeset")?.value, size(page)?)));
+                    vm.pages_of_cells.extend(of_cells);
                 }
                 "nosharepages" => vm.merge = Some(At::new(false, self.whole(node))),
                 "access" => vm.shared_memory |= node.attribute("mode") == Some("shared"),

@@ -14,6 +14,7 @@ pub(crate) mod yaml;
 
 use topology::bounded::Broken;
 
+use crate::object::Object;
 use crate::rule::Format;
 use crate::vm::Vm;
 use vmconfig::kubevirt::Catalogue;
@@ -67,6 +68,15 @@ pub(crate) fn format_of(text: &str) -> Option<Format> {
     qemu::holds_command(text).then_some(Format::Qemu)
 }
 
+/// What a text holds.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// A VM, or what makes one.
+    Vm(Box<Vm>),
+    /// An object of KubeVirt that rules know otherwise.
+    Object(Object),
+}
+
 /// How a text is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -76,17 +86,21 @@ pub(crate) struct Wanted<'a> {
     pub(crate) settings: bool,
 }
 
-/// Hands out the VMs of a text one after the other, as a file may hold so many that
+/// Hands out what a text holds one after the other, as a file may hold so many that
 /// they do not all fit into memory.
 pub(crate) fn read(
     format: Format,
     source: &Source<'_>,
     wanted: Wanted<'_>,
-    each: &mut dyn FnMut(Vm),
+    each: &mut dyn FnMut(Item),
 ) -> Result<(), Broken> {
+    if format == Format::Kubevirt {
+        return kubevirt::read(source, wanted.types, wanted.settings, each);
+    }
+    let each = &mut |vm| each(Item::Vm(Box::new(vm)));
     match format {
         Format::Libvirt => libvirt::read(source.text, wanted.settings, each)?,
-        Format::Kubevirt => kubevirt::read(source, wanted.types, wanted.settings, each)?,
+        Format::Kubevirt => {}
         Format::Qemu => qemu::read(source, wanted.settings, each),
         Format::Proxmox => proxmox::read(source, wanted.settings).into_iter().for_each(each),
         Format::Running => running::read(source, wanted.settings).into_iter().for_each(each),

@@ -56,6 +56,8 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     vm.arch = line.arch().map(|arch| At::new(arch.to_owned(), head));
     let accelerators = line.accelerators();
     vm.accel = At::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
+    vm.kvm_behind_tcg =
+        accelerators.first() == "tcg" && accelerators.names.iter().any(|name| name == "kvm");
     let before = Before::read(&line.before);
     (vm.affinity, vm.memory_nodes) = (before.affinity, before.memory_nodes);
     let (smp, said) = line.smp();
@@ -64,6 +66,11 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     }
     vm.unread =
         line.unresolved.iter().map(|word| At::new(word.text.clone(), word.span())).collect();
+    let is_value = |word: &Word| {
+        let mut values = line.options.iter().filter_map(|option| option.value.as_ref());
+        values.any(|value| value.span() == word.span())
+    };
+    vm.unread_options = !line.unresolved.iter().all(is_value);
     let mut parts = Parts::default();
     let mut devices = Vec::new();
     for option in &line.options {
@@ -88,9 +95,34 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     for device in &devices {
         self::device(device, &parts, &mut vm);
     }
+    vm.extended_interrupts = devices.iter().any(takes_any_interrupt) || has_split_irqchip(line);
     finish(&parts, &mut vm);
     vm.asks = qemu_asks::read(line);
     vm
+}
+
+/// Whether a device is an IOMMU in extended interrupt mode, as those of Intel are where
+/// nothing forbids it.
+fn takes_any_interrupt(device: &Properties) -> bool {
+    let is = |key: &str, default: bool| device.is_on(key).map_or(default, |on| on.value);
+    match device.get("driver") {
+        Some("intel-iommu") => is("eim", true) && is("intremap", true),
+        Some("amd-iommu") => is("xtsup", false) && is("intremap", true),
+        _ => false,
+    }
+}
+
+/// Whether interrupts' messages may name more than 255 vCPUs: KVM offers that where
+/// QEMU has the I/O APIC.
+fn has_split_irqchip(line: &CommandLine) -> bool {
+    line.options.iter().any(|option| {
+        let implied = match option.name.value.as_str() {
+            "machine" | "M" => "type",
+            "accel" => "accel",
+            _ => return false,
+        };
+        option.properties(implied).get("kernel-irqchip") == Some("split")
+    })
 }
 
 /// The key that an option's first part has without saying it.

@@ -26,7 +26,7 @@ fn find(text: &str, value: &YamlValue, ours: bool) -> Option<Span> {
     match &value.kind {
         YamlKind::Scalar(scalar) => {
             let begin = scalar.find("{{").filter(|_| ours)?;
-            scalar[begin..].contains("}}").then(|| value.span.clone().into())
+            scalar[begin..].contains("}}").then_some(value.span)
         }
         YamlKind::List(items) => items.iter().find_map(|item| find(text, item, ours)),
         YamlKind::Map(entries) => {

@@ -24,6 +24,8 @@ pub(crate) const EMULATED: Rule = Rule {
     check: Check::Vm(emulated),
     fires: &[
         qemu(ANY, "qemu-system-x86_64 -m 4G -smp 4"),
+        qemu(ANY, "qemu-system-x86_64 -machine q35,accel=tcg:kvm -m 4G"),
+        qemu(ANY, "qemu-system-x86_64 -m \"$1\" -smp 4"),
         qemu(ANY, "qemu-system-x86_64 -machine q35 -cpu max -m 4G -smp 4"),
         xml(ANY, "<domain type='qemu'>\n<name>a</name>\n<vcpu>2</vcpu>\n</domain>\n"),
     ],
@@ -32,6 +34,7 @@ pub(crate) const EMULATED: Rule = Rule {
         qemu(ANY, "qemu-system-x86_64 -machine accel=kvm:tcg -m 4G"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -accel tcg -m 4G"),
         qemu(ANY, "qemu-system-x86_64 -accel tcg -m 4G"),
+        qemu(ANY, "qemu-system-x86_64 -m 4G \"$@\""),
         qemu(ANY, "qemu-system-riscv64 -machine virt -m 4G"),
         xml(ANY, "<domain type='kvm'>\n<name>a</name>\n<vcpu>2</vcpu>\n</domain>\n"),
     ],
@@ -42,10 +45,16 @@ fn emulated(vm: &Vm, context: &Context, out: &mut Drafts) {
     // Another processor than the host's can't be had otherwise.
     let host = context.machine.as_ref().and_then(|machine| machine.host.arch.as_deref());
     let foreign = vm.arch.as_ref().is_some_and(|arch| arch.value != host.unwrap_or("x86_64"));
-    if vm.accel.value != "tcg" || is_said || foreign || vm.live.is_some() {
+    if vm.unread_options && !vm.kvm_behind_tcg
+        || vm.accel.value != "tcg"
+        || is_said && !vm.kvm_behind_tcg
+        || foreign
+        || vm.live.is_some()
+    {
         return;
     }
     let message = match vm.format {
+        _ if vm.kvm_behind_tcg => "TCG stands before KVM, and it never fails",
         Format::Libvirt => "The domain's type is qemu: libvirt starts QEMU without KVM",
         _ => "No accelerator is named, and this program takes TCG first",
     };

@@ -273,17 +273,29 @@ pub(crate) const VCPUS_WITHOUT_EIM: Rule = Rule {
     severity: Severity::Error,
     summary: "more than 255 vCPUs without an IOMMU in extended interrupt mode",
     why: "An interrupt's message names its target with 8 bits; only interrupt remapping in \
-          extended mode reaches vCPUs beyond. libvirt refuses such a domain on x86.",
+          extended mode, or KVM with its interrupt controller split, reaches vCPUs beyond. libvirt \
+          refuses a domain on x86 without an IOMMU; QEMU starts, and the guest's kernel leaves \
+          the vCPUs beyond off.",
     mend: "Add <iommu model='intel'><driver intremap='on' eim='on'/></iommu> and \
-           <ioapic driver='qemu'/> to a q35 machine",
+           <ioapic driver='qemu'/> to a q35 machine; -machine q35,kernel-irqchip=split and -device \
+           intel-iommu,intremap=on,eim=on",
     sources: &["https://libvirt.org/formatdomain.html#iommu-devices", CPUTUNE],
     affected: &[],
     check: Check::Vm(vcpus_without_eim),
     fires: &[
         xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n"),
         xml(ANY, "<vcpu>288</vcpu>\n<os><type machine='pc-q35-9.2'>hvm</type></os>\n"),
+        qemu(ANY, "kvm -machine q35 -cpu host -smp 288 -m 64G"),
+        qemu(ANY, "kvm -machine q35 -cpu host -smp 288 -m 64G -device intel-iommu,eim=off"),
     ],
     quiet: &[
+        qemu(
+            ANY,
+            "kvm -machine q35,kernel-irqchip=split -cpu host -smp 288 -m 64G -device \
+             intel-iommu,intremap=on,eim=on",
+        ),
+        qemu(ANY, "qemu-system-x86_64 -machine q35 -accel kvm,kernel-irqchip=split -smp 288"),
+        qemu(ANY, "qemu-system-aarch64 -machine virt -cpu max -smp 288 -m 64G"),
         xml(ANY, "<vcpu>255</vcpu>\n<os><type arch='x86_64' machine='q35'>hvm</type></os>\n"),
         xml(ANY, "<vcpu>288</vcpu>\n<os><type arch='aarch64' machine='virt'>hvm</type></os>\n"),
         xml(
@@ -302,10 +314,17 @@ fn vcpus_without_eim(vm: &Vm, _: &Context, out: &mut Drafts) {
     let most = &vm.max_vcpus;
     let x86 = vm.says_x86();
     let many = most.value > MOST_WITHOUT_EIM;
-    if vm.format == Format::Libvirt && x86 && many && !vm.extended_interrupts {
-        out.at(
-            most.span,
-            format!("libvirt refuses {} vCPUs without an IOMMU that has eim='on'", most.value),
-        );
+    if !x86 || !many || vm.extended_interrupts || vm.live.is_some() {
+        return;
     }
+    let message = match vm.format {
+        Format::Libvirt => {
+            format!("libvirt refuses {} vCPUs without an IOMMU that has eim='on'", most.value)
+        }
+        _ if vm.is_command() && vm.accel.value == "kvm" => {
+            format!("Of {} vCPUs no interrupt reaches those beyond 255", most.value)
+        }
+        _ => return,
+    };
+    out.at(most.span, message);
 }

@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
+use crate::object::Object;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::schema::{self, Problem, What};
@@ -29,7 +30,7 @@ pub(crate) const UNKNOWN_FIELD: Rule = Rule {
     mend: "Write the field as the API has it",
     sources: &[API, VALIDATION],
     affected: &[],
-    check: Check::Vm(unknown_field),
+    check: Check::VmOrObject(unknown_field, unknown_field_of_object),
     fires: &[
         yaml(
             ANY,
@@ -55,6 +56,21 @@ spec:
               ioThread: 1
 ",
         ),
+        yaml(
+            ANY,
+            "\
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineInstancetype
+metadata:
+  name: fast
+spec:
+  cpu:
+    guest: 4
+    dedicatedCpuPlacement: true
+  memory:
+    guest: 8Gi
+",
+        ),
     ],
     quiet: &[yaml(ANY, GOOD)],
 };
@@ -62,12 +78,24 @@ spec:
 fn problems(vm: &Vm) -> Vec<Problem> {
     vm.kubevirt.as_ref().map_or_else(Vec::new, |kubevirt| {
         let kind = &kubevirt.kind;
-        schema::problems(&kind.value, &kubevirt.object, kind.span, &kubevirt.spec_path)
+        schema::problems(&kind.value, &kubevirt.object, kind.span)
     })
 }
 
+fn problems_of(object: &Object) -> Vec<Problem> {
+    schema::problems(&object.kind.value, &object.node, object.kind.span)
+}
+
 fn unknown_field(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for problem in problems(vm) {
+    tell_unknown(problems(vm), out);
+}
+
+fn unknown_field_of_object(object: &Object, _: &Context, out: &mut Drafts) {
+    tell_unknown(problems_of(object), out);
+}
+
+fn tell_unknown(problems: Vec<Problem>, out: &mut Drafts) {
+    for problem in problems {
         let What::Unknown { path, name, known } = problem.what else { continue };
         let draft = out.at(problem.span, format!("Unknown field {path:?}"));
         let likeness = |known: &str| (strsim::jaro_winkler(known, &name) * 1000.0) as u32;
@@ -93,7 +121,7 @@ pub(crate) const SCHEMA: Rule = Rule {
     mend: "Write the value as the API has it",
     sources: &[API, VALIDATION],
     affected: &[],
-    check: Check::Vm(schema_refuses),
+    check: Check::VmOrObject(schema_refuses, schema_refuses_object),
     fires: &[
         yaml(ANY, "domain:\n  cpu:\n    cores: '2'\n  devices: {}\n"),
         yaml(ANY, "domain:\n  cpu:\n    cores: 2\n"),
@@ -102,7 +130,15 @@ pub(crate) const SCHEMA: Rule = Rule {
 };
 
 fn schema_refuses(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for problem in problems(vm) {
+    tell_refused(problems(vm), out);
+}
+
+fn schema_refuses_object(object: &Object, _: &Context, out: &mut Drafts) {
+    tell_refused(problems_of(object), out);
+}
+
+fn tell_refused(problems: Vec<Problem>, out: &mut Drafts) {
+    for problem in problems {
         if let What::Refused(message) = problem.what {
             out.at(problem.span, message);
         }

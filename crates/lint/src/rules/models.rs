@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
-use crate::rules::worlds::TWO_SOCKETS;
+use crate::rules::worlds::{AMD, TWO_SOCKETS};
 use crate::vm::Vm;
 
 const MODELS: &str = "https://www.qemu.org/docs/master/system/qemu-cpu-models.html";
@@ -36,6 +36,58 @@ pub(crate) const MODEL_OLD: Rule = Rule {
         qemu(TWO_SOCKETS, "kvm -cpu Cascadelake-Server-v4 -smp 2 -m 4G"),
     ],
 };
+
+pub(crate) const MODEL_FOREIGN: Rule = Rule {
+    id: "cpu-model-foreign",
+    severity: Severity::Warning,
+    summary: "the guest's processor model is of another maker than the host's processor",
+    why: "The guest's kernel works around the faults of a processor that is not there and not \
+          around those of the one that is, its counters do not fit, and what only one maker has \
+          (SYSENTER and SYSCALL of 32-bit programs) is emulated. libvirt refuses the model where it \
+          checks it, QEMU warns of features that are missing and starts.",
+    mend: "Use a model of the host's maker, host-model or host-passthrough",
+    sources: &[MODELS, CPUS],
+    affected: &[],
+    check: Check::Vm(model_foreign),
+    fires: &[
+        xml(
+            TWO_SOCKETS,
+            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>EPYC-Rome</model></cpu>\n",
+        ),
+        qemu(TWO_SOCKETS, "kvm -cpu EPYC-Milan -smp 2 -m 4G"),
+        qemu(AMD, "kvm -cpu Skylake-Server -smp 2 -m 4G"),
+    ],
+    quiet: &[
+        xml(
+            TWO_SOCKETS,
+            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Skylake-Server</model></cpu>\n",
+        ),
+        qemu(AMD, "kvm -cpu EPYC -smp 2 -m 4G"),
+        qemu(AMD, "kvm -cpu qemu64 -smp 2 -m 4G"),
+        qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel tcg -cpu EPYC -smp 2 -m 4G"),
+    ],
+};
+
+/// Beginnings of the names of QEMU's models of AMD's processors and those like them.
+const OF_AMD: [&str; 5] = ["athlon", "phenom", "Opteron", "Dhyana", "EPYC"];
+
+fn model_foreign(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let (Some(cpu), Some(machine)) = (&vm.cpu, &context.machine) else { return };
+    let Some(host) = machine.host.cpu_model.as_deref() else { return };
+    let model = cpu.value.model.as_str();
+    let known = MODEL_YEARS.iter().any(|(name, ..)| model.starts_with(name));
+    // Zhaoxin's own.
+    let other = model.starts_with("YongFeng");
+    if !known || other || vm.accel.value != "kvm" || vm.live.is_some() {
+        return;
+    }
+    let of_amd = OF_AMD.iter().any(|start| model.starts_with(start));
+    let intel = host.contains("Intel") || host.contains("INTEL");
+    if of_amd && intel || !of_amd && machine.is_amd() {
+        let maker = if of_amd { "AMD" } else { "Intel" };
+        out.at(cpu.span, format!("{model} is a model of {maker}'s, and the host has {host}"));
+    }
+}
 
 /// Vector instructions for which programs have code of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::words::size;
 use crate::rules::worlds::{ANY, HUGE_ON_NODE_1, KSM, THP_NEVER};
-use crate::vm::Vm;
+use crate::vm::{HugeMemory, Vm};
+use vmconfig::source::Span;
 
 const BACKING: &str = "https://libvirt.org/formatdomain.html#memory-backing";
 const HUGETLB: &str = "https://docs.kernel.org/admin-guide/mm/hugetlbpage.html";
@@ -54,8 +55,46 @@ domain:
   devices: {}
 ",
         ),
+        xml(
+            HUGE_ON_NODE_1,
+            "\
+<vcpu>2</vcpu>
+<memory unit='GiB'>6</memory>
+<memoryBacking><hugepages>
+  <page size='2' unit='MiB' nodeset='0'/>
+  <page size='4' unit='KiB' nodeset='1'/>
+</hugepages></memoryBacking>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='0'/>
+  <memnode cellid='1' mode='strict' nodeset='0'/>
+</numatune>
+<cpu mode='host-passthrough'><numa>
+  <cell id='0' cpus='0' memory='2048' unit='MiB'/>
+  <cell id='1' cpus='1' memory='4096' unit='MiB'/>
+</numa></cpu>
+",
+        ),
     ],
     quiet: &[
+        xml(
+            HUGE_ON_NODE_1,
+            "\
+<vcpu>2</vcpu>
+<memory unit='GiB'>6</memory>
+<memoryBacking><hugepages>
+  <page size='2' unit='MiB' nodeset='0'/>
+  <page size='4' unit='KiB' nodeset='1'/>
+</hugepages></memoryBacking>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='1'/>
+  <memnode cellid='1' mode='strict' nodeset='0'/>
+</numatune>
+<cpu mode='host-passthrough'><numa>
+  <cell id='0' cpus='0' memory='2048' unit='MiB'/>
+  <cell id='1' cpus='1' memory='4096' unit='MiB'/>
+</numa></cpu>
+",
+        ),
         xml(
             HUGE_ON_NODE_1,
             "\
@@ -85,11 +124,7 @@ domain:
 };
 
 fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let (Some(machine), Some(huge), Some(memory)) =
-        (&context.machine, &vm.huge_pages, &vm.memory_bytes)
-    else {
-        return;
-    };
+    let (Some(machine), Some(huge)) = (&context.machine, &vm.huge_pages) else { return };
     let host = &machine.host;
     // A host description without pools does not say that there are none; and
     // what runs has its pages.
@@ -98,7 +133,31 @@ fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
     if unknown || vm.live.is_some() {
         return;
     }
-    let page = huge.value.unwrap_or(2 << 20);
+    // What is of one size and for the same nodes comes from one pool.
+    let mut pools: Vec<(HugeMemory<'_>, bool)> = Vec::new();
+    for memory in vm.in_huge_pages(2 << 20) {
+        let nodes = |memory: &HugeMemory<'_>| memory.nodes.map(|nodes| nodes.value.clone());
+        let same = |(pool, _): &&mut (HugeMemory<'_>, bool)| {
+            pool.page_bytes == memory.page_bytes && nodes(pool) == nodes(&memory)
+        };
+        match pools.iter_mut().find(same) {
+            Some((pool, several)) => {
+                pool.bytes = pool.bytes.saturating_add(memory.bytes);
+                *several = true;
+            }
+            None => pools.push((memory, false)),
+        }
+    }
+    let by_cell = !vm.pages_of_cells.is_empty();
+    for (memory, several) in pools {
+        let span = if by_cell && !several { memory.span } else { huge.span };
+        reserved(&memory, span, host, out);
+    }
+}
+
+/// Whether the host has free pages for so much memory.
+fn reserved(memory: &HugeMemory<'_>, span: Span, host: &topology::Host, out: &mut Drafts) {
+    let page = memory.page_bytes;
     // Free ones and used ones.
     let count = |pools: &[topology::HugePagePool]| {
         let pools = pools.iter().filter(|pool| pool.page_bytes == page);
@@ -107,8 +166,7 @@ fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
         })
     };
     let sum = |(a, b): (u64, u64), (c, d): (u64, u64)| (a + c, b + d);
-    let bound = vm.memory_nodes.as_ref().filter(|_| vm.cells.len() < 2);
-    let ((there, used), place) = match bound {
+    let ((there, used), place) = match memory.nodes {
         Some(nodes) => {
             let there = nodes.value.iter().filter_map(|id| host.node(id));
             let counts = there.map(|node| count(&node.huge_pages)).fold((0, 0), sum);
@@ -120,14 +178,14 @@ fn huge_pages_not_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
         None => (count(&host.huge_pages), "on the host".to_owned()),
     };
-    let needed = memory.value.div_ceil(page.max(1));
+    let needed = memory.bytes.div_ceil(page.max(1));
     // What is used may be this VM's own, if it runs already.
     if there < needed && used < needed {
         let draft = out.at(
-            huge.span,
+            span,
             format!("{needed} pages of {} are needed {place}, {there} are free", size(page)),
         );
-        if bound.is_some() {
+        if memory.nodes.is_some() {
             for node in &host.nodes {
                 let (free, _) = count(&node.huge_pages);
                 if free >= needed {
@@ -172,8 +230,46 @@ domain:
   devices: {}
 ",
         ),
+        xml(
+            ANY,
+            "\
+<vcpu>2</vcpu>
+<memory unit='GiB'>6</memory>
+<memoryBacking><hugepages>
+  <page size='2' unit='MiB' nodeset='0'/>
+  <page size='4' unit='KiB' nodeset='1'/>
+</hugepages></memoryBacking>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='0'/>
+  <memnode cellid='1' mode='strict' nodeset='0'/>
+</numatune>
+<cpu mode='host-passthrough'><numa>
+  <cell id='0' cpus='0' memory='2049' unit='MiB'/>
+  <cell id='1' cpus='1' memory='4095' unit='MiB'/>
+</numa></cpu>
+",
+        ),
     ],
     quiet: &[
+        xml(
+            ANY,
+            "\
+<vcpu>2</vcpu>
+<memory unit='GiB'>6</memory>
+<memoryBacking><hugepages>
+  <page size='2' unit='MiB' nodeset='0'/>
+  <page size='4' unit='KiB' nodeset='1'/>
+</hugepages></memoryBacking>
+<numatune>
+  <memnode cellid='0' mode='strict' nodeset='0'/>
+  <memnode cellid='1' mode='strict' nodeset='0'/>
+</numatune>
+<cpu mode='host-passthrough'><numa>
+  <cell id='0' cpus='0' memory='2050' unit='MiB'/>
+  <cell id='1' cpus='1' memory='4094' unit='MiB'/>
+</numa></cpu>
+",
+        ),
         xml(
             ANY,
             "\
@@ -202,13 +298,15 @@ domain:
 };
 
 fn memory_not_whole_pages(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let (Some(huge), Some(memory)) = (&vm.huge_pages, &vm.memory_bytes) else { return };
-    // libvirt rounds the parts up where there are modules beside them.
-    if let Some(page) = huge.value.filter(|page| *page > 0)
-        && vm.module_bytes == 0
-        && memory.value % page != 0
-    {
-        out.at(memory.span, format!("{} is not a multiple of {}", size(memory.value), size(page)));
+    // libvirt rounds the parts up where there are modules beside them. Of what has pages
+    // of no known size nothing can be said.
+    if vm.module_bytes != 0 {
+        return;
+    }
+    for HugeMemory { page_bytes, bytes, span, .. } in vm.in_huge_pages(0) {
+        if page_bytes > 0 && bytes % page_bytes != 0 {
+            out.at(span, format!("{} is not a multiple of {}", size(bytes), size(page_bytes)));
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use vmconfig::libvirt::{list, unit};
-use vmconfig::source::At;
 
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
 const BACKING: &str = "https://libvirt.org/formatdomain.html#memory-backing";
@@ -461,10 +460,11 @@ fn page_size_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
     if vm.format == Format::Kubevirt || vm.live.is_some() {
         return;
     }
-    let Some(At { value: Some(bytes), span }) = vm.huge_pages.as_ref().filter(|_| is_x86) else {
-        return;
-    };
-    if !matches!(*bytes, 0x1000 | 0x20_0000 | 0x4000_0000) {
-        out.at(*span, format!("x86-64 has no pages of {}", size(*bytes)));
+    let Some(huge) = vm.huge_pages.as_ref().filter(|_| is_x86) else { return };
+    let of_cells = vm.pages_of_cells.iter().map(|(_, bytes)| *bytes);
+    for bytes in huge.value.into_iter().chain(of_cells) {
+        if !matches!(bytes, 0x1000 | 0x20_0000 | 0x4000_0000) {
+            out.at(huge.span, format!("x86-64 has no pages of {}", size(bytes)));
+        }
     }
 }

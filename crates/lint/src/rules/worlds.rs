@@ -4,6 +4,7 @@ use topology::{
     Cache, CacheKind, CoreKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings,
 };
 
+use crate::cluster::Cluster;
 use crate::context::{Context, World};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
@@ -249,6 +250,17 @@ worlds! {
     KUBEVIRT_1_0 = "for KubeVirt 1.0.0", kubevirt(KubevirtVersion::new(1, 0, 0));
     KUBEVIRT_1_7 = "for KubeVirt 1.7.0", kubevirt(KubevirtVersion::new(1, 7, 0));
     KUBEVIRT_1_8 = "for KubeVirt 1.8.0", kubevirt(KubevirtVersion::new(1, 8, 0));
+    NO_GATES = "for a cluster without feature gates, RebootPolicy disabled", Context {
+        cluster: Some(Cluster {
+            disabled_gates: ["RebootPolicy".to_owned()].into(),
+            ..Cluster::default()
+        }),
+        ..Context::default()
+    };
+    HOST_DEVICES = "for a cluster with the feature gate HostDevices", Context {
+        cluster: Some(Cluster { gates: ["HostDevices".to_owned()].into(), ..Cluster::default() }),
+        ..Context::default()
+    };
     KUBERNETES_1_32 = "for Kubernetes 1.32", Context {
         kubernetes: Version(1, 32, 0),
         ..Context::default()

@@ -179,7 +179,7 @@ impl Names<'_> {
             let below = match &node.kind {
                 Kind::Map(entries) => entries
                     .iter()
-                    .rfind(|(name, _)| name.value == part)
+                    .rfind(|(name, _)| name.text == part)
                     .map(|(name, value)| (Some(name.span), value)),
                 Kind::List(items) => part
                     .parse::<usize>()

@@ -288,6 +288,7 @@ fn what_can_not_be_meant_is_refused() {
         "vm.disks.exists(d, d.cach == 'none')",
         "column 21: disks[] has no field \"cach\": did you mean \"cache\"?",
     );
+    wrong("vm.vcpus > 2", "column 3: vcpus is a variable of its own, not of vm");
     wrong("vm.memory_mib > '32G'", "column 15: int and string have no order");
     wrong("vm.memory_mib", "column 3: is int, not bool: nothing to decide");
     wrong(

@@ -240,6 +240,9 @@ impl Checker {
             Type::Table(fields, prefix) => {
                 let Some(field) = view::field(fields, prefix, name) else {
                     let known = view::names(fields, prefix);
+                    if prefix.is_empty() && view::names(VARIABLES, "").contains(&name) {
+                        return fault(expr, format!("{name} is a variable of its own, not of vm"));
+                    }
                     let of = if prefix.is_empty() { "vm" } else { prefix };
                     let what = format!("{of} has no field {name:?}: {}", nearest(name, &known));
                     return fault(expr, what);

@@ -4,7 +4,7 @@
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::Source;
 
-use crate::read::{self, Wanted};
+use crate::read::{self, Item, Wanted};
 use crate::rule::Format;
 use crate::vm::Vm;
 
@@ -160,7 +160,11 @@ fn vm(arguments: &str) -> Vm {
     let text = format!("{HEAD} {arguments}\n");
     let mut found = Vec::new();
     let wanted = Wanted { types: &Catalogue::default(), settings: false };
-    read::read(Format::Qemu, &Source::new(&text), wanted, &mut |vm| found.push(vm)).unwrap();
+    let mut keep = |item| match item {
+        Item::Vm(vm) => found.push(*vm),
+        Item::Object(object) => panic!("{object:?}"),
+    };
+    read::read(Format::Qemu, &Source::new(&text), wanted, &mut keep).unwrap();
     assert_eq!(found.len(), 1, "{text}");
     found.remove(0)
 }

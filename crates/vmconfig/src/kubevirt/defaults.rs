@@ -87,8 +87,16 @@ pub fn max_sockets(version: (u32, u32), architecture: &str, levels: [u32; 3]) ->
     if live { hotplug_sockets(levels) } else { levels[0] }
 }
 
-/// Sources of volumes whose speed is nobody's concern: they are read once, at boot.
-pub const SEEDS: [&str; 8] = [
+/// What a volume may be, one of them.
+pub const VOLUME_SOURCES: [&str; 16] = [
+    "persistentVolumeClaim",
+    "dataVolume",
+    "containerDisk",
+    "ephemeral",
+    "emptyDisk",
+    "hostDisk",
+    "memoryDump",
+    "containerPath",
     "cloudInitNoCloud",
     "cloudInitConfigDrive",
     "sysprep",
@@ -98,6 +106,9 @@ pub const SEEDS: [&str; 8] = [
     "downwardAPI",
     "downwardMetrics",
 ];
+
+/// Those whose speed is nobody's concern: they are read once, at boot.
+pub const SEEDS: &[&str] = VOLUME_SOURCES.split_at(8).1;
 
 /// Whether a volume that no disk names gets a disk, by KubeVirt's major and minor
 /// version.

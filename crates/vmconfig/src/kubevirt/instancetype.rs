@@ -43,12 +43,6 @@ struct Reference<'a> {
 }
 
 impl Catalogue {
-    /// Whether it holds nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Takes what is of its kinds out of documents and lists of objects.
     pub fn add(&mut self, documents: &[YamlValue]) {
         for document in documents {
@@ -95,18 +89,17 @@ impl Catalogue {
             let of_kind = kind.as_ref().map(|kind| kind.found);
             // Of an instance type that is not known nothing can be said.
             if of_kind != Some(None) && applied.conflicts.is_empty() {
-                let span = preference.node.span.clone();
+                let span = preference.node.span;
                 let found = requirements::shortfalls(&whole, of_kind.flatten(), found);
-                applied.shortfalls =
-                    found.into_iter().map(|one| At::new(one, span.clone())).collect();
+                applied.shortfalls = found.into_iter().map(|one| At::new(one, span)).collect();
             }
         }
         for reference in [kind, preference].into_iter().flatten() {
             if reference.found.is_none() {
-                let name = scalar(reference.node).unwrap_or("of a volume").to_owned();
-                applied.missing.push(At::new(name, reference.node.span.clone()));
+                let name = reference.node.text().unwrap_or("of a volume").to_owned();
+                applied.missing.push(At::new(name, reference.node.span));
             }
-            applied.references.push(reference.node.span.clone().into());
+            applied.references.push(reference.node.span);
         }
         if whole != *spec {
             applied.spec = Some(whole);
@@ -178,7 +171,7 @@ fn attach_volumes(spec: &mut YamlValue) {
         .iter()
         .filter(|volume| !has(volume, "memoryDump") && !SEEDS.iter().any(|kind| has(volume, kind)))
         .filter_map(|volume| get(volume, "name"))
-        .filter(|name| scalar(name).is_some_and(|name| !known.contains(name)))
+        .filter(|name| name.text().is_some_and(|name| !known.contains(name)))
         .map(|name| {
             let entry = (key_at("name", name), name.clone());
             YamlValue { kind: YamlKind::Map(vec![entry]), ..map(name) }
@@ -274,7 +267,7 @@ fn conflicts(spec: &YamlValue, kind: Option<&YamlValue>) -> Vec<At<String>> {
                 YamlKind::Map(_) => false,
             };
             (!unset || path.starts_with("domain.resources"))
-                .then(|| At::new((*path).to_owned(), node.span.clone()))
+                .then(|| At::new((*path).to_owned(), node.span))
         })
         .collect()
 }
@@ -477,32 +470,17 @@ fn wish(node: &mut YamlValue, path: &str, value: &YamlValue, at: &YamlValue) {
     }
 }
 
-fn scalar(node: &YamlValue) -> Option<&str> {
-    match &node.kind {
-        YamlKind::Scalar(text) => Some(text),
-        _ => None,
-    }
-}
-
 /// A value below these keys that is not null.
 fn get<'a>(node: &'a YamlValue, path: &str) -> Option<&'a YamlValue> {
-    path.split('.').try_fold(node, |node, name| {
-        let YamlKind::Map(entries) = &node.kind else { return None };
-        let found = entries.iter().rfind(|(key, _)| key.text == name).map(|(_, value)| value)?;
-        let null = found.plain && matches!(scalar(found), Some("" | "~" | "null"));
-        (!null).then_some(found)
-    })
+    path.split('.').try_fold(node, |node, name| node.given(name))
 }
 
 fn text<'a>(node: &'a YamlValue, path: &str) -> Option<&'a str> {
-    scalar(get(node, path)?)
+    get(node, path)?.text()
 }
 
 fn items<'a>(node: &'a YamlValue, path: &str) -> &'a [YamlValue] {
-    match get(node, path).map(|node| &node.kind) {
-        Some(YamlKind::List(items)) => items,
-        _ => &[],
-    }
+    get(node, path).map(YamlValue::items).unwrap_or_default()
 }
 
 fn items_mut<'a>(node: &'a mut YamlValue, path: &str) -> &'a mut [YamlValue] {
@@ -521,7 +499,7 @@ fn node_mut<'a>(node: &'a mut YamlValue, path: &str) -> Option<&'a mut YamlValue
 
 fn plain(text: &str, at: &YamlValue) -> YamlValue {
     let kind = YamlKind::Scalar(text.to_owned());
-    YamlValue { span: at.span.clone(), line: at.line, plain: true, kind }
+    YamlValue { span: at.span, line: at.line, plain: true, kind }
 }
 
 fn map(at: &YamlValue) -> YamlValue {
@@ -537,11 +515,11 @@ fn moved(value: &YamlValue, at: &YamlValue) -> YamlValue {
             entries.iter().map(|(key, value)| (key_at(&key.text, at), moved(value, at))).collect(),
         ),
     };
-    YamlValue { span: at.span.clone(), line: at.line, plain: value.plain, kind }
+    YamlValue { span: at.span, line: at.line, plain: value.plain, kind }
 }
 
 fn key_at(text: &str, at: &YamlValue) -> YamlKey {
-    YamlKey { text: text.to_owned(), span: at.span.clone() }
+    YamlKey { text: text.to_owned(), span: at.span }
 }
 
 /// Puts a value below these keys; maps that are missing are made.
@@ -612,7 +590,11 @@ spec:
         assert_eq!(text(&disks[1], "cdrom.bus"), None);
         assert!(get(&items(&spec, "domain.devices.interfaces")[0], "masquerade").is_some());
         let guest = get(&spec, "domain.memory.guest").unwrap();
-        assert_eq!(&vm[guest.span.clone()], "small", "places are those of the reference");
+        assert_eq!(
+            &vm[guest.span.start..guest.span.end],
+            "small",
+            "places are those of the reference"
+        );
     }
 
     #[test]

@@ -45,12 +45,12 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
 pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> Vec<Parsed> {
     super::instancetype::fill_in(&mut documents, known);
     super::instancetype::attach_all(&mut documents);
-    let documents: Vec<Node> = documents.into_iter().map(Node::new).collect();
+    let documents: Vec<Node<'_>> = documents.iter().map(Node::new).collect();
     let mut all = Vec::new();
     for document in &documents {
         match document.peek("kind").and_then(Node::text) {
             Some(kind) if is_list(kind) => {
-                all.extend(document.items("items").into_iter().filter_map(object));
+                all.extend(document.items("items").iter().filter_map(object));
             }
             _ => all.extend(object(document)),
         }
@@ -58,7 +58,7 @@ pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> V
     all
 }
 
-fn object(document: &Node) -> Option<Parsed> {
+fn object(document: &Node<'_>) -> Option<Parsed> {
     let kind = document.peek("kind").and_then(Node::text);
     let is_kubevirt = |text: &str| {
         ["kubevirt.io/", "pool.kubevirt.io/"]
@@ -118,8 +118,8 @@ struct Parser {
 }
 
 impl Parser {
-    fn at(&mut self, field: &str, node: &Node) {
-        self.lines.insert(field.to_owned(), node.line);
+    fn at(&mut self, field: &str, node: &Node<'_>) {
+        self.lines.insert(field.to_owned(), node.line());
     }
 
     /// KubeVirt's name of the architecture.
@@ -137,11 +137,12 @@ impl Parser {
 
     /// A kernel from a container of its own, as `emit` says it; others' containers are
     /// kept as they are.
-    fn kernel_boot(&mut self, domain: &Node) {
+    fn kernel_boot(&mut self, domain: &Node<'_>) {
         let firmware = domain.peek("firmware");
         let Some(boot) = firmware.and_then(|firmware| firmware.peek("kernelBoot")) else { return };
         let Some(container) = boot.peek("container") else { return };
-        let text = |node: &Node, key: &str| node.peek(key).and_then(Node::text).map(str::to_owned);
+        let text =
+            |node: &Node<'_>, key: &str| node.peek(key).and_then(Node::text).map(str::to_owned);
         let Some(kernel) = text(container, "kernelPath").map(PathBuf::from) else { return };
         let name = kernel.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         if text(container, "image") != Some(name) {
@@ -157,7 +158,7 @@ impl Parser {
         }
     }
 
-    fn instance(&mut self, instance: &Node) {
+    fn instance(&mut self, instance: &Node<'_>) {
         if let Some(arch) = instance.read("architecture", |text| match text {
             "amd64" => Some(Arch::X86_64),
             "arm64" => Some(Arch::Aarch64),
@@ -191,7 +192,7 @@ impl Parser {
     }
 
     /// The interface that is there where nobody says a word of networks.
-    fn pod_network(&mut self, devices: Option<&Node>, instance: &Node) {
+    fn pod_network(&mut self, devices: Option<&Node<'_>>, instance: &Node<'_>) {
         let interfaces = devices.map_or(0, |devices| devices.items("interfaces").len());
         let attach = devices.and_then(|devices| devices.peek("autoattachPodInterface")?.text());
         if defaults::joins_pod_network(instance.items("networks").len(), interfaces, attach) {
@@ -204,7 +205,7 @@ impl Parser {
         }
     }
 
-    fn memory(&mut self, domain: &Node) {
+    fn memory(&mut self, domain: &Node<'_>) {
         let mib = |text: &str| quantity_mib(text);
         let memory = domain.get("memory");
         if let Some(memory) = memory {
@@ -234,7 +235,7 @@ impl Parser {
             let mib = list.peek("memory").and_then(Node::text).and_then(mib)?;
             resources?.used_path(key, "memory");
             domain.get("resources");
-            Some((mib, list.line))
+            Some((mib, list.line()))
         });
         if let Some((mib, line)) = wanted {
             self.settings.memory_mib = mib;
@@ -242,7 +243,7 @@ impl Parser {
         }
     }
 
-    fn cpu(&mut self, domain: &Node) {
+    fn cpu(&mut self, domain: &Node<'_>) {
         let cpu = domain.get("cpu");
         // 0 is the same as nothing.
         let count = |text: &str| text.parse::<u32>().ok();
@@ -315,7 +316,7 @@ impl Parser {
         }
     }
 
-    fn clock(&mut self, domain: &Node) {
+    fn clock(&mut self, domain: &Node<'_>) {
         let Some(clock) = domain.get("clock") else { return };
         self.at("clock", clock);
         clock.get("utc");
@@ -335,11 +336,11 @@ impl Parser {
         given.rtc_track = timer.get("rtc").and_then(|rtc| rtc.read("track", RtcTrack::from_name));
     }
 
-    fn features(&mut self, domain: &Node) {
+    fn features(&mut self, domain: &Node<'_>) {
         let Some(features) = domain.get("features") else { return };
         self.at("hints", features);
         // A feature that is named is on.
-        let state = |parent: &Node, name: &str| {
+        let state = |parent: &Node<'_>, name: &str| {
             let node = parent.get(name)?;
             Some(node.flag("enabled").unwrap_or(true))
         };
@@ -369,7 +370,7 @@ impl Parser {
         }
     }
 
-    fn disks(&mut self, domain: &Node, devices: &Node, instance: &Node) {
+    fn disks(&mut self, domain: &Node<'_>, devices: &Node<'_>, instance: &Node<'_>) {
         let volumes = instance.items("volumes");
         let mut used_volumes = vec![false; volumes.len()];
         let mut dedicated = Vec::new();
@@ -378,7 +379,7 @@ impl Parser {
             let place = volumes.iter().position(|volume| {
                 name.is_some() && volume.peek("name").and_then(Node::text) == name
             });
-            let source = place.and_then(|place| source(volumes[place]));
+            let source = place.and_then(|place| source(&volumes[place]));
             let target = disk.peek("disk");
             let other = ["cdrom", "lun"].iter().any(|kind| disk.peek(kind).is_some());
             let bus = target.and_then(|target| target.peek("bus").and_then(Node::text));
@@ -433,7 +434,7 @@ impl Parser {
         }
     }
 
-    fn nics(&mut self, devices: &Node, instance: &Node) {
+    fn nics(&mut self, devices: &Node<'_>, instance: &Node<'_>) {
         let networks = instance.items("networks");
         let mut used = vec![false; networks.len()];
         for interface in devices.items("interfaces") {
@@ -451,7 +452,7 @@ impl Parser {
                 interface.reject();
                 continue;
             };
-            let network = networks[place];
+            let network = &networks[place];
             let backend = if network.get("pod").is_some() {
                 NicBackend::Pod { binding }
             } else if binding == Binding::Bridge
@@ -497,8 +498,8 @@ impl Parser {
 }
 
 /// Where a volume's sectors are, if it is of a kind that is known.
-fn source(volume: &Node) -> Option<DiskSource> {
-    let text = |inner: &Node, key: &str| inner.read(key, |text| Some(text.to_owned()));
+fn source(volume: &Node<'_>) -> Option<DiskSource> {
+    let text = |inner: &Node<'_>, key: &str| inner.read(key, |text| Some(text.to_owned()));
     let found = if let Some(inner) = volume.get("persistentVolumeClaim") {
         DiskSource::Claim(text(inner, "claimName")?)
     } else if let Some(inner) = volume.get("dataVolume") {

@@ -1,59 +1,47 @@
-//! YAML as a tree with lines, and a note of what was understood.
+//! What of a YAML tree was understood, and YAML to be written.
 
 use std::cell::Cell;
 
-use topology::bounded::{YamlKey, YamlKind, YamlValue};
+use topology::bounded::{YamlKind, YamlValue};
 
-/// One value.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) line: u32,
-    value: Value,
+/// One value, and whether it was understood.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    value: &'a YamlValue,
     used: Cell<bool>,
+    /// Those of a list's or a map's values, in their order.
+    inner: Vec<Node<'a>>,
 }
 
-#[derive(Debug, Clone)]
-enum Value {
-    Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
-}
-
-impl Node {
-    pub(super) fn new(yaml: YamlValue) -> Self {
-        let value = match yaml.kind {
-            YamlKind::Scalar(text) => Value::Scalar(text),
-            YamlKind::List(items) => Value::List(items.into_iter().map(Node::new).collect()),
-            YamlKind::Map(entries) => {
-                let entry = |(key, value): (YamlKey, YamlValue)| (key.text, Node::new(value));
-                Value::Map(entries.into_iter().map(entry).collect())
-            }
+impl<'a> Node<'a> {
+    pub(super) fn new(value: &'a YamlValue) -> Self {
+        let inner = match &value.kind {
+            YamlKind::Scalar(_) => Vec::new(),
+            YamlKind::List(items) => items.iter().map(Node::new).collect(),
+            YamlKind::Map(entries) => entries.iter().map(|(_, value)| Node::new(value)).collect(),
         };
-        let line = u32::try_from(yaml.line).unwrap_or(u32::MAX);
-        Self { line, value, used: Cell::new(false) }
+        Self { value, used: Cell::new(false), inner }
     }
-}
 
-impl Node {
+    /// The line where it begins, from 1.
+    pub(super) fn line(&self) -> u32 {
+        u32::try_from(self.value.line).unwrap_or(u32::MAX)
+    }
+
     /// The text of a scalar; looking does not mean understanding.
-    pub(super) fn text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Scalar(text) => Some(text),
-            _ => None,
-        }
+    pub(super) fn text(&self) -> Option<&'a str> {
+        self.value.text()
     }
 
     /// A value of a map, without understanding it; the last of that name.
-    pub(super) fn peek(&self, key: &str) -> Option<&Node> {
-        match &self.value {
-            Value::Map(map) => map.iter().rev().find(|(name, _)| name == key).map(|row| &row.1),
-            _ => None,
-        }
+    pub(super) fn peek(&self, key: &str) -> Option<&Node<'a>> {
+        let place = self.value.entries().iter().rposition(|(name, _)| name.text == key)?;
+        self.inner.get(place)
     }
 
     /// A value of a map; it is understood if it is a container, of which what
     /// is inside is asked for one by one.
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&Node<'a>> {
         let node = self.peek(key)?;
         node.used.set(true);
         Some(node)
@@ -68,11 +56,7 @@ impl Node {
 
     fn use_all(&self) {
         self.used.set(true);
-        match &self.value {
-            Value::Scalar(_) => {}
-            Value::List(list) => list.iter().for_each(Node::use_all),
-            Value::Map(map) => map.iter().for_each(|(_, node)| node.use_all()),
-        }
+        self.inner.iter().for_each(Node::use_all);
     }
 
     /// A scalar of a map if it means something.
@@ -95,36 +79,18 @@ impl Node {
     }
 
     /// The values of a list, each understood as a container.
-    pub(super) fn items(&self, key: &str) -> Vec<&Node> {
-        match self.get(key).map(|node| &node.value) {
-            Some(Value::List(list)) => {
-                list.iter().for_each(|node| node.used.set(true));
-                list.iter().collect()
-            }
-            _ => Vec::new(),
-        }
+    pub(super) fn items(&self, key: &str) -> &[Node<'a>] {
+        let Some(node) = self.get(key).filter(|node| matches!(node.value.kind, YamlKind::List(_)))
+        else {
+            return &[];
+        };
+        node.inner.iter().for_each(|node| node.used.set(true));
+        &node.inner
     }
 
     /// The keys of a map.
-    pub(super) fn keys(&self) -> Vec<&str> {
-        match &self.value {
-            Value::Map(map) => map.iter().map(|(key, _)| key.as_str()).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The values of a list, without understanding them.
-    #[cfg(test)]
-    pub(super) fn list(&self) -> &[Node] {
-        match &self.value {
-            Value::List(list) => list,
-            _ => &[],
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_list(&self) -> bool {
-        matches!(self.value, Value::List(_))
+    pub(super) fn keys(&self) -> Vec<&'a str> {
+        self.value.entries().iter().map(|(key, _)| key.text.as_str()).collect()
     }
 
     /// The value is not understood after all.
@@ -134,42 +100,31 @@ impl Node {
 
     /// All that was not understood, as line, path and text.
     pub(super) fn rest(&self, path: &str, rest: &mut Vec<(u32, String, String)>) {
-        let mut inner = |key: &str, node: &Node| {
-            let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        let entries = self.value.entries();
+        for (number, node) in self.inner.iter().enumerate() {
+            let key =
+                entries.get(number).map_or_else(|| number.to_string(), |(key, _)| key.text.clone());
+            let path = if path.is_empty() { key } else { format!("{path}.{key}") };
             if node.used.get() {
                 node.rest(&path, rest);
             } else {
-                rest.push((node.line, path, node.flow()));
-            }
-        };
-        match &self.value {
-            Value::Scalar(_) => {}
-            Value::List(list) => {
-                for (number, node) in list.iter().enumerate() {
-                    inner(&number.to_string(), node);
-                }
-            }
-            Value::Map(map) => {
-                for (key, node) in map {
-                    inner(key, node);
-                }
+                rest.push((node.line(), path, flow(node.value)));
             }
         }
     }
+}
 
-    /// As YAML on one line.
-    fn flow(&self) -> String {
-        match &self.value {
-            Value::Scalar(text) => text.clone(),
-            Value::List(list) => {
-                let all: Vec<String> = list.iter().map(Node::flow).collect();
-                format!("[{}]", all.join(", "))
-            }
-            Value::Map(map) => {
-                let all: Vec<String> =
-                    map.iter().map(|(key, node)| format!("{key}: {}", node.flow())).collect();
-                format!("{{{}}}", all.join(", "))
-            }
+/// As YAML on one line.
+fn flow(value: &YamlValue) -> String {
+    match &value.kind {
+        YamlKind::Scalar(text) => text.clone(),
+        YamlKind::List(items) => {
+            let all: Vec<String> = items.iter().map(flow).collect();
+            format!("[{}]", all.join(", "))
+        }
+        YamlKind::Map(entries) => {
+            let all = entries.iter().map(|(key, value)| format!("{}: {}", key.text, flow(value)));
+            format!("{{{}}}", all.collect::<Vec<_>>().join(", "))
         }
     }
 }

@@ -394,3 +394,50 @@ fn what_the_host_offers_is_held_against() {
     let asked = lint(&["--qemu", "qemu-system-x86_64", "gone.xml"]);
     assert!(asked.has_code(1).stdout.contains("error[machine-not-offered]"), "{asked:#?}");
 }
+
+/// A cluster's KubeVirt object beside tells its version and which feature gates are on.
+#[test]
+fn a_cluster_decides_what_needs_a_feature_gate() {
+    let vm = "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: web}
+spec:
+  domain:
+    memory: {guest: 1Gi}
+    devices:
+      autoattachVSOCK: yes
+      video: {type: virtio}
+";
+    let cluster = |gates: &str, version: &str| {
+        format!(
+            "apiVersion: kubevirt.io/v1\nkind: KubeVirt\nmetadata: {{name: kubevirt}}\nspec:\n  \
+             configuration: {{developerConfiguration: {{featureGates: [{gates}]}}}}\nstatus: \
+             {{observedKubeVirtVersion: v{version}}}\n"
+        )
+    };
+    let folder = folder(&[
+        ("vm.yaml", vm),
+        ("on.yaml", &cluster("VSOCK", "1.9.0")),
+        ("old.yaml", &cluster("VSOCK", "1.7.1")),
+        ("off.yaml", &cluster("", "1.9.0")),
+    ]);
+    let check = |args: &[&str], code: u8, hints: usize, errors: &[&str]| {
+        let said = lint(folder.path(), &[args, &["vm.yaml"]].concat());
+        said.has_code(code.into());
+        let found = said.stdout.matches("hint[kubevirt-feature-gate]").count();
+        assert_eq!(found, hints, "{args:?} {said:#?}");
+        let off = said.stdout.matches("error[kubevirt-feature-gate-off]").count();
+        assert_eq!(off, errors.len(), "{args:?} {said:#?}");
+        let told = |gate: &&&str| said.stdout.contains(&format!("needs the feature gate {gate}"));
+        assert_eq!(errors.iter().filter(told).count(), errors.len(), "{args:?} {said:#?}");
+    };
+    check(&[], 0, 1, &[]);
+    check(&["on.yaml"], 0, 0, &[]);
+    check(&["off.yaml"], 1, 0, &["VSOCK"]);
+    // What is GA in 1.9 needed its gate before.
+    check(&["old.yaml"], 1, 0, &["VideoConfig"]);
+    check(&["--kubevirt", "1.9.0", "old.yaml"], 0, 0, &[]);
+    check(&["--feature-gates", "VSOCK,VideoConfig", "old.yaml"], 0, 0, &[]);
+    check(&["--feature-gates", ""], 1, 0, &["VSOCK"]);
+}

@@ -10,33 +10,84 @@
 use super::{disks, interfaces, list, networks, place, volumes, volumes_by_name};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
+use crate::object::Object;
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
-use crate::rules::worlds::{ANY, KUBEVIRT_1_0, KUBEVIRT_1_7, KUBEVIRT_1_8};
+use crate::rules::worlds::{ANY, HOST_DEVICES, KUBEVIRT_1_0, KUBEVIRT_1_7, KUBEVIRT_1_8, NO_GATES};
 use crate::vm::Vm;
+use placement::predict::KubevirtVersion;
 use vmconfig::source::Span;
 
-/// A feature gate and what asks for it.
-pub(super) struct Gate {
-    pub(super) name: &'static str,
+/// A feature gate and what of a `T` asks for it.
+struct Gate<T> {
+    name: &'static str,
     /// Versions that need it and have it off by default.
     off: Affected,
     /// What needs it, in words.
     what: &'static str,
-    /// Where a VM has that.
-    uses: fn(&Vm) -> Option<Span>,
+    /// Where that is.
+    uses: fn(&T) -> Option<Span>,
 }
 
-const fn gate(
+const fn gate<T>(
     name: &'static str,
     (since, until): (Option<&'static str>, Option<&'static str>),
     what: &'static str,
-    uses: fn(&Vm) -> Option<Span>,
-) -> Gate {
+    uses: fn(&T) -> Option<Span>,
+) -> Gate<T> {
     Gate { name, off: Affected::kubevirt(since, until), what, uses }
 }
 
-pub(super) const GATES: &[Gate] = &[
+/// Gates that are on by default since 1.9, and that a cluster can have off: those in
+/// Beta. What is GA can't be off.
+const BETA: [&str; 7] = [
+    "DeclarativeHotplugVolumes",
+    "GPUsWithDRA",
+    "HostDevicesWithDRA",
+    "PasstBinding",
+    "RebootPolicy",
+    "Snapshot",
+    "WorkloadEncryptionSEV",
+];
+const BETA_IS_ON: KubevirtVersion = KubevirtVersion::new(1, 9, 0);
+
+const GATES_OF_OBJECTS: &[Gate<Object>] = &[
+    gate("Snapshot", (None, Some("1.9.0")), "a clone", |object| {
+        of_kind(object, "VirtualMachineClone")
+    }),
+    gate("Snapshot", (None, Some("1.9.0")), "a snapshot", |object| {
+        of_kind(object, "VirtualMachineSnapshot")
+    }),
+    gate("Snapshot", (None, Some("1.9.0")), "a restore", |object| {
+        of_kind(object, "VirtualMachineRestore")
+    }),
+    gate("VMExport", (None, Some("1.9.0")), "an export", |object| {
+        of_kind(object, "VirtualMachineExport")
+    }),
+    gate("DecentralizedLiveMigration", (Some("1.6.0"), None), "sendTo or receive", |object| {
+        let migration = of_kind(object, "VirtualMachineInstanceMigration");
+        let ends = ["spec.sendTo", "spec.receive"].into_iter();
+        migration.and_then(|_| ends.filter_map(|path| said_in(object, path)).next())
+    }),
+    gate("MigrationStallDetection", (Some("1.9.0"), None), "maxDowntimeMs", |object| {
+        of_kind(object, "MigrationPolicy").and_then(|_| said_in(object, "spec.maxDowntimeMs"))
+    }),
+    gate("MigrationStallDetection", (Some("1.9.0"), None), "stallDetector", |object| {
+        let path = "spec.experimental.stallDetector";
+        of_kind(object, "MigrationPolicy").and_then(|_| said_in(object, path))
+    }),
+];
+
+fn of_kind(object: &Object, kind: &str) -> Option<Span> {
+    (object.kind.value == kind).then_some(object.kind.span)
+}
+
+fn said_in(object: &Object, path: &str) -> Option<Span> {
+    let (key, value) = object.node.entry(path)?;
+    (!value.is_null()).then_some(key.span)
+}
+
+const GATES: &[Gate<Vm>] = &[
     gate("HostDevices", (None, None), "hostDevices", |vm| filled(vm, "domain.devices.hostDevices")),
     gate("GPU", (None, Some("1.4.0")), "gpus", |vm| filled(vm, "domain.devices.gpus")),
     gate("NUMA", (None, Some("1.4.0")), "guestMappingPassthrough", |vm| {
@@ -179,14 +230,14 @@ pub(crate) const FEATURE_GATE: Rule = Rule {
     why: "The gate is off by default, and the admission webhook refuses the object where it is (of \
           a containerPath: virt-controller makes no pod). Features that are GA need no gate, nor do \
           those in Beta since 1.9.",
-    mend: "Ask for the gate in developerConfiguration.featureGates of the cluster's KubeVirt object: \
-           `kubectl get kubevirt -A -o yaml` shows it",
+    mend: "Give the cluster's KubeVirt object beside (`kubectl get kubevirt -A -o yaml`) or name its \
+           gates (--feature-gates): then this is an error or nothing",
     sources: &[
         "https://github.com/kubevirt/kubevirt/tree/main/pkg/virt-config/featuregate",
         "https://kubevirt.io/user-guide/cluster_admin/activating_feature_gates/",
     ],
     affected: &[],
-    check: Check::Vm(feature_gate),
+    check: Check::VmOrObject(of_vm, of_object),
     fires: &[
         yaml(
             ANY,
@@ -355,11 +406,120 @@ volumes:
     ],
 };
 
-fn feature_gate(vm: &Vm, context: &Context, out: &mut Drafts) {
-    for gate in GATES.iter().filter(|gate| gate.off.holds(context)) {
-        if let Some(span) = (gate.uses)(vm) {
-            let message = format!("{} needs the feature gate {}", capital(gate.what), gate.name);
-            out.at(span, message).note(format!("it is off by default in {}", gate.off.text()));
+/// What may need a gate that nobody said is on or off.
+fn of_vm(vm: &Vm, context: &Context, out: &mut Drafts) {
+    perhaps_off(GATES, vm, context, out);
+}
+
+fn of_object(object: &Object, context: &Context, out: &mut Drafts) {
+    perhaps_off(GATES_OF_OBJECTS, object, context, out);
+}
+
+fn perhaps_off<T>(gates: &[Gate<T>], of: &T, context: &Context, out: &mut Drafts) {
+    if context.cluster.is_some() {
+        return;
+    }
+    for gate in gates.iter().filter(|gate| gate.off.holds(context)) {
+        if let Some(span) = (gate.uses)(of) {
+            let note = format!("it is off by default in {}", gate.off.text());
+            out.at(span, gate.needed()).note(note);
+        }
+    }
+}
+
+impl<T> Gate<T> {
+    fn needed(&self) -> String {
+        format!("{} needs the feature gate {}", capital(self.what), self.name)
+    }
+
+    /// Why it is off there, if it is.
+    fn why_off(&self, context: &Context) -> Option<String> {
+        let cluster =
+            context.cluster.as_ref().filter(|cluster| !cluster.gates.contains(self.name))?;
+        if self.off.holds(context) {
+            return Some(format!(
+                "the cluster names it not, and it is off by default in {}",
+                self.off.text()
+            ));
+        }
+        let disabled = cluster.disabled_gates.contains(self.name);
+        let can_be_off = context.kubevirt >= BETA_IS_ON && BETA.contains(&self.name);
+        (disabled && can_be_off).then(|| "disabledFeatureGates of the cluster names it".to_owned())
+    }
+}
+
+pub(crate) const FEATURE_GATE_OFF: Rule = Rule {
+    id: "kubevirt-feature-gate-off",
+    severity: Severity::Error,
+    summary: "something that the cluster does not take, as it has the feature gate off",
+    why: "The cluster's KubeVirt object was given, or --feature-gates: the admission webhook \
+          refuses the object there (of a containerPath: virt-controller makes no pod).",
+    mend: "Add the gate to developerConfiguration.featureGates of the cluster's KubeVirt object, \
+           or do without",
+    sources: FEATURE_GATE.sources,
+    affected: &[],
+    check: Check::VmOrObject(vm_needs, object_needs),
+    fires: &[
+        yaml(
+            NO_GATES,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+  devices:
+    hostDevices:
+    - name: card
+      deviceName: example.com/card
+",
+        ),
+        yaml(
+            NO_GATES,
+            "\
+apiVersion: migrations.kubevirt.io/v1alpha1
+kind: MigrationPolicy
+metadata:
+  name: calm
+spec:
+  maxDowntimeMs: 200
+  selectors: {}
+",
+        ),
+        yaml(
+            NO_GATES,
+            "domain:\n  memory:\n    guest: 1Gi\n  rebootPolicy: Terminate\n  devices: {}\n",
+        ),
+    ],
+    quiet: &[
+        yaml(
+            HOST_DEVICES,
+            "\
+domain:
+  memory:
+    guest: 1Gi
+  devices:
+    hostDevices:
+    - name: card
+      deviceName: example.com/card
+",
+        ),
+        yaml(ANY, "domain:\n  memory:\n    guest: 1Gi\n  rebootPolicy: Terminate\n  devices: {}\n"),
+    ],
+};
+
+fn vm_needs(vm: &Vm, context: &Context, out: &mut Drafts) {
+    surely_off(GATES, vm, context, out);
+}
+
+fn object_needs(object: &Object, context: &Context, out: &mut Drafts) {
+    surely_off(GATES_OF_OBJECTS, object, context, out);
+}
+
+fn surely_off<T>(gates: &[Gate<T>], of: &T, context: &Context, out: &mut Drafts) {
+    for gate in gates {
+        if let Some(why) = gate.why_off(context)
+            && let Some(span) = (gate.uses)(of)
+        {
+            out.at(span, gate.needed()).note(why);
         }
     }
 }

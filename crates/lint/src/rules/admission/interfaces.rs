@@ -103,7 +103,7 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
 
 /// Six bytes, as Go reads them: `02:00:5e:10:00:01`, with `-`, or `0200.5e10.0001`.
 /// The longer forms that Go takes too are refused here.
-fn is_mac(text: &str) -> bool {
+pub(super) fn is_mac(text: &str) -> bool {
     let hex = |part: &str, digits: usize| {
         part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
     };

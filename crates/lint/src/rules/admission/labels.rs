@@ -85,8 +85,8 @@ fn check_key(requirement: &Node, out: &mut Drafts) {
 /// Complains of keys and values that no label has.
 pub(super) fn check_labels(labels: Option<&Node>, out: &mut Drafts) {
     for (key, value) in labels.map(Node::entries).unwrap_or_default() {
-        if !is_key(&key.value) {
-            out.at(key.span, format!("{:?} is no key of a label", key.value));
+        if !is_key(&key.text) {
+            out.at(key.span, format!("{:?} is no key of a label", key.text));
         }
         if value.text().is_some_and(|text| !is_value(text)) {
             let text = value.text().unwrap_or_default();
@@ -138,10 +138,10 @@ pub(super) fn check_node_term(term: &Node, out: &mut Drafts) {
 pub(super) fn matches(selector: &Node, labels: Option<&Node>) -> bool {
     let label = |key: &str| {
         let labels = labels.map(Node::entries).unwrap_or_default();
-        labels.iter().find(|(name, _)| name.value == key).and_then(|(_, value)| value.text())
+        labels.iter().find(|(name, _)| name.text == key).and_then(|(_, value)| value.text())
     };
     let equal = selector.get("matchLabels").map(Node::entries).unwrap_or_default();
-    equal.iter().all(|(key, value)| label(&key.value) == value.text())
+    equal.iter().all(|(key, value)| label(&key.text) == value.text())
         && items(selector, "matchExpressions").iter().all(|requirement| {
             let has = label(requirement.get("key").and_then(Node::text).unwrap_or_default());
             let among = || items(requirement, "values").iter().any(|value| value.text() == has);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn selectors_match_as_kubernetes_does() {
-        let node = |text: &str| crate::read::yaml::read(text).unwrap_or_default().remove(0);
+        let node = |text: &str| topology::bounded::yaml(text).unwrap_or_default().remove(0);
         let labels = node("{app: web, tier: '1'}");
         for (selector, expected) in [
             ("{}", true),

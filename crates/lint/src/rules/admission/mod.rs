@@ -17,6 +17,7 @@ pub(super) mod interfaces;
 mod labels;
 pub(super) mod machine;
 pub(super) mod networks;
+pub(super) mod objects;
 pub(super) mod placement;
 pub(super) mod pod;
 pub(super) mod sets;

@@ -130,7 +130,7 @@ fn source(vm: &Vm, _: &Context, out: &mut Drafts) {
         let given: Vec<&str> =
             kinds.into_iter().filter(|kind| network.given(kind).is_some()).collect();
         let unknown = network.entries().iter().any(|(key, node)| {
-            key.value != "name" && !node.is_null() && !kinds.contains(&key.value.as_str())
+            key.text != "name" && !node.is_null() && !kinds.contains(&key.text.as_str())
         });
         match given.as_slice() {
             [] if !unknown => {
@@ -227,7 +227,7 @@ fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
         if let Some((key, _)) = gone.first().and_then(|gone| interface.entry(gone))
             && context.kubevirt >= KubevirtVersion::new(1, 3, 0)
         {
-            out.at(key.span, format!("The binding {} is gone since KubeVirt 1.3", key.value));
+            out.at(key.span, format!("The binding {} is gone since KubeVirt 1.3", key.text));
         } else if context.kubevirt >= KubevirtVersion::new(1, 9, 0) {
             // Text that is no field at all is told by kubevirt-unknown-field.
             match given.as_slice() {
@@ -238,7 +238,7 @@ fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
                         format!("Interface {} has no binding", name(interface)),
                     );
                     if let Some((key, _)) = null {
-                        let key = &key.value;
+                        let key = &key.text;
                         draft.note(format!("{key} without a value says nothing: {key}: {{}}"));
                     }
                 }

@@ -104,8 +104,8 @@ fn names(vm: &Vm, context: &Context, out: &mut Drafts) {
         return;
     }
     for (label, _) in kubevirt.labels() {
-        if RESERVED.contains(&label.value.as_str()) {
-            out.at(label.span, format!("{} is KubeVirt's own label", label.value));
+        if RESERVED.contains(&label.text.as_str()) {
+            out.at(label.span, format!("{} is KubeVirt's own label", label.text));
         }
     }
 }

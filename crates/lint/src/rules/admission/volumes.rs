@@ -5,13 +5,12 @@ use super::{
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::Node;
+use crate::read::yaml::{Amount as _, Key, Node};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
 use vmconfig::kubevirt::defaults;
-use vmconfig::source::At;
 
 const VOLUMES: &str = "https://kubevirt.io/user-guide/storage/disks_and_volumes/";
 
@@ -37,26 +36,6 @@ volumes:
       #cloud-config
       hostname: example
 ";
-
-/// What a volume may be, one of them.
-const SOURCES: [&str; 16] = [
-    "persistentVolumeClaim",
-    "dataVolume",
-    "containerDisk",
-    "ephemeral",
-    "emptyDisk",
-    "hostDisk",
-    "cloudInitNoCloud",
-    "cloudInitConfigDrive",
-    "sysprep",
-    "configMap",
-    "secret",
-    "serviceAccount",
-    "downwardAPI",
-    "downwardMetrics",
-    "memoryDump",
-    "containerPath",
-];
 
 pub(crate) const SOURCE: Rule = Rule {
     id: "kubevirt-volume-source",
@@ -92,11 +71,15 @@ volumes:
 fn source(vm: &Vm, _: &Context, out: &mut Drafts) {
     repeated(volumes(vm), "volume", out);
     for volume in volumes(vm) {
-        let given: Vec<&str> =
-            SOURCES.into_iter().filter(|source| volume.given(source).is_some()).collect();
+        let given: Vec<&str> = defaults::VOLUME_SOURCES
+            .into_iter()
+            .filter(|source| volume.given(source).is_some())
+            .collect();
         // A source that is not known is another rule's.
         let unknown = volume.entries().iter().any(|(key, node)| {
-            key.value != "name" && !node.is_null() && !SOURCES.contains(&key.value.as_str())
+            key.text != "name"
+                && !node.is_null()
+                && !defaults::VOLUME_SOURCES.contains(&key.text.as_str())
         });
         match given.as_slice() {
             [] if !unknown => {
@@ -203,7 +186,7 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
 }
 
 /// A source's key and value, if it is there.
-fn given<'a>(volume: &'a Node, source: &str) -> Option<(&'a At<String>, &'a Node)> {
+fn given<'a>(volume: &'a Node, source: &str) -> Option<(&'a Key, &'a Node)> {
     volume.entry(source).filter(|(_, node)| !node.is_null())
 }
 
@@ -344,7 +327,7 @@ fn cloud_init(vm: &Vm, _: &Context, out: &mut Drafts) {
             }
         }
         if !any {
-            out.at(key.span, format!("{} has neither user data nor network data", key.value));
+            out.at(key.span, format!("{} has neither user data nor network data", key.text));
         }
     }
 }
