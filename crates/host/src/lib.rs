@@ -13,6 +13,7 @@ pub mod load;
 pub mod micro;
 pub mod network;
 pub mod owner;
+pub mod perf;
 pub mod sandbox;
 pub mod scheduler;
 pub mod scratch;

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, Unsteady};
+use crate::{
+    CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, TrialProfile, Unsteady,
+};
 
 pub use lines::{Damage, DamageKind, DecodeError, End, Journal, Line, NotAnEnd, decode, read};
 
@@ -172,6 +174,9 @@ pub struct TrialResult {
     /// What the host did meanwhile, where it was watched.
     #[serde(default)]
     pub watch: Option<HostWatch>,
+    /// The invocation behind the runs that was profiled, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<TrialProfile>,
     /// Things that a reader of the numbers should know.
     #[serde(default)]
     pub warnings: Vec<String>,

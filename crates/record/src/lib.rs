@@ -18,6 +18,7 @@ mod imported;
 pub mod journal;
 mod metric;
 mod outcome;
+mod profile;
 mod row;
 mod watch;
 
@@ -28,6 +29,7 @@ pub use histogram::Histogram;
 pub use imported::{Imported, Labels, Name};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureKind, Outcome};
+pub use profile::{Folded, ProfileSide, SideProfile, TrialProfile};
 pub use row::{Record, RecordSource, Sample};
 pub use watch::{HostSign, HostWatch, Unsteady};
 

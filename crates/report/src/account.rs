@@ -169,7 +169,7 @@ impl PricedEvent {
             Self::Port => "I/O ports",
             Self::Hypercall => "hypercalls",
             Self::PageFault => "EPT/NPT faults",
-            Self::OtherExit => "other exits, at least",
+            Self::OtherExit => "other exits",
         }
     }
 }

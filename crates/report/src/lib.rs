@@ -19,6 +19,8 @@ pub mod host_picture;
 mod html;
 mod judged;
 mod model;
+mod profile;
+mod profile_text;
 mod published;
 mod quantity;
 mod sentence;
@@ -38,5 +40,6 @@ pub use model::{
     Judgement, Look, Method, Named, Published, PublishedClaim, Quantile, REPORT_VERSION, Report,
     Role, Says, Share, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
 };
+pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
 pub use terminal::{Style, terminal};
 pub use verdict::{Label, Terms, label};

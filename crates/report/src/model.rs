@@ -13,6 +13,7 @@ use stats::{Agreement, Relation};
 use crate::account::{Account, Accounting};
 use crate::count_of::CountOf;
 use crate::estimate::{Estimate, Span};
+use crate::profile::{ProfileComparison, ProfileOverhead};
 
 /// Version of `report.json`.
 pub const REPORT_VERSION: u32 = 1;
@@ -64,6 +65,13 @@ pub struct Report {
     /// counted that has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accounting: Option<Accounting>,
+    /// Where processors spent their time: one for each load x profiled workload x
+    /// variant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfileComparison>,
+    /// What perf cost: one for each load x profiled workload x variant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profile_overheads: Vec<ProfileOverhead>,
     /// Every trial that failed, also those of blocks that were done again.
     pub failures: Vec<TrialFailure>,
     /// What is wrong with the journal that all this comes from; said among the

@@ -12,7 +12,7 @@ use std::time::Instant;
 use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{Event, TrialKey, TrialResult};
-use record::{Failure, FailureKind, Outcome, Unsteady};
+use record::{Failure, FailureKind, Outcome, ProfileSide, Unsteady};
 
 use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
@@ -59,6 +59,8 @@ pub struct TrialRecord {
     pub console: Vec<u8>,
     /// For each run the texts by role.
     pub texts: Vec<BTreeMap<String, Vec<u8>>>,
+    /// The folded stacks of a profile, by its sides.
+    pub profiles: BTreeMap<ProfileSide, Vec<u8>>,
 }
 
 /// What is going on, for whoever shows it.
@@ -272,7 +274,7 @@ fn run_trials(
 
 /// Stores the texts of `record` and names them in its result.
 fn keep(store: &mut dyn Keeper, record: TrialRecord) -> Result<TrialResult, StoreError> {
-    let TrialRecord { mut result, console, texts } = record;
+    let TrialRecord { mut result, console, texts, mut profiles } = record;
     if !console.is_empty() {
         result.console = Some(store.keep(&console)?);
     }
@@ -282,6 +284,9 @@ fn keep(store: &mut dyn Keeper, record: TrialRecord) -> Result<TrialResult, Stor
                 run.blobs.insert(role, store.keep(&text)?);
             }
         }
+    }
+    for side in result.profile.iter_mut().flat_map(|profile| &mut profile.sides) {
+        side.blob = profiles.remove(&side.side).map(|text| store.keep(&text)).transpose()?;
     }
     Ok(result)
 }
@@ -306,11 +311,13 @@ impl TrialRecord {
                 console: None,
                 console_tail: None,
                 watch: None,
+                profile: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },
             console: Vec::new(),
             texts: Vec::new(),
+            profiles: BTreeMap::new(),
         }
     }
 }

@@ -206,6 +206,7 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
         typical_s,
         under_test: workload.under_test,
         background: workload.background.clone(),
+        profile: workload.profile,
     }
 }
 

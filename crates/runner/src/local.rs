@@ -9,6 +9,7 @@ mod others;
 mod place;
 mod placement;
 mod player;
+mod profile;
 mod switch;
 mod thin;
 mod trial;

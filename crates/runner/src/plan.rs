@@ -239,6 +239,9 @@ pub struct PlanWorkload {
     /// What runs beside each invocation in the guest that measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Background>,
+    /// Whether one more invocation of each trial is profiled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub profile: bool,
 }
 
 /// Plans that do not say it have workloads of one role only.

@@ -6,6 +6,7 @@ mod beside;
 mod counts;
 mod distributions;
 mod overall;
+mod profile;
 mod published;
 mod why;
 
@@ -71,6 +72,8 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         distributions: distributions::distributions(plan, &trials),
         host_beside,
         accounting: account::accounting(plan, host, prices.as_ref(), &groups, &trials),
+        profiles: profile::comparisons(dir, plan, &groups, &trials),
+        profile_overheads: profile::overheads(plan, &groups, &trials),
         failures: trials.iter().filter_map(|trial| failure(dir, trial.result)).collect(),
         damage: damage.clone(),
         warnings,

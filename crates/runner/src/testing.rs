@@ -199,6 +199,7 @@ impl Lab for FakeLab {
         let text = BTreeMap::from([("stdout".to_owned(), format!("Time: {seconds}").into_bytes())]);
         TrialRecord {
             texts: vec![text; runs.len()],
+            profiles: BTreeMap::new(),
             result: TrialResult {
                 trial: key.clone(),
                 outcome: Outcome::Completed,
@@ -223,6 +224,7 @@ impl Lab for FakeLab {
                     foreign_s: Some(4.0 * others * seconds),
                     ..HostWatch::default()
                 }),
+                profile: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },

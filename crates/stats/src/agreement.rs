@@ -54,13 +54,17 @@ impl Relation {
     }
 }
 
+/// What is less than this part of the other is nothing.
+const NOTHING: f64 = 0.01;
+
 /// Whether a ratio in `measured` is the published one, which lies in
 /// `published`, a single number or a range, give or take `margin`.
 ///
 /// It contradicts where the two have no ratio in common. Where a difference
 /// larger than the margin was published, it agrees if it also excludes 1; where
 /// none was, if it lies inside what was published: an interval that is too wide
-/// to say anything agrees with nothing.
+/// to say anything agrees with nothing. Nothing at all, a ratio of 0, is less than a
+/// hundredth: no count that was measured has a logarithm below all others.
 #[must_use]
 pub fn ratio_agreement(
     published: (f64, f64),
@@ -69,7 +73,7 @@ pub fn ratio_agreement(
 ) -> Agreement {
     let Some(Interval { lo, hi, .. }) = measured else { return Agreement::CannotTell };
     let most = 1.0 + margin;
-    let (least, greatest) = (published.0 / most, published.1 * most);
+    let (least, greatest) = (published.0 / most, published.1.max(NOTHING) * most);
     let agrees = if greatest < 1.0 {
         hi < 1.0
     } else if least > 1.0 {
@@ -140,5 +144,10 @@ mod tests {
         check((0.9, 1.2), (0.95, 1.1), Agrees);
         check((0.9, 1.2), (0.95, 1.5), CannotTell);
         assert_eq!(ratio_agreement((0.5, 0.5), None, 0.03), CannotTell);
+        let none = |lo, hi| ratio_agreement((0.0, 0.0), interval(lo, hi), 0.03);
+        assert_eq!(none(0.001, 0.004), Agrees);
+        assert_eq!(none(0.001, 0.5), Agrees);
+        assert_eq!(none(0.001, 1.5), CannotTell);
+        assert_eq!(none(0.02, 0.04), Contradicts);
     }
 }

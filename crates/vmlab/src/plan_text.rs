@@ -97,6 +97,9 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         if workload.under_test.other().is_some() {
             writeln!(out, "    the VM under test is the {}", workload.under_test)?;
         }
+        if workload.profile {
+            writeln!(out, "    once more behind them, beside perf in the guest and on the host")?;
+        }
         if let Some(background) = &workload.background {
             writeln!(out, "    beside it, again and again: {}", background.workload)?;
         }

@@ -280,6 +280,8 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         distributions: Vec::new(),
         host_beside: Vec::new(),
         accounting: None,
+        profiles: Vec::new(),
+        profile_overheads: Vec::new(),
         failures: Vec::new(),
         damage: Vec::new(),
         warnings: Vec::new(),

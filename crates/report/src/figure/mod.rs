@@ -7,6 +7,7 @@
 
 pub(crate) mod axis;
 pub(crate) mod distribution;
+pub(crate) mod flame;
 pub(crate) mod forest;
 pub(crate) mod looks;
 pub(crate) mod marker;

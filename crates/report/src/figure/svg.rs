@@ -88,14 +88,25 @@ impl Svg {
 
     /// The whole element, `height` units high. `id` is unique in the page.
     pub(crate) fn finish(self, id: &str, height: f64, title: &str, description: &str) -> String {
+        self.finish_of(id, (WIDTH, height), title, description)
+    }
+
+    /// The whole element of this width and height.
+    pub(crate) fn finish_of(
+        self,
+        id: &str,
+        size: (f64, f64),
+        title: &str,
+        description: &str,
+    ) -> String {
         format!(
             concat!(
                 r#"<svg class="plot figure" viewBox="0 0 {} {}" role="img" "#,
                 r#"aria-labelledby="{id}-t {id}-d" xmlns="http://www.w3.org/2000/svg">"#,
                 r#"<title id="{id}-t">{}</title><desc id="{id}-d">{}</desc>{}</svg>"#
             ),
-            n(WIDTH),
-            n(height),
+            n(size.0),
+            n(size.1),
             escape(title),
             escape(description),
             self.body,

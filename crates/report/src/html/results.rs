@@ -4,8 +4,9 @@ use crate::account_text;
 use crate::escape::escape;
 use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
-use crate::figure::{distribution, looks, marker, order, paired, values};
+use crate::figure::{distribution, flame, looks, marker, order, paired, values};
 use crate::html::table::{Table, Td};
+use crate::profile_text;
 use crate::published::{
     agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
@@ -50,6 +51,7 @@ pub(crate) fn sections(report: &Report) -> String {
                 ));
             }
         }
+        text.push_str(&profiles(report, workload, i));
         text.push_str("</section>\n");
     }
     if let Some(why) = account_text::why_none(report) {
@@ -420,6 +422,52 @@ fn accounts(report: &Report, group: &Group) -> String {
         ));
     }
     text
+}
+
+/// Where processors spent their time at workload number `i`.
+fn profiles(report: &Report, workload: &str, i: usize) -> String {
+    let mut text = String::new();
+    let paragraph = |class: &str, words: &str| format!("<p{class}>{}</p>\n", escape(words));
+    for (j, of) in report.profiles_of(workload).enumerate() {
+        for side in &of.sides {
+            let title = side.title(report, of);
+            let id = format!("f{i}g{j}{}", side.side.name());
+            let caption = "Each box is a function below the one that called it, as wide as its \
+                           part of the samples (the mean of both). Blue has less than the \
+                           baseline, orange more, and the stronger the more; grey differs by no \
+                           more than the blocks do. Numbers: point at a box, or read the table.";
+            text.push_str(&paragraph("", &side.sentence()));
+            text.push_str(&format!(
+                "<figure class=\"flame\"><figcaption><strong>{}</strong>{caption}</figcaption>\
+                 <div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{}\">{}</div></figure>\n",
+                escape(&title),
+                escape(&title),
+                flame::draw(side, &id, &title)
+            ));
+            let mut table = Table::new(
+                "numbers",
+                "Functions whose part of the samples differs most, with what they call",
+            )
+            .text("function");
+            for head in profile_text::HEADS {
+                table = table.number(head);
+            }
+            for function in &side.functions {
+                table.row(function.row().map(Td::from).into());
+            }
+            text.push_str(&table.finish());
+        }
+        for missing in &of.missing {
+            text.push_str(&paragraph(" class=\"quiet\"", missing));
+        }
+    }
+    for overhead in report.overheads_of(workload) {
+        text.push_str(&paragraph(" class=\"quiet\"", &overhead.sentence()));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("<h3>Where the time went</h3>\n{text}")
 }
 
 fn movers(report: &Report, group: &Group) -> String {

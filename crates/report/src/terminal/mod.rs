@@ -5,6 +5,7 @@ mod layout;
 use crate::account_text;
 use crate::figure::values::no_value;
 use crate::host_beside;
+use crate::profile_text;
 use crate::published::{
     agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
@@ -56,6 +57,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
         // Once for all metrics of a workload, behind its first.
         if report.groups.iter().find(is_here).is_some_and(|first| std::ptr::eq(first, group)) {
             distributions(report, group, &mut out);
+            profiles(report, group, &mut out);
             host_beside(report, group, &mut out);
         }
     }
@@ -388,6 +390,32 @@ fn accounts(report: &Report, group: &Group, out: &mut Out) {
         for note in account.notes() {
             out.paragraph("  ", &note, Some(Paint::Quiet));
         }
+    }
+}
+
+/// Where processors spent their time at the group's workload and load.
+fn profiles(report: &Report, group: &Group, out: &mut Out) {
+    for of in report.profiles_of(&group.workload).filter(|of| of.load == group.load) {
+        for side in &of.sides {
+            out.blank();
+            out.paragraph("", &side.title(report, of), None);
+            out.paragraph("", &side.sentence(), None);
+            let align = |place| if place == 0 { Align::Left } else { Align::Right };
+            let heads = ["function"].into_iter().chain(profile_text::HEADS).enumerate();
+            let heads: Vec<(&str, Align)> =
+                heads.map(|(place, head)| (head, align(place))).collect();
+            let mut table = Table::new(&heads);
+            for function in &side.functions {
+                table.row(function.row().into());
+            }
+            out.table(&table);
+        }
+        for missing in &of.missing {
+            out.paragraph("  ", missing, Some(Paint::Quiet));
+        }
+    }
+    for overhead in report.overheads_of(&group.workload).filter(|of| of.load == group.load) {
+        out.paragraph("  ", &overhead.sentence(), Some(Paint::Quiet));
     }
 }
 

@@ -71,6 +71,8 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         distributions: Vec::new(),
         host_beside: Vec::new(),
         accounting: None,
+        profiles: Vec::new(),
+        profile_overheads: Vec::new(),
         failures: Vec::new(),
         damage: Vec::new(),
         warnings: Vec::new(),

@@ -4,7 +4,8 @@
 //! Each event is in one kind only. An IPI wakes a halted vCPU as long as there are
 //! wake-ups; of what is left, IPIs went to running vCPUs and wake-ups came from
 //! timers and devices. An operation's exits, as KVM counted them when its price was
-//! taken, are its own; exits beyond all of those are paid like the cheapest, a CPUID.
+//! taken, are its own; exits beyond all of those are paid like those that KVM handles by
+//! itself, of which a CPUID is the cheapest.
 //!
 //! Source: Linux `arch/x86/kvm/x86.c` (`kvm_vcpu_stats_desc`) and where each is
 //! counted: `halt_exits` in `kvm_emulate_halt_noskip`, `mmio_exits` on the way to
@@ -37,6 +38,12 @@ const PRICED: &[(PricedEvent, &str)] = &[
 
 /// The operation whose price an exit has that belongs to no other.
 const OTHER: &str = "cpuid";
+
+/// Operations whose exits KVM handles by itself: what an exit costs of which nobody knows
+/// why it was lies between these.
+const IN_KERNEL: &[&str] = &[OTHER, "msr-read", "msr-write", "self-ipi", "mmio-kernel"];
+/// Fewer of them say nothing of how they differ.
+const LEAST_KINDS: usize = 3;
 
 /// An operation is an event's price if KVM counted the event for so many of them.
 const LEAST_PART: f64 = 0.5;
@@ -130,19 +137,52 @@ impl Calibration {
     /// # Errors
     /// [`NoPrice`].
     pub fn price_of(&self, event: PricedEvent) -> Result<Estimate, NoPrice> {
+        if event == PricedEvent::OtherExit
+            && let Some(found) = self.price_of_any_exit()
+        {
+            return Ok(found);
+        }
         let operation = operation(event);
         let price = self.price(operation).ok_or(NoPrice::NotMeasured)?;
         let counter = match event {
             PricedEvent::PageFault => Some("kvm.pf_fixed"),
             _ => agreement::counter(&self.arch, operation),
         };
-        let found = self.estimate(price).zip(self.seconds_of_count());
+        let found = self.estimate_of_many(price).zip(self.seconds_of_count());
         let (found, scale) = found.ok_or(NoPrice::NotMeasured)?;
         if counter.is_some_and(|counter| self.counted_each(price, counter) < LEAST_PART) {
             return Err(NoPrice::NotTheEvent);
         }
         let interval = found.interval.map(|interval| interval.map(|count| count * scale));
         Ok(Estimate { centre: found.centre * scale, interval, ..found })
+    }
+
+    /// What an exit costs that KVM handles by itself, s: the mean of the kinds that were
+    /// measured, as sure as one more kind would be (all of a run's may be of one). None
+    /// if too few were.
+    fn price_of_any_exit(&self) -> Option<Estimate> {
+        let each = |name: &&str| {
+            let price = self.price(name)?;
+            let exits = self.counted_each(price, "kvm.exits");
+            let cost = self.estimate_of_many(price)?.centre;
+            (exits >= LEAST_PART).then_some(cost / exits)
+        };
+        let kinds: Vec<f64> = IN_KERNEL.iter().filter_map(each).collect();
+        if kinds.len() < LEAST_KINDS {
+            return None;
+        }
+        let (found, scale) = super::estimate_of(&kinds).zip(self.seconds_of_count())?;
+        let of_one_more = (f64::from(found.boots) + 1.0).sqrt();
+        let widen = |interval: stats::Interval| {
+            let width = |end: f64| found.centre * (end / found.centre).powf(of_one_more);
+            interval.map(|end| width(end) * scale)
+        };
+        Some(Estimate {
+            centre: found.centre * scale,
+            interval: found.interval.map(widen),
+            spread: found.spread.map(|spread| spread * of_one_more),
+            ..found
+        })
     }
 
     /// How many events of each kind the counters of a run tell of; what was not

@@ -333,6 +333,7 @@ impl List {
             min: each(done.min),
             median: each(done.median),
             p99: each(done.p99),
+            mean: Some(done.sum as f64 / f64::from(done.n.max(1)) / f64::from(done.batch)),
             ipis: done.ipis,
             hlts: done.hlts,
             kvm,

@@ -118,6 +118,9 @@ pub struct BootPrice {
     pub median: f64,
     /// The 99th percentile.
     pub p99: f64,
+    /// The mean, which many of them together cost; earlier lists have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<f64>,
     /// IPIs that the guest sent and HLTs that it executed during the samples.
     pub ipis: u64,
     /// See [`Self::ipis`].
@@ -171,7 +174,9 @@ impl Calibration {
         }
         let calibration: Self = serde_json::from_str(text)?;
         for price in &calibration.prices {
-            let numbers = price.boots.iter().flat_map(|boot| [boot.min, boot.median, boot.p99]);
+            let numbers = price.boots.iter().flat_map(|boot| {
+                [boot.min, boot.median, boot.p99, boot.mean.unwrap_or(boot.median)]
+            });
             if numbers.into_iter().any(|number| !number.is_finite() || number < 0.0) {
                 return Err(NoCalibration::Number(price.operation.clone()));
             }
@@ -238,9 +243,15 @@ impl Calibration {
     /// Centre and interval of an operation's price, in [`Self::count`].
     #[must_use]
     pub fn estimate(&self, price: &Price) -> Option<Estimate> {
-        let logs = |value: f64| BootStatistic { value, log: value.ln_1p() };
-        let boots: Vec<BootStatistic> = self.net(price).into_iter().map(logs).collect();
-        describe(Kind::Count, &boots, LEVEL)
+        estimate_of(&self.net(price))
+    }
+
+    /// The same of the mean, by which many operations are paid; of the median where the
+    /// list has no mean.
+    fn estimate_of_many(&self, price: &Price) -> Option<Estimate> {
+        let share = self.empty_sample() / f64::from(price.batch.max(1));
+        let mean = |boot: &BootPrice| (boot.mean.unwrap_or(boot.median) - share).max(0.0);
+        estimate_of(&price.boots.iter().map(mean).collect::<Vec<_>>())
     }
 
     /// Nanoseconds in a unit of [`Self::count`], where that is known and is time.
@@ -311,6 +322,13 @@ impl Calibration {
         }
         values
     }
+}
+
+/// Centre and interval of counts, one a boot.
+fn estimate_of(counts: &[f64]) -> Option<Estimate> {
+    let logs = |value: &f64| BootStatistic { value: *value, log: value.ln_1p() };
+    let boots: Vec<BootStatistic> = counts.iter().map(logs).collect();
+    describe(Kind::Count, &boots, LEVEL)
 }
 
 #[cfg(test)]

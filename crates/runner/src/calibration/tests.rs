@@ -11,6 +11,7 @@ pub(crate) fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) ->
         min: *median,
         median: *median,
         p99: *median,
+        mean: None,
         ipis: 0,
         hlts: u64::from(n),
         kvm: kvm.iter().map(|(name, count)| (format!("kvm.{name}"), *count)).collect(),
@@ -224,4 +225,40 @@ fn every_priced_operation_is_one_of_the_guest_s() {
     for (event, ..) in EVENTS {
         assert!(Operation::from_name(operation(*event)).is_some(), "{event:?}");
     }
+}
+
+#[test]
+fn an_exit_of_no_known_kind_costs_what_lies_between_those_that_are_known() {
+    let of = |name: &str, cycles: f64, exits: f64| {
+        let counted: &[(&str, f64)] = &[("exits", exits * 100.0)];
+        price(name, 100, &[(cycles, counted), (cycles, counted)])
+    };
+    let kinds =
+        [of("cpuid", 1000.0, 1.0), of("msr-read", 1100.0, 1.0), of("self-ipi", 2600.0, 2.0)];
+    let nothing = || price("nothing", 100, &[(0.0, &[])]);
+    let all = list([nothing()].into_iter().chain(kinds.clone()).collect());
+    let found = all.price_of(PricedEvent::OtherExit).unwrap();
+    let ns = |seconds: f64| seconds * 2e9;
+    assert!((1100.0..1150.0).contains(&ns(found.centre)), "{found:?}");
+    let interval = found.interval.unwrap();
+    assert!(ns(interval.lo) < 1000.0 && ns(interval.hi) > 1300.0, "{found:?}");
+    // Two kinds say nothing of how kinds differ: a CPUID is the least.
+    let few = list([nothing()].into_iter().chain(kinds.into_iter().take(2)).collect());
+    assert!((ns(few.price_of(PricedEvent::OtherExit).unwrap().centre) - 1000.0).abs() < 1e-6);
+}
+
+#[test]
+fn many_operations_are_paid_by_their_mean() {
+    let mut fill = price("page-fill-4k", 100, &[(1000.0, &[("pf_fixed", 100.0)])]);
+    fill.boots[0].mean = Some(1500.0);
+    let all = list(vec![price("nothing", 100, &[(0.0, &[])]), fill]);
+    let found = all.price_of(PricedEvent::PageFault).unwrap();
+    assert!((found.centre * 2e9 - 1500.0).abs() < 1e-6, "{found:?}");
+    // What an operation takes is still its median.
+    assert!((all.estimate(&all.prices[1]).unwrap().centre - 1000.0).abs() < 1e-6);
+    // Lists of earlier versions have no mean.
+    let old = all.to_json().replace("\"mean\": 1500.0,", "");
+    assert!(!old.contains("1500"), "{old}");
+    let old = Calibration::from_json(&old).unwrap();
+    assert!((old.price_of(PricedEvent::PageFault).unwrap().centre * 2e9 - 1000.0).abs() < 1e-6);
 }

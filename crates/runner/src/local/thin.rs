@@ -83,6 +83,9 @@ impl ThinPlace {
             }),
             Told::Hello(hello) => {
                 self.hello = Some(hello);
+                // What is counted from the first run on has a count before it.
+                let names = self.query_stats(cancel)?.into_keys();
+                self.kvm = names.map(|name| (name, 0.0)).collect();
                 Ok(self.vm.started().elapsed())
             }
             _ => Err(Failure {

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestCommand, NOTE, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, Outcome};
+use record::{CounterSet, Environment, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::Accel;
 use workload::{Entry, Output, Params};
 
 use super::cast::{Cast, Trial};
 use super::player::{how, last_words};
+use super::profile::{self, Profiling};
 use super::switch::add_ratios;
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{Progress, TrialRecord};
@@ -131,7 +132,10 @@ fn measure(
         client.prepare(&steps, limit, &cancel)?;
     }
     let mut bench = Bench { cast, trial, background, cancel: &cancel };
-    let outcome = invocations(lab, &mut bench, observe, record);
+    let mut outcome = invocations(lab, &mut bench, observe, record);
+    if outcome.is_ok() && workload.profile {
+        outcome = bench.profile(lab, record);
+    }
     bench.cast.shutdown();
     outcome?;
     let TrialResult { facts, runs, warnings, .. } = &mut record.result;
@@ -214,19 +218,7 @@ fn invocations(
     let mut before = bench.counters(lab)?;
     for run in 0..invocations {
         observe(Progress::RunStarted(run, invocations));
-        let facts = bench.cast.client().facts;
-        let mut result = RunResult {
-            run,
-            outcome: Outcome::Completed,
-            command: bench.trial.entry.command(bench.trial.params, &facts),
-            wall_s: 0.0,
-            started_unix_s: unix_s(),
-            tool_version: None,
-            samples: Vec::new(),
-            histograms: Vec::new(),
-            counters: CounterSet::default(),
-            blobs: BTreeMap::new(),
-        };
+        let mut result = bench.begin(run);
         let mut texts = BTreeMap::new();
         if run == 0 && !bench.cast.other_args.is_empty() {
             texts.insert("peer-qemu".to_owned(), bench.cast.other_args.clone().into_bytes());
@@ -254,6 +246,48 @@ fn invocations(
 }
 
 impl Bench<'_> {
+    /// Invocation `run`, of which nothing is known yet.
+    fn begin(&mut self, run: u32) -> RunResult {
+        let facts = self.cast.client().facts;
+        RunResult {
+            run,
+            outcome: Outcome::Completed,
+            command: self.trial.entry.command(self.trial.params, &facts),
+            wall_s: 0.0,
+            started_unix_s: unix_s(),
+            tool_version: None,
+            samples: Vec::new(),
+            histograms: Vec::new(),
+            counters: CounterSet::default(),
+            blobs: BTreeMap::new(),
+        }
+    }
+
+    /// One more invocation, with perf beside it. A failure of perf's or of that
+    /// invocation is told and fails no trial.
+    fn profile(&mut self, lab: &LocalLab<'_>, record: &mut TrialRecord) -> Result<(), Failure> {
+        let Trial { variant, workload, .. } = self.trial;
+        let vcpus = self.cast.under_test.facts.vcpus;
+        let frequency_hz = profile::frequency_hz(workload.typical_s, vcpus);
+        let (guest, accel) = (&mut self.cast.under_test, variant.spec.accel);
+        let folder = lab.runtime.path();
+        let begun = Profiling::begin(guest, accel, &lab.owner, folder, frequency_hz, self.cancel)?;
+        let mut run = self.begin(workload.invocations);
+        let outcome = self.invoke_beside(&mut run, &mut BTreeMap::new(), &mut record.result);
+        let (sides, texts) = begun.end(&mut self.cast.under_test, &lab.owner, self.cancel)?;
+        match outcome {
+            Err(failure) if self.cancel.is_cancelled() => return Err(failure),
+            Err(failure) => record.result.warnings.push(format!(
+                "The profiled invocation failed, which the trial's runs did not: {failure}"
+            )),
+            Ok(()) => {}
+        }
+        let samples = run.samples;
+        record.result.profile = Some(TrialProfile { samples, frequency_hz, sides });
+        record.profiles = texts;
+        Ok(())
+    }
+
     /// One invocation, with what runs beside it.
     fn invoke_beside(
         &mut self,

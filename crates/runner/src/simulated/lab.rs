@@ -204,11 +204,13 @@ impl Lab for SimulatedLab<'_> {
                 console: None,
                 console_tail: None,
                 watch: None,
+                profile: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },
             console: Vec::new(),
             texts: vec![text],
+            profiles: BTreeMap::new(),
         }
     }
 

@@ -402,6 +402,7 @@ impl Checker {
                     limit_s: table.limit_s,
                     under_test: table.under_test.unwrap_or(entry.under_test()),
                     background,
+                    profile: table.profile,
                 });
             }
         }

@@ -147,6 +147,8 @@ pub(super) struct WorkloadTable {
     pub(super) limit_s: Option<f64>,
     pub(super) under_test: Option<UnderTest>,
     pub(super) background: Option<BackgroundTable>,
+    #[serde(default)]
+    pub(super) profile: bool,
     pub(super) later: Option<String>,
 }
 

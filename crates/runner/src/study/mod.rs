@@ -274,6 +274,8 @@ pub struct StudyWorkload {
     pub under_test: UnderTest,
     /// What runs beside each invocation in the guest that measures.
     pub background: Option<Background>,
+    /// Whether one more invocation of each trial is profiled.
+    pub profile: bool,
 }
 
 /// A workload that is repeated in a guest while another one is measured there.

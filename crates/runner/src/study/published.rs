@@ -454,7 +454,10 @@ impl Checker {
         if let Some(value) = table.value.filter(|value| !value.is_finite()) {
             self.problem(&at("value"), format!("value = {value}: must be a number"));
         }
-        for (key, value) in [("ratio", table.ratio), ("sd", table.sd)] {
+        // A counter may come down to nothing.
+        let is_none = |value: f64| value == 0.0 && table.counter.is_some();
+        let ratio = table.ratio.filter(|ratio| !is_none(*ratio));
+        for (key, value) in [("ratio", ratio), ("sd", table.sd)] {
             self.positive(&at(key), key, value);
         }
         for value in &table.runs {
@@ -462,7 +465,7 @@ impl Checker {
         }
         for (key, range) in [("range", table.range), ("ratio_range", table.ratio_range)] {
             let Some([lo, hi]) = range else { continue };
-            self.positive(&at(key), key, Some(lo));
+            self.positive(&at(key), key, Some(lo).filter(|lo| !is_none(*lo)));
             if !(hi.is_finite() && lo <= hi) {
                 let message = format!("{key} = [{lo}, {hi}]: the smaller end comes first");
                 self.problem(&at(key), message);

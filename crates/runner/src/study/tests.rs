@@ -251,6 +251,25 @@ fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
 }
 
 #[test]
+fn a_counter_may_come_down_to_nothing() {
+    let study = |published: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
+             [[workload]]\nrun = 'hackbench'\n[[published]]\nworkload = 'hackbench'\n\
+             variant = 'b'\ncounter = 'kvm.halt_exits'\nsource = 'x'\n{published}\n"
+        );
+        Study::parse("s.toml", &text)
+    };
+    for (published, ratio) in [("ratio = 0", [0.0; 2]), ("ratio_range = [0, 0.1]", [0.0, 0.1])] {
+        let found = study(published).unwrap().published_claims.remove(0).claimed;
+        let counter = "kvm.halt_exits".to_owned();
+        assert_eq!(found, Claimed::CounterRatio { counter, ratio });
+    }
+    let error = study("ratio = -1").unwrap_err().to_string();
+    assert!(error.contains("ratio = -1: must be greater than 0"), "{error}");
+}
+
+#[test]
 fn many_metrics_of_a_variant_are_published_in_one_table() {
     let study = |values: &str| {
         let text = format!(

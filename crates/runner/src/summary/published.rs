@@ -97,8 +97,11 @@ fn counts_operations(group: &Group<'_>, trials: &[Trial<'_>]) -> bool {
     here.all(|trial| operations_of(group, trial.result).is_some())
 }
 
+/// What stands for a count of nothing, which has no logarithm: half an event a run.
+const HALF_AN_EVENT: f64 = 0.5;
+
 /// The comparison of a counter of two variants; none where it was not counted,
-/// or there was nothing to count in a block of either.
+/// or the one compared with had nothing to count in a block.
 fn counted(
     group: &Group<'_>,
     trials: &[Trial<'_>],
@@ -107,9 +110,14 @@ fn counted(
     of: report::CountOf,
 ) -> Option<Comparison> {
     let pairs = counted_pairs(group, trials, &row.than, &row.variant);
+    let value = |result, of| of_trial(group, result, counter, of);
     let log_ratio = |(than, variant): &(_, _)| {
-        let value = |result| of_trial(group, result, counter, of).filter(|value| *value > 0.0);
-        Some(value(*variant)?.ln() - value(*than)?.ln())
+        let than_value = value(*than, of).filter(|value| *value > 0.0)?;
+        let ratio = match value(*variant, of)? {
+            found if found > 0.0 => found / than_value,
+            _ => HALF_AN_EVENT / value(*than, report::CountOf::Run)?,
+        };
+        Some(ratio.ln())
     };
     let log_ratios: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
     let margin = group.workload.margin_percent.get(&group.metric.name);

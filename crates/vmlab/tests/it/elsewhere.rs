@@ -166,6 +166,40 @@ fn a_study_runs_there_and_its_results_are_here() {
     assert_eq!(results(&events(&study.dir())).len(), 6);
 }
 
+/// Instructions are the same there and here, as the machine is.
+#[test]
+fn a_price_list_is_measured_there_and_compared_here() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !crate::calibrate::is_there() {
+        return;
+    }
+    let Some(sshd) = Sshd::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let list = |name: &str, more: &[OsString]| {
+        let words = ["calibrate", "--accel", "tcg", "--only", "cpuid,self-ipi", "--out"];
+        said(vmlab(words).arg(path(name)).args(more)).has_code(0);
+        fs::read_to_string(path(name)).unwrap()
+    };
+    let there = list("there.json", &options(&sshd));
+    assert_eq!(there, list("here.json", &[]));
+    let compared = |a: &str, b: &str| {
+        let words = ["calibrate".as_ref(), "--gate".as_ref(), "--compare".as_ref()];
+        let files = [path(a), path(b)];
+        said(&mut vmlab(words.into_iter().chain(files.iter().map(|file| file.as_os_str()))))
+    };
+    let same = compared("here.json", "there.json");
+    assert!(same.has_code(0).stdout.contains("Every count is the same"), "{same:?}");
+    // One that costs more than before fails the gate; one that costs less passes.
+    let mut dear: serde_json::Value = serde_json::from_str(&there).unwrap();
+    let median = &mut dear["prices"][1]["boots"][0]["median"];
+    *median = (median.as_f64().unwrap() + 1.0).into();
+    fs::write(path("dear.json"), dear.to_string()).unwrap();
+    let worse = compared("here.json", "dear.json");
+    assert!(worse.has_code(1).stdout.contains("cpuid"), "{worse:?}");
+    compared("dear.json", "here.json").has_code(0);
+}
+
 #[test]
 fn a_study_goes_on_after_the_connection_was_lost() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };

@@ -258,6 +258,7 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
                 console: None,
                 console_tail: None,
                 watch: None,
+                profile: None,
                 warnings: Vec::new(),
                 unix_s,
             })));

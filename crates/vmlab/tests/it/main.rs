@@ -24,6 +24,7 @@ mod libvirt_trials;
 mod lint;
 mod metrics;
 mod on_host;
+mod profile;
 mod quickstart;
 mod replicas;
 mod repository;

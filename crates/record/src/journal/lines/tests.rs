@@ -51,6 +51,7 @@ fn trial_ended(id: &str, attempt: u32) -> Event {
         console: None,
         console_tail: None,
         watch: None,
+        profile: None,
         warnings: Vec::new(),
         unix_s: 0.0,
     }))

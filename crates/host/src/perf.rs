@@ -1,0 +1,234 @@
+//! perf record of a process on this machine, from a moment to another.
+//!
+//! The two scripts serve guests as well: whoever can run a shell somewhere has perf begin
+//! and end there by the same words. perf is started with its events off and answers when
+//! they are on, so that nothing of what follows is missed.
+//!
+//! Source: perf-record(1), `--control` and `--delay`; perf-kvm(1).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::owner::Owner;
+
+/// Starts perf: `$1` is a folder of its own, the rest is perf's command line. Ends when
+/// perf samples, or with what perf said.
+pub const BEGIN: &str = "folder=$1\n\
+    shift\n\
+    rm -rf \"$folder\"; mkdir -p \"$folder\" && mkfifo \"$folder/control\" \"$folder/ack\" || exit\n\
+    exec 3<>\"$folder/control\" 4<>\"$folder/ack\"\n\
+    setsid \"$@\" -D -1 --control \"fifo:$folder/control,$folder/ack\" \
+    >\"$folder/log\" 2>&1 </dev/null 3>&- 4>&- 9>&- &\n\
+    pid=$!\n\
+    echo $pid >\"$folder/pid\"\n\
+    echo enable >&3\n\
+    head -n 1 <&4 >\"$folder/answer\" 2>/dev/null 9>&- &\n\
+    reader=$!\n\
+    until grep -q ack \"$folder/answer\"; do\n\
+    if ! [ -d /proc/$pid ] || grep -q '^State:.Z' /proc/$pid/status; then\n\
+    grep -v '^$' \"$folder/log\" | head -n 2 >&2; kill $reader; exit 1\nfi\n\
+    sleep 0.05\n\
+    done";
+
+/// Ends the perf that [`BEGIN`] started in folder `$1`, and waits until it has written
+/// all. One that does not hear is killed.
+pub const END: &str = "pid=$(cat \"$1/pid\") || exit\n\
+    exec 3<>\"$1/control\"\n\
+    echo stop >&3\n\
+    turns=0\n\
+    while [ -d /proc/$pid ] && ! grep -q '^State:.Z' /proc/$pid/status; do\n\
+    turns=$((turns + 1))\n\
+    if [ $turns = 300 ]; then kill -KILL $pid; fi\n\
+    sleep 0.1\n\
+    done";
+
+/// Prints what was sampled, then the samples, at most `$2` bytes of them; `$1` is the
+/// file, the rest more options. Removes the file's folder.
+pub const TELL: &str = "file=$1 most=$2\n\
+    shift 2\n\
+    perf evlist -i \"$file\" 2>/dev/null | head -n 1\n\
+    perf script -i \"$file\" -F comm,ip,sym \"$@\" 2>/dev/null | head -c \"$most\"\n\
+    rm -rf \"${file%/*}\"";
+
+/// What perf writes at most, in its own unit.
+pub const MAX_SIZE: &str = "16M";
+
+/// Error type for recordings: why there is none, as perf or the shell said it.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfError {
+    /// There is no perf here.
+    #[error("perf is not on the host (Debian's linux-perf)")]
+    Missing,
+    /// perf or what starts it failed.
+    #[error("perf: {0}")]
+    Failed(String),
+    /// A file for it could not be written.
+    #[error("Cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The symbols of a guest's kernel, as its `/proc` has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestSymbols {
+    /// `/proc/kallsyms`.
+    pub kallsyms: Vec<u8>,
+    /// `/proc/modules`.
+    pub modules: Vec<u8>,
+}
+
+/// perf on the host, which samples a VM's process.
+#[derive(Debug)]
+pub struct Recording {
+    folder: PathBuf,
+    /// Options that name the guest's symbols.
+    symbols: Vec<String>,
+}
+
+impl Recording {
+    /// Begins to sample process `pid` with all its threads, `frequency_hz` times a second
+    /// and pCPU; under KVM with the guest's kernel, named by `symbols`. Files lie in
+    /// `folder`, which the recording makes and removes.
+    ///
+    /// # Errors
+    /// [`PerfError`]; nothing is left running then.
+    pub fn begin(
+        owner: &Owner,
+        folder: &Path,
+        pid: u32,
+        frequency_hz: u32,
+        symbols: Option<&GuestSymbols>,
+    ) -> Result<Self, PerfError> {
+        let data = folder.join(DATA);
+        let mut words = vec!["perf".to_owned()];
+        let mut options = Vec::new();
+        let record = ["-p", &pid.to_string(), "-F", &frequency_hz.to_string(), "-g", "-q"]
+            .map(str::to_owned);
+        if let Some(symbols) = symbols {
+            // What begins empties its own folder.
+            let beside = folder.with_extension("symbols");
+            std::fs::create_dir_all(&beside).map_err(|source| write_error(&beside, source))?;
+            let files = [("guestkallsyms", &symbols.kallsyms), ("guestmodules", &symbols.modules)];
+            for (name, text) in files {
+                let file = beside.join(name);
+                std::fs::write(&file, text).map_err(|source| write_error(&file, source))?;
+                options.push(format!("--{name}={}", file.display()));
+            }
+            words.extend(["kvm", "--host", "--guest"].map(str::to_owned));
+            words.extend(options.iter().cloned());
+            words.extend(["-o".to_owned(), data.display().to_string(), "record".to_owned()]);
+        } else {
+            words.extend(["record".to_owned(), "-o".to_owned(), data.display().to_string()]);
+        }
+        words.extend(record);
+        words.extend(["--max-size".to_owned(), MAX_SIZE.to_owned()]);
+        let begun = shell(owner, BEGIN, &[&folder.display().to_string()], &words);
+        let recording = Self { folder: folder.to_owned(), symbols: options };
+        begun.map(|_| recording)
+    }
+
+    /// Ends it: what was sampled and, as `perf script` prints them, at most `most_bytes`
+    /// of samples.
+    ///
+    /// # Errors
+    /// [`PerfError`]; nothing is left running then.
+    pub fn end(self, owner: &Owner, most_bytes: usize) -> Result<Vec<u8>, PerfError> {
+        shell(owner, END, &[&self.folder.display().to_string()], &[])?;
+        let data = self.folder.join(DATA).display().to_string();
+        shell(owner, TELL, &[&data, &most_bytes.to_string()], &self.symbols)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Gone already where all went well.
+        drop(std::fs::remove_dir_all(self.folder.with_extension("symbols")));
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// The file of samples in a recording's folder.
+pub const DATA: &str = "perf.data";
+
+/// The longest that a script takes.
+const LIMIT_S: &str = "120";
+
+fn write_error(path: &Path, source: std::io::Error) -> PerfError {
+    PerfError::Write { path: path.to_owned(), source }
+}
+
+/// Runs a script with its arguments; what it printed.
+fn shell(
+    owner: &Owner,
+    script: &str,
+    arguments: &[&str],
+    more: &[String],
+) -> Result<Vec<u8>, PerfError> {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", LIMIT_S, "sh", "-c", script, "sh"]).args(arguments).args(more);
+    command.stdin(Stdio::null()).env("LC_ALL", "C");
+    owner.apply(&mut command);
+    let output = command.output().map_err(|error| PerfError::Failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+    if said.contains("not found") || said.contains("failed to execute perf") {
+        return Err(PerfError::Missing);
+    }
+    Err(PerfError::Failed(if said.is_empty() { output.status.to_string() } else { said }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use suite::{Tier, needs, skip};
+
+    /// A process that computes until it is dropped.
+    struct Busy(std::process::Child);
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            drop(self.0.kill());
+            drop(self.0.wait());
+        }
+    }
+
+    #[test]
+    fn a_process_is_sampled_from_one_moment_to_another() {
+        let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let owner = Owner::current("perf").unwrap();
+        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let place = folder.path().join("host");
+        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None) {
+            Ok(recording) => recording,
+            Err(error) => return skip(error),
+        };
+        let used = || crate::proc::stat(busy.0.id()).map_or(0, |stat| stat.used_ticks);
+        let before = used();
+        suite::until("it has computed for a while", || (used() > before + 20).then_some(()));
+        let said = recording.end(&owner, 1 << 20).unwrap();
+        let said = String::from_utf8_lossy(&said);
+        let (event, samples) = said.split_once('\n').unwrap();
+        assert!(["cycles", "cpu-clock"].iter().any(|name| event.starts_with(name)), "{event}");
+        assert!(samples.contains("\nsh") || samples.starts_with("sh"), "{samples}");
+        assert!(!place.exists(), "its folder is left");
+    }
+
+    #[test]
+    fn what_perf_says_is_the_reason() {
+        let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let owner = Owner::current("perf").unwrap();
+        // No process has this number.
+        let begun = Recording::begin(&owner, &folder.path().join("host"), 4_194_305, 99, None);
+        let error = begun.unwrap_err().to_string();
+        assert!(error.starts_with("perf"), "{error}");
+    }
+}

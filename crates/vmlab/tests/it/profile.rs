@@ -1,0 +1,62 @@
+//! `profile = true`, with real guests and real perf.
+
+use record::{Folded, ProfileSide};
+use suite::{Tier, needs, skip};
+
+use crate::lab::{events, said, vmlab};
+use crate::running::Study;
+
+const STUDY: &str = r#"
+[[variant]]
+name = "one"
+vm = { vcpus = 1, memory_mib = 384 }
+
+[[variant]]
+name = "two"
+vm = { vcpus = 2, memory_mib = 384 }
+
+[[workload]]
+run = "perf-pipe"
+params = { loops = 4000 }
+invocations = 1
+profile = true
+"#;
+
+#[test]
+fn a_profiled_trial_keeps_its_stacks_and_the_page_shows_their_difference() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
+        return skip(error);
+    }
+    let study = Study::new(2, STUDY);
+    let file = study.folder().join("study.toml");
+    let dir = study.dir();
+    let words = ["run".as_ref(), file.as_os_str(), "--out".as_ref(), dir.as_os_str()];
+    let ended = said(&mut vmlab(words));
+    // Two blocks may decide or not.
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    for event in events(&dir) {
+        let record::journal::Event::TrialEnded(trial) = event else { continue };
+        assert_eq!(trial.runs.len(), 1, "the profiled invocation is no run: {trial:#?}");
+        let profile = trial.profile.as_ref().unwrap();
+        assert!(!profile.samples.is_empty(), "{trial:#?}");
+        let guest = profile.sides.iter().find(|one| one.side == ProfileSide::Guest).unwrap();
+        assert_eq!(guest.missing, None);
+        let text = runner::store::blob(&dir, guest.blob.as_ref().unwrap()).unwrap();
+        let folded = Folded::from_text(&String::from_utf8_lossy(&text));
+        assert_eq!(folded.samples(), guest.samples);
+        let benchmark = |stack: &[String]| stack[0].starts_with("sched-pipe");
+        assert!(folded.stacks().any(|(stack, _)| benchmark(stack)), "{}", folded.to_text());
+        // Where this host has no perf its side says so.
+        let host = profile.sides.iter().find(|one| one.side == ProfileSide::Host).unwrap();
+        assert_eq!(host.blob.is_some(), host.missing.is_none(), "{host:?}");
+    }
+    assert!(ended.stdout.contains("Profile in the guest, two against one"), "{ended:?}");
+    assert!(ended.stdout.contains("perf itself, two: ×"), "{ended:?}");
+    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
+    let page = roxmltree::Document::parse(page.trim_start_matches("<!DOCTYPE html>")).unwrap();
+    let frames = page
+        .descendants()
+        .filter(|node| node.attribute("class").is_some_and(|class| class.starts_with("frame ")));
+    assert!(frames.count() > 5);
+}
