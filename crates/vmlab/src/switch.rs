@@ -82,8 +82,8 @@ struct RunArgs {
     /// The socket at which `vmlab switch ctl` asks.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Write frames down as pcap-ng: FILE[,ports=NAME+NAME][,snap=BYTES][,limit=BYTES],
-    /// where FILE may be a FIFO or - (standard output).
+    /// Write frames down as pcap-ng in FILE, a FIFO or - (standard output), with any of
+    /// `,ports=NAME+NAME`, `,snap=BYTES` and `,limit=BYTES` behind it.
     #[arg(long = "mirror", value_name = "MIRROR")]
     mirrors: Vec<String>,
     /// Answer OpenMetrics at this address, or port on loopback.
