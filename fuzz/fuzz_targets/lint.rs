@@ -41,5 +41,5 @@ fuzz_target!(|input: (u8, u8, &str)| {
     let (mended, _) = apply(&document, &findings);
     let _ = difference("x", &document, &mended);
     let _ = output::text(&findings, 80, true);
-    let _ = output::json(&findings, 1, &output::Beside::default());
+    let _ = output::json(&findings, 1, &output::LintNotes::default());
 });

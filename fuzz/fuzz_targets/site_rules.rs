@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lint::site::{Rules, explain, try_examples};
+use lint::site::{SiteRules, explain, try_examples};
 use lint::{Context, check_text_by};
 
 const DOMAIN: &str = "<domain type='kvm'><name>a</name><memory unit='GiB'>8</memory><vcpu>2</vcpu>
@@ -27,7 +27,7 @@ fuzz_target!(|input: (u8, &str)| {
             each[usize::from(form) - 1]
         ),
     };
-    let Ok(rules) = Rules::read("x", &document, &[]) else { return };
+    let Ok(rules) = SiteRules::read("x", &document, &[]) else { return };
     let context = Context::default();
     for vm in [DOMAIN, INSTANCE] {
         let _ = check_text_by("vm", vm, &context, &[&rules]);

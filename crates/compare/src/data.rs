@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use record::{Better, MetricKind};
 
-use crate::words::{MixedMap, Words};
+use crate::words::{Interner, MixedMap};
 
 /// The label that holds the input's name.
 pub(crate) const FILE: &str = "file";
@@ -57,7 +57,7 @@ const NONE: u32 = u32::MAX;
 
 /// A line that could not be read, or something else worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ReadProblem {
     /// The input's name.
     pub input: String,
     /// The line, from 1; 0 where it is about the whole input.
@@ -74,8 +74,8 @@ const PROBLEMS_KEPT: usize = 20;
 pub struct Data {
     inputs: Vec<String>,
     /// Label keys, and label values (benchmark names among them).
-    pub(crate) keys: Words,
-    pub(crate) words: Words,
+    pub(crate) keys: Interner,
+    pub(crate) words: Interner,
     contexts: Vec<Vec<(u32, u32)>>,
     context_ids: BTreeMap<Vec<(u32, u32)>, u32>,
     pub(crate) metrics: Vec<Metric>,
@@ -84,7 +84,7 @@ pub struct Data {
     pub(crate) series: Vec<Series>,
     log: Vec<u32>,
     values: Vec<f64>,
-    problems: Vec<Problem>,
+    problems: Vec<ReadProblem>,
     problems_of_input: usize,
     /// Values that were read and take no part, by reason.
     left_out: BTreeMap<&'static str, usize>,
@@ -109,7 +109,7 @@ impl Data {
 
     /// What could not be read, and where.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ReadProblem] {
         &self.problems
     }
 
@@ -139,7 +139,7 @@ impl Data {
             std::cmp::Ordering::Equal => "and more lines like these".to_owned(),
             std::cmp::Ordering::Greater => return,
         };
-        self.problems.push(Problem { input, line, text });
+        self.problems.push(ReadProblem { input, line, text });
     }
 
     pub(crate) fn leave_out(&mut self, why: &'static str) {

@@ -19,6 +19,6 @@ mod read;
 mod units;
 mod words;
 
-pub use data::{Data, Dataset, Problem};
+pub use data::{Data, Dataset, ReadProblem};
 pub use filter::{Filter, FilterError};
-pub use read::{Column, Columns, ReadError};
+pub use read::{Columns, TableColumn, TableError};

@@ -52,7 +52,7 @@ fn hash(bytes: &[u8]) -> u64 {
 
 /// Distinct byte strings, numbered from 0 in the order of their first use.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct Interner {
     bytes: Vec<u8>,
     /// Where each word ends in `bytes`.
     ends: Vec<usize>,
@@ -62,7 +62,7 @@ pub(crate) struct Words {
     last: u32,
 }
 
-impl Words {
+impl Interner {
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn equal_words_have_one_number(texts in prop::collection::vec("[ab]{0,9}", 0..60)) {
-            let mut words = Words::default();
+            let mut words = Interner::default();
             let numbers: Vec<u32> = texts.iter().map(|text| words.add(text.as_bytes())).collect();
             for (text, number) in texts.iter().zip(&numbers) {
                 prop_assert_eq!(words.text(*number), text.as_str());

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use guest::image::{BUILTIN, Image, Recipe};
+use guest::image::{BUILTIN, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_qemu};
-use guest::{Cancel, GuestCommand, Launch, Vm};
+use guest::{Cancel, GuestCommand, Launch, OwnedVm};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec, defaults};
+use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec, defaults};
 
 const MEMORY_MIB: u64 = 512;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -41,7 +41,7 @@ fn measure(
     rounds: usize,
     accel: Accel,
     qemu: &Qemu,
-    image: &Image,
+    image: &GuestImage,
     folder: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let bare = folder.join("bare.cpio");
@@ -78,7 +78,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// busybox and a first process, packed by busybox itself.
-fn make_bare_initrd(image: &Image, path: &Path) -> Result<(), Box<dyn Error>> {
+fn make_bare_initrd(image: &GuestImage, path: &Path) -> Result<(), Box<dyn Error>> {
     let tree = path.with_extension("tree");
     for folder in ["bin", "dev", "proc"] {
         std::fs::create_dir_all(tree.join(folder))?;
@@ -103,7 +103,12 @@ fn make_bare_initrd(image: &Image, path: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Seconds from the spawn of QEMU to READY.
-fn floor(accel: Accel, qemu: &Qemu, image: &Image, initrd: &Path) -> Result<f64, Box<dyn Error>> {
+fn floor(
+    accel: Accel,
+    qemu: &Qemu,
+    image: &GuestImage,
+    initrd: &Path,
+) -> Result<f64, Box<dyn Error>> {
     let started = Instant::now();
     let mut child = Command::new(&qemu.path)
         .args(["-machine", defaults::machine(Arch::X86_64), "-accel", accel.name()])
@@ -139,7 +144,7 @@ fn floor(accel: Accel, qemu: &Qemu, image: &Image, initrd: &Path) -> Result<f64,
 fn vmlab(
     accel: Accel,
     qemu: &Qemu,
-    image: &Image,
+    image: &GuestImage,
     folder: &Path,
 ) -> Result<(f64, f64, f64), Box<dyn Error>> {
     let cancel = Cancel::new();
@@ -150,7 +155,7 @@ fn vmlab(
         console_socket: folder.join("serial"),
         console_log: folder.join("console"),
     };
-    let boot = Boot::Direct {
+    let boot = BootSource::Direct {
         kernel: image.kernel.clone(),
         initrd: image.initrd.clone(),
         root_image: image.root_image.clone(),
@@ -162,7 +167,7 @@ fn vmlab(
     })?;
     let args = emit(&spec, &channels, &qemu.capabilities).args;
     let launch = Launch { qemu: qemu.path.clone(), args, channels, env: Vec::new() };
-    let mut vm = Vm::start(&launch, &cancel)?;
+    let mut vm = OwnedVm::start(&launch, &cancel)?;
     let boot = vm.wait_ready(LIMIT, &cancel)?.as_secs_f64();
     let nothing = GuestCommand::new(["true"], LIMIT);
     // The first command also waits for the rest of the guest's boot.

@@ -9,7 +9,7 @@
 //! The longest silence of a booting guest, measured under emulation (which is
 //! slower than any KVM worth the name), is below 1 s; 5 s leave
 //! nested KVM on a busy host several times that. On a host that is itself
-//! emulated all takes longer, and both limits are wider ([`Host`]).
+//! emulated all takes longer, and both limits are wider ([`HostKind`]).
 //!
 //! The verdict is cached under the host kernel, QEMU, pCPU model and guest
 //! image. That KVM is *not* usable is only believed until the next boot of the
@@ -23,22 +23,22 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
-use crate::image::{Image, cache_dir};
+use crate::image::{GuestImage, cache_dir};
 use crate::qemu::Qemu;
-use crate::{Cancel, Cancelled, GuestFailure, Launch, Vm};
+use crate::{Cancel, Cancelled, GuestFailure, Launch, OwnedVm};
 
 /// What the host is made of, which decides how long a guest may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Host {
+pub enum HostKind {
     /// Hardware, or a VM on hardware.
     Real,
     /// A host whose pCPUs are emulated.
     Emulated,
 }
 
-impl Host {
+impl HostKind {
     /// How long a booting guest may print nothing.
     fn silence_limit(self) -> Duration {
         match self {
@@ -91,9 +91,9 @@ struct Cached {
 /// # Errors
 /// Only [`Cancelled`].
 pub fn usable_kvm(
-    host: Host,
+    host: HostKind,
     qemu: &Qemu,
-    image: &Image,
+    image: &GuestImage,
     folder: &Path,
     env: &[(String, String)],
     cancel: &Cancel,
@@ -117,7 +117,7 @@ pub fn usable_kvm(
 /// What is known without booting anything: an obstacle that is plain to see,
 /// or the cached verdict.
 #[must_use]
-pub fn known_verdict(qemu: &Qemu, image: &Image) -> Option<KvmVerdict> {
+pub fn known_verdict(qemu: &Qemu, image: &GuestImage) -> Option<KvmVerdict> {
     // Cheap to see and quick to mend: never cached.
     if let Some(why) = obstacle(qemu) {
         return Some(KvmVerdict::Unusable { why });
@@ -179,9 +179,9 @@ fn explain(failure: &GuestFailure) -> String {
 }
 
 fn boot(
-    host: Host,
+    host: HostKind,
     qemu: &Qemu,
-    image: &Image,
+    image: &GuestImage,
     folder: &Path,
     env: &[(String, String)],
     cancel: &Cancel,
@@ -194,7 +194,7 @@ fn boot(
         console_socket: folder.join("kvm.serial"),
         console_log: folder.join("kvm.console"),
     };
-    let boot = Boot::Direct {
+    let boot = BootSource::Direct {
         kernel: image.kernel.clone(),
         initrd: image.initrd.clone(),
         root_image: image.root_image.clone(),
@@ -220,7 +220,7 @@ fn boot(
         channels,
         env: env.to_vec(),
     };
-    let mut vm = Vm::start(&launch, cancel)?;
+    let mut vm = OwnedVm::start(&launch, cancel)?;
     let started = Instant::now();
     let mut heard = (0, started);
     let (silence_limit, boot_limit) = (host.silence_limit(), host.boot_limit());
@@ -238,7 +238,7 @@ fn boot(
 }
 
 /// Everything that a verdict depends on.
-fn key(qemu: &Qemu, image: &Image) -> String {
+fn key(qemu: &Qemu, image: &GuestImage) -> String {
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -296,7 +296,7 @@ mod tests {
             let why = explain(&failure);
             assert!(why.contains(expected) && !why.contains('\n'), "{why}");
         };
-        let limit = Host::Real.silence_limit();
+        let limit = HostKind::Real.silence_limit();
         check(GuestFailure::NeverAnswered { limit }, "for 5 s");
         let detail = "warning\nqemu: failed to initialize kvm: Device busy\n".to_owned();
         check(GuestFailure::Refused { detail }, "Device busy");

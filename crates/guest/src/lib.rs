@@ -6,7 +6,7 @@
 //! - [`Monitor`]: questions to a QEMU that somebody else started.
 //! - [`thin`]: a VM whose whole software is the thin guest, which measures what the
 //!   host charges.
-//! - [`Vm`]: one QEMU process from its start to its end: QMP, the guest agent,
+//! - [`OwnedVm`]: one QEMU process from its start to its end: QMP, the guest agent,
 //!   commands in the guest, and every way in which they fail.
 //!
 //! What is not here: what QEMU's arguments mean (`vmconfig`), what is run in
@@ -22,6 +22,6 @@ mod vm;
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
     AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput, ExecStatusCode,
-    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, Vm, ask_offers, read_end,
+    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, ask_offers, read_end,
     thin,
 };

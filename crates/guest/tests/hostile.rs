@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use guest::image::{Archive, BUILTIN, Image, Recipe};
+use guest::image::{Archive, BUILTIN, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_qemu};
-use guest::{Cancel, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
+use guest::{Cancel, ExecStatusCode, GuestCommand, GuestFailure, Launch, OwnedVm};
 use suite::{Tier, needs};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, GuestTopology, VmSettings, VmSpec};
 
 /// For what ends otherwise: other tests may run beside these.
 const BOOT: Duration = suite::PATIENCE;
@@ -103,13 +103,13 @@ done
 
 struct Lab {
     qemu: Qemu,
-    image: Image,
+    image: GuestImage,
     folder: tempfile::TempDir,
 }
 
 impl Lab {
     /// Starts the hostile guest, which first does `first`.
-    fn start(&self, first: &str) -> Result<Vm, GuestFailure> {
+    fn start(&self, first: &str) -> Result<OwnedVm, GuestFailure> {
         let file = |name: &str| self.folder.path().join(name);
         let channels = Channels {
             qmp_socket: file("qmp"),
@@ -118,7 +118,7 @@ impl Lab {
             console_socket: file("serial"),
             console_log: file("console"),
         };
-        let boot = Boot::Direct {
+        let boot = BootSource::Direct {
             kernel: self.image.kernel.clone(),
             initrd: file("initrd.cpio"),
             root_image: self.image.root_image.clone(),
@@ -133,7 +133,7 @@ impl Lab {
         .unwrap();
         let args = emit(&spec, &channels, &self.qemu.capabilities).args;
         let launch = Launch { qemu: self.qemu.path.clone(), args, channels, env: Vec::new() };
-        Vm::start(&launch, &Cancel::new())
+        OwnedVm::start(&launch, &Cancel::new())
     }
 
     /// What lies in the folder and was not put there before, MiB.
@@ -184,7 +184,7 @@ fn peak_mib() -> u64 {
 }
 
 /// The image's initial RAM disk with the hostile program behind it.
-fn make_initrd(image: &Image, path: &Path) {
+fn make_initrd(image: &GuestImage, path: &Path) {
     let mut bytes = std::fs::read(&image.initrd).unwrap();
     let mut archive = Archive::default();
     archive.file("hostile", 0o755, HOSTILE.as_bytes());
@@ -229,7 +229,7 @@ fn a_hostile_guest_costs_little_and_is_told_of() {
     }
 
     // With an agent that lies: what leaves the VM usable, and what ends it.
-    let exec = |vm: &mut Vm, what: &str, limit: Duration| {
+    let exec = |vm: &mut OwnedVm, what: &str, limit: Duration| {
         lab.row(what, || vm.exec(&GuestCommand::new([what], limit), &Cancel::new()))
     };
     let ready_after = |first: &str| {

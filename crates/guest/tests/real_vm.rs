@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use guest::image::{BUILTIN, Image, Recipe};
+use guest::image::{BUILTIN, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_qemu};
-use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, Vm};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Launch, OwnedVm};
 use suite::{PATIENCE, Tier, Turn, needs, until};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, GuestTopology, VmSettings, VmSpec};
 
 struct Lab {
     _turn: Turn,
     qemu: Qemu,
-    image: Image,
+    image: GuestImage,
     folder: tempfile::TempDir,
 }
 
@@ -46,7 +46,7 @@ impl Lab {
             console_socket: file("serial"),
             console_log: self.console(),
         };
-        let boot = Boot::Direct {
+        let boot = BootSource::Direct {
             kernel: self.image.kernel.clone(),
             initrd: self.image.initrd.clone(),
             root_image: self.image.root_image.clone(),
@@ -63,9 +63,9 @@ impl Lab {
         Launch { qemu: self.qemu.path.clone(), args, channels, env: Vec::new() }
     }
 
-    fn boot(&self, vcpus: u32) -> Vm {
+    fn boot(&self, vcpus: u32) -> OwnedVm {
         let cancel = Cancel::new();
-        let mut vm = Vm::start(&self.launch(vcpus, &[]), &cancel).unwrap();
+        let mut vm = OwnedVm::start(&self.launch(vcpus, &[]), &cancel).unwrap();
         vm.wait_ready(PATIENCE, &cancel).unwrap_or_else(|error| {
             panic!("{error}\n{}", vm.console_tail(40));
         });
@@ -87,7 +87,7 @@ fn until_waiting(console: &std::path::Path) {
     });
 }
 
-fn run(vm: &mut Vm, command: &GuestCommand) -> Result<ExecOutput, GuestFailure> {
+fn run(vm: &mut OwnedVm, command: &GuestCommand) -> Result<ExecOutput, GuestFailure> {
     vm.exec(command, &Cancel::new())
 }
 
@@ -191,7 +191,7 @@ fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
 fn a_guest_without_an_agent_never_answers() {
     let Some(lab) = lab(1) else { return };
     let cancel = Cancel::new();
-    let mut vm = Vm::start(&lab.launch(1, &["vmlab.no_agent"]), &cancel).unwrap();
+    let mut vm = OwnedVm::start(&lab.launch(1, &["vmlab.no_agent"]), &cancel).unwrap();
     let limit = Duration::from_secs(10);
     let error = vm.wait_ready(limit, &cancel).unwrap_err();
     assert_eq!(error, GuestFailure::NeverAnswered { limit });
@@ -202,7 +202,7 @@ fn refused_arguments_are_told_in_qemus_words() {
     let Some(lab) = lab(0) else { return };
     let mut launch = lab.launch(1, &[]);
     launch.args.push("-no-such-option".into());
-    let error = Vm::start(&launch, &Cancel::new()).unwrap_err();
+    let error = OwnedVm::start(&launch, &Cancel::new()).unwrap_err();
     let GuestFailure::Refused { detail } = &error else { panic!("{error}") };
     assert!(detail.contains("-no-such-option"), "{detail}");
 }
@@ -211,7 +211,7 @@ fn refused_arguments_are_told_in_qemus_words() {
 fn the_verdict_about_kvm_is_one_line() {
     let Some(lab) = lab(1) else { return };
     let verdict = guest::kvm::usable_kvm(
-        guest::kvm::Host::Real,
+        guest::kvm::HostKind::Real,
         &lab.qemu,
         &lab.image,
         lab.folder.path(),

@@ -28,12 +28,12 @@ pub mod memory;
 pub mod pages;
 pub mod thread;
 
-use argv::Asked;
+use argv::CommandLineRequest;
 use cgroup::Hierarchies;
 use cpu_pm::{CpuPm, Halts};
 use guest_view::GuestView;
-use libvirt_log::Start;
-use memory::Memory;
+use libvirt_log::LoggedStart;
+use memory::VmMemory;
 use thread::{Role, RunningThread};
 
 /// One QEMU process and all that could be learnt about it.
@@ -49,14 +49,14 @@ pub struct RunningVm {
     /// Its arguments, the program's name among them.
     pub argv: Vec<String>,
     /// What they ask for.
-    pub asked: Asked,
+    pub asked: CommandLineRequest,
     /// Its threads by thread id; kernel threads that work for it (vhost before
     /// Linux 6.4) stand among them.
     pub threads: Vec<RunningThread>,
     /// How vCPUs were told from other threads.
     pub vcpus_known_by: KnownBy,
     /// Where its memory lies.
-    pub memory: Memory,
+    pub memory: VmMemory,
     /// What QEMU says that the guest has; `None` where it could not be asked.
     pub guest: Option<GuestView>,
     /// How often its vCPUs left for the host because they halted; `None` where
@@ -69,7 +69,7 @@ pub struct RunningVm {
     /// Its start, as libvirt noted it; `None` where libvirt did not start it, or
     /// its log may not be read.
     #[serde(default)]
-    pub start: Option<Start>,
+    pub start: Option<LoggedStart>,
     /// What could not be learnt, and why.
     pub notes: Vec<String>,
 }
@@ -92,7 +92,7 @@ pub enum KnownBy {
 
 /// What to look at, beside what costs next to nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct AuditScope {
     /// Ask QEMU through a free QMP socket.
     pub qmp: bool,
     /// Scan every page of guest memory (root only).
@@ -167,7 +167,7 @@ pub enum ReadVmError {
 /// All VMs that this user may see, by pid. One that ends meanwhile is left
 /// out; one that may not be read is told in the second list.
 #[must_use]
-pub fn running(look: &Look) -> (Vec<RunningVm>, Vec<String>) {
+pub fn running(look: &AuditScope) -> (Vec<RunningVm>, Vec<String>) {
     let mut pids = proc::pids();
     pids.sort_unstable();
     let (mut vms, mut problems) = (Vec::new(), Vec::new());
@@ -188,7 +188,7 @@ pub fn running(look: &Look) -> (Vec<RunningVm>, Vec<String>) {
 /// # Errors
 /// [`ReadVmError`]. What can't be read beyond the command line is absent in
 /// the result and told in its notes.
-pub fn read(pid: u32, look: &Look) -> Result<RunningVm, ReadVmError> {
+pub fn read(pid: u32, look: &AuditScope) -> Result<RunningVm, ReadVmError> {
     let root = Path::new("/");
     let stat = proc::stat(pid).filter(|stat| !stat.is_dead()).ok_or(ReadVmError::Gone { pid })?;
     let argv = read_argv(root, pid)?;
@@ -210,7 +210,7 @@ pub fn read(pid: u32, look: &Look) -> Result<RunningVm, ReadVmError> {
         asked,
         threads: Vec::new(),
         vcpus_known_by: KnownBy::Nothing,
-        memory: Memory::default(),
+        memory: VmMemory::default(),
         guest: None,
         halts: None,
         cpu_pm: None,
@@ -327,13 +327,18 @@ fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32]) {
 }
 
 /// A thread and what helps to tell its role.
-struct Seen {
+struct SeenThread {
     thread: RunningThread,
     inner_id: Option<u32>,
     guest_ticks: u64,
 }
 
-fn read_thread(folder: &Path, tid: u32, vm: &RunningVm, hierarchies: &Hierarchies) -> Option<Seen> {
+fn read_thread(
+    folder: &Path,
+    tid: u32,
+    vm: &RunningVm,
+    hierarchies: &Hierarchies,
+) -> Option<SeenThread> {
     let text = |file: &str| {
         let bytes = fs::read(folder.join(file)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -343,9 +348,9 @@ fn read_thread(folder: &Path, tid: u32, vm: &RunningVm, hierarchies: &Hierarchie
     let status = thread::parse_status(&text("status")?);
     let scheduling = text("stat").and_then(|stat| thread::parse_scheduling(&stat));
     let limits = text("cgroup").map(|groups| hierarchies.limits(&groups)).unwrap_or_default();
-    let Asked { thread_names, iothreads, .. } = &vm.asked;
+    let CommandLineRequest { thread_names, iothreads, .. } = &vm.asked;
     let role = thread::role_of(&name, tid == vm.pid, *thread_names, iothreads);
-    Some(Seen {
+    Some(SeenThread {
         thread: RunningThread {
             tid,
             role,
@@ -363,7 +368,7 @@ fn read_thread(folder: &Path, tid: u32, vm: &RunningVm, hierarchies: &Hierarchie
 }
 
 /// Sets the roles of vCPU threads by the best source there is.
-fn tell_vcpus(seen: &mut [Seen], vm: &RunningVm, known: &[u32]) -> KnownBy {
+fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> KnownBy {
     if !known.is_empty() {
         for (vcpu, tid) in (0..).zip(known) {
             set_vcpu(seen, vcpu, |seen| seen.thread.tid == *tid);
@@ -393,7 +398,7 @@ fn tell_vcpus(seen: &mut [Seen], vm: &RunningVm, known: &[u32]) -> KnownBy {
 }
 
 /// Two vCPUs of one thread make it the thread of all.
-fn set_vcpu(seen: &mut [Seen], vcpu: u32, is_it: impl Fn(&Seen) -> bool) {
+fn set_vcpu(seen: &mut [SeenThread], vcpu: u32, is_it: impl Fn(&SeenThread) -> bool) {
     let Some(seen) = seen.iter_mut().find(|seen| is_it(seen)) else { return };
     let role = &mut seen.thread.role;
     *role = match role {

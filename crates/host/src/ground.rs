@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use record::Ground;
 use topology::sysfs::kib_line;
 
-use crate::settings::Tree;
+use crate::settings::SettingsTree;
 
 /// The setting that starts and stops same-page merging.
 pub const KSM: &str = "ksm";
@@ -46,7 +46,7 @@ pub enum StillMergedError {
 
 /// What the machine of `tree` has now.
 #[must_use]
-pub fn read(tree: &Tree) -> Ground {
+pub fn read(tree: &SettingsTree) -> Ground {
     let meminfo = tree.text("proc/meminfo").unwrap_or_default();
     let line = |label: &str| kib_line(&meminfo, label);
     let swap_used = || Some(line("SwapTotal:")?.saturating_sub(line("SwapFree:")?));
@@ -61,7 +61,7 @@ pub fn read(tree: &Tree) -> Ground {
 
 /// Pages that are merged now, B; none where the kernel merges none.
 #[must_use]
-pub fn merged_bytes(tree: &Tree) -> Option<u64> {
+pub fn merged_bytes(tree: &SettingsTree) -> Option<u64> {
     let pages: u64 = tree.text("sys/kernel/mm/ksm/pages_shared").ok()?.parse().ok()?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
@@ -72,7 +72,7 @@ pub fn merged_bytes(tree: &Tree) -> Option<u64> {
 /// [`StillMergedError`]: something still is, `within` later, or `is_cancelled`
 /// says so.
 pub fn until_unmerged(
-    tree: &Tree,
+    tree: &SettingsTree,
     within: Duration,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<(), StillMergedError> {
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    fn tree(merged: &str) -> (tempfile::TempDir, Tree) {
+    fn tree(merged: &str) -> (tempfile::TempDir, SettingsTree) {
         let folder = tempfile::tempdir().expect("temp folder");
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -111,7 +111,7 @@ mod tests {
             "MemTotal: 8 kB\nCached:  12 kB\nSwapCached: 1 kB\nDirty: 4 kB\n\
              SwapTotal: 100 kB\nSwapFree: 60 kB\nAnonHugePages: 2048 kB\n",
         );
-        let tree = Tree::at(folder.path());
+        let tree = SettingsTree::at(folder.path());
         (folder, tree)
     }
 
@@ -128,7 +128,7 @@ mod tests {
         };
         assert_eq!(read(&with), ground);
         let empty = tempfile::tempdir().expect("temp folder");
-        assert_eq!(read(&Tree::at(empty.path())), Ground::default(), "nothing is no zero");
+        assert_eq!(read(&SettingsTree::at(empty.path())), Ground::default(), "nothing is no zero");
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let (_folder, none) = tree("0\n");
         assert!(until_unmerged(&none, Duration::ZERO, &never).is_ok());
         let empty = tempfile::tempdir().expect("temp folder");
-        assert!(until_unmerged(&Tree::at(empty.path()), Duration::ZERO, &never).is_ok());
+        assert!(until_unmerged(&SettingsTree::at(empty.path()), Duration::ZERO, &never).is_ok());
         let (_folder, some) = tree("2\n");
         let error = until_unmerged(&some, Duration::ZERO, &never).expect_err("two pages");
         let bytes = 2 * rustix::param::page_size();

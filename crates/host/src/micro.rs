@@ -38,7 +38,7 @@ pub enum MicroError {
 /// A measured time, ns: one repetition in ten was below `low`, half below `median`, one
 /// in ten above `high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
+pub struct MeasuredTime {
     /// One repetition in ten was below.
     pub low: f64,
     /// Half were.
@@ -47,7 +47,7 @@ pub struct Spread {
     pub high: f64,
 }
 
-impl Spread {
+impl MeasuredTime {
     /// Of some repetitions.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
@@ -69,18 +69,18 @@ impl Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Micro {
     /// From one thread's writing a word to another's seeing it, on another pCPU.
-    pub handoff: Spread,
+    pub handoff: MeasuredTime,
     /// Waking a thread and switching to it on the same pCPU.
-    pub wake_and_switch: Spread,
+    pub wake_and_switch: MeasuredTime,
     /// The same on another pCPU, which idles.
-    pub wake_idle: Spread,
+    pub wake_idle: MeasuredTime,
     /// How long one of two busy threads runs before the other has its turn.
-    pub turn: Spread,
+    pub turn: MeasuredTime,
     /// Speed of computing while the other pCPU computes, of that alone: below 1 where
     /// the two are threads of one core, whether the machine says so or not.
-    pub beside_work: Spread,
+    pub beside_work: MeasuredTime,
     /// The same while the other pCPU spins.
-    pub beside_spin: Spread,
+    pub beside_spin: MeasuredTime,
 }
 
 fn pin(pcpu: u32) -> Result<(), SetAffinityError> {
@@ -114,7 +114,7 @@ fn measure_pinned(pcpus: &PcpuSet) -> Result<Micro, MicroError> {
 }
 
 /// How fast `one` computes while `other` does something, of its speed alone.
-fn beside(one: u32, other: u32, does: impl Fn() + Sync) -> Result<Spread, MicroError> {
+fn beside(one: u32, other: u32, does: impl Fn() + Sync) -> Result<MeasuredTime, MicroError> {
     /// Some tenths of a millisecond.
     const STEPS: u64 = 300_000;
     pin(one)?;
@@ -140,7 +140,7 @@ fn beside(one: u32, other: u32, does: impl Fn() + Sync) -> Result<Spread, MicroE
     })?;
     // What took longest was slowest; faster than alone is noise.
     let speed = |seconds: f64| (alone.median / seconds).clamp(0.01, 1.0);
-    Ok(Spread {
+    Ok(MeasuredTime {
         low: speed(together.high),
         median: speed(together.median),
         high: speed(together.low),
@@ -148,17 +148,17 @@ fn beside(one: u32, other: u32, does: impl Fn() + Sync) -> Result<Spread, MicroE
 }
 
 /// What `once` takes, again and again, ns.
-fn repeated(mut once: impl FnMut() -> Result<f64, MicroError>) -> Result<Spread, MicroError> {
+fn repeated(mut once: impl FnMut() -> Result<f64, MicroError>) -> Result<MeasuredTime, MicroError> {
     let began = Instant::now();
     let mut repeats = Vec::with_capacity(REPEATS);
     while repeats.is_empty() || (repeats.len() < REPEATS && began.elapsed() < MOST) {
         repeats.push(once()?);
     }
-    Ok(Spread::of(repeats))
+    Ok(MeasuredTime::of(repeats))
 }
 
 /// Two threads that hand one word to and fro.
-fn handoff(one: u32, other: u32) -> Result<Spread, MicroError> {
+fn handoff(one: u32, other: u32) -> Result<MeasuredTime, MicroError> {
     const ROUNDS: u32 = 2_000;
     /// Nobody answers any more.
     const END: u32 = u32::MAX;
@@ -196,7 +196,7 @@ fn handoff(one: u32, other: u32) -> Result<Spread, MicroError> {
 }
 
 /// Two threads that send a byte to and fro, each sleeping until it comes.
-fn messages(one: u32, other: u32) -> Result<Spread, MicroError> {
+fn messages(one: u32, other: u32) -> Result<MeasuredTime, MicroError> {
     const ROUNDS: u32 = 100;
     let (mut near, mut far) = UnixStream::pair()?;
     thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn messages(one: u32, other: u32) -> Result<Spread, MicroError> {
 
 /// Two threads that never sleep, on one pCPU: how long one runs before it notices that
 /// it did not.
-fn turn(pcpu: u32) -> Result<Spread, MicroError> {
+fn turn(pcpu: u32) -> Result<MeasuredTime, MicroError> {
     /// What is shorter was an interrupt.
     const GAP: Duration = Duration::from_micros(300);
     const LENGTH: Duration = Duration::from_millis(400);
@@ -258,7 +258,7 @@ fn turn(pcpu: u32) -> Result<Spread, MicroError> {
         if turns.is_empty() {
             turns.push(LENGTH.as_secs_f64() * 1e9);
         }
-        Ok(Spread::of(turns))
+        Ok(MeasuredTime::of(turns))
     })
 }
 
@@ -284,7 +284,7 @@ fn work(steps: u64) {
 
 /// What threads that share pCPUs do again and again.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Shared {
+pub enum SharingTask {
     /// Work, then take a ticket lock and hold it, us each.
     TicketLock {
         /// Without the lock.
@@ -305,7 +305,7 @@ pub enum Shared {
 /// # Errors
 /// Threads that can't be pinned.
 pub fn rates(
-    shared: Shared,
+    shared: SharingTask,
     pcpus: &[u32],
     each: u32,
     length: Duration,
@@ -315,10 +315,10 @@ pub fn rates(
     let steps = |us: f64| (us * scale) as u64;
     (0..repeats)
         .map(|_| match shared {
-            Shared::TicketLock { work_us, hold_us } => {
+            SharingTask::TicketLock { work_us, hold_us } => {
                 ticket_lock(pcpus, each, steps(work_us), steps(hold_us), length)
             }
-            Shared::Barrier { work_us } => barrier(pcpus, each, steps(work_us), length),
+            SharingTask::Barrier { work_us } => barrier(pcpus, each, steps(work_us), length),
         })
         .collect()
 }
@@ -446,8 +446,8 @@ mod tests {
         let length = Duration::from_millis(60);
         for each in [1, 2] {
             for shared in [
-                Shared::TicketLock { work_us: 5.0, hold_us: 1.0 },
-                Shared::Barrier { work_us: 5.0 },
+                SharingTask::TicketLock { work_us: 5.0, hold_us: 1.0 },
+                SharingTask::Barrier { work_us: 5.0 },
             ] {
                 let rates = rates(shared, &pcpus, each, length, 2).unwrap();
                 assert!(rates.iter().all(|rate| rate.is_finite()), "{shared:?}: {rates:?}");

@@ -44,7 +44,7 @@ pub struct Port {
     pub queues: u32,
 }
 
-/// Error type for [`Network::new`] and [`check`].
+/// Error type for [`LabNetwork::new`] and [`check`].
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The user may not.
@@ -126,14 +126,14 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 
 /// A network; it ends on drop.
 #[derive(Debug)]
-pub struct Network {
+pub struct LabNetwork {
     switch: Switch,
     ports: Vec<Port>,
     holder: Child,
     folder: PathBuf,
 }
 
-impl Network {
+impl LabNetwork {
     /// Makes a network with `ports`; its holder carries `owner`'s mark, and
     /// device nodes lie in `folder`.
     ///
@@ -219,7 +219,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for LabNetwork {
     fn drop(&mut self) {
         // It may be gone already; either way it is reaped.
         let _ = self.holder.kill();
@@ -294,10 +294,10 @@ mod tests {
     }
 
     /// A network in a folder of its own, if this machine lets us.
-    fn made(switch: Switch, queues: u32) -> Option<(tempfile::TempDir, Network)> {
+    fn made(switch: Switch, queues: u32) -> Option<(tempfile::TempDir, LabNetwork)> {
         let folder = tempfile::tempdir().expect("temp folder");
         let owner = Owner::current("network-test").expect("this process");
-        match Network::new(switch, &ports(queues), folder.path(), &owner) {
+        match LabNetwork::new(switch, &ports(queues), folder.path(), &owner) {
             Ok(network) => Some((folder, network)),
             Err(error) => {
                 suite::skip(format!("{switch:?}: {error}"));
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    fn inside(network: &Network, port: usize, argv: &[&str]) -> String {
+    fn inside(network: &LabNetwork, port: usize, argv: &[&str]) -> String {
         let words = network.enter(port);
         let output = Command::new(&words[0]).args(&words[1..]).args(argv).output().expect("run");
         assert!(output.status.success(), "{output:?}");
@@ -351,7 +351,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("temp folder");
         let owner = Owner::current("network-test").expect("this process");
         let bad = [Port { mac: "no address".to_owned(), queues: 1 }];
-        let error = Network::new(Switch::Macvtap, &bad, folder.path(), &owner)
+        let error = LabNetwork::new(Switch::Macvtap, &bad, folder.path(), &owner)
             .expect_err("no address")
             .to_string();
         assert!(error.contains("needs root") || error.contains("Cannot make"), "{error}");

@@ -225,7 +225,7 @@ pub fn orphans() -> Vec<Orphan> {
 
 /// How an orphan ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum OrphanEnd {
     /// It was gone before it was touched.
     AlreadyGone,
     /// It ended itself on SIGTERM.
@@ -264,11 +264,11 @@ pub enum EndOrphanError {
 ///
 /// # Errors
 /// [`EndOrphanError`] when it belongs to another user or can't be killed.
-pub fn end_orphan(orphan: &Orphan, grace: Duration) -> Result<Ended, EndOrphanError> {
+pub fn end_orphan(orphan: &Orphan, grace: Duration) -> Result<OrphanEnd, EndOrphanError> {
     let deadline = Instant::now() + grace;
     match begin_end(orphan)? {
         Some(pidfd) => finish_end(orphan, &pidfd, deadline),
-        None => Ok(Ended::AlreadyGone),
+        None => Ok(OrphanEnd::AlreadyGone),
     }
 }
 
@@ -279,7 +279,7 @@ pub fn end_orphan(orphan: &Orphan, grace: Duration) -> Result<Ended, EndOrphanEr
 pub fn end_orphans(
     wanted: impl Fn(&Orphan) -> bool,
     grace: Duration,
-) -> Vec<(Orphan, Result<Ended, EndOrphanError>)> {
+) -> Vec<(Orphan, Result<OrphanEnd, EndOrphanError>)> {
     let mut done = Vec::new();
     let mut known = BTreeSet::new();
     loop {
@@ -293,7 +293,7 @@ pub fn end_orphans(
         for (orphan, begun) in fresh.into_iter().zip(begun) {
             let ended = begun.and_then(|pidfd| match pidfd {
                 Some(pidfd) => finish_end(&orphan, &pidfd, deadline),
-                None => Ok(Ended::AlreadyGone),
+                None => Ok(OrphanEnd::AlreadyGone),
             });
             done.push((orphan, ended));
         }
@@ -305,7 +305,7 @@ pub fn end_orphans(
 ///
 /// # Errors
 /// [`EndOrphanError`] when it belongs to another user or can't be killed.
-pub fn end_kept(process: &Owner, grace: Duration) -> Result<Ended, EndOrphanError> {
+pub fn end_kept(process: &Owner, grace: Duration) -> Result<OrphanEnd, EndOrphanError> {
     let deadline = Instant::now() + grace;
     let kept = Orphan {
         pid: process.pid,
@@ -314,15 +314,15 @@ pub fn end_kept(process: &Owner, grace: Duration) -> Result<Ended, EndOrphanErro
         command_line: command_line(process.pid),
         owner: process.clone(),
     };
-    let Some(pid) = raw_pid(process.pid) else { return Ok(Ended::AlreadyGone) };
+    let Some(pid) = raw_pid(process.pid) else { return Ok(OrphanEnd::AlreadyGone) };
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => pidfd,
-        Err(rustix::io::Errno::SRCH) => return Ok(Ended::AlreadyGone),
+        Err(rustix::io::Errno::SRCH) => return Ok(OrphanEnd::AlreadyGone),
         Err(source) => return Err(refused(&kept, source)),
     };
     // Checked after the opening, for the reason that begin_end names.
     if process.pid_namespace != pid_namespace("self") || !process.is_alive() {
-        return Ok(Ended::AlreadyGone);
+        return Ok(OrphanEnd::AlreadyGone);
     }
     send(&kept, &pidfd, Signal::TERM)?;
     send(&kept, &pidfd, Signal::CONT)?;
@@ -356,13 +356,13 @@ fn finish_end(
     orphan: &Orphan,
     pidfd: &OwnedFd,
     deadline: Instant,
-) -> Result<Ended, EndOrphanError> {
+) -> Result<OrphanEnd, EndOrphanError> {
     if wait_exit(pidfd, deadline) {
-        return Ok(Ended::Terminated);
+        return Ok(OrphanEnd::Terminated);
     }
     send(orphan, pidfd, Signal::KILL)?;
     if wait_exit(pidfd, Instant::now() + KILL_LIMIT) {
-        return Ok(Ended::Killed);
+        return Ok(OrphanEnd::Killed);
     }
     Err(EndOrphanError::StillThere { pid: orphan.pid, command_line: orphan.command_line.clone() })
 }

@@ -28,7 +28,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use topology::PcpuSet;
 
 use crate::affinity;
-use crate::network::{Network, find, wait_made};
+use crate::network::{LabNetwork, find, wait_made};
 use crate::owner::{Owner, wait_exit};
 use crate::scratch::Scratch;
 
@@ -125,12 +125,12 @@ done'
 
 /// What a sandbox is made for.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct SandboxRequest<'a> {
     /// The pCPUs on which all in it runs; not empty.
     pub pcpus: &'a PcpuSet,
     /// The network in which it lies and its address on that one's bridge; one
     /// of its own with nothing but a loopback if none.
-    pub network: Option<(&'a Network, Ipv4Addr)>,
+    pub network: Option<(&'a LabNetwork, Ipv4Addr)>,
     /// The file that is mounted at `/scratch` through a loop device, and
     /// whether that goes past the host's page cache.
     pub scratch: Option<(&'a Scratch, bool)>,
@@ -267,7 +267,11 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`SandboxError`].
-    pub fn new(wanted: &Wanted<'_>, folder: &Path, owner: &Owner) -> Result<Self, SandboxError> {
+    pub fn new(
+        wanted: &SandboxRequest<'_>,
+        folder: &Path,
+        owner: &Owner,
+    ) -> Result<Self, SandboxError> {
         check()?;
         let start = |source| SandboxError::Start { program: "unshare", source };
         let root = folder.join("host-root");

@@ -10,13 +10,13 @@ use std::fs;
 use std::io;
 use std::process::{Command, Stdio};
 
-use crate::audit::thread::Policy;
+use crate::audit::thread::SchedulingPolicy;
 
 /// A scheduling policy with its priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scheduling {
     /// The policy.
-    pub policy: Policy,
+    pub policy: SchedulingPolicy,
     /// 1 to 99 for real-time policies, else 0.
     pub priority: u32,
 }
@@ -25,7 +25,7 @@ impl fmt::Display for Scheduling {
     /// `fifo:1`, `other`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.policy {
-            Policy::RoundRobin => "rr".to_owned(),
+            SchedulingPolicy::RoundRobin => "rr".to_owned(),
             other => format!("{other:?}").to_lowercase(),
         };
         match self.priority {
@@ -98,17 +98,17 @@ pub fn read(tid: u32) -> Option<Scheduling> {
     let (_, fields) = text.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(40 - 3);
     let priority = fields.next()?.parse().ok()?;
-    let policy = Policy::from_number(fields.next()?.trim().parse().ok()?);
+    let policy = SchedulingPolicy::from_number(fields.next()?.trim().parse().ok()?);
     Some(Scheduling { policy, priority })
 }
 
 fn chrt(wanted: Scheduling, options: &[&str], rest: &[&str]) -> Result<(), SchedulerError> {
     let flag = match wanted.policy {
-        Policy::Fifo => "--fifo",
-        Policy::RoundRobin => "--rr",
-        Policy::Batch => "--batch",
-        Policy::Idle => "--idle",
-        Policy::Other => "--other",
+        SchedulingPolicy::Fifo => "--fifo",
+        SchedulingPolicy::RoundRobin => "--rr",
+        SchedulingPolicy::Batch => "--batch",
+        SchedulingPolicy::Idle => "--idle",
+        SchedulingPolicy::Other => "--other",
         _ => return Err(SchedulerError::Policy(wanted)),
     };
     let mut command = Command::new("chrt");
@@ -161,10 +161,10 @@ mod tests {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().expect("sleep starts"));
         let tid = sleeper.0.id();
         for (policy, priority, name) in [
-            (Policy::Batch, 0, "batch"),
-            (Policy::Idle, 0, "idle"),
-            (Policy::Fifo, 1, "fifo:1"),
-            (Policy::RoundRobin, 5, "rr:5"),
+            (SchedulingPolicy::Batch, 0, "batch"),
+            (SchedulingPolicy::Idle, 0, "idle"),
+            (SchedulingPolicy::Fifo, 1, "fifo:1"),
+            (SchedulingPolicy::RoundRobin, 5, "rr:5"),
         ] {
             let wanted = Scheduling { policy, priority };
             assert_eq!(wanted.to_string(), name);
@@ -177,9 +177,10 @@ mod tests {
         }
         drop(sleeper);
         assert_eq!(read(tid), None);
-        let gone = set(tid, Scheduling { policy: Policy::Batch, priority: 0 }).expect_err("gone");
+        let gone = set(tid, Scheduling { policy: SchedulingPolicy::Batch, priority: 0 })
+            .expect_err("gone");
         assert!(gone.to_string().contains("No such process"), "{gone}");
-        let wrong = Scheduling { policy: Policy::Fifo, priority: 100 };
+        let wrong = Scheduling { policy: SchedulingPolicy::Fifo, priority: 100 };
         let error = check(wrong).expect_err("no such priority").to_string();
         assert!(error.starts_with("This process may not use fifo:100"), "{error}");
     }

@@ -26,15 +26,15 @@ mod tree;
 mod value;
 
 pub use apply::{
-    ApplyError, Mode, Planned, RestoreOutcome, Restored, Settings, StaleSettings, Wish, plan,
-    restore_stale,
+    AppliedSettings, ApplyError, Mode, Planned, RestoreOutcome, Restored, SettingChanges,
+    StaleSettings, plan, restore_stale,
 };
 pub use cpuset::{Partition, PartitionKind, partitions};
 pub use journal::JournalError;
-pub use place::{Place, Present};
-pub use refusal::Refusal;
+pub use place::{Present, SettingPath};
+pub use refusal::SettingRefusal;
 pub use table::SETTINGS;
-pub use tree::Tree;
+pub use tree::SettingsTree;
 pub use value::Values;
 
 /// A host setting that vmlab knows.
@@ -49,7 +49,7 @@ pub struct Setting {
     /// Values that it takes.
     pub values: Values,
     /// Where it lives.
-    pub place: Place,
+    pub place: SettingPath,
     /// The document that it is from.
     pub source: &'static str,
     /// What may go wrong; empty where nothing is known to.
@@ -58,11 +58,11 @@ pub struct Setting {
 
 /// All settings that can be read on the machine of `tree`, by id.
 #[must_use]
-pub fn read_all(tree: &Tree) -> BTreeMap<String, String> {
+pub fn read_all(tree: &SettingsTree) -> BTreeMap<String, String> {
     let value = |setting: &Setting| {
         let value = setting.read(tree).ok()?.value;
         // Not given on the command line is no value.
-        let known = !matches!(setting.place, Place::BootOnly(_)) || !value.contains(' ');
+        let known = !matches!(setting.place, SettingPath::BootOnly(_)) || !value.contains(' ');
         known.then(|| (setting.id.to_owned(), value))
     };
     SETTINGS.iter().filter_map(value).collect()
@@ -78,25 +78,25 @@ impl Setting {
     /// What it is on the machine of `tree` now.
     ///
     /// # Errors
-    /// [`Refusal`] says why it can't be read.
-    pub fn read(&self, tree: &Tree) -> Result<Present, Refusal> {
+    /// [`SettingRefusal`] says why it can't be read.
+    pub fn read(&self, tree: &SettingsTree) -> Result<Present, SettingRefusal> {
         place::present(self, tree)
     }
 
     /// Whether it could be set on the machine of `tree`; `reload` as in
-    /// [`Wish`].
+    /// [`SettingChanges`].
     ///
     /// # Errors
-    /// [`Refusal`] says why not.
-    pub fn check_settable(&self, tree: &Tree, reload: bool) -> Result<(), Refusal> {
+    /// [`SettingRefusal`] says why not.
+    pub fn check_settable(&self, tree: &SettingsTree, reload: bool) -> Result<(), SettingRefusal> {
         let present = self.read(tree)?.value;
         // A value that it could have, if not the present one.
         let any = match self.place {
-            Place::BootOnly(_) => String::new(),
-            Place::Module(_) | Place::Parameter(_) => self.another_than(&present),
+            SettingPath::BootOnly(_) => String::new(),
+            SettingPath::Module(_) | SettingPath::Parameter(_) => self.another_than(&present),
             // Mixed values of several files are no value.
-            Place::Each { .. } => present.split(" (").next().unwrap_or_default().to_owned(),
-            Place::Partition(_) | Place::Irqs => {
+            SettingPath::Each { .. } => present.split(" (").next().unwrap_or_default().to_owned(),
+            SettingPath::Partition(_) | SettingPath::Irqs => {
                 let pcpus: Option<topology::PcpuSet> =
                     tree.text("sys/devices/system/cpu/online").ok().and_then(|t| t.parse().ok());
                 pcpus.and_then(|set| set.last()).map_or(present, |last| last.to_string())
@@ -105,12 +105,12 @@ impl Setting {
         };
         match (place::steps(self, tree, &any, reload), self.place) {
             // The value that was tried is nobody's wish.
-            (Err(Refusal::BuiltIn { module, what }), Place::Parameter(_)) => {
+            (Err(SettingRefusal::BuiltIn { module, what }), SettingPath::Parameter(_)) => {
                 let parameter = what.split('=').next().unwrap_or_default();
-                Err(Refusal::BuiltIn { module, what: format!("{parameter}=VALUE") })
+                Err(SettingRefusal::BuiltIn { module, what: format!("{parameter}=VALUE") })
             }
-            (Err(Refusal::BootOnly { what }), _) => {
-                Err(Refusal::BootOnly { what: format!("{what}VALUE") })
+            (Err(SettingRefusal::BootOnly { what }), _) => {
+                Err(SettingRefusal::BootOnly { what: format!("{what}VALUE") })
             }
             (result, _) => result.map(drop),
         }
@@ -128,17 +128,19 @@ impl Setting {
     #[must_use]
     pub fn needs(&self) -> String {
         match self.place {
-            Place::Parameter(choices) => {
+            SettingPath::Parameter(choices) => {
                 let modules: Vec<&str> = choices.iter().map(|(module, _)| *module).collect();
                 format!(
                     "root; module {}; a reload where the kernel does not take it live",
                     modules.join(" or ")
                 )
             }
-            Place::Module(module) => format!("root; module {module} as a module, unused"),
-            Place::Partition(_) => "root; cgroup v2 with the cpuset controller, Linux 6.1".into(),
-            Place::BootOnly(_) => "a reboot with another kernel command line".into(),
-            Place::Files(files) if files.iter().any(|file| file.contains("/debug/")) => {
+            SettingPath::Module(module) => format!("root; module {module} as a module, unused"),
+            SettingPath::Partition(_) => {
+                "root; cgroup v2 with the cpuset controller, Linux 6.1".into()
+            }
+            SettingPath::BootOnly(_) => "a reboot with another kernel command line".into(),
+            SettingPath::Files(files) if files.iter().any(|file| file.contains("/debug/")) => {
                 "root; debugfs, and a kernel that is not locked down".into()
             }
             _ => "root".into(),
@@ -149,33 +151,35 @@ impl Setting {
     #[must_use]
     pub fn places(&self) -> Vec<String> {
         match self.place {
-            Place::Files(files) => files.iter().map(|file| format!("/{file}")).collect(),
-            Place::Each { folder, prefix, file } => vec![format!("/{folder}/{prefix}*/{file}")],
-            Place::Parameter(choices) => choices
+            SettingPath::Files(files) => files.iter().map(|file| format!("/{file}")).collect(),
+            SettingPath::Each { folder, prefix, file } => {
+                vec![format!("/{folder}/{prefix}*/{file}")]
+            }
+            SettingPath::Parameter(choices) => choices
                 .iter()
                 .map(|(module, parameter)| {
                     format!("/{}", modules::parameter_file(module, parameter))
                 })
                 .collect(),
-            Place::Module(module) => vec![format!("modprobe {module}, rmmod {module}")],
-            Place::Pool { kib } => {
+            SettingPath::Module(module) => vec![format!("modprobe {module}, rmmod {module}")],
+            SettingPath::Pool { kib } => {
                 let file = format!("hugepages/hugepages-{kib}kB/nr_hugepages");
                 vec![
                     format!("/sys/devices/system/node/node*/{file}"),
                     format!("/sys/kernel/mm/{file}"),
                 ]
             }
-            Place::IdleNames | Place::IdleLatency => {
+            SettingPath::IdleNames | SettingPath::IdleLatency => {
                 vec!["/sys/devices/system/cpu/cpu*/cpuidle/state*/disable".into()]
             }
-            Place::Irqs => vec![
+            SettingPath::Irqs => vec![
                 "/proc/irq/*/smp_affinity_list".into(),
                 "/proc/irq/default_smp_affinity".into(),
             ],
-            Place::Partition(kind) => {
+            SettingPath::Partition(kind) => {
                 vec![format!("/sys/fs/cgroup/vmlab-{}", cpuset::word(kind))]
             }
-            Place::BootOnly(parameter) => {
+            SettingPath::BootOnly(parameter) => {
                 vec![format!("{parameter}= on the kernel's command line")]
             }
         }
@@ -184,12 +188,12 @@ impl Setting {
 
 /// A setting and the value that it shall get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingChange {
     setting: &'static Setting,
     value: String,
 }
 
-/// Error type for [`Change::new`].
+/// Error type for [`SettingChange::new`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ChangeError {
     /// No such setting.
@@ -231,7 +235,7 @@ fn near(id: &str) -> String {
     format!(" (related: {})", names.join(", "))
 }
 
-impl Change {
+impl SettingChange {
     /// `id` shall become `value`, in any way to say it.
     ///
     /// # Errors
@@ -242,7 +246,7 @@ impl Change {
         let Some(normal) = values.normalise(value) else {
             return Err(ChangeError::Value { id, value: value.to_owned(), values });
         };
-        if let Place::BootOnly(parameter) = place {
+        if let SettingPath::BootOnly(parameter) = place {
             return Err(ChangeError::BootOnly { id, parameter, value: normal });
         }
         Ok(Self { setting, value: normal })

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use topology::Host;
 use topology::sysfs::{self, read_host};
 
-use crate::settings::{self, Tree};
+use crate::settings::{self, SettingsTree};
 
 pub use declared::{DECLARED_HOST, DECLARED_HOST_VARIABLE};
 
@@ -30,7 +30,7 @@ pub fn live(root: &Path) -> Host {
     if root == Path::new("/") {
         declared::lay_over(&mut host);
     }
-    host.tunables = settings::read_all(&Tree::at(root));
+    host.tunables = settings::read_all(&SettingsTree::at(root));
     // Old kernels have no file for it; a saved tree may come from elsewhere.
     if root == Path::new("/") && host.arch.is_none() {
         host.arch = Some(std::env::consts::ARCH.to_owned());

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use lint::site::Rules;
-use lint::{Context, FleetVm, check_fleet, check_text_by};
+use lint::site::SiteRules;
+use lint::{Context, SharedHostVm, check_fleet, check_text_by};
 use topology::Host;
 
 /// A domain of usual size; each is another one, and some are wrong.
@@ -62,7 +62,7 @@ fn host() -> Host {
 }
 
 /// 20 rules of a site's own, of the usual kinds.
-fn site() -> Rules {
+fn site() -> SiteRules {
     let kinds = [
         ("", "vm.memory_mib > 32 * 1024 && !has(vm.memory.huge_pages)"),
         ("each = 'vm.disks'\n", "has(item.cache) && item.cache == 'unsafe'"),
@@ -79,7 +79,7 @@ fn site() -> Rules {
              = \"{when}\"\n"
         );
     }
-    Rules::read("site.toml", &text, &[]).expect("these rules are right")
+    SiteRules::read("site.toml", &text, &[]).expect("these rules are right")
 }
 
 /// What checking one text of 20 000 tiny domains takes, its findings as text included.
@@ -142,7 +142,7 @@ fn main() {
 }
 
 /// How much is found in all texts.
-fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&Rules]) -> usize {
+fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&SiteRules]) -> usize {
     let next = AtomicUsize::new(0);
     let work = || {
         let (mut found, mut vms) = (0, Vec::new());
@@ -168,7 +168,7 @@ fn lint(texts: &[String], threads: usize, context: &Context, sets: &[&Rules]) ->
         }
         // Which VM is told of an overlap goes by their order.
         vms.sort_by_key(|(number, _)| *number);
-        let vms: Vec<FleetVm> = vms.into_iter().flat_map(|(_, vms)| vms).collect();
+        let vms: Vec<SharedHostVm> = vms.into_iter().flat_map(|(_, vms)| vms).collect();
         found + check_fleet(&vms, context).len()
     })
 }

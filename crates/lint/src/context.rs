@@ -33,7 +33,7 @@ pub struct Kubelet {
 #[derive(Debug)]
 pub struct Context {
     /// The host with lookups; `None` where nobody said one.
-    pub(crate) machine: Option<Machine>,
+    pub(crate) machine: Option<HostLookup>,
     /// KubeVirt's version.
     pub kubevirt: KubevirtVersion,
     /// The cluster's KubeVirt; `None` where nobody said which feature gates it has on.
@@ -76,14 +76,14 @@ impl Context {
     /// The same, for VMs on this host.
     #[must_use]
     pub fn on(mut self, host: Host) -> Self {
-        self.machine = Some(Machine::new(host));
+        self.machine = Some(HostLookup::new(host));
         self
     }
 }
 
 /// A host with the lookups that rules need.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct HostLookup {
     pub(crate) host: Host,
     pub(crate) online: PcpuSet,
     /// Threads of each core.
@@ -93,7 +93,7 @@ pub(crate) struct Machine {
     json: OnceLock<Value>,
 }
 
-impl Machine {
+impl HostLookup {
     fn new(host: Host) -> Self {
         let nesting = host.nesting();
         let cores: Vec<PcpuSet> =
@@ -198,13 +198,13 @@ impl Machine {
 
 /// What an example is for.
 #[derive(Clone, Copy)]
-pub struct World {
+pub struct ExampleHost {
     /// In words, to stand behind "for"; empty: anything.
     pub said: &'static str,
     pub(crate) build: fn() -> Context,
 }
 
-impl World {
+impl ExampleHost {
     /// The context that the words describe.
     #[must_use]
     pub fn context(&self) -> Context {
@@ -212,7 +212,7 @@ impl World {
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for ExampleHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.said)
     }

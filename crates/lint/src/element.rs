@@ -1,7 +1,7 @@
 //! A domain's XML with the place of everything that it says: for rules about
 //! what libvirt refuses, which look at more than a VM's own fields.
 
-use vmconfig::source::{At, Span};
+use vmconfig::source::{Located, Span};
 
 /// One element.
 #[derive(Debug)]
@@ -9,15 +9,15 @@ pub(crate) struct Element {
     pub(crate) name: String,
     /// Its opening tag.
     pub(crate) tag: Span,
-    pub(crate) attributes: Vec<(String, At<String>)>,
+    pub(crate) attributes: Vec<(String, Located<String>)>,
     /// Its first text, without the blanks around it.
-    pub(crate) text: Option<At<String>>,
+    pub(crate) text: Option<Located<String>>,
     pub(crate) children: Vec<Element>,
 }
 
 impl Element {
     /// An attribute with its place.
-    pub(crate) fn at(&self, name: &str) -> Option<&At<String>> {
+    pub(crate) fn at(&self, name: &str) -> Option<&Located<String>> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
@@ -58,7 +58,7 @@ impl Element {
     }
 
     /// The text of the first element at a path.
-    pub(crate) fn text_of(&self, path: &str) -> Option<&At<String>> {
+    pub(crate) fn text_of(&self, path: &str) -> Option<&Located<String>> {
         self.first(path)?.text.as_ref()
     }
 }

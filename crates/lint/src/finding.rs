@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use vmconfig::source::{Place, Source, Span};
+use vmconfig::source::{LineColumn, SourceText, Span};
 
 /// How bad a finding is.
 #[derive(
@@ -67,7 +67,7 @@ pub struct Finding {
     /// Name of the VM.
     pub vm: String,
     /// Where.
-    pub place: Place,
+    pub place: LineColumn,
     /// What is wrong, with the values.
     pub message: String,
     /// Facts that explain it, one each.
@@ -128,7 +128,7 @@ impl Draft {
         self
     }
 
-    pub(crate) fn fix_in(&self, source: &Source<'_>) -> Option<Fix> {
+    pub(crate) fn fix_in(&self, source: &SourceText<'_>) -> Option<Fix> {
         if self.edits.is_empty() {
             return None;
         }
@@ -185,7 +185,7 @@ impl Drafts {
 }
 
 /// The lines that the edits touch, as they read afterwards.
-fn changed_lines(source: &Source<'_>, edits: &[Edit]) -> Vec<(usize, String)> {
+fn changed_lines(source: &SourceText<'_>, edits: &[Edit]) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut at = 0;
     while at < edits.len() {

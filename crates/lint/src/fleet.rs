@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use topology::PcpuSet;
 
+use crate::asked_and_is::said;
 use crate::finding::{AskedAndIs, Finding, Severity};
 use crate::format::Format;
-use crate::said::said;
 use crate::vm::Vm;
-use vmconfig::source::{Place, Source};
+use vmconfig::source::{LineColumn, SourceText};
 
 /// One VM among all.
 #[derive(Debug)]
-pub struct FleetVm {
+pub struct SharedHostVm {
     pub(crate) file: String,
     pub(crate) name: String,
     pub(crate) vcpus: u32,
-    pub(crate) vcpus_place: Place,
+    pub(crate) vcpus_place: LineColumn,
     /// Each pin with its place.
     pub(crate) pins: Vec<FleetPin>,
     /// What is and was asked of all its vCPUs, if it runs.
@@ -28,16 +28,17 @@ pub struct FleetVm {
     pub(crate) allowed: Vec<String>,
 }
 
-impl FleetVm {
+impl SharedHostVm {
     /// Without the pins in whose lines a comment silences one of the rules `about_fleets`.
     pub(crate) fn new(
         vm: &Vm,
         file: &str,
-        source: &Source<'_>,
+        source: &SourceText<'_>,
         allowed: &Allowed,
         about_fleets: &[&str],
     ) -> Self {
-        let silenced = |place: &Place| about_fleets.iter().any(|id| allowed.covers(id, place.line));
+        let silenced =
+            |place: &LineColumn| about_fleets.iter().any(|id| allowed.covers(id, place.line));
         let vcpus_place = source.place(vm.vcpus.span);
         let mut pins = Vec::new();
         for pin in vm.live_pins() {
@@ -76,7 +77,7 @@ impl FleetVm {
 pub(crate) struct FleetPin {
     pub(crate) vcpu: u32,
     pub(crate) pcpus: PcpuSet,
-    pub(crate) place: Place,
+    pub(crate) place: LineColumn,
     pub(crate) live: Option<AskedAndIs>,
 }
 
@@ -91,14 +92,14 @@ pub(crate) struct FleetDrafts<'a> {
 
 impl FleetDrafts<'_> {
     /// About a VM as a whole.
-    pub(crate) fn at(&mut self, vm: &FleetVm, message: String, notes: Vec<String>) {
+    pub(crate) fn at(&mut self, vm: &SharedHostVm, message: String, notes: Vec<String>) {
         self.push(vm, &vm.vcpus_place, vm.live.clone(), message, notes);
     }
 
     /// About one of its pins.
     pub(crate) fn at_pin(
         &mut self,
-        vm: &FleetVm,
+        vm: &SharedHostVm,
         pin: &FleetPin,
         message: String,
         notes: Vec<String>,
@@ -108,8 +109,8 @@ impl FleetDrafts<'_> {
 
     fn push(
         &mut self,
-        vm: &FleetVm,
-        place: &Place,
+        vm: &SharedHostVm,
+        place: &LineColumn,
         live: Option<AskedAndIs>,
         message: String,
         notes: Vec<String>,
@@ -168,7 +169,7 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    pub(crate) fn new(source: &Source<'_>) -> Self {
+    pub(crate) fn new(source: &SourceText<'_>) -> Self {
         let mut allowed = Self::default();
         if !source.text.contains(MARK) {
             return allowed;

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use placement::predict::kubelet::{StaticPolicy, TopologyOptions};
-use placement::predict::kubevirt::{Pins, Vmi};
-use placement::predict::{Machine, Outcome, predict};
+use placement::predict::kubevirt::{PredictedPins, Vmi};
+use placement::predict::{Admission, KubeletHost, predict};
 use serde_json::Value;
 use topology::PcpuSet;
 
@@ -20,10 +20,10 @@ pub(crate) enum Forecast {
 
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    pub(crate) machine: Machine,
+    pub(crate) machine: KubeletHost,
     pub(crate) vmi: Vmi,
     pub(crate) cpuset: PcpuSet,
-    pub(crate) pins: Pins,
+    pub(crate) pins: PredictedPins,
 }
 
 impl fmt::Display for Pinned {
@@ -48,7 +48,7 @@ impl fmt::Display for Forecast {
 pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> {
     let host = &context.machine.as_ref()?.host;
     let vmi = Vmi::from_value(instance).ok()?;
-    let machine = Machine::from_host(host).ok()?;
+    let machine = KubeletHost::from_host(host).ok()?;
     let outcome = {
         let reserved = context.reserved.intersection(&machine.pcpus());
         let policy = StaticPolicy::new(&machine, context.kubelet.options, reserved)
@@ -59,9 +59,9 @@ pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> 
         predict(&machine, &policy, &PcpuSet::new(), &vmi, context.kubevirt)?.outcome
     };
     Some(match outcome {
-        Outcome::Rejected(rejection) => Forecast::Refused(rejection.to_string()),
-        Outcome::NotPinned { error, .. } => Forecast::Refused(error.to_string()),
-        Outcome::Pinned { cpuset, pins } => {
+        Admission::Rejected(rejection) => Forecast::Refused(rejection.to_string()),
+        Admission::NotPinned { error, .. } => Forecast::Refused(error.to_string()),
+        Admission::Pinned { cpuset, pins } => {
             Forecast::Pinned(Box::new(Pinned { machine, vmi, cpuset, pins }))
         }
     })

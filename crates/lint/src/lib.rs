@@ -1,5 +1,5 @@
 //! Finds what is wrong with a VM's configuration: libvirt domain XML, KubeVirt
-//! objects, QEMU command lines and Proxmox's files, and VMs that run ([`Running`]); alone or against a host, a KubeVirt version
+//! objects, QEMU command lines and Proxmox's files, and VMs that run ([`ObservedVm`]); alone or against a host, a KubeVirt version
 //! and the kubelet's options.
 //!
 //! [`RULES`] is the table: each rule has its texts, its source and examples
@@ -13,24 +13,24 @@
 //!
 //! All of it is pure: texts come in and go out.
 
-mod asks;
+mod asked_and_is;
 mod busy;
 mod cluster;
 mod context;
 mod element;
 mod finding;
+mod fix;
 mod fleet;
 mod forecast;
 mod format;
 mod live;
-mod mend;
 mod object;
 pub mod output;
 mod read;
+mod requirements;
 mod rule;
 mod rules;
 mod running;
-mod said;
 mod schema;
 pub mod site;
 mod version;
@@ -38,17 +38,20 @@ mod vm;
 
 pub use busy::Busy;
 pub use cluster::Cluster;
-pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, Kubelet, World};
+pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, ExampleHost, Kubelet};
 pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
-pub use fleet::FleetVm;
-pub use mend::{apply, difference};
+pub use fix::{apply, difference};
+pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
-pub use read::ReadError;
+pub use read::TextError;
 pub use rule::{Affected, Example, Format, Product, Rule};
 pub use rules::{RULES, UnknownRule, find};
-pub use running::{Fact, Is, Memory, ParseFactError, Running, Thread, Who};
+pub use running::{
+    MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,
+    ThreadPlacement,
+};
 pub use version::{ParseVersionError, Version};
-pub use vmconfig::source::{Place, Span};
+pub use vmconfig::source::{LineColumn, Span};
 
 use std::borrow::Cow;
 
@@ -57,7 +60,7 @@ use fleet::{Allowed, FleetDrafts};
 use read::Item;
 use rule::{Check, CheckVm};
 use vm::Vm;
-use vmconfig::source::Source;
+use vmconfig::source::SourceText;
 
 /// What one text holds and what is wrong with it.
 #[derive(Debug)]
@@ -69,7 +72,7 @@ pub struct Checked {
     /// Findings that comments in the text silence.
     pub suppressed: Vec<site::Suppressed>,
     /// Its VMs, for [`check_fleet`].
-    pub vms: Vec<FleetVm>,
+    pub vms: Vec<SharedHostVm>,
 }
 
 /// The VirtualMachineInstances that objects of a YAML text are or make, as JSON, with
@@ -77,8 +80,8 @@ pub struct Checked {
 /// are; `file` names it in errors.
 ///
 /// # Errors
-/// [`ReadError::Syntax`], also where an instance type is not there.
-pub fn read_instances(file: &str, text: &str) -> Result<Vec<serde_json::Value>, ReadError> {
+/// [`TextError::Syntax`], also where an instance type is not there.
+pub fn read_instances(file: &str, text: &str) -> Result<Vec<serde_json::Value>, TextError> {
     read::kubevirt::instances(text).map_err(|broken| read::in_file(broken, file, text))
 }
 
@@ -118,8 +121,8 @@ pub fn is_about_fleets(id: &str) -> bool {
 /// [`Context::offers`] tells: findings of those rules alone.
 ///
 /// # Errors
-/// [`ReadError`] when the text is in none of the formats, or breaks its own.
-pub fn check_offers(file: &str, text: &str, context: &Context) -> Result<Vec<Finding>, ReadError> {
+/// [`TextError`] when the text is in none of the formats, or breaks its own.
+pub fn check_offers(file: &str, text: &str, context: &Context) -> Result<Vec<Finding>, TextError> {
     let mut findings = check_text(file, text, context)?.findings;
     findings.retain(|finding| rules::OF_OFFERS.contains(&finding.rule.as_ref()));
     Ok(findings)
@@ -128,8 +131,8 @@ pub fn check_offers(file: &str, text: &str, context: &Context) -> Result<Vec<Fin
 /// Applies every rule for single VMs to a text; `file` names it in findings.
 ///
 /// # Errors
-/// [`ReadError`] when the text is in none of the formats, or breaks its own.
-pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, ReadError> {
+/// [`TextError`] when the text is in none of the formats, or breaks its own.
+pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, TextError> {
     check_text_by(file, text, context, &[])
 }
 
@@ -137,17 +140,17 @@ pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, 
 /// changed here: see [`site::settle`].
 ///
 /// # Errors
-/// [`ReadError`] when the text is in none of the formats, or breaks its own.
+/// [`TextError`] when the text is in none of the formats, or breaks its own.
 pub fn check_text_by(
     file: &str,
     text: &str,
     context: &Context,
-    sets: &[&site::Rules],
-) -> Result<Checked, ReadError> {
+    sets: &[&site::SiteRules],
+) -> Result<Checked, TextError> {
     let Some(format) = read::format_of(text) else {
-        return Err(ReadError::Unknown { file: file.to_owned() });
+        return Err(TextError::Unknown { file: file.to_owned() });
     };
-    let source = Source::new(text);
+    let source = SourceText::new(text);
     let placeholder = match format {
         Format::Kubevirt => read::template::placeholder(text),
         _ => None,
@@ -156,7 +159,7 @@ pub fn check_text_by(
         return Ok(template(file, format, &source, span));
     }
     let asker = site::Asker::new(sets, context);
-    let wanted = read::Wanted { types: &context.instancetypes, settings: asker.is_some() };
+    let wanted = read::ReadOptions { types: &context.instancetypes, settings: asker.is_some() };
     let allowed = Allowed::new(&source);
     let mut findings = Vec::new();
     let mut suppressed = Vec::new();
@@ -173,7 +176,7 @@ pub fn check_text_by(
     let mut drafts = Drafts::default();
     let of_item = |rule: &Rule, draft: Draft, name: &str, vm: Option<&Vm>| {
         let place = source.place(draft.span);
-        let live = vm.and_then(|vm| said::said(vm, &source, draft.span));
+        let live = vm.and_then(|vm| asked_and_is::said(vm, &source, draft.span));
         // A command line that was followed long ago is not mended.
         // Nor is what a command line is made of: it is written otherwise.
         let fix = draft.fix_in(&source).filter(|fix| {
@@ -221,7 +224,7 @@ pub fn check_text_by(
         if let Some(asker) = &asker {
             asker.check(file, vm, &source).into_iter().for_each(&mut keep);
         }
-        vms.push(FleetVm::new(vm, file, &source, &allowed, &about_fleets));
+        vms.push(SharedHostVm::new(vm, file, &source, &allowed, &about_fleets));
     };
     read::read(format, &source, wanted, &mut look)
         .map_err(|broken| read::in_file(broken, file, text))?;
@@ -243,23 +246,23 @@ pub fn check_text_by(
 /// Beside a domain's own XML, libvirt's status files hold one
 /// (`/run/libvirt/qemu/NAME.xml`).
 #[must_use]
-pub fn asked_pins(xml: &str) -> Vec<(Who, topology::PcpuSet)> {
+pub fn asked_pins(xml: &str) -> Vec<(ThreadOwner, topology::PcpuSet)> {
     let mut first = None;
     let read = read::libvirt::read(xml, false, &mut |vm| first = first.take().or(Some(vm)));
     let Some(vm) = read.ok().and(first) else { return Vec::new() };
-    let vcpus = vm.pins.iter().map(|pin| (Who::Vcpu(Some(pin.id.value)), &pin.pcpus));
+    let vcpus = vm.pins.iter().map(|pin| (ThreadOwner::Vcpu(Some(pin.id.value)), &pin.pcpus));
     let iothreads = vm.iothread_pins.iter().map(|pin| {
         let id = format!("iothread{}", pin.id.value);
-        (Who::Iothread(id), &pin.pcpus)
+        (ThreadOwner::Iothread(id), &pin.pcpus)
     });
-    let emulator = vm.emulator.iter().map(|set| (Who::Emulator, set));
+    let emulator = vm.emulator.iter().map(|set| (ThreadOwner::Emulator, set));
     let all = vcpus.chain(emulator).chain(iothreads);
     all.map(|(who, set)| (who, set.value.clone())).collect()
 }
 
 /// Applies the rules that look at several VMs together.
 #[must_use]
-pub fn check_fleet(vms: &[FleetVm], context: &Context) -> Vec<Finding> {
+pub fn check_fleet(vms: &[SharedHostVm], context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
         if let Check::Fleet(check) = rule.check
@@ -274,7 +277,7 @@ pub fn check_fleet(vms: &[FleetVm], context: &Context) -> Vec<Finding> {
 }
 
 /// What is said of a text that is a template.
-fn template(file: &str, format: Format, source: &Source, span: Span) -> Checked {
+fn template(file: &str, format: Format, source: &SourceText, span: Span) -> Checked {
     let rule = &rules::comments::TEMPLATE;
     let place = source.place(span);
     let message = "An engine has yet to fill this in: the file was not read";
@@ -288,7 +291,7 @@ fn template(file: &str, format: Format, source: &Source, span: Span) -> Checked 
     checked
 }
 
-fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
+fn unknown_allow(file: &str, place: LineColumn, id: &str) -> Finding {
     let near = find(id).err().and_then(|unknown| unknown.near);
     let rule = &rules::comments::UNKNOWN_ALLOW;
     let help = near.map_or(rule.mend.into(), |near| format!("Did you mean {near}?").into());
@@ -299,7 +302,7 @@ fn unknown_allow(file: &str, place: Place, id: &str) -> Finding {
 fn of_text(
     rule: &Rule,
     file: &str,
-    place: Place,
+    place: LineColumn,
     message: String,
     help: Cow<'static, str>,
 ) -> Finding {

@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use crate::running::{Fact, Is, Memory, Thread, Who};
-use vmconfig::source::{At, Span};
+use crate::running::{MemoryPlacement, Observation, Observed, ThreadOwner, ThreadPlacement};
+use vmconfig::source::{Located, Span};
 
 /// What is known of a VM that runs.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     /// Facts with their places.
-    pub(crate) facts: Vec<At<Fact>>,
+    pub(crate) facts: Vec<Located<Observation>>,
 }
 
 impl Live {
     /// The threads of one kind, with their places.
     pub(crate) fn threads(
         &self,
-        wanted: impl Fn(&Who) -> bool,
-    ) -> impl Iterator<Item = (&Who, &Thread, Span)> {
+        wanted: impl Fn(&ThreadOwner) -> bool,
+    ) -> impl Iterator<Item = (&ThreadOwner, &ThreadPlacement, Span)> {
         self.facts.iter().filter_map(move |fact| match &fact.value.is {
-            Is::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
+            Observed::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
             _ => None,
         })
     }
 
     /// Backends' memory, or the guest's as a whole, with their places.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = (Option<&str>, &Memory, Span)> {
+    pub(crate) fn memory(&self) -> impl Iterator<Item = (Option<&str>, &MemoryPlacement, Span)> {
         self.facts.iter().filter_map(|fact| match &fact.value.is {
-            Is::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
+            Observed::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
             _ => None,
         })
     }
@@ -35,13 +35,13 @@ impl Live {
     /// Halts that left the guest, with their place.
     pub(crate) fn halt_exits(&self) -> Option<(u64, Span)> {
         self.facts.iter().find_map(|fact| match fact.value.is {
-            Is::HaltExits(exits) => Some((exits, fact.span)),
+            Observed::HaltExits(exits) => Some((exits, fact.span)),
             _ => None,
         })
     }
 
     /// Where the memory of one guest node lies.
-    pub(crate) fn backend(&self, memdev: Option<&str>) -> Option<(&Memory, Span)> {
+    pub(crate) fn backend(&self, memdev: Option<&str>) -> Option<(&MemoryPlacement, Span)> {
         let found = self.memory().find(|(id, ..)| memdev.is_some() && *id == memdev)?;
         Some((found.1, found.2))
     }

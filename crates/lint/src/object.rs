@@ -1,7 +1,7 @@
 //! Objects of KubeVirt that are no VM and make none.
 
 use crate::read::yaml::Node;
-use vmconfig::source::{At, Span};
+use vmconfig::source::{Located, Span};
 
 /// Kinds that rules know.
 pub(crate) const KINDS: [&str; 10] = [
@@ -20,7 +20,7 @@ pub(crate) const KINDS: [&str; 10] = [
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Object {
-    pub(crate) kind: At<String>,
+    pub(crate) kind: Located<String>,
     pub(crate) name: String,
     /// All of it.
     pub(crate) node: Node,

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::context::{Context, World};
+use crate::context::{Context, ExampleHost};
 use crate::finding::{Drafts, Severity};
-use crate::fleet::{FleetDrafts, FleetVm};
+use crate::fleet::{FleetDrafts, SharedHostVm};
 pub use crate::format::Format;
 use crate::object::Object;
 use crate::vm::Vm;
@@ -92,7 +92,7 @@ pub(crate) enum Check {
     /// Both.
     VmOrObject(CheckVm, CheckObject),
     /// All VMs of all files together.
-    Fleet(fn(&[FleetVm], &Context, &mut FleetDrafts<'_>)),
+    Fleet(fn(&[SharedHostVm], &Context, &mut FleetDrafts<'_>)),
 }
 
 /// A configuration that shows a rule.
@@ -101,7 +101,7 @@ pub struct Example {
     /// Its format.
     pub format: Format,
     /// The host and the versions that it is for.
-    pub world: World,
+    pub world: ExampleHost,
     /// The part that matters; [`Example::document`] has the rest.
     pub text: &'static str,
 }
@@ -197,22 +197,22 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-pub(crate) const fn xml(world: World, text: &'static str) -> Example {
+pub(crate) const fn xml(world: ExampleHost, text: &'static str) -> Example {
     Example { format: Format::Libvirt, world, text }
 }
 
-pub(crate) const fn qemu(world: World, text: &'static str) -> Example {
+pub(crate) const fn qemu(world: ExampleHost, text: &'static str) -> Example {
     Example { format: Format::Qemu, world, text }
 }
 
-pub(crate) const fn yaml(world: World, text: &'static str) -> Example {
+pub(crate) const fn yaml(world: ExampleHost, text: &'static str) -> Example {
     Example { format: Format::Kubevirt, world, text }
 }
 
-pub(crate) const fn running(world: World, text: &'static str) -> Example {
+pub(crate) const fn running(world: ExampleHost, text: &'static str) -> Example {
     Example { format: Format::Running, world, text }
 }
 
-pub(crate) const fn conf(world: World, text: &'static str) -> Example {
+pub(crate) const fn conf(world: ExampleHost, text: &'static str) -> Example {
     Example { format: Format::Proxmox, world, text }
 }

@@ -30,31 +30,31 @@ pub(crate) const ASKED: &str = "# asked: ";
 
 /// A VM that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Running {
+pub struct ObservedVm {
     /// Process id of QEMU.
     pub pid: u32,
     /// Its arguments, the program among them.
     pub argv: Vec<String>,
     /// What is known of it.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<Observation>,
 }
 
 /// Something that is so, and what was asked for in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fact {
+pub struct Observation {
     /// What is.
-    pub is: Is,
+    pub is: Observed,
     /// In words; `None` where nothing was asked for.
     pub asked: Option<String>,
 }
 
 /// What is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Is {
+pub enum Observed {
     /// Where a thread, or several alike, may run.
-    Thread(Who, Thread),
+    Thread(ThreadOwner, ThreadPlacement),
     /// Where memory lies: a backend's by its id, or all of the guest's.
-    Memory(Option<String>, Memory),
+    Memory(Option<String>, MemoryPlacement),
     /// Bytes of the process that are locked into memory, of so many of the
     /// guest's.
     Locked(u64, u64),
@@ -71,7 +71,7 @@ pub enum Is {
 
 /// Whose thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum ThreadOwner {
     /// That of a vCPU; `None` where its number is not known.
     Vcpu(Option<u32>),
     /// The main loop and its helpers.
@@ -84,7 +84,7 @@ pub enum Who {
 
 /// Where a thread may run, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Thread {
+pub struct ThreadPlacement {
     /// pCPUs on which the kernel lets it run.
     pub pcpus: PcpuSet,
     /// Whether these are all that are online.
@@ -99,7 +99,7 @@ pub struct Thread {
 
 /// Where memory lies. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Memory {
+pub struct MemoryPlacement {
     /// What is present, by node; by no node where the kernel does not tell.
     pub by_node: BTreeMap<Option<u32>, u64>,
     /// Size of its pages.
@@ -114,7 +114,7 @@ pub struct Memory {
     pub wants_pool: bool,
 }
 
-impl Memory {
+impl MemoryPlacement {
     /// What is present.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -122,7 +122,7 @@ impl Memory {
     }
 }
 
-impl fmt::Display for Running {
+impl fmt::Display for ObservedVm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MARK}{}", self.pid)?;
         for (at, word) in self.argv.iter().enumerate() {
@@ -154,7 +154,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-impl Is {
+impl Observed {
     /// What it tells of: `vCPU 0`, `memory ram0`.
     pub(crate) fn of(&self) -> String {
         match self {
@@ -171,11 +171,11 @@ impl Is {
 
     /// Whether it tells of where vCPUs run.
     pub(crate) fn is_of_vcpu(&self) -> bool {
-        matches!(self, Self::Thread(Who::Vcpu(_), _))
+        matches!(self, Self::Thread(ThreadOwner::Vcpu(_), _))
     }
 }
 
-impl fmt::Display for Is {
+impl fmt::Display for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.of())?;
         match self {
@@ -193,7 +193,7 @@ impl fmt::Display for Is {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ThreadOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vcpu(Some(vcpu)) => write!(f, "vCPU {vcpu}"),
@@ -205,7 +205,7 @@ impl fmt::Display for Who {
     }
 }
 
-impl fmt::Display for Thread {
+impl fmt::Display for ThreadPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pcpus = &self.pcpus;
         match (self.anywhere, pcpus.len()) {
@@ -226,7 +226,7 @@ impl fmt::Display for Thread {
     }
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let places: Vec<String> = self
             .by_node
@@ -277,7 +277,7 @@ fn bytes(text: &str) -> Option<u64> {
 #[error("{0:?} is no fact about a running VM")]
 pub struct ParseFactError(String);
 
-impl FromStr for Is {
+impl FromStr for Observed {
     type Err = ParseFactError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -285,7 +285,7 @@ impl FromStr for Is {
     }
 }
 
-impl FromStr for Thread {
+impl FromStr for ThreadPlacement {
     type Err = ParseFactError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -293,36 +293,39 @@ impl FromStr for Thread {
     }
 }
 
-fn parse(text: &str) -> Option<Is> {
+fn parse(text: &str) -> Option<Observed> {
     let (of, said) = text.split_once(": ")?;
     let (word, rest) = of.split_once(' ').unwrap_or((of, ""));
     let name = (!rest.is_empty()).then(|| rest.to_owned());
     Some(match word {
-        "vCPU" if rest == "?" => Is::Thread(Who::Vcpu(None), thread(said)?),
-        "vCPU" => Is::Thread(Who::Vcpu(Some(rest.parse().ok()?)), thread(said)?),
-        "emulator" => Is::Thread(Who::Emulator, thread(said)?),
-        "iothread" => Is::Thread(Who::Iothread(name?), thread(said)?),
-        "vhost" => Is::Thread(Who::Vhost, thread(said)?),
-        "memory" => Is::Memory(name, memory(said)?),
+        "vCPU" if rest == "?" => Observed::Thread(ThreadOwner::Vcpu(None), thread(said)?),
+        "vCPU" => Observed::Thread(ThreadOwner::Vcpu(Some(rest.parse().ok()?)), thread(said)?),
+        "emulator" => Observed::Thread(ThreadOwner::Emulator, thread(said)?),
+        "iothread" => Observed::Thread(ThreadOwner::Iothread(name?), thread(said)?),
+        "vhost" => Observed::Thread(ThreadOwner::Vhost, thread(said)?),
+        "memory" => Observed::Memory(name, memory(said)?),
         "locked" => {
             let (locked, all) = said.split_once(" of ")?;
-            Is::Locked(bytes(locked)?, bytes(all)?)
+            Observed::Locked(bytes(locked)?, bytes(all)?)
         }
-        "swapped" => Is::Swapped(bytes(said)?),
-        "topology" => Is::Topology(levels(said)?),
-        "accelerator" => Is::Accelerator(said.to_owned()),
-        "halt" if rest == "exits" => Is::HaltExits(said.parse().ok()?),
+        "swapped" => Observed::Swapped(bytes(said)?),
+        "topology" => Observed::Topology(levels(said)?),
+        "accelerator" => Observed::Accelerator(said.to_owned()),
+        "halt" if rest == "exits" => Observed::HaltExits(said.parse().ok()?),
         _ => return None,
     })
 }
 
-fn thread(text: &str) -> Option<Thread> {
+fn thread(text: &str) -> Option<ThreadPlacement> {
     let mut parts = text.split("; ");
     let place = parts.next()?;
     let any = place.strip_prefix("any pCPU (").and_then(|rest| rest.strip_suffix(')'));
     let list = any.or_else(|| place.strip_prefix("pCPUs ").or(place.strip_prefix("pCPU ")))?;
-    let mut thread =
-        Thread { pcpus: list.parse().ok()?, anywhere: any.is_some(), ..Thread::default() };
+    let mut thread = ThreadPlacement {
+        pcpus: list.parse().ok()?,
+        anywhere: any.is_some(),
+        ..ThreadPlacement::default()
+    };
     for part in parts {
         match part.split_once(' ') {
             None if part == "real-time" => thread.real_time = true,
@@ -337,9 +340,9 @@ fn thread(text: &str) -> Option<Thread> {
     Some(thread)
 }
 
-fn memory(text: &str) -> Option<Memory> {
+fn memory(text: &str) -> Option<MemoryPlacement> {
     let mut parts = text.split("; ");
-    let mut memory = Memory::default();
+    let mut memory = MemoryPlacement::default();
     for place in parts.next()?.split(", ").filter(|place| *place != "nothing") {
         let (node, size) = match place.strip_suffix(" present") {
             Some(size) => (None, size),
@@ -394,10 +397,10 @@ mod tests {
             .prop_map(|pcpus| pcpus.into_iter().collect())
     }
 
-    fn any_thread() -> impl Strategy<Value = Thread> {
+    fn any_thread() -> impl Strategy<Value = ThreadPlacement> {
         let quota = proptest::option::of((1_u64..1_000_000, 1_u64..1_000_000));
         (any_set(), any::<bool>(), any::<bool>(), proptest::option::of(any_set()), quota).prop_map(
-            |(pcpus, anywhere, real_time, cpuset, quota)| Thread {
+            |(pcpus, anywhere, real_time, cpuset, quota)| ThreadPlacement {
                 pcpus,
                 anywhere,
                 real_time,
@@ -407,12 +410,12 @@ mod tests {
         )
     }
 
-    fn any_memory() -> impl Strategy<Value = Memory> {
+    fn any_memory() -> impl Strategy<Value = MemoryPlacement> {
         let by_node =
             proptest::collection::btree_map(proptest::option::of(0_u32..9), 0_u64..1 << 45, 0..4);
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
         (by_node, 1_u64..1 << 31, proptest::option::of(any::<u64>()), flags).prop_map(
-            |(by_node, page_bytes, thp_bytes, (bound, mergeable, wants_pool))| Memory {
+            |(by_node, page_bytes, thp_bytes, (bound, mergeable, wants_pool))| MemoryPlacement {
                 by_node,
                 page_bytes,
                 thp_bytes,
@@ -423,22 +426,22 @@ mod tests {
         )
     }
 
-    fn any_is() -> impl Strategy<Value = Is> {
+    fn any_is() -> impl Strategy<Value = Observed> {
         let who = prop_oneof![
-            proptest::option::of(0_u32..999).prop_map(Who::Vcpu),
-            Just(Who::Emulator),
-            "[a-z][a-z0-9._-]{0,9}".prop_map(Who::Iothread),
-            Just(Who::Vhost),
+            proptest::option::of(0_u32..999).prop_map(ThreadOwner::Vcpu),
+            Just(ThreadOwner::Emulator),
+            "[a-z][a-z0-9._-]{0,9}".prop_map(ThreadOwner::Iothread),
+            Just(ThreadOwner::Vhost),
         ];
         prop_oneof![
-            (who, any_thread()).prop_map(|(who, thread)| Is::Thread(who, thread)),
+            (who, any_thread()).prop_map(|(who, thread)| Observed::Thread(who, thread)),
             (proptest::option::of("[a-z][a-z0-9._-]{0,9}"), any_memory())
-                .prop_map(|(backend, memory)| Is::Memory(backend, memory)),
-            any::<(u64, u64)>().prop_map(|(locked, all)| Is::Locked(locked, all)),
-            any::<u64>().prop_map(Is::Swapped),
-            any::<[u32; 5]>().prop_map(Is::Topology),
-            "[a-z]{1,5}".prop_map(Is::Accelerator),
-            any::<u64>().prop_map(Is::HaltExits),
+                .prop_map(|(backend, memory)| Observed::Memory(backend, memory)),
+            any::<(u64, u64)>().prop_map(|(locked, all)| Observed::Locked(locked, all)),
+            any::<u64>().prop_map(Observed::Swapped),
+            any::<[u32; 5]>().prop_map(Observed::Topology),
+            "[a-z]{1,5}".prop_map(Observed::Accelerator),
+            any::<u64>().prop_map(Observed::HaltExits),
         ]
     }
 
@@ -446,15 +449,15 @@ mod tests {
         /// Facts are read back as they were said.
         #[test]
         fn facts_survive(is in any_is()) {
-            let again = is.to_string().parse::<Is>();
+            let again = is.to_string().parse::<Observed>();
             prop_assert_eq!(again, Ok(is));
         }
 
         #[test]
         fn any_line_is_read_or_refused(text in "\\PC{0,60}") {
-            let _ = text.parse::<Is>();
-            let _ = format!("memory: {text}").parse::<Is>();
-            let _ = format!("vCPU 0: {text}").parse::<Is>();
+            let _ = text.parse::<Observed>();
+            let _ = format!("memory: {text}").parse::<Observed>();
+            let _ = format!("vCPU 0: {text}").parse::<Observed>();
         }
     }
 }

@@ -103,14 +103,14 @@ fn close(open: &mut Vec<Field>) {
 
 /// What is wrong with a value.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct SchemaViolation {
     pub(crate) span: Span,
-    pub(crate) what: What,
+    pub(crate) what: SchemaFault,
 }
 
 /// What is wrong, as the API server sees it.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum SchemaFault {
     /// There is no field of this path; beside it there would be these.
     Unknown { path: String, name: String, known: Vec<&'static str> },
     /// Another message of the API server.
@@ -118,7 +118,7 @@ pub(crate) enum What {
 }
 
 /// All that is wrong with an object; nothing of a kind that is not in the table.
-pub(crate) fn problems(kind: &str, object: &Node, at: Span) -> Vec<Problem> {
+pub(crate) fn problems(kind: &str, object: &Node, at: Span) -> Vec<SchemaViolation> {
     let mut problems = Vec::new();
     // What is there for the whole cluster is alike.
     let kind = kind.replacen("VirtualMachineCluster", "VirtualMachine", 1);
@@ -139,7 +139,7 @@ impl Field {
     }
 
     /// `at`: where to point when something is missing in it.
-    fn check(&'static self, node: &Node, at: Span, path: &str, out: &mut Vec<Problem>) {
+    fn check(&'static self, node: &Node, at: Span, path: &str, out: &mut Vec<SchemaViolation>) {
         // An absent value is no value of a wrong type.
         if node.is_null() {
             return;
@@ -161,11 +161,11 @@ impl Field {
         }
     }
 
-    fn check_one(&'static self, node: &Node, at: Span, path: &str, out: &mut Vec<Problem>) {
+    fn check_one(&'static self, node: &Node, at: Span, path: &str, out: &mut Vec<SchemaViolation>) {
         if node.is_null() {
             return;
         }
-        let of_type = |fits: bool, name: &str, out: &mut Vec<Problem>| {
+        let of_type = |fits: bool, name: &str, out: &mut Vec<SchemaViolation>| {
             if !fits {
                 wrong_type(node, path, name, out);
             }
@@ -196,9 +196,9 @@ impl Field {
                 Some(text) if words.iter().any(|word| word == text) => {}
                 Some(text) => {
                     let known: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-                    out.push(Problem {
+                    out.push(SchemaViolation {
                         span: node.span,
-                        what: What::Refused(format!(
+                        what: SchemaFault::Refused(format!(
                             "{path}: Unsupported value: {text:?}: supported values: {}",
                             known.join(", ")
                         )),
@@ -214,7 +214,7 @@ impl Field {
         entries: &[(Key, Node)],
         at: Span,
         path: &str,
-        out: &mut Vec<Problem>,
+        out: &mut Vec<SchemaViolation>,
     ) {
         let below =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
@@ -222,9 +222,9 @@ impl Field {
             match self.field(&key.text) {
                 Some(field) => field.check(value, key.span, &below(&key.text), out),
                 None if self.holds == Holds::Open => {}
-                None => out.push(Problem {
+                None => out.push(SchemaViolation {
                     span: key.span,
-                    what: What::Unknown {
+                    what: SchemaFault::Unknown {
                         path: below(&key.text),
                         name: key.text.clone(),
                         known: self.fields.iter().map(|field| field.name.as_str()).collect(),
@@ -235,17 +235,17 @@ impl Field {
         for field in self.fields.iter().filter(|field| field.required) {
             if !entries.iter().any(|(key, _)| key.text == field.name) {
                 let message = format!("{}: Required value", below(&field.name));
-                out.push(Problem { span: at, what: What::Refused(message) });
+                out.push(SchemaViolation { span: at, what: SchemaFault::Refused(message) });
             }
         }
     }
 }
 
-fn wrong_type(node: &Node, path: &str, expected: &str, out: &mut Vec<Problem>) {
+fn wrong_type(node: &Node, path: &str, expected: &str, out: &mut Vec<SchemaViolation>) {
     let found = node.type_name();
-    out.push(Problem {
+    out.push(SchemaViolation {
         span: node.span,
-        what: What::Refused(format!("{path} in body must be of type {expected}: {found:?}")),
+        what: SchemaFault::Refused(format!("{path} in body must be of type {expected}: {found:?}")),
     });
 }
 
@@ -357,9 +357,9 @@ mod tests {
         let Ok(documents) = topology::bounded::yaml(text) else { panic!("no YAML: {text}") };
         let document = &documents[0];
         let kind = document.get("kind").and_then(Node::text).unwrap();
-        let said = |problem: Problem| match problem.what {
-            What::Unknown { path, .. } => format!("unknown field {path:?}"),
-            What::Refused(message) => message,
+        let said = |problem: SchemaViolation| match problem.what {
+            SchemaFault::Unknown { path, .. } => format!("unknown field {path:?}"),
+            SchemaFault::Refused(message) => message,
         };
         let found = problems(kind, document, Span::default());
         assert_eq!(found.into_iter().map(said).collect::<Vec<_>>(), expected, "{text}");

@@ -348,7 +348,7 @@ fn pins_are_read_from_a_status_file() {
   </domain>
 </domstatus>
 ";
-    let said = |(who, set): (crate::Who, topology::PcpuSet)| format!("{who}: {set}");
+    let said = |(who, set): (crate::ThreadOwner, topology::PcpuSet)| format!("{who}: {set}");
     let found: Vec<String> = crate::asked_pins(status).into_iter().map(said).collect();
     assert_eq!(found, ["vCPU 1: 3", "emulator: 0-1", "iothread iothread1: 4"]);
     assert_eq!(crate::asked_pins("<domstatus/>"), []);
@@ -375,7 +375,7 @@ qemu-system-x86_64 -accel kvm -cpu host -name web -smp 2 -overcommit cpu-pm=on
     assert_eq!(is, "vCPUs 0-1: pCPU 1");
     assert_eq!(live("vcpus-share-pcpu"), ("nothing".to_owned(), "vCPU 1: pCPU 1".to_owned()));
     let json: Value =
-        serde_json::from_str(&output::json(&found, 1, &output::Beside::default())).unwrap();
+        serde_json::from_str(&output::json(&found, 1, &output::LintNotes::default())).unwrap();
     let first = &json["findings"][0];
     assert!(first["asked"].is_string() && first["is"].is_string(), "{json:#}");
 }
@@ -411,7 +411,8 @@ fn sarif_has_what_the_schema_requires() {
     let mut found = findings(SPLIT, &TWO_SOCKETS.context());
     found[0].file = "my files/wéb.xml".to_owned();
     let log: Value =
-        serde_json::from_str(&output::sarif(&found, "1.2.3", &output::Beside::default())).unwrap();
+        serde_json::from_str(&output::sarif(&found, "1.2.3", &output::LintNotes::default()))
+            .unwrap();
     assert_eq!(log["version"], "2.1.0");
     let run = &log["runs"][0];
     let driver = &run["tool"]["driver"];
@@ -449,7 +450,7 @@ fn annotations_are_lines_of_their_own() {
     found[0].notes.clear();
     found[0].help = "Do, so.".into();
     let failed = ["c.xml:1:2: no\nXML".to_owned()];
-    let beside = output::Beside { failed: &failed, ..output::Beside::default() };
+    let beside = output::LintNotes { failed: &failed, ..output::LintNotes::default() };
     let place = &found[0].place;
     let (column, end) = (place.column, place.column + place.length);
     assert_eq!(
@@ -466,7 +467,7 @@ fn annotations_are_lines_of_their_own() {
 fn json_has_counts_and_findings() {
     let found = findings(SPLIT, &TWO_SOCKETS.context());
     let report: Value =
-        serde_json::from_str(&output::json(&found, 1, &output::Beside::default())).unwrap();
+        serde_json::from_str(&output::json(&found, 1, &output::LintNotes::default())).unwrap();
     assert_eq!((report["warnings"].as_u64(), report["errors"].as_u64()), (Some(1), Some(0)));
     assert_eq!(report["findings"][0]["rule"], "siblings-split");
     assert_eq!(report["findings"][0]["place"]["line"], 6);

@@ -9,17 +9,17 @@ use std::cell::OnceCell;
 use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
-use crate::asks::Asks;
 use crate::context::Context;
 use crate::element::Element;
 use crate::forecast::{Forecast, forecast};
 use crate::format::Format;
 use crate::live::Live;
 use crate::read::yaml::{Key, Node};
+use crate::requirements::Requirements;
 use vmconfig::Parsed;
 use vmconfig::kubevirt::{Shortfall, defaults};
 use vmconfig::proxmox::Trouble;
-use vmconfig::source::{At, Span};
+use vmconfig::source::{Located, Span};
 
 /// One VM as written.
 #[derive(Debug)]
@@ -31,52 +31,52 @@ pub(crate) struct Vm {
     /// It as `vmconfig` has it, where that was wanted and is a VM there, too.
     pub(crate) parsed: Option<Box<Parsed>>,
     /// As the kernel writes it; `None` if the text does not say.
-    pub(crate) arch: Option<At<String>>,
+    pub(crate) arch: Option<Located<String>>,
     /// Accelerator: `kvm`, `tcg`...
-    pub(crate) accel: At<String>,
+    pub(crate) accel: Located<String>,
     /// vCPUs at start.
-    pub(crate) vcpus: At<u32>,
+    pub(crate) vcpus: Located<u32>,
     /// vCPUs with hot-plug.
-    pub(crate) max_vcpus: At<u32>,
+    pub(crate) max_vcpus: Located<u32>,
     /// Nothing says how many vCPUs there are, and the text is no whole VM, of
     /// which that would mean one.
     pub(crate) vcpus_unknown: bool,
-    pub(crate) topology: Option<At<Topology>>,
+    pub(crate) topology: Option<Located<Topology>>,
     /// Where all of the VM's threads may run.
-    pub(crate) affinity: Option<At<PcpuSet>>,
+    pub(crate) affinity: Option<Located<PcpuSet>>,
     pub(crate) pins: Vec<Pin>,
-    pub(crate) emulator: Option<At<PcpuSet>>,
+    pub(crate) emulator: Option<Located<PcpuSet>>,
     pub(crate) iothreads: Vec<String>,
     pub(crate) iothreads_at: Option<Span>,
     pub(crate) iothread_pins: Vec<Pin<String>>,
     /// Where vhost's threads run; known of running VMs only.
-    pub(crate) vhost: Option<At<PcpuSet>>,
+    pub(crate) vhost: Option<Located<PcpuSet>>,
     /// vCPUs that run under a real-time scheduler.
-    pub(crate) fifo: Option<At<PcpuSet>>,
-    pub(crate) quota: Option<At<i64>>,
+    pub(crate) fifo: Option<Located<PcpuSet>>,
+    pub(crate) quota: Option<Located<i64>>,
     pub(crate) cells: Vec<Cell>,
-    pub(crate) memory_nodes: Option<At<PcpuSet>>,
+    pub(crate) memory_nodes: Option<Located<PcpuSet>>,
     pub(crate) memory_mode: Option<String>,
-    pub(crate) cell_nodes: Vec<(At<u32>, At<PcpuSet>)>,
-    pub(crate) memory_bytes: Option<At<u64>>,
+    pub(crate) cell_nodes: Vec<(Located<u32>, Located<PcpuSet>)>,
+    pub(crate) memory_bytes: Option<Located<u64>>,
     /// Of that, what is in modules that are plugged in (DIMMs), beside the cells.
     pub(crate) module_bytes: u64,
-    pub(crate) huge_pages: Option<At<Option<u64>>>,
+    pub(crate) huge_pages: Option<Located<Option<u64>>>,
     /// Sizes of the pages of cells that have others.
     pub(crate) pages_of_cells: Vec<(PcpuSet, u64)>,
     /// `-mem-path`, and whether the machine names a backend for its memory.
-    pub(crate) memory_path: Option<At<String>>,
+    pub(crate) memory_path: Option<Located<String>>,
     pub(crate) machine_backend: bool,
     /// What gives the guest memory of its own in a domain's `<qemu:commandline>`.
     pub(crate) passed_memory: Option<Span>,
     /// Whether the kernel may merge its pages.
-    pub(crate) merge: Option<At<bool>>,
+    pub(crate) merge: Option<Located<bool>>,
     pub(crate) shared_memory: bool,
-    pub(crate) cpu: Option<At<Cpu>>,
-    pub(crate) cpu_pm: Option<At<bool>>,
-    pub(crate) hint_dedicated: Option<At<bool>>,
-    pub(crate) kernel_cmdline: Option<At<String>>,
-    pub(crate) timers: Vec<At<Timer>>,
+    pub(crate) cpu: Option<Located<Cpu>>,
+    pub(crate) cpu_pm: Option<Located<bool>>,
+    pub(crate) hint_dedicated: Option<Located<bool>>,
+    pub(crate) kernel_cmdline: Option<Located<String>>,
+    pub(crate) timers: Vec<Located<Timer>>,
     pub(crate) disks: Vec<Disk>,
     pub(crate) nics: Vec<Nic>,
     /// A memory balloon that is written down.
@@ -86,7 +86,7 @@ pub(crate) struct Vm {
     /// A device of the host that the guest drives itself.
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
-    pub(crate) host_devices: Vec<At<String>>,
+    pub(crate) host_devices: Vec<Located<String>>,
     /// Something that takes interrupts for vCPUs of any number: an IOMMU, or KVM with its
     /// interrupt controller split.
     pub(crate) extended_interrupts: bool,
@@ -97,18 +97,18 @@ pub(crate) struct Vm {
     pub(crate) migrates: Option<Span>,
     pub(crate) kubevirt: Option<Kubevirt>,
     /// What is held against what a host offers.
-    pub(crate) asks: Asks,
+    pub(crate) asks: Requirements,
     /// What a domain's XML says, all of it.
     pub(crate) domain: Option<Element>,
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
-    pub(crate) unread: Vec<At<String>>,
+    pub(crate) unread: Vec<Located<String>>,
     /// Among them is what may bring options of its own, an accelerator's too.
     pub(crate) unread_options: bool,
     /// KVM is asked for behind TCG, which never fails.
     pub(crate) kvm_behind_tcg: bool,
     /// What Proxmox makes nothing of, or refuses.
-    pub(crate) troubles: Vec<At<Trouble>>,
+    pub(crate) troubles: Vec<Located<Trouble>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
     /// is known.
     pub(crate) live: Option<Live>,
@@ -124,9 +124,9 @@ impl Vm {
             head,
             parsed: None,
             arch: None,
-            accel: At::new("kvm".to_owned(), head),
-            vcpus: At::new(1, head),
-            max_vcpus: At::new(1, head),
+            accel: Located::new("kvm".to_owned(), head),
+            vcpus: Located::new(1, head),
+            max_vcpus: Located::new(1, head),
             vcpus_unknown: false,
             topology: None,
             affinity: None,
@@ -166,7 +166,7 @@ impl Vm {
             expander_nodes: PcpuSet::new(),
             migrates: None,
             kubevirt: None,
-            asks: Asks::default(),
+            asks: Requirements::default(),
             domain: None,
             unread: Vec::new(),
             unread_options: false,
@@ -320,7 +320,7 @@ pub(crate) struct HugeMemory<'a> {
     pub(crate) bytes: u64,
     /// Where that is said.
     pub(crate) span: Span,
-    pub(crate) nodes: Option<&'a At<PcpuSet>>,
+    pub(crate) nodes: Option<&'a Located<PcpuSet>>,
 }
 
 /// Levels of the guest's topology; those not written are 1.
@@ -347,8 +347,8 @@ impl Topology {
 /// Where one thread may run: a vCPU by its number, an iothread by its name.
 #[derive(Debug)]
 pub(crate) struct Pin<Id = u32> {
-    pub(crate) id: At<Id>,
-    pub(crate) pcpus: At<PcpuSet>,
+    pub(crate) id: Located<Id>,
+    pub(crate) pcpus: Located<PcpuSet>,
     pub(crate) span: Span,
 }
 
@@ -359,7 +359,7 @@ pub(crate) struct Cell {
     pub(crate) vcpus: PcpuSet,
     pub(crate) memory_bytes: Option<u64>,
     /// Nodes of the host that its memory is bound to.
-    pub(crate) nodes: Option<At<PcpuSet>>,
+    pub(crate) nodes: Option<Located<PcpuSet>>,
     /// QEMU's memory backend.
     pub(crate) memdev: Option<String>,
     pub(crate) distances: bool,
@@ -371,7 +371,7 @@ pub(crate) struct Cell {
 pub(crate) struct Cpu {
     /// `host-passthrough`, `host-model`, `maximum` or a model's name.
     pub(crate) model: String,
-    pub(crate) migratable: Option<At<bool>>,
+    pub(crate) migratable: Option<Located<bool>>,
     /// Features that are asked for or taken away.
     pub(crate) features: Vec<(String, bool)>,
     pub(crate) tsc_frequency: bool,
@@ -386,7 +386,7 @@ impl Cpu {
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) name: String,
-    pub(crate) present: Option<At<bool>>,
+    pub(crate) present: Option<Located<bool>>,
 }
 
 #[derive(Debug)]
@@ -395,12 +395,12 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     /// Neither a CD-ROM nor a floppy.
     pub(crate) hard: bool,
-    pub(crate) bus: Option<At<String>>,
-    pub(crate) cache: Option<At<String>>,
-    pub(crate) io: Option<At<String>>,
+    pub(crate) bus: Option<Located<String>>,
+    pub(crate) cache: Option<Located<String>>,
+    pub(crate) io: Option<Located<String>>,
     /// Those that serve it: several where its queues are shared out to them.
-    pub(crate) iothreads: Vec<At<String>>,
-    pub(crate) queues: Option<At<u32>>,
+    pub(crate) iothreads: Vec<Located<String>>,
+    pub(crate) queues: Option<Located<u32>>,
     /// Written as a node of QEMU's block layer.
     pub(crate) node: bool,
     /// A block device of the host.
@@ -411,15 +411,15 @@ pub(crate) struct Disk {
 pub(crate) struct Nic {
     pub(crate) span: Span,
     pub(crate) backend: Backend,
-    pub(crate) model: Option<At<String>>,
-    pub(crate) vhost: Option<At<bool>>,
-    pub(crate) queues: Option<At<u32>>,
+    pub(crate) model: Option<Located<String>>,
+    pub(crate) vhost: Option<Located<bool>>,
+    pub(crate) queues: Option<Located<u32>>,
     /// Whether the device offers its queues; only QEMU has that switch.
     pub(crate) multiqueue: Option<bool>,
-    pub(crate) vectors: Option<At<u32>>,
+    pub(crate) vectors: Option<Located<u32>>,
     /// Entries of its rings for receiving and sending.
-    pub(crate) rx_ring: Option<At<u32>>,
-    pub(crate) tx_ring: Option<At<u32>>,
+    pub(crate) rx_ring: Option<Located<u32>>,
+    pub(crate) tx_ring: Option<Located<u32>>,
     /// Whether QEMU connects anew when the other end of its socket has gone; none
     /// if it listens there, or has no socket.
     pub(crate) reconnects: Option<bool>,
@@ -447,7 +447,7 @@ pub(crate) struct Kubevirt {
     pub(crate) spec: Node,
     /// The whole object, and its kind with its place.
     pub(crate) object: Node,
-    pub(crate) kind: At<String>,
+    pub(crate) kind: Located<String>,
     /// Where in the object `spec` stands.
     pub(crate) spec_path: String,
     /// Annotations of the VMI.
@@ -456,11 +456,11 @@ pub(crate) struct Kubevirt {
     /// preference or a preset that is not known here.
     pub(crate) open: bool,
     /// Fields that the VM and its instance type both say.
-    pub(crate) conflicts: Vec<At<String>>,
+    pub(crate) conflicts: Vec<Located<String>>,
     /// Instance types and preferences that are not known.
-    pub(crate) missing: Vec<At<String>>,
+    pub(crate) missing: Vec<Located<String>>,
     /// What the VM lacks of what its preference asks for.
-    pub(crate) shortfalls: Vec<At<Shortfall>>,
+    pub(crate) shortfalls: Vec<Located<Shortfall>>,
     /// Where values of instance types and preferences are said to stand.
     pub(crate) references: Vec<Span>,
 }
@@ -493,7 +493,7 @@ impl Kubevirt {
     }
 
     /// The instance type, if it is named and not known.
-    pub(crate) fn missing_instancetype(&self) -> Option<&At<String>> {
+    pub(crate) fn missing_instancetype(&self) -> Option<&Located<String>> {
         let place = self.machine()?.given("spec.instancetype")?.span;
         self.missing
             .iter()

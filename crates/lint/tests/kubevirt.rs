@@ -7,7 +7,7 @@ use std::process::Command;
 
 use lint::{Context, DEFAULT_KUBEVIRT, Format, KubevirtVersion, RULES, check_text};
 use serde_json::{Value, json};
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 /// What can be said of a VM, each a part laid over a plain one. What is not here
 /// has no rule: the webhook's words about networks, volumes and devices, and
@@ -200,7 +200,7 @@ fn is_asked(rule: &lint::Rule, example: &lint::Example) -> bool {
 /// each that it is quiet about.
 #[test]
 fn the_webhook_refuses_what_rules_say() {
-    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let Some(_turn) = needed.turn() else { return };
     let mut asked = Vec::new();
     for rule in RULES {
@@ -240,7 +240,7 @@ fn gates(text: &str) -> Vec<String> {
 /// The webhook takes what needs a feature gate where that is on, and nowhere else.
 #[test]
 fn the_webhook_asks_for_feature_gates() {
-    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let Some(_turn) = needed.turn() else { return };
     let rule = lint::find("kubevirt-feature-gate").unwrap();
     let examples = rule.fires.iter().filter(|example| is_asked(rule, example));
@@ -259,7 +259,7 @@ fn the_webhook_asks_for_feature_gates() {
 /// What is right to rules is right to the webhook, with the gates that rules name.
 #[test]
 fn the_webhook_takes_right_configurations() {
-    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let Some(_turn) = needed.turn() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/right");
     let mut objects = Vec::new();
@@ -284,7 +284,7 @@ fn the_webhook_takes_right_configurations() {
 
 #[test]
 fn the_webhook_agrees() {
-    let needed = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache);
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let Some(_turn) = needed.turn() else { return };
     let objects = objects();
     let Some(answers) = answers(&objects, &[]) else { return };
@@ -330,7 +330,7 @@ const RIGHT: [(&str, &str); 12] = [
 /// is a false alarm, but for those above.
 #[test]
 fn examples_of_kubevirt_are_clean() {
-    let needed = needs(Tier::Full).alone_with(Shared::Cache);
+    let needed = needs(Tier::Full).alone_with(SharedThing::Cache);
     let Some(_turn) = needed.turn() else { return };
     let output = script("get-kubevirt-examples").output().unwrap();
     if output.status.code() == Some(2) {

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use placement::plan::{FleetPlan, NamedHost, Packing, Rules, Size, Wish, plan_fleet};
+use placement::plan::{FleetPlan, NamedHost, Packing, PlanRules, Size, VmWish, plan_fleet};
 use topology::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet};
 
 const HOSTS: usize = 1000;
@@ -79,7 +79,7 @@ const SIZES: [(u32, u64); 7] = [(2, 34), (4, 26), (8, 18), (16, 12), (32, 7), (6
 /// GiB for each vCPU: for computing, for all, for databases.
 const GIB_PER_VCPU: [u64; 3] = [2, 4, 8];
 
-fn wishes() -> Vec<Wish> {
+fn wishes() -> Vec<VmWish> {
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let mut wishes = Vec::with_capacity(VMS);
     for vm in 0..VMS {
@@ -94,7 +94,7 @@ fn wishes() -> Vec<Wish> {
             .expect("the shares make a hundred");
         let gib = GIB_PER_VCPU[draw.below(3) as usize] * u64::from(vcpus);
         // More than a host has is nobody's test.
-        wishes.push(Wish::new(&format!("vm-{vm}"), vcpus, Size::gib(gib.min(400))));
+        wishes.push(VmWish::new(&format!("vm-{vm}"), vcpus, Size::gib(gib.min(400))));
     }
     wishes
 }
@@ -107,9 +107,9 @@ fn peak_mib() -> f64 {
     kib.unwrap_or(f64::NAN) / 1024.0
 }
 
-fn timed(hosts: &[NamedHost], wishes: &[Wish], packing: Packing) -> (FleetPlan, Duration) {
+fn timed(hosts: &[NamedHost], wishes: &[VmWish], packing: Packing) -> (FleetPlan, Duration) {
     let start = Instant::now();
-    let plan = plan_fleet(hosts, wishes, &Rules::default(), packing);
+    let plan = plan_fleet(hosts, wishes, &PlanRules::default(), packing);
     (plan, start.elapsed())
 }
 

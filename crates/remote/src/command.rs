@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::patience::{GaveUp, Patience, Wait};
+use crate::patience::{Deadline, GaveUp, Patience};
 use crate::process::{Listener, Process};
 use crate::session::deaf_ssh;
 use crate::words::last_line;
-use crate::{Session, quote};
+use crate::{SshSession, quote};
 
 /// ssh's own status when it failed itself.
 const SSH_FAILED: i32 = 255;
@@ -24,7 +24,7 @@ const LAST_MOMENTS: Duration = Duration::from_millis(500);
 /// A command that is to be run on the other machine.
 #[must_use = "nothing runs before one of its methods is called"]
 pub struct RemoteCommand<'s> {
-    session: &'s Session,
+    session: &'s SshSession,
     words: Vec<String>,
     input: Vec<u8>,
     heard: Option<Listener>,
@@ -32,7 +32,7 @@ pub struct RemoteCommand<'s> {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct RemoteOutput {
     /// Its exit code.
     pub code: i32,
     /// What it wrote to standard output.
@@ -91,7 +91,7 @@ pub enum RunError {
     },
 }
 
-impl Session {
+impl SshSession {
     /// A command of `words` there, to be run with one of its methods. It begins
     /// in the user's home folder.
     pub fn command<W: Into<String>>(
@@ -108,7 +108,7 @@ impl Session {
 }
 
 impl<'s> RemoteCommand<'s> {
-    fn new(session: &'s Session, words: Vec<String>) -> Self {
+    fn new(session: &'s SshSession, words: Vec<String>) -> Self {
         Self { session, words, input: Vec::new(), heard: None }
     }
 
@@ -128,7 +128,7 @@ impl<'s> RemoteCommand<'s> {
     ///
     /// # Errors
     /// [`RunError`] tells a failed command from a lost connection.
-    pub fn run(self, patience: Patience<'_>) -> Result<Output, RunError> {
+    pub fn run(self, patience: Patience<'_>) -> Result<RemoteOutput, RunError> {
         let (session, shown) = (self.session, shown(&self.words));
         checked(session, shown, self.output(patience)?)
     }
@@ -137,7 +137,7 @@ impl<'s> RemoteCommand<'s> {
     ///
     /// # Errors
     /// [`RunError`], but never [`RunError::Failed`].
-    pub fn output(mut self, patience: Patience<'_>) -> Result<Output, RunError> {
+    pub fn output(mut self, patience: Patience<'_>) -> Result<RemoteOutput, RunError> {
         let input = std::mem::take(&mut self.input);
         let wait = patience.start();
         let mut running = self.spawn()?;
@@ -164,7 +164,7 @@ impl<'s> RemoteCommand<'s> {
     ///
     /// # Errors
     /// [`RunError::Start`].
-    pub fn spawn(mut self) -> Result<Running<'s>, RunError> {
+    pub fn spawn(mut self) -> Result<RemoteProcess<'s>, RunError> {
         let mut command = self.session.ssh(deaf_ssh());
         // What is looked for in ssh's words, and in most programs', is English.
         command.env("LC_ALL", "C");
@@ -176,7 +176,7 @@ impl<'s> RemoteCommand<'s> {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("standard output was asked for as a pipe");
         let shown = shown(&self.words);
-        Ok(Running { session: self.session, shown, stdin, stdout, process })
+        Ok(RemoteProcess { session: self.session, shown, stdin, stdout, process })
     }
 
     /// Runs it with this process' own standard input, output and error, with a
@@ -204,15 +204,15 @@ impl fmt::Debug for RemoteCommand<'_> {
 
 /// A command that runs on the other machine.
 #[derive(Debug)]
-pub struct Running<'s> {
-    session: &'s Session,
+pub struct RemoteProcess<'s> {
+    session: &'s SshSession,
     shown: String,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     process: Process,
 }
 
-impl Running<'_> {
+impl RemoteProcess<'_> {
     /// Its standard input, once: closed when what is returned is dropped.
     pub fn stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
@@ -230,14 +230,14 @@ impl Running<'_> {
     ///
     /// # Errors
     /// [`RunError`], but never [`RunError::Failed`].
-    pub fn finish(self, patience: Patience<'_>) -> Result<Output, RunError> {
+    pub fn finish(self, patience: Patience<'_>) -> Result<RemoteOutput, RunError> {
         self.finish_within(&patience.start())
     }
 
     pub(crate) fn read_within(
         &mut self,
         buffer: &mut [u8],
-        wait: &Wait<'_>,
+        wait: &Deadline<'_>,
     ) -> Result<usize, RunError> {
         wait.ready([(self.stdout.as_fd(), PollFlags::IN)])
             .map_err(|source| self.gave_up(source))?;
@@ -246,7 +246,7 @@ impl Running<'_> {
         Ok(self.stdout.read(buffer).unwrap_or(0))
     }
 
-    pub(crate) fn finish_within(mut self, wait: &Wait<'_>) -> Result<Output, RunError> {
+    pub(crate) fn finish_within(mut self, wait: &Deadline<'_>) -> Result<RemoteOutput, RunError> {
         drop(self.stdin.take());
         let status = match self.process.wait(wait) {
             Ok(status) => status.map_err(RunError::Start)?,
@@ -254,13 +254,15 @@ impl Running<'_> {
         };
         let stderr = self.process.said();
         match status.code() {
-            Some(code) if code != SSH_FAILED => Ok(Output { code, stdout: Vec::new(), stderr }),
+            Some(code) if code != SSH_FAILED => {
+                Ok(RemoteOutput { code, stdout: Vec::new(), stderr })
+            }
             _ => Err(without_code(self.session, self.shown.clone(), stderr)),
         }
     }
 
     /// Waits for its end; a code other than 0 is an error.
-    pub(crate) fn succeed_within(self, wait: &Wait<'_>) -> Result<Output, RunError> {
+    pub(crate) fn succeed_within(self, wait: &Deadline<'_>) -> Result<RemoteOutput, RunError> {
         let (session, shown) = (self.session, self.shown.clone());
         checked(session, shown, self.finish_within(wait)?)
     }
@@ -285,8 +287,12 @@ impl Running<'_> {
     }
 }
 
-fn checked(session: &Session, command: String, output: Output) -> Result<Output, RunError> {
-    let Output { code, ref stderr, .. } = output;
+fn checked(
+    session: &SshSession,
+    command: String,
+    output: RemoteOutput,
+) -> Result<RemoteOutput, RunError> {
+    let RemoteOutput { code, ref stderr, .. } = output;
     if code == 0 {
         return Ok(output);
     }
@@ -295,7 +301,7 @@ fn checked(session: &Session, command: String, output: Output) -> Result<Output,
 }
 
 /// ssh's status 255: the connection's end, or the command's own.
-fn without_code(session: &Session, command: String, stderr: String) -> RunError {
+fn without_code(session: &SshSession, command: String, stderr: String) -> RunError {
     let host = session.destination().to_string();
     if session.is_open_after(LAST_MOMENTS) {
         return RunError::NoCode { host, command, said: last_line(&stderr) };

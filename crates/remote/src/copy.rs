@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cksum::Cksum;
 use crate::patience::Patience;
-use crate::{RunError, Session};
+use crate::{RunError, SshSession};
 
 /// Receives a file beside its place, and puts it there once it is whole.
 ///
@@ -32,7 +32,7 @@ test -f \"$1\" && test \"$(wc -c <\"$1\")\" -eq \"$2\" && test \"$(cksum <\"$1\"
 /// Longest line before a file that is fetched.
 const HEAD_BYTES: usize = 64;
 
-/// Error type for [`Session::put`] and [`Session::get`].
+/// Error type for [`SshSession::put`] and [`SshSession::get`].
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The file here.
@@ -73,7 +73,7 @@ fn local<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Copy
     move |source| CopyError::Local { action, path: path.to_owned(), source }
 }
 
-impl Session {
+impl SshSession {
     /// Copies the file `from` to `to` there, a path from the home folder; folders
     /// are made. The file appears when it is whole, with the permissions `mode`.
     ///

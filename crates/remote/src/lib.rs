@@ -2,7 +2,7 @@
 //!
 //! OpenSSH's own client does the work, so that a user's `~/.ssh/config`, keys,
 //! agents and jump hosts count as they do on the command line. One process keeps
-//! the connection ([`Session`]); each command is one more client of it, which
+//! the connection ([`SshSession`]); each command is one more client of it, which
 //! takes no new handshake. What a study does there is `runner`'s and `vmlab`'s
 //! business, how an emulated host comes to be is `replica`'s.
 
@@ -17,10 +17,10 @@ mod quote;
 mod session;
 mod words;
 
-pub use command::{Output, RemoteCommand, RunError, Running};
+pub use command::{RemoteCommand, RemoteOutput, RemoteProcess, RunError};
 pub use copy::CopyError;
 pub use destination::{Destination, DestinationError};
 pub use frames::{Decoder, Frame, FrameError};
 pub use patience::{GaveUp, Patience};
 pub use quote::quote;
-pub use session::{OpenError, Options, Session};
+pub use session::{OpenError, SshOptions, SshSession};

@@ -31,8 +31,11 @@ impl<'a> Patience<'a> {
     }
 
     /// The operation begins.
-    pub(crate) fn start(self) -> Wait<'a> {
-        Wait { patience: self, end: self.limit.and_then(|limit| Instant::now().checked_add(limit)) }
+    pub(crate) fn start(self) -> Deadline<'a> {
+        Deadline {
+            patience: self,
+            end: self.limit.and_then(|limit| Instant::now().checked_add(limit)),
+        }
     }
 }
 
@@ -55,12 +58,12 @@ pub enum GaveUp {
 
 /// An operation's patience, counted from its start.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait<'a> {
+pub(crate) struct Deadline<'a> {
     patience: Patience<'a>,
     end: Option<Instant>,
 }
 
-impl Wait<'_> {
+impl Deadline<'_> {
     /// Waits until one of `wanted` is ready; says of each whether it is.
     pub(crate) fn ready<const N: usize>(
         &self,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::patience::{GaveUp, Patience, Wait};
+use crate::patience::{Deadline, GaveUp, Patience};
 
 /// How much of what ssh says is kept.
 const KEPT_BYTES: usize = 16 << 10;
@@ -27,7 +27,7 @@ pub(crate) type Listener = Box<dyn FnMut(&str) + Send>;
 
 /// What was said on standard error.
 #[derive(Default)]
-struct Said {
+struct StderrTail {
     text: String,
     ended: bool,
 }
@@ -36,7 +36,7 @@ struct Said {
 pub(crate) struct Process {
     child: Child,
     pidfd: OwnedFd,
-    said: Arc<(Mutex<Said>, Condvar)>,
+    said: Arc<(Mutex<StderrTail>, Condvar)>,
 }
 
 impl Process {
@@ -51,7 +51,7 @@ impl Process {
                 return Err(error.into());
             }
         };
-        let said = Arc::new((Mutex::new(Said::default()), Condvar::new()));
+        let said = Arc::new((Mutex::new(StderrTail::default()), Condvar::new()));
         let kept = Arc::clone(&said);
         let stderr = child.stderr.take().expect("standard error was asked for as a pipe");
         std::thread::spawn(move || {
@@ -73,7 +73,7 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self, wait: &Wait<'_>) -> Result<io::Result<ExitStatus>, GaveUp> {
+    pub(crate) fn wait(&mut self, wait: &Deadline<'_>) -> Result<io::Result<ExitStatus>, GaveUp> {
         wait.ready([(self.pidfd.as_fd(), PollFlags::IN)])?;
         Ok(self.child.wait())
     }
@@ -113,13 +113,13 @@ impl Drop for Process {
     }
 }
 
-fn locked(lock: &Mutex<Said>) -> MutexGuard<'_, Said> {
+fn locked(lock: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
     // The text is whole after every line of `listen`.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads to the end, so that nobody waits for a reader, and keeps the last of it.
-fn listen(stderr: impl Read, kept: &Mutex<Said>, mut heard: Option<Listener>) {
+fn listen(stderr: impl Read, kept: &Mutex<StderrTail>, mut heard: Option<Listener>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::patience::{GaveUp, Patience, Wait};
+use crate::patience::{Deadline, GaveUp, Patience};
 use crate::process::Process;
-use crate::words::{Refusal, last_line, refusal};
+use crate::words::{ConnectionRefusal, last_line, refusal};
 use crate::{Destination, quote};
 
 /// Longest path of a Unix socket, the final NUL included.
@@ -42,7 +42,7 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// What a connection needs from whoever opens it.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
+pub struct SshOptions<'a> {
     /// Folder for the connection's socket, which only this user may enter.
     pub folder: &'a Path,
     /// Variables that mark the processes that are started here.
@@ -61,7 +61,7 @@ struct Greeting {
 
 /// An open connection; closed when dropped.
 #[derive(Debug)]
-pub struct Session {
+pub struct SshSession {
     destination: Destination,
     there: Greeting,
     socket: PathBuf,
@@ -71,7 +71,7 @@ pub struct Session {
     _keeper: Option<ChildStdout>,
 }
 
-/// Error type for [`Session::open`].
+/// Error type for [`SshSession::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no ssh here.
@@ -155,7 +155,7 @@ pub enum OpenError {
     },
 }
 
-impl Session {
+impl SshSession {
     /// Opens a connection with OpenSSH's own client; what the user's
     /// `~/.ssh/config` says of the machine counts.
     ///
@@ -165,7 +165,7 @@ impl Session {
     /// Source: `ssh(1)`, `ssh_config(5)`: ControlMaster, ServerAliveInterval.
     pub fn open(
         destination: &Destination,
-        options: &Options<'_>,
+        options: &SshOptions<'_>,
         patience: Patience<'_>,
     ) -> Result<Self, OpenError> {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +313,7 @@ fn master_options(destination: &Destination, socket: &Path, interactive: bool) -
 }
 
 /// Who is there; none if the connection ended before.
-fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<Greeting>, GaveUp> {
+fn greeting(keeper: &mut ChildStdout, wait: &Deadline<'_>) -> Result<Option<Greeting>, GaveUp> {
     let mut heard = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -338,7 +338,7 @@ fn greeting(keeper: &mut ChildStdout, wait: &Wait<'_>) -> Result<Option<Greeting
 }
 
 /// Why there is no connection, from ssh's words.
-fn refused(destination: &Destination, master: &mut Process, wait: &Wait<'_>) -> OpenError {
+fn refused(destination: &Destination, master: &mut Process, wait: &Deadline<'_>) -> OpenError {
     let command = destination.command_line();
     let destination = destination.to_string();
     let status = match master.wait(wait) {
@@ -355,11 +355,11 @@ fn refused(destination: &Destination, master: &mut Process, wait: &Wait<'_>) -> 
         return OpenError::NoShell { destination, said, command };
     }
     match refusal(&master.said()) {
-        Refusal::HostKeyUnknown => OpenError::HostKeyUnknown { destination, command },
-        Refusal::HostKeyChanged => OpenError::HostKeyChanged { destination },
-        Refusal::Denied => OpenError::Denied { destination, said, command },
-        Refusal::NoSuchHost => OpenError::NoSuchHost { destination, said },
-        Refusal::Unreachable => OpenError::Unreachable { destination, said },
-        Refusal::Other => OpenError::NoShell { destination, said, command },
+        ConnectionRefusal::HostKeyUnknown => OpenError::HostKeyUnknown { destination, command },
+        ConnectionRefusal::HostKeyChanged => OpenError::HostKeyChanged { destination },
+        ConnectionRefusal::Denied => OpenError::Denied { destination, said, command },
+        ConnectionRefusal::NoSuchHost => OpenError::NoSuchHost { destination, said },
+        ConnectionRefusal::Unreachable => OpenError::Unreachable { destination, said },
+        ConnectionRefusal::Other => OpenError::NoShell { destination, said, command },
     }
 }

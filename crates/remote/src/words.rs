@@ -5,7 +5,7 @@
 
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ConnectionRefusal {
     HostKeyUnknown,
     HostKeyChanged,
     Denied,
@@ -15,26 +15,26 @@ pub(crate) enum Refusal {
 }
 
 /// What stands in ssh's words, and what it means; the first that is found counts.
-const MEANINGS: &[(&str, Refusal)] = &[
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", Refusal::HostKeyChanged),
-    ("Host key verification failed", Refusal::HostKeyUnknown),
-    ("Permission denied", Refusal::Denied),
-    ("Too many authentication failures", Refusal::Denied),
-    ("no mutual signature", Refusal::Denied),
-    ("Could not resolve hostname", Refusal::NoSuchHost),
-    ("Connection refused", Refusal::Unreachable),
-    ("No route to host", Refusal::Unreachable),
-    ("Network is unreachable", Refusal::Unreachable),
-    ("timed out", Refusal::Unreachable),
-    ("Connection closed", Refusal::Unreachable),
-    ("Connection reset", Refusal::Unreachable),
+const MEANINGS: &[(&str, ConnectionRefusal)] = &[
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", ConnectionRefusal::HostKeyChanged),
+    ("Host key verification failed", ConnectionRefusal::HostKeyUnknown),
+    ("Permission denied", ConnectionRefusal::Denied),
+    ("Too many authentication failures", ConnectionRefusal::Denied),
+    ("no mutual signature", ConnectionRefusal::Denied),
+    ("Could not resolve hostname", ConnectionRefusal::NoSuchHost),
+    ("Connection refused", ConnectionRefusal::Unreachable),
+    ("No route to host", ConnectionRefusal::Unreachable),
+    ("Network is unreachable", ConnectionRefusal::Unreachable),
+    ("timed out", ConnectionRefusal::Unreachable),
+    ("Connection closed", ConnectionRefusal::Unreachable),
+    ("Connection reset", ConnectionRefusal::Unreachable),
 ];
 
-pub(crate) fn refusal(said: &str) -> Refusal {
+pub(crate) fn refusal(said: &str) -> ConnectionRefusal {
     MEANINGS
         .iter()
         .find(|(words, _)| said.contains(words))
-        .map_or(Refusal::Other, |(_, refusal)| *refusal)
+        .map_or(ConnectionRefusal::Other, |(_, refusal)| *refusal)
 }
 
 /// ssh's last line that is no decoration, for an error of one line.

@@ -6,7 +6,7 @@ use topology::PcpuSet;
 use vmconfig::command_line::Smp;
 use vmconfig::{Arch, GuestTopology};
 
-use crate::shape::Shape;
+use crate::shape::ReplicaMachine;
 
 /// Name of the monitor's socket in a replica's folder.
 pub(crate) const QMP: &str = "qmp";
@@ -37,7 +37,7 @@ pub(crate) struct Files<'a> {
 /// boot but waits for a saved state.
 pub(crate) fn args(
     name: &str,
-    shape: &Shape,
+    shape: &ReplicaMachine,
     files: &Files<'_>,
     wait_for_state: bool,
 ) -> Vec<String> {
@@ -100,7 +100,7 @@ pub(crate) fn args(
 
 /// The kernel's parameters: the image's, and those that only an emulated host
 /// needs.
-fn cmdline(shape: &Shape, of_image: &[String]) -> String {
+fn cmdline(shape: &ReplicaMachine, of_image: &[String]) -> String {
     let mut words: Vec<&str> = of_image.iter().map(String::as_str).collect();
     if shape.arch == Arch::X86_64 {
         // The first process switches the other pCPUs on, after KVM was loaded;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use guest::image::Image;
+use guest::image::GuestImage;
 
 use crate::file_error::FileError;
 use crate::saved::link_or_copy;
@@ -59,7 +59,7 @@ pub enum DiskError {
 
 /// A read-only disk with the image's folder in it, under the folder's own name:
 /// from the cache, or made now (a second or two).
-pub(crate) fn guests(image: &Image) -> Result<PathBuf, DiskError> {
+pub(crate) fn guests(image: &GuestImage) -> Result<PathBuf, DiskError> {
     let cache = guest::image::cache_dir().join("replica-guests");
     let name = image.folder.file_name().unwrap_or_default();
     let disk = cache.join(format!("{}.ext4", name.to_string_lossy()));

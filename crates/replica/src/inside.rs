@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use guest::image::Archive;
 
 use crate::file_error::FileError;
-use crate::shape::Shape;
+use crate::shape::ReplicaMachine;
 use crate::store::{HOST_KEY, KEY};
 
 /// Where the vmlab inside reads what is declared of its host.
@@ -29,12 +29,12 @@ pub struct Programs<'a> {
 }
 
 /// The programs' bytes.
-pub(crate) struct Loaded {
+pub(crate) struct ReplicaPrograms {
     pub(crate) vmlab: Vec<u8>,
     pub(crate) probe: Vec<u8>,
 }
 
-impl Loaded {
+impl ReplicaPrograms {
     pub(crate) fn read(programs: &Programs<'_>) -> Result<Self, FileError> {
         let read = |path: &Path| fs::read(path).map_err(FileError::read(path));
         Ok(Self { vmlab: read(programs.vmlab)?, probe: read(programs.probe)? })
@@ -45,7 +45,11 @@ impl Loaded {
 ///
 /// # Errors
 /// The key that can't be read.
-pub(crate) fn archive(shape: &Shape, loaded: &Loaded, folder: &Path) -> Result<Vec<u8>, FileError> {
+pub(crate) fn archive(
+    shape: &ReplicaMachine,
+    loaded: &ReplicaPrograms,
+    folder: &Path,
+) -> Result<Vec<u8>, FileError> {
     let mut archive = Archive::default();
     for folder in [
         "seed",

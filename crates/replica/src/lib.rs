@@ -5,7 +5,7 @@
 //! emulated time. vmlab's static binary inside does the experiments, reached
 //! over ssh (`remote`).
 //!
-//! [`Shape`] says which machine the emulator shows for a described one and what
+//! [`ReplicaMachine`] says which machine the emulator shows for a described one and what
 //! is only declared; [`up`] starts it, [`find_up`] and [`list`] find it again
 //! from any later command, [`Replica::down`] ends it. How its image is built is
 //! `guest`'s.
@@ -26,9 +26,9 @@ mod up;
 pub use disks::DiskError;
 pub use file_error::FileError;
 pub use inside::Programs;
-pub use like::{KNOWN, Known, UnknownHost, like};
+pub use like::{KNOWN, KnownHost, UnknownHost, like};
 pub use repeatable::{Repeatable, RepeatableError, RunningRepeatable};
 pub use saved::remove_all as remove_saved_states;
-pub use shape::{Shape, ShapeError, ShapeNode};
-pub use store::{DownError, FindError, Made, Replica, State, find, find_up, folder, list};
-pub use up::{UpError, Wanted, preview, up};
+pub use shape::{ReplicaMachine, ShapeError, ShapeNode};
+pub use store::{DownError, FindError, Made, Replica, ReplicaState, find, find_up, folder, list};
+pub use up::{ReplicaRequest, UpError, preview, up};

@@ -6,7 +6,7 @@ use topology::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet};
 
 /// A host in a few numbers. Nodes, caches and sockets divide the cores evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownHost {
     /// Its name.
     pub name: &'static str,
     /// What it is.
@@ -34,8 +34,8 @@ pub struct Known {
 /// core); for the EPYC 7443P, AMD's (four chiplets of six cores with 32 MiB
 /// each); for Neoverse N1, Ampere's Altra (1 MiB of L2 a core, 32 MiB of system
 /// cache).
-pub const KNOWN: [Known; 7] = [
-    Known {
+pub const KNOWN: [KnownHost; 7] = [
+    KnownHost {
         name: "xeon-4208",
         about: "two sockets of 8 cores with 2 threads, 2 nodes: 32 pCPUs",
         arch: "x86_64",
@@ -53,7 +53,7 @@ pub const KNOWN: [Known; 7] = [
         cores_per_l3: 8,
     },
     EPYC,
-    Known {
+    KnownHost {
         name: "epyc-7443p-nps4",
         about: "the same with a node for each chiplet (NPS4): 48 pCPUs, 4 nodes",
         nodes_per_socket: 4,
@@ -61,7 +61,7 @@ pub const KNOWN: [Known; 7] = [
         near: 12,
         ..EPYC
     },
-    Known {
+    KnownHost {
         name: "laptop",
         about: "one socket of 4 cores with 2 threads: 8 pCPUs",
         arch: "x86_64",
@@ -78,7 +78,7 @@ pub const KNOWN: [Known; 7] = [
         l3_mib: 8,
         cores_per_l3: 4,
     },
-    Known {
+    KnownHost {
         name: "two-nodes",
         about: "the smallest host with two nodes: 2 sockets of 2 cores, 4 pCPUs",
         arch: "x86_64",
@@ -95,7 +95,7 @@ pub const KNOWN: [Known; 7] = [
         l3_mib: 16,
         cores_per_l3: 2,
     },
-    Known {
+    KnownHost {
         name: "altra",
         about: "an arm64 server: one socket of 32 cores (Neoverse N1), 1 node",
         arch: "aarch64",
@@ -112,7 +112,7 @@ pub const KNOWN: [Known; 7] = [
         l3_mib: 32,
         cores_per_l3: 32,
     },
-    Known {
+    KnownHost {
         name: "arm64-smt",
         about: "an arm64 server with threads: 2 sockets of 2 cores with 2 threads, 2 nodes",
         arch: "aarch64",
@@ -131,7 +131,7 @@ pub const KNOWN: [Known; 7] = [
     },
 ];
 
-const EPYC: Known = Known {
+const EPYC: KnownHost = KnownHost {
     name: "epyc-7443p",
     about: "one socket of 24 cores with 2 threads in 4 chiplets, 1 node: 48 pCPUs",
     arch: "x86_64",
@@ -163,10 +163,10 @@ pub struct UnknownHost {
 /// [`UnknownHost`] names those that there are.
 pub fn like(name: &str) -> Result<Host, UnknownHost> {
     let known = KNOWN.iter().find(|known| known.name == name);
-    known.map(Known::host).ok_or_else(|| UnknownHost { name: name.to_owned() })
+    known.map(KnownHost::host).ok_or_else(|| UnknownHost { name: name.to_owned() })
 }
 
-impl Known {
+impl KnownHost {
     fn host(&self) -> Host {
         let nodes = self.sockets * self.nodes_per_socket;
         let cores = nodes * self.cores_per_node;

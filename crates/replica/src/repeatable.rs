@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use guest::image::{Archive, Image};
+use guest::image::{Archive, GuestImage};
 use guest::qemu::Qemu;
 use host::owner::{Owner, OwnerError, RuntimeDir, RuntimeDirError, runtime_dir};
 use topology::{Host, Virtualised};
@@ -55,9 +55,9 @@ pub struct Repeatable<'a> {
     /// The QEMU that emulates.
     pub qemu: &'a Qemu,
     /// The host image, x86-64.
-    pub image: &'a Image,
+    pub image: &'a GuestImage,
     /// Guest images for VMs inside.
-    pub guests: &'a [Image],
+    pub guests: &'a [GuestImage],
     /// What is put into it.
     pub programs: Programs<'a>,
     /// What `vmlab far-side` reads, in full.

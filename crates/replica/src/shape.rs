@@ -30,7 +30,7 @@ const LEAST_NODE_MIB: u64 = 256;
 
 /// The machine that the emulator shows, and what is declared beside.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shape {
+pub struct ReplicaMachine {
     /// Its architecture.
     pub arch: Arch,
     /// Sockets that the emulator shows.
@@ -61,7 +61,7 @@ pub struct ShapeNode {
     pub memory_mib: u64,
 }
 
-/// Error type for [`Shape::of`].
+/// Error type for [`ReplicaMachine::of`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// The description names no pCPUs.
@@ -94,7 +94,7 @@ pub enum ShapeError {
     },
 }
 
-impl Shape {
+impl ReplicaMachine {
     /// The emulated machine for `host`, with `memory_mib` in all if given.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ pub struct Made {
 /// Whether a replica can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum ReplicaState {
     /// It answers, as far as is known.
     Up,
     /// It was begun and is not up yet.
@@ -82,7 +82,7 @@ pub enum State {
     Dead,
 }
 
-impl State {
+impl ReplicaState {
     /// The word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -139,7 +139,7 @@ pub enum FindError {
         /// Its name.
         name: String,
         /// Its state.
-        state: State,
+        state: ReplicaState,
     },
     /// The folder can't be read.
     #[error("Cannot read {path}")]
@@ -232,7 +232,7 @@ pub fn find(name: Option<&str>) -> Result<Replica, FindError> {
 pub fn find_up(name: Option<&str>) -> Result<Replica, FindError> {
     let replica = find(name)?;
     match replica.state() {
-        State::Up => Ok(replica),
+        ReplicaState::Up => Ok(replica),
         state => Err(FindError::NotUp { name: replica.name, state }),
     }
 }
@@ -240,13 +240,13 @@ pub fn find_up(name: Option<&str>) -> Result<Replica, FindError> {
 impl Replica {
     /// Whether it can be used.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ReplicaState {
         let runs = self.made.process.as_ref().is_some_and(Owner::is_alive);
         match self.made.ready_s {
-            Some(_) if runs => State::Up,
+            Some(_) if runs => ReplicaState::Up,
             // QEMU may not have been started yet.
-            None if self.made.starter.is_alive() => State::Booting,
-            _ => State::Dead,
+            None if self.made.starter.is_alive() => ReplicaState::Booting,
+            _ => ReplicaState::Dead,
         }
     }
 
@@ -359,20 +359,20 @@ mod tests {
     fn a_replica_is_as_alive_as_its_qemu() {
         let mut replica =
             Replica { name: "a".to_owned(), folder: PathBuf::from("/none"), made: made() };
-        assert_eq!(replica.state(), State::Dead);
+        assert_eq!(replica.state(), ReplicaState::Dead);
         assert_eq!(replica.destination(), None);
         let mut process = me();
         replica.made.process = Some(process.clone());
-        assert_eq!(replica.state(), State::Dead, "nobody waits for it");
+        assert_eq!(replica.state(), ReplicaState::Dead, "nobody waits for it");
         replica.made.starter = me();
-        assert_eq!(replica.state(), State::Booting);
+        assert_eq!(replica.state(), ReplicaState::Booting);
         replica.made.ready_s = Some(1.0);
         replica.made.port = Some(2222);
-        assert_eq!(replica.state(), State::Up);
+        assert_eq!(replica.state(), ReplicaState::Up);
         assert_eq!(replica.destination().unwrap().to_string(), "ssh://root@127.0.0.1:2222");
         process.starttime_ticks += 1;
         replica.made.process = Some(process);
-        assert_eq!(replica.state(), State::Dead, "another process of that number");
+        assert_eq!(replica.state(), ReplicaState::Dead, "another process of that number");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use topology::{Host, Node, Pcpu, PcpuSet};
 use vmconfig::Arch;
 
-use crate::{KNOWN, Shape, ShapeError, like, preview};
+use crate::{KNOWN, ReplicaMachine, ShapeError, like, preview};
 
 /// QEMU's arguments, an option a line, and what is said beside.
 fn golden(name: &str) -> String {
@@ -43,7 +43,7 @@ fn arguments_of_known_hosts() {
 fn every_known_host_can_be_emulated() {
     for known in &KNOWN {
         let host = like(known.name).unwrap();
-        let shape = Shape::of(&host, None).unwrap();
+        let shape = ReplicaMachine::of(&host, None).unwrap();
         assert_eq!(shape.pcpus() as usize, host.pcpus.len(), "{}", known.name);
         assert_eq!(shape.nodes.len(), host.nodes.len(), "{}", known.name);
         let again = Host::from_json(&host.to_json()).unwrap();
@@ -56,7 +56,7 @@ fn every_known_host_can_be_emulated() {
 #[test]
 fn numbers_nodes_and_caches_decide_what_is_a_socket() {
     let sockets = |name: &str| {
-        let shape = Shape::of(&like(name).unwrap(), None).unwrap();
+        let shape = ReplicaMachine::of(&like(name).unwrap(), None).unwrap();
         (shape.sockets, shape.cores, shape.threads)
     };
     // Second threads are numbered behind all first ones: pCPUs 0-7 and 16-23 are
@@ -72,8 +72,9 @@ fn numbers_nodes_and_caches_decide_what_is_a_socket() {
 fn memory_is_shared_as_described_and_scaled_down() {
     let mut host = like("two-nodes").unwrap();
     host.nodes[0].memory_bytes = Some(12 << 30);
-    let of = |memory| Shape::of(&host, memory);
-    let mib = |shape: &Shape| shape.nodes.iter().map(|node| node.memory_mib).collect::<Vec<_>>();
+    let of = |memory| ReplicaMachine::of(&host, memory);
+    let mib =
+        |shape: &ReplicaMachine| shape.nodes.iter().map(|node| node.memory_mib).collect::<Vec<_>>();
     let shape = of(Some(5120)).unwrap();
     assert_eq!((mib(&shape), shape.memory_factor), (vec![3072, 2048], Some(4.0)));
     assert_eq!(of(None).unwrap().memory_mib(), 2048);
@@ -83,7 +84,7 @@ fn memory_is_shared_as_described_and_scaled_down() {
     let mut bare = host.clone();
     bare.nodes.clear();
     bare.memory_bytes = None;
-    let shape = Shape::of(&bare, None).unwrap();
+    let shape = ReplicaMachine::of(&bare, None).unwrap();
     assert_eq!((mib(&shape), shape.memory_factor), (vec![2048], None));
 }
 
@@ -94,13 +95,13 @@ fn what_cannot_be_emulated_is_said() {
         pcpus: (0..pcpus).map(|id| Pcpu { id, online: true, ..Pcpu::default() }).collect(),
         ..Host::default()
     };
-    assert_eq!(Shape::of(&Host::default(), None).unwrap_err(), ShapeError::NoPcpus);
-    let error = Shape::of(&many(4, "ppc64le"), None).unwrap_err().to_string();
+    assert_eq!(ReplicaMachine::of(&Host::default(), None).unwrap_err(), ShapeError::NoPcpus);
+    let error = ReplicaMachine::of(&many(4, "ppc64le"), None).unwrap_err().to_string();
     assert!(error.contains("ppc64le"), "{error}");
-    assert!(Shape::of(&many(255, "x86_64"), None).is_ok());
-    let error = Shape::of(&many(288, "x86_64"), None).unwrap_err();
+    assert!(ReplicaMachine::of(&many(255, "x86_64"), None).is_ok());
+    let error = ReplicaMachine::of(&many(288, "x86_64"), None).unwrap_err();
     assert!(matches!(error, ShapeError::TooMany { pcpus: 288, .. }), "{error}");
-    assert!(Shape::of(&many(288, "aarch64"), None).is_ok());
+    assert!(ReplicaMachine::of(&many(288, "aarch64"), None).is_ok());
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn offline_pcpus_and_gaps_are_left_out_and_said() {
     for pcpu in &mut host.pcpus[2..] {
         pcpu.node = Some(4);
     }
-    let shape = Shape::of(&host, None).unwrap();
+    let shape = ReplicaMachine::of(&host, None).unwrap();
     assert_eq!(shape.pcpus(), 3);
     let sets: Vec<String> = shape.nodes.iter().map(|node| node.pcpus.to_string()).collect();
     assert_eq!(sets, ["0", "1-2"]);
@@ -159,7 +160,7 @@ proptest! {
             ..Host::default()
         };
         let online = host.online().len();
-        match Shape::of(&host, memory) {
+        match ReplicaMachine::of(&host, memory) {
             Ok(shape) => {
                 prop_assert_eq!(shape.pcpus() as usize, online);
                 let placed: Vec<u32> = shape.nodes.iter().flat_map(|node| node.pcpus.iter()).collect();

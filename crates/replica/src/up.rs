@@ -7,21 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use guest::image::{Image, Recipe};
+use guest::image::{GuestImage, Recipe};
 use guest::qemu::Qemu;
 use guest::{Cancel, Cancelled, Monitor, MonitorError, read_end};
 use host::owner::{OWNER_VARIABLE, Owner, OwnerError, RUN_VARIABLE, RuntimeDirError, runtime_dir};
-use remote::{OpenError, Options, Patience, RunError, Session};
+use remote::{OpenError, Patience, RunError, SshOptions, SshSession};
 use serde_json::{Value, json};
 use topology::Host;
 
 use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args};
 use crate::disks::{self, DiskError};
 use crate::file_error::FileError;
-use crate::inside::{self, Loaded, Programs};
+use crate::inside::{self, Programs, ReplicaPrograms};
 use crate::saved::Saved;
-use crate::shape::{Shape, ShapeError};
-use crate::store::{HOST_KEY, KEY, KNOWN_HOSTS, MADE, Made, Replica, State, folder, write_private};
+use crate::shape::{ReplicaMachine, ShapeError};
+use crate::store::{
+    HOST_KEY, KEY, KNOWN_HOSTS, MADE, Made, Replica, ReplicaState, folder, write_private,
+};
 
 /// What the host's first process prints when sshd listens.
 const UP: &str = "vmlab: the host is up";
@@ -47,7 +49,7 @@ const LEAST_DISK_BYTES: u64 = 2 << 30;
 
 /// What a host is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ReplicaRequest<'a> {
     /// The replica's name.
     pub name: &'a str,
     /// The described machine.
@@ -59,9 +61,9 @@ pub struct Wanted<'a> {
     /// The QEMU that emulates.
     pub qemu: &'a Qemu,
     /// The host image and its name.
-    pub image: (&'a Image, &'a str),
+    pub image: (&'a GuestImage, &'a str),
     /// The guest image for VMs inside.
-    pub guests: &'a Image,
+    pub guests: &'a GuestImage,
     /// What is put into it.
     pub programs: Programs<'a>,
     /// Boot, even if there is a saved state; and save none.
@@ -89,7 +91,7 @@ pub enum UpError {
         /// The name.
         name: String,
         /// What it does.
-        state: State,
+        state: ReplicaState,
     },
     /// This machine has too little memory.
     #[error(
@@ -214,8 +216,8 @@ pub fn preview(
     host: &Host,
     memory_mib: Option<u64>,
     recipe: &Recipe,
-) -> Result<(Shape, Vec<String>), ShapeError> {
-    let shape = Shape::of(host, memory_mib)?;
+) -> Result<(ReplicaMachine, Vec<String>), ShapeError> {
+    let shape = ReplicaMachine::of(host, memory_mib)?;
     let files = Files {
         kernel: Path::new("vmlinuz"),
         root_image: Path::new("root.ext4"),
@@ -232,16 +234,16 @@ pub fn preview(
 /// # Errors
 /// [`UpError`] says what to do next.
 pub fn up(
-    wanted: &Wanted<'_>,
+    wanted: &ReplicaRequest<'_>,
     cancel: &Cancel,
     say: &mut dyn FnMut(&str),
 ) -> Result<Replica, UpError> {
-    let shape = Shape::of(wanted.host, wanted.memory_mib)?;
+    let shape = ReplicaMachine::of(wanted.host, wanted.memory_mib)?;
     check_name(wanted.name)?;
     check_memory(&shape)?;
     say("preparing disks");
     let guests = disks::guests(wanted.guests)?;
-    let loaded = Loaded::read(&wanted.programs)?;
+    let loaded = ReplicaPrograms::read(&wanted.programs)?;
     let saved = Saved::of(&state_key(wanted, &shape, &loaded, &guests));
     let restored = !wanted.fresh && saved.is_there();
     let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
@@ -266,8 +268,8 @@ pub fn up(
 }
 
 fn arguments(
-    wanted: &Wanted<'_>,
-    shape: &Shape,
+    wanted: &ReplicaRequest<'_>,
+    shape: &ReplicaMachine,
     guests: &Path,
     wait_for_state: bool,
 ) -> Vec<String> {
@@ -282,13 +284,18 @@ fn arguments(
 }
 
 /// Everything that a saved state depends on.
-fn state_key(wanted: &Wanted<'_>, shape: &Shape, loaded: &Loaded, guests: &Path) -> String {
+fn state_key(
+    wanted: &ReplicaRequest<'_>,
+    shape: &ReplicaMachine,
+    loaded: &ReplicaPrograms,
+    guests: &Path,
+) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
         hasher.update(bytes);
     };
-    let nameless = Wanted { name: "", ..*wanted };
+    let nameless = ReplicaRequest { name: "", ..*wanted };
     for arg in arguments(&nameless, shape, guests, false) {
         part(arg.as_bytes());
     }
@@ -309,7 +316,7 @@ fn check_name(name: &str) -> Result<(), UpError> {
     if good { Ok(()) } else { Err(UpError::Name(name.to_owned())) }
 }
 
-fn check_memory(shape: &Shape) -> Result<(), UpError> {
+fn check_memory(shape: &ReplicaMachine) -> Result<(), UpError> {
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
@@ -329,14 +336,14 @@ fn free_bytes(folder: &Path) -> u64 {
 
 /// Takes the name: a dead replica of it makes room, a living one does not.
 fn create(
-    wanted: &Wanted<'_>,
-    shape: &Shape,
+    wanted: &ReplicaRequest<'_>,
+    shape: &ReplicaMachine,
     args: Vec<String>,
     restored: bool,
 ) -> Result<Replica, UpError> {
     let path = folder().join(wanted.name);
     match crate::store::find(Some(wanted.name)) {
-        Ok(old) if old.state() == State::Dead => {
+        Ok(old) if old.state() == ReplicaState::Dead => {
             // If it can't be removed, the name stays taken, which is said below.
             let _ = old.down();
         }
@@ -364,7 +371,7 @@ fn create(
     };
     Replica::create(wanted.name, made).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => {
-            UpError::Exists { name: wanted.name.to_owned(), state: State::Booting }
+            UpError::Exists { name: wanted.name.to_owned(), state: ReplicaState::Booting }
         }
         _ => FileError::make(&path)(source).into(),
     })
@@ -376,15 +383,15 @@ fn unix_s() -> u64 {
 
 /// A start that is under way.
 struct Start<'a> {
-    wanted: &'a Wanted<'a>,
-    shape: &'a Shape,
+    wanted: &'a ReplicaRequest<'a>,
+    shape: &'a ReplicaMachine,
     replica: Replica,
     cancel: &'a Cancel,
     say: &'a mut dyn FnMut(&str),
 }
 
 impl Start<'_> {
-    fn run(&mut self, loaded: &Loaded, saved: &Saved) -> Result<(), UpError> {
+    fn run(&mut self, loaded: &ReplicaPrograms, saved: &Saved) -> Result<(), UpError> {
         self.prepare(loaded, saved)?;
         self.cancel.check()?;
         let began = Instant::now();
@@ -422,7 +429,7 @@ impl Start<'_> {
     }
 
     /// Keys, initial RAM disk and scratch disk.
-    fn prepare(&mut self, loaded: &Loaded, saved: &Saved) -> Result<(), UpError> {
+    fn prepare(&mut self, loaded: &ReplicaPrograms, saved: &Saved) -> Result<(), UpError> {
         let folder = self.replica.folder.clone();
         disks::scratch(&folder.join(SCRATCH))?;
         if self.replica.made.restored {
@@ -536,8 +543,8 @@ impl Start<'_> {
         let destination = self.replica.destination().expect("the port is known");
         let (env, is_cancelled) = (owner.env(), || self.cancel.is_cancelled());
         let patience = Patience::new(ANSWER_LIMIT, &is_cancelled);
-        let options = Options { folder: runtime.path(), env: &env, interactive: false };
-        let session = Session::open(&destination, &options, patience)?;
+        let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
+        let session = SshSession::open(&destination, &options, patience)?;
         let output = session.command(["sh", "-c", script]).run(patience)?;
         if output.code != 0 {
             let said = output.stderr.trim().to_owned();

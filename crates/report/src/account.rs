@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::count_of::CountOf;
-use crate::estimate::Estimate;
+use crate::estimate::ShownEstimate;
 
 /// What became of the differences' accounts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +22,7 @@ pub enum Accounting {
     /// There is one of the same host and environment.
     Used {
         /// One for each load x workload x variant whose difference is known.
-        accounts: Vec<Account>,
+        accounts: Vec<VariantAccount>,
     },
 }
 
@@ -73,7 +73,7 @@ pub enum HostFact {
 
 /// The difference between a variant and the baseline, taken apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Account {
+pub struct VariantAccount {
     /// The host-load level's name.
     pub load: String,
     /// The workload's name.
@@ -87,26 +87,26 @@ pub struct Account {
     /// Blocks that it rests on.
     pub blocks: u32,
     /// Variant less baseline, s; where the clock counts instructions, 1 ns each.
-    pub difference: Estimate,
+    pub difference: ShownEstimate,
     /// What each kind of event explains of it, the greatest first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<AccountPart>,
     /// The difference less all parts, s.
-    pub unexplained: Estimate,
+    pub unexplained: ShownEstimate,
     /// Events that were more or fewer, and have no price.
     pub unpriced: Vec<Unpriced>,
 }
 
 /// What one kind of event explains of a difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Part {
+pub struct AccountPart {
     /// The events.
     pub event: PricedEvent,
     /// How many more the variant has, the mean of the blocks.
     pub count: f64,
     /// What one costs, s.
-    pub price: Estimate,
+    pub price: ShownEstimate,
     /// The product, s.
-    pub amount: Estimate,
+    pub amount: ShownEstimate,
 }
 
 /// Events that have no price.

@@ -4,7 +4,8 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    Account, Accounting, CountOf, Estimate, HostFact, NoPrice, Part, Report, Unfit, Unpriced,
+    AccountPart, Accounting, CountOf, HostFact, NoPrice, Report, ShownEstimate, Unfit, Unpriced,
+    VariantAccount,
 };
 
 /// Seconds, or where the clock counts them instructions.
@@ -33,7 +34,7 @@ impl Amounts {
     }
 
     /// `±0.05 s`; empty without an interval.
-    fn width(&self, estimate: &Estimate) -> String {
+    fn width(&self, estimate: &ShownEstimate) -> String {
         let width = |span: crate::Span| format!("±{}", self.plain((span.hi - span.lo) / 2.0));
         estimate.interval.map_or(String::new(), width)
     }
@@ -42,7 +43,7 @@ impl Amounts {
 /// Columns of an account's table behind the first, which names the events.
 pub(crate) const HEADS: [&str; 4] = ["more", "each", "makes", "interval"];
 
-impl Account {
+impl VariantAccount {
     /// Heading of its table.
     pub(crate) fn title(&self, report: &Report, baseline: &str) -> String {
         let Self { variant, workload, load, .. } = self;
@@ -77,7 +78,7 @@ impl Account {
         }
         text += ": ";
         for part in &self.parts {
-            let Part { event, amount, .. } = part;
+            let AccountPart { event, amount, .. } = part;
             let width = amounts.width(amount);
             let space = if width.is_empty() { "" } else { " " };
             text +=
@@ -95,7 +96,7 @@ impl Account {
             let sign = if count < 0.0 { "-" } else { "+" };
             format!("{sign}{}", event_count(count.abs()))
         };
-        let row = |name: &str, count: String, each: String, amount: &Estimate| {
+        let row = |name: &str, count: String, each: String, amount: &ShownEstimate| {
             let (makes, width) = (amounts.signed(amount.centre), amounts.width(amount));
             [name.to_owned(), count, each, makes, width]
         };

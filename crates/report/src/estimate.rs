@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A number and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Estimate {
+pub struct ShownEstimate {
     /// The best guess.
     pub centre: f64,
     /// Its interval at [`Method::level`](crate::Method::level); none from a single boot or block.

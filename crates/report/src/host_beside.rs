@@ -98,7 +98,7 @@ pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
             format!("{:.1} % (to {:.1})", mean * 100.0, most * 100.0)
         }
     };
-    let row = |variant: &crate::Beside| {
+    let row = |variant: &crate::VariantDisturbance| {
         [
             variant.variant.clone(),
             variant.trials.to_string(),
@@ -115,7 +115,8 @@ pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
 /// True if the host did something beside these trials that a reader of the
 /// verdicts should see first.
 pub(crate) fn is_notable(report: &Report, beside: &HostBeside) -> bool {
-    let shares = |variant: &crate::Beside| [variant.others, variant.steal, variant.memory];
+    let shares =
+        |variant: &crate::VariantDisturbance| [variant.others, variant.steal, variant.memory];
     let is_much = |share: Share| share.mean >= NOTABLE;
     let here = report
         .groups

@@ -4,7 +4,7 @@ use stats::{Comparison, Engine, Interval, Invalidity, Warning};
 
 use crate::host_beside;
 use crate::sentence::as_sentence;
-use crate::{Estimate, Judgement, Look, Span, Verdict};
+use crate::{InterimLook, ShownEstimate, Span, VariantJudgement, Verdict};
 
 /// A difference of more than a factor of 11 is not a bound.
 const HOPELESSLY_WIDE: f64 = 10.0;
@@ -13,7 +13,7 @@ const HOPELESSLY_WIDE: f64 = 10.0;
 /// nothing: before the first look there is no other.
 const NO_BOUND: f64 = 1e-9;
 
-impl Judgement {
+impl VariantJudgement {
     /// What `engine` says of `comparison`, and what it knew after each block.
     #[must_use]
     pub fn of(engine: &dyn Engine, comparison: &Comparison) -> Self {
@@ -21,7 +21,7 @@ impl Judgement {
     }
 }
 
-impl Judgement {
+impl VariantJudgement {
     /// Nothing may be said, whatever the numbers are.
     pub fn invalidate(&mut self, why: Invalidity) {
         self.verdict = Verdict::Invalid;
@@ -32,7 +32,7 @@ impl Judgement {
 }
 
 /// The ratio after each block, from the first with an interval.
-fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<Look> {
+fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<InterimLook> {
     let after = |blocks: usize| {
         let mut so_far = comparison.clone();
         so_far.blocks.log_ratios.truncate(blocks);
@@ -41,13 +41,13 @@ fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<Look> {
         let says_something = |span: &Interval| span.lo > NO_BOUND && span.hi < 1.0 / NO_BOUND;
         let interval = judged.interval.filter(says_something)?;
         let interval = Some(Span { lo: interval.lo, hi: interval.hi });
-        let ratio = Estimate { centre: judged.ratio?, interval };
-        Some(Look { blocks: judged.blocks_used, ratio })
+        let ratio = ShownEstimate { centre: judged.ratio?, interval };
+        Some(InterimLook { blocks: judged.blocks_used, ratio })
     };
     (2..=comparison.blocks.log_ratios.len()).filter_map(after).collect()
 }
 
-impl From<&stats::Judgement> for Judgement {
+impl From<&stats::Judgement> for VariantJudgement {
     fn from(judged: &stats::Judgement) -> Self {
         let mut notes = match &judged.verdict {
             stats::Verdict::NotDecided { at_most, more_blocks, .. } => {
@@ -61,7 +61,7 @@ impl From<&stats::Judgement> for Judgement {
         notes.extend(warnings.map(|warning| as_sentence(&warning.to_string())));
         let interval = judged.interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
         Self {
-            ratio: judged.ratio.map(|centre| Estimate { centre, interval }),
+            ratio: judged.ratio.map(|centre| ShownEstimate { centre, interval }),
             blocks: judged.blocks_used,
             p: judged.p,
             q: None,
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
     use stats::{Better, Comparison, Engine, FixedBlocks, PairedBlocks};
 
-    fn judge(log_ratios: &[f64]) -> Judgement {
+    fn judge(log_ratios: &[f64]) -> VariantJudgement {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
         let comparison =
             Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false, host: Vec::new() };
         let engine = FixedBlocks::new(4, 0.05).unwrap();
-        Judgement::from(&engine.judge(&comparison))
+        VariantJudgement::from(&engine.judge(&comparison))
     }
 
     #[test]

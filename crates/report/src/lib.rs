@@ -28,17 +28,20 @@ mod terminal;
 pub mod trend;
 mod verdict;
 
-pub use account::{Account, Accounting, HostFact, NoPrice, Part, PricedEvent, Unfit, Unpriced};
+pub use account::{
+    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, Unfit, Unpriced, VariantAccount,
+};
 pub use count_of::CountOf;
 pub use escape::escape;
-pub use estimate::{Estimate, Span};
+pub use estimate::{ShownEstimate, Span};
 pub use export::{Samples, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{PALETTE, html};
 pub use model::{
-    Beside, Boot, Cell, Count, CounterMove, Curve, Distribution, Fact, Group, HostBeside,
-    Judgement, Look, Method, Named, Published, PublishedClaim, Quantile, REPORT_VERSION, Report,
-    Role, Says, Share, Suite, TABLE_SHARES, TrialFailure, Variant, Verdict,
+    BootPoint, Cell, CounterMove, CounterRow, Curve, Distribution, HostBeside, InterimLook,
+    LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile, REPORT_VERSION,
+    Report, ReportFact, ReportVariant, ResultGroup, Role, Share, Suite, TABLE_SHARES, TrialFailure,
+    VariantDisturbance, VariantJudgement, Verdict,
 };
 pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
 pub use terminal::{Style, terminal};

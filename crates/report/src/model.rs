@@ -8,11 +8,11 @@ use record::journal::{Damage, TrialKey};
 use record::{Environment, Failure, Metric, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stats::{Agreement, Relation};
+use stats::{PublishedAgreement, Relation};
 
-use crate::account::{Account, Accounting};
+use crate::account::{Accounting, VariantAccount};
 use crate::count_of::CountOf;
-use crate::estimate::{Estimate, Span};
+use crate::estimate::{ShownEstimate, Span};
 use crate::profile::{ProfileComparison, ProfileOverhead};
 
 /// Version of `report.json`.
@@ -38,22 +38,22 @@ pub struct Report {
     pub environment_why: Option<String>,
     /// Kernel, QEMU, guest image, ...: shown in this order. `started` stands in
     /// the heading too, and `vmlab`, the version, at the foot.
-    pub about: Vec<Fact>,
+    pub about: Vec<ReportFact>,
     /// The host, as it was when the study began.
     pub host: Option<topology::Host>,
     /// How it was measured.
     pub method: Method,
     /// The configurations, in the study's order.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<ReportVariant>,
     /// The host-load levels, in the study's order.
-    pub loads: Vec<Named>,
+    pub loads: Vec<LabelledText>,
     /// The workloads, in the study's order.
-    pub workloads: Vec<Named>,
+    pub workloads: Vec<LabelledText>,
     /// Each variant over all workloads of a load level, where there are several.
     #[serde(default)]
     pub suites: Vec<Suite>,
     /// One for each load x workload x metric.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ResultGroup>,
     /// One for each load x workload x histogram.
     #[serde(default)]
     pub distributions: Vec<Distribution>,
@@ -83,12 +83,12 @@ pub struct Report {
     /// Command lines that repeat the study.
     pub reproduce: Vec<String>,
     /// Files beside the report: what it is and where it lies.
-    pub files: Vec<Fact>,
+    pub files: Vec<ReportFact>,
 }
 
 /// A name and its value, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Fact {
+pub struct ReportFact {
     /// What it is: `QEMU`, `guest kernel`.
     pub name: String,
     /// Its value, for people.
@@ -97,7 +97,7 @@ pub struct Fact {
 
 /// A load or a workload: its label in the study and what stands behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Named {
+pub struct LabelledText {
     /// Label in the study.
     pub name: String,
     /// What it is, one line: a command line, `stress-ng on half the pCPUs`.
@@ -125,7 +125,7 @@ pub struct Method {
 
 /// A configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Variant {
+pub struct ReportVariant {
     /// Name in the study.
     pub name: String,
     /// What differs from the baseline, one line.
@@ -142,7 +142,7 @@ pub struct Variant {
     /// What was found of it once it ran: what the guest was given, whether
     /// what was asked for is in force.
     #[serde(default)]
-    pub found: Vec<Fact>,
+    pub found: Vec<ReportFact>,
 }
 
 /// What a variant is compared as.
@@ -159,7 +159,7 @@ pub enum Role {
 
 /// The results of one metric of one workload under one host load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Group {
+pub struct ResultGroup {
     /// The host-load level's name.
     pub load: String,
     /// The workload's name.
@@ -175,14 +175,14 @@ pub struct Group {
     pub cells: Vec<Cell>,
     /// Whether each variant is steadier than the baseline, in words.
     #[serde(default)]
-    pub steadiness: Vec<Fact>,
+    pub steadiness: Vec<ReportFact>,
     /// The counters that moved, the surest first.
     pub movers: Vec<CounterMove>,
     /// What was counted, whether it moved or not.
     #[serde(default)]
-    pub counts: Vec<Count>,
+    pub counts: Vec<CounterRow>,
     /// What others published for the same question.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedValue>,
     /// What others published that is no variant's value: orders, and ratios of
     /// counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -232,7 +232,7 @@ pub struct Quantile {
     /// Share of all samples that do not exceed it, 0 to 1.
     pub share: f64,
     /// The value.
-    pub estimate: Estimate,
+    pub estimate: ShownEstimate,
 }
 
 /// What the host did beside the trials of one workload under one load.
@@ -246,12 +246,12 @@ pub struct HostBeside {
     /// is a disturbance.
     pub is_quiet: bool,
     /// Those variants that were watched, in the study's order.
-    pub variants: Vec<Beside>,
+    pub variants: Vec<VariantDisturbance>,
 }
 
 /// What the host did beside one variant's trials, those that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Beside {
+pub struct VariantDisturbance {
     /// The variant's name.
     pub variant: String,
     /// Trials that were watched.
@@ -292,7 +292,7 @@ pub struct Suite {
     pub workloads: u32,
     /// The geometric mean of the primary metrics' ratios, turned so that less
     /// is better.
-    pub judgement: Judgement,
+    pub judgement: VariantJudgement,
 }
 
 /// One variant's results in a group.
@@ -301,16 +301,16 @@ pub struct Cell {
     /// The variant's name.
     pub variant: String,
     /// Every boot that brought values.
-    pub boots: Vec<Boot>,
+    pub boots: Vec<BootPoint>,
     /// Centre of the boots' values, in the metric's base unit.
-    pub estimate: Option<Estimate>,
+    pub estimate: Option<ShownEstimate>,
     /// The comparison with the baseline; none for the baseline itself.
-    pub judgement: Option<Judgement>,
+    pub judgement: Option<VariantJudgement>,
 }
 
 /// One boot: one number for the comparison, and the samples behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Boot {
+pub struct BootPoint {
     /// Number of the block.
     pub block: u32,
     /// Position of the trial in the order of the run, from 0.
@@ -326,9 +326,9 @@ pub struct Boot {
 
 /// How a variant compares with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Judgement {
+pub struct VariantJudgement {
     /// Variant by baseline, in the metric's own direction: 0.5 halves it.
-    pub ratio: Option<Estimate>,
+    pub ratio: Option<ShownEstimate>,
     /// Complete blocks that it rests on.
     pub blocks: u32,
     /// Two-sided p value of "no difference", where the test has one.
@@ -339,7 +339,7 @@ pub struct Judgement {
     pub q: Option<f64>,
     /// The ratio and its interval after each block, as the engine saw it.
     #[serde(default)]
-    pub looks: Vec<Look>,
+    pub looks: Vec<InterimLook>,
     /// The verdict.
     pub verdict: Verdict,
     /// About how many more blocks decide it, where it is not decided and that
@@ -360,11 +360,11 @@ pub struct Judgement {
 
 /// What a comparison said after some of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Look {
+pub struct InterimLook {
     /// Blocks until then.
     pub blocks: u32,
     /// Variant by baseline.
-    pub ratio: Estimate,
+    pub ratio: ShownEstimate,
 }
 
 /// What a comparison says.
@@ -383,7 +383,7 @@ pub enum Verdict {
     Equivalent,
     /// None of these is shown, or there is no interval yet.
     NotDecided,
-    /// Nothing can be compared: [`Judgement::why`] says why.
+    /// Nothing can be compared: [`VariantJudgement::why`] says why.
     Invalid,
 }
 
@@ -409,7 +409,7 @@ pub struct CounterMove {
 
 /// What was counted of each variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Count {
+pub struct CounterRow {
     /// The counter's name.
     pub counter: String,
     /// Its base unit.
@@ -425,7 +425,7 @@ pub struct Count {
 
 /// A value from elsewhere, beside which the measured one is shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Published {
+pub struct PublishedValue {
     /// The variant that it belongs to.
     pub variant: String,
     /// The value, in the group's metric's base unit.
@@ -450,7 +450,7 @@ pub struct Published {
     /// Whether the measured ratio to the baseline agrees with the published
     /// one; none where there is no published ratio, or nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agreement: Option<Agreement>,
+    pub agreement: Option<PublishedAgreement>,
 }
 
 /// Something that was published of two variants and is no variant's value,
@@ -459,7 +459,7 @@ pub struct Published {
 pub struct PublishedClaim {
     /// What it says.
     #[serde(flatten)]
-    pub says: Says,
+    pub says: PublishedKind,
     /// The variant that it is about.
     pub variant: String,
     /// The variant that it is compared with.
@@ -467,18 +467,18 @@ pub struct PublishedClaim {
     /// Who published it, and where.
     pub source: String,
     /// The measured ratio of the first to the second; none where none was.
-    pub measured: Option<Estimate>,
+    pub measured: Option<ShownEstimate>,
     /// Complete blocks that it rests on.
     pub blocks: u32,
     /// What the measured says to the published; none where the workload was
     /// not run.
-    pub agreement: Option<Agreement>,
+    pub agreement: Option<PublishedAgreement>,
 }
 
 /// What was published of two variants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "says", rename_all = "kebab-case")]
-pub enum Says {
+pub enum PublishedKind {
     /// How they stand to each other in the group's metric.
     Order {
         /// How the first stands to the second.
@@ -512,13 +512,16 @@ pub struct TrialFailure {
 impl Report {
     /// The variant that all others are compared with.
     #[must_use]
-    pub fn baseline(&self) -> Option<&Variant> {
+    pub fn baseline(&self) -> Option<&ReportVariant> {
         self.variants.iter().find(|variant| variant.role == Role::Baseline)
     }
 
     /// The accounts of `group`.
-    pub(crate) fn accounts<'a>(&'a self, group: &'a Group) -> impl Iterator<Item = &'a Account> {
-        let all: &[Account] = match &self.accounting {
+    pub(crate) fn accounts<'a>(
+        &'a self,
+        group: &'a ResultGroup,
+    ) -> impl Iterator<Item = &'a VariantAccount> {
+        let all: &[VariantAccount] = match &self.accounting {
             Some(Accounting::Used { accounts }) => accounts,
             _ => &[],
         };
@@ -543,7 +546,7 @@ impl Curve {
     }
 }
 
-impl Group {
+impl ResultGroup {
     /// The cell of `variant`.
     #[must_use]
     pub fn cell(&self, variant: &str) -> Option<&Cell> {
@@ -552,7 +555,7 @@ impl Group {
 
     /// The published value of `variant`.
     #[must_use]
-    pub fn published(&self, variant: &str) -> Option<&Published> {
+    pub fn published(&self, variant: &str) -> Option<&PublishedValue> {
         self.published.iter().find(|published| published.variant == variant)
     }
 }

@@ -5,7 +5,7 @@ use record::ProfileSide;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::estimate::Estimate;
+use crate::estimate::ShownEstimate;
 
 /// The profiles of a variant beside those of the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,7 +53,7 @@ pub struct Frame {
     /// the blocks.
     pub shares: [f64; 2],
     /// Variant's less baseline's, block by block.
-    pub change: Estimate,
+    pub change: ShownEstimate,
 }
 
 /// A function whose share differs.
@@ -64,7 +64,7 @@ pub struct FunctionChange {
     /// Its part of all samples, with what it called: baseline's, variant's.
     pub shares: [f64; 2],
     /// Variant's less baseline's, block by block.
-    pub change: Estimate,
+    pub change: ShownEstimate,
 }
 
 /// What perf cost a variant.
@@ -79,5 +79,5 @@ pub struct ProfileOverhead {
     /// The metric.
     pub metric: String,
     /// The profiled invocation's value by those of the same boot's runs.
-    pub ratio: Estimate,
+    pub ratio: ShownEstimate,
 }

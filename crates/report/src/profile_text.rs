@@ -4,7 +4,8 @@ use record::ProfileSide;
 
 use crate::quantity::{counted, percent, ratio_estimate};
 use crate::{
-    Estimate, Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, Report, Span,
+    Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, Report, ShownEstimate,
+    Span,
 };
 
 /// Columns of a table of functions.
@@ -21,7 +22,7 @@ fn span(span: Span) -> String {
 }
 
 /// Whether the blocks say that the share differs.
-pub(crate) fn differs(change: &Estimate) -> bool {
+pub(crate) fn differs(change: &ShownEstimate) -> bool {
     change.interval.is_some_and(|span| span.lo > 0.0 || span.hi < 0.0)
 }
 

@@ -1,11 +1,12 @@
 //! What others published, beside what was measured.
 
 use record::Environment;
-use stats::{Agreement, Interval, Relation, Verdict, ratio_agreement};
+use stats::{Interval, PublishedAgreement, Relation, Verdict, ratio_agreement};
 
-use crate::quantity::{Scale, ratio, ratio_estimate, ratio_range};
+use crate::quantity::{UnitScale, ratio, ratio_estimate, ratio_range};
 use crate::{
-    Cell, CountOf, Estimate, Group, Judgement, Published, PublishedClaim, Report, Says, Span,
+    Cell, CountOf, PublishedClaim, PublishedKind, PublishedValue, Report, ResultGroup,
+    ShownEstimate, Span, VariantJudgement,
 };
 
 /// Heads of the table of claims.
@@ -18,22 +19,22 @@ pub(crate) fn claim_heads(report: &Report) -> [String; 3] {
 const NO_MARGIN: f64 = 0.0;
 
 /// The published and the measured figures of one variant.
-pub(crate) struct Row<'a> {
-    pub(crate) published: &'a Published,
-    pub(crate) measured: Option<Estimate>,
+pub(crate) struct PublishedRow<'a> {
+    pub(crate) published: &'a PublishedValue,
+    pub(crate) measured: Option<ShownEstimate>,
     pub(crate) is_baseline: bool,
     pub(crate) published_ratio: Option<Span>,
-    pub(crate) measured_ratio: Option<Estimate>,
+    pub(crate) measured_ratio: Option<ShownEstimate>,
     /// Standard deviation between boots, in the metric's base unit.
     pub(crate) measured_sd: Option<f64>,
 }
 
 /// All rows of `group`.
-pub(crate) fn rows<'a>(report: &Report, group: &'a Group) -> Vec<Row<'a>> {
+pub(crate) fn rows<'a>(report: &Report, group: &'a ResultGroup) -> Vec<PublishedRow<'a>> {
     let Some(baseline) = report.baseline() else { return Vec::new() };
-    let row = |published: &'a Published| {
+    let row = |published: &'a PublishedValue| {
         let cell = group.cell(&published.variant);
-        Row {
+        PublishedRow {
             published,
             measured: cell.and_then(|cell| cell.estimate),
             is_baseline: published.variant == baseline.name,
@@ -48,18 +49,18 @@ pub(crate) fn rows<'a>(report: &Report, group: &'a Group) -> Vec<Row<'a>> {
 }
 
 /// Whether anything is told of standard deviations.
-pub(crate) fn tells_sd(group: &Group) -> bool {
+pub(crate) fn tells_sd(group: &ResultGroup) -> bool {
     group.published.iter().any(|published| published.sd().is_some())
 }
 
 /// Whether any row of `group` is judged.
-pub(crate) fn tells_agreement(group: &Group) -> bool {
+pub(crate) fn tells_agreement(group: &ResultGroup) -> bool {
     group.published.iter().any(|published| published.agreement.is_some())
 }
 
 /// The published ratio of `variant` to the baseline, or that of the values: a
 /// range where either is one.
-pub(crate) fn published_ratio(group: &Group, baseline: &str, variant: &str) -> Option<Span> {
+pub(crate) fn published_ratio(group: &ResultGroup, baseline: &str, variant: &str) -> Option<Span> {
     let published = group.published(variant)?;
     let one = |value: f64| Span { lo: value, hi: value };
     let of_values = || {
@@ -72,7 +73,12 @@ pub(crate) fn published_ratio(group: &Group, baseline: &str, variant: &str) -> O
 }
 
 /// The same with what the single runs of both leave open, at `level`.
-fn published_interval(group: &Group, baseline: &str, variant: &str, level: f64) -> Option<Span> {
+fn published_interval(
+    group: &ResultGroup,
+    baseline: &str,
+    variant: &str,
+    level: f64,
+) -> Option<Span> {
     let runs = |name: &str| Some(logs(&group.published(name)?.runs)).filter(|logs| logs.len() > 1);
     let of_runs = || {
         let welch = stats::welch(&runs(baseline)?, &runs(variant)?, level).ok()?;
@@ -99,7 +105,7 @@ fn sd(values: &[f64]) -> Option<f64> {
     (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())
 }
 
-impl Published {
+impl PublishedValue {
     /// The value, or the mean of the runs that were told instead.
     #[must_use]
     pub fn centre(&self) -> Option<f64> {
@@ -119,7 +125,7 @@ impl Published {
     }
 }
 
-impl Group {
+impl ResultGroup {
     /// Whether anything was published of it.
     pub(crate) fn tells_published(&self) -> bool {
         !self.published.is_empty() || !self.claims.is_empty()
@@ -128,7 +134,7 @@ impl Group {
     /// Judges what was published of each variant by what was measured of it;
     /// `level` is that of the intervals.
     pub fn judge_published(&mut self, baseline: &str, level: f64) {
-        let judged: Vec<Option<Agreement>> = self
+        let judged: Vec<Option<PublishedAgreement>> = self
             .published
             .iter()
             .map(|published| {
@@ -147,7 +153,7 @@ impl Group {
 }
 
 /// The interval, where anything may be said.
-fn interval_of(judgement: &Judgement, level: f64) -> Option<Interval> {
+fn interval_of(judgement: &VariantJudgement, level: f64) -> Option<Interval> {
     let span = judgement.ratio?.interval?;
     (judgement.why.is_none()).then_some(Interval { lo: span.lo, hi: span.hi, level })
 }
@@ -155,7 +161,7 @@ fn interval_of(judgement: &Judgement, level: f64) -> Option<Interval> {
 impl PublishedClaim {
     /// The claim `says` of `variant` and `than`, whose workload was not run.
     #[must_use]
-    pub fn unmeasured(says: Says, variant: &str, than: &str, source: &str) -> Self {
+    pub fn unmeasured(says: PublishedKind, variant: &str, than: &str, source: &str) -> Self {
         Self {
             says,
             variant: variant.to_owned(),
@@ -174,14 +180,16 @@ impl PublishedClaim {
         let interval = judged.interval.filter(|_| is_valid);
         let margin = comparison.margin;
         let agreement = match &self.says {
-            Says::Order { relation } => relation.agreement(interval, comparison.better, margin),
-            Says::CounterRatio { published, .. } => {
+            PublishedKind::Order { relation } => {
+                relation.agreement(interval, comparison.better, margin)
+            }
+            PublishedKind::CounterRatio { published, .. } => {
                 ratio_agreement((published.lo, published.hi), interval, margin)
             }
         };
         let span = interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
         Self {
-            measured: judged.ratio.map(|centre| Estimate { centre, interval: span }),
+            measured: judged.ratio.map(|centre| ShownEstimate { centre, interval: span }),
             blocks: judged.blocks_used,
             agreement: Some(agreement),
             ..self
@@ -192,7 +200,7 @@ impl PublishedClaim {
     pub(crate) fn sentence(&self) -> String {
         let Self { variant, than, .. } = self;
         match &self.says {
-            Says::Order { relation } => {
+            PublishedKind::Order { relation } => {
                 let relation = match relation {
                     Relation::Better => "better than",
                     Relation::AtLeastAsGood => "at least as good as",
@@ -200,7 +208,7 @@ impl PublishedClaim {
                 };
                 format!("{variant} {relation} {than}")
             }
-            Says::CounterRatio { counter, of, published } => {
+            PublishedKind::CounterRatio { counter, of, published } => {
                 let of = match of {
                     CountOf::Operation => "an operation",
                     CountOf::Run => "a run",
@@ -223,7 +231,7 @@ impl PublishedClaim {
 }
 
 /// A published value: one number, a range, or the mean of runs.
-pub(crate) fn published_value(published: &Published, scale: &Scale) -> String {
+pub(crate) fn published_value(published: &PublishedValue, scale: &UnitScale) -> String {
     match (published.range, published.centre()) {
         (Some(range), _) => format!("{} to {}", scale.number(range.lo), scale.show(range.hi)),
         (None, Some(value)) => scale.show(value),
@@ -237,11 +245,11 @@ pub(crate) fn shown_ratio(published: Span) -> String {
 }
 
 /// An agreement in a word.
-pub(crate) fn agreement_word(agreement: Option<Agreement>) -> &'static str {
+pub(crate) fn agreement_word(agreement: Option<PublishedAgreement>) -> &'static str {
     match agreement {
-        Some(Agreement::Agrees) => "agrees",
-        Some(Agreement::Contradicts) => "contradicts",
-        Some(Agreement::CannotTell) => "can't tell",
+        Some(PublishedAgreement::Agrees) => "agrees",
+        Some(PublishedAgreement::Contradicts) => "contradicts",
+        Some(PublishedAgreement::CannotTell) => "can't tell",
         None => "",
     }
 }
@@ -259,7 +267,7 @@ pub(crate) fn circumstances(report: &Report) -> String {
 }
 
 /// The sources of what was published in `group`, each once.
-pub(crate) fn sources(group: &Group) -> Vec<&str> {
+pub(crate) fn sources(group: &ResultGroup) -> Vec<&str> {
     let rows = group.published.iter().map(|published| &published.source);
     let mut sources: Vec<&str> = Vec::new();
     for source in rows.chain(group.claims.iter().map(|claim| &claim.source)) {

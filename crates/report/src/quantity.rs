@@ -2,11 +2,11 @@
 
 use record::Unit;
 
-use crate::{Estimate, Group, Published, Span};
+use crate::{PublishedValue, ResultGroup, ShownEstimate, Span};
 
 /// One divisor and one unit name for all values of a group, so that they can
 /// be compared by eye.
-pub(crate) struct Scale {
+pub(crate) struct UnitScale {
     /// Absent where the values differ so much that each needs its own prefix.
     common: Option<(f64, String)>,
     unit: Unit,
@@ -16,12 +16,12 @@ pub(crate) struct Scale {
 /// gets a prefix of its own.
 const COMMON_PREFIX_MAX_FACTOR: f64 = 1000.0;
 
-impl Scale {
-    pub(crate) fn of(group: &Group) -> Self {
+impl UnitScale {
+    pub(crate) fn of(group: &ResultGroup) -> Self {
         let measured = group.cells.iter().flat_map(|cell| &cell.boots).map(|boot| boot.value);
         Self::for_values(
             &group.metric.unit,
-            measured.chain(group.published.iter().filter_map(Published::centre)),
+            measured.chain(group.published.iter().filter_map(PublishedValue::centre)),
         )
     }
 
@@ -51,7 +51,7 @@ impl Scale {
     }
 
     /// `57.8 s [55.1, 60.2]`, or the number alone where there is no interval.
-    pub(crate) fn show_estimate(&self, estimate: &Estimate) -> String {
+    pub(crate) fn show_estimate(&self, estimate: &ShownEstimate) -> String {
         match estimate.interval {
             Some(span) => format!("{} {}", self.show(estimate.centre), self.span(span)),
             None => self.show(estimate.centre),
@@ -111,7 +111,7 @@ pub(crate) fn ratio_range(range: Span) -> String {
 }
 
 /// `×0.53 [0.49, 0.58]`, or `×0.53` alone.
-pub(crate) fn ratio_estimate(estimate: &Estimate) -> String {
+pub(crate) fn ratio_estimate(estimate: &ShownEstimate) -> String {
     let digits = ratio_digits(estimate.centre, estimate.interval);
     let centre = ratio_number(estimate.centre, digits);
     match estimate.interval {
@@ -127,14 +127,14 @@ pub(crate) fn ratio_estimate(estimate: &Estimate) -> String {
 }
 
 /// `[0.49, 0.58]` with the digits that its estimate is shown with.
-pub(crate) fn ratio_span(estimate: &Estimate) -> Option<String> {
+pub(crate) fn ratio_span(estimate: &ShownEstimate) -> Option<String> {
     let digits = ratio_digits(estimate.centre, estimate.interval);
     let number = |value| ratio_number(value, digits);
     estimate.interval.map(|span| format!("[{}, {}]", number(span.lo), number(span.hi)))
 }
 
 /// The ratio alone, with the digits that its interval needs.
-pub(crate) fn ratio_centre(estimate: &Estimate) -> String {
+pub(crate) fn ratio_centre(estimate: &ShownEstimate) -> String {
     format!("×{}", ratio_number(estimate.centre, ratio_digits(estimate.centre, estimate.interval)))
 }
 
@@ -224,7 +224,7 @@ mod tests {
     fn ratios_have_the_digits_that_their_interval_needs() {
         let check = |centre, interval: Option<(f64, f64)>, expected: &str| {
             let interval = interval.map(|(lo, hi)| Span { lo, hi });
-            assert_eq!(ratio_estimate(&Estimate { centre, interval }), expected);
+            assert_eq!(ratio_estimate(&ShownEstimate { centre, interval }), expected);
         };
         check(0.5313, Some((0.4899, 0.5801)), "×0.53 [0.49, 0.58]");
         check(0.97, None, "×0.97");
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn one_group_has_one_prefix_unless_its_values_are_worlds_apart() {
         let check = |values: &[f64], value: f64, expected: &str| {
-            let scale = Scale::for_values(&Unit::from("s"), values.iter().copied());
+            let scale = UnitScale::for_values(&Unit::from("s"), values.iter().copied());
             assert_eq!(scale.show(value), expected);
         };
         check(&[0.9, 0.1], 0.1, "100.0 ms");

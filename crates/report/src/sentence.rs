@@ -3,24 +3,27 @@
 
 use record::{Better, Environment, Metric, MetricKind};
 
-use crate::quantity::{Scale, change, counted, event_count, own_prefix, percent, ratio_estimate};
+use crate::quantity::{
+    UnitScale, change, counted, event_count, own_prefix, percent, ratio_estimate,
+};
 use crate::verdict::{self, Label, Terms};
 use crate::{
-    Count, CountOf, CounterMove, Distribution, Group, Judgement, Report, Role, Variant, Verdict,
+    CountOf, CounterMove, CounterRow, Distribution, Report, ReportVariant, ResultGroup, Role,
+    VariantJudgement, Verdict,
 };
 
 /// A verdict of one variant in one group.
-pub(crate) struct Finding<'a> {
-    pub(crate) group: &'a Group,
-    pub(crate) variant: &'a Variant,
-    pub(crate) judgement: &'a Judgement,
+pub(crate) struct VariantVerdict<'a> {
+    pub(crate) group: &'a ResultGroup,
+    pub(crate) variant: &'a ReportVariant,
+    pub(crate) judgement: &'a VariantJudgement,
     /// What is said, without a full stop.
     pub(crate) claim: String,
     /// What it rests on: `time ×0.53 [0.49, 0.58] (95 %, 4 blocks)`.
     pub(crate) evidence: String,
 }
 
-impl Finding<'_> {
+impl VariantVerdict<'_> {
     /// Claim, evidence, environment and notes as one paragraph.
     pub(crate) fn sentence(&self, environment: Environment) -> String {
         let mut text = format!("{}: {}, {environment}.", self.claim, self.evidence);
@@ -43,21 +46,22 @@ impl Finding<'_> {
 
 /// All verdicts of the primary metrics, in the study's order; the A/A arm,
 /// which nobody asked about, comes last.
-pub(crate) fn headline(report: &Report) -> Vec<Finding<'_>> {
+pub(crate) fn headline(report: &Report) -> Vec<VariantVerdict<'_>> {
     let primary = report.groups.iter().filter(|group| group.primary);
-    let mut all: Vec<Finding<'_>> = primary.flat_map(|group| findings(report, group)).collect();
+    let mut all: Vec<VariantVerdict<'_>> =
+        primary.flat_map(|group| findings(report, group)).collect();
     all.sort_by_key(|finding| finding.variant.role == Role::AaArm);
     all
 }
 
 /// All verdicts of `group`.
-pub(crate) fn findings<'a>(report: &'a Report, group: &'a Group) -> Vec<Finding<'a>> {
+pub(crate) fn findings<'a>(report: &'a Report, group: &'a ResultGroup) -> Vec<VariantVerdict<'a>> {
     let Some(baseline) = report.baseline() else { return Vec::new() };
-    let finding = |variant: &'a Variant| {
+    let finding = |variant: &'a ReportVariant| {
         let judgement = group.cell(&variant.name)?.judgement.as_ref()?;
         let claim = claim(group, baseline, variant, judgement);
         let evidence = evidence(report, &group.metric, judgement);
-        Some(Finding { group, variant, judgement, claim, evidence })
+        Some(VariantVerdict { group, variant, judgement, claim, evidence })
     };
     report.variants.iter().filter_map(finding).collect()
 }
@@ -86,7 +90,12 @@ pub(crate) fn under_load(load: &str) -> String {
     if load == "idle" { "on an idle host".to_owned() } else { format!("under host load {load}") }
 }
 
-fn claim(group: &Group, baseline: &Variant, variant: &Variant, judgement: &Judgement) -> String {
+fn claim(
+    group: &ResultGroup,
+    baseline: &ReportVariant,
+    variant: &ReportVariant,
+    judgement: &VariantJudgement,
+) -> String {
     let (a, b) = (&baseline.name, &variant.name);
     let metric = &group.metric;
     let at = format!("at {} {}", group.workload, under_load(&group.load));
@@ -119,7 +128,7 @@ fn claim(group: &Group, baseline: &Variant, variant: &Variant, judgement: &Judge
 }
 
 /// `time ×0.53 [0.49, 0.58] (95 %, 4 blocks)`.
-fn evidence(report: &Report, metric: &Metric, judgement: &Judgement) -> String {
+fn evidence(report: &Report, metric: &Metric, judgement: &VariantJudgement) -> String {
     let blocks = counted(judgement.blocks as usize, "block");
     match &judgement.ratio {
         Some(ratio) if ratio.interval.is_some() => format!(
@@ -147,7 +156,7 @@ pub(crate) fn without_verdict(report: &Report) -> Vec<String> {
         .iter()
         .filter(|group| group.primary)
         .flat_map(|group| {
-            let scale = Scale::of(group);
+            let scale = UnitScale::of(group);
             group.cells.iter().filter_map(move |cell| {
                 let estimate = cell.estimate.as_ref()?;
                 Some(format!(
@@ -194,7 +203,7 @@ pub(crate) fn what_is_missing(found: &Distribution) -> Vec<String> {
 }
 
 /// How the samples of a boot become the boot's number.
-pub(crate) fn boot_statistic(report: &Report, group: &Group) -> &'static str {
+pub(crate) fn boot_statistic(report: &Report, group: &ResultGroup) -> &'static str {
     let counted = |(name, share): (&str, f64)| {
         let here = |found: &Distribution| {
             (&*found.workload, &*found.load, &*found.name) == (&*group.workload, &*group.load, name)
@@ -238,7 +247,7 @@ pub(crate) fn count_of(of: CountOf) -> &'static str {
 }
 
 /// A counter's value, or that it was not counted.
-pub(crate) fn count_value(count: &Count, value: Option<f64>) -> String {
+pub(crate) fn count_value(count: &CounterRow, value: Option<f64>) -> String {
     match (value, count.unit.0.as_str(), count.of) {
         (None, _, _) => "none".to_owned(),
         (Some(value), "count", CountOf::Operation) => event_count(value),
@@ -248,7 +257,7 @@ pub(crate) fn count_value(count: &Count, value: Option<f64>) -> String {
 }
 
 /// A counter's value to the last digit, with its difference from the `baseline`'s.
-pub(crate) fn exact_count(count: &Count, value: Option<f64>, baseline: Option<f64>) -> String {
+pub(crate) fn exact_count(count: &CounterRow, value: Option<f64>, baseline: Option<f64>) -> String {
     let (Some(value), "count") = (value, count.unit.0.as_str()) else {
         return count_value(count, value);
     };
@@ -266,7 +275,7 @@ pub(crate) fn exact_count(count: &Count, value: Option<f64>, baseline: Option<f6
 
 /// What a row of counts says of each variant: to the last digit where that is
 /// the same in every run.
-pub(crate) fn count_values(report: &Report, count: &Count) -> Vec<String> {
+pub(crate) fn count_values(report: &Report, count: &CounterRow) -> Vec<String> {
     if !report.environment.is_deterministic() {
         return count.values.iter().map(|value| count_value(count, *value)).collect();
     }
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn exact_counts_keep_every_digit() {
-        let count = |unit: &str| Count {
+        let count = |unit: &str| CounterRow {
             counter: "x".to_owned(),
             unit: record::Unit::from(unit),
             meaning: String::new(),

@@ -8,13 +8,13 @@ use record::journal::Event;
 use stats::{Engine, Judgement, Verdict};
 
 use crate::plan::{Block, Plan, PlanVariant};
-use crate::results::{self, Group};
-use crate::state::State;
+use crate::results::{self, MetricGroup};
+use crate::state::JournalState;
 use crate::study::Until;
 
 /// A comparison with the baseline, as it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Standing {
+pub struct ComparisonStatus {
     /// The host-load level.
     pub load: String,
     /// The workload's label.
@@ -27,7 +27,7 @@ pub struct Standing {
     pub is_open: bool,
 }
 
-impl Standing {
+impl ComparisonStatus {
     /// The relative difference that is not excluded yet, e.g. 0.08.
     #[must_use]
     pub fn at_most(&self) -> Option<f64> {
@@ -51,7 +51,7 @@ impl Standing {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agenda {
     /// The comparisons of primary metrics, in the plan's order.
-    pub comparisons: Vec<Standing>,
+    pub comparisons: Vec<ComparisonStatus>,
     /// Whether cells without an open comparison are measured all the same.
     everything: bool,
 }
@@ -59,13 +59,14 @@ pub struct Agenda {
 impl Agenda {
     /// The agenda after what `events` tell.
     #[must_use]
-    pub fn of(plan: &Plan, state: &State, events: &[Event]) -> Self {
+    pub fn of(plan: &Plan, state: &JournalState, events: &[Event]) -> Self {
         let trials = results::trials(events, state);
         let groups = results::groups(plan, &trials);
         let engine = results::engine(plan, state);
         let primary = groups.iter().filter(|group| group.is_primary());
-        let comparisons =
-            primary.flat_map(|group| standings(plan, state, engine.as_ref(), group)).collect();
+        let comparisons = primary
+            .flat_map(|group| comparison_statuses(plan, state, engine.as_ref(), group))
+            .collect();
         // A variant alone has nothing to decide, and a budget that is to be
         // used up is used up.
         let everything = plan.budget.until == Until::Budget || plan.comparisons().next().is_none();
@@ -73,8 +74,8 @@ impl Agenda {
     }
 
     /// The comparisons that need more blocks.
-    pub fn open(&self) -> impl Iterator<Item = &Standing> {
-        self.comparisons.iter().filter(|standing| standing.is_open)
+    pub fn open(&self) -> impl Iterator<Item = &ComparisonStatus> {
+        self.comparisons.iter().filter(|status| status.is_open)
     }
 
     /// True if every question is answered.
@@ -86,7 +87,7 @@ impl Agenda {
     /// Block `number` of `plan`, without the trials that nobody needs: what is
     /// decided, and what only ever failed.
     #[must_use]
-    pub fn block(&self, plan: &Plan, state: &State, number: u32) -> Block {
+    pub fn block(&self, plan: &Plan, state: &JournalState, number: u32) -> Block {
         let mut block = plan.block(number);
         let load = &plan.loads[block.load].name;
         block.trials.retain(|(workload, variant)| {
@@ -110,34 +111,39 @@ impl Agenda {
     /// be said of one of them.
     #[must_use]
     pub fn more_blocks(&self) -> Option<u32> {
-        let blocks: Option<Vec<u32>> = self.open().map(Standing::more_blocks).collect();
+        let blocks: Option<Vec<u32>> = self.open().map(ComparisonStatus::more_blocks).collect();
         blocks?.into_iter().max()
     }
 }
 
 /// The comparisons of `group`, as they stand; those of variants that only ever
 /// failed are left out.
-fn standings(plan: &Plan, state: &State, engine: &dyn Engine, group: &Group<'_>) -> Vec<Standing> {
+fn comparison_statuses(
+    plan: &Plan,
+    state: &JournalState,
+    engine: &dyn Engine,
+    group: &MetricGroup<'_>,
+) -> Vec<ComparisonStatus> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let (load, workload) = (&group.load.name, &group.workload.label);
     let alive = |variant: &str| !state.is_hopeless(load, workload, variant);
     if !alive(&plan.baseline) {
         return Vec::new();
     }
-    let standing = |(index, variant): (usize, &PlanVariant)| {
+    let status = |(index, variant): (usize, &PlanVariant)| {
         let judgement = engine.judge(&group.comparison(plan, baseline, index));
         let is_open = !judgement.verdict.is_decided();
         let (load, workload) = (load.clone(), workload.clone());
-        Standing { load, workload, variant: variant.name.clone(), judgement, is_open }
+        ComparisonStatus { load, workload, variant: variant.name.clone(), judgement, is_open }
     };
     let living = plan.comparisons().filter(|(_, variant)| alive(&variant.name));
-    let mut all: Vec<Standing> = living.map(standing).collect();
+    let mut all: Vec<ComparisonStatus> = living.map(status).collect();
     if let Some(first) = all.first().filter(|_| plan.budget.race) {
         let Judgement { better, margin, .. } = first.judgement;
-        let intervals: Vec<_> = all.iter().map(|standing| standing.judgement.interval).collect();
+        let intervals: Vec<_> = all.iter().map(|status| status.judgement.interval).collect();
         let racing = stats::still_racing(&intervals, better, margin);
-        for (standing, races) in all.iter_mut().zip(racing) {
-            standing.is_open &= races;
+        for (status, races) in all.iter_mut().zip(racing) {
+            status.is_open &= races;
         }
     }
     all

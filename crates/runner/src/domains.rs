@@ -9,14 +9,14 @@ use guest::libvirt::{LibvirtFacts, Virsh, VirshError};
 use host::owner::Owner;
 use vmconfig::libvirt::{self, Launched, OWNER_NAMESPACE};
 use vmconfig::qemu::Channels;
-use vmconfig::{Boot, EmittedText, Loss, VmSpec};
+use vmconfig::{BootSource, EmittedText, Loss, VmSpec};
 
 use crate::host_settings::with_causes;
 use crate::plan::Plan;
 use crate::shown::placeholder_channels;
-use crate::study::{Problem, Seat, Study};
+use crate::study::{RunsOn, Study, StudyProblem};
 
-/// What all names of vmlab's domains begin with. It proves nothing: see [`Left`].
+/// What all names of vmlab's domains begin with. It proves nothing: see [`OrphanDomain`].
 const NAME: &str = "vmlab-";
 
 /// How much of a run's id stands in a domain's name.
@@ -58,13 +58,17 @@ pub(crate) fn losses(spec: &VmSpec) -> Vec<Loss> {
 ///
 /// # Errors
 /// libvirt does not answer.
-pub fn refusals(study: &Study, plan: &Plan, cancel: &Cancel) -> Result<Vec<Problem>, VirshError> {
+pub fn refusals(
+    study: &Study,
+    plan: &Plan,
+    cancel: &Cancel,
+) -> Result<Vec<StudyProblem>, VirshError> {
     let Some(libvirt) = &plan.libvirt else { return Ok(Vec::new()) };
     let mut problems = Vec::new();
-    for variant in plan.variants.iter().filter(|one| one.aa_of.is_none() && one.on == Seat::Vm) {
+    for variant in plan.variants.iter().filter(|one| one.aa_of.is_none() && one.on == RunsOn::Vm) {
         let mut say = |field: &str, message: String| {
             let line = study.line_of(&variant.name, field);
-            problems.push(Problem { line, message: format!("{}: {message}", variant.name) });
+            problems.push(StudyProblem { line, message: format!("{}: {message}", variant.name) });
         };
         for Loss { what, why, fields } in losses(&variant.spec) {
             let field = fields.first().and_then(|path| path.split('.').next()).unwrap_or_default();
@@ -82,23 +86,23 @@ pub fn refusals(study: &Study, plan: &Plan, cancel: &Cancel) -> Result<Vec<Probl
                  it without --on libvirt",
                 workload.label, entry.name
             );
-            problems.push(Problem { line: study.line_of_workload(&workload.label), message });
+            problems.push(StudyProblem { line: study.line_of_workload(&workload.label), message });
         }
     }
     for (load, spec) in &plan.other_vms {
         let line = study.line_of_load(load);
         let mut say = |message: String| {
-            problems.push(Problem { line, message: format!("{load}: {message}") });
+            problems.push(StudyProblem { line, message: format!("{load}: {message}") });
         };
         let one = plan.loads.iter().find(|one| one.name == *load);
         let count = one.and_then(|one| one.vms.as_ref()).map_or(0, |vms| vms.count);
         let shared = |image: &PathBuf| {
             let under_test = plan.variants.iter().any(
-                |variant| matches!(&variant.spec.boot, Boot::Disk { image: of, .. } if of == image),
+                |variant| matches!(&variant.spec.boot, BootSource::Disk { image: of, .. } if of == image),
             );
             count > 1 || under_test
         };
-        if let Boot::Disk { image, .. } = &spec.boot
+        if let BootSource::Disk { image, .. } = &spec.boot
             && shared(image)
         {
             say(format!(
@@ -146,7 +150,7 @@ fn refused(
 
 /// A domain whose metadata name a vmlab that is dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct OrphanDomain {
     /// Its name.
     pub name: String,
     /// Its UUID, by which it is meant: a name may come again.
@@ -160,7 +164,7 @@ pub struct Left {
 ///
 /// # Errors
 /// libvirt does not answer.
-pub fn left(virsh: &Virsh, cancel: &Cancel) -> Result<Vec<Left>, VirshError> {
+pub fn left(virsh: &Virsh, cancel: &Cancel) -> Result<Vec<OrphanDomain>, VirshError> {
     let all = virsh.ask(&["list", "--all", "--uuid", "--name"], cancel)?;
     let mut left = Vec::new();
     let mut seen = BTreeSet::new();
@@ -179,7 +183,7 @@ pub fn left(virsh: &Virsh, cancel: &Cancel) -> Result<Vec<Left>, VirshError> {
         if let Some(owner) = owner_in(&said)
             && !owner.is_alive()
         {
-            left.push(Left { name: name.to_owned(), uuid: uuid.to_owned(), owner });
+            left.push(OrphanDomain { name: name.to_owned(), uuid: uuid.to_owned(), owner });
         }
     }
     Ok(left)
@@ -190,7 +194,7 @@ fn owner_in(said: &str) -> Option<Owner> {
     serde_json::from_str(&libvirt::owner_in(said)?).ok()
 }
 
-impl Left {
+impl OrphanDomain {
     /// Ends the domain and forgets it.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! What a trial does is the [`Lab`]'s business; this module owns the order,
 //! the journal, the budget and the way back after a crash. The state is
-//! rebuilt from the journal alone ([`State::from_events`]), so a run that was
+//! rebuilt from the journal alone ([`JournalState::from_events`]), so a run that was
 //! killed goes on exactly where its last acknowledged block ended.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use record::{Failure, FailureKind, Outcome, ProfileSide, Unsteady};
 
 use crate::agenda::Agenda;
 use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
-use crate::state::State;
-use crate::store::{Keeper, StoreError};
+use crate::state::JournalState;
+use crate::store::{StoreError, TrialSink};
 use crate::study::{Load, Until};
 use crate::unix_s;
 use crate::{pilot, results, stability};
@@ -38,7 +38,7 @@ pub trait Lab {
         key: &TrialKey,
         variant: &PlanVariant,
         workload: &PlanWorkload,
-        observe: &mut dyn FnMut(Progress<'_>),
+        observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord;
 
     /// Looks at the host just before a trial of `variant`; what is returned
@@ -65,7 +65,7 @@ pub struct TrialRecord {
 
 /// What is going on, for whoever shows it.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum ExecutionEvent<'a> {
     /// A block begins.
     BlockStarted {
         /// The block.
@@ -101,7 +101,7 @@ pub enum Progress<'a> {
 
 /// How an execution ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExecutionEnd {
     /// The study is complete.
     Complete,
     /// It was cancelled; what is done is kept and can be resumed.
@@ -116,13 +116,13 @@ pub enum Ended {
 pub fn execute(
     plan: &Plan,
     earlier: &[Event],
-    store: &mut dyn Keeper,
+    store: &mut dyn TrialSink,
     lab: &mut dyn Lab,
     cancel: &Cancel,
-    observe: &mut dyn FnMut(Progress<'_>),
-) -> Result<Ended, StoreError> {
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
+) -> Result<ExecutionEnd, StoreError> {
     let mut events = earlier.to_vec();
-    let mut state = State::from_events(&events);
+    let mut state = JournalState::from_events(&events);
     store.append(&Event::SessionStarted {
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
         plan_hash: plan.hash(),
@@ -134,23 +134,23 @@ pub fn execute(
         let repeated = repeated(plan, &state, &events);
         if let Some(reason) = end_reason(plan, &state, &agenda) {
             store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
-            return Ok(Ended::Complete);
+            return Ok(ExecutionEnd::Complete);
         }
         let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
         let remaining_s = remaining_s(plan, &state, &agenda);
-        observe(Progress::Standing { done, remaining_s, agenda: &agenda });
+        observe(ExecutionEvent::Standing { done, remaining_s, agenda: &agenda });
         let block = agenda.block(plan, &state, state.next_block());
         let started = Instant::now();
         let end = run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)?;
         let BlockEnd::Complete { results, attempt, not_restored } = end else {
-            return Ok(Ended::Cancelled);
+            return Ok(ExecutionEnd::Cancelled);
         };
         let reasons = stability::of_block(plan, &block, &results, &events);
         let wall_s = started.elapsed().as_secs_f64();
         state.begun.insert(block.number, attempt);
         if !reasons.is_empty() && state.may_repeat(plan) {
             events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
-            observe(Progress::BlockRejected(&reasons));
+            observe(ExecutionEvent::BlockRejected(&reasons));
             store.append(&Event::BlockRejected {
                 block: block.number,
                 attempt,
@@ -182,7 +182,7 @@ enum BlockEnd {
 }
 
 /// The plan's workloads with the repetitions that the next block has.
-fn repeated(plan: &Plan, state: &State, events: &[Event]) -> Vec<PlanWorkload> {
+fn repeated(plan: &Plan, state: &JournalState, events: &[Event]) -> Vec<PlanWorkload> {
     let trials = results::trials(events, state);
     let mut workloads = plan.workloads.clone();
     for workload in &mut workloads {
@@ -195,12 +195,12 @@ fn repeated(plan: &Plan, state: &State, events: &[Event]) -> Vec<PlanWorkload> {
 fn run_block(
     plan: &Plan,
     workloads: &[PlanWorkload],
-    state: &State,
+    state: &JournalState,
     block: &Block,
-    store: &mut dyn Keeper,
+    store: &mut dyn TrialSink,
     lab: &mut dyn Lab,
     cancel: &Cancel,
-    observe: &mut dyn FnMut(Progress<'_>),
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> Result<BlockEnd, StoreError> {
     if cancel.is_cancelled() {
         return Ok(BlockEnd::Cancelled);
@@ -213,14 +213,14 @@ fn run_block(
         load: load.name.clone(),
         unix_s: unix_s(),
     })?;
-    observe(Progress::BlockStarted { block, load, attempt });
+    observe(ExecutionEvent::BlockStarted { block, load, attempt });
     // A load level at which all is decided has nothing to disturb.
     let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
     let results = run_trials(plan, workloads, block, attempt, ready, store, lab, cancel, observe);
     // The host load ends before anything else can go wrong.
     let not_restored = lab.end_block();
     if !not_restored.is_empty() {
-        observe(Progress::NotRestored(&not_restored));
+        observe(ExecutionEvent::NotRestored(&not_restored));
     }
     let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
     Ok(BlockEnd::Complete { results, attempt, not_restored })
@@ -234,10 +234,10 @@ fn run_trials(
     block: &Block,
     attempt: u32,
     ready: Result<(), Failure>,
-    store: &mut dyn Keeper,
+    store: &mut dyn TrialSink,
     lab: &mut dyn Lab,
     cancel: &Cancel,
-    observe: &mut dyn FnMut(Progress<'_>),
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> Result<Option<Vec<TrialResult>>, StoreError> {
     let mut results = Vec::with_capacity(block.trials.len());
     for (position, (workload, variant)) in block.trials.iter().enumerate() {
@@ -246,7 +246,7 @@ fn run_trials(
         }
         let key = plan.trial_key(block, attempt, position);
         store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
-        observe(Progress::TrialStarted(&key));
+        observe(ExecutionEvent::TrialStarted(&key));
         let record = match &ready {
             Ok(()) => {
                 let variant = &plan.variants[*variant];
@@ -263,7 +263,7 @@ fn run_trials(
         let aborted =
             matches!(&result.outcome, Outcome::Failed(Failure { kind: FailureKind::Aborted, .. }));
         store.append(&Event::TrialEnded(Box::new(result.clone())))?;
-        observe(Progress::TrialEnded(&result));
+        observe(ExecutionEvent::TrialEnded(&result));
         if aborted {
             return Ok(None);
         }
@@ -273,7 +273,7 @@ fn run_trials(
 }
 
 /// Stores the texts of `record` and names them in its result.
-fn keep(store: &mut dyn Keeper, record: TrialRecord) -> Result<TrialResult, StoreError> {
+fn keep(store: &mut dyn TrialSink, record: TrialRecord) -> Result<TrialResult, StoreError> {
     let TrialRecord { mut result, console, texts, mut profiles } = record;
     if !console.is_empty() {
         result.console = Some(store.keep(&console)?);
@@ -323,7 +323,7 @@ impl TrialRecord {
 }
 
 /// Why no further block follows, or none if one does.
-fn end_reason(plan: &Plan, state: &State, agenda: &Agenda) -> Option<String> {
+fn end_reason(plan: &Plan, state: &JournalState, agenda: &Agenda) -> Option<String> {
     if agenda.is_done() {
         return nothing_left(plan, state)
             .or_else(|| Some("every comparison is decided".to_owned()));
@@ -348,7 +348,7 @@ fn end_reason(plan: &Plan, state: &State, agenda: &Agenda) -> Option<String> {
 }
 
 /// A comparison needs its baseline and somebody to compare with it.
-fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
+fn nothing_left(plan: &Plan, state: &JournalState) -> Option<String> {
     let alive = |load: &Load, workload: &PlanWorkload, variant: &PlanVariant| {
         !state.is_hopeless(&load.name, &workload.label, &variant.name)
     };
@@ -369,7 +369,7 @@ fn nothing_left(plan: &Plan, state: &State) -> Option<String> {
 }
 
 /// Seconds that the study probably still needs, if that can be said.
-pub(crate) fn remaining_s(plan: &Plan, state: &State, agenda: &Agenda) -> Option<f64> {
+pub(crate) fn remaining_s(plan: &Plan, state: &JournalState, agenda: &Agenda) -> Option<f64> {
     if state.finished() == 0 {
         return None;
     }

@@ -3,9 +3,9 @@
 use record::journal::Event;
 
 use crate::agenda::Agenda;
-use crate::execute::{Progress, remaining_s};
+use crate::execute::{ExecutionEvent, remaining_s};
 use crate::plan::Plan;
-use crate::state::State;
+use crate::state::JournalState;
 
 /// Turns the events of a journal into what [`crate::execute::execute`] tells
 /// while it writes them; boots and runs are not in a journal and missing.
@@ -31,21 +31,25 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes the next event and tells `observe` what it means.
-    pub fn follow(&mut self, event: &Event, observe: &mut dyn FnMut(Progress<'_>)) {
+    pub fn follow(&mut self, event: &Event, observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
         self.events.push(event.clone());
         match event {
             Event::BlockStarted { block, attempt, load, .. } => {
-                let state = State::from_events(&self.events);
+                let state = JournalState::from_events(&self.events);
                 let block = self.agenda.block(self.plan, &state, *block);
                 if let Some(load) = self.plan.loads.iter().find(|known| known.name == *load) {
-                    observe(Progress::BlockStarted { block: &block, load, attempt: *attempt });
+                    observe(ExecutionEvent::BlockStarted {
+                        block: &block,
+                        load,
+                        attempt: *attempt,
+                    });
                 }
             }
-            Event::TrialStarted { trial, .. } => observe(Progress::TrialStarted(trial)),
-            Event::TrialEnded(result) => observe(Progress::TrialEnded(result)),
+            Event::TrialStarted { trial, .. } => observe(ExecutionEvent::TrialStarted(trial)),
+            Event::TrialEnded(result) => observe(ExecutionEvent::TrialEnded(result)),
             Event::BlockRejected { reasons, not_restored, .. } => {
                 tell_not_restored(not_restored, observe);
-                observe(Progress::BlockRejected(reasons));
+                observe(ExecutionEvent::BlockRejected(reasons));
                 self.stand(observe);
             }
             Event::BlockEnded { not_restored, .. } => {
@@ -58,10 +62,10 @@ impl<'a> Follower<'a> {
     }
 
     /// Tells what is still open.
-    fn stand(&mut self, observe: &mut dyn FnMut(Progress<'_>)) {
-        let state = State::from_events(&self.events);
+    fn stand(&mut self, observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
+        let state = JournalState::from_events(&self.events);
         self.agenda = Agenda::of(self.plan, &state, &self.events);
-        observe(Progress::Standing {
+        observe(ExecutionEvent::Standing {
             done: u32::try_from(state.complete.len()).unwrap_or(u32::MAX),
             remaining_s: remaining_s(self.plan, &state, &self.agenda),
             agenda: &self.agenda,
@@ -69,9 +73,9 @@ impl<'a> Follower<'a> {
     }
 }
 
-fn tell_not_restored(not_restored: &[String], observe: &mut dyn FnMut(Progress<'_>)) {
+fn tell_not_restored(not_restored: &[String], observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
     if !not_restored.is_empty() {
-        observe(Progress::NotRestored(not_restored));
+        observe(ExecutionEvent::NotRestored(not_restored));
     }
 }
 
@@ -85,9 +89,9 @@ mod tests {
     use crate::testing::{FakeLab, STUDY, host, plan_of};
 
     /// What is told, without the time left, which depends on the clock.
-    fn said(progress: &Progress<'_>) -> String {
+    fn said(progress: &ExecutionEvent<'_>) -> String {
         match progress {
-            Progress::Standing { done, agenda, .. } => {
+            ExecutionEvent::Standing { done, agenda, .. } => {
                 format!("{done} done, open: {:?}", agenda.open().collect::<Vec<_>>())
             }
             other => format!("{other:?}"),

@@ -1,7 +1,7 @@
 //! From a study and a machine to a frozen plan, or to everything that stands
 //! in the way.
 
-mod seat;
+mod on_host;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,10 @@ use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
 use vmconfig::{
-    Accel, Arch, Boot, Finding, Image, Kernel, Resolve, Severity, VmPatch, VmSpec, builtin, qemu,
+    Accel, Arch, BootSource, BuiltinKernel, ImagePatch, Resolve, SpecFinding, SpecSeverity,
+    VmPatch, VmSpec, builtin, qemu,
 };
-use workload::{Entry, FULL_IMAGE, GuestFacts};
+use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
 
 use crate::host_settings;
 use crate::plan::{
@@ -22,8 +23,8 @@ use crate::plan::{
 };
 use crate::shown;
 use crate::study::{
-    DiskPatch, LONGEST_LIMIT_S, Load, Network, NetworkKind, NetworkPatch, Placement, Problem, Seat,
-    Stress, Study, StudyWorkload,
+    LONGEST_LIMIT_S, Load, LoadPlacement, NetworkKind, NetworkPatch, RunsOn, Stress, Study,
+    StudyDisk, StudyNetwork, StudyProblem, StudyWorkload,
 };
 use crate::thin::{self, Task};
 
@@ -52,12 +53,12 @@ const LOAD_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// Where a VM with this accelerator is, on `host`.
 #[must_use]
 pub fn environment_of_vm(accel: Accel, host: &Host) -> Environment {
-    seat::environment(Seat::Vm, accel, host)
+    on_host::environment(RunsOn::Vm, accel, host)
 }
 
 /// What a plan needs to know of the machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The host.
     pub host: Host,
     /// The architecture of its guests.
@@ -73,18 +74,18 @@ pub struct Machine {
     /// Why not KVM, one line.
     pub environment_why: Option<String>,
     /// The images that the study names.
-    pub images: BTreeMap<Image, MachineImage>,
+    pub images: BTreeMap<ImagePatch, MachineImage>,
     /// True if it is only described, and trials are simulated.
     pub is_simulated: bool,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Where the trials of a variant are.
-    fn environment(&self, on: Seat, accel: Accel) -> Environment {
+    fn environment(&self, on: RunsOn, accel: Accel) -> Environment {
         if self.is_simulated {
             Environment::Simulated
         } else {
-            seat::environment(on, accel, &self.host)
+            on_host::environment(on, accel, &self.host)
         }
     }
 }
@@ -93,7 +94,7 @@ impl Machine {
 #[derive(Debug, Clone)]
 pub struct MachineImage {
     /// What QEMU boots.
-    pub boot: Boot,
+    pub boot: BootSource,
     /// What the plan says of it.
     pub facts: ImageFacts,
 }
@@ -104,12 +105,12 @@ pub struct Frozen {
     /// The plan.
     pub plan: Plan,
     /// Things that work, but hardly as meant: by line of the study file.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<StudyProblem>,
 }
 
 /// All images that a study boots.
 #[must_use]
-pub fn images(study: &Study) -> Vec<Image> {
+pub fn images(study: &Study) -> Vec<ImagePatch> {
     let variants = study.variants.iter().map(|variant| variant.vm.image());
     let others = study.loads.iter().filter_map(|load| load.vms.as_ref());
     let peer = has_peer(study).then(|| study.peer.image());
@@ -130,10 +131,10 @@ fn has_peer(study: &Study) -> bool {
 /// Every problem, by line of the study file.
 pub fn freeze(
     study: &Study,
-    machine: &Machine,
+    machine: &MachineFacts,
     seed: u64,
     now_unix_s: f64,
-) -> Result<Frozen, Vec<Problem>> {
+) -> Result<Frozen, Vec<StudyProblem>> {
     let mut freezer = Freezer { study, machine, problems: Vec::new(), warnings: Vec::new() };
     let variants: Vec<_> =
         study.variants.iter().filter_map(|variant| freezer.variant(variant)).collect();
@@ -212,17 +213,17 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
 
 struct Freezer<'a> {
     study: &'a Study,
-    machine: &'a Machine,
-    problems: Vec<Problem>,
-    warnings: Vec<Problem>,
+    machine: &'a MachineFacts,
+    problems: Vec<StudyProblem>,
+    warnings: Vec<StudyProblem>,
 }
 
 impl Freezer<'_> {
-    fn variant(&mut self, variant: &crate::study::Variant) -> Option<PlanVariant> {
+    fn variant(&mut self, variant: &crate::study::StudyVariant) -> Option<PlanVariant> {
         // The A/A arm stands in the file under the name of its original.
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
         let mut changes = self.changes(written, variant)?;
-        if variant.on == Seat::Host {
+        if variant.on == RunsOn::Host {
             if !self.machine.is_simulated {
                 self.host_seat(written, variant);
             }
@@ -230,7 +231,7 @@ impl Freezer<'_> {
         }
         let spec =
             self.spec(&variant.name, written, written, &self.study.base.overlay(&changes))?;
-        if variant.on == Seat::Vm {
+        if variant.on == RunsOn::Vm {
             let workloads = self.study.workloads.iter();
             let backgrounds = workloads.clone().filter_map(|workload| workload.background.as_ref());
             let backgrounds = backgrounds.filter_map(|it| workload::find(&it.workload).ok());
@@ -241,8 +242,8 @@ impl Freezer<'_> {
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
         let summary = match variant.on {
-            Seat::Vm => summary(&changes, variant),
-            Seat::Host => seat::summary(&spec, &host_settings),
+            RunsOn::Vm => summary(&changes, variant),
+            RunsOn::Host => on_host::summary(&spec, &host_settings),
         };
         Some(PlanVariant {
             name: variant.name.clone(),
@@ -263,7 +264,7 @@ impl Freezer<'_> {
     }
 
     /// What the variant changes of the base VM, on this host.
-    fn changes(&mut self, written: &str, variant: &crate::study::Variant) -> Option<VmPatch> {
+    fn changes(&mut self, written: &str, variant: &crate::study::StudyVariant) -> Option<VmPatch> {
         let Some(name) = &variant.builtin else { return Some(variant.changes.clone()) };
         let built = match variant.vm.topology() {
             Ok(topology) => builtin::variant(name, &self.machine.host, topology.vcpus())
@@ -275,7 +276,7 @@ impl Freezer<'_> {
             Err(error) => {
                 let line = self.study.line_of_variant(written);
                 let message = format!("{written}: use = {name:?}: {error}");
-                self.problems.push(Problem { line, message });
+                self.problems.push(StudyProblem { line, message });
                 None
             }
         }
@@ -287,7 +288,7 @@ impl Freezer<'_> {
         let line = |field: &str| self.study.line_of(written, field);
         let Some(image) = self.machine.images.get(&vm.image()) else {
             let message = format!("{whose}: image {} is not there", vm.image());
-            self.problems.push(Problem { line: line("image"), message });
+            self.problems.push(StudyProblem { line: line("image"), message });
             return None;
         };
         let resolve = Resolve {
@@ -300,23 +301,24 @@ impl Freezer<'_> {
             Ok(spec) => spec,
             Err(error) => {
                 let message = format!("{whose}: {error}");
-                self.problems.push(Problem { line: line(error.field()), message });
+                self.problems.push(StudyProblem { line: line(error.field()), message });
                 return None;
             }
         };
         if spec.accel == Accel::Kvm && self.machine.auto_accel != Accel::Kvm {
             let why = self.machine.environment_why.as_deref().unwrap_or("KVM is not usable");
             let message = format!("{whose}: accel \"kvm\" can't be had here: {why}");
-            self.problems.push(Problem { line: line("accel"), message });
+            self.problems.push(StudyProblem { line: line("accel"), message });
         }
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         findings.extend(qemu::check(&spec, &self.machine.capabilities));
         findings.extend(not_in_a_run(&spec, &self.machine.capabilities));
-        for Finding { severity, field, message } in findings {
-            let problem = Problem { line: line(&field), message: format!("{whose}: {message}") };
+        for SpecFinding { severity, field, message } in findings {
+            let problem =
+                StudyProblem { line: line(&field), message: format!("{whose}: {message}") };
             match severity {
-                Severity::Error => self.problems.push(problem),
-                Severity::Warning => self.warnings.push(problem),
+                SpecSeverity::Error => self.problems.push(problem),
+                SpecSeverity::Warning => self.warnings.push(problem),
             }
         }
         Some(spec)
@@ -326,10 +328,10 @@ impl Freezer<'_> {
     fn programs<'e>(
         &mut self,
         written: &str,
-        image: &Image,
-        entries: impl Iterator<Item = &'e Entry>,
+        image: &ImagePatch,
+        entries: impl Iterator<Item = &'e CatalogueEntry>,
     ) {
-        let Image::Builtin(name) = image else { return };
+        let ImagePatch::Builtin(name) = image else { return };
         if name.starts_with(FULL_IMAGE) {
             return;
         }
@@ -339,15 +341,16 @@ impl Freezer<'_> {
                 "{who}{image} lacks the programs of {}: write image = \"builtin:{FULL_IMAGE}\"",
                 entry.name
             );
-            self.problems.push(Problem { line: self.study.line_of(written, "image"), message });
+            self.problems
+                .push(StudyProblem { line: self.study.line_of(written, "image"), message });
         }
     }
 
     /// What the thin guest can't do, and what only it can, is known before anything
     /// boots.
-    fn thin(&mut self, written: &str, image: &Image, spec: &VmSpec) {
+    fn thin(&mut self, written: &str, image: &ImagePatch, spec: &VmSpec) {
         let line = self.study.line_of(written, "kernel");
-        let is_thin = Kernel::is_thin(image);
+        let is_thin = BuiltinKernel::is_thin(image);
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
         let mut messages = Vec::new();
         if is_thin && self.machine.libvirt.is_some() {
@@ -380,15 +383,15 @@ impl Freezer<'_> {
         }
         for message in messages {
             let message = format!("{written}: {message}");
-            self.problems.push(Problem { line, message });
+            self.problems.push(StudyProblem { line, message });
         }
     }
 
     /// A VM beside the one under test runs Linux.
-    fn linux(&mut self, whose: &str, image: &Image) {
-        if Kernel::is_thin(image) {
+    fn linux(&mut self, whose: &str, image: &ImagePatch) {
+        if BuiltinKernel::is_thin(image) {
             let message = format!("{whose}: the thin guest is only for the VM under test");
-            self.problems.push(Problem { line: self.study.line_of("", "kernel"), message });
+            self.problems.push(StudyProblem { line: self.study.line_of("", "kernel"), message });
         }
     }
 
@@ -423,7 +426,12 @@ impl Freezer<'_> {
     }
 
     /// How a variant is connected with the other VM, if this host can do that.
-    fn network(&mut self, written: &str, changes: &NetworkPatch, spec: &VmSpec) -> Option<Network> {
+    fn network(
+        &mut self,
+        written: &str,
+        changes: &NetworkPatch,
+        spec: &VmSpec,
+    ) -> Option<StudyNetwork> {
         if !has_peer(self.study) {
             return None;
         }
@@ -441,13 +449,13 @@ impl Freezer<'_> {
         };
         if let Some(obstacle) = obstacle {
             let line = self.study.line_of_variant(written);
-            self.problems.push(Problem { line, message: format!("{written}: {obstacle}") });
+            self.problems.push(StudyProblem { line, message: format!("{written}: {obstacle}") });
         }
         Some(network)
     }
 
     /// What stands in the way of a vhost-user switch between `spec` and the other VM.
-    fn not_for_a_switch(&self, network: &Network, spec: &VmSpec) -> Option<String> {
+    fn not_for_a_switch(&self, network: &StudyNetwork, spec: &VmSpec) -> Option<String> {
         let peer = self.study.peer.memory.shared == Some(true);
         let offline = network.switch_pcpus.difference(&self.machine.host.online());
         if spec.memory.shared != Some(true) || !peer {
@@ -467,7 +475,7 @@ impl Freezer<'_> {
     }
 
     /// How a variant's empty disk is attached, if it can be.
-    fn disk(&mut self, written: &str, changes: &DiskPatch, spec: &VmSpec) -> Option<DiskPatch> {
+    fn disk(&mut self, written: &str, changes: &StudyDisk, spec: &VmSpec) -> Option<StudyDisk> {
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
         let wanted = self.study.workloads.iter().any(|workload| {
             let params = workload.entry.resolve(&workload.params);
@@ -479,7 +487,8 @@ impl Freezer<'_> {
         let disk = self.study.disk.overlay(changes);
         if let Err(error) = disk.attach(spec, Path::new("/scratch")) {
             let line = self.study.line_of_variant(written);
-            self.problems.push(Problem { line, message: format!("{written}: [disk]: {error}") });
+            self.problems
+                .push(StudyProblem { line, message: format!("{written}: [disk]: {error}") });
         }
         Some(disk)
     }
@@ -495,7 +504,8 @@ impl Freezer<'_> {
                 memory_problem(host, load, count * other.memory_mib, variants)
             });
             for message in stress.into_iter().chain(memory) {
-                self.problems.push(Problem { line: self.study.line_of_load(&load.name), message });
+                self.problems
+                    .push(StudyProblem { line: self.study.line_of_load(&load.name), message });
             }
         }
     }
@@ -513,7 +523,7 @@ fn stress_problem(
     let unpinned = |variant: &&PlanVariant| {
         (0..variant.spec.vcpus()).any(|vcpu| !variant.spec.pins.vcpus.contains_key(&vcpu))
     };
-    if stress.placement == Placement::OffVm {
+    if stress.placement == LoadPlacement::OffVm {
         if let Some(variant) = variants.iter().find(unpinned) {
             return Some(format!(
                 "Load {name:?} stays off the VM's pCPUs, but variant {:?} has unpinned vCPUs that may run anywhere: pin them (vm.pins)",
@@ -540,8 +550,8 @@ pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant])
     let online = host.online();
     let usable = host.allowed.as_ref().map_or(online.clone(), |all| online.intersection(all));
     let pcpus = match stress.placement {
-        Placement::Anywhere => usable,
-        Placement::OffVm => {
+        LoadPlacement::Anywhere => usable,
+        LoadPlacement::OffVm => {
             let off = off_vm_pcpus(host, variants.iter().map(|variant| &variant.spec));
             usable.intersection(&off)
         }
@@ -574,7 +584,7 @@ fn memory_problem(
 /// What the VM asks for beside its command line that a run does not see to:
 /// better refused than silently left out. A run pins and schedules threads and
 /// makes host settings.
-fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding> {
+fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<SpecFinding> {
     let channels = shown::placeholder_channels();
     let losses = qemu::emit(spec, &channels, capabilities).losses;
     let seen_to = |field: &String| {
@@ -586,8 +596,9 @@ fn not_in_a_run(spec: &VmSpec, capabilities: &qemu::Capabilities) -> Vec<Finding
         .map(|loss| {
             let field = loss.fields.first().and_then(|f| f.split('.').next()).unwrap_or_default();
             // QEMU gets the nearest model that it knows: worth a word, no more.
-            let severity = if field == "cpu_model" { Severity::Warning } else { Severity::Error };
-            Finding {
+            let severity =
+                if field == "cpu_model" { SpecSeverity::Warning } else { SpecSeverity::Error };
+            SpecFinding {
                 severity,
                 field: field.to_owned(),
                 message: format!("a run can't have {}: {}", loss.what, loss.why),
@@ -604,7 +615,7 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
 }
 
 /// What the patches say, as `key = value` pairs on one line.
-fn summary(changes: &VmPatch, variant: &crate::study::Variant) -> String {
+fn summary(changes: &VmPatch, variant: &crate::study::StudyVariant) -> String {
     // TOML has no numbers as keys, which the pins of vCPUs are, and no null.
     let pairs = |prefix: &str, table: serde_json::Result<serde_json::Value>| {
         let table = without_nulls(table.expect("keys are words or numbers"));

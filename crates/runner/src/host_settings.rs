@@ -8,16 +8,16 @@
 
 use std::collections::BTreeSet;
 
-use host::audit::thread::Policy;
+use host::audit::thread::SchedulingPolicy;
 use host::ground;
 use host::scheduler::{self, Scheduling};
-use host::settings::{self, Change, ChangeError, Tree, Wish};
+use host::settings::{self, ChangeError, SettingChange, SettingChanges, SettingsTree};
 use topology::PcpuSet;
 use vmconfig::{Scheduler, VmSpec};
 
 use crate::plan::{Plan, PlanVariant};
 pub use crate::study::{HostSettings, SettingOf, describe};
-use crate::study::{Load, Problem, Study};
+use crate::study::{Load, Study, StudyProblem};
 
 /// The settings that make a partition, on whose pCPUs nothing runs that was not
 /// taken in.
@@ -86,9 +86,9 @@ impl Plan {
     ///
     /// # Errors
     /// When a plan that was edited names what there is not.
-    pub fn wish(&self, settings: &HostSettings) -> Result<Wish, ChangeError> {
-        let changes = settings.iter().map(|(id, value)| Change::new(id, made_as(id, value)));
-        Ok(Wish { changes: changes.collect::<Result<_, _>>()?, reload: self.reload })
+    pub fn wish(&self, settings: &HostSettings) -> Result<SettingChanges, ChangeError> {
+        let changes = settings.iter().map(|(id, value)| SettingChange::new(id, made_as(id, value)));
+        Ok(SettingChanges { changes: changes.collect::<Result<_, _>>()?, reload: self.reload })
     }
 }
 
@@ -101,7 +101,7 @@ fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
 /// What of `plan` can't be had on the machine of `tree`: settings and
 /// scheduling, by line of the study. Nothing is changed.
 #[must_use]
-pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
+pub fn refusals(study: &Study, plan: &Plan, tree: &SettingsTree) -> Vec<StudyProblem> {
     let mut problems = Vec::new();
     let mut check = |of: SettingOf<'_>, settings: &HostSettings| {
         let whose = match of {
@@ -109,16 +109,16 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
             SettingOf::Load(name) | SettingOf::Variant(name) => format!("{name}: "),
         };
         for (id, value) in settings {
-            let refused = match Change::new(id, value) {
+            let refused = match SettingChange::new(id, value) {
                 Ok(change) => {
-                    let wish = Wish { changes: vec![change], reload: plan.reload };
+                    let wish = SettingChanges { changes: vec![change], reload: plan.reload };
                     settings::plan(tree, &wish).err().map(|error| with_causes(&error))
                 }
                 Err(error) => Some(error.to_string()),
             };
             if let Some(refused) = refused {
                 let line = study.line_of_setting(of, id);
-                problems.push(Problem { line, message: format!("{whose}{refused}") });
+                problems.push(StudyProblem { line, message: format!("{whose}{refused}") });
             }
         }
     };
@@ -133,7 +133,7 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &Tree) -> Vec<Problem> {
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
         let line = study.line_of(&variant.name, "scheduler");
         let mut say = |message: String| {
-            problems.push(Problem { line, message: format!("{}: {message}", variant.name) });
+            problems.push(StudyProblem { line, message: format!("{}: {message}", variant.name) });
         };
         for scheduler in schedulers(&variant.spec) {
             if let Err(error) = scheduler::check(scheduling(scheduler)) {
@@ -197,10 +197,10 @@ fn schedulers(spec: &VmSpec) -> BTreeSet<Scheduler> {
 /// The kernel's word for a scheduler.
 pub(crate) fn scheduling(scheduler: Scheduler) -> Scheduling {
     let (policy, priority) = match scheduler {
-        Scheduler::Fifo(priority) => (Policy::Fifo, priority),
-        Scheduler::Rr(priority) => (Policy::RoundRobin, priority),
-        Scheduler::Batch => (Policy::Batch, 0),
-        Scheduler::Idle => (Policy::Idle, 0),
+        Scheduler::Fifo(priority) => (SchedulingPolicy::Fifo, priority),
+        Scheduler::Rr(priority) => (SchedulingPolicy::RoundRobin, priority),
+        Scheduler::Batch => (SchedulingPolicy::Batch, 0),
+        Scheduler::Idle => (SchedulingPolicy::Idle, 0),
     };
     Scheduling { policy, priority }
 }
@@ -275,7 +275,7 @@ reload = true
         let check = |id: &str, value: &str, made: &str| {
             let settings = HostSettings::from([(id.to_owned(), value.to_owned())]);
             let wish = plan.wish(&settings).expect("known");
-            assert_eq!(wish.changes, [Change::new(id, made).expect("known")]);
+            assert_eq!(wish.changes, [SettingChange::new(id, made).expect("known")]);
         };
         assert_eq!(plan.study_settings()["ksm"], "0", "the plan keeps the study's word");
         check("ksm", "0", "2");
@@ -301,7 +301,7 @@ reload = true
         );
         let study = Study::parse("s.toml", &text).expect("sound");
         let plan = plan_of(&text);
-        let problems = refusals(&study, &plan, &Tree::at(folder.path()));
+        let problems = refusals(&study, &plan, &SettingsTree::at(folder.path()));
         let lines: Vec<String> =
             problems.iter().map(|one| format!("{}: {}", one.line, one.message)).collect();
         let line_of = |word: &str| text.lines().position(|line| line.contains(word)).unwrap() + 1;

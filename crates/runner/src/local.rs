@@ -1,18 +1,18 @@
 //! Trials in real VMs on this machine.
 
 mod between;
-mod cast;
 mod domain;
+mod exec_target;
 mod failure;
 mod found;
 mod others;
-mod place;
 mod placement;
-mod player;
 mod profile;
+mod role_guest;
 mod switch;
 mod thin;
 mod trial;
+mod trial_guests;
 
 use std::path::PathBuf;
 
@@ -21,14 +21,14 @@ use host::counters::tracing::Tracing;
 use host::ground::{self, StillMergedError};
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
-use host::settings::{RestoreOutcome, Restored, Settings, Tree};
+use host::settings::{AppliedSettings, RestoreOutcome, Restored, SettingsTree};
 use host::watch::Moment;
 use record::journal::TrialKey;
 use record::{Failure, FailureKind, Ground, Outcome};
 use topology::{Host, PcpuSet};
 use vmconfig::qemu::{Capabilities, UnusableVersion};
 
-use crate::execute::{Lab, Progress, TrialRecord};
+use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::freeze::stress_load;
 use crate::host_settings::{HostSettings, with_causes};
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
@@ -49,9 +49,9 @@ pub struct LocalLab<'a> {
     /// or a setting that could not be put back.
     lingering: Option<Failure>,
     /// Host settings for the whole study.
-    study_settings: Option<Settings>,
+    study_settings: Option<AppliedSettings>,
     /// Host settings for the block.
-    block_settings: Option<Settings>,
+    block_settings: Option<AppliedSettings>,
     /// Where the kernel counts exits, or why it can't; made for the first
     /// trial that wants it.
     tracing: Option<Result<Tracing, String>>,
@@ -100,29 +100,32 @@ impl<'a> LocalLab<'a> {
 
     /// Tells of the host settings that hold for the whole study, which are
     /// verified after each trial.
-    pub fn hold(&mut self, settings: Settings) {
+    pub fn hold(&mut self, settings: AppliedSettings) {
         self.study_settings = Some(settings);
     }
 
     /// Ends what runs; the host settings for the whole study, to be put back.
     #[must_use]
-    pub fn release(mut self) -> Option<Settings> {
+    pub fn release(mut self) -> Option<AppliedSettings> {
         self.study_settings.take()
     }
 
     /// Makes host settings.
-    fn make(&self, settings: &HostSettings) -> Result<Settings, Failure> {
+    fn make(&self, settings: &HostSettings) -> Result<AppliedSettings, Failure> {
         let refused = |error: &dyn std::error::Error| Failure {
             kind: FailureKind::HostSettingRefused,
             detail: with_causes(error),
         };
         let apply = |settings: &HostSettings| {
             let wish = self.plan.wish(settings).map_err(|error| refused(&error))?;
-            Settings::apply(&Tree::live(), &wish, &self.owner).map_err(|error| refused(&error))
+            AppliedSettings::apply(&SettingsTree::live(), &wish, &self.owner)
+                .map_err(|error| refused(&error))
         };
         // Merging begins anew, not where an earlier trial left it.
         let begins_to_merge = settings.get(ground::KSM).is_some_and(|value| value == "1");
-        if begins_to_merge && ground::merged_bytes(&Tree::live()).is_some_and(|bytes| bytes > 0) {
+        if begins_to_merge
+            && ground::merged_bytes(&SettingsTree::live()).is_some_and(|bytes| bytes > 0)
+        {
             let ksm = (ground::KSM.to_owned(), ground::KSM_UNMERGED.to_owned());
             let unmerged = apply(&HostSettings::from([ksm]))?;
             let is_clean = self.until_unmerged();
@@ -138,7 +141,8 @@ impl<'a> LocalLab<'a> {
     /// Waits until no pages are merged.
     fn until_unmerged(&self) -> Result<(), Failure> {
         let is_cancelled = || self.cancel.is_cancelled();
-        let waited = ground::until_unmerged(&Tree::live(), ground::UNMERGED_WITHIN, &is_cancelled);
+        let waited =
+            ground::until_unmerged(&SettingsTree::live(), ground::UNMERGED_WITHIN, &is_cancelled);
         waited.map_err(|error| {
             let kind = match error {
                 StillMergedError::Merged { .. } => FailureKind::NotAsClaimed,
@@ -149,9 +153,9 @@ impl<'a> LocalLab<'a> {
     }
 
     /// What a trial under `own` begins on, which is what the plan says.
-    fn ground(&self, own: &Settings) -> Result<Ground, Failure> {
+    fn ground(&self, own: &AppliedSettings) -> Result<Ground, Failure> {
         let mut all = self.study_settings.iter().chain(&self.block_settings).chain([own]);
-        let deviations: Vec<String> = all.clone().flat_map(Settings::deviations).collect();
+        let deviations: Vec<String> = all.clone().flat_map(AppliedSettings::deviations).collect();
         if !deviations.is_empty() {
             let detail = format!("Before the trial: {}", deviations.join("; "));
             return Err(Failure { kind: FailureKind::NotAsClaimed, detail });
@@ -160,13 +164,13 @@ impl<'a> LocalLab<'a> {
         if in_force.is_some_and(|value| value == ground::KSM_UNMERGED) {
             self.until_unmerged()?;
         }
-        Ok(ground::read(&Tree::live()))
+        Ok(ground::read(&SettingsTree::live()))
     }
 
     /// A trial under settings of its own, beside those of study and block.
     fn under(
         &mut self,
-        own: Settings,
+        own: AppliedSettings,
         key: &TrialKey,
         trial: impl FnOnce(&mut Self) -> TrialRecord,
     ) -> TrialRecord {
@@ -183,7 +187,7 @@ impl<'a> LocalLab<'a> {
             record.result.host_settings.extend(settings.in_force().clone());
             record.result.warnings.extend(settings.notes().iter().cloned());
         }
-        let deviations: Vec<String> = all().flat_map(Settings::deviations).collect();
+        let deviations: Vec<String> = all().flat_map(AppliedSettings::deviations).collect();
         if !deviations.is_empty() && record.result.outcome.is_completed() {
             let kind = FailureKind::NotAsClaimed;
             let detail = deviations.join("; ");
@@ -232,7 +236,7 @@ impl NotRestored {
 }
 
 /// Puts settings back; says what did not go as it should.
-fn put_back(settings: Settings) -> NotRestored {
+fn put_back(settings: AppliedSettings) -> NotRestored {
     let mut not_restored = NotRestored::default();
     let restored = match settings.restore() {
         Ok(restored) => restored,
@@ -296,7 +300,7 @@ impl Lab for LocalLab<'_> {
         key: &TrialKey,
         variant: &PlanVariant,
         workload: &PlanWorkload,
-        observe: &mut dyn FnMut(Progress<'_>),
+        observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
         let load = self.plan.loads.iter().find(|load| load.name == key.load);
         let settings = load.map(|load| self.plan.trial_settings(load, variant));

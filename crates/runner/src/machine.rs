@@ -13,9 +13,9 @@ use guest::{Cancel, Cancelled};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
 use topology::{Host, QemuInfo};
-use vmconfig::{Accel, AccelChoice, Arch, Boot, DiskFormat, Image, Kernel};
+use vmconfig::{Accel, AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch};
 
-use crate::freeze::{self, Machine, MachineImage};
+use crate::freeze::{self, MachineFacts, MachineImage};
 use crate::plan::{ImageFacts, Plan, QemuFacts};
 use crate::study::Study;
 
@@ -139,7 +139,7 @@ pub fn discover(
     need: Need,
     cancel: &Cancel,
     say: &mut dyn FnMut(String),
-) -> Result<Machine, DiscoverError> {
+) -> Result<MachineFacts, DiscoverError> {
     let libvirt = libvirt.map(|uri| ask_libvirt(uri, cancel)).transpose()?;
     let mut host = host::snapshot::live(Path::new("/"));
     let native = arch_of(&host).map_err(DiscoverError::Arch)?;
@@ -161,18 +161,18 @@ pub fn discover(
             source,
         };
         let there = match &image {
-            thin if Kernel::is_thin(thin) => {
+            thin if BuiltinKernel::is_thin(thin) => {
                 thin_guest(arch).map_err(|source| DiscoverError::Thin {
                     file: study.file.clone(),
                     line: line_of_image(study, &image),
                     source,
                 })?
             }
-            Image::Builtin(name) => {
+            ImagePatch::Builtin(name) => {
                 let recipe = Recipe::builtin(name, arch).map_err(|error| named(error.into()))?;
                 find_builtin(&recipe, need, cancel, say)?
             }
-            Image::File(path) => {
+            ImagePatch::File(path) => {
                 own_image(&folder.join(path)).map_err(|error| named(error.into()))?
             }
         };
@@ -187,7 +187,7 @@ pub fn discover(
         (Accel::Tcg, Some("The study asks for emulation.".to_owned()))
     };
     host.qemu = Some(qemu_info(&found, Some(auto_accel == Accel::Kvm), environment_why.clone()));
-    Ok(Machine {
+    Ok(MachineFacts {
         host,
         arch,
         qemu: QemuFacts {
@@ -208,7 +208,7 @@ pub fn discover(
 ///
 /// # Errors
 /// [`DiscoverError::Arch`] and images that no vmlab has.
-pub fn described(study: &Study, folder: &Path, host: Host) -> Result<Machine, DiscoverError> {
+pub fn described(study: &Study, folder: &Path, host: Host) -> Result<MachineFacts, DiscoverError> {
     /// Configurations are checked against what this QEMU takes.
     const QEMU: &str = "QEMU emulator version 10.0.0";
     let arch = match study.arch {
@@ -218,20 +218,20 @@ pub fn described(study: &Study, folder: &Path, host: Host) -> Result<Machine, Di
     let mut images = BTreeMap::new();
     for image in freeze::images(study) {
         let there = match &image {
-            thin if Kernel::is_thin(thin) => MachineImage {
-                boot: Boot::Kernel { kernel: PathBuf::from("thin"), initrd: None },
+            thin if BuiltinKernel::is_thin(thin) => MachineImage {
+                boot: BootSource::Kernel { kernel: PathBuf::from("thin"), initrd: None },
                 facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },
             },
-            Image::Builtin(name) => builtin(&Recipe::builtin(name, arch)?, None),
-            Image::File(path) => MachineImage {
-                boot: Boot::Disk { image: folder.join(path), format: DiskFormat::Qcow2 },
+            ImagePatch::Builtin(name) => builtin(&Recipe::builtin(name, arch)?, None),
+            ImagePatch::File(path) => MachineImage {
+                boot: BootSource::Disk { image: folder.join(path), format: DiskFormat::Qcow2 },
                 facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },
             },
         };
         images.insert(image, there);
     }
     let qemu = QemuFacts { path: String::new(), version: QEMU.to_owned() };
-    Ok(Machine {
+    Ok(MachineFacts {
         host,
         arch,
         capabilities: qemu.capabilities().expect("its version is one that vmlab takes"),
@@ -323,8 +323,8 @@ fn accelerator(
             let owner = Owner::current("kvm-check")?;
             let folder = owner::runtime_dir(&owner)?;
             let host = match host.virtualised.emulator {
-                Some(_) => kvm::Host::Emulated,
-                None => kvm::Host::Real,
+                Some(_) => kvm::HostKind::Emulated,
+                None => kvm::HostKind::Real,
             };
             Some(kvm::usable_kvm(host, found, &image, folder.path(), &owner.env(), cancel)?)
         }
@@ -339,8 +339,8 @@ fn accelerator(
 }
 
 /// Where the study names `image`; line 1 if it is a default.
-fn line_of_image(study: &Study, image: &Image) -> usize {
-    let field = if Kernel::is_thin(image) { "kernel" } else { "image" };
+fn line_of_image(study: &Study, image: &ImagePatch) -> usize {
+    let field = if BuiltinKernel::is_thin(image) { "kernel" } else { "image" };
     let variant = study.variants.iter().find(|variant| variant.vm.image() == *image);
     variant.map_or(1, |variant| study.line_of(&variant.name, field))
 }
@@ -368,7 +368,7 @@ fn thin_guest(arch: Arch) -> Result<MachineImage, NoProgram> {
     let kernel = thin::file(arch)?;
     let name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(MachineImage {
-        boot: Boot::Kernel { kernel, initrd: None },
+        boot: BootSource::Kernel { kernel, initrd: None },
         facts: ImageFacts { identity: name, kernel: None },
     })
 }
@@ -377,18 +377,18 @@ fn own_image(path: &Path) -> Result<MachineImage, OwnImageError> {
     let own = image::check_own(path)?;
     let identity = format!("{}, {} bytes", own.format.name(), own.virtual_bytes);
     Ok(MachineImage {
-        boot: Boot::Disk { image: own.path, format: own.format },
+        boot: BootSource::Disk { image: own.path, format: own.format },
         facts: ImageFacts { identity, kernel: None },
     })
 }
 
-fn builtin(recipe: &Recipe, there: Option<image::Image>) -> MachineImage {
+fn builtin(recipe: &Recipe, there: Option<image::GuestImage>) -> MachineImage {
     let hash = &recipe.hash()[..12];
     let Some(image) = there else {
         // Not built yet: the plan can be shown, not run.
         let missing = |file: &str| PathBuf::from(format!("{}-{hash}/{file}", recipe.name));
         return MachineImage {
-            boot: Boot::Direct {
+            boot: BootSource::Direct {
                 kernel: missing("vmlinuz"),
                 initrd: missing("initrd.cpio"),
                 root_image: missing("root.ext4"),
@@ -409,7 +409,7 @@ fn builtin(recipe: &Recipe, there: Option<image::Image>) -> MachineImage {
             identity: format!("recipe {hash}, packages {packages}"),
             kernel: kernel.map(|package| package.version.clone()),
         },
-        boot: Boot::Direct {
+        boot: BootSource::Direct {
             kernel: image.kernel,
             initrd: image.initrd,
             root_image: image.root_image,
@@ -420,7 +420,7 @@ fn builtin(recipe: &Recipe, there: Option<image::Image>) -> MachineImage {
 
 /// What a build is doing, for people.
 #[must_use]
-pub fn build_step(name: &str, progress: &image::Progress) -> String {
+pub fn build_step(name: &str, progress: &image::BuildProgress) -> String {
     let percent = progress.fraction.map(|fraction| format!(" {:.0} %", fraction * 100.0));
     format!("image {name}: {}{}", progress.stage.text(), percent.unwrap_or_default())
 }

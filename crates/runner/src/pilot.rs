@@ -12,11 +12,14 @@
 use std::collections::BTreeMap;
 
 use record::journal::TrialResult;
-use stats::{Allocation, Components, Costs, Kind, allocate, boot_statistic, components, warm_up};
+use stats::{
+    Allocation, Components, RepetitionCosts, SampleKind, allocate, boot_statistic, components,
+    warm_up,
+};
 
 use crate::plan::{Plan, PlanWorkload};
 use crate::study::DEFAULT_MARGIN_PERCENT;
-use crate::trials::{self, Trial};
+use crate::trials::{self, JournalTrial};
 
 /// Blocks of each load level that teach.
 const BLOCKS: u32 = 4;
@@ -42,7 +45,7 @@ pub struct Repeats {
 /// How `workload` is repeated after `trials`. A study that says how often is
 /// obeyed, and nothing is discarded then.
 #[must_use]
-pub fn repeats(plan: &Plan, trials: &[Trial<'_>], workload: &PlanWorkload) -> Repeats {
+pub fn repeats(plan: &Plan, trials: &[JournalTrial<'_>], workload: &PlanWorkload) -> Repeats {
     let asked = Repeats { invocations: workload.invocations, discarded: 0, is_steady: true };
     if !workload.adapt {
         return asked;
@@ -85,7 +88,7 @@ fn cells(
 ) -> BTreeMap<(String, String), Vec<Vec<f64>>> {
     let mut cells: BTreeMap<_, Vec<Vec<f64>>> = BTreeMap::new();
     let Some(metric) = workload.metrics.first() else { return cells };
-    let kind: Kind = trials::kind(metric.kind);
+    let kind: SampleKind = trials::kind(metric.kind);
     for result in results {
         let invocation = |run: &record::journal::RunResult| {
             let samples = run.samples.iter().filter(|sample| sample.metric == metric.name);
@@ -136,11 +139,11 @@ fn pooled(cells: &[Vec<Vec<f64>>]) -> Option<Components> {
 }
 
 /// What a boot and an invocation take, s.
-fn costs(results: &[&TrialResult]) -> Costs {
+fn costs(results: &[&TrialResult]) -> RepetitionCosts {
     let runs = || results.iter().flat_map(|result| &result.runs).map(|run| run.wall_s);
     let (count, runs_s) = (runs().count().max(1) as f64, runs().sum::<f64>());
     let whole_s: f64 = results.iter().map(|result| result.wall_s).sum();
-    Costs {
+    RepetitionCosts {
         boot: (whole_s - runs_s).max(0.0) / results.len().max(1) as f64,
         invocation: 0.0,
         iteration: (runs_s / count).max(f64::MIN_POSITIVE),

@@ -19,10 +19,12 @@ use record::{Environment, Metric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{VmSpec, qemu};
-use workload::{Entry, ParamValue, Params, UnderTest};
+use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
 use crate::limits::StabilityLimits;
-use crate::study::{Background, Budget, DiskPatch, Load, Network, Published, PublishedClaim, Seat};
+use crate::study::{
+    Background, Load, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
+};
 
 /// Version of `plan.json`. A field may be added to it, with a default for the
 /// plans that lack it; whatever changes what is there raises it.
@@ -61,7 +63,7 @@ pub struct Plan {
     /// The baseline's name.
     pub baseline: String,
     /// What the study may cost.
-    pub budget: Budget,
+    pub budget: StudyBudget,
     /// When the host counts as steady.
     #[serde(default)]
     pub stability: StabilityLimits,
@@ -88,10 +90,10 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<String>,
     /// Published results.
-    pub published: Vec<Published>,
+    pub published: Vec<StudyPublished>,
     /// What was published of two variants and is no variant's value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub published_claims: Vec<PublishedClaim>,
+    pub published_claims: Vec<StudyClaim>,
     /// The text that this was read from or frozen as; what is changed after that
     /// is not in it.
     #[serde(skip)]
@@ -174,8 +176,8 @@ pub struct PlanVariant {
     pub about: String,
     /// Where its workloads run. On the host, its pCPUs stand in the
     /// configuration as pins, and nothing else of that counts.
-    #[serde(default, skip_serializing_if = "Seat::is_vm")]
-    pub on: Seat,
+    #[serde(default, skip_serializing_if = "RunsOn::is_vm")]
+    pub on: RunsOn,
     /// What differs from the study's base VM, one line.
     pub summary: String,
     /// The variant that it repeats, for the A/A arm.
@@ -191,10 +193,10 @@ pub struct PlanVariant {
     pub host_settings: BTreeMap<String, String>,
     /// How it is connected with the other VM, if a workload has two roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<StudyNetwork>,
     /// How its empty disk is attached, if a workload wants one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<DiskPatch>,
+    pub disk: Option<StudyDisk>,
 }
 
 /// The VM that plays the other role.
@@ -205,10 +207,10 @@ pub struct PlanPeer {
     /// The whole configuration.
     pub spec: VmSpec,
     /// Its network interface, except for the kind, which is the variant's.
-    pub network: Network,
+    pub network: StudyNetwork,
     /// How its empty disk is attached, if a workload wants one.
     #[serde(default)]
-    pub disk: DiskPatch,
+    pub disk: StudyDisk,
 }
 
 /// A workload, resolved.
@@ -254,7 +256,7 @@ impl PlanWorkload {
     ///
     /// # Errors
     /// When a plan of another version names what this catalogue does not have.
-    pub fn resolve(&self) -> Result<(&'static Entry, Params), ResolveWorkloadError> {
+    pub fn resolve(&self) -> Result<(&'static CatalogueEntry, Params), ResolveWorkloadError> {
         let entry = workload::find(&self.workload)?;
         let params = entry.resolve(&self.params)?;
         Ok((entry, params))

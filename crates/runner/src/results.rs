@@ -14,9 +14,9 @@ use stats::{
 use topology::PcpuSet;
 
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::state::State;
+use crate::state::JournalState;
 use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
-pub use crate::trials::{Trial, kind, trials};
+pub use crate::trials::{JournalTrial, kind, trials};
 use crate::{pilot, stability};
 
 /// The rate of false claims that verdicts are made at.
@@ -26,7 +26,7 @@ pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// One boot's number for one metric.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Boot {
+pub struct BootValue {
     /// Number of the block.
     pub block: u32,
     /// Position in the study's order.
@@ -45,7 +45,7 @@ pub struct Boot {
 
 /// One metric of one workload under one load, by variant.
 #[derive(Debug, Clone)]
-pub struct Group<'a> {
+pub struct MetricGroup<'a> {
     /// The load level.
     pub load: &'a Load,
     /// The workload.
@@ -53,7 +53,7 @@ pub struct Group<'a> {
     /// The metric.
     pub metric: &'a Metric,
     /// The boots of each variant, in the plan's order of variants.
-    pub boots: Vec<Vec<Boot>>,
+    pub boots: Vec<Vec<BootValue>>,
     /// Boots that would count but whose samples give no number, and why: variant,
     /// block, reason.
     pub unusable: Vec<(String, u32, String)>,
@@ -61,11 +61,11 @@ pub struct Group<'a> {
 
 /// The groups of a plan, in its order, filled from the journal.
 #[must_use]
-pub fn groups<'a>(plan: &'a Plan, trials: &[Trial<'_>]) -> Vec<Group<'a>> {
+pub fn groups<'a>(plan: &'a Plan, trials: &[JournalTrial<'_>]) -> Vec<MetricGroup<'a>> {
     let mut groups = Vec::new();
     for load in &plan.loads {
         for workload in &plan.workloads {
-            let here = |trial: &&Trial<'_>| {
+            let here = |trial: &&JournalTrial<'_>| {
                 let key = &trial.result.trial;
                 key.load == load.name && key.workload == workload.label
             };
@@ -87,9 +87,9 @@ fn group<'a>(
     workload: &'a PlanWorkload,
     metric: &'a Metric,
     variants: &[PlanVariant],
-    trials: &[Trial<'_>],
+    trials: &[JournalTrial<'_>],
     discarded: u32,
-) -> Group<'a> {
+) -> MetricGroup<'a> {
     let mut unusable = Vec::new();
     let boots = variants
         .iter()
@@ -111,7 +111,7 @@ fn group<'a>(
                     None => number(metric, &samples),
                 };
                 match statistic {
-                    Ok(statistic) => boots.push(Boot {
+                    Ok(statistic) => boots.push(BootValue {
                         block: key.block,
                         order: key.order,
                         statistic,
@@ -130,7 +130,7 @@ fn group<'a>(
             boots
         })
         .collect();
-    Group { load, workload, metric, boots, unusable }
+    MetricGroup { load, workload, metric, boots, unusable }
 }
 
 /// The boot's number from values of `metric`.
@@ -183,7 +183,7 @@ fn samples<'a>(
     all.filter(move |sample| sample.metric == metric).map(|sample| sample.value)
 }
 
-impl Group<'_> {
+impl MetricGroup<'_> {
     /// True for the metric that decides whether its workload goes on.
     #[must_use]
     pub fn is_primary(&self) -> bool {
@@ -224,7 +224,7 @@ const PILOT: usize = 6;
 
 /// What the host did beside both in the blocks that both counted in. How fast
 /// pCPUs are is a disturbance only where both ran on the same ones.
-fn host(plan: &Plan, a: &[Boot], b: &[Boot]) -> Vec<[Disturbance; 2]> {
+fn host(plan: &Plan, a: &[BootValue], b: &[BootValue]) -> Vec<[Disturbance; 2]> {
     if plan.environment().is_deterministic() {
         // Whatever disturbs does so in every run, at the same instruction.
         return Vec::new();
@@ -243,8 +243,8 @@ fn host(plan: &Plan, a: &[Boot], b: &[Boot]) -> Vec<[Disturbance; 2]> {
 }
 
 /// What both have to say about the blocks that both counted in.
-fn pairs<T>(a: &[Boot], b: &[Boot], value: impl Fn(&Boot) -> T) -> Vec<(T, T)> {
-    let by_block: BTreeMap<u32, &Boot> =
+fn pairs<T>(a: &[BootValue], b: &[BootValue], value: impl Fn(&BootValue) -> T) -> Vec<(T, T)> {
+    let by_block: BTreeMap<u32, &BootValue> =
         a.iter().filter(|boot| boot.counted).map(|boot| (boot.block, boot)).collect();
     b.iter()
         .filter(|boot| boot.counted)
@@ -263,7 +263,7 @@ pub fn baseline_index(plan: &Plan) -> Option<usize> {
 /// A study that was extended beyond its plan is judged by the bounds that hold
 /// for any number of blocks, whatever the plan had.
 #[must_use]
-pub fn engine(plan: &Plan, state: &State) -> Box<dyn Engine> {
+pub fn engine(plan: &Plan, state: &JournalState) -> Box<dyn Engine> {
     const SOUND: &str = "at least one block, and 0.05 is a probability";
     let blocks = plan.budget.blocks.map(|blocks| blocks.max(1));
     match (blocks, plan.budget.until, state.extended_to) {
@@ -281,7 +281,7 @@ pub fn engine(plan: &Plan, state: &State) -> Box<dyn Engine> {
 
 /// Every sample with its settings: the rows of the exports.
 #[must_use]
-pub fn records(plan: &Plan, trials: &[Trial<'_>]) -> Vec<Record> {
+pub fn records(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Record> {
     let mut records = Vec::new();
     for trial in trials {
         let key = &trial.result.trial;

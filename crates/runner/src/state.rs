@@ -13,7 +13,7 @@ const HOPELESS_AFTER: u32 = 2;
 
 /// What the journal says about how far a study is.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct State {
+pub struct JournalState {
     /// Complete blocks and the attempt that completed each.
     pub complete: BTreeMap<u32, u32>,
     /// Attempts that were begun, by block.
@@ -39,7 +39,7 @@ pub struct State {
 /// Load, workload, variant.
 type Cell = (String, String, String);
 
-impl State {
+impl JournalState {
     /// Reads the state from a journal's events.
     #[must_use]
     pub fn from_events(events: &[Event]) -> Self {

@@ -144,7 +144,7 @@ impl StoreError {
 }
 
 /// Where a running study's events and texts go.
-pub trait Keeper {
+pub trait TrialSink {
     /// Appends `event` and waits until it is on disk.
     ///
     /// # Errors
@@ -390,7 +390,7 @@ impl Store {
     }
 }
 
-impl Keeper for Store {
+impl TrialSink for Store {
     // A full disk or a removed folder leaves the journal as before, or ends it in
     // a torn line that the next resume cuts off.
     fn append(&mut self, event: &Event) -> Result<(), StoreError> {

@@ -15,7 +15,8 @@ use std::path::Path;
 use record::journal::{Event, TrialResult};
 use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unsteady};
 use report::{
-    Cell, Estimate, Fact, Judgement, Method, Named, Report, Role, Span, TrialFailure, Variant,
+    Cell, LabelledText, Method, Report, ReportFact, ReportVariant, Role, ShownEstimate, Span,
+    TrialFailure, VariantJudgement,
 };
 use stats::{Interval, Invalidity};
 use topology::Host;
@@ -24,11 +25,11 @@ use vmconfig::{VmSpec, qemu};
 use crate::agenda::Agenda;
 use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
-use crate::results::{self, ALPHA, Boot, Group, Trial};
+use crate::results::{self, ALPHA, BootValue, JournalTrial, MetricGroup};
 use crate::shown::placeholder_channels;
-use crate::state::State;
+use crate::state::JournalState;
 use crate::store::{self, Contents, blob_path};
-use crate::study::{Seat, Until};
+use crate::study::{RunsOn, Until};
 use crate::thin::is_thin;
 
 /// vCPUs that wait this part of their time for a pCPU share it with others.
@@ -38,7 +39,7 @@ const CONTENDED_PART: f64 = 0.05;
 #[must_use]
 pub fn report(dir: &Path, contents: &Contents) -> Report {
     let Contents { plan, host, events, damage, prices } = contents;
-    let state = State::from_events(events);
+    let state = JournalState::from_events(events);
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
     let mut warnings: Vec<String> = store::damage_lines(dir, damage).collect();
@@ -82,14 +83,14 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     }
 }
 
-fn named(name: &str, summary: String) -> Named {
-    Named { name: name.to_owned(), summary }
+fn named(name: &str, summary: String) -> LabelledText {
+    LabelledText { name: name.to_owned(), summary }
 }
 
-fn about(plan: &Plan, host: &Host) -> Vec<Fact> {
+fn about(plan: &Plan, host: &Host) -> Vec<ReportFact> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| {
-        facts.push(Fact { name: name.to_owned(), value });
+        facts.push(ReportFact { name: name.to_owned(), value });
     };
     fact("environment", plan.environment().to_string());
     if let Some(model) = &host.cpu_model {
@@ -121,7 +122,7 @@ fn utc(unix_s: f64) -> String {
         .map_or_else(|_| format!("{unix_s} s since 1970"), |time| time.to_string())
 }
 
-fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
+fn method(plan: &Plan, events: &[Event], state: &JournalState) -> Method {
     let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
     let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
     Method {
@@ -136,7 +137,7 @@ fn method(plan: &Plan, events: &[Event], state: &State) -> Method {
 }
 
 /// The test behind the verdicts, in plain words.
-fn test(plan: &Plan, state: &State) -> &'static str {
+fn test(plan: &Plan, state: &JournalState) -> &'static str {
     match (plan.budget.until, plan.budget.blocks, state.extended_to) {
         (Until::Budget, _, None) => {
             "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
@@ -155,7 +156,7 @@ fn test(plan: &Plan, state: &State) -> &'static str {
 }
 
 /// Why the study ended, if it did.
-fn end_reason(events: &[Event], state: &State) -> Option<String> {
+fn end_reason(events: &[Event], state: &JournalState) -> Option<String> {
     let reason = |event: &Event| match event {
         Event::StudyEnded { reason, .. } => Some(reason.clone()),
         _ => None,
@@ -164,7 +165,7 @@ fn end_reason(events: &[Event], state: &State) -> Option<String> {
 }
 
 /// A word about a study that ended before its planned number of blocks.
-fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
+fn ended_early(plan: &Plan, events: &[Event], state: &JournalState) -> Option<String> {
     let reason = end_reason(events, state)?;
     if Agenda::of(plan, state, events).is_done() {
         return None;
@@ -175,13 +176,13 @@ fn ended_early(plan: &Plan, events: &[Event], state: &State) -> Option<String> {
         .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
 
-fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[Trial<'_>]) -> Variant {
+fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>]) -> ReportVariant {
     let (qemu_lines, losses) = match variant.on {
-        Seat::Vm => command_line(plan, &variant.spec),
-        Seat::Host => Default::default(),
+        RunsOn::Vm => command_line(plan, &variant.spec),
+        RunsOn::Host => Default::default(),
     };
-    Variant {
-        on_host: variant.on == Seat::Host,
+    ReportVariant {
+        on_host: variant.on == RunsOn::Host,
         name: variant.name.clone(),
         summary: if variant.about.is_empty() {
             variant.summary.clone()
@@ -233,7 +234,7 @@ pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     (lines, losses.collect())
 }
 
-fn workloads(plan: &Plan) -> Vec<Named> {
+fn workloads(plan: &Plan) -> Vec<LabelledText> {
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
     let run = plan.workloads.iter().map(|workload| {
         let emulated = plan.environment().is_emulated_time();
@@ -253,11 +254,11 @@ fn workloads(plan: &Plan) -> Vec<Named> {
 
 /// Says of each comparison of a primary metric whether it is still a finding
 /// as one of all (Benjamini and Hochberg, 1995).
-fn adjust_for_many(plan: &Plan, groups: &mut [report::Group]) {
+fn adjust_for_many(plan: &Plan, groups: &mut [report::ResultGroup]) {
     let candidate = |name: &str| plan.comparisons().any(|(_, variant)| variant.name == name);
     let primary =
         groups.iter_mut().filter(|group| group.primary).flat_map(|group| &mut group.cells);
-    let mut all: Vec<(f64, &mut Judgement)> = primary
+    let mut all: Vec<(f64, &mut VariantJudgement)> = primary
         .filter(|cell| candidate(&cell.variant))
         .filter_map(|cell| cell.judgement.as_mut())
         .filter_map(|judgement| Some((judgement.p?, judgement)))
@@ -298,10 +299,10 @@ fn told_metric(plan: &Plan, metric: &Metric) -> Metric {
 
 fn show_group(
     plan: &Plan,
-    state: &State,
-    group: &Group<'_>,
-    trials: &[Trial<'_>],
-) -> report::Group {
+    state: &JournalState,
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
+) -> report::ResultGroup {
     let engine = results::engine(plan, state);
     let baseline = results::baseline_index(plan);
     let kind = results::kind(group.metric.kind);
@@ -310,13 +311,13 @@ fn show_group(
         let boots = &group.boots[index];
         let counted: Vec<_> =
             boots.iter().filter(|boot| boot.counted).map(|boot| boot.statistic).collect();
-        let estimate = stats::describe(kind, &counted, 1.0 - ALPHA).map(|estimate| Estimate {
+        let estimate = stats::describe(kind, &counted, 1.0 - ALPHA).map(|estimate| ShownEstimate {
             centre: estimate.centre,
             interval: estimate.interval.map(span),
         });
         let judgement = baseline.filter(|baseline| *baseline != index).map(|baseline| {
             let comparison = group.comparison(plan, baseline, index);
-            let mut judged = Judgement::of(engine.as_ref(), &comparison);
+            let mut judged = VariantJudgement::of(engine.as_ref(), &comparison);
             if let Some(controlled) = group.controlled(plan, baseline, index) {
                 judged.notes.push(format!(
                     "What {} shows beside each trial explains {:.0} % of the noise, which was taken out.",
@@ -338,7 +339,7 @@ fn show_group(
     };
     let primary = group.is_primary();
     let margin = group.workload.margin_percent.get(&group.metric.name);
-    let mut shown = report::Group {
+    let mut shown = report::ResultGroup {
         load: group.load.name.clone(),
         workload: group.workload.label.clone(),
         metric: told_metric(plan, group.metric),
@@ -364,8 +365,8 @@ fn span(interval: Interval) -> Span {
     Span { lo: interval.lo, hi: interval.hi }
 }
 
-fn show_boot(boot: &Boot) -> report::Boot {
-    report::Boot {
+fn show_boot(boot: &BootValue) -> report::BootPoint {
+    report::BootPoint {
         block: boot.block,
         order: boot.order,
         value: boot.statistic.value,
@@ -393,9 +394,9 @@ fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
 fn run_warnings(
     plan: &Plan,
     events: &[Event],
-    state: &State,
-    trials: &[Trial<'_>],
-    groups: &[Group<'_>],
+    state: &JournalState,
+    trials: &[JournalTrial<'_>],
+    groups: &[MetricGroup<'_>],
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     if !state.ended {
@@ -404,7 +405,7 @@ fn run_warnings(
     warnings.extend(ended_early(plan, events, state));
     let environments: std::collections::BTreeSet<Environment> =
         plan.variants.iter().map(|variant| variant.environment).collect();
-    if let Some(host) = plan.variants.iter().find(|variant| variant.on == Seat::Host) {
+    if let Some(host) = plan.variants.iter().find(|variant| variant.on == RunsOn::Host) {
         warnings.push(format!(
             "{} ran on the host itself: each of its trials begins with fresh processes and empty folders, all on one boot of one kernel, so the spread between its trials lacks what a fresh kernel adds. Memory and page cache are the host's, whatever the VM has; the programs are the host's own.",
             host.name
@@ -506,7 +507,7 @@ fn compares_host_and_kvm(environments: &std::collections::BTreeSet<Environment>)
 
 /// A word about vCPUs that had to wait for their pCPUs although the load level
 /// leaves the host alone.
-fn contended(plan: &Plan, trials: &[Trial<'_>]) -> Option<String> {
+fn contended(plan: &Plan, trials: &[JournalTrial<'_>]) -> Option<String> {
     if plan.environment().is_deterministic() {
         // It waits for what is the same in every run.
         return None;
@@ -516,7 +517,7 @@ fn contended(plan: &Plan, trials: &[Trial<'_>]) -> Option<String> {
             .iter()
             .any(|load| load.name == name && load.stress.is_none() && load.vms.is_none())
     };
-    let waited = |trial: &&Trial<'_>| {
+    let waited = |trial: &&JournalTrial<'_>| {
         let sum = |name: &str| {
             trial.result.runs.iter().filter_map(|run| run.counters.get(name)).sum::<f64>()
         };
@@ -547,8 +548,8 @@ fn reproduce(plan: &Plan) -> Vec<String> {
     vec![command]
 }
 
-fn files(dir: &Path) -> Vec<Fact> {
-    let file = |name: &str, file: &str| Fact {
+fn files(dir: &Path) -> Vec<ReportFact> {
+    let file = |name: &str, file: &str| ReportFact {
         name: name.to_owned(),
         value: dir.join(file).display().to_string(),
     };

@@ -7,10 +7,10 @@ use host::watch::Moment;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Environment, Failure, FailureKind, Ground, HostWatch, Outcome, Sample};
 use topology::{Host, Pcpu};
-use vmconfig::{Accel, Arch, Boot, Image};
+use vmconfig::{Accel, Arch, BootSource, ImagePatch};
 
-use crate::execute::{Lab, Progress, TrialRecord};
-use crate::freeze::{Machine, MachineImage, freeze};
+use crate::execute::{ExecutionEvent, Lab, TrialRecord};
+use crate::freeze::{MachineFacts, MachineImage, freeze};
 use crate::plan::{ImageFacts, Plan, PlanVariant, PlanWorkload, QemuFacts};
 use crate::study::{Load, Study};
 use crate::unix_s;
@@ -48,8 +48,8 @@ pub(crate) fn host() -> Host {
     }
 }
 
-pub(crate) fn machine() -> Machine {
-    let boot = Boot::Direct {
+pub(crate) fn machine() -> MachineFacts {
+    let boot = BootSource::Direct {
         kernel: "/images/vmlinuz".into(),
         initrd: "/images/initrd".into(),
         root_image: "/images/root".into(),
@@ -60,7 +60,7 @@ pub(crate) fn machine() -> Machine {
         path: "/usr/bin/qemu-system-x86_64".into(),
         version: "QEMU emulator version 7.2.22".into(),
     };
-    Machine {
+    MachineFacts {
         host: host(),
         arch: Arch::X86_64,
         capabilities: qemu.capabilities().expect("7.2 is new enough"),
@@ -69,7 +69,7 @@ pub(crate) fn machine() -> Machine {
         auto_accel: Accel::Tcg,
         environment_why: Some("there is no /dev/kvm".into()),
         images: BTreeMap::from([(
-            Image::Builtin("debian-12".into()),
+            ImagePatch::Builtin("debian-12".into()),
             MachineImage { boot, facts },
         )]),
         is_simulated: false,
@@ -143,7 +143,7 @@ impl Lab for FakeLab {
         key: &TrialKey,
         variant: &PlanVariant,
         workload: &PlanWorkload,
-        _observe: &mut dyn FnMut(Progress<'_>),
+        _observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
         self.trials += 1;
         self.log.push(format!("{}/{}", key.block, variant.name));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use thinguest::{Done, Item, MAX_IO_BYTES, MAX_N, Operation};
-use vmconfig::{Boot, VmSpec};
+use vmconfig::{BootSource, VmSpec};
 
 /// The program that is the guest itself.
 pub(crate) const PROGRAM: &str = "vmlab-thin";
@@ -18,7 +18,7 @@ const PILOT: u32 = 1000;
 
 /// True if `spec` boots the thin guest.
 pub(crate) fn is_thin(spec: &VmSpec) -> bool {
-    matches!(spec.boot, Boot::Kernel { .. })
+    matches!(spec.boot, BootSource::Kernel { .. })
 }
 
 /// Has items measured.
@@ -238,7 +238,7 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use workload::{GuestFacts, Output};
+    use workload::{CommandOutput, GuestFacts};
 
     use super::*;
 
@@ -282,7 +282,7 @@ mod tests {
                 Ok(items.iter().map(|item| done(item, 100)).collect())
             });
             assert_eq!(ordered, orders);
-            let output = Output { stdout: &said.unwrap(), stderr: "" };
+            let output = CommandOutput { stdout: &said.unwrap(), stderr: "" };
             let parsed = entry.parse(output, &params, &facts).unwrap();
             for (metric, value) in expected {
                 let sample = parsed.samples.iter().find(|one| one.metric == *metric).unwrap();

@@ -2,13 +2,13 @@
 
 use record::MetricKind;
 use record::journal::{Event, TrialResult};
-use stats::Kind;
+use stats::SampleKind;
 
-use crate::state::State;
+use crate::state::JournalState;
 
 /// A trial that the journal holds, and whether it counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Trial<'a> {
+pub struct JournalTrial<'a> {
     /// What it brought.
     pub result: &'a TrialResult,
     /// True if its block was completed by this attempt.
@@ -17,12 +17,12 @@ pub struct Trial<'a> {
 
 /// All trials that ended, in the order in which they ended.
 #[must_use]
-pub fn trials<'a>(events: &'a [Event], state: &State) -> Vec<Trial<'a>> {
+pub fn trials<'a>(events: &'a [Event], state: &JournalState) -> Vec<JournalTrial<'a>> {
     let trial = |event: &'a Event| match event {
         Event::TrialEnded(result) => {
             let key = &result.trial;
             let counted = state.complete.get(&key.block) == Some(&key.attempt);
-            Some(Trial { result, counted })
+            Some(JournalTrial { result, counted })
         }
         _ => None,
     };
@@ -31,11 +31,11 @@ pub fn trials<'a>(events: &'a [Event], state: &State) -> Vec<Trial<'a>> {
 
 /// `stats` knows no records; its words are ours.
 #[must_use]
-pub fn kind(kind: MetricKind) -> Kind {
+pub fn kind(kind: MetricKind) -> SampleKind {
     match kind {
-        MetricKind::Time => Kind::Time,
-        MetricKind::Rate => Kind::Rate,
-        MetricKind::Quantile => Kind::Quantile,
-        MetricKind::Count => Kind::Count,
+        MetricKind::Time => SampleKind::Time,
+        MetricKind::Rate => SampleKind::Rate,
+        MetricKind::Quantile => SampleKind::Quantile,
+        MetricKind::Count => SampleKind::Count,
     }
 }

@@ -24,13 +24,13 @@ pub struct Verification {
     /// Texts that are there and are what they were.
     pub texts: usize,
     /// What is wrong; nothing in a sound folder.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FolderDamage>,
 }
 
 /// Something that is wrong with a results folder.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub enum Finding {
+pub enum FolderDamage {
     /// The journal is damaged.
     Journal(Damage),
     /// A text that the journal names can't be read.
@@ -47,7 +47,7 @@ pub enum Finding {
     },
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for FolderDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Journal(damage) => write!(f, "journal.jsonl, {damage}"),
@@ -76,14 +76,14 @@ pub fn verify(dir: &Path) -> Result<Verification, StoreError> {
         })
         .collect();
     let names: BTreeSet<&String> = trials.iter().flat_map(|trial| texts(trial)).collect();
-    let mut findings: Vec<Finding> = damage.into_iter().map(Finding::Journal).collect();
+    let mut findings: Vec<FolderDamage> = damage.into_iter().map(FolderDamage::Journal).collect();
     let named = names.len();
     let wrong = names.into_iter().filter_map(|name| {
         let file = blob_path(dir, name);
         match std::fs::read(&file) {
             Ok(bytes) if blob_name(&bytes) == *name => None,
-            Ok(_) => Some(Finding::TextChanged { file }),
-            Err(error) => Some(Finding::TextMissing { file, reason: reason(&error) }),
+            Ok(_) => Some(FolderDamage::TextChanged { file }),
+            Err(error) => Some(FolderDamage::TextMissing { file, reason: reason(&error) }),
         }
     });
     let known = findings.len();

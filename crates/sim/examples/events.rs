@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use sim::Model;
+use sim::SimModel;
 use sim::scenario::Scenario;
 
 const PERIODIC: &str = r#"
@@ -28,7 +28,7 @@ work = 1_000
 sleep = 9_000
 "#;
 
-fn model(text: &str, variant: &str) -> Model {
+fn model(text: &str, variant: &str) -> SimModel {
     let read = Scenario::parse("scenario", text, |_| Err("no files".to_owned()));
     let scenario = read.unwrap_or_else(|error| panic!("{error}"));
     let cell = scenario.cells.iter().find(|cell| cell.variant == variant);

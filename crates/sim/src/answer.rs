@@ -1,13 +1,13 @@
 //! From the outcomes of many draws to an answer: estimates with intervals, how
 //! sure an order is, where the time went, what carries a difference.
 
-use crate::engine::Outcome;
-use crate::model::{Model, Start};
-use crate::scenario::{Scale, Scenario};
+use crate::engine::SimOutcome;
+use crate::model::{SimModel, SimStart};
+use crate::scenario::{CountScale, Scenario};
 
 /// A number over all draws of the priors.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub struct DrawEstimate {
     /// One draw in ten is below.
     pub low: f64,
     /// Half of them are.
@@ -18,7 +18,7 @@ pub struct Estimate {
     pub mean: f64,
 }
 
-impl Estimate {
+impl DrawEstimate {
     /// Of some values; `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
@@ -77,12 +77,12 @@ pub fn probability_best(values: &[Vec<f64>]) -> Vec<f64> {
 #[derive(Debug, Clone, Default)]
 pub struct Drawn {
     /// By draw, from 0; none where it did not end.
-    pub outcomes: Vec<Option<Outcome>>,
+    pub outcomes: Vec<Option<SimOutcome>>,
     /// Draw 0 begun the other way.
-    pub other_start: Option<Outcome>,
+    pub other_start: Option<SimOutcome>,
     /// For each mechanism that was switched off: its name, and the first draws
     /// without it.
-    pub without: Vec<(&'static str, Vec<Option<Outcome>>)>,
+    pub without: Vec<(&'static str, Vec<Option<SimOutcome>>)>,
 }
 
 /// The answer for one cell.
@@ -114,17 +114,17 @@ pub struct MeterAnswer {
     /// Its name.
     pub name: String,
     /// In the scenario's unit.
-    pub value: Estimate,
+    pub value: DrawEstimate,
     /// To the baseline at the same point, draw by draw.
-    pub ratio: Option<Estimate>,
+    pub ratio: Option<DrawEstimate>,
     /// How often its value is greater than the baseline's.
     pub greater: Option<f64>,
     /// Median and 99th percentile of requests' latencies, ns.
-    pub latency: Option<(Estimate, Estimate)>,
+    pub latency: Option<(DrawEstimate, DrawEstimate)>,
 }
 
 /// A mechanism's name, and how it is switched off.
-pub type Mechanism = (&'static str, fn(&mut Model));
+pub type Mechanism = (&'static str, fn(&mut SimModel));
 
 /// What can be switched off to see what it carries.
 pub const MECHANISMS: &[Mechanism] = &[
@@ -150,7 +150,7 @@ pub const MECHANISMS: &[Mechanism] = &[
 ];
 
 /// The mechanisms that `model` has.
-pub fn mechanisms_of(model: &Model) -> impl Iterator<Item = usize> + '_ {
+pub fn mechanisms_of(model: &SimModel) -> impl Iterator<Item = usize> + '_ {
     let smt = (0..model.machine.len() as u32).any(|cpu| !model.machine.siblings(cpu).is_empty());
     let far = model.vms.iter().any(|vm| !vm.memory_nodes.is_empty());
     let has = move |name: &str| match name {
@@ -168,10 +168,10 @@ pub fn mechanisms_of(model: &Model) -> impl Iterator<Item = usize> + '_ {
 
 /// `model` begun the other way.
 #[must_use]
-pub fn started_otherwise(mut model: Model) -> Model {
+pub fn started_otherwise(mut model: SimModel) -> SimModel {
     model.start = match model.start {
-        Start::Random => Start::Aligned,
-        Start::Aligned => Start::Random,
+        SimStart::Random => SimStart::Aligned,
+        SimStart::Aligned => SimStart::Random,
     };
     model
 }
@@ -189,7 +189,7 @@ pub fn answers(scenario: &Scenario, drawn: &[Drawn]) -> Vec<CellAnswer> {
 /// The cell of `variant` at the same point as cell `at`.
 fn beside(scenario: &Scenario, at: usize, variant: &str) -> Option<usize> {
     let point = &scenario.cells[at].point;
-    let same = |cell: &&crate::scenario::Cell| cell.variant == variant && cell.point == *point;
+    let same = |cell: &&crate::scenario::SweepCell| cell.variant == variant && cell.point == *point;
     scenario.cells.iter().position(|cell| same(&cell))
 }
 
@@ -199,7 +199,7 @@ pub fn values(scenario: &Scenario, drawn: &[Drawn], at: usize) -> Vec<f64> {
     rates(&drawn[at].outcomes, 0).into_iter().map(scale(scenario, drawn, at)).collect()
 }
 
-fn rates(outcomes: &[Option<Outcome>], meter: usize) -> Vec<f64> {
+fn rates(outcomes: &[Option<SimOutcome>], meter: usize) -> Vec<f64> {
     let ended = outcomes.iter().flatten();
     ended.filter_map(|outcome| Some(outcome.meters.get(meter)?.per_s)).collect()
 }
@@ -232,12 +232,12 @@ fn answer(scenario: &Scenario, drawn: &[Drawn], at: usize) -> CellAnswer {
                 .filter(|latency| latency.count > 0)
                 .map(|latency| pick(&latency) as f64)
                 .collect();
-            Estimate::of(&values)
+            DrawEstimate::of(&values)
         };
         Some(MeterAnswer {
             name: name.clone(),
-            value: Estimate::of(&values)?,
-            ratio: Estimate::of(&ratios),
+            value: DrawEstimate::of(&values)?,
+            ratio: DrawEstimate::of(&ratios),
             greater: probability_greater(&pairs.0, &pairs.1),
             latency: of(|latency| latency.median_ns).zip(of(|latency| latency.p99_ns)),
         })
@@ -259,17 +259,19 @@ fn answer(scenario: &Scenario, drawn: &[Drawn], at: usize) -> CellAnswer {
 fn scale(scenario: &Scenario, drawn: &[Drawn], at: usize) -> impl Fn(f64) -> f64 + use<> {
     let fitted = |variant: &str, value: f64| {
         let rates = rates(&drawn[beside(scenario, at, variant)?].outcomes, 0);
-        Some(value / Estimate::of(&rates)?.median)
+        Some(value / DrawEstimate::of(&rates)?.median)
     };
     let (factor, seconds) = match &scenario.unit.scale {
-        Scale::PerCount(factor) => (*factor, None),
-        Scale::SecondsFor(counts) => (1.0, Some(*counts)),
-        Scale::Fitted { variant, value } => (fitted(variant, *value).unwrap_or(f64::NAN), None),
+        CountScale::PerCount(factor) => (*factor, None),
+        CountScale::SecondsFor(counts) => (1.0, Some(*counts)),
+        CountScale::Fitted { variant, value } => {
+            (fitted(variant, *value).unwrap_or(f64::NAN), None)
+        }
     };
     move |per_s| seconds.map_or(per_s * factor, |counts| counts / per_s)
 }
 
-fn shares(outcomes: &[Option<Outcome>]) -> Vec<(&'static str, f64)> {
+fn shares(outcomes: &[Option<SimOutcome>]) -> Vec<(&'static str, f64)> {
     let mut sums: Vec<(&'static str, f64)> = Vec::new();
     let mut total = 0.0;
     for outcome in outcomes.iter().flatten() {
@@ -284,7 +286,7 @@ fn shares(outcomes: &[Option<Outcome>]) -> Vec<(&'static str, f64)> {
     sums.into_iter().map(|(name, ns)| (name, ns / f64::max(total, 1.0))).collect()
 }
 
-fn counters(outcomes: &[Option<Outcome>], duration_ns: u64) -> Vec<(&'static str, f64)> {
+fn counters(outcomes: &[Option<SimOutcome>], duration_ns: u64) -> Vec<(&'static str, f64)> {
     let Some(first) = outcomes.iter().flatten().next() else { return Vec::new() };
     let seconds = duration_ns as f64 / 1e9;
     let names = first.counters.parts();
@@ -292,7 +294,7 @@ fn counters(outcomes: &[Option<Outcome>], duration_ns: u64) -> Vec<(&'static str
         let ended = outcomes.iter().flatten();
         let values: Vec<f64> =
             ended.map(|outcome| outcome.counters.parts()[index].1 as f64 / seconds).collect();
-        Some((name, Estimate::of(&values)?.median))
+        Some((name, DrawEstimate::of(&values)?.median))
     });
     each.collect()
 }
@@ -315,7 +317,7 @@ fn bistable(
 fn carried_by(own: &Drawn, base: &Drawn) -> Vec<(&'static str, f64)> {
     /// A difference of less is none.
     const LEAST: f64 = 0.02;
-    let ratio = |mine: &Option<Outcome>, other: &Option<Outcome>| {
+    let ratio = |mine: &Option<SimOutcome>, other: &Option<SimOutcome>| {
         let (mine, other) = (mine.as_ref()?.meters.first()?, other.as_ref()?.meters.first()?);
         let both = mine.per_s > 0.0 && other.per_s > 0.0;
         both.then(|| libm::log(mine.per_s / other.per_s))
@@ -334,7 +336,7 @@ fn carried_by(own: &Drawn, base: &Drawn) -> Vec<(&'static str, f64)> {
                 Some(1.0 - ratio(mine, other)? / whole)
             })
             .collect();
-        if let Some(gone) = Estimate::of(&gone)
+        if let Some(gone) = DrawEstimate::of(&gone)
             && gone.median.abs() > 0.1
         {
             carried.push((*name, gone.median));
@@ -351,10 +353,10 @@ mod tests {
     #[test]
     fn estimates_are_quantiles() {
         let values: Vec<f64> = (0..=10).map(f64::from).collect();
-        let expected = Estimate { low: 1.0, median: 5.0, high: 9.0, mean: 5.0 };
-        assert_eq!(Estimate::of(&values), Some(expected));
-        assert_eq!(Estimate::of(&[]), None);
-        assert_eq!(Estimate::of(&[3.0]).map(|one| (one.low, one.high)), Some((3.0, 3.0)));
+        let expected = DrawEstimate { low: 1.0, median: 5.0, high: 9.0, mean: 5.0 };
+        assert_eq!(DrawEstimate::of(&values), Some(expected));
+        assert_eq!(DrawEstimate::of(&[]), None);
+        assert_eq!(DrawEstimate::of(&[3.0]).map(|one| (one.low, one.high)), Some((3.0, 3.0)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Prior {
 
 /// What was measured of one constant, in place of its prior.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct MeasuredConstant {
     /// The constant's name.
     pub name: &'static str,
     /// One in ten measurements was below.

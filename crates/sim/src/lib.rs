@@ -1,9 +1,9 @@
 //! Hosts that nobody here has: a deterministic discrete-event simulator.
 //!
-//! [`Model`] says what is simulated: the host's pCPUs and its scheduler by
+//! [`SimModel`] says what is simulated: the host's pCPUs and its scheduler by
 //! kernel version, KVM, the VMs with their guests' schedulers, and what their
 //! tasks do, step by step. [`run`] plays it from one seed and gives an
-//! [`Outcome`]: what was done, where the time went, what happened how often.
+//! [`SimOutcome`]: what was done, where the time went, what happened how often.
 //! There is no clock, no thread and no I/O in it; the same model brings the same
 //! outcome to the last bit.
 //!
@@ -28,9 +28,9 @@ pub mod scoreboard;
 pub mod tracks;
 
 pub use engine::{
-    Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, Stuck, VmOutcome, Waiting, Whose,
-    run,
+    Breakdown, Counters, Latency, MeterOutcome, Segment, SimOutcome, Stuck, VmOutcome, Waiting,
+    Whose, run,
 };
-pub use machine::{Machine, Numbering, Place, Shape};
-pub use model::Model;
+pub use machine::{CpuPosition, MachineShape, Numbering, SimMachine};
+pub use model::SimModel;
 pub use random::{Duration, Random};

@@ -4,7 +4,7 @@ use topology::Host;
 
 /// A machine of equal sockets, for hosts and guests that nobody has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct MachineShape {
     /// Sockets, each a memory node.
     pub sockets: u32,
     /// Dies of a socket, each with a last-level cache of its own.
@@ -28,7 +28,7 @@ pub enum Numbering {
 
 /// One logical CPU's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct CpuPosition {
     /// Core, unique in the machine.
     pub core: u32,
     /// Group that shares the last-level cache.
@@ -39,8 +39,8 @@ pub struct Place {
 
 /// The logical CPUs of a machine, numbered without gaps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
-    places: Vec<Place>,
+pub struct SimMachine {
+    places: Vec<CpuPosition>,
     /// The other threads of each one's core.
     siblings: Vec<Vec<u32>>,
     /// Linux's number of each.
@@ -48,8 +48,8 @@ pub struct Machine {
     nodes: u32,
 }
 
-impl Machine {
-    fn new(places: Vec<Place>, numbers: Vec<u32>) -> Self {
+impl SimMachine {
+    fn new(places: Vec<CpuPosition>, numbers: Vec<u32>) -> Self {
         let siblings = (0..places.len())
             .map(|me| {
                 let same = |&other: &usize| other != me && places[other].core == places[me].core;
@@ -62,10 +62,11 @@ impl Machine {
 
     /// The machine of `shape`.
     #[must_use]
-    pub fn of_shape(shape: Shape) -> Self {
-        let Shape { sockets, dies, cores, threads, numbering } = shape;
+    pub fn of_shape(shape: MachineShape) -> Self {
+        let MachineShape { sockets, dies, cores, threads, numbering } = shape;
         let all_cores = sockets * dies * cores;
-        let place = |core: u32| Place { core, cache: core / cores, node: core / (dies * cores) };
+        let place =
+            |core: u32| CpuPosition { core, cache: core / cores, node: core / (dies * cores) };
         let count = all_cores * threads;
         let places = (0..count).map(|cpu| match numbering {
             Numbering::CoreByCore => place(cpu / threads),
@@ -78,7 +79,7 @@ impl Machine {
     /// where nobody gave it a topology.
     #[must_use]
     pub fn flat(vcpus: u32) -> Self {
-        let places = (0..vcpus).map(|cpu| Place { core: cpu, cache: cpu, node: 0 }).collect();
+        let places = (0..vcpus).map(|cpu| CpuPosition { core: cpu, cache: cpu, node: 0 }).collect();
         Self::new(places, (0..vcpus).collect())
     }
 
@@ -108,7 +109,7 @@ impl Machine {
                     .find(|cache| cache.level == last && cache.pcpus.contains(pcpu.id))
                     .and_then(|cache| cache.pcpus.first());
                 let cache = shared.map_or((1, socket, die, 0), |first| (0, first, 0, 0));
-                Place {
+                CpuPosition {
                     core: number(&mut cores, (socket, die, pcpu.cluster.unwrap_or(0), core)),
                     cache: number(&mut caches, cache),
                     node: number(&mut nodes, (pcpu.node.unwrap_or(socket), 0, 0, 0)),
@@ -138,7 +139,7 @@ impl Machine {
 
     /// Where a logical CPU is.
     #[must_use]
-    pub fn place(&self, cpu: u32) -> Place {
+    pub fn place(&self, cpu: u32) -> CpuPosition {
         self.places[cpu as usize]
     }
 
@@ -167,19 +168,20 @@ mod tests {
 
     #[test]
     fn siblings_follow_the_numbering() {
-        let shape = Shape {
+        let shape = MachineShape {
             sockets: 2,
             dies: 1,
             cores: 8,
             threads: 2,
             numbering: Numbering::ThreadByThread,
         };
-        let host = Machine::of_shape(shape);
+        let host = SimMachine::of_shape(shape);
         assert_eq!((host.len(), host.nodes()), (32, 2));
         assert_eq!(host.siblings(1), [17]);
-        assert_eq!(host.place(17), Place { core: 1, cache: 0, node: 0 });
+        assert_eq!(host.place(17), CpuPosition { core: 1, cache: 0, node: 0 });
         assert_eq!(host.place(9).node, 1);
-        let guest = Machine::of_shape(Shape { numbering: Numbering::CoreByCore, ..shape });
+        let guest =
+            SimMachine::of_shape(MachineShape { numbering: Numbering::CoreByCore, ..shape });
         assert_eq!(guest.siblings(2), [3]);
     }
 }

@@ -1,7 +1,7 @@
 //! Who ran where, whoever saw it: the simulator or a recording of a real machine.
 
-use crate::engine::{Outcome, Segment};
-use crate::model::Model;
+use crate::engine::{Segment, SimOutcome};
+use crate::model::SimModel;
 
 /// A stretch of time on a machine: which thread was on which pCPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +54,9 @@ pub struct MapVm {
 }
 
 impl Map {
-    /// The last part of a run, from [`Model::map_from_ns`] on.
+    /// The last part of a run, from [`SimModel::map_from_ns`] on.
     #[must_use]
-    pub fn of_run(model: &Model, outcome: &Outcome, title: &str) -> Self {
+    pub fn of_run(model: &SimModel, outcome: &SimOutcome, title: &str) -> Self {
         let to_ns = model.warmup_ns + model.duration_ns;
         Self {
             title: title.to_owned(),

@@ -1,27 +1,27 @@
 //! What is simulated: one host, its VMs and their tasks, as numbers.
 
 use crate::costs::Costs;
-use crate::machine::Machine;
+use crate::machine::SimMachine;
 use crate::random::Duration;
-use crate::sched::{Kernel, Policy};
+use crate::sched::{SchedKernel, SchedPolicy};
 
 /// One run's input. The same model brings the same outcome, to the last bit.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub struct SimModel {
     /// The host's pCPUs.
-    pub machine: Machine,
+    pub machine: SimMachine,
     /// The host's scheduler.
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// Gang scheduling with turns of so many ns: the vCPUs of a VM run together.
     pub gang_ns: Option<u64>,
     /// KVM.
-    pub kvm: Kvm,
+    pub kvm: SimKvm,
     /// What things cost.
     pub costs: Costs,
     /// Mechanisms that can be switched off.
     pub mechanisms: Mechanisms,
     /// The VMs.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<SimVm>,
     /// What else runs on the host.
     pub host_tasks: Vec<HostTask>,
     /// What is counted, for [`Op::Done`].
@@ -33,14 +33,14 @@ pub struct Model {
     /// The seed of all chance.
     pub seed: u64,
     /// How it begins.
-    pub start: Start,
+    pub start: SimStart,
     /// From when on who ran where is kept, ns; not at all if none.
     pub map_from_ns: Option<u64>,
 }
 
 /// How a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum SimStart {
     /// Each pCPU somewhere in its turn.
     Random,
     /// All pCPUs at the beginning of the first VM's turn.
@@ -68,7 +68,7 @@ impl Default for Mechanisms {
 
 /// KVM, as far as versions and settings of it differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kvm {
+pub struct SimKvm {
     /// Whether a spinning vCPU exits (`ple_gap` is not 0).
     pub ple: bool,
     /// How long a vCPU spins before, ns (`ple_window`, in time).
@@ -99,13 +99,13 @@ pub struct Kvm {
     pub hlt_exits: bool,
 }
 
-impl Kvm {
+impl SimKvm {
     /// KVM as of `kernel`, on processors of its time.
     #[must_use]
-    pub fn defaults(kernel: Kernel) -> Self {
+    pub fn defaults(kernel: SchedKernel) -> Self {
         // 4096 cycles at 2.4 GHz.
         let ple_window_ns = 1_707;
-        let dynamic = kernel >= Kernel::V5;
+        let dynamic = kernel >= SchedKernel::V5;
         Self {
             ple: true,
             ple_window_ns,
@@ -143,13 +143,13 @@ pub struct OnSpin {
 impl OnSpin {
     /// As of `kernel`.
     #[must_use]
-    pub fn defaults(kernel: Kernel) -> Self {
+    pub fn defaults(kernel: SchedKernel) -> Self {
         Self {
-            skip_in_guest: kernel == Kernel::V3_6,
-            skip_not_ready: kernel >= Kernel::V5,
+            skip_in_guest: kernel == SchedKernel::V3_6,
+            skip_not_ready: kernel >= SchedKernel::V5,
             skip_spinning: true,
-            skip_user_mode: kernel >= Kernel::V5,
-            undercommit_check: kernel >= Kernel::V3_13,
+            skip_user_mode: kernel >= SchedKernel::V5,
+            undercommit_check: kernel >= SchedKernel::V3_13,
         }
     }
 }
@@ -165,13 +165,13 @@ pub struct Throttle {
 
 /// One VM.
 #[derive(Debug, Clone)]
-pub struct Vm {
+pub struct SimVm {
     /// Its name.
     pub name: String,
     /// What its kernel believes of its vCPUs.
-    pub machine: Machine,
+    pub machine: SimMachine,
     /// Its scheduler.
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// The pCPUs that each vCPU may run on; all where it is empty.
     pub pins: Vec<Vec<u32>>,
     /// Weight of each vCPU on the host.
@@ -190,7 +190,7 @@ pub struct Vm {
     /// Its barriers.
     pub barriers: Vec<Barrier>,
     /// Its semaphores and pipes.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<SimChannel>,
 }
 
 /// One task of a guest: a program that repeats.
@@ -289,7 +289,7 @@ pub struct Barrier {
 
 /// A semaphore or a pipe.
 #[derive(Debug, Clone)]
-pub struct Channel {
+pub struct SimChannel {
     /// Its name, for messages.
     pub name: String,
     /// What is in it at first.

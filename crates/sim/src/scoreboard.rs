@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 
-use crate::answer::{Drawn, Estimate};
+use crate::answer::{DrawEstimate, Drawn};
 use crate::scenario::{Node, ParseScenarioError, Reader, Scenario, Value};
-use crate::sched::{Kernel, Policy};
+use crate::sched::{SchedKernel, SchedPolicy};
 
 const TEXT: &str = include_str!("scoreboard.toml");
 
@@ -34,7 +34,7 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
 
 /// One published result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ScoreRow {
     /// Its name.
     pub id: String,
     /// Its scenario; empty where nothing is computed.
@@ -42,14 +42,14 @@ pub struct Row {
     /// The sweep's point.
     pub point: String,
     /// What was published, and how near one must come.
-    pub claim: Claim,
+    pub claim: PublishedResult,
     /// Where.
     pub source: String,
 }
 
 /// What was published, and how near one must come.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Claim {
+pub enum PublishedResult {
     /// These variants, from the least value to the greatest, in this share of
     /// the draws.
     Order {
@@ -101,7 +101,7 @@ pub enum Claim {
 
 /// What came of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum RowVerdict {
     /// Within the tolerance.
     Right,
     /// Not.
@@ -112,20 +112,20 @@ pub enum Verdict {
 
 /// A row, judged.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
+pub struct JudgedRow {
     /// The row.
-    pub row: Row,
+    pub row: ScoreRow,
     /// What was predicted: a value or a ratio over the draws.
-    pub predicted: Option<Estimate>,
+    pub predicted: Option<DrawEstimate>,
     /// How often, or for means whether, an order held.
     pub held: Option<f64>,
     /// Right or not.
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
 }
 
 /// Pinned threads that share pCPUs of the machine at hand: measured, and simulated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Here {
+pub struct LocalRow {
     /// Its name.
     pub id: String,
     /// Whether they take a fair lock; else they meet at a barrier.
@@ -140,15 +140,15 @@ pub struct Here {
     pub factor: f64,
 }
 
-impl Here {
+impl LocalRow {
     /// Its scenario on two pCPUs of a machine with this kernel, on which one of two busy
     /// threads runs for `turn_ns` before the other; they may share a core.
     #[must_use]
     pub fn scenario(&self, release: &str, turn_ns: f64, share_a_core: bool) -> String {
         let pcpus = 2;
         let (cores, threads) = if share_a_core { (1, 2) } else { (2, 1) };
-        let kernel = Kernel::of_release(release).unwrap_or(Kernel::V6_12);
-        let policy = Policy::defaults(kernel, pcpus);
+        let kernel = SchedKernel::of_release(release).unwrap_or(SchedKernel::V6_12);
+        let policy = SchedPolicy::defaults(kernel, pcpus);
         let slice = if kernel.is_eevdf() { policy.base_slice_ns } else { policy.latency_ns / 2 };
         // A turn ends at the first tick behind the slice: the tick that fits best.
         let turn = |tick: f64| (slice as f64 / tick).ceil() * tick;
@@ -178,17 +178,17 @@ impl Here {
 
 /// What the machine at hand is held to.
 #[must_use]
-pub fn here() -> Vec<Here> {
+pub fn here() -> Vec<LocalRow> {
     read().1
 }
 
 /// All rows.
 #[must_use]
-pub fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<ScoreRow> {
     read().0
 }
 
-fn read() -> (Vec<Row>, Vec<Here>) {
+fn read() -> (Vec<ScoreRow>, Vec<LocalRow>) {
     let problems = RefCell::new(Vec::new());
     let root = Node::parse(TEXT).expect("the scoreboard is tested");
     let top = Reader::new(&root, "the scoreboard", &problems);
@@ -200,9 +200,9 @@ fn read() -> (Vec<Row>, Vec<Here>) {
     (rows, here)
 }
 
-fn here_row(table: Reader<'_>) -> Here {
+fn here_row(table: Reader<'_>) -> LocalRow {
     let number = |key| table.number(key, 0.0, 1e6);
-    let here = Here {
+    let here = LocalRow {
         id: table.text("id").map(|(text, _)| text.to_owned()).unwrap_or_default(),
         lock: table.flag("lock", false),
         threads_per_pcpu: table.whole("threads_per_pcpu", 1, 1, 16) as u32,
@@ -214,7 +214,7 @@ fn here_row(table: Reader<'_>) -> Here {
     here
 }
 
-fn row(table: &Reader<'_>) -> Row {
+fn row(table: &Reader<'_>) -> ScoreRow {
     let text = |key| table.text(key).map(|(text, _)| text.to_owned()).unwrap_or_default();
     let number = |key| table.number(key, 0.0, 1e12).unwrap_or(f64::NAN);
     let ascending = || match table.get("ascending") {
@@ -229,19 +229,23 @@ fn row(table: &Reader<'_>) -> Row {
     };
     let (variant, of) = (text("variant"), text("of"));
     let claim = match text("claim").as_str() {
-        "order" => Claim::Order { ascending: ascending(), probability: number("probability") },
-        "order-of-means" => Claim::OrderOfMeans { ascending: ascending() },
-        "value" => {
-            Claim::Value { variant, published: number("published"), factor: number("factor") }
+        "order" => {
+            PublishedResult::Order { ascending: ascending(), probability: number("probability") }
         }
+        "order-of-means" => PublishedResult::OrderOfMeans { ascending: ascending() },
+        "value" => PublishedResult::Value {
+            variant,
+            published: number("published"),
+            factor: number("factor"),
+        },
         "ratio" => {
             let (published, factor) = (number("published"), number("factor"));
-            Claim::Ratio { variant, of, published, factor }
+            PublishedResult::Ratio { variant, of, published, factor }
         }
-        "at-least" => Claim::AtLeast { variant, of, published: number("published") },
-        _ => Claim::NotPredicted { reason: text("reason") },
+        "at-least" => PublishedResult::AtLeast { variant, of, published: number("published") },
+        _ => PublishedResult::NotPredicted { reason: text("reason") },
     };
-    Row {
+    ScoreRow {
         id: text("id"),
         scenario: text("scenario"),
         point: text("point"),
@@ -262,26 +266,31 @@ pub fn scenarios() -> Result<Vec<(&'static str, Scenario)>, ParseScenarioError> 
 
 /// Judges the rows about one scenario by its draws.
 #[must_use]
-pub fn judge(rows: &[Row], name: &str, scenario: &Scenario, drawn: &[Drawn]) -> Vec<Judged> {
+pub fn judge(
+    rows: &[ScoreRow],
+    name: &str,
+    scenario: &Scenario,
+    drawn: &[Drawn],
+) -> Vec<JudgedRow> {
     let about = rows.iter().filter(|row| row.scenario == name);
     about.map(|row| judge_row(row, scenario, drawn)).collect()
 }
 
 /// Rows about which nothing is computed.
 #[must_use]
-pub fn not_predicted(rows: &[Row]) -> Vec<Judged> {
+pub fn not_predicted(rows: &[ScoreRow]) -> Vec<JudgedRow> {
     let silent = rows.iter().filter(|row| row.scenario.is_empty());
     silent
-        .map(|row| Judged {
+        .map(|row| JudgedRow {
             row: row.clone(),
             predicted: None,
             held: None,
-            verdict: Verdict::NotPredicted,
+            verdict: RowVerdict::NotPredicted,
         })
         .collect()
 }
 
-fn judge_row(row: &Row, scenario: &Scenario, drawn: &[Drawn]) -> Judged {
+fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[Drawn]) -> JudgedRow {
     let values = |variant: &str| -> Vec<f64> {
         let cells = &scenario.cells;
         let at = cells.iter().position(|cell| cell.variant == variant && cell.point == row.point);
@@ -291,16 +300,16 @@ fn judge_row(row: &Row, scenario: &Scenario, drawn: &[Drawn]) -> Judged {
     // Equal within what a run's end cuts off is no disorder.
     let before = |one: f64, other: f64| one <= other * 1.001;
     let sorted = |each: &[f64]| each.windows(2).all(|pair| before(pair[0], pair[1]));
-    let within = |estimate: &Estimate, published: f64, factor: f64| {
+    let within = |estimate: &DrawEstimate, published: f64, factor: f64| {
         (published / factor..=published * factor).contains(&estimate.median)
     };
     let ratio = |variant: &str, of: &str| {
         let (mine, others) = (values(variant), values(of));
         let ratios: Vec<f64> = mine.iter().zip(&others).map(|(a, b)| a / b).collect();
-        Estimate::of(&ratios)
+        DrawEstimate::of(&ratios)
     };
     let (predicted, held, right) = match &row.claim {
-        Claim::Order { ascending, probability } => {
+        PublishedResult::Order { ascending, probability } => {
             let each: Vec<Vec<f64>> = ascending.iter().map(|variant| values(variant)).collect();
             let draws = each.iter().map(Vec::len).min().unwrap_or(0);
             let holds = (0..draws).filter(|draw| {
@@ -309,32 +318,32 @@ fn judge_row(row: &Row, scenario: &Scenario, drawn: &[Drawn]) -> Judged {
             let held = holds.count() as f64 / draws.max(1) as f64;
             (None, Some(held), held >= *probability)
         }
-        Claim::OrderOfMeans { ascending } => {
+        PublishedResult::OrderOfMeans { ascending } => {
             let means: Vec<f64> = ascending
                 .iter()
-                .filter_map(|variant| Some(Estimate::of(&values(variant))?.mean))
+                .filter_map(|variant| Some(DrawEstimate::of(&values(variant))?.mean))
                 .collect();
             let held = means.len() == ascending.len() && sorted(&means);
             (None, Some(f64::from(u8::from(held))), held)
         }
-        Claim::Value { variant, published, factor } => {
-            let predicted = Estimate::of(&values(variant));
+        PublishedResult::Value { variant, published, factor } => {
+            let predicted = DrawEstimate::of(&values(variant));
             let right = predicted.is_some_and(|value| within(&value, *published, *factor));
             (predicted, None, right)
         }
-        Claim::Ratio { variant, of, published, factor } => {
+        PublishedResult::Ratio { variant, of, published, factor } => {
             let predicted = ratio(variant, of);
             let right = predicted.is_some_and(|value| within(&value, *published, *factor));
             (predicted, None, right)
         }
-        Claim::AtLeast { variant, of, published } => {
+        PublishedResult::AtLeast { variant, of, published } => {
             let predicted = ratio(variant, of);
             (predicted, None, predicted.is_some_and(|value| value.median >= *published))
         }
-        Claim::NotPredicted { .. } => (None, None, false),
+        PublishedResult::NotPredicted { .. } => (None, None, false),
     };
-    let verdict = if right { Verdict::Right } else { Verdict::Wrong };
-    Judged { row: row.clone(), predicted, held, verdict }
+    let verdict = if right { RowVerdict::Right } else { RowVerdict::Wrong };
+    JudgedRow { row: row.clone(), predicted, held, verdict }
 }
 
 #[cfg(test)]
@@ -346,20 +355,21 @@ mod tests {
         let scenarios = scenarios().unwrap();
         for row in rows() {
             let named = match &row.claim {
-                Claim::Order { ascending, .. } | Claim::OrderOfMeans { ascending } => {
+                PublishedResult::Order { ascending, .. }
+                | PublishedResult::OrderOfMeans { ascending } => {
                     assert!(ascending.len() > 1, "{row:?}");
                     ascending.clone()
                 }
-                Claim::Value { variant, published, factor } => {
+                PublishedResult::Value { variant, published, factor } => {
                     assert!(*published > 0.0 && *factor >= 1.0, "{row:?}");
                     vec![variant.clone()]
                 }
-                Claim::Ratio { variant, of, published, .. }
-                | Claim::AtLeast { variant, of, published } => {
+                PublishedResult::Ratio { variant, of, published, .. }
+                | PublishedResult::AtLeast { variant, of, published } => {
                     assert!(*published > 0.0, "{row:?}");
                     vec![variant.clone(), of.clone()]
                 }
-                Claim::NotPredicted { reason } => {
+                PublishedResult::NotPredicted { reason } => {
                     assert!(!reason.is_empty() && row.scenario.is_empty(), "{row:?}");
                     continue;
                 }
@@ -367,7 +377,7 @@ mod tests {
             let (_, scenario) =
                 scenarios.iter().find(|(name, _)| *name == row.scenario).expect(&row.id);
             for variant in named {
-                let same = |cell: &crate::scenario::Cell| {
+                let same = |cell: &crate::scenario::SweepCell| {
                     cell.variant == variant && cell.point == row.point
                 };
                 assert!(scenario.cells.iter().any(same), "{}: {variant}", row.id);
@@ -402,7 +412,7 @@ mod tests {
             let outcome = crate::run(&scenario.cells[0].draw(1, 0), || true).unwrap();
             let drawn = Drawn { outcomes: vec![Some(outcome)], ..Drawn::default() };
             for judged in judge(&rows, name, &scenario, &[drawn]) {
-                assert_eq!(judged.verdict, Verdict::Right, "{judged:?}");
+                assert_eq!(judged.verdict, RowVerdict::Right, "{judged:?}");
             }
         }
     }

@@ -151,14 +151,14 @@ pub fn account(differences: &[f64], kinds: &[Priced<'_>], level: f64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BootStatistic, Kind, describe};
+    use crate::{BootStatistic, SampleKind, describe};
 
     const LEVEL: f64 = 0.95;
 
     fn price(boots: &[f64]) -> Estimate {
         let boots: Vec<BootStatistic> =
             boots.iter().map(|value| BootStatistic { value: *value, log: value.ln() }).collect();
-        describe(Kind::Time, &boots, LEVEL).unwrap()
+        describe(SampleKind::Time, &boots, LEVEL).unwrap()
     }
 
     fn half_width(amount: Amount) -> f64 {

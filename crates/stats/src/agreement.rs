@@ -8,7 +8,7 @@ use crate::{Better, Interval};
 /// What a measured interval says to something that was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Agreement {
+pub enum PublishedAgreement {
     /// The interval shows it.
     Agrees,
     /// The interval excludes it.
@@ -37,8 +37,13 @@ impl Relation {
     /// excludes an advantage larger than that, nor "at least as good" shown
     /// before it excludes such a loss.
     #[must_use]
-    pub fn agreement(self, measured: Option<Interval>, better: Better, margin: f64) -> Agreement {
-        let Some(Interval { lo, hi, .. }) = measured else { return Agreement::CannotTell };
+    pub fn agreement(
+        self,
+        measured: Option<Interval>,
+        better: Better,
+        margin: f64,
+    ) -> PublishedAgreement {
+        let Some(Interval { lo, hi, .. }) = measured else { return PublishedAgreement::CannotTell };
         // Below 1 is better from here on.
         let (lo, hi) = match better {
             Better::Lower => (lo, hi),
@@ -70,8 +75,8 @@ pub fn ratio_agreement(
     published: (f64, f64),
     measured: Option<Interval>,
     margin: f64,
-) -> Agreement {
-    let Some(Interval { lo, hi, .. }) = measured else { return Agreement::CannotTell };
+) -> PublishedAgreement {
+    let Some(Interval { lo, hi, .. }) = measured else { return PublishedAgreement::CannotTell };
     let most = 1.0 + margin;
     let (least, greatest) = (published.0 / most, published.1.max(NOTHING) * most);
     let agrees = if greatest < 1.0 {
@@ -85,18 +90,18 @@ pub fn ratio_agreement(
     of(agrees && !apart, apart)
 }
 
-fn of(agrees: bool, contradicts: bool) -> Agreement {
+fn of(agrees: bool, contradicts: bool) -> PublishedAgreement {
     match (agrees, contradicts) {
-        (true, _) => Agreement::Agrees,
-        (false, true) => Agreement::Contradicts,
-        (false, false) => Agreement::CannotTell,
+        (true, _) => PublishedAgreement::Agrees,
+        (false, true) => PublishedAgreement::Contradicts,
+        (false, false) => PublishedAgreement::CannotTell,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Agreement::{Agrees, CannotTell, Contradicts};
+    use PublishedAgreement::{Agrees, CannotTell, Contradicts};
 
     fn interval(lo: f64, hi: f64) -> Option<Interval> {
         Some(Interval { lo, hi, level: 0.95 })
@@ -104,7 +109,7 @@ mod tests {
 
     #[test]
     fn an_order_is_judged_by_the_interval_and_the_margin() {
-        let check = |lo: f64, hi: f64, expected: [Agreement; 3]| {
+        let check = |lo: f64, hi: f64, expected: [PublishedAgreement; 3]| {
             let relations = [Relation::Better, Relation::AtLeastAsGood, Relation::Equal];
             let found = relations.map(|one| one.agreement(interval(lo, hi), Better::Lower, 0.03));
             assert_eq!(found, expected, "[{lo}, {hi}]");
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_judged_by_what_both_intervals_have_in_common() {
-        let check = |published: (f64, f64), (lo, hi): (f64, f64), expected: Agreement| {
+        let check = |published: (f64, f64), (lo, hi): (f64, f64), expected: PublishedAgreement| {
             let found = ratio_agreement(published, interval(lo, hi), 0.03);
             assert_eq!(found, expected, "{published:?} beside [{lo}, {hi}]");
             let upside_down = (published.1.recip(), published.0.recip());

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// one boot become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum SampleKind {
     /// Durations and mean latencies: the median of the logarithms.
     Time,
     /// Work by time: the harmonic mean, which is total work by total time
@@ -24,7 +24,7 @@ pub enum Kind {
 pub struct BootStatistic {
     /// In the metric's unit.
     pub value: f64,
-    /// Its natural logarithm; of `value + 1` for [`Kind::Count`].
+    /// Its natural logarithm; of `value + 1` for [`SampleKind::Count`].
     pub log: f64,
 }
 
@@ -42,7 +42,7 @@ pub enum UnusableSamples {
         /// The sample.
         value: f64,
     },
-    /// A sample has no logarithm. For [`Kind::Count`] zero is fine.
+    /// A sample has no logarithm. For [`SampleKind::Count`] zero is fine.
     #[error("Sample {index} is {value}: too small for a ratio")]
     NotPositive {
         /// Its place, from 0.
@@ -57,7 +57,7 @@ pub enum UnusableSamples {
 ///
 /// # Errors
 /// [`UnusableSamples`] names the first sample that has no place in a ratio.
-pub fn boot_statistic(kind: Kind, samples: &[f64]) -> Result<BootStatistic, UnusableSamples> {
+pub fn boot_statistic(kind: SampleKind, samples: &[f64]) -> Result<BootStatistic, UnusableSamples> {
     if samples.is_empty() {
         return Err(UnusableSamples::Empty);
     }
@@ -67,8 +67,10 @@ pub fn boot_statistic(kind: Kind, samples: &[f64]) -> Result<BootStatistic, Unus
         }
         // A subnormal number has too few digits left for a ratio.
         let usable = match kind {
-            Kind::Count => value >= 0.0,
-            Kind::Time | Kind::Rate | Kind::Quantile => value >= f64::MIN_POSITIVE,
+            SampleKind::Count => value >= 0.0,
+            SampleKind::Time | SampleKind::Rate | SampleKind::Quantile => {
+                value >= f64::MIN_POSITIVE
+            }
         };
         if !usable {
             return Err(UnusableSamples::NotPositive { index, value });
@@ -77,18 +79,18 @@ pub fn boot_statistic(kind: Kind, samples: &[f64]) -> Result<BootStatistic, Unus
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     Ok(match kind {
-        Kind::Time | Kind::Quantile => {
+        SampleKind::Time | SampleKind::Quantile => {
             let log = median_of_sorted(&sorted, f64::ln);
             BootStatistic { value: log.exp(), log }
         }
-        Kind::Rate => {
+        SampleKind::Rate => {
             // Relative to the smallest rate, so that no sum overflows.
             let smallest = sorted[0];
             let mean = sorted.iter().map(|rate| smallest / rate).sum::<f64>() / sorted.len() as f64;
             let log = smallest.ln() - mean.ln();
             BootStatistic { value: log.exp(), log }
         }
-        Kind::Count => {
+        SampleKind::Count => {
             let log = median_of_sorted(&sorted, f64::ln_1p);
             BootStatistic { value: log.exp_m1(), log }
         }
@@ -123,14 +125,14 @@ mod tests {
             let found = boot_statistic(kind, samples).unwrap().value;
             assert!((found - expected).abs() < 1e-9 * expected.max(1.0), "{kind:?}: {found}");
         };
-        check(Kind::Time, &[3.0, 1.0, 100.0], 3.0);
-        check(Kind::Time, &[1.0, 4.0], 2.0);
+        check(SampleKind::Time, &[3.0, 1.0, 100.0], 3.0);
+        check(SampleKind::Time, &[1.0, 4.0], 2.0);
         // 60 km/h there, 30 km/h back: 40 km/h.
-        check(Kind::Rate, &[60.0, 30.0], 40.0);
-        check(Kind::Quantile, &[5.0], 5.0);
-        check(Kind::Count, &[0.0, 0.0, 7.0], 0.0);
-        check(Kind::Count, &[7.0, 9.0, 8.0], 8.0);
-        check(Kind::Rate, &[f64::MAX, f64::MAX], f64::MAX);
+        check(SampleKind::Rate, &[60.0, 30.0], 40.0);
+        check(SampleKind::Quantile, &[5.0], 5.0);
+        check(SampleKind::Count, &[0.0, 0.0, 7.0], 0.0);
+        check(SampleKind::Count, &[7.0, 9.0, 8.0], 8.0);
+        check(SampleKind::Rate, &[f64::MAX, f64::MAX], f64::MAX);
     }
 
     #[test]
@@ -138,11 +140,11 @@ mod tests {
         let check = |kind, samples: &[f64], expected: &str| {
             assert_eq!(boot_statistic(kind, samples).unwrap_err().to_string(), expected);
         };
-        check(Kind::Time, &[], "No samples");
-        check(Kind::Time, &[1.0, 0.0], "Sample 1 is 0: too small for a ratio");
-        check(Kind::Rate, &[-1.0], "Sample 0 is -1: too small for a ratio");
-        check(Kind::Count, &[-1.0], "Sample 0 is -1: too small for a ratio");
-        check(Kind::Count, &[f64::NAN], "Sample 0 is NaN: not a finite number");
-        check(Kind::Quantile, &[1.0, f64::INFINITY], "Sample 1 is inf: not a finite number");
+        check(SampleKind::Time, &[], "No samples");
+        check(SampleKind::Time, &[1.0, 0.0], "Sample 1 is 0: too small for a ratio");
+        check(SampleKind::Rate, &[-1.0], "Sample 0 is -1: too small for a ratio");
+        check(SampleKind::Count, &[-1.0], "Sample 0 is -1: too small for a ratio");
+        check(SampleKind::Count, &[f64::NAN], "Sample 0 is NaN: not a finite number");
+        check(SampleKind::Quantile, &[1.0, f64::INFINITY], "Sample 1 is inf: not a finite number");
     }
 }

@@ -37,7 +37,7 @@ pub const MOST_LOOKS: u32 = 1000;
 
 /// When one looks, and how the error is spent.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Looks {
+pub struct LookSchedule {
     /// Blocks at the first look, at least 2.
     pub first: u32,
     /// Blocks at the last look, from `first` to [`MOST_LOOKS`].
@@ -48,7 +48,7 @@ pub struct Looks {
     pub exponent: f64,
 }
 
-impl Looks {
+impl LookSchedule {
     /// Error spent after `n` blocks.
     fn spent(&self, n: u32) -> f64 {
         self.alpha * (f64::from(n) / f64::from(self.last)).powf(self.exponent)
@@ -58,20 +58,20 @@ impl Looks {
 /// Critical values of |t|, one for each look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Boundary {
-    looks: Looks,
+    looks: LookSchedule,
     critical: Vec<f64>,
 }
 
 impl Boundary {
     /// Computes the boundary, or takes it from those computed before. None if
-    /// the looks are not as [`Looks`] wants them.
+    /// the looks are not as [`LookSchedule`] wants them.
     ///
     /// Takes about 1 ms a look.
     #[must_use]
-    pub fn of(looks: Looks) -> Option<Arc<Self>> {
+    pub fn of(looks: LookSchedule) -> Option<Arc<Self>> {
         type Known = Mutex<HashMap<(u32, u32, u64, u64), Arc<Boundary>>>;
         static KNOWN: OnceLock<Known> = OnceLock::new();
-        let Looks { first, last, alpha, exponent } = looks;
+        let LookSchedule { first, last, alpha, exponent } = looks;
         let sound = first >= 2 && first <= last && last <= MOST_LOOKS;
         if !(sound && alpha > 0.0 && alpha < 1.0 && exponent > 0.0 && exponent.is_finite()) {
             return None;
@@ -103,7 +103,7 @@ impl Boundary {
 
     /// When one looks.
     #[must_use]
-    pub fn looks(&self) -> Looks {
+    pub fn looks(&self) -> LookSchedule {
         self.looks
     }
 }
@@ -118,7 +118,7 @@ fn u_of(t: f64, n: f64) -> f64 {
     t * (n / (n - 1.0 + t * t)).sqrt()
 }
 
-fn critical_values(looks: Looks) -> Option<Vec<f64>> {
+fn critical_values(looks: LookSchedule) -> Option<Vec<f64>> {
     let first = f64::from(looks.first);
     let student = StudentsT::new(0.0, 1.0, first - 1.0).ok()?;
     let t = student.inverse_cdf(1.0 - looks.spent(looks.first) / 2.0);
@@ -221,7 +221,7 @@ mod tests {
     use rand_pcg::Pcg64;
 
     fn boundary(first: u32, last: u32, alpha: f64, exponent: f64) -> Arc<Boundary> {
-        Boundary::of(Looks { first, last, alpha, exponent }).unwrap()
+        Boundary::of(LookSchedule { first, last, alpha, exponent }).unwrap()
     }
 
     /// Critical values that others found by simulation, good to about 2 % at
@@ -279,8 +279,9 @@ mod tests {
 
     #[test]
     fn looks_that_make_no_sense_have_no_boundary() {
-        let of =
-            |first, last, alpha, exponent| Boundary::of(Looks { first, last, alpha, exponent });
+        let of = |first, last, alpha, exponent| {
+            Boundary::of(LookSchedule { first, last, alpha, exponent })
+        };
         assert_eq!(of(1, 5, 0.05, 1.0), None);
         assert_eq!(of(5, 4, 0.05, 1.0), None);
         assert_eq!(of(5, MOST_LOOKS + 1, 0.05, 1.0), None);

@@ -3,7 +3,7 @@
 
 use crate::anytime::e_value;
 use crate::comparison::ROUNDING;
-use crate::disturbance::{Claim, Claimed, differences, fatal};
+use crate::disturbance::{ClaimKind, HostVerdict, differences, fatal};
 use crate::judgement::{GREATEST_LOG, ratio_of};
 use crate::signed_rank::hodges_lehmann;
 use crate::student::{moments, student_p};
@@ -18,7 +18,7 @@ const FEW_BLOCKS: usize = 5;
 const FURTHEST_BLOCK: u32 = 100_000;
 
 /// How large |t| must be.
-pub(crate) trait Rule {
+pub(crate) trait CriticalValue {
     /// The rate of false claims.
     fn alpha(&self) -> f64;
 
@@ -57,7 +57,7 @@ fn evidence(comparison: &Comparison) -> Result<Evidence, Invalidity> {
 }
 
 /// The verdict alone: what [`conclude`] says, without the second opinions.
-pub(crate) fn verdict_of(rule: &impl Rule, comparison: &Comparison) -> Verdict {
+pub(crate) fn verdict_of(rule: &impl CriticalValue, comparison: &Comparison) -> Verdict {
     match evidence(comparison) {
         Ok(evidence) => verdict(rule, &evidence, comparison).0,
         Err(why) => Verdict::Invalid { why },
@@ -65,7 +65,7 @@ pub(crate) fn verdict_of(rule: &impl Rule, comparison: &Comparison) -> Verdict {
 }
 
 /// What may be said about `comparison` by `rule`.
-pub(crate) fn conclude(rule: &impl Rule, comparison: &Comparison) -> Judgement {
+pub(crate) fn conclude(rule: &impl CriticalValue, comparison: &Comparison) -> Judgement {
     let Comparison { blocks, better, margin, aa, .. } = comparison;
     let log_ratios = &blocks.log_ratios;
     let evidence = match evidence(comparison) {
@@ -144,7 +144,7 @@ impl Evidence {
         if self.mean == 0.0 { 0.0 } else { self.mean / self.standard_error() }
     }
 
-    fn p(&self, rule: &impl Rule) -> f64 {
+    fn p(&self, rule: &impl CriticalValue) -> f64 {
         let t = self.t();
         if t.is_finite() {
             rule.p(t, self.n)
@@ -165,7 +165,7 @@ impl Evidence {
     }
 
     /// Blocks at which mean and deviation as they are now would decide.
-    fn blocks_needed(&self, rule: &impl Rule, band: f64) -> u32 {
+    fn blocks_needed(&self, rule: &impl CriticalValue, band: f64) -> u32 {
         let decides = |n: u32| {
             let then = Self { n, ..*self };
             let alpha = rule.alpha();
@@ -191,19 +191,19 @@ impl Evidence {
 
 /// The verdict, and how the host differed.
 fn verdict(
-    rule: &impl Rule,
+    rule: &impl CriticalValue,
     evidence: &Evidence,
     comparison: &Comparison,
 ) -> (Verdict, Vec<HostDifference>) {
     let verdict = verdict_on_an_even_host(rule, evidence, comparison);
-    let claimed = Claimed {
+    let claimed = HostVerdict {
         mean: evidence.mean,
         half_width: evidence.half_width(rule.critical(evidence.n, rule.alpha())),
         better: comparison.better,
         claim: match verdict {
-            Verdict::NotDecided { .. } | Verdict::Invalid { .. } => Claim::None,
-            Verdict::Equivalent => Claim::NoDifference,
-            _ => Claim::Difference,
+            Verdict::NotDecided { .. } | Verdict::Invalid { .. } => ClaimKind::None,
+            Verdict::Equivalent => ClaimKind::NoDifference,
+            _ => ClaimKind::Difference,
         },
     };
     let host = differences(&comparison.host, claimed);
@@ -217,7 +217,7 @@ fn verdict(
 }
 
 fn verdict_on_an_even_host(
-    rule: &impl Rule,
+    rule: &impl CriticalValue,
     evidence: &Evidence,
     comparison: &Comparison,
 ) -> Verdict {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BootStatistic, Interval, Kind, t_test};
+use crate::{BootStatistic, Interval, SampleKind, t_test};
 
 /// Centre and spread of one variant's boots, in the metric's unit.
 ///
@@ -26,14 +26,14 @@ pub struct Estimate {
 /// Describes a variant by its boots. None without boots, and if one of them
 /// is not finite.
 #[must_use]
-pub fn describe(kind: Kind, boots: &[BootStatistic], level: f64) -> Option<Estimate> {
+pub fn describe(kind: SampleKind, boots: &[BootStatistic], level: f64) -> Option<Estimate> {
     let logs: Vec<f64> = boots.iter().map(|boot| boot.log).collect();
     if logs.is_empty() || logs.iter().any(|log| !log.is_finite()) {
         return None;
     }
     let back = |log: f64| match kind {
-        Kind::Count => log.exp_m1(),
-        Kind::Time | Kind::Rate | Kind::Quantile => log.exp(),
+        SampleKind::Count => log.exp_m1(),
+        SampleKind::Time | SampleKind::Rate | SampleKind::Quantile => log.exp(),
     };
     let boots = logs.len() as u32;
     Some(match t_test(&logs, level) {

@@ -156,18 +156,18 @@ pub const AT_WORST: f64 = 2.0;
 
 /// What is said of a comparison, as far as the host is concerned.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Claimed {
+pub(crate) struct HostVerdict {
     /// The log ratio.
     pub(crate) mean: f64,
     /// Half the width of its interval.
     pub(crate) half_width: f64,
     pub(crate) better: Better,
-    pub(crate) claim: Claim,
+    pub(crate) claim: ClaimKind,
 }
 
 /// What kind of a claim a verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum ClaimKind {
     /// The two differ.
     Difference,
     /// They do not.
@@ -176,7 +176,7 @@ pub(crate) enum Claim {
     None,
 }
 
-impl Claimed {
+impl HostVerdict {
     /// True if the claim stands whatever `found` did.
     pub(crate) fn survives_all_of(self, found: &HostDifference) -> bool {
         self.survives(&[found.interval.lo.ln(), found.interval.hi.ln()])
@@ -192,9 +192,9 @@ impl Claimed {
         };
         let sign = self.mean.signum();
         let stands = |log: f64| match self.claim {
-            Claim::Difference => sign * (self.mean - towards * log) > self.half_width,
-            Claim::NoDifference => log.abs() <= self.half_width,
-            Claim::None => true,
+            ClaimKind::Difference => sign * (self.mean - towards * log) > self.half_width,
+            ClaimKind::NoDifference => log.abs() <= self.half_width,
+            ClaimKind::None => true,
         };
         stands(0.0) && logs.iter().all(|log| stands(AT_WORST * log))
     }
@@ -202,7 +202,7 @@ impl Claimed {
 
 /// How each comparable sign differs between the two sides; `host` has what was
 /// seen beside A and B in each block.
-pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: Claimed) -> Vec<HostDifference> {
+pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: HostVerdict) -> Vec<HostDifference> {
     let mut signs: Vec<Sign> =
         host.iter().flatten().flat_map(|seen| &seen.signs).map(|(s, _)| *s).collect();
     signs.sort_unstable();
@@ -211,7 +211,11 @@ pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: Claimed) -> Vec<Ho
     signs.into_iter().filter_map(|sign| difference(sign, host, claimed)).collect()
 }
 
-fn difference(sign: Sign, host: &[[Disturbance; 2]], claimed: Claimed) -> Option<HostDifference> {
+fn difference(
+    sign: Sign,
+    host: &[[Disturbance; 2]],
+    claimed: HostVerdict,
+) -> Option<HostDifference> {
     let inside = host.iter().filter_map(|[a, b]| Some(b.get(sign)? - a.get(sign)?));
     let inside: Vec<f64> = inside.collect();
     let n = inside.len();
@@ -247,9 +251,12 @@ fn own_difference(host: &[[Disturbance; 2]]) -> f64 {
 }
 
 /// The difference that leaves nothing to be said, if one does.
-pub(crate) fn fatal(differences: &[HostDifference], claimed: Claimed) -> Option<HostDifference> {
+pub(crate) fn fatal(
+    differences: &[HostDifference],
+    claimed: HostVerdict,
+) -> Option<HostDifference> {
     let beyond = differences.iter().filter(|found| found.weight == Weight::Beyond);
-    let is_difference = claimed.claim == Claim::Difference;
+    let is_difference = claimed.claim == ClaimKind::Difference;
     let fatal = beyond.filter(|found| !(is_difference && claimed.survives_all_of(found)));
     let size = |found: &HostDifference| found.ratio.ln().abs();
     fatal.copied().max_by(|a, b| size(a).total_cmp(&size(b)))

@@ -1,13 +1,13 @@
 //! The engine: after each block, is another one needed; in the end, what do
 //! the blocks say?
 
-use crate::conclude::{Rule, conclude};
+use crate::conclude::{CriticalValue, conclude};
 use crate::student::{student_critical, student_p};
 use crate::{Comparison, Judgement};
 
 /// How far a study is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress<'a> {
+pub struct EngineProgress<'a> {
     /// Whole blocks that were run at this host load.
     pub blocks_done: u32,
     /// All comparisons that the study asks for, with the data so far.
@@ -29,7 +29,7 @@ pub enum Next {
 /// computed again from the journal.
 pub trait Engine {
     /// Asked before the first block and after each.
-    fn next(&self, progress: &Progress<'_>) -> Next;
+    fn next(&self, progress: &EngineProgress<'_>) -> Next;
 
     /// What the blocks of one comparison say. Never panics: data without a
     /// meaning give [`Verdict::Invalid`](crate::Verdict::Invalid) with the reason.
@@ -87,7 +87,7 @@ impl FixedBlocks {
 }
 
 impl Engine for FixedBlocks {
-    fn next(&self, progress: &Progress<'_>) -> Next {
+    fn next(&self, progress: &EngineProgress<'_>) -> Next {
         if progress.blocks_done < self.blocks { Next::AnotherBlock } else { Next::Stop }
     }
 
@@ -96,7 +96,7 @@ impl Engine for FixedBlocks {
     }
 }
 
-impl Rule for FixedBlocks {
+impl CriticalValue for FixedBlocks {
     fn alpha(&self) -> f64 {
         self.alpha
     }

@@ -12,7 +12,7 @@
 //! [`mann_whitney`] and [`welch`].
 //!
 //! Who asks one question only, and boots by himself, leaves all of it to a
-//! [`Case`]: it finds the warm-up, splits the time between boots and iterations
+//! [`AdaptiveComparison`]: it finds the warm-up, splits the time between boots and iterations
 //! and gives up what is hopeless.
 //!
 //! All of it is pure and knows no unit: multiplying every value by a constant
@@ -27,12 +27,12 @@
 //! ICPE 2017 (randomised interleaved trials).
 
 mod account;
+mod adaptive;
 mod agreement;
 mod anytime;
 mod better;
 mod boot;
 mod boundary;
-mod case;
 mod change_points;
 mod comparison;
 mod conclude;
@@ -47,7 +47,7 @@ mod multiplicity;
 mod racing;
 mod sequential;
 mod signed_rank;
-mod stability;
+mod spread;
 mod student;
 mod suite;
 mod unpaired;
@@ -55,12 +55,15 @@ mod variance;
 mod warm_up;
 
 pub use account::{Account, Amount, Priced, account};
-pub use agreement::{Agreement, Relation, ratio_agreement};
+pub use adaptive::{
+    AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
+    AdaptiveStep, AdaptiveTrial, Arm,
+};
+pub use agreement::{PublishedAgreement, Relation, ratio_agreement};
 pub use anytime::e_value;
 pub use better::Better;
-pub use boot::{BootStatistic, Kind, UnusableSamples, boot_statistic};
-pub use boundary::{Boundary, Looks, MOST_LOOKS};
-pub use case::{Answer, Arm, Case, Claim, Policy, Question, Step, Trial};
+pub use boot::{BootStatistic, SampleKind, UnusableSamples, boot_statistic};
+pub use boundary::{Boundary, LookSchedule, MOST_LOOKS};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use comparison::{Comparison, PairedBlocks};
 pub use control::{Controlled, control};
@@ -68,21 +71,21 @@ pub use describe::{Estimate, describe};
 pub use disturbance::{
     AT_WORST, Disturbance, HostDifference, OutOfLine, Sign, Weight, lost, out_of_line,
 };
-pub use engine::{Engine, FixedBlocks, InvalidPlan, Next, Progress};
+pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, Next};
 pub use exact::{Exact, exact};
 pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
 pub use sequential::{FIRST_LOOK, Sequential};
-pub use stability::{
-    LEAST_BOOTS, Spread, brown_forsythe, compare_spread, compare_spread_in_blocks, pitman_morgan,
-    unsteadiness,
+pub use spread::{
+    LEAST_BOOTS, SpreadVerdict, brown_forsythe, compare_spread, compare_spread_in_blocks,
+    pitman_morgan, unsteadiness,
 };
 pub use student::{Interval, TTest, t_test};
 pub use suite::suite;
 pub use unpaired::{CannotCompare, Welch, mann_whitney, median_interval, welch};
-pub use variance::{Allocation, Components, Costs, allocate, components};
+pub use variance::{Allocation, Components, RepetitionCosts, allocate, components};
 pub use warm_up::{WarmUp, warm_up};
 
 #[cfg(test)]

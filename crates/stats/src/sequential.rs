@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::anytime;
-use crate::boundary::{Boundary, Looks, MOST_LOOKS};
-use crate::conclude::{Rule, conclude, verdict_of};
-use crate::{Comparison, Engine, InvalidPlan, Judgement, Next, Progress, Verdict};
+use crate::boundary::{Boundary, LookSchedule, MOST_LOOKS};
+use crate::conclude::{CriticalValue, conclude, verdict_of};
+use crate::{Comparison, Engine, EngineProgress, InvalidPlan, Judgement, Next, Verdict};
 
 /// Blocks before the first look: fewer can hardly decide, and a look costs
 /// error that later ones then lack.
@@ -17,8 +17,7 @@ const EXPONENT: f64 = 1.0;
 /// between them.
 const LADDER: [f64; 12] = [0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-4, 1e-6];
 
-/// Looks at the blocks after each one, and is as often wrong as it says all
-/// the same.
+/// Looks at the blocks after each one, and still keeps the promised error rate.
 ///
 /// With a greatest number of blocks the boundary is a group-sequential one
 /// ([`Boundary`]), which decides soonest. Without one, or with more blocks than
@@ -85,11 +84,11 @@ impl Sequential {
 
     fn boundary(&self, alpha: f64) -> Option<Arc<Boundary>> {
         let last = self.blocks.filter(|blocks| (2..=MOST_LOOKS).contains(blocks))?;
-        Boundary::of(Looks { first: self.first_look(), last, alpha, exponent: EXPONENT })
+        Boundary::of(LookSchedule { first: self.first_look(), last, alpha, exponent: EXPONENT })
     }
 }
 
-impl Rule for Sequential {
+impl CriticalValue for Sequential {
     fn alpha(&self) -> f64 {
         self.alpha
     }
@@ -132,8 +131,8 @@ impl Rule for Sequential {
 }
 
 impl Engine for Sequential {
-    fn next(&self, progress: &Progress<'_>) -> Next {
-        let Progress { blocks_done, comparisons } = progress;
+    fn next(&self, progress: &EngineProgress<'_>) -> Next {
+        let EngineProgress { blocks_done, comparisons } = progress;
         if self.blocks.is_some_and(|blocks| *blocks_done >= blocks) {
             return Next::Stop;
         }

@@ -19,7 +19,7 @@ fn judge(log_ratios: Vec<f64>, better: Better) -> Judgement {
     FixedBlocks::new(5, 0.05).unwrap().judge(&comparison)
 }
 
-fn judge_boots(kind: Kind, blocks: &[(Vec<f64>, Vec<f64>)]) -> Judgement {
+fn judge_boots(kind: SampleKind, blocks: &[(Vec<f64>, Vec<f64>)]) -> Judgement {
     let boot = |samples: &Vec<f64>| boot_statistic(kind, samples).unwrap();
     let pairs = blocks.iter().map(|(a, b)| (boot(a), boot(b)));
     judge(PairedBlocks::from_boots(pairs).log_ratios, Better::Lower)
@@ -31,8 +31,13 @@ fn blocks() -> impl Strategy<Value = Vec<(Vec<f64>, Vec<f64>)>> {
     prop::collection::vec((boot(), boot()), 2..=8)
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop::sample::select(vec![Kind::Time, Kind::Rate, Kind::Quantile, Kind::Count])
+fn kind() -> impl Strategy<Value = SampleKind> {
+    prop::sample::select(vec![
+        SampleKind::Time,
+        SampleKind::Rate,
+        SampleKind::Quantile,
+        SampleKind::Count,
+    ])
 }
 
 fn flipped(verdict: &Verdict) -> std::mem::Discriminant<Verdict> {
@@ -81,7 +86,7 @@ proptest! {
 
     #[test]
     fn the_unit_does_not_matter(blocks in blocks(), exponent in -9..=9_i32, pick in 0..3_usize) {
-        let kind = [Kind::Time, Kind::Rate, Kind::Quantile][pick];
+        let kind = [SampleKind::Time, SampleKind::Rate, SampleKind::Quantile][pick];
         let unit = 10_f64.powi(exponent);
         let scale = |samples: &Vec<f64>| samples.iter().map(|sample| sample * unit).collect();
         let scaled: Vec<_> = blocks.iter().map(|(a, b)| (scale(a), scale(b))).collect();
@@ -203,7 +208,7 @@ fn the_same_configuration_is_called_different_in_5_percent_of_studies() {
                 (boot(drift), boot(drift))
             })
             .collect();
-        let verdict = judge_boots(Kind::Time, &blocks).verdict;
+        let verdict = judge_boots(SampleKind::Time, &blocks).verdict;
         false_claims += u32::from(verdict.is_difference());
     }
     let rate = f64::from(false_claims) / f64::from(LABORATORIES);
@@ -252,7 +257,7 @@ fn plans_that_can_not_be_followed_are_refused() {
     check(5, 1.0, "Rate of false claims 1 is not between 0 and 1; 0.05 is usual");
     check(5, f64::NAN, "Rate of false claims NaN is not between 0 and 1; 0.05 is usual");
     let engine = FixedBlocks::new(2, 0.05).unwrap();
-    let next = |blocks_done| engine.next(&Progress { blocks_done, comparisons: &[] });
+    let next = |blocks_done| engine.next(&EngineProgress { blocks_done, comparisons: &[] });
     assert_eq!(
         [0, 1, 2, 3].map(next),
         [Next::AnotherBlock, Next::AnotherBlock, Next::Stop, Next::Stop]
@@ -275,11 +280,12 @@ fn a_variant_is_described_on_its_own_scale() {
     let boots = |kind, values: &[f64]| -> Vec<BootStatistic> {
         values.iter().map(|value| boot_statistic(kind, &[*value]).unwrap()).collect()
     };
-    let estimate = describe(Kind::Time, &boots(Kind::Time, &[1.0, 4.0]), 0.95).unwrap();
+    let estimate = describe(SampleKind::Time, &boots(SampleKind::Time, &[1.0, 4.0]), 0.95).unwrap();
     assert!(near(estimate.centre, 2.0) && estimate.interval.unwrap().contains(2.0));
-    let estimate = describe(Kind::Time, &boots(Kind::Time, &[3.0]), 0.95).unwrap();
+    let estimate = describe(SampleKind::Time, &boots(SampleKind::Time, &[3.0]), 0.95).unwrap();
     assert!(near(estimate.centre, 3.0) && estimate.interval.is_none() && estimate.boots == 1);
-    let estimate = describe(Kind::Count, &boots(Kind::Count, &[0.0, 3.0]), 0.95).unwrap();
+    let estimate =
+        describe(SampleKind::Count, &boots(SampleKind::Count, &[0.0, 3.0]), 0.95).unwrap();
     assert!(near(estimate.centre, 1.0) && estimate.interval.unwrap().lo >= 0.0);
-    assert_eq!(describe(Kind::Time, &[], 0.95), None);
+    assert_eq!(describe(SampleKind::Time, &[], 0.95), None);
 }

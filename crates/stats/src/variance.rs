@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a repetition costs, all in the same unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Costs {
+pub struct RepetitionCosts {
     /// A boot, with what must be done to the host before.
     pub boot: f64,
     /// Starting one more invocation in a boot, its warm-up included.
@@ -106,7 +106,7 @@ pub fn components(boots: &[Vec<Vec<f64>>]) -> Option<Components> {
 #[must_use]
 pub fn allocate(
     components: Components,
-    costs: Costs,
+    costs: RepetitionCosts,
     least: Allocation,
     most: Allocation,
 ) -> Allocation {
@@ -148,7 +148,7 @@ mod tests {
 
     const LEAST: Allocation = Allocation { invocations: 1, iterations: 1 };
     const MOST: Allocation = Allocation { invocations: 20, iterations: 60 };
-    const COSTS: Costs = Costs { boot: 8.0, invocation: 1.0, iteration: 1.0 };
+    const COSTS: RepetitionCosts = RepetitionCosts { boot: 8.0, invocation: 1.0, iteration: 1.0 };
 
     #[test]
     fn noise_is_traced_to_its_source() {

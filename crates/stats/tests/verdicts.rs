@@ -10,7 +10,7 @@ mod tally;
 
 use laboratory::{Laboratory, Noise, TRUTHS};
 use rules::{Rule, answer};
-use stats::Claim;
+use stats::AdaptiveClaim;
 use tally::Tally;
 
 const CASES: u64 = 12;
@@ -58,7 +58,7 @@ fn neighbours_beside_one_side_are_named_with_every_claim() {
             laboratory.with_b = true;
             laboratory.share = laboratory.share.max(0.05);
             let answer = answer(&mut laboratory, seed);
-            if answer.claim != Claim::Inconclusive {
+            if answer.claim != AdaptiveClaim::Inconclusive {
                 claims += 1;
                 assert!(answer.why.contains("host disturbed one side"), "{truth}: {answer:?}");
             }

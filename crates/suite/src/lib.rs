@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use libvirt::libvirts_cases;
-pub use turn::{Shared, Turn};
+pub use turn::{SharedThing, Turn};
 
 /// The variable that names the tier to run: `fast` (also where it is not set),
 /// `test` or `full`.
@@ -78,7 +78,7 @@ impl Tier {
 pub struct Needs {
     tier: Tier,
     pcpus: usize,
-    alone_with: Vec<Shared>,
+    alone_with: Vec<SharedThing>,
 }
 
 /// What a test of `tier` needs: no pCPU to speak of, and nothing for itself.
@@ -95,7 +95,7 @@ impl Needs {
     }
 
     /// Something of this machine that no other test may use meanwhile.
-    pub fn alone_with(mut self, shared: Shared) -> Self {
+    pub fn alone_with(mut self, shared: SharedThing) -> Self {
         self.alone_with.push(shared);
         self
     }

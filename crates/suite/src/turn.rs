@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// Something of which this machine has one, and that tests would take from each
 /// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shared {
+pub enum SharedThing {
     /// The host's settings.
     Settings,
     /// What dead runs leave behind: `vmlab clean` takes everybody's.
@@ -33,7 +33,7 @@ pub struct Turn {
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Turn {
-    pub(crate) fn wait(pcpus: usize, mut alone_with: Vec<Shared>) -> Self {
+    pub(crate) fn wait(pcpus: usize, mut alone_with: Vec<SharedThing>) -> Self {
         let user = rustix::process::geteuid().as_raw();
         let folder = std::env::temp_dir().join(format!("vmlab-tests-{user}"));
         alone_with.sort();

@@ -221,13 +221,13 @@ impl Facet {
 
 /// What a reader of one format found.
 #[derive(Default)]
-struct Found {
+struct Description {
     host: Host,
     known: BTreeSet<Facet>,
     cache_sizes: CacheSizes,
 }
 
-impl Found {
+impl Description {
     fn knows(&mut self, facets: &[Facet]) {
         self.known.extend(facets);
     }
@@ -289,7 +289,7 @@ pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescr
         Format::Numactl => numactl::read(text),
     };
     match found {
-        Ok(Found { mut host, known, cache_sizes }) => {
+        Ok(Description { mut host, known, cache_sizes }) => {
             crate::sysfs::number_threads(&mut host);
             if host.pcpus.iter().all(|pcpu| pcpu.kind.is_none()) {
                 let kinds = crate::sysfs::kinds_by_frequency(&host);
@@ -387,7 +387,7 @@ fn first_line(text: &str) -> (usize, &str) {
         .unwrap_or((1, ""))
 }
 
-fn host_file(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
+fn host_file(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     // A short list can name many pCPUs: what lists cost is known beforehand.
     for (at, line) in text.lines().enumerate() {
         for list in line.split('"').filter(|text| text.contains('-')) {
@@ -402,7 +402,7 @@ fn host_file(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
     if let Some(pair) = host.pcpus.windows(2).find(|pair| pair[0].id == pair[1].id) {
         return Err(Fault::new(None, &pair[0].id.to_string(), "A pCPU is there twice"));
     }
-    Ok(Found { host, known: Facet::ALL.into(), ..Found::default() })
+    Ok(Description { host, known: Facet::ALL.into(), ..Description::default() })
 }
 
 /// The memory of all nodes, if each tells its own.

@@ -74,7 +74,7 @@ pub struct Host {
     pub allowed: Option<PcpuSet>,
     /// Kernel-wide policies.
     #[serde(default)]
-    pub settings: Settings,
+    pub settings: KernelSettings,
     /// All settings that could be read, by their id in `vmlab settings list`;
     /// filled in by whoever reads the machine.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -90,7 +90,7 @@ pub struct Host {
     pub kvm: Kvm,
     /// vhost modules that are loaded or built in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub vhost: Vec<Module>,
+    pub vhost: Vec<KernelModule>,
     /// The QEMU that would run VMs here; filled in by whoever probed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<QemuInfo>,
@@ -218,7 +218,7 @@ pub struct HugePagePool {
 
 /// Kernel-wide policies. Texts are the kernel's own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Settings {
+pub struct KernelSettings {
     /// Transparent huge pages: `always`, `madvise` or `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp_enabled: Option<String>,
@@ -298,12 +298,12 @@ pub struct Kvm {
     pub device: Option<bool>,
     /// `kvm`, `kvm_intel`, `kvm_amd`... with their parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub modules: Vec<Module>,
+    pub modules: Vec<KernelModule>,
 }
 
 /// One kernel module, loaded or built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Module {
+pub struct KernelModule {
     /// Name with underscores.
     pub name: String,
     /// Readable parameters.

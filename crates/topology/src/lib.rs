@@ -23,8 +23,8 @@ pub mod sysfs;
 pub use describe::{Described, MergeError, ReadDescriptionError, read_description};
 pub use host::{
     Cache, CacheKind, CoreKind, Cpuidle, FormatName, FormatVersion, FrequencyPolicy, HOST_FORMAT,
-    HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, Kvm, Module, Node, ParseHostError, Pcpu,
-    QemuInfo, Settings, Virtualised,
+    HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, KernelModule, KernelSettings, Kvm, Node,
+    ParseHostError, Pcpu, QemuInfo, Virtualised,
 };
-pub use nesting::{Group, Level};
+pub use nesting::{PcpuGroup, TopologyLevel};
 pub use pcpu_set::{ParsePcpuSetError, PcpuSet};

@@ -6,7 +6,7 @@ use crate::{Cache, CacheKind, Host, Pcpu, PcpuSet};
 
 /// One level of nesting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum TopologyLevel {
     /// Socket (package).
     Socket,
     /// Memory node.
@@ -23,24 +23,24 @@ pub enum Level {
 
 /// pCPUs that belong together, and how they fall apart further.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct PcpuGroup {
     /// What it is.
-    pub level: Level,
+    pub level: TopologyLevel,
     /// The kernel's number for it; `None` where it has none.
     pub id: Option<u32>,
     /// Its online pCPUs.
     pub pcpus: PcpuSet,
     /// What lies inside; empty for a core.
-    pub children: Vec<Group>,
+    pub children: Vec<PcpuGroup>,
 }
 
-impl Group {
+impl PcpuGroup {
     /// The cores inside, in order.
-    pub fn cores(&self) -> Vec<&Group> {
-        if self.level == Level::Core {
+    pub fn cores(&self) -> Vec<&PcpuGroup> {
+        if self.level == TopologyLevel::Core {
             return vec![self];
         }
-        self.children.iter().flat_map(Group::cores).collect()
+        self.children.iter().flat_map(PcpuGroup::cores).collect()
     }
 }
 
@@ -53,13 +53,13 @@ impl Host {
     /// core each, a last-level cache of one core. A node that reaches into
     /// several sockets appears in each. Sockets and nodes are ordered by id,
     /// the rest by lowest pCPU.
-    pub fn nesting(&self) -> Vec<Group> {
+    pub fn nesting(&self) -> Vec<PcpuGroup> {
         let online: Vec<&Pcpu> = self.pcpus.iter().filter(|pcpu| pcpu.online).collect();
         let last_level = self.last_level();
         split(&online, |pcpu| pcpu.socket)
             .into_iter()
-            .map(|(socket, members)| Group {
-                level: Level::Socket,
+            .map(|(socket, members)| PcpuGroup {
+                level: TopologyLevel::Socket,
                 id: socket,
                 pcpus: set(&members),
                 children: self.nodes_in(&members, last_level),
@@ -82,14 +82,14 @@ impl Host {
         self.caches.iter().map(|cache| cache.level).max()
     }
 
-    fn nodes_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<Group> {
+    fn nodes_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<PcpuGroup> {
         if self.nodes.is_empty() {
             return self.dies_in(members, last_level);
         }
         split(members, |pcpu| pcpu.node)
             .into_iter()
-            .map(|(node, members)| Group {
-                level: Level::Node,
+            .map(|(node, members)| PcpuGroup {
+                level: TopologyLevel::Node,
                 id: node,
                 pcpus: set(&members),
                 children: self.dies_in(&members, last_level),
@@ -97,14 +97,14 @@ impl Host {
             .collect()
     }
 
-    fn dies_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<Group> {
+    fn dies_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<PcpuGroup> {
         let dies = by_lowest(split(members, |pcpu| pcpu.die));
         if dies.len() < 2 {
             return self.caches_in(members, last_level);
         }
         dies.into_iter()
-            .map(|(die, members)| Group {
-                level: Level::Die,
+            .map(|(die, members)| PcpuGroup {
+                level: TopologyLevel::Die,
                 id: die,
                 pcpus: set(&members),
                 children: self.caches_in(&members, last_level),
@@ -112,7 +112,7 @@ impl Host {
             .collect()
     }
 
-    fn caches_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<Group> {
+    fn caches_in(&self, members: &[&Pcpu], last_level: Option<u32>) -> Vec<PcpuGroup> {
         let Some(level) = last_level else {
             return clusters_in(members);
         };
@@ -137,8 +137,8 @@ impl Host {
                 // Cores without that cache stand beside it.
                 children.extend(inside);
             } else {
-                children.push(Group {
-                    level: Level::Cache(level),
+                children.push(PcpuGroup {
+                    level: TopologyLevel::Cache(level),
                     id: None,
                     pcpus: set(&members),
                     children: inside,
@@ -149,7 +149,7 @@ impl Host {
     }
 }
 
-fn clusters_in(members: &[&Pcpu]) -> Vec<Group> {
+fn clusters_in(members: &[&Pcpu]) -> Vec<PcpuGroup> {
     let clusters = by_lowest(split(members, |pcpu| pcpu.cluster));
     let says_something =
         clusters.len() > 1 && clusters.iter().any(|(_, members)| cores_in(members).len() > 1);
@@ -163,8 +163,8 @@ fn clusters_in(members: &[&Pcpu]) -> Vec<Group> {
         if cluster.is_none() || cores.len() == 1 {
             children.extend(cores);
         } else {
-            children.push(Group {
-                level: Level::Cluster,
+            children.push(PcpuGroup {
+                level: TopologyLevel::Cluster,
                 id: cluster,
                 pcpus: set(&members),
                 children: cores,
@@ -175,16 +175,16 @@ fn clusters_in(members: &[&Pcpu]) -> Vec<Group> {
 }
 
 /// The cores; a pCPU whose core is unknown stands for itself.
-fn cores_in(members: &[&Pcpu]) -> Vec<Group> {
+fn cores_in(members: &[&Pcpu]) -> Vec<PcpuGroup> {
     let mut cores: BTreeMap<_, Vec<&Pcpu>> = BTreeMap::new();
     for pcpu in members {
         let alone = pcpu.core.is_none().then_some(pcpu.id);
         cores.entry((pcpu.die, pcpu.cluster, pcpu.core, alone)).or_default().push(pcpu);
     }
-    let mut cores: Vec<Group> = cores
+    let mut cores: Vec<PcpuGroup> = cores
         .into_iter()
-        .map(|((_, _, core, _), members)| Group {
-            level: Level::Core,
+        .map(|((_, _, core, _), members)| PcpuGroup {
+            level: TopologyLevel::Core,
             id: core,
             pcpus: set(&members),
             children: Vec::new(),

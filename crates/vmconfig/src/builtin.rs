@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use topology::{Host, PcpuSet};
 
 use crate::{
-    CacheMode, Clock, CpuCache, DiskBus, DiskFormat, DiskIo, DiskPatch, GuestNode, Hints,
+    CacheMode, Clock, CpuCache, DiskBus, DiskFormat, DiskIo, EveryDisk, GuestNode, Hints,
     HostWishes, Irqchip, Memory, MemoryPolicy, MemorySource, NicBackend, NicModel, NicPatch,
     PageSize, Scheduler, SchedulerPatch, Thp, TickPolicy, TopologyPatch, VcpuPins, VmPatch,
 };
@@ -282,7 +282,7 @@ fn memory_interleave(host: &Host, _: u32) -> Result<VmPatch, BuiltinError> {
 }
 
 fn disk_queues(_: &Host, vcpus: u32) -> Result<VmPatch, BuiltinError> {
-    let each_disk = DiskPatch { queues: Some(vcpus), ..DiskPatch::default() };
+    let each_disk = EveryDisk { queues: Some(vcpus), ..EveryDisk::default() };
     Ok(VmPatch { each_disk, ..VmPatch::default() })
 }
 
@@ -346,8 +346,8 @@ fn host(change: impl FnOnce(&mut HostWishes)) -> HostWishes {
     host
 }
 
-fn each_disk(change: impl FnOnce(&mut DiskPatch)) -> DiskPatch {
-    let mut each_disk = DiskPatch::default();
+fn each_disk(change: impl FnOnce(&mut EveryDisk)) -> EveryDisk {
+    let mut each_disk = EveryDisk::default();
     change(&mut each_disk);
     each_disk
 }

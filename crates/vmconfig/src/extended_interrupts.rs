@@ -2,7 +2,7 @@
 
 use crate::cpu::HOST_MODEL;
 use crate::iommu::is_q35;
-use crate::{Accel, Finding, Iommu, Irqchip, VmSettings, VmSpec, defaults, split_cpu_model};
+use crate::{Accel, Iommu, Irqchip, SpecFinding, VmSettings, VmSpec, defaults, split_cpu_model};
 
 /// vCPUs that an interrupt's message can name with 8 bits.
 ///
@@ -20,7 +20,7 @@ impl VmSpec {
     /// What no machine type of the VM can have is left as it is, for
     /// [`qemu::check`](crate::qemu::check) to tell.
     #[must_use]
-    pub fn with_extended_interrupts(&self) -> Option<(Self, Vec<Finding>)> {
+    pub fn with_extended_interrupts(&self) -> Option<(Self, Vec<SpecFinding>)> {
         if self.max_vcpus() <= MOST_WITHOUT_EXTENDED_INTERRUPTS || !is_q35(self.arch, &self.machine)
         {
             return None;
@@ -30,7 +30,7 @@ impl VmSpec {
         let mut added = Vec::new();
         let mut add = |field: &str, what: &str| {
             let message = format!("added: {what}, for more than 255 vCPUs ({vcpus})");
-            added.push(Finding::warning(field, message));
+            added.push(SpecFinding::warning(field, message));
         };
         let extended = Iommu { interrupt_remapping: Some(true), extended_interrupts: Some(true) };
         if settings.iommu != Some(extended) {
@@ -88,12 +88,12 @@ fn has_x2apic(vm: &VmSettings) -> bool {
 mod tests {
     use super::*;
     use crate::qemu::{Capabilities, emit_plain};
-    use crate::{Arch, Boot, GuestTopology, Parsed};
+    use crate::{Arch, BootSource, GuestTopology, Parsed};
 
     fn many(change: impl FnOnce(&mut VmSettings)) -> VmSpec {
         let mut settings = VmSettings {
             topology: GuestTopology::of_cores(288),
-            ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+            ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
         };
         change(&mut settings);
         VmSpec::new(settings).unwrap()

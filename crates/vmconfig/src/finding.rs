@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum SpecSeverity {
     /// It works, but hardly as meant.
     Warning,
     /// It can't work.
@@ -19,27 +19,27 @@ pub enum Severity {
 
 /// Something about a VM that the reader should know before it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Finding {
+pub struct SpecFinding {
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: SpecSeverity,
     /// The field, as studies write it.
     pub field: String,
     /// What is wrong with which value, and what to do.
     pub message: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for SpecFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl Finding {
+impl SpecFinding {
     pub(crate) fn error(field: &str, message: String) -> Self {
-        Self { severity: Severity::Error, field: field.to_owned(), message }
+        Self { severity: SpecSeverity::Error, field: field.to_owned(), message }
     }
 
     pub(crate) fn warning(field: &str, message: String) -> Self {
-        Self { severity: Severity::Warning, field: field.to_owned(), message }
+        Self { severity: SpecSeverity::Warning, field: field.to_owned(), message }
     }
 }

@@ -2,14 +2,14 @@
 
 use topology::Host;
 
-use crate::{Accel, Arch, Finding, VmSpec, defaults};
+use crate::{Accel, Arch, SpecFinding, VmSpec, defaults};
 
 /// What is wrong with running this VM on this host, errors first. What the
 /// host's description does not know is not complained about.
 ///
 /// What QEMU itself refuses is [`crate::qemu::check`]'s business.
 #[must_use]
-pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
+pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<SpecFinding> {
     let mut findings = Vec::new();
     check_pins(spec, host, &mut findings);
     check_memory(spec, host, &mut findings);
@@ -21,7 +21,7 @@ pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
             Accel::Kvm => "more than KVM recommends",
             Accel::Tcg => "they take turns",
         };
-        findings.push(Finding::warning(
+        findings.push(SpecFinding::warning(
             "vcpus",
             format!("vcpus {vcpus} on a host with {online} online pCPUs: {consequence}"),
         ));
@@ -30,7 +30,7 @@ pub fn check_against(spec: &VmSpec, host: &Host) -> Vec<Finding> {
     findings
 }
 
-fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
     let vcpus = spec.pins.vcpus.iter().map(|(vcpu, pcpus)| ("pins", format!("vCPU {vcpu}"), pcpus));
     let iothreads = spec.pins.iothreads.iter();
     let iothreads =
@@ -57,7 +57,7 @@ fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
                 Some(_) => continue,
             };
             let message = format!("{field} \"{pcpus}\" puts {thread} on pCPU {pcpu}, {wrong}");
-            findings.push(Finding::error(field, message));
+            findings.push(SpecFinding::error(field, message));
         }
     }
 }
@@ -68,7 +68,7 @@ fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
 ///
 /// Source: QEMU `target/i386/cpu.c` (`no_autoenable_flags`, `TCG_EXT3_FEATURES`);
 /// Linux `arch/x86/kernel/cpu/amd.c`. Seen with QEMU 7.2 and Linux 6.1.
-fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
     let threads = spec.topology.threads;
     let mut words = spec.cpu_model.split(',');
     let model = words.next().unwrap_or_default();
@@ -81,7 +81,7 @@ fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
     };
     if spec.arch == Arch::X86_64 && threads > 1 && lost && !any("vendor=") && !any("topoext") {
         let cpu_model = &spec.cpu_model;
-        findings.push(Finding::warning(
+        findings.push(SpecFinding::warning(
             "topology",
             format!(
                 "threads = {threads}: with cpu_model {cpu_model:?} the guest takes each thread for \
@@ -91,14 +91,14 @@ fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
     }
 }
 
-fn check_memory(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
+fn check_memory(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
     let memory_mib = spec.memory_mib;
     let mib = |bytes: u64| bytes >> 20;
     if let Some(total) = host.memory_bytes.map(mib)
         && memory_mib > total
     {
         let message = format!("memory_mib {memory_mib} is more than this host has: {total} MiB");
-        findings.push(Finding::error("memory_mib", message));
+        findings.push(SpecFinding::error("memory_mib", message));
     } else if let Some(available) = host.available_bytes.map(mib)
         && memory_mib > available
     {
@@ -106,12 +106,12 @@ fn check_memory(spec: &VmSpec, host: &Host, findings: &mut Vec<Finding>) {
             "memory_mib {memory_mib} is more than this host has available: {available} MiB; the \
              guest may be killed when it touches it all"
         );
-        findings.push(Finding::warning("memory_mib", message));
+        findings.push(SpecFinding::warning("memory_mib", message));
     }
     let little = defaults::LITTLE_MEMORY_MIB;
     if memory_mib < little {
         let message =
             format!("memory_mib {memory_mib} is little: a Debian guest needs {little} to get up");
-        findings.push(Finding::warning("memory_mib", message));
+        findings.push(SpecFinding::warning("memory_mib", message));
     }
 }

@@ -42,7 +42,7 @@ pub struct EmittedText {
 
 /// Something in a text that has no place in a [`VmSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Kept {
+pub struct UnmodelledSetting {
     /// Its line, from 1.
     pub line: u32,
     /// Where it stands: `/domain/devices/video`, `spec.domain.firmware`,
@@ -61,7 +61,7 @@ pub struct Parsed {
     /// The VM.
     pub settings: VmSettings,
     /// What has no place in it, in the order of lines.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<UnmodelledSetting>,
     /// Lines of the fields that the text sets, by path: `pins.vcpus.0`,
     /// `memory.huge_pages`; the VM's own by the empty path. A field that isn't listed has a default.
     pub lines: BTreeMap<String, u32>,

@@ -19,7 +19,7 @@ pub mod command_line;
 mod cpu;
 pub mod defaults;
 mod disk;
-mod each;
+mod every_device;
 mod extended_interrupts;
 mod finding;
 mod fits;
@@ -51,10 +51,10 @@ pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
 pub use disk::{
     CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, QueueIothread,
 };
-pub use each::{DiskPatch, NicPatch};
+pub use every_device::{EveryDisk, NicPatch};
 pub use extended_interrupts::MOST_WITHOUT_EXTENDED_INTERRUPTS;
-pub use finding::{Finding, Severity};
-pub use formats::{EmittedText, Kept, Loss, Parsed};
+pub use finding::{SpecFinding, SpecSeverity};
+pub use formats::{EmittedText, Loss, Parsed, UnmodelledSetting};
 pub use guest_topology::GuestTopology;
 pub use hints::{Enlightenment, Hints, Irqchip};
 pub use invalid::InvalidVm;
@@ -87,11 +87,11 @@ use topology::PcpuSet;
 pub use arch::{Accel, Arch};
 pub use fits::check_against;
 pub use patch::{
-    AccelChoice, Image, Kernel, ParseImageError, ParseKernelError, Resolve, ResolveError,
-    TopologyPatch, VmPatch,
+    AccelChoice, BuiltinKernel, ImagePatch, ParseImageError, ParseKernelError, Resolve,
+    ResolveError, TopologyPatch, VmPatch,
 };
 pub use pins::{Pins, VcpuPins};
-pub use spec::{Boot, VmSettings, VmSpec};
+pub use spec::{BootSource, VmSettings, VmSpec};
 
 #[cfg(test)]
 mod tests;

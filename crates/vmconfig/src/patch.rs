@@ -11,7 +11,7 @@ use topology::PcpuSet;
 
 use crate::invalid::MAX_VCPUS;
 use crate::{
-    Accel, Arch, Boot, Clock, CpuCache, Delegated, Disk, DiskFormat, DiskPatch, GuestNode,
+    Accel, Arch, BootSource, Clock, CpuCache, Delegated, Disk, DiskFormat, EveryDisk, GuestNode,
     GuestTopology, Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins,
     SchedulerPatch, VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
@@ -76,7 +76,7 @@ pub struct VmPatch {
     pub disks: Option<Vec<Disk>>,
     /// What holds for every disk; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
-    pub each_disk: DiskPatch,
+    pub each_disk: EveryDisk,
     /// Network interfaces; replaces the base's as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nics: Option<Vec<Nic>>,
@@ -106,10 +106,10 @@ pub struct VmPatch {
     pub accel: Option<AccelChoice>,
     /// What it boots: `builtin:NAME`, or the path of a qcow2 or raw image.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<Image>,
+    pub image: Option<ImagePatch>,
     /// What it boots in place of an image: a kernel that is a VM's whole software.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<BuiltinKernel>,
     /// Kernel parameters, separated by white space; appended to the base's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_cmdline: Option<String>,
@@ -158,7 +158,7 @@ pub enum AccelChoice {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(try_from = "String", into = "String")]
-pub enum Image {
+pub enum ImagePatch {
     /// An image that vmlab builds itself, by name: `debian-12`.
     Builtin(String),
     /// A disk image of the user's own.
@@ -168,23 +168,23 @@ pub enum Image {
 /// A kernel that needs no image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-pub enum Kernel {
+pub enum BuiltinKernel {
     /// vmlab's thin guest.
     Thin,
 }
 
-impl Kernel {
+impl BuiltinKernel {
     const NAME: &'static str = "thin";
 
     /// What it is among images.
     #[must_use]
-    pub fn image(self) -> Image {
-        Image::Builtin(Self::NAME.to_owned())
+    pub fn image(self) -> ImagePatch {
+        ImagePatch::Builtin(Self::NAME.to_owned())
     }
 
     /// True if `image` stands for the thin guest.
     #[must_use]
-    pub fn is_thin(image: &Image) -> bool {
+    pub fn is_thin(image: &ImagePatch) -> bool {
         *image == Self::Thin.image()
     }
 }
@@ -196,7 +196,7 @@ impl Kernel {
 )]
 pub struct ParseKernelError(String);
 
-impl TryFrom<String> for Kernel {
+impl TryFrom<String> for BuiltinKernel {
     type Error = ParseKernelError;
 
     fn try_from(text: String) -> Result<Self, ParseKernelError> {
@@ -207,8 +207,8 @@ impl TryFrom<String> for Kernel {
     }
 }
 
-impl From<Kernel> for String {
-    fn from(kernel: Kernel) -> Self {
+impl From<BuiltinKernel> for String {
+    fn from(kernel: BuiltinKernel) -> Self {
         kernel.image().to_string()
     }
 }
@@ -228,7 +228,7 @@ pub struct Resolve<'a> {
     /// What [`AccelChoice::Auto`] means on this host.
     pub auto_accel: Accel,
     /// What the patch's image is, once it is there; see [`VmPatch::image`].
-    pub boot: Boot,
+    pub boot: BootSource,
 }
 
 /// Why a patch gives no VM. `field()` names the field.
@@ -359,10 +359,10 @@ impl VmPatch {
 
     /// What it boots, the default included.
     #[must_use]
-    pub fn image(&self) -> Image {
-        self.kernel.map(Kernel::image).or_else(|| self.image.clone()).unwrap_or_else(|| {
+    pub fn image(&self) -> ImagePatch {
+        self.kernel.map(BuiltinKernel::image).or_else(|| self.image.clone()).unwrap_or_else(|| {
             let name = defaults::IMAGE.trim_start_matches(BUILTIN);
-            Image::Builtin(name.to_owned())
+            ImagePatch::Builtin(name.to_owned())
         })
     }
 
@@ -476,7 +476,7 @@ impl VmPatch {
 
 const BUILTIN: &str = "builtin:";
 
-impl FromStr for Image {
+impl FromStr for ImagePatch {
     type Err = ParseImageError;
 
     fn from_str(text: &str) -> Result<Self, ParseImageError> {
@@ -489,7 +489,7 @@ impl FromStr for Image {
     }
 }
 
-impl TryFrom<String> for Image {
+impl TryFrom<String> for ImagePatch {
     type Error = ParseImageError;
 
     fn try_from(text: String) -> Result<Self, ParseImageError> {
@@ -497,7 +497,7 @@ impl TryFrom<String> for Image {
     }
 }
 
-impl fmt::Display for Image {
+impl fmt::Display for ImagePatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Builtin(name) => write!(f, "{BUILTIN}{name}"),
@@ -506,8 +506,8 @@ impl fmt::Display for Image {
     }
 }
 
-impl From<Image> for String {
-    fn from(image: Image) -> Self {
+impl From<ImagePatch> for String {
+    fn from(image: ImagePatch) -> Self {
         image.to_string()
     }
 }

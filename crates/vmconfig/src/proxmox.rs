@@ -20,11 +20,11 @@ mod memory;
 mod trouble;
 
 pub use command::command;
-pub use maker::Command;
+pub use maker::ProxmoxCommand;
 pub use trouble::Trouble;
 
 use crate::Parsed;
-use crate::source::Source;
+use crate::source::SourceText;
 
 /// Why a text is no configuration of Proxmox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,14 +44,14 @@ pub fn holds_vm(text: &str) -> bool {
 /// [`NotProxmox`] if there is no setting at all.
 pub fn parse(text: &str) -> Result<Parsed, NotProxmox> {
     let command = command(text).ok_or(NotProxmox)?;
-    Ok(parse_command(command, &Source::new(text)))
+    Ok(parse_command(command, &SourceText::new(text)))
 }
 
 /// The VM of a configuration that is a command line already; `source` is the text that
 /// it was made of.
 #[must_use]
-pub fn parse_command(command: Command, source: &Source<'_>) -> Parsed {
-    let Command { line, kept, troubles, .. } = command;
+pub fn parse_command(command: ProxmoxCommand, source: &SourceText<'_>) -> Parsed {
+    let ProxmoxCommand { line, kept, troubles, .. } = command;
     let mut parsed = crate::qemu::parse_line(line, source);
     parsed.kept.extend(kept);
     parsed.kept.extend(troubles.iter().map(|at| at.value.kept(source.line_number(at.span))));

@@ -12,11 +12,11 @@ mod reader;
 
 use std::path::{Path, PathBuf};
 
-pub use capabilities::{Capabilities, UnusableVersion, Version};
+pub use capabilities::{Capabilities, QemuVersion, UnusableVersion};
 pub use devices::{iothread_id, memory_backend_id};
 pub use parse::{NotQemu, parse, parse_args, parse_line};
 
-use crate::{Arch, Boot, Finding, GuestTopology, VmSpec};
+use crate::{Arch, BootSource, GuestTopology, SpecFinding, VmSpec};
 
 pub use crate::Loss;
 
@@ -50,7 +50,7 @@ pub struct SerialChannels {
 
 /// Who is at the other end of what the VM says.
 #[derive(Debug, Clone, Copy)]
-enum Talk<'a> {
+enum ChannelEnd<'a> {
     /// A person.
     Terminal,
     /// vmlab, with a guest agent in the guest.
@@ -104,7 +104,7 @@ impl Emitted {
 /// Never fails: what QEMU refuses is emitted as asked, and [`check`] tells.
 #[must_use]
 pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> Emitted {
-    emit_with(spec, Talk::Agent(channels), capabilities)
+    emit_with(spec, ChannelEnd::Agent(channels), capabilities)
 }
 
 /// The arguments that start this VM for somebody who talks to its guest over the
@@ -115,17 +115,17 @@ pub fn emit_serial(
     channels: &SerialChannels,
     capabilities: &Capabilities,
 ) -> Emitted {
-    emit_with(spec, Talk::Serial(channels), capabilities)
+    emit_with(spec, ChannelEnd::Serial(channels), capabilities)
 }
 
 /// The arguments that start this VM on a terminal, for people: nothing of
 /// vmlab's own is connected.
 #[must_use]
 pub fn emit_plain(spec: &VmSpec, capabilities: &Capabilities) -> Emitted {
-    emit_with(spec, Talk::Terminal, capabilities)
+    emit_with(spec, ChannelEnd::Terminal, capabilities)
 }
 
-fn emit_with(spec: &VmSpec, talk: Talk<'_>, capabilities: &Capabilities) -> Emitted {
+fn emit_with(spec: &VmSpec, talk: ChannelEnd<'_>, capabilities: &Capabilities) -> Emitted {
     let losses = devices::losses(spec);
     let mut emitted = Emitted { args: Vec::new(), losses, starts: Vec::new() };
     emitted.option("-name", format!("guest={},debug-threads=on", escape(&spec.name)));
@@ -144,12 +144,12 @@ fn emit_with(spec: &VmSpec, talk: Talk<'_>, capabilities: &Capabilities) -> Emit
     boot(spec, &mut emitted);
     devices::attach(spec, capabilities, &mut emitted);
     match talk {
-        Talk::Agent(channels) => channel_args(channels, &mut emitted),
-        Talk::Serial(channels) => {
+        ChannelEnd::Agent(channels) => channel_args(channels, &mut emitted),
+        ChannelEnd::Serial(channels) => {
             monitor_args(&channels.qmp_socket, &mut emitted);
             console_args(&channels.serial_socket, &mut emitted);
         }
-        Talk::Terminal => emitted.option("-serial", TERMINAL),
+        ChannelEnd::Terminal => emitted.option("-serial", TERMINAL),
     }
     for argument in &spec.extra_args {
         // What does not look like an option belongs to the one before it.
@@ -167,18 +167,18 @@ fn emit_with(spec: &VmSpec, talk: Talk<'_>, capabilities: &Capabilities) -> Emit
 /// Source: the limits of `hw/i386/pc_q35.c`, `pc_piix.c`, `x86-common.c` and
 /// `hw/arm/virt.c`; those of 7.2 are held by a test against the real one.
 #[must_use]
-pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
+pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<SpecFinding> {
     let mut findings = Vec::new();
     let Capabilities { version, .. } = capabilities;
     let (vcpus, topology, machine) = (spec.max_vcpus(), spec.topology, spec.machine_type());
-    if !capabilities.has_pci(&spec.machine) && !matches!(spec.boot, Boot::Kernel { .. }) {
+    if !capabilities.has_pci(&spec.machine) && !matches!(spec.boot, BootSource::Kernel { .. }) {
         let instead = if machine == "microvm" { "microvm,pcie=on" } else { "q35" };
         let message = format!(
             "machine {:?} has no PCI bus for the disk and the guest agent: write machine = \
              {instead:?}",
             spec.machine
         );
-        findings.push(Finding::error("machine", message));
+        findings.push(SpecFinding::error("machine", message));
     }
     for (level, count) in topology.levels() {
         if count > 1 && !capabilities.takes_level(spec.arch, machine, level) {
@@ -186,7 +186,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
                 "topology {topology} has {count} {level}, which machine {machine:?} of QEMU \
                  {version} does not have: write {level} = 1"
             );
-            findings.push(Finding::error("topology", message));
+            findings.push(SpecFinding::error("topology", message));
         }
     }
     let greatest = capabilities.max_vcpus(machine);
@@ -196,7 +196,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
         let message = format!(
             "vcpus {vcpus} is more than machine {machine:?} of QEMU {version} takes: {greatest}"
         );
-        findings.push(Finding::error("vcpus", message));
+        findings.push(SpecFinding::error("vcpus", message));
     } else if let Some(greatest) = capabilities.max_apic_ids(spec.arch, spec.accel)
         && let needed = apic_ids(&topology)
         && needed > u64::from(greatest)
@@ -205,7 +205,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
             "vcpus {vcpus} ({topology}) need {needed} APIC ids, but accel tcg of QEMU {version} \
              has {greatest}: take fewer vCPUs, accel kvm, or QEMU 9.0"
         );
-        findings.push(Finding::error("vcpus", message));
+        findings.push(SpecFinding::error("vcpus", message));
     }
     if apic_ids(&topology) > MOST_APIC_IDS
         && spec.arch == Arch::X86_64
@@ -215,7 +215,7 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
             "cpu_model {:?} has no x2APIC, which {vcpus} vCPUs ({topology}) need: write +x2apic",
             spec.cpu_model
         );
-        findings.push(Finding::error("cpu_model", message));
+        findings.push(SpecFinding::error("cpu_model", message));
     }
     for (number, disk) in spec.disks.iter().enumerate() {
         if !disk.queue_iothreads.is_empty() && !capabilities.shares_queues(disk.bus) {
@@ -223,13 +223,13 @@ pub fn check(spec: &VmSpec, capabilities: &Capabilities) -> Vec<Finding> {
                 "disks number {number} has iothreads that share its queues, which QEMU {version} \
                  does not have: QEMU 9.0 has them for virtio-blk, 10.0 for virtio-scsi"
             );
-            findings.push(Finding::error("disks", message));
+            findings.push(SpecFinding::error("disks", message));
         }
     }
     for (what, path) in spec.boot.files() {
         if path.to_str().is_none() {
             let message = format!("image: the path of the {what}, {path:?}, is not UTF-8");
-            findings.push(Finding::error("image", message));
+            findings.push(SpecFinding::error("image", message));
         }
     }
     findings
@@ -256,7 +256,7 @@ const TERMINAL: &str = "mon:stdio";
 
 fn boot(spec: &VmSpec, emitted: &mut Emitted) {
     match &spec.boot {
-        Boot::Direct { kernel, initrd, root_image, .. } => {
+        BootSource::Direct { kernel, initrd, root_image, .. } => {
             emitted.option("-kernel", kernel.to_string_lossy());
             emitted.option("-initrd", initrd.to_string_lossy());
             emitted.option("-append", spec.kernel_parameters().join(" "));
@@ -269,7 +269,7 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
             );
             emitted.option("-device", "virtio-blk-pci,drive=root,serial=vmlab-root");
         }
-        Boot::Disk { image, format } => {
+        BootSource::Disk { image, format } => {
             let (file, format) = (escape_path(image), format.name());
             // Writes go to a temporary file that nobody will read again, so
             // there is nothing to flush for.
@@ -279,7 +279,7 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
             );
             emitted.option("-device", "virtio-blk-pci,drive=root,bootindex=1");
         }
-        Boot::Kernel { kernel, initrd } => {
+        BootSource::Kernel { kernel, initrd } => {
             emitted.option("-kernel", kernel.to_string_lossy());
             if let Some(initrd) = initrd {
                 emitted.option("-initrd", initrd.to_string_lossy());
@@ -288,7 +288,7 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
                 emitted.option("-append", spec.kernel_cmdline.join(" "));
             }
         }
-        Boot::Firmware => {}
+        BootSource::Firmware => {}
     }
 }
 

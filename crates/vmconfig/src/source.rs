@@ -1,6 +1,6 @@
 //! Texts and places in them.
 //!
-//! A value that a rule may point at keeps the bytes where it stands, [`At`]; lines
+//! A value that a rule may point at keeps the bytes where it stands, [`Located`]; lines
 //! and columns are computed when somebody is to see them.
 
 use schemars::JsonSchema;
@@ -10,14 +10,14 @@ pub use topology::bounded::Span;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At<T> {
+pub struct Located<T> {
     /// The value.
     pub value: T,
     /// Its bytes.
     pub span: Span,
 }
 
-impl<T> At<T> {
+impl<T> Located<T> {
     /// A value and where it stands.
     pub fn new(value: T, span: impl Into<Span>) -> Self {
         Self { value, span: span.into() }
@@ -26,7 +26,7 @@ impl<T> At<T> {
 
 /// A place for people: what an editor shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-pub struct Place {
+pub struct LineColumn {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -53,7 +53,7 @@ fn begins_character(byte: u8) -> bool {
 
 /// A text whose lines can be looked up.
 #[derive(Debug)]
-pub struct Source<'a> {
+pub struct SourceText<'a> {
     /// The whole text.
     pub text: &'a str,
     starts: Vec<usize>,
@@ -61,7 +61,7 @@ pub struct Source<'a> {
     characters: Vec<usize>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceText<'a> {
     /// Finds the lines of `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
@@ -132,7 +132,7 @@ impl<'a> Source<'a> {
 
     /// What an editor shows of `span`.
     #[must_use]
-    pub fn place(&self, span: Span) -> Place {
+    pub fn place(&self, span: Span) -> LineColumn {
         let start = self.on_boundary(span.start);
         let line = self.line_of(start);
         let text = self.line(line);
@@ -144,7 +144,7 @@ impl<'a> Source<'a> {
         let at = self.starts[line] + before;
         let from = self.shown_from(self.starts[line], at);
         let to = self.shown_to(at, self.starts[line] + text.len());
-        Place {
+        LineColumn {
             line: line + 1,
             column: self.characters_before(at) - line_start + 1,
             length,
@@ -182,7 +182,7 @@ mod tests {
     fn a_place_is_the_same_on_a_long_line() {
         let line = "<vm name='käse'/>".repeat(10_000);
         let text = format!("first\n{line}\nlast");
-        let source = Source::new(&text);
+        let source = SourceText::new(&text);
         for nth in [0, 1, 700, 9_999] {
             let start = "first\n".len() + nth * "<vm name='käse'/>".len() + 1;
             let place = source.place(Span { start, end: start + 2 });

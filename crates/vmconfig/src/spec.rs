@@ -17,7 +17,7 @@ use crate::{
 /// gone when it ends, so that every boot starts from the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Boot {
+pub enum BootSource {
     /// A kernel that QEMU loads itself.
     Direct {
         /// The kernel's image.
@@ -50,7 +50,7 @@ pub enum Boot {
     Firmware,
 }
 
-impl Boot {
+impl BootSource {
     /// The files that it needs, with what they are.
     #[must_use]
     pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
@@ -132,7 +132,7 @@ pub struct VmSettings {
     #[serde(default, skip_serializing_if = "is_default")]
     pub delegated: Delegated,
     /// What it boots.
-    pub boot: Boot,
+    pub boot: BootSource,
     /// Kernel parameters beside those that the image needs, one each.
     pub kernel_cmdline: Vec<String>,
     /// Arguments for QEMU beside those made from all the above.
@@ -142,7 +142,7 @@ pub struct VmSettings {
 impl VmSettings {
     /// A VM that boots this, all else as [`defaults`] have it.
     #[must_use]
-    pub fn new(name: &str, arch: Arch, accel: Accel, boot: Boot) -> Self {
+    pub fn new(name: &str, arch: Arch, accel: Accel, boot: BootSource) -> Self {
         Self {
             name: name.to_owned(),
             arch,
@@ -289,7 +289,8 @@ impl VmSpec {
         if settings.accel == Accel::Tcg && settings.cpu_model.split(',').next() == Some("host") {
             return Err(InvalidVm::HostModelWithoutKvm { value: settings.cpu_model });
         }
-        if matches!(boot, Boot::Disk { .. } | Boot::Firmware) && !settings.kernel_cmdline.is_empty()
+        if matches!(boot, BootSource::Disk { .. } | BootSource::Firmware)
+            && !settings.kernel_cmdline.is_empty()
         {
             let value = settings.kernel_cmdline.join(" ");
             return Err(InvalidVm::CmdlineWithoutKernel { value });
@@ -309,7 +310,7 @@ impl VmSpec {
     #[must_use]
     pub fn kernel_parameters(&self) -> Vec<&str> {
         let image: &[String] = match &self.boot {
-            Boot::Direct { cmdline, .. } => cmdline,
+            BootSource::Direct { cmdline, .. } => cmdline,
             _ => &[],
         };
         image.iter().chain(&self.kernel_cmdline).map(String::as_str).collect()
@@ -386,7 +387,7 @@ fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {
         }
     }
     let parameters = match &settings.boot {
-        Boot::Direct { cmdline, .. } => cmdline.as_slice(),
+        BootSource::Direct { cmdline, .. } => cmdline.as_slice(),
         _ => &[],
     };
     let texts = [("name", &settings.name)]

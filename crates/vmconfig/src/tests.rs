@@ -9,8 +9,8 @@ mod any;
 mod words;
 pub(crate) use any::{any_spec, check_round_trip, differences};
 
-pub(crate) fn direct() -> Boot {
-    Boot::Direct {
+pub(crate) fn direct() -> BootSource {
+    BootSource::Direct {
         kernel: "/img/vmlinuz".into(),
         initrd: "/img/initrd.img".into(),
         root_image: "/img/root.img".into(),
@@ -18,7 +18,7 @@ pub(crate) fn direct() -> Boot {
     }
 }
 
-pub(crate) fn with(boot: Boot) -> Resolve<'static> {
+pub(crate) fn with(boot: BootSource) -> Resolve<'static> {
     Resolve { name: "two", arch: Arch::X86_64, auto_accel: Accel::Tcg, boot }
 }
 
@@ -61,7 +61,7 @@ fn nothing_written_means_the_defaults() {
     assert_eq!((spec.vcpus(), spec.memory_mib, spec.accel), (1, 1024, Accel::Tcg));
     assert_eq!((spec.machine.as_str(), spec.cpu_model.as_str()), ("q35", "max"));
     assert!(spec.pins.is_empty() && spec.extra_args.is_empty());
-    assert_eq!(VmPatch::default().image(), Image::Builtin("debian-12".to_owned()));
+    assert_eq!(VmPatch::default().image(), ImagePatch::Builtin("debian-12".to_owned()));
 
     let kvm = Resolve { auto_accel: Accel::Kvm, ..with(direct()) };
     assert_eq!(patch("").resolve(&kvm).unwrap().cpu_model, "host");
@@ -233,7 +233,7 @@ fn patches_that_make_no_vm_are_refused_with_field_and_value() {
         "extra_args holds \"-daemonize\": the VM would be left behind when the run ends",
     );
 
-    let disk = Boot::Disk { image: "a.qcow2".into(), format: DiskFormat::Qcow2 };
+    let disk = BootSource::Disk { image: "a.qcow2".into(), format: DiskFormat::Qcow2 };
     let error = patch("kernel_cmdline = 'idle=poll'").resolve(&with(disk)).unwrap_err();
     assert_eq!(error.field(), "kernel_cmdline");
     let nameless = Resolve { name: "", ..with(direct()) };
@@ -251,7 +251,7 @@ fn the_host_is_asked() {
         allowed: Some("0-2".parse().unwrap()),
         ..Host::default()
     };
-    let check = |text: &str, expected: &[(Severity, &str, &str)]| {
+    let check = |text: &str, expected: &[(SpecSeverity, &str, &str)]| {
         let findings = check_against(&resolve(text).unwrap(), &host);
         let found: Vec<_> = findings
             .iter()
@@ -259,7 +259,7 @@ fn the_host_is_asked() {
             .collect();
         assert_eq!(found, expected, "{text}");
     };
-    use Severity::{Error, Warning};
+    use SpecSeverity::{Error, Warning};
     check("vcpus = 3\npins = ['0', '1', '0-1']\nmemory_mib = 4096", &[]);
     check(
         "vcpus = 3\npins = ['0', '1-2', '3']\nemulator_pin = '9'",
@@ -338,12 +338,12 @@ fn the_host_is_asked() {
 
 #[test]
 fn images_have_names() {
-    let check = |text: &str, expected: Image| {
-        let image: Image = text.parse().unwrap();
+    let check = |text: &str, expected: ImagePatch| {
+        let image: ImagePatch = text.parse().unwrap();
         assert_eq!((&image, image.to_string().as_str()), (&expected, text));
     };
-    check("builtin:debian-12", Image::Builtin("debian-12".to_owned()));
-    check("images/my.qcow2", Image::File("images/my.qcow2".into()));
+    check("builtin:debian-12", ImagePatch::Builtin("debian-12".to_owned()));
+    check("images/my.qcow2", ImagePatch::File("images/my.qcow2".into()));
     assert_eq!(DiskFormat::of_beginning(b"QFI\xfb\0\0\0\x03"), DiskFormat::Qcow2);
     assert_eq!(DiskFormat::of_beginning(b""), DiskFormat::Raw);
 }

@@ -3,7 +3,7 @@
 //! A domain of a dozen devices loses dozens of things on its way to a command
 //! line; the one that makes it slower must not drown among addresses.
 
-use crate::{Kept, Loss};
+use crate::{Loss, UnmodelledSetting};
 
 /// What changes when something is left out, the heaviest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -319,7 +319,7 @@ pub(crate) fn is_setting(kind: &str) -> bool {
     SETTINGS.iter().any(|row| row.1.contains(&kind))
 }
 
-impl Kept {
+impl UnmodelledSetting {
     /// What changes without it.
     #[must_use]
     pub fn weight(&self) -> Weight {
@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     fn kept(path: &str, text: &str) -> Weight {
-        Kept { line: 1, path: path.to_owned(), text: text.to_owned() }.weight()
+        UnmodelledSetting { line: 1, path: path.to_owned(), text: text.to_owned() }.weight()
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use host::audit::{self, Look, RunningVm};
-use lint::site::Rules;
+use host::audit::{self, AuditScope, RunningVm};
+use lint::site::SiteRules;
 use lint::{Context, Finding, Severity, output};
 use runner::machine;
 use schemars::JsonSchema;
@@ -74,7 +74,7 @@ pub(crate) struct Looked {
     /// The VMs.
     pub(crate) vms: Vec<RunningVm>,
     /// As the rules look at them, in the same order.
-    pub(crate) transcripts: Vec<lint::Running>,
+    pub(crate) transcripts: Vec<lint::ObservedVm>,
     /// What is wrong.
     pub(crate) findings: Vec<Finding>,
     /// VMs that could not be read or judged.
@@ -83,7 +83,12 @@ pub(crate) struct Looked {
 
 /// Looks at all VMs of `here`, this machine, and judges them in a context, by a site's
 /// rules too.
-pub(crate) fn look(look: &Look, here: &Host, context: &Context, rules: &[&Rules]) -> Looked {
+pub(crate) fn look(
+    look: &AuditScope,
+    here: &Host,
+    context: &Context,
+    rules: &[&SiteRules],
+) -> Looked {
     let (vms, mut problems) = audit::running(look);
     let transcripts = judge::transcripts(&vms, here);
     let (findings, more) = judge::findings(&transcripts, context, rules);
@@ -117,7 +122,7 @@ pub(crate) struct Audit<'a> {
 /// # Errors
 /// A process that is no QEMU, or may not be read.
 pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let wanted = Look { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
+    let wanted = AuditScope { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
     let host = machine::this_host();
     // Also those that nobody asked about stand in the way of those in question.
     let mut looked = look(&wanted, &host, &Context::default().on(host.clone()), &[]);

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Parser as _, ValueEnum};
 use compare::Data;
-use compare::analyse::{self, Warning, analyse};
+use compare::analyse::{self, DataWarning, analyse};
 use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
 use runner::calibration::{
@@ -22,7 +22,7 @@ use runner::calibration::{
 use runner::freeze;
 use thinguest::{Apic, Item, MAX_N, Operation};
 use topology::Host;
-use vmconfig::{Accel, AccelChoice, Arch, Boot, Resolve, VmPatch, VmSettings, builtin};
+use vmconfig::{Accel, AccelChoice, Arch, BootSource, Resolve, VmPatch, VmSettings, builtin};
 
 use crate::compare::Format;
 use crate::exit::FINDINGS;
@@ -446,7 +446,7 @@ fn measured(
 
 /// The VM of a patch, with what it boots still to be said.
 fn settings(patch: &VmPatch, arch: Arch, accel: Accel) -> anyhow::Result<VmSettings> {
-    let boot = Boot::Kernel { kernel: "vmlab-thin".into(), initrd: None };
+    let boot = BootSource::Kernel { kernel: "vmlab-thin".into(), initrd: None };
     let with = Resolve { name: "thin", arch, auto_accel: accel, boot };
     let patch = VmPatch { accel: None, ..patch.clone() };
     Ok(patch.resolve(&with)?.into())
@@ -573,7 +573,7 @@ fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Res
     }
     let mut data = Data::default();
     lists.iter().for_each(|(name, list)| data.add_imported(name, &list.values()));
-    let asked = analyse::Ask {
+    let asked = analyse::CompareOptions {
         variant: None,
         block: None,
         boot: Some("boot".to_owned()),
@@ -589,7 +589,7 @@ fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Res
     for (name, list) in lists {
         if list.environment.is_emulated_time() || list.is_software_kvm() {
             let text = format!("{name}: {}", list.environment_sentence());
-            comparison.warnings.push(Warning { code: "emulated", text });
+            comparison.warnings.push(DataWarning { code: "emulated", text });
         }
     }
     let format = if args.json { Format::Json } else { args.format };

@@ -9,9 +9,9 @@ use clap::Args;
 use guest::Cancel;
 use guest::libvirt::{Uri, Virsh};
 use host::counters::tracing;
-use host::owner::{self, Ended, Orphan};
-use host::settings::{self, Mode, RestoreOutcome, Tree};
-use replica::{Replica, State};
+use host::owner::{self, Orphan, OrphanEnd};
+use host::settings::{self, Mode, RestoreOutcome, SettingsTree};
+use replica::{Replica, ReplicaState};
 
 use crate::exit::ERROR;
 use crate::settings::outcomes;
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let tree = args.sysfs_root.as_deref().map_or_else(Tree::live, Tree::at);
+    let tree = args.sysfs_root.as_deref().map_or_else(SettingsTree::live, SettingsTree::at);
     let mode = match (args.dry_run, args.force) {
         (true, _) => Mode::Look,
         (false, false) => Mode::Restore,
@@ -173,11 +173,11 @@ fn left_domains(named: &[String], end: bool) -> (Vec<String>, bool) {
 
 /// Puts back the host settings that dead runs left; says what it did.
 pub(crate) fn restore_leftovers() -> Vec<String> {
-    restore(&Tree::live(), Mode::Restore).0
+    restore(&SettingsTree::live(), Mode::Restore).0
 }
 
 /// Puts back the host settings that dead runs left; true if one could not be.
-fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
+fn restore(tree: &SettingsTree, mode: Mode) -> (Vec<String>, bool) {
     let stale = match settings::restore_stale(tree, mode) {
         Ok(stale) => stale,
         Err(error) => return (vec![terminal::error_text(&error.into())], true),
@@ -215,7 +215,7 @@ fn restore(tree: &Tree, mode: Mode) -> (Vec<String>, bool) {
 /// are up outlive the command that made them on purpose.
 fn dead_replicas() -> Vec<Replica> {
     let mut all = replica::list().unwrap_or_default();
-    all.retain(|replica| replica.state() == State::Dead);
+    all.retain(|replica| replica.state() == ReplicaState::Dead);
     all
 }
 
@@ -231,9 +231,9 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
     let mut failed = false;
     for (orphan, result) in owner::end_orphans(|orphan| wanted(&orphan.owner.run_id), GRACE) {
         match result {
-            Ok(Ended::AlreadyGone) => {}
-            Ok(Ended::Terminated) => lines.push(format!("ended {}", show(&orphan))),
-            Ok(Ended::Killed) => lines.push(format!("killed {}", show(&orphan))),
+            Ok(OrphanEnd::AlreadyGone) => {}
+            Ok(OrphanEnd::Terminated) => lines.push(format!("ended {}", show(&orphan))),
+            Ok(OrphanEnd::Killed) => lines.push(format!("killed {}", show(&orphan))),
             Err(error) => {
                 failed = true;
                 lines.push(error.to_string());

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use compare::analyse::{Ask, Comparison, analyse};
+use compare::analyse::{CompareOptions, ComparedData, analyse};
 use compare::output::{self, Style};
-use compare::{Column, Columns, Filter, benchstat};
+use compare::{Columns, Filter, TableColumn, benchstat};
 use record::Better;
 
 use crate::exit::FINDINGS;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a comparison.
-pub(crate) fn print(comparison: &Comparison, format: Format) -> anyhow::Result<()> {
+pub(crate) fn print(comparison: &ComparedData, format: Format) -> anyhow::Result<()> {
     let text = match format {
         Format::Text => {
             // Escape codes are taken out again where colours are not wanted.
@@ -150,7 +150,7 @@ fn run_benchstat(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     for problem in set.data().problems() {
         terminal::note(&format!("{}:{}: {}", problem.input, problem.line, problem.text));
     }
-    let options = benchstat::Options {
+    let options = benchstat::BenchstatOptions {
         alpha: args.alpha,
         confidence: args.confidence,
         filter: filter(args)?,
@@ -173,7 +173,7 @@ fn filter(args: &CompareArgs) -> anyhow::Result<Option<Filter>> {
     Ok(args.filter.as_deref().map(Filter::parse).transpose()?)
 }
 
-fn ask(args: &CompareArgs) -> anyhow::Result<Ask> {
+fn ask(args: &CompareArgs) -> anyhow::Result<CompareOptions> {
     let better: anyhow::Result<BTreeMap<String, Better>> = args
         .better
         .iter()
@@ -188,7 +188,7 @@ fn ask(args: &CompareArgs) -> anyhow::Result<Ask> {
             }
         })
         .collect();
-    Ok(Ask {
+    Ok(CompareOptions {
         variant: args.variant.clone(),
         block: args.block.clone(),
         boot: args.boot.clone(),
@@ -210,11 +210,11 @@ fn columns(texts: &[String]) -> anyhow::Result<Columns> {
                 .split_once('=')
                 .with_context(|| format!("--column {text}: write WHAT=NAME, e.g. value=elapsed"))?;
             let column = match what {
-                "value" => Column::Value,
-                "metric" => Column::Metric,
-                "unit" => Column::Unit,
-                "better" => Column::Better,
-                "kind" => Column::Kind,
+                "value" => TableColumn::Value,
+                "metric" => TableColumn::Metric,
+                "unit" => TableColumn::Unit,
+                "better" => TableColumn::Better,
+                "kind" => TableColumn::Kind,
                 other => bail!(
                     "--column {text}: {other:?} is none of value, metric, unit, better and kind; other columns are labels by their own names"
                 ),

@@ -11,8 +11,9 @@ use clap::{Args, ValueEnum};
 use thinguest::{Item, Operation};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
-    AccelChoice, Arch, Boot, DiskFormat, EmittedText, Finding, Image, Kept, Kernel, Loss, Parsed,
-    Resolve, VmPatch, VmSpec, Weight, builtin, json, kubevirt, libvirt, proxmox, qemu,
+    AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, Loss,
+    Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, Weight, builtin, json,
+    kubevirt, libvirt, proxmox, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -174,7 +175,7 @@ fn is_of_qemu(format: Format) -> bool {
 }
 
 /// The VM with what QEMU or libvirt wants beside so many vCPUs, and what that is.
-fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<Finding>) {
+fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<SpecFinding>) {
     match is_of_qemu(format).then(|| spec.with_extended_interrupts()).flatten() {
         Some(whole) => whole,
         None => (spec, Vec::new()),
@@ -182,7 +183,7 @@ fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<Finding>) {
 }
 
 /// Why no QEMU takes as many vCPUs, or such.
-fn refused(spec: &VmSpec, format: Format) -> Option<Finding> {
+fn refused(spec: &VmSpec, format: Format) -> Option<SpecFinding> {
     let of_vcpus = ["vcpus", "topology", "cpu_model"];
     let mut findings = qemu::check(spec, &Capabilities::current()).into_iter();
     findings.find(|one| is_of_qemu(format) && of_vcpus.contains(&one.field.as_str()))
@@ -225,28 +226,28 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     }
     let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
     let boot = match patch.image() {
-        image if Kernel::is_thin(&image) && args.uefi_disk.is_some() => Boot::Disk {
+        image if BuiltinKernel::is_thin(&image) && args.uefi_disk.is_some() => BootSource::Disk {
             image: args.uefi_disk.clone().unwrap_or_default(),
             format: DiskFormat::Raw,
         },
         _ if args.uefi_disk.is_some() => {
             bail!("--uefi-disk is for the thin guest: write kernel = \"builtin:thin\"");
         }
-        image if Kernel::is_thin(&image) => {
-            Boot::Kernel { kernel: guest::thin::file(arch)?, initrd: None }
+        image if BuiltinKernel::is_thin(&image) => {
+            BootSource::Kernel { kernel: guest::thin::file(arch)?, initrd: None }
         }
-        Image::File(image) => {
+        ImagePatch::File(image) => {
             let qcow2 = image.extension().is_some_and(|end| end == "qcow2");
             let format = if qcow2 { DiskFormat::Qcow2 } else { DiskFormat::Raw };
-            Boot::Disk { image, format }
+            BootSource::Disk { image, format }
         }
-        Image::Builtin(_) => Boot::Firmware,
+        ImagePatch::Builtin(_) => BootSource::Firmware,
     };
-    let own_image = boot == Boot::Firmware;
+    let own_image = boot == BootSource::Firmware;
     if own_image {
         patch.kernel_cmdline = None;
     }
-    if patch.kernel == Some(Kernel::Thin) {
+    if patch.kernel == Some(BuiltinKernel::Thin) {
         let plan = thin_plan(&patch, arch)?;
         if let Some(disk) = &args.uefi_disk {
             write_uefi_disk(disk, &plan, arch)?;
@@ -413,7 +414,7 @@ fn emit(spec: &VmSpec, format: Format) -> EmittedText {
 }
 
 /// Something that was left out.
-struct Left {
+struct PlacedLoss {
     weight: Weight,
     /// Its line, if it stands somewhere.
     line: Option<u32>,
@@ -422,9 +423,9 @@ struct Left {
     short: String,
 }
 
-impl Left {
-    fn kept(kept: &Kept) -> Self {
-        let Kept { line, path, text } = kept;
+impl PlacedLoss {
+    fn kept(kept: &UnmodelledSetting) -> Self {
+        let UnmodelledSetting { line, path, text } = kept;
         let first = text.lines().next().unwrap_or_default();
         let more = if text.lines().nth(1).is_some() { " ..." } else { "" };
         let short = match path.as_str() {
@@ -446,16 +447,17 @@ impl Left {
 /// Says what was left out, what matters first; true if nothing was that changes
 /// performance.
 fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> bool {
-    let kept = parsed.iter().flat_map(|parsed| &parsed.kept).map(Left::kept);
-    let mut left: Vec<Left> = kept.collect();
-    left.extend(losses.iter().map(|loss| Left::loss(loss, parsed)));
+    let kept = parsed.iter().flat_map(|parsed| &parsed.kept).map(PlacedLoss::kept);
+    let mut left: Vec<PlacedLoss> = kept.collect();
+    left.extend(losses.iter().map(|loss| PlacedLoss::loss(loss, parsed)));
     left.sort_by_key(|one| one.weight);
     for one in left.iter().filter(|one| all || one.weight == Weight::Performance) {
         terminal::note(&format!("{}: {}", place(file, one.line), one.text));
     }
     let file = file.display();
     let folded = |weight: Weight| {
-        let these: Vec<&Left> = left.iter().filter(|one| !all && one.weight == weight).collect();
+        let these: Vec<&PlacedLoss> =
+            left.iter().filter(|one| !all && one.weight == weight).collect();
         let names: BTreeSet<&str> = these.iter().map(|one| one.short.as_str()).collect();
         (these.len(), names.into_iter().collect::<Vec<_>>().join(", "))
     };
@@ -490,7 +492,7 @@ mod tests {
   <cputune><shares>100</shares></cputune>
   <devices><video><model type='qxl'/></video></devices></domain>";
         let parsed = parse(text, guess(text)).unwrap().remove(0);
-        let left: Vec<Left> = parsed.kept.iter().map(Left::kept).collect();
+        let left: Vec<PlacedLoss> = parsed.kept.iter().map(PlacedLoss::kept).collect();
         let of = |weight: Weight| {
             let these = left.iter().filter(|one| one.weight == weight);
             these.map(|one| (one.line, one.short.as_str())).collect::<Vec<_>>()

@@ -12,7 +12,10 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stats::{Answer, Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial};
+use stats::{
+    AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
+    AdaptiveStep, AdaptiveTrial, Arm, Better, RepetitionCosts,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -112,20 +115,20 @@ pub(crate) enum Values {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Reply {
-    Run { run: Vec<Boot> },
-    Verdict(Verdict),
+    Run { run: Vec<BootLine> },
+    Verdict(VerdictLine),
     Error { error: String },
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Boot {
+pub(crate) struct BootLine {
     config: Arm,
     invocations: u32,
     iterations: u32,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Verdict {
+pub(crate) struct VerdictLine {
     verdict: &'static str,
     ratio: f64,
     lo: f64,
@@ -141,11 +144,11 @@ pub(crate) struct Verdict {
 const ALPHA: f64 = 0.05;
 const MARGIN: f64 = 0.03;
 const MAX_BLOCKS: f64 = 40.0;
-const COSTS: Costs = Costs { boot: 8.0, invocation: 1.0, iteration: 1.0 };
+const COSTS: RepetitionCosts = RepetitionCosts { boot: 8.0, invocation: 1.0, iteration: 1.0 };
 
 #[derive(Default)]
 struct Session {
-    open: Option<Case>,
+    open: Option<AdaptiveComparison>,
 }
 
 impl Session {
@@ -166,12 +169,12 @@ impl Session {
 
     fn start(&mut self, case: &Value, meta: Meta) -> Result<Reply, String> {
         let cost = meta.cost.unwrap_or_default();
-        let costs = Costs {
+        let costs = RepetitionCosts {
             boot: cost_of("boot", cost.boot, COSTS.boot)?,
             invocation: cost_of("invocation", cost.invocation, COSTS.invocation)?,
             iteration: cost_of("iteration", cost.iteration, COSTS.iteration)?,
         };
-        let question = Question {
+        let question = AdaptiveQuestion {
             better: meta.better.unwrap_or(Better::Lower),
             alpha: meta.alpha.unwrap_or(ALPHA),
             margin: meta.margin.unwrap_or(MARGIN),
@@ -181,7 +184,8 @@ impl Session {
             costs,
             seed: seed(case),
         };
-        let case = Case::new(question, Policy::default()).map_err(|error| error.to_string())?;
+        let case = AdaptiveComparison::new(question, AdaptivePolicy::default())
+            .map_err(|error| error.to_string())?;
         Ok(self.step(case))
     }
 
@@ -189,23 +193,23 @@ impl Session {
         let Some(mut case) = self.open.take() else {
             return Err("No case is open: begin one with op \"start\"".to_owned());
         };
-        let trials: Vec<Trial> = trials.into_iter().map(Trial::from).collect();
+        let trials: Vec<AdaptiveTrial> = trials.into_iter().map(AdaptiveTrial::from).collect();
         case.record(&trials);
         Ok(self.step(case))
     }
 
-    fn step(&mut self, case: Case) -> Reply {
+    fn step(&mut self, case: AdaptiveComparison) -> Reply {
         match case.step() {
-            Step::Block { order, allocation } => {
+            AdaptiveStep::Block { order, allocation } => {
                 self.open = Some(case);
-                let boot = |config| Boot {
+                let boot = |config| BootLine {
                     config,
                     invocations: allocation.invocations,
                     iterations: allocation.iterations,
                 };
                 Reply::Run { run: order.map(boot).into() }
             }
-            Step::Answer(answer) => {
+            AdaptiveStep::Answer(answer) => {
                 self.open = None;
                 Reply::Verdict(verdict(answer, case.used_s()))
             }
@@ -240,7 +244,7 @@ fn seed(case: &Value) -> u64 {
     })
 }
 
-impl From<TrialMessage> for Trial {
+impl From<TrialMessage> for AdaptiveTrial {
     fn from(message: TrialMessage) -> Self {
         let numbers = |values: Vec<Option<f64>>| -> Vec<f64> {
             values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
@@ -255,15 +259,15 @@ impl From<TrialMessage> for Trial {
     }
 }
 
-fn verdict(answer: Answer, seconds: f64) -> Verdict {
-    let Answer { claim, ratio, lo, hi, blocks, why } = answer;
+fn verdict(answer: AdaptiveAnswer, seconds: f64) -> VerdictLine {
+    let AdaptiveAnswer { claim, ratio, lo, hi, blocks, why } = answer;
     let verdict = match claim {
-        Claim::BBetter => "B_better",
-        Claim::BWorse => "B_worse",
-        Claim::Equivalent => "equivalent",
-        Claim::Inconclusive => "inconclusive",
+        AdaptiveClaim::BBetter => "B_better",
+        AdaptiveClaim::BWorse => "B_worse",
+        AdaptiveClaim::Equivalent => "equivalent",
+        AdaptiveClaim::Inconclusive => "inconclusive",
     };
-    Verdict { verdict, ratio, lo, hi, blocks, seconds, why }
+    VerdictLine { verdict, ratio, lo, hi, blocks, seconds, why }
 }
 
 #[cfg(test)]

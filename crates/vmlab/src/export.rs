@@ -13,7 +13,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use record::Record;
 use runner::results;
-use runner::state::State;
+use runner::state::JournalState;
 use runner::store::Contents;
 
 use crate::{results_folder, terminal};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn records(contents: &Contents) -> Vec<Record> {
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 

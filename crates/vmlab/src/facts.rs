@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use host::audit::cpu_pm::State;
+use host::audit::cpu_pm::CpuPmState;
 use record::journal::{Event, TrialResult};
 use record::{FailureKind, Outcome};
 use runner::store::{self, Contents};
@@ -52,7 +52,7 @@ pub(crate) struct FactsArgs {
 
 /// What was found of a variant, or a VM, on a host.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
-pub(crate) struct Row {
+pub(crate) struct HostFactRow {
     fact: String,
     /// The variant's name, or the VM's.
     variant: String,
@@ -77,12 +77,12 @@ const JOURNAL: &str = "journal";
 const DAMAGED: &str = "damaged";
 
 pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<HostFactRow> = Vec::new();
     for path in &args.paths {
         rows.extend(if path.is_dir() { rows_of(path)? } else { saved::rows_of(path)? });
     }
     // Whatever is asked for may stand in what is missing.
-    let wanted = |row: &Row| args.fact.as_ref().is_none_or(|only| row.fact == *only);
+    let wanted = |row: &HostFactRow| args.fact.as_ref().is_none_or(|only| row.fact == *only);
     rows.retain(|row| wanted(row) || row.fact == JOURNAL);
     let damaged = rows.iter().any(|row| row.fact == JOURNAL);
     let rows = saved::without_surpassed(rows);
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
     Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
 }
 
-fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
+fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let Contents { plan, host, events, damage, .. } = results_folder::read(dir)?;
     let trial = |event: &Event| match event {
         Event::TrialEnded(result) => Some((**result).clone()),
@@ -103,7 +103,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
     let study_of_cpu_pm = plan.variants.iter().any(|variant| wishes_cpu_pm(&variant.spec));
     let kernel = host.kernel.unwrap_or_else(|| UNKNOWN.to_owned());
     let qemu = plan.qemu.version.trim_start_matches("QEMU emulator version ").to_owned();
-    let missing = |evidence| Row {
+    let missing = |evidence| HostFactRow {
         fact: JOURNAL.to_owned(),
         variant: plan.study.clone(),
         kernel: kernel.clone(),
@@ -113,7 +113,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
         evidence,
         trials: 0,
     };
-    let mut rows: Vec<Row> = store::damage_lines(dir, &damage).map(missing).collect();
+    let mut rows: Vec<HostFactRow> = store::damage_lines(dir, &damage).map(missing).collect();
     for variant in &plan.variants {
         let wished = wishes_cpu_pm(&variant.spec);
         let mut states: BTreeMap<(String, String), (String, usize)> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<Row>> {
                 }
             }
         }
-        rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| Row {
+        rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| HostFactRow {
             fact,
             variant: variant.name.clone(),
             kernel: kernel.clone(),
@@ -173,10 +173,12 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
     let named = ["cpu_pm", "cpu-pm", "overcommit"].iter().any(|name| failure.detail.contains(name));
     let (fact, state) = match failure.kind {
         FailureKind::Aborted => return None,
-        FailureKind::VmRefused if cpu_pm && named => (CPU_PM, State::RefusedByQemu.to_string()),
+        FailureKind::VmRefused if cpu_pm && named => {
+            (CPU_PM, CpuPmState::RefusedByQemu.to_string())
+        }
         FailureKind::NotAsClaimed if named => {
             let by_kvm = failure.detail.contains("QEMU said");
-            let state = if by_kvm { State::RefusedByKvm } else { State::SilentlyIgnored };
+            let state = if by_kvm { CpuPmState::RefusedByKvm } else { CpuPmState::SilentlyIgnored };
             (CPU_PM, state.to_string())
         }
         other if cpu_pm => (CPU_PM, format!("not known: {other}")),
@@ -188,7 +190,7 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
 /// A fact's value as a state and what else it says.
 fn state(value: &str) -> (String, String) {
     for (begin, state) in
-        [("not proven", State::NotProven), ("not in force", State::SilentlyIgnored)]
+        [("not proven", CpuPmState::NotProven), ("not in force", CpuPmState::SilentlyIgnored)]
     {
         if let Some(why) = value.strip_prefix(begin) {
             return (state.to_string(), why.trim_start_matches(": ").to_owned());
@@ -197,14 +199,14 @@ fn state(value: &str) -> (String, String) {
     (value.to_owned(), String::new())
 }
 
-fn table(rows: &[Row], args: &FactsArgs) -> String {
+fn table(rows: &[HostFactRow], args: &FactsArgs) -> String {
     if rows.is_empty() {
         return match &args.fact {
             Some(fact) => format!("No trial and no VM told of {fact}.\n"),
             None => "No trial and no VM told of any fact.\n".to_owned(),
         };
     }
-    let cells = |row: &Row| {
+    let cells = |row: &HostFactRow| {
         let libvirt = row.libvirt.clone().unwrap_or_else(|| "-".to_owned());
         let state = format!("{} ({})", row.state, row.trials);
         let [fact, variant] = [&row.fact, &row.variant].map(Clone::clone);

@@ -20,13 +20,13 @@ use clap::Args;
 use guest::Cancel;
 use record::journal::{self, End, Event};
 use remote::{Decoder, Frame};
-use runner::execute::{Ended, Progress};
+use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::machine::{self, Need};
 use runner::plan::Plan;
-use runner::store::{Keeper, StoreError, blob_name};
+use runner::store::{StoreError, TrialSink, blob_name};
 use topology::Host;
 
-use crate::on::messages::{Asked, GREETING, PROTOCOL, Told, of_frame, to_frame};
+use crate::on::messages::{FarReply, FarRequest, GREETING, PROTOCOL, of_frame, to_frame};
 use crate::study_file::{self, StudyText};
 use crate::{interrupt, terminal, trials};
 
@@ -44,17 +44,17 @@ pub(crate) fn run(_args: &FarSideArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
     let link = Link::open(&cancel)?;
     let last = match serve(&link, &cancel) {
-        Ok(ended) => Told::Ended { cancelled: ended == Ended::Cancelled },
-        Err(error) => Told::Failed { text: terminal::error_text(&error) },
+        Ok(ended) => FarReply::Ended { cancelled: ended == ExecutionEnd::Cancelled },
+        Err(error) => FarReply::Failed { text: terminal::error_text(&error) },
     };
     link.tell(&last, b"")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<Ended> {
+fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<ExecutionEnd> {
     let (asked, body) = link.next()?;
     match asked {
-        Asked::Plan { file, folder, budget, libvirt, run } => {
+        FarRequest::Plan { file, folder, budget, libvirt, run } => {
             let text = String::from_utf8(body).context("The study's text is not UTF-8")?;
             let written = StudyText { file, text, folder };
             let libvirt = libvirt.as_ref();
@@ -67,20 +67,22 @@ fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<Ended> {
             let (plan, host) = (prepared.plan, prepared.machine.host);
             if !run {
                 link.tell_plan(&plan, &host)?;
-                return Ok(Ended::Complete);
+                return Ok(ExecutionEnd::Complete);
             }
             let _alone = Alone::with(&plan, link, cancel)?;
             let settings = trials::apply_settings(&plan)?;
             link.tell_plan(&plan, &host)?;
-            let Asked::Go = link.next()?.0 else { bail!("The folder of results was not made") };
+            let FarRequest::Go = link.next()?.0 else {
+                bail!("The folder of results was not made")
+            };
             trial(link, &plan, &host, settings, &[], cancel)
         }
-        Asked::Calibrate { words } => {
+        FarRequest::Calibrate { words } => {
             let list = crate::calibrate::list(&words, cancel)?;
-            link.tell(&Told::Calibration, list.to_json().as_bytes())?;
-            Ok(Ended::Complete)
+            link.tell(&FarReply::Calibration, list.to_json().as_bytes())?;
+            Ok(ExecutionEnd::Complete)
         }
-        Asked::Resume => {
+        FarRequest::Resume => {
             let plan = Plan::from_json(&body).context("The plan that came can't be read")?;
             let (host, events) = link.journal()?;
             let _alone = Alone::with(&plan, link, cancel)?;
@@ -97,15 +99,15 @@ fn trial(
     link: &Link,
     plan: &Plan,
     host: &Host,
-    settings: Option<host::settings::Settings>,
+    settings: Option<host::settings::AppliedSettings>,
     events: &[Event],
     cancel: &Cancel,
-) -> anyhow::Result<Ended> {
-    let mut observe = |progress: Progress<'_>| {
+) -> anyhow::Result<ExecutionEnd> {
+    let mut observe = |progress: ExecutionEvent<'_>| {
         // All else stands in the journal.
         let told = match progress {
-            Progress::Booted(seconds) => Told::Booted { seconds },
-            Progress::RunStarted(run, of) => Told::RunStarted { run, of },
+            ExecutionEvent::Booted(seconds) => FarReply::Booted { seconds },
+            ExecutionEvent::RunStarted(run, of) => FarReply::RunStarted { run, of },
             _ => return,
         };
         // If it does not arrive, the next line of the journal does not either.
@@ -147,7 +149,7 @@ impl Alone {
 
 /// The two streams to whoever asked.
 struct Link {
-    asked: Receiver<(Asked, Vec<u8>)>,
+    asked: Receiver<(FarRequest, Vec<u8>)>,
     /// Whether nobody answers.
     alone: Arc<AtomicBool>,
     /// The last line of the journal that was told.
@@ -173,11 +175,11 @@ impl Link {
         Ok(Self { asked, alone, told: Cell::default() })
     }
 
-    fn next(&self) -> anyhow::Result<(Asked, Vec<u8>)> {
+    fn next(&self) -> anyhow::Result<(FarRequest, Vec<u8>)> {
         self.asked.recv().context("Whoever asked is gone")
     }
 
-    fn tell(&self, told: &Told, body: &[u8]) -> io::Result<()> {
+    fn tell(&self, told: &FarReply, body: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         stdout.write_all(&to_frame(told, body).encode())?;
         stdout.flush()
@@ -185,12 +187,12 @@ impl Link {
 
     fn step(&self, text: String) {
         // Nobody there is nobody to tell; whatever follows finds that out.
-        drop(self.tell(&Told::Step { text }, b""));
+        drop(self.tell(&FarReply::Step { text }, b""));
     }
 
     fn tell_plan(&self, plan: &Plan, host: &Host) -> anyhow::Result<()> {
-        self.tell(&Told::Host, host.to_json().as_bytes())?;
-        self.tell(&Told::Plan { hash: plan.hash() }, plan.to_json().as_bytes())?;
+        self.tell(&FarReply::Host, host.to_json().as_bytes())?;
+        self.tell(&FarReply::Plan { hash: plan.hash() }, plan.to_json().as_bytes())?;
         Ok(())
     }
 
@@ -200,9 +202,9 @@ impl Link {
         let mut lines = Vec::new();
         loop {
             match self.next()? {
-                (Asked::Host, body) => host = Some(serde_json::from_slice(&body)?),
-                (Asked::Line, body) => lines.extend(body),
-                (Asked::Go, _) => break,
+                (FarRequest::Host, body) => host = Some(serde_json::from_slice(&body)?),
+                (FarRequest::Line, body) => lines.extend(body),
+                (FarRequest::Go, _) => break,
                 (other, _) => bail!("{other:?} came in the middle of a journal"),
             }
         }
@@ -215,17 +217,17 @@ impl Link {
 }
 
 /// The results are kept at the other end.
-impl Keeper for &Link {
+impl TrialSink for &Link {
     fn append(&mut self, event: &Event) -> Result<(), StoreError> {
         let gone = |error: &dyn std::fmt::Display| StoreError::Elsewhere(error.to_string());
         let (line, end) = self.told.get().line(event).map_err(|error| gone(&error))?;
         self.told.set(end);
-        self.tell(&Told::Line, line.as_bytes()).map_err(|error| gone(&error))?;
+        self.tell(&FarReply::Line, line.as_bytes()).map_err(|error| gone(&error))?;
         if self.alone.load(Ordering::Relaxed) {
             return Ok(());
         }
         match self.next() {
-            Ok((Asked::Kept, _)) => Ok(()),
+            Ok((FarRequest::Kept, _)) => Ok(()),
             Ok((other, _)) => Err(gone(&format!("it says {other:?}"))),
             Err(error) => Err(gone(&error)),
         }
@@ -233,7 +235,7 @@ impl Keeper for &Link {
 
     fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
         let name = blob_name(bytes);
-        let told = self.tell(&Told::Blob { name: name.clone() }, bytes);
+        let told = self.tell(&FarReply::Blob { name: name.clone() }, bytes);
         told.map_err(|error| StoreError::Elsewhere(error.to_string()))?;
         Ok(name)
     }
@@ -241,7 +243,7 @@ impl Keeper for &Link {
 
 /// Takes standard input apart until its end.
 fn listen(
-    tell: &Sender<(Asked, Vec<u8>)>,
+    tell: &Sender<(FarRequest, Vec<u8>)>,
     cancel: &Cancel,
     alone: &AtomicBool,
 ) -> anyhow::Result<()> {
@@ -256,8 +258,8 @@ fn listen(
         decoder.push(&buffer[..length]);
         while let Some(Frame { head, body }) = decoder.next_frame()? {
             match of_frame(&head)? {
-                Asked::Cancel => cancel.cancel(),
-                Asked::Alone => alone.store(true, Ordering::Relaxed),
+                FarRequest::Cancel => cancel.cancel(),
+                FarRequest::Alone => alone.store(true, Ordering::Relaxed),
                 asked => {
                     // What is not heard any more is not needed any more.
                     drop(tell.send((asked, body)));

@@ -20,7 +20,7 @@ use workload::logs::{self, Log, Tool};
 use crate::exit::FINDINGS;
 use crate::progress::Spinner;
 use crate::terminal;
-use files::{Source, Text};
+use files::{LogSource, Text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,7 +95,8 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let sources = files::find(&args.files)?;
     // Where results go to the terminal, they are the progress.
     let watched = sources.len() > 1 && !io::stdout().is_terminal();
-    let mut seen = Seen { spinner: watched.then(Spinner::start), ..Seen::default() };
+    let mut seen =
+        ImportTotals { spinner: watched.then(Spinner::start), ..ImportTotals::default() };
     let mut sources_read = 0;
     for group in files::groups(&sources) {
         if let Some(spinner) = &seen.spinner {
@@ -104,15 +105,15 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         sources_read += group.sources.len();
         if group.bytes < SHARED_BYTES || group.sources.len() == 1 {
             for source in group.sources {
-                read(source, args, &mut seen, Seen::print)?;
+                read(source, args, &mut seen, ImportTotals::print)?;
             }
             continue;
         }
-        let kept: Vec<anyhow::Result<Seen>> = group
+        let kept: Vec<anyhow::Result<ImportTotals>> = group
             .sources
             .par_iter()
             .map(|source| {
-                let mut kept = Seen::default();
+                let mut kept = ImportTotals::default();
                 read(source, args, &mut kept, |_| Ok(())).map(|()| kept)
             })
             .collect();
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 
 /// What has been read so far.
 #[derive(Default)]
-struct Seen {
+struct ImportTotals {
     values: usize,
     unread: usize,
     /// Runs that failed.
@@ -161,7 +162,7 @@ struct Seen {
     spinner: Option<Spinner>,
 }
 
-impl Seen {
+impl ImportTotals {
     /// Adds and prints what was seen apart.
     fn add(&mut self, other: Self) -> anyhow::Result<()> {
         self.values += other.values;
@@ -194,10 +195,10 @@ fn files(count: usize) -> String {
 /// Reads `source`, and calls `full` at the end and whenever there is enough to
 /// print.
 fn read(
-    source: &Source,
+    source: &LogSource,
     args: &ImportArgs,
-    seen: &mut Seen,
-    full: impl Fn(&mut Seen) -> anyhow::Result<()>,
+    seen: &mut ImportTotals,
+    full: impl Fn(&mut ImportTotals) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let text = match source.text(args.tool.is_some())? {
         Text::Log(text) => text,
@@ -248,7 +249,7 @@ struct Shown {
     text: String,
 }
 
-fn shown(source: &Source, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
+fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
     for (key, label) in source.labels.iter().chain(&args.labels) {
         let (key, label) = (Name::from(key.as_str()), Name::from(label.as_str()));
         // Neighbours share labels, before and after.
@@ -292,7 +293,7 @@ fn push_text(text: &mut String, said: std::fmt::Arguments<'_>) {
     text.write_fmt(said).expect("writing to a String does not fail");
 }
 
-fn table(source: &Source, log: &Log, text: &mut String) {
+fn table(source: &LogSource, log: &Log, text: &mut String) {
     let version = log.version.as_deref().map(|version| format!(" {version}"));
     push(text, format_args!("{}: {}{}", source.name, log.tool, version.unwrap_or_default()));
     let last_line = log.values.iter().map(|value| value.line).max().unwrap_or(0);
@@ -376,9 +377,9 @@ struct UnreadLine<'a> {
 }
 
 /// A line of what `--json` prints.
-pub(crate) struct Line;
+pub(crate) struct ImportLine;
 
-impl JsonSchema for Line {
+impl JsonSchema for ImportLine {
     fn schema_name() -> Cow<'static, str> {
         "Line".into()
     }
@@ -399,7 +400,7 @@ impl JsonSchema for Line {
     }
 }
 
-fn json(source: &Source, log: &Log, text: &mut String) -> anyhow::Result<()> {
+fn json(source: &LogSource, log: &Log, text: &mut String) -> anyhow::Result<()> {
     let head = Head {
         file: &source.name,
         tool: log.tool,
@@ -456,7 +457,7 @@ mod tests {
 
     #[test]
     fn values_are_one_json_object_each() {
-        let source = Source::of_text("log");
+        let source = LogSource::of_text("log");
         let found = logs::read("Running with 1*40 (== 40) tasks.\nTime: 1.250\n", None);
         let mut text = String::new();
         json(&source, &found[0], &mut text).unwrap();

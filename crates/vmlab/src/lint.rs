@@ -12,8 +12,8 @@ use std::thread;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use host::audit::Look;
-use lint::output::Beside;
+use host::audit::AuditScope;
+use lint::output::LintNotes;
 use lint::site::{self, Suppressed, Suppressor};
 use lint::{Checked, Cluster, Context, Finding, KubevirtVersion, Severity, Version, output};
 use runner::machine;
@@ -253,7 +253,8 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let shown = of_level(args, found.findings);
     let left = if args.fix { mend(args, &inputs, shown, &context, &own)? } else { shown };
     if !args.dry_run {
-        let beside = Beside { suppressed: &found.suppressed, rules: &own.used(), failed: &failed };
+        let beside =
+            LintNotes { suppressed: &found.suppressed, rules: &own.used(), failed: &failed };
         say(args, &left, &beside, found.files, "file")?;
     }
     for message in &failed {
@@ -270,7 +271,7 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
         look_around(Path::new("/"), &mut context);
         context = context.on(here.clone());
     }
-    let look = Look { qmp: true, ..Look::default() };
+    let look = AuditScope { qmp: true, ..AuditScope::default() };
     // Where nothing is a file, what lies here holds.
     let own = OwnRules::load(&args.rules, !args.no_config, iter::once(("-", None)))?;
     let rules = own.of("-");
@@ -280,7 +281,7 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if args.map {
         terminal::print(&audit::map::draw(&vms, &here, terminal::width()))?;
     }
-    let beside = Beside { suppressed: &suppressed, rules: &own.used(), failed: &problems };
+    let beside = LintNotes { suppressed: &suppressed, rules: &own.used(), failed: &problems };
     say(args, &shown, &beside, vms.len(), "running VM")?;
     for problem in &problems {
         terminal::note(&format!("vmlab: {problem}"));
@@ -298,7 +299,7 @@ fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {
 fn say(
     args: &LintArgs,
     findings: &[Finding],
-    beside: &Beside<'_>,
+    beside: &LintNotes<'_>,
     number: usize,
     what: &str,
 ) -> anyhow::Result<()> {

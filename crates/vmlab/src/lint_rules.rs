@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context as _, bail};
 use lint::output::RulesUsed;
-use lint::site::{self, Rules, SiteRule, Suppressed};
+use lint::site::{self, SiteRule, SiteRules, Suppressed};
 use lint::{Context, Finding};
 
 /// Looked for in the folder of each linted file and those above it.
@@ -18,7 +18,7 @@ const REPOSITORY: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
 /// A rules file in its folder.
 struct Loaded {
-    rules: Rules,
+    rules: SiteRules,
     /// Absolute.
     path: PathBuf,
 }
@@ -114,8 +114,8 @@ impl OwnRules {
         let name = shortest(path);
         let text =
             fs::read_to_string(path).with_context(|| format!("Cannot read the rules in {name}"))?;
-        let beside: Vec<&Rules> = self.all[..others].iter().map(|one| &one.rules).collect();
-        let rules = match Rules::read(&name, &text, &beside) {
+        let beside: Vec<&SiteRules> = self.all[..others].iter().map(|one| &one.rules).collect();
+        let rules = match SiteRules::read(&name, &text, &beside) {
             Ok(rules) => rules,
             Err(bad) => {
                 let lines: Vec<String> = bad.iter().map(ToString::to_string).collect();
@@ -134,12 +134,12 @@ impl OwnRules {
     }
 
     /// What holds for an input.
-    pub(crate) fn of(&self, input: &str) -> Vec<&Rules> {
+    pub(crate) fn of(&self, input: &str) -> Vec<&SiteRules> {
         self.held(input).iter().map(|(number, _)| &self.all[*number].rules).collect()
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<&Rules> {
+    pub(crate) fn all(&self) -> Vec<&SiteRules> {
         self.all.iter().map(|one| &one.rules).collect()
     }
 
@@ -147,7 +147,7 @@ impl OwnRules {
     pub(crate) fn settle(&self, findings: Vec<Finding>) -> (Vec<Finding>, Vec<Suppressed>) {
         let (mut kept, mut suppressed) = (Vec::new(), Vec::new());
         for finding in findings {
-            let sets: Vec<(&Rules, &str)> = self
+            let sets: Vec<(&SiteRules, &str)> = self
                 .held(&finding.file)
                 .iter()
                 .map(|(number, path)| (&self.all[*number].rules, path.as_str()))

@@ -14,8 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use record::Outcome;
-use runner::agenda::Standing;
-use runner::execute::Progress;
+use runner::agenda::ComparisonStatus;
+use runner::execute::ExecutionEvent;
 use runner::plan::Plan;
 
 use crate::endpoint::Endpoint;
@@ -92,9 +92,9 @@ impl Instruments {
         new
     }
 
-    fn observe(&self, event: &Progress<'_>) {
+    fn observe(&self, event: &ExecutionEvent<'_>) {
         match event {
-            Progress::TrialEnded(result) => {
+            ExecutionEvent::TrialEnded(result) => {
                 let key = &result.trial;
                 let outcome = match &result.outcome {
                     Outcome::Completed => "completed".to_owned(),
@@ -121,35 +121,35 @@ impl Instruments {
                     }
                 }
             }
-            Progress::BlockRejected(_) => {
+            ExecutionEvent::BlockRejected(_) => {
                 self.blocks_rejected.inc();
             }
-            Progress::Standing { done, remaining_s, agenda } => {
+            ExecutionEvent::Standing { done, remaining_s, agenda } => {
                 self.blocks_done.set(i64::from(*done));
                 if let Some(seconds) = remaining_s {
                     self.remaining_s.set(*seconds);
                 }
-                agenda.comparisons.iter().for_each(|standing| self.compare(standing));
+                agenda.comparisons.iter().for_each(|status| self.compare(status));
             }
-            Progress::BlockStarted { .. }
-            | Progress::TrialStarted(_)
-            | Progress::Booted(_)
-            | Progress::NotRestored(_)
-            | Progress::RunStarted(..) => {}
+            ExecutionEvent::BlockStarted { .. }
+            | ExecutionEvent::TrialStarted(_)
+            | ExecutionEvent::Booted(_)
+            | ExecutionEvent::NotRestored(_)
+            | ExecutionEvent::RunStarted(..) => {}
         }
     }
 
-    fn compare(&self, standing: &Standing) {
+    fn compare(&self, status: &ComparisonStatus) {
         let labels = vec![
-            ("load", standing.load.clone()),
-            ("workload", standing.workload.clone()),
-            ("variant", standing.variant.clone()),
+            ("load", status.load.clone()),
+            ("workload", status.workload.clone()),
+            ("variant", status.variant.clone()),
         ];
-        self.open.get_or_create(&labels).set(i64::from(standing.is_open));
-        if let Some(ratio) = standing.judgement.ratio {
+        self.open.get_or_create(&labels).set(i64::from(status.is_open));
+        if let Some(ratio) = status.judgement.ratio {
             self.ratio.get_or_create(&labels).set(ratio);
         }
-        if let Some(interval) = standing.judgement.interval {
+        if let Some(interval) = status.judgement.interval {
             self.ratio_low.get_or_create(&labels).set(interval.lo);
             self.ratio_high.get_or_create(&labels).set(interval.hi);
         }
@@ -180,7 +180,7 @@ impl Exporter {
         self.endpoint.address()
     }
 
-    pub(crate) fn observe(&self, event: &Progress<'_>) {
+    pub(crate) fn observe(&self, event: &ExecutionEvent<'_>) {
         self.instruments.observe(event);
     }
 }

@@ -21,12 +21,12 @@ use clap::Args;
 use guest::libvirt::Uri;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::{self, End, Event};
-use remote::{Decoder, GaveUp, Options, Patience, RunError, Running, Session};
-use runner::execute::{Ended, Progress};
+use remote::{Decoder, GaveUp, Patience, RemoteProcess, RunError, SshOptions, SshSession};
+use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::follow::Follower;
 use runner::plan::Plan;
 use runner::simulated;
-use runner::store::{Contents, Keeper, Store};
+use runner::store::{Contents, Store, TrialSink};
 use topology::Host;
 use vmconfig::Arch;
 
@@ -35,8 +35,8 @@ use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
 use crate::watch::{Watch, Watcher};
-use messages::{Asked, GREETING, PROTOCOL, Told, of_frame, to_frame};
-use place::{Place, Reached};
+use messages::{FarReply, FarRequest, GREETING, PROTOCOL, of_frame, to_frame};
+use place::{OnTarget, Reached};
 
 /// How long a connection may take where nobody has to type anything.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ pub(crate) struct OnArgs {
     /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system; or
     /// simulate it, on this machine or a described one: sim, sim:HOST.json.
     #[arg(long, value_name = "WHERE")]
-    on: Option<Place>,
+    on: Option<OnTarget>,
     /// The private key to offer there, instead of ssh's own choice.
     #[arg(long, value_name = "FILE", requires = "on")]
     identity: Option<PathBuf>,
@@ -74,8 +74,8 @@ impl OnArgs {
     /// True if another machine is named.
     pub(crate) fn is_elsewhere(&self) -> bool {
         match &self.on {
-            Some(Place::Libvirt(uri)) => uri.ssh().is_some(),
-            Some(Place::Simulator(_)) => false,
+            Some(OnTarget::Libvirt(uri)) => uri.ssh().is_some(),
+            Some(OnTarget::Simulator(_)) => false,
             on => on.is_some(),
         }
     }
@@ -83,7 +83,7 @@ impl OnArgs {
     /// The libvirt that runs the VMs, as it is called on its own machine.
     pub(crate) fn libvirt(&self) -> Option<Uri> {
         match &self.on {
-            Some(Place::Libvirt(uri)) => Some(uri.there()),
+            Some(OnTarget::Libvirt(uri)) => Some(uri.there()),
             _ => None,
         }
     }
@@ -92,7 +92,7 @@ impl OnArgs {
     /// then; without one it is this machine.
     pub(crate) fn simulator(&self) -> Option<Option<&Path>> {
         match &self.on {
-            Some(Place::Simulator(file)) => Some(file.as_deref()),
+            Some(OnTarget::Simulator(file)) => Some(file.as_deref()),
             _ => None,
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn start(
     budget: &BudgetArgs,
     watch: &Watch,
     make: impl FnOnce(&Plan, &Host) -> anyhow::Result<Store>,
-) -> anyhow::Result<(Ended, PathBuf)> {
+) -> anyhow::Result<(ExecutionEnd, PathBuf)> {
     let interrupts = listen()?;
     let written = StudyText::read(study)?;
     if on.deterministic {
@@ -162,7 +162,7 @@ pub(crate) fn start(
     let (plan, host) = talk.plan()?;
     let store = make(&plan, &host)?;
     let dir = store.dir().to_owned();
-    talk.ask(&Asked::Go, b"");
+    talk.ask(&FarRequest::Go, b"");
     let ended = talk.keep(&plan, &[], store, watch, || go_on(&dir, on))?;
     Ok((ended, dir))
 }
@@ -197,7 +197,7 @@ pub(crate) fn resume(
     store: Store,
     contents: &Contents,
     watch: &Watch,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<ExecutionEnd> {
     if on.deterministic {
         bail!(
             "A deterministic study can't go on: its counts are those of a host that began with it. Run it again from its beginning"
@@ -209,15 +209,15 @@ pub(crate) fn resume(
     let Contents { plan, host, events, .. } = contents;
     let needs_probe = runner::probe::is_needed_by(plan);
     let mut talk = there.talk(needs_probe.then(|| arch_of(plan)).flatten())?;
-    talk.ask(&Asked::Resume, plan.to_json().as_bytes());
-    talk.ask(&Asked::Host, host.to_json().as_bytes());
+    talk.ask(&FarRequest::Resume, plan.to_json().as_bytes());
+    talk.ask(&FarRequest::Host, host.to_json().as_bytes());
     let mut told = End::default();
     for event in events {
         let (line, end) = told.line(event)?;
-        talk.ask(&Asked::Line, line.as_bytes());
+        talk.ask(&FarRequest::Line, line.as_bytes());
         told = end;
     }
-    talk.ask(&Asked::Go, b"");
+    talk.ask(&FarRequest::Go, b"");
     talk.keep(plan, events, store, watch, || go_on(&dir, on))
 }
 
@@ -242,7 +242,7 @@ fn go_on(dir: &Path, on: &OnArgs) -> String {
 
 /// The other machine.
 struct There {
-    session: Session,
+    session: SshSession,
     /// The vmlab that was named for it.
     program: Option<PathBuf>,
     /// The libvirt there that is to run the VMs.
@@ -260,7 +260,7 @@ impl There {
         let reached = place.reach(&interrupts.end)?;
         let mut destination = reached.destination.clone();
         // A replica has its own.
-        if let Place::Ssh(_) | Place::Libvirt(_) = place {
+        if let OnTarget::Ssh(_) | OnTarget::Libvirt(_) = place {
             destination.identity.clone_from(&on.identity);
             destination.known_hosts.clone_from(&on.known_hosts);
         }
@@ -268,10 +268,10 @@ impl There {
         let runtime = owner::runtime_dir(&owner)?;
         let interactive = io::stdin().is_terminal();
         let env = owner.env();
-        let options = Options { folder: runtime.path(), env: &env, interactive };
+        let options = SshOptions { folder: runtime.path(), env: &env, interactive };
         let cancelled = || interrupts.end.is_cancelled();
         let limit = if interactive { TYPE_LIMIT } else { CONNECT_LIMIT };
-        let session = Session::open(&destination, &options, Patience::new(limit, &cancelled))?;
+        let session = SshSession::open(&destination, &options, Patience::new(limit, &cancelled))?;
         let interrupts = interrupts.clone();
         let (program, libvirt) = (on.remote_binary.clone(), on.libvirt());
         Ok(Self { session, program, libvirt, interrupts, _runtime: runtime, _reached: reached })
@@ -282,10 +282,10 @@ impl There {
         written: &StudyText,
         budget: &BudgetArgs,
         run: bool,
-    ) -> anyhow::Result<Talk<'_>> {
+    ) -> anyhow::Result<FarSide<'_>> {
         // Mistakes in it are known before anything goes over.
         let study = written.parse(budget)?;
-        let beside = files::Beside::of(written, &study)?;
+        let beside = files::StudyImages::of(written, &study)?;
         let arch = study.arch.or_else(|| Arch::from_name(self.session.machine()));
         let talk = self.talk(arch.filter(|_| runner::probe::is_needed(&study)))?;
         let cancelled = || self.interrupts.end.is_cancelled();
@@ -294,7 +294,7 @@ impl There {
         if let Some(arch) = arch.filter(|_| run) {
             files::bring_images(&self.session, &study, arch, patience)?;
         }
-        let asked = Asked::Plan {
+        let asked = FarRequest::Plan {
             file: written.file.clone(),
             folder: folder.into(),
             budget: budget.clone(),
@@ -306,7 +306,7 @@ impl There {
     }
 
     /// Starts the far side, with the guests' program of `probe`.
-    fn talk(&self, probe: Option<Arch>) -> anyhow::Result<Talk<'_>> {
+    fn talk(&self, probe: Option<Arch>) -> anyhow::Result<FarSide<'_>> {
         let cancelled = || self.interrupts.end.is_cancelled();
         let patience = Patience::unlimited(&cancelled);
         let program = binary::bring(&self.session, self.program.as_deref(), probe, patience)?;
@@ -317,7 +317,7 @@ impl There {
         });
         let mut running = command.spawn()?;
         let stdin = running.stdin().context("The far side has no standard input")?;
-        let talk = Talk {
+        let talk = FarSide {
             far: Box::new(OverSsh { running: Some(running) }),
             asked: write_all(stdin),
             warnings,
@@ -360,7 +360,7 @@ trait Far {
 
 /// A far side over ssh.
 struct OverSsh<'s> {
-    running: Option<Running<'s>>,
+    running: Option<RemoteProcess<'s>>,
 }
 
 impl Far for OverSsh<'_> {
@@ -389,7 +389,7 @@ impl Far for OverSsh<'_> {
 }
 
 /// The far side at work.
-struct Talk<'s> {
+struct FarSide<'s> {
     far: Box<dyn Far + 's>,
     asked: Sender<Vec<u8>>,
     warnings: Receiver<String>,
@@ -398,14 +398,14 @@ struct Talk<'s> {
     is_told_to_end: bool,
 }
 
-impl Talk<'_> {
-    fn ask(&self, asked: &Asked, body: &[u8]) {
+impl FarSide<'_> {
+    fn ask(&self, asked: &FarRequest, body: &[u8]) {
         // A writer that ended is found out where nobody answers.
         drop(self.asked.send(to_frame(asked, body).encode()));
     }
 
     /// What the far side says next; its warnings go to `warn`.
-    fn next(&mut self, warn: &mut dyn FnMut(&str)) -> anyhow::Result<(Told, Vec<u8>)> {
+    fn next(&mut self, warn: &mut dyn FnMut(&str)) -> anyhow::Result<(FarReply, Vec<u8>)> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             if let Some(greeting) = self.decoder.greeting()? {
@@ -422,7 +422,7 @@ impl Talk<'_> {
             }
             if self.interrupts.end.is_cancelled() && !self.is_told_to_end {
                 self.is_told_to_end = true;
-                self.ask(&Asked::Cancel, b"");
+                self.ask(&FarRequest::Cancel, b"");
             }
             let quit = || self.interrupts.quit.is_cancelled();
             match self.far.read(&mut buffer, &quit)? {
@@ -446,9 +446,9 @@ impl Talk<'_> {
         loop {
             let mut warn = |line: &str| spinner.note(line);
             match self.next(&mut warn)? {
-                (Told::Step { text }, _) => spinner.say(&text),
-                (Told::Host, body) => host = Some(serde_json::from_slice(&body)?),
-                (Told::Plan { hash }, body) => {
+                (FarReply::Step { text }, _) => spinner.say(&text),
+                (FarReply::Host, body) => host = Some(serde_json::from_slice(&body)?),
+                (FarReply::Plan { hash }, body) => {
                     let plan = Plan::from_json(&body).context("The plan can't be read")?;
                     if plan.hash() != hash {
                         bail!("The vmlab there makes other plans: is --remote-binary an old one?");
@@ -467,19 +467,19 @@ impl Talk<'_> {
         loop {
             let mut warn = |line: &str| spinner.note(line);
             match self.next(&mut warn)? {
-                (Told::Step { text }, _) => spinner.say(&text),
-                (Told::Calibration, body) => return Ok(body),
+                (FarReply::Step { text }, _) => spinner.say(&text),
+                (FarReply::Calibration, body) => return Ok(body),
                 (told, _) => last_word(told)?,
             }
         }
     }
 
     /// Waits for the last word.
-    fn end(&mut self) -> anyhow::Result<Ended> {
+    fn end(&mut self) -> anyhow::Result<ExecutionEnd> {
         loop {
             match self.next(&mut terminal::note)?.0 {
-                Told::Ended { cancelled: true } => return Ok(Ended::Cancelled),
-                Told::Ended { cancelled: false } => return Ok(Ended::Complete),
+                FarReply::Ended { cancelled: true } => return Ok(ExecutionEnd::Cancelled),
+                FarReply::Ended { cancelled: false } => return Ok(ExecutionEnd::Complete),
                 told => last_word(told)?,
             }
         }
@@ -494,7 +494,7 @@ impl Talk<'_> {
         mut store: Store,
         watch: &Watch,
         go_on: impl FnOnce() -> String,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<ExecutionEnd> {
         let mut watcher = Watcher::start(watch, plan, events)?;
         let mut follower = Follower::new(plan, events);
         let ended = self.keep_all(&mut store, &mut watcher, &mut follower);
@@ -506,30 +506,32 @@ impl Talk<'_> {
         store: &mut Store,
         watcher: &mut Watcher,
         follower: &mut Follower<'_>,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<ExecutionEnd> {
         loop {
             let told = self.next(&mut |line| watcher.note(line))?;
             match told {
-                (Told::Blob { name }, body) => {
+                (FarReply::Blob { name }, body) => {
                     if store.keep(&body)? != name {
                         bail!("A text did not arrive whole ({name})");
                     }
                 }
-                (Told::Line, body) => {
+                (FarReply::Line, body) => {
                     let line = body.strip_suffix(b"\n").unwrap_or(&body);
                     let line = journal::decode(line).context("A line did not arrive whole")?;
                     let event = line.event;
                     store.append(&event)?;
-                    self.ask(&Asked::Kept, b"");
+                    self.ask(&FarRequest::Kept, b"");
                     follower.follow(&event, &mut |progress| watcher.observe(&progress));
                 }
-                (Told::Booted { seconds }, _) => watcher.observe(&Progress::Booted(seconds)),
-                (Told::RunStarted { run, of }, _) => {
-                    watcher.observe(&Progress::RunStarted(run, of));
+                (FarReply::Booted { seconds }, _) => {
+                    watcher.observe(&ExecutionEvent::Booted(seconds))
                 }
-                (Told::Step { text }, _) => watcher.note(&format!("vmlab: {text}")),
-                (Told::Ended { cancelled: true }, _) => return Ok(Ended::Cancelled),
-                (Told::Ended { cancelled: false }, _) => return Ok(Ended::Complete),
+                (FarReply::RunStarted { run, of }, _) => {
+                    watcher.observe(&ExecutionEvent::RunStarted(run, of));
+                }
+                (FarReply::Step { text }, _) => watcher.note(&format!("vmlab: {text}")),
+                (FarReply::Ended { cancelled: true }, _) => return Ok(ExecutionEnd::Cancelled),
+                (FarReply::Ended { cancelled: false }, _) => return Ok(ExecutionEnd::Complete),
                 (told, _) => last_word(told)?,
             }
         }
@@ -537,9 +539,9 @@ impl Talk<'_> {
 }
 
 /// An error of the far side is ours.
-fn last_word(told: Told) -> anyhow::Result<()> {
+fn last_word(told: FarReply) -> anyhow::Result<()> {
     match told {
-        Told::Failed { text } => bail!(text),
+        FarReply::Failed { text } => bail!(text),
         other => bail!("The far side says {other:?} where that means nothing"),
     }
 }

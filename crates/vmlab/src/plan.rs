@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use placement::plan::{
-    FleetPlan, HostMap, NamedHost, Packing, Placement, Plan, Refusal, Rules, Size, ThreadsPerCore,
-    Wish, WishList, plan_fleet, plan_host, svg, text,
+    FleetPlan, HostMap, HostPlan, NamedHost, Packing, Placement, PlanRules, Size, ThreadsPerCore,
+    UnplacedVm, VmWish, WishList, plan_fleet, plan_host, svg, text,
 };
 use runner::machine;
 use schemars::JsonSchema;
@@ -153,7 +153,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 /// be written.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let wishes = wishes(args)?;
-    let rules = Rules {
+    let rules = PlanRules {
         leave: args.leave.clone(),
         irq_heavy: args.irq_heavy.clone(),
         taken: args.taken.clone(),
@@ -167,16 +167,16 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(if all_placed { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
-fn wishes(args: &PlanArgs) -> anyhow::Result<Vec<Wish>> {
+fn wishes(args: &PlanArgs) -> anyhow::Result<Vec<VmWish>> {
     let wishes = match &args.list {
         Some(path) => read_list(path)?,
-        None => vec![Wish {
+        None => vec![VmWish {
             iothreads: args.iothreads,
             vhost_threads: args.vhost_threads,
             io_cores: args.io_cores,
             threads_per_core: args.threads_per_core,
             huge_pages: args.huge_pages,
-            ..Wish::new("vm", args.vcpus.unwrap_or(0), args.memory.unwrap_or_default())
+            ..VmWish::new("vm", args.vcpus.unwrap_or(0), args.memory.unwrap_or_default())
         }],
     };
     let count: u64 = wishes.iter().map(|wish| u64::from(wish.count)).sum();
@@ -185,7 +185,7 @@ fn wishes(args: &PlanArgs) -> anyhow::Result<Vec<Wish>> {
     Ok(wishes)
 }
 
-fn read_list(path: &Path) -> anyhow::Result<Vec<Wish>> {
+fn read_list(path: &Path) -> anyhow::Result<Vec<VmWish>> {
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("Cannot read {name}"))?;
     let what = || format!("{name} is no list of VMs");
@@ -214,7 +214,12 @@ fn hosts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Host)>> {
 }
 
 /// True if every VM has a place.
-fn one_host(args: &PlanArgs, host: &Host, wishes: &[Wish], rules: &Rules) -> anyhow::Result<bool> {
+fn one_host(
+    args: &PlanArgs,
+    host: &Host,
+    wishes: &[VmWish],
+    rules: &PlanRules,
+) -> anyhow::Result<bool> {
     let plan = plan_host(host, wishes, rules);
     let placed: Vec<&Placement> = plan.placements.iter().collect();
     let map = HostMap::new(host, rules, &placed);
@@ -228,7 +233,7 @@ fn one_host(args: &PlanArgs, host: &Host, wishes: &[Wish], rules: &Rules) -> any
     }
     if let Some(work) = args.simulate {
         ensure!(plan.refused.is_empty(), "Not all VMs have a place: there is nothing to simulate");
-        let asked = simulate::Asked { work, beside: args.beside, draws: args.draws };
+        let asked = simulate::SimulationOptions { work, beside: args.beside, draws: args.draws };
         let ranking = simulate::rank(host, wishes, rules, &plan, &asked)?;
         terminal::print(&if args.json { ranking.json()? } else { ranking.text() })?;
         return Ok(true);
@@ -251,8 +256,8 @@ fn one_host(args: &PlanArgs, host: &Host, wishes: &[Wish], rules: &Rules) -> any
 fn fleet(
     args: &PlanArgs,
     hosts: &[(String, Host)],
-    wishes: &[Wish],
-    rules: &Rules,
+    wishes: &[VmWish],
+    rules: &PlanRules,
 ) -> anyhow::Result<bool> {
     if args.svg.is_some() {
         bail!("A map shows one host: give --svg with one --host");
@@ -293,7 +298,7 @@ struct StudyVm {
     vm: VmPatch,
 }
 
-fn print_toml(placed: &[&Placement], refused: &[Refusal]) -> anyhow::Result<()> {
+fn print_toml(placed: &[&Placement], refused: &[UnplacedVm]) -> anyhow::Result<()> {
     if let Some(refusal) = refused.first() {
         bail!("{} has no place: {}", refusal.name, refusal.why);
     }
@@ -310,7 +315,7 @@ fn print_toml(placed: &[&Placement], refused: &[Refusal]) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn plan_text(plan: &Plan, map: &HostMap, width: usize) -> String {
+fn plan_text(plan: &HostPlan, map: &HostMap, width: usize) -> String {
     let mut out = String::new();
     for placement in &plan.placements {
         placement_text(&mut out, placement, width);
@@ -412,7 +417,7 @@ fn pins(placement: &Placement) -> String {
     }
 }
 
-fn refusal_text(out: &mut String, refusal: &Refusal, width: usize) {
+fn refusal_text(out: &mut String, refusal: &UnplacedVm, width: usize) {
     field(out, &format!("{}:", refusal.name), &format!("no place: {}", refusal.why), width);
     if !refusal.nearest.is_empty() {
         let nearest = refusal.nearest.join(", or ");

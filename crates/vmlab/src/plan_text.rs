@@ -5,7 +5,7 @@ use std::fmt::Write;
 use record::Environment;
 use runner::host_settings::describe;
 use runner::plan::Plan;
-use runner::study::{Seat, Until};
+use runner::study::{RunsOn, Until};
 use runner::summary::command_line;
 
 /// Boots take about this long when nothing was measured yet, s.
@@ -50,8 +50,8 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         let role = if variant.name == plan.baseline { " (baseline)" } else { "" };
         writeln!(out, "  {}{role}: {}", variant.name, variant.summary)?;
         let (lines, losses) = match variant.on {
-            Seat::Vm => command_line(plan, &variant.spec),
-            Seat::Host => Default::default(),
+            RunsOn::Vm => command_line(plan, &variant.spec),
+            RunsOn::Host => Default::default(),
         };
         for (index, line) in lines.iter().enumerate() {
             let indent = if index == 0 { "    " } else { "      " };
@@ -67,7 +67,7 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;
         }
-        if let Some(network) = variant.network.as_ref().filter(|_| variant.on == Seat::Vm) {
+        if let Some(network) = variant.network.as_ref().filter(|_| variant.on == RunsOn::Vm) {
             writeln!(out, "    to the other VM: {network}")?;
         }
     }

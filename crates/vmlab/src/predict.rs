@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use placement::predict::kubelet::{PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy};
 use placement::predict::kubevirt::Vmi;
-use placement::predict::{KubevirtVersion, Machine, NEWEST_KNOWN, predict};
+use placement::predict::{KubeletHost, KubevirtVersion, NEWEST_KNOWN, predict};
 use runner::machine;
 use topology::{Host, PcpuSet};
 
@@ -144,7 +144,7 @@ fn predict_all(
     guests: Vec<Vmi>,
     host: &Host,
 ) -> anyhow::Result<(String, bool)> {
-    let machine = Machine::from_host(host)?;
+    let machine = KubeletHost::from_host(host)?;
     let options: PolicyOptions = args.kubelet.parse()?;
     let topology_options = TopologyOptions {
         prefer_closest: args.prefer_closest_numa_nodes,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Outcome;
-use runner::agenda::{Agenda, Standing};
-use runner::execute::Progress;
+use runner::agenda::{Agenda, ComparisonStatus};
+use runner::execute::ExecutionEvent;
 use runner::plan::Plan;
 
 use crate::{plan_text, terminal};
@@ -93,23 +93,23 @@ impl StudyProgress {
         progress
     }
 
-    pub(crate) fn observe(&mut self, event: &Progress<'_>) {
+    pub(crate) fn observe(&mut self, event: &ExecutionEvent<'_>) {
         match event {
-            Progress::BlockStarted { block, load, attempt } => {
+            ExecutionEvent::BlockStarted { block, load, attempt } => {
                 let again = if *attempt > 0 { " (again)" } else { "" };
                 self.line(&format!("block {}{again}, {}", block.number, load.name));
                 self.bar.set_message(format!("bringing the host to {}", load.name));
             }
-            Progress::TrialStarted(key) => {
+            ExecutionEvent::TrialStarted(key) => {
                 self.trial = format!("{} {} {}", key.load, key.workload, key.variant);
                 self.bar.set_message(format!("{}: booting", self.trial));
             }
-            Progress::Booted(_) => self.bar.set_message(format!("{}: booted", self.trial)),
-            Progress::RunStarted(run, of) => {
+            ExecutionEvent::Booted(_) => self.bar.set_message(format!("{}: booted", self.trial)),
+            ExecutionEvent::RunStarted(run, of) => {
                 self.line(&format!("  {}: run {} of {of}", self.trial, run + 1));
                 self.bar.set_message(format!("{}: run {} of {of}", self.trial, run + 1));
             }
-            Progress::TrialEnded(result) => {
+            ExecutionEvent::TrialEnded(result) => {
                 self.trials_done += 1;
                 self.measured += 1;
                 self.bar.set_position(self.trials_done);
@@ -128,14 +128,14 @@ impl StudyProgress {
                 }
                 self.show_time_left();
             }
-            Progress::NotRestored(sentences) => {
+            ExecutionEvent::NotRestored(sentences) => {
                 sentences.iter().for_each(|sentence| self.say(&format!("  {sentence}")));
             }
-            Progress::BlockRejected(reasons) => {
+            ExecutionEvent::BlockRejected(reasons) => {
                 let first = reasons.first().map(report::unsteady).unwrap_or_default();
                 self.say(&format!("  out of line ({first}): the block is done again"));
             }
-            Progress::Standing { remaining_s, agenda, done } => {
+            ExecutionEvent::Standing { remaining_s, agenda, done } => {
                 self.left = remaining_s.map(|seconds| (seconds, Instant::now()));
                 self.open = still_open(agenda);
                 if *done > 0 && !self.open.is_empty() {
@@ -180,7 +180,7 @@ impl StudyProgress {
 /// `2 open: b at stream (up to 8.1 %)`: the comparison that needs most, of those
 /// that are not decided.
 fn still_open(agenda: &Agenda) -> String {
-    let needs = |open: &&Standing| open.more_blocks().unwrap_or(u32::MAX);
+    let needs = |open: &&ComparisonStatus| open.more_blocks().unwrap_or(u32::MAX);
     let Some(worst) = agenda.open().max_by_key(needs) else { return String::new() };
     let at_most = worst.at_most().filter(|part| *part < 1.0);
     let at_most = at_most.map(|part| format!(" (up to {:.1} %)", part * 100.0)).unwrap_or_default();

@@ -20,8 +20,8 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use guest::Cancel;
 use host::owner::{self, Owner};
-use remote::{Options, Patience, Session};
-use replica::{Replica, State};
+use remote::{Patience, SshOptions, SshSession};
+use replica::{Replica, ReplicaState};
 
 use crate::exit::ERROR;
 use crate::{interrupt, terminal};
@@ -121,7 +121,7 @@ fn down(names: &[String], all: bool, saved_states: bool) -> anyhow::Result<ExitC
     for replica in found {
         let state = replica.state();
         replica.down()?;
-        let was = if state == State::Dead { " (its QEMU was gone already)" } else { "" };
+        let was = if state == ReplicaState::Dead { " (its QEMU was gone already)" } else { "" };
         terminal::print(&format!("{} is down{was}\n", replica.name))?;
     }
     if saved_states {
@@ -152,17 +152,17 @@ fn exec(name: Option<&str>, command: &[String]) -> anyhow::Result<ExitCode> {
 /// Opens a connection, does one thing and passes its exit code on.
 fn with_session(
     replica: &Replica,
-    work: impl FnOnce(&Session) -> Result<i32, remote::RunError>,
+    work: impl FnOnce(&SshSession) -> Result<i32, remote::RunError>,
 ) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
     let owner = Owner::current("replica")?;
     let runtime = owner::runtime_dir(&owner)?;
     let env = owner.env();
-    let options = Options { folder: runtime.path(), env: &env, interactive: false };
+    let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
     let destination = replica.destination().context("The replica has no port yet")?;
     let is_cancelled = || cancel.is_cancelled();
     let patience = Patience::new(CONNECT_LIMIT, &is_cancelled);
-    let session = Session::open(&destination, &options, patience)?;
+    let session = SshSession::open(&destination, &options, patience)?;
     let code = work(&session)?;
     Ok(u8::try_from(code).map_or(ExitCode::from(ERROR), ExitCode::from))
 }
@@ -180,7 +180,7 @@ fn logs(name: Option<&str>, follow: bool) -> anyhow::Result<ExitCode> {
         let left = there.saturating_sub(console.stream_position()?);
         let more = io::copy(&mut (&console).take(left), &mut out).with_context(read)?;
         out.flush().context("Cannot write")?;
-        if !follow || cancel.is_cancelled() || (more == 0 && found.state() == State::Dead) {
+        if !follow || cancel.is_cancelled() || (more == 0 && found.state() == ReplicaState::Dead) {
             return Ok(ExitCode::SUCCESS);
         }
         // A file tells nobody when it grows.

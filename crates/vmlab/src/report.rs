@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use report::{Cell, Report, Role, Style, Variant, Verdict};
-use runner::state::State;
+use report::{Cell, Report, ReportVariant, Role, Style, Verdict};
+use runner::state::JournalState;
 use runner::store::{self, Contents};
 use runner::verify::Verification;
 use runner::{results, summary};
@@ -111,7 +111,7 @@ fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn records(contents: &Contents) -> Vec<record::Record> {
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 
@@ -167,7 +167,7 @@ fn is_final(report: &Report) -> bool {
 }
 
 fn is_aa_arm(report: &Report, cell: &Cell) -> bool {
-    let is_it = |known: &Variant| known.name == cell.variant && known.role == Role::AaArm;
+    let is_it = |known: &ReportVariant| known.name == cell.variant && known.role == Role::AaArm;
     report.variants.iter().any(is_it)
 }
 

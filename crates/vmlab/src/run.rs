@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use host::settings::Settings;
+use host::settings::AppliedSettings;
 use record::journal::Event;
 use runner::calibration::Calibration;
-use runner::execute::Ended;
+use runner::execute::ExecutionEnd;
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::simulated;
-use runner::state::State;
-use runner::store::{self, Contents, Keeper, Store};
+use runner::state::JournalState;
+use runner::store::{self, Contents, Store, TrialSink};
 use runner::summary;
 use topology::Host;
 
@@ -192,7 +192,7 @@ fn extend(
     args: &RunArgs,
 ) -> anyhow::Result<()> {
     let Some(more) = more else { return Ok(()) };
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     if !state.ended {
         let (dir, on) = (store.dir().display(), args.on.words());
         bail!("The study in {dir} has not ended: go on with `vmlab run --resume {dir}{on}` first");
@@ -207,14 +207,14 @@ fn extend(
 fn run_here(
     args: &RunArgs,
     contents: &Contents,
-    settings: Option<Settings>,
+    settings: Option<AppliedSettings>,
     mut store: Store,
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
     let dir = store.dir().to_owned();
     let Contents { plan, host, events, .. } = contents;
     let mut watcher = Watcher::start(&args.watch(), plan, events)?;
-    let mut observe = |event: runner::execute::Progress<'_>| watcher.observe(&event);
+    let mut observe = |event: runner::execute::ExecutionEvent<'_>| watcher.observe(&event);
     let ended = if simulated::is_simulated(plan) {
         trials::simulate(plan, host, events, &mut store, cancel, &mut observe)
     } else {
@@ -227,10 +227,10 @@ fn run_here(
 }
 
 /// Computes the report from the folder alone, and says it.
-fn finish(args: &RunArgs, ended: Ended, dir: &Path) -> anyhow::Result<ExitCode> {
+fn finish(args: &RunArgs, ended: ExecutionEnd, dir: &Path) -> anyhow::Result<ExitCode> {
     // Who interrupts waits for nothing more: of many variants it takes long, and it can
     // be had at any time.
-    if ended == Ended::Cancelled {
+    if ended == ExecutionEnd::Cancelled {
         let (dir, on) = (dir.display(), args.on.words());
         bail!(
             "Interrupted: go on with `vmlab run --resume {dir}{on}`; `vmlab report {dir}` shows what was measured"

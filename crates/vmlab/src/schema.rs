@@ -76,7 +76,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "site-rules",
         about: "Rules of a site's own, as TOML (`vmlab lint --rules`)",
         printed_by: &[],
-        make: written::<lint::site::Document>,
+        make: written::<lint::site::RulesDocument>,
     },
     Document {
         name: "switch-file",
@@ -136,13 +136,13 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "facts",
         about: "What was found of VMs, by host",
         printed_by: &["facts --json"],
-        make: printed::<Vec<crate::facts::Row>>,
+        make: printed::<Vec<crate::facts::HostFactRow>>,
     },
     Document {
         name: "placement",
         about: "Where VMs go on one host",
         printed_by: &["plan --json"],
-        make: printed::<placement::plan::Plan>,
+        make: printed::<placement::plan::HostPlan>,
     },
     Document {
         name: "placement-of-hosts",
@@ -154,7 +154,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "findings",
         about: "What is wrong with configurations",
         printed_by: &["lint --json", "lint --format json"],
-        make: printed::<lint::output::Report<'static>>,
+        make: printed::<lint::output::JsonReport<'static>>,
     },
     Document {
         name: "vm",
@@ -190,7 +190,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "comparison",
         about: "What differs between numbers of any origin",
         printed_by: &["compare --format json", "calibrate --compare --format json"],
-        make: printed::<compare::analyse::Comparison>,
+        make: printed::<compare::analyse::ComparedData>,
     },
     Document {
         name: "trend",
@@ -202,7 +202,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "imported",
         about: "A value, a failed run or an unread line of a tool's log",
         printed_by: &["import --json"],
-        make: printed::<crate::import::Line>,
+        make: printed::<crate::import::ImportLine>,
     },
     Document {
         name: "calibration",
@@ -274,7 +274,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         name: "traffic",
         about: "What became of frames that were sent through a switch",
         printed_by: &["switch traffic --json"],
-        make: printed::<crate::switch::Outcome>,
+        make: printed::<crate::switch::TrafficResult>,
     },
 ];
 

@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use host::owner::Owner;
 use host::settings::{
-    self, Change, Mode, Refusal, RestoreOutcome, Restored, SETTINGS, Setting, Settings, Tree, Wish,
-    setting,
+    self, AppliedSettings, Mode, RestoreOutcome, Restored, SETTINGS, Setting, SettingChange,
+    SettingChanges, SettingRefusal, SettingsTree, setting,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use schemars::JsonSchema;
@@ -108,12 +108,12 @@ pub(crate) fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn tree(sysfs_root: Option<&PathBuf>) -> anyhow::Result<Tree> {
-    let Some(root) = sysfs_root else { return Ok(Tree::live()) };
+fn tree(sysfs_root: Option<&PathBuf>) -> anyhow::Result<SettingsTree> {
+    let Some(root) = sysfs_root else { return Ok(SettingsTree::live()) };
     if !root.is_dir() {
         bail!("{} is not a folder: give one with sys/ and proc/ in it", root.display());
     }
-    Ok(Tree::at(root))
+    Ok(SettingsTree::at(root))
 }
 
 /// A setting on this machine.
@@ -122,10 +122,10 @@ struct Row {
     now: Option<String>,
     offered: Vec<String>,
     /// Why it can't be set.
-    why_not: Option<Refusal>,
+    why_not: Option<SettingRefusal>,
 }
 
-fn rows(tree: &Tree) -> Vec<Row> {
+fn rows(tree: &SettingsTree) -> Vec<Row> {
     let row = |setting: &'static Setting| {
         let present = setting.read(tree).ok();
         // A reload is for whoever asks for it, but not out of reach.
@@ -242,7 +242,7 @@ fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let tree = tree(args.sysfs_root.as_ref())?;
     let Some(setting) = setting(&args.id) else {
         // It names what is near.
-        let error = Change::new(&args.id, "").err().map(|error| error.to_string());
+        let error = SettingChange::new(&args.id, "").err().map(|error| error.to_string());
         bail!(error.unwrap_or_default());
     };
     let mut out = format!("{}: {}\n\n", setting.id, setting.what);
@@ -286,10 +286,10 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
         let (id, value) = text
             .split_once('=')
             .with_context(|| format!("{text:?} is no setting: write ID=VALUE, e.g. thp=never"))?;
-        Ok(Change::new(id, value)?)
+        Ok(SettingChange::new(id, value)?)
     };
     let changes = args.changes.iter().map(change).collect::<anyhow::Result<Vec<_>>>()?;
-    let wish = Wish { changes, reload: args.reload };
+    let wish = SettingChanges { changes, reload: args.reload };
     if args.dry_run {
         let mut out = String::new();
         for step in settings::plan(&tree, &wish)? {
@@ -304,7 +304,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     // Before anything is changed: what ends us must not leave it changed.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
     let owner = Owner::current(&format!("settings-{}", std::process::id()))?;
-    let settings = Settings::apply(&tree, &wish, &owner)?;
+    let settings = AppliedSettings::apply(&tree, &wish, &owner)?;
     for note in settings.notes() {
         terminal::note(&format!("vmlab: {note}"));
     }

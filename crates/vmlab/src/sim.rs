@@ -21,7 +21,7 @@ use sim::scenario::Scenario;
 
 use crate::host_file::load_host;
 use crate::{exit, interrupt, terminal};
-use draw::{Job, Plan};
+use draw::{DrawPlan, Job};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     let measured = args.calibrate.as_deref().map(calibrated::read).transpose()?;
     let measured = measured.unwrap_or_default();
     scenario.calibrate(&measured);
-    let plan = Plan::new(&scenario, !args.no_why);
+    let plan = DrawPlan::new(&scenario, !args.no_why);
     if args.check {
         terminal::print(&output::plan(&scenario, &plan))?;
         return Ok(ExitCode::SUCCESS);

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::Uri;
-use host::settings::Tree;
-use runner::freeze::{Frozen, Machine, freeze};
+use host::settings::SettingsTree;
+use runner::freeze::{Frozen, MachineFacts, freeze};
 use runner::machine::{self, Need};
 use runner::plan::Plan;
-use runner::study::{ParseStudyError, Problem, Study, Until};
+use runner::study::{ParseStudyError, Study, StudyProblem, Until};
 use runner::{domains, host_settings, simulated};
 use serde::{Deserialize, Serialize};
 use topology::Host;
@@ -105,7 +105,7 @@ impl StudyText {
 
 /// A study, the machine and the plan.
 pub(crate) struct Prepared {
-    pub(crate) machine: Machine,
+    pub(crate) machine: MachineFacts,
     pub(crate) plan: Plan,
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn prepare_simulated(
     let file = &written.file;
     match simulated::plan(&study, folder, host.clone(), seed, runner::unix_s()) {
         Ok(Frozen { plan, warnings }) => {
-            for Problem { line, message } in warnings {
+            for StudyProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
             for (label, why) in plan.later.iter().filter(|later| !study.later.contains(later)) {
@@ -180,16 +180,16 @@ pub(crate) fn prepare(
     let file = written.file.clone();
     match freeze(&study, &machine, seed, runner::unix_s()) {
         Ok(Frozen { plan, warnings }) => {
-            for Problem { line, message } in warnings {
+            for StudyProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
-            let mut refusals = host_settings::refusals(&study, &plan, &Tree::live());
+            let mut refusals = host_settings::refusals(&study, &plan, &SettingsTree::live());
             refusals.extend(domains::refusals(&study, &plan, cancel)?);
             // A plan may be looked at where it can't be run.
             if need == Need::Run && !refusals.is_empty() {
                 bail!(ParseStudyError { file, problems: refusals });
             }
-            for Problem { line, message } in refusals {
+            for StudyProblem { line, message } in refusals {
                 terminal::note(&format!(
                     "{file}:{line}: warning: a run would be refused: {message}"
                 ));

@@ -7,7 +7,7 @@ mod peer;
 mod traffic;
 
 pub(crate) use file::SwitchFile;
-pub(crate) use traffic::Outcome;
+pub(crate) use traffic::TrafficResult;
 
 use std::io::{self, Read};
 use std::net::SocketAddr;

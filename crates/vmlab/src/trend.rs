@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use report::Style;
-use report::trend::{self, Of, Trend};
+use report::trend::{self, Trend, TrendSubject};
 use runner::{store, summary};
 use stats::ChangeRule;
 
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &TrendArgs) -> anyhow::Result<ExitCode> {
         let report = summary::report(&dir, &contents);
         reports.push((dir.display().to_string(), report));
     }
-    let of = if args.ratio { Of::Ratio } else { Of::Value };
+    let of = if args.ratio { TrendSubject::Ratio } else { TrendSubject::Value };
     let rule = ChangeRule { max_p: args.p, min_change: (args.min_percent / 100.0).ln_1p() };
     let trend = Trend::new(reports, of, &rule);
     if let Some(file) = &args.html {

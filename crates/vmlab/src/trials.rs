@@ -4,26 +4,26 @@
 use anyhow::Context;
 use guest::Cancel;
 use host::owner::Owner;
-use host::settings::{Mode, RestoreOutcome, Settings, Tree};
+use host::settings::{AppliedSettings, Mode, RestoreOutcome, SettingsTree};
 use record::journal::Event;
-use runner::execute::{Ended, Progress, execute};
+use runner::execute::{ExecutionEnd, ExecutionEvent, execute};
 use runner::local::LocalLab;
 use runner::plan::Plan;
 use runner::simulated::SimulatedLab;
-use runner::store::Keeper;
+use runner::store::TrialSink;
 use topology::Host;
 
 use crate::terminal;
 
 /// Sets what the plan asks for; it is put back on drop at the latest.
-pub(crate) fn apply_settings(plan: &Plan) -> anyhow::Result<Option<Settings>> {
+pub(crate) fn apply_settings(plan: &Plan) -> anyhow::Result<Option<AppliedSettings>> {
     restore_leftovers();
     let wanted = plan.study_settings();
     if wanted.is_empty() {
         return Ok(None);
     }
     let owner = Owner::current(&plan.run_id())?;
-    let settings = Settings::apply(&Tree::live(), &plan.wish(&wanted)?, &owner)?;
+    let settings = AppliedSettings::apply(&SettingsTree::live(), &plan.wish(&wanted)?, &owner)?;
     for note in settings.notes() {
         terminal::note(&format!("vmlab: host setting {note}"));
     }
@@ -46,16 +46,16 @@ pub(crate) fn end_leftovers(plan: &Plan) {
 }
 
 /// Runs what `plan` still asks for, as `events` tell it; what happens goes to
-/// `keeper` and is told to `observe`.
+/// `sink` and is told to `observe`.
 pub(crate) fn run(
     plan: &Plan,
     host: &Host,
-    settings: Option<Settings>,
+    settings: Option<AppliedSettings>,
     events: &[Event],
-    keeper: &mut dyn Keeper,
+    sink: &mut dyn TrialSink,
     cancel: &Cancel,
-    observe: &mut dyn FnMut(Progress<'_>),
-) -> anyhow::Result<Ended> {
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
+) -> anyhow::Result<ExecutionEnd> {
     if crate::clean::anything_running() {
         terminal::note(
             "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
@@ -66,7 +66,7 @@ pub(crate) fn run(
     if let Some(settings) = settings {
         lab.hold(settings);
     }
-    let ended = execute(plan, events, keeper, &mut lab, cancel, observe);
+    let ended = execute(plan, events, sink, &mut lab, cancel, observe);
     restore_settings(lab.release());
     ended.context("The study stopped")
 }
@@ -77,16 +77,16 @@ pub(crate) fn simulate(
     plan: &Plan,
     host: &Host,
     events: &[Event],
-    keeper: &mut dyn Keeper,
+    sink: &mut dyn TrialSink,
     cancel: &Cancel,
-    observe: &mut dyn FnMut(Progress<'_>),
-) -> anyhow::Result<Ended> {
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
+) -> anyhow::Result<ExecutionEnd> {
     let mut lab = SimulatedLab::new(plan, host, cancel.clone());
-    execute(plan, events, keeper, &mut lab, cancel, observe).context("The study stopped")
+    execute(plan, events, sink, &mut lab, cancel, observe).context("The study stopped")
 }
 
-fn restore_settings(settings: Option<Settings>) {
-    let restored = match settings.map(Settings::restore) {
+fn restore_settings(settings: Option<AppliedSettings>) {
+    let restored = match settings.map(AppliedSettings::restore) {
         None => return,
         Some(Err(error)) => {
             terminal::note(&format!("vmlab: {error}; `vmlab clean` tries again"));

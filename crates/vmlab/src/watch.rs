@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use record::journal::Event;
-use runner::execute::Progress;
+use runner::execute::ExecutionEvent;
 use runner::plan::Plan;
-use runner::state::State;
+use runner::state::JournalState;
 
 use crate::metrics::Exporter;
 use crate::progress::StudyProgress;
@@ -29,7 +29,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// `events` are those of earlier sessions.
     pub(crate) fn start(watch: &Watch, plan: &Plan, events: &[Event]) -> anyhow::Result<Self> {
-        let done = State::from_events(events).complete.len() as u64;
+        let done = JournalState::from_events(events).complete.len() as u64;
         let trials_done = done * u64::from(plan.trials_per_block());
         let exporter = watch.metrics.map(|address| Exporter::start(address, plan)).transpose()?;
         if let Some(exporter) = &exporter {
@@ -39,7 +39,7 @@ impl Watcher {
         Ok(Self { progress, exporter })
     }
 
-    pub(crate) fn observe(&mut self, event: &Progress<'_>) {
+    pub(crate) fn observe(&mut self, event: &ExecutionEvent<'_>) {
         self.progress.observe(event);
         if let Some(exporter) = &self.exporter {
             exporter.observe(event);

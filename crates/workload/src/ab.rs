@@ -4,11 +4,11 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, one_log, pick, take};
-use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 80;
 
@@ -23,7 +23,7 @@ const fn time(name: &'static str, kind: MetricKind, help: &'static str) -> Metri
     MetricDef::new(name, "s", Better::Lower, kind, help)
 }
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "ab",
     summary: "A static page from a web server: requests a second (ApacheBench, nginx)",
     about: "ab asks for one page again and again, so many requests at a time. The page lies in \
@@ -31,9 +31,9 @@ pub(crate) static ENTRY: Entry = Entry {
             system calls. Every request opens a connection of its own unless `keepalive`.",
     measures: "Short connections between two VMs: notifications, interrupts, vhost.",
     needs: &["ab"],
-    beside: Beside {
+    beside: RoleCommands {
         server: Some(Server { needs: &["nginx"], setup, under_test: UnderTest::Server }),
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::int("requests", (1, 100_000_000), 10_000, "Requests of a run"),
@@ -102,7 +102,7 @@ pub(crate) static ENTRY: Entry = Entry {
     duration_s: |params, facts| facts.computing_s(0.2 + params.int("requests") as f64 * 1e-4),
 };
 
-fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
+fn setup(params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
     let config = format!(
         "user root;\nworker_processes {workers};\ndaemon off;\npid /tmp/vmlab-nginx.pid;\n\
          error_log stderr;\nevents {{ worker_connections 20480; }}\n\
@@ -116,11 +116,11 @@ fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
     );
     let (path, bytes) = ("/tmp/vmlab-nginx.conf", params.int("page_bytes"));
     vec![
-        Step::Write { path: path.to_owned(), text: config },
-        Step::shell(&format!(
+        GuestStep::Write { path: path.to_owned(), text: config },
+        GuestStep::shell(&format!(
             "mkdir -p {ROOT} /var/log/nginx; yes vmlab | head -c {bytes} >{ROOT}/index.html"
         )),
-        Step::Start(Daemon {
+        GuestStep::Start(Daemon {
             argv: ["nginx", "-e", "stderr", "-c", path].map(str::to_owned).into(),
             ready: Ready::Tcp(PORT),
         }),
@@ -140,7 +140,11 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     argv
 }
 
-fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     const PICKS: &[Pick] = &[
         pick("requests-per-s", "requests-per-s"),
         pick("transfer-rate", "transfer-rate"),

@@ -6,12 +6,12 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{Entry, GuestFacts, MetricDef, Scope};
+use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Scope};
 use crate::params::Params;
-use crate::parse::{Line, Output, ParseError, Parsed};
-use crate::roles::Beside;
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "boot",
     summary: "The guest's own boot: its kernel, its vCPUs, its userspace up to the agent",
     about: "Runs nothing: it reads when the guest agent was started, and from the kernel's log when \
@@ -21,7 +21,7 @@ pub(crate) static ENTRY: Entry = Entry {
             loading take is not in them, but in the trial's `boot_s`.",
     measures: "Time from the kernel's start until the guest agent is started.",
     needs: &["sh", "cut", "dmesg"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[],
     metrics: METRICS,
     repeats: "One boot has one value of each metric, however often it is read: a study needs no more \
@@ -86,7 +86,11 @@ fn duration_s(_: &Params, facts: &GuestFacts) -> f64 {
     facts.computing_s(0.05)
 }
 
-fn parse(output: Output<'_>, _: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    _: &Params,
+    facts: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let mut agent_s = None;
     let (mut starting_s, mut started_s, mut init_s) = (None, None, None);
     for line in output.stdout_lines() {
@@ -104,7 +108,7 @@ fn parse(output: Output<'_>, _: &Params, facts: &GuestFacts) -> Result<Parsed, P
     }
     let missing = "the guest agent's start: no process is called qemu-ga";
     let agent_s = agent_s.ok_or_else(|| output.ended(missing))?;
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedOutput::default();
     parsed.push("boot", agent_s);
     if let Some(init_s) = init_s {
         parsed.push("kernel", init_s);
@@ -124,7 +128,7 @@ fn parse(output: Output<'_>, _: &Params, facts: &GuestFacts) -> Result<Parsed, P
 
 /// The time and the text of a line of the kernel's log, `[    1.234567] text`,
 /// where a level before it and the caller behind it do not matter.
-fn stamped<'a>(line: &Line<'a>) -> Option<(f64, &'a str)> {
+fn stamped<'a>(line: &OutputLine<'a>) -> Option<(f64, &'a str)> {
     let (_, rest) = line.text.split_once('[')?;
     let (time, mut text) = rest.split_once(']')?;
     let time = time.trim();
@@ -148,7 +152,7 @@ mod tests {
     fn read(stdout: &str, vcpus: u32) -> Result<Vec<(String, f64)>, String> {
         let params = ENTRY.resolve(&BTreeMap::new()).unwrap();
         let facts = GuestFacts::alone(vcpus, false);
-        let parsed = parse(Output { stdout, stderr: "" }, &params, &facts);
+        let parsed = parse(CommandOutput { stdout, stderr: "" }, &params, &facts);
         let parsed = parsed.map_err(|error| error.to_string())?;
         Ok(parsed.samples.into_iter().map(|sample| (sample.metric, sample.value)).collect())
     }

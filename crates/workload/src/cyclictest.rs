@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{Line, Output, ParseError, Parsed};
-use crate::roles::Beside;
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "cyclictest",
     summary: "Wake-up latency: threads that sleep until a moment and see how late it is",
     about: "Every thread sleeps for one interval, notes how late it woke, and starts over. Timer \
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
             of deep idle states (`/dev/cpu_dma_latency`).",
     measures: "How late a timer wakes a thread, as quantiles, mean and maximum.",
     needs: &["cyclictest"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run merges the wake-ups of all its threads into one histogram, which is kept, and \
@@ -223,11 +223,15 @@ const US_PER_S: f64 = 1e6;
 
 const NS_PER_US: u64 = 1000;
 
-fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    facts: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let json = read_json(output)?;
     check(&json, output, params, facts)?;
 
-    let mut parsed = Parsed { tool_version: json.version, ..Parsed::default() };
+    let mut parsed = ParsedOutput { tool_version: json.version, ..ParsedOutput::default() };
     let histogram_us = params.int("histogram_us") as u64;
     let mut merged: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut wakeups, mut overflows, mut sum, mut max) = (0_u64, 0_u64, 0.0, 0);
@@ -276,7 +280,7 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
 /// Refuses a run that isn't the one that was asked for, or not all of it.
 fn check(
     json: &Json,
-    output: Output<'_>,
+    output: CommandOutput<'_>,
     params: &Params,
     facts: &GuestFacts,
 ) -> Result<(), ParseError> {
@@ -303,7 +307,7 @@ fn check(
 }
 
 /// The first line that starts with `key`, which is there: it has been read.
-fn line_of<'a>(output: Output<'a>, key: &str) -> Line<'a> {
+fn line_of<'a>(output: CommandOutput<'a>, key: &str) -> OutputLine<'a> {
     output
         .stdout_lines()
         .find(|line| line.text.trim_start().starts_with(key))
@@ -312,7 +316,7 @@ fn line_of<'a>(output: Output<'a>, key: &str) -> Line<'a> {
 
 /// Finds and reads the JSON object between the lines that cyclictest prints
 /// around it.
-fn read_json(output: Output<'_>) -> Result<Json, ParseError> {
+fn read_json(output: CommandOutput<'_>) -> Result<Json, ParseError> {
     let mut start = None;
     let mut text = String::new();
     let mut closed = false;

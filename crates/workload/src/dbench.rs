@@ -5,11 +5,11 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, one_log, pick, take};
-use crate::roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 
 /// tbench's own.
 const PORT: u16 = 7003;
@@ -40,7 +40,7 @@ const PARAMS: &[Param] = &[
 const REPEATS: &str = "One run lasts `time_s`, after a warm-up of a fifth of that, and brings one \
                        sample of every metric.";
 
-pub(crate) static DBENCH: Entry = Entry {
+pub(crate) static DBENCH: CatalogueEntry = CatalogueEntry {
     name: "dbench",
     summary: "A file server's work on a scratch disk: small files, metadata, flushes (dbench 4)",
     about: "Every client replays the file calls of a recorded NetBench session: mostly metadata \
@@ -48,7 +48,7 @@ pub(crate) static DBENCH: Entry = Entry {
             file system and its locks.",
     measures: "File calls over the virtual disk: flushes, cache mode, lock contention.",
     needs: &["dbench"],
-    beside: Beside { scratch_mib: |_, _| 2048, ..Beside::NOTHING },
+    beside: RoleCommands { scratch_mib: |_, _| 2048, ..RoleCommands::NOTHING },
     params: PARAMS,
     metrics: METRICS,
     repeats: REPEATS,
@@ -58,23 +58,23 @@ pub(crate) static DBENCH: Entry = Entry {
     duration_s,
 };
 
-pub(crate) static TBENCH: Entry = Entry {
+pub(crate) static TBENCH: CatalogueEntry = CatalogueEntry {
     name: "tbench",
     summary: "The traffic of dbench alone, between two guests (tbench 4)",
     about: "The clients send what a file server's would, and the server answers with as many \
             bytes as it should, without a disk.",
     measures: "Many small requests and answers over TCP between two VMs.",
     needs: &["tbench"],
-    beside: Beside {
+    beside: RoleCommands {
         server: Some(Server {
             needs: &["tbench_srv"],
             setup: |_, _| {
                 let argv = vec!["tbench_srv".to_owned()];
-                vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: PARAMS,
     metrics: METRICS,
@@ -104,7 +104,11 @@ fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
     params.int("time_s") as f64 * 1.3 + facts.computing_s(1.0)
 }
 
-fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    facts: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     const PICKS: &[Pick] = &[pick("throughput", "throughput")];
     let log = one_log(output, "dbench")?;
     let result = log.values.iter().find(|value| value.metric == "throughput");

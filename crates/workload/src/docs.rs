@@ -4,8 +4,8 @@
 use core::net::Ipv4Addr;
 use std::fmt::Write as _;
 
-use crate::entry::{Entry, GuestFacts, Scope};
-use crate::roles::{FULL_IMAGE, SCRATCH, Step, UnderTest};
+use crate::entry::{CatalogueEntry, GuestFacts, Scope};
+use crate::roles::{FULL_IMAGE, GuestStep, SCRATCH, UnderTest};
 use crate::{CATALOGUE, Params};
 
 /// Address of the other guest in examples.
@@ -34,7 +34,7 @@ pub fn markdown() -> String {
     text
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// The help of this benchmark, as Markdown that reads well as plain text.
     #[must_use]
     pub fn help(&self) -> String {
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-fn section(text: &mut String, entry: &Entry) {
+fn section(text: &mut String, entry: &CatalogueEntry) {
     let params = entry.example_params();
     let facts = GuestFacts { peer: EXAMPLE_PEER, ..GuestFacts::alone(2, false) };
     let _ = write!(
@@ -149,7 +149,7 @@ fn section(text: &mut String, entry: &Entry) {
 }
 
 /// Who takes part, and what must be there.
-fn needs(entry: &Entry) -> String {
+fn needs(entry: &CatalogueEntry) -> String {
     let client = code_list(entry.needs.iter().copied());
     let image = if entry.beside.full_image {
         format!(" Of the builtin images only `builtin:{FULL_IMAGE}` has them.")
@@ -172,18 +172,18 @@ fn needs(entry: &Entry) -> String {
 }
 
 /// What is done before the first invocation, in one guest after the other.
-fn preparation(text: &mut String, title: &str, steps: &[Step]) {
+fn preparation(text: &mut String, title: &str, steps: &[GuestStep]) {
     if steps.is_empty() {
         return;
     }
     let _ = writeln!(text, "\n{title}\n\n```text");
     for step in steps {
         let _ = match step {
-            Step::Write { path, text: file } => {
+            GuestStep::Write { path, text: file } => {
                 write!(text, "cat >{} <<'{END}'\n{}{END}\n", shell_word(path), lines(file))
             }
-            Step::Run(argv) => writeln!(text, "{}", shell_line(argv)),
-            Step::Start(daemon) => {
+            GuestStep::Run(argv) => writeln!(text, "{}", shell_line(argv)),
+            GuestStep::Start(daemon) => {
                 writeln!(text, "{} &  # must {}", shell_line(&daemon.argv), daemon.ready)
             }
         };

@@ -7,13 +7,13 @@ use record::{Better, Metric, MetricKind, Unit};
 pub use crate::guest_facts::GuestFacts;
 use crate::param::ParamValue;
 pub use crate::param::{DefaultValue, Example, Param, ParamKind};
-use crate::roles::{Beside, Step, UnderTest};
-use crate::{Output, ParamError, Params, ParseError, Parsed};
+use crate::roles::{GuestStep, RoleCommands, UnderTest};
+use crate::{CommandOutput, ParamError, Params, ParseError, ParsedOutput};
 
 /// One benchmark: its texts, its parameters, its metrics, how it is started
 /// and how its output is read.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CatalogueEntry {
     /// Name in study files and reports: lower case, digits, `-`.
     pub name: &'static str,
     /// One line, without a full stop.
@@ -25,7 +25,7 @@ pub struct Entry {
     /// Programs that must be in the guest that runs the command.
     pub needs: &'static [&'static str],
     /// What stands beside the command.
-    pub beside: Beside,
+    pub beside: RoleCommands,
     /// What a study can set.
     pub params: &'static [Param],
     /// What it yields.
@@ -35,7 +35,8 @@ pub struct Entry {
     /// Parameters of the example in the documentation.
     pub example: &'static [Example],
     pub(crate) command: fn(&Params, &GuestFacts) -> Vec<String>,
-    pub(crate) parse: fn(Output<'_>, &Params, &GuestFacts) -> Result<Parsed, ParseError>,
+    pub(crate) parse:
+        fn(CommandOutput<'_>, &Params, &GuestFacts) -> Result<ParsedOutput, ParseError>,
     pub(crate) duration_s: fn(&Params, &GuestFacts) -> f64,
 }
 
@@ -72,7 +73,7 @@ pub enum Scope {
     Thread,
 }
 
-impl Entry {
+impl CatalogueEntry {
     /// Checks what a study gives and fills in the defaults.
     ///
     /// # Errors
@@ -94,7 +95,7 @@ impl Entry {
 
     /// Reads what the command printed, all of it or nothing.
     ///
-    /// Samples are in the base units of [`Entry::metrics`]. The exit status is
+    /// Samples are in the base units of [`CatalogueEntry::metrics`]. The exit status is
     /// not looked at; a tool that failed without printing its results is
     /// refused here as well.
     ///
@@ -102,24 +103,24 @@ impl Entry {
     /// [`ParseError`] names the line and its text.
     pub fn parse(
         &self,
-        output: Output<'_>,
+        output: CommandOutput<'_>,
         params: &Params,
         facts: &GuestFacts,
-    ) -> Result<Parsed, ParseError> {
+    ) -> Result<ParsedOutput, ParseError> {
         (self.parse)(output, params, facts)
     }
 
     /// What is done in the client's guest (the only one of most benchmarks)
     /// before the first invocation.
     #[must_use]
-    pub fn setup(&self, params: &Params, facts: &GuestFacts) -> Vec<Step> {
+    pub fn setup(&self, params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
         (self.beside.setup)(params, facts)
     }
 
     /// What is done in the server's guest before that; nothing where there is
     /// no such role.
     #[must_use]
-    pub fn server_setup(&self, params: &Params, facts: &GuestFacts) -> Vec<Step> {
+    pub fn server_setup(&self, params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
         self.beside.server.as_ref().map_or_else(Vec::new, |server| (server.setup)(params, facts))
     }
 

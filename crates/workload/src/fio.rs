@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, SCRATCH, Step};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{GuestStep, RoleCommands, SCRATCH};
 
 const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)
@@ -27,7 +27,7 @@ const READS: &[&str] = &["read", "randread", "randrw"];
 /// Those that write.
 const WRITES: &[&str] = &["write", "randwrite", "randrw"];
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "fio",
     summary: "Requests to a scratch disk: sequential or random, read or write (fio)",
     about: "Every job works on a file of its own, made before the first run. With `direct` the \
@@ -35,16 +35,16 @@ pub(crate) static ENTRY: Entry = Entry {
             is how many requests a job has on the way; `sync` has one, whatever it says.",
     measures: "The virtual disk: bus, cache mode, aio, queues, iothreads, interrupts.",
     needs: &["fio"],
-    beside: Beside {
+    beside: RoleCommands {
         setup: |params, _| {
             let mut argv = vec!["fio".to_owned(), "--create_only=1".to_owned()];
             argv.extend(job(params));
-            vec![Step::Run(argv), Step::run(["sync"])]
+            vec![GuestStep::Run(argv), GuestStep::run(["sync"])]
         },
         scratch_mib: |params, _| {
             (params.int("jobs") * params.int("size_mib")) as u64 * 21 / 20 + 64
         },
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::choice(
@@ -137,7 +137,7 @@ const OPERATIONS: [(&str, &str, &str); 8] = [
 
 const JOB_FILE: &str = "/tmp/vmlab-iozone.fio";
 
-pub(crate) static IOZONE: Entry = Entry {
+pub(crate) static IOZONE: CatalogueEntry = CatalogueEntry {
     name: "fio-iozone",
     summary: "iozone's eight operations on one file, one after the other (fio)",
     about: "A file of `size_mib` is written, written again, read, read again, read and written at \
@@ -147,12 +147,12 @@ pub(crate) static IOZONE: Entry = Entry {
             the reads come from that.",
     measures: "File operations over the virtual disk, with and without the guest's page cache.",
     needs: &["fio"],
-    beside: Beside {
+    beside: RoleCommands {
         setup: |params, _| {
-            vec![Step::Write { path: JOB_FILE.to_owned(), text: iozone_job(params) }]
+            vec![GuestStep::Write { path: JOB_FILE.to_owned(), text: iozone_job(params) }]
         },
         scratch_mib: |params, _| params.int("size_mib") as u64 * 21 / 20 + 64,
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::int("size_mib", (1, 1 << 24), 1024, "Size of the file").unit("MiB"),
@@ -256,9 +256,10 @@ impl Latency {
 }
 
 /// fio's JSON, whose jobs all ended well; notes may stand before it.
-fn json(output: Output<'_>) -> Result<Json, ParseError> {
+fn json(output: CommandOutput<'_>) -> Result<Json, ParseError> {
     let start = output.stdout.find("{\n").ok_or_else(|| output.ended("fio's JSON"))?;
-    let json: Json = Output { stdout: &output.stdout[start..], ..output }.json("fio's JSON")?;
+    let json: Json =
+        CommandOutput { stdout: &output.stdout[start..], ..output }.json("fio's JSON")?;
     match json.jobs.iter().find(|job| job.error != 0) {
         Some(job) => Err(output.ended(format!("job {} without error {}", job.jobname, job.error))),
         None => Ok(json),
@@ -269,12 +270,16 @@ fn version(json: &Json) -> Option<String> {
     json.version.strip_prefix("fio-").map(str::to_owned)
 }
 
-fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    _: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let json = json(output)?;
     let [job] = json.jobs.as_slice() else {
         return Err(output.ended(format!("one group of jobs; there are {}", json.jobs.len())));
     };
-    let mut parsed = Parsed { tool_version: version(&json), ..Parsed::default() };
+    let mut parsed = ParsedOutput { tool_version: version(&json), ..ParsedOutput::default() };
     let requests = job.read.iops + job.write.iops;
     if requests <= 0.0 {
         return Err(output.ended("a request that was completed"));
@@ -293,9 +298,13 @@ fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, Parse
     Ok(parsed)
 }
 
-fn parse_iozone(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse_iozone(
+    output: CommandOutput<'_>,
+    _: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let json = json(output)?;
-    let mut parsed = Parsed { tool_version: version(&json), ..Parsed::default() };
+    let mut parsed = ParsedOutput { tool_version: version(&json), ..ParsedOutput::default() };
     for (name, ..) in OPERATIONS {
         let job = json.jobs.iter().find(|job| job.jobname == name);
         let job = job.ok_or_else(|| output.ended(format!("the job {name}")))?;

@@ -4,12 +4,12 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::Beside;
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "hackbench",
     summary: "Scheduler stress: groups of tasks that pass messages (rt-tests)",
     about: "Every group has as many senders as receivers, and every sender sends its messages to \
@@ -18,7 +18,7 @@ pub(crate) static ENTRY: Entry = Entry {
             clock has steps of 1 ms: a run that ends in less than that is refused.",
     measures: "Time to pass all messages: scheduling, wake-ups and IPIs between vCPUs.",
     needs: &["hackbench"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: PARAMS,
     metrics: &[MetricDef {
         name: "time",
@@ -106,7 +106,11 @@ pub(crate) fn messaging_s(pairs: f64, messages: f64, facts: &GuestFacts) -> f64 
     facts.computing_s(0.01 + (messages * 3e-6 + pairs * 2e-4) / f64::from(facts.vcpus.max(1)))
 }
 
-fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    _: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     parse_messaging(output)
 }
 
@@ -117,8 +121,8 @@ fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, Parse
 /// The first line changed with the way to call it: `Running with 10*40 (== 400)
 /// tasks.` in the first versions, `Running in process mode with 10 groups
 /// using 40 file descriptors each (== 400 tasks)` since.
-pub(crate) fn parse_messaging(output: Output<'_>) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed::default();
+pub(crate) fn parse_messaging(output: CommandOutput<'_>) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput::default();
     for line in output.stdout_lines() {
         let text = line.text.trim();
         let value = if let Some(rest) = text.strip_prefix("Time:") {

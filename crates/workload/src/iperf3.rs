@@ -5,14 +5,14 @@
 use record::{Better, MetricKind};
 use serde::Deserialize;
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 5201;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "iperf3",
     summary: "Network throughput between two guests: TCP or UDP streams (iperf3)",
     about: "One or more streams from the client to the server, or back (`reverse`). Throughput is \
@@ -21,17 +21,17 @@ pub(crate) static ENTRY: Entry = Entry {
     measures: "Bulk throughput of the virtual network: virtio, vhost, offloads, and the switch \
                between the VMs.",
     needs: &["iperf3"],
-    beside: Beside {
+    beside: RoleCommands {
         server: Some(Server {
             needs: &["iperf3"],
             setup: |_, _| {
                 let argv = ["iperf3", "--server", "--port", &PORT.to_string()];
                 let argv = argv.map(str::to_owned).into();
-                vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::choice("protocol", &["tcp", "udp"], "tcp", "What carries the bytes"),
@@ -130,7 +130,11 @@ struct Sum {
     lost_packets: Option<f64>,
 }
 
-fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let json: Json = output.json("iperf3's JSON")?;
     if let Some(error) = json.error {
         return Err(output.ended(format!("a result (iperf3 says: {error})")));
@@ -139,9 +143,9 @@ fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, 
     if received.bits_per_second <= 0.0 {
         return Err(output.ended("a byte that arrived (end.sum_received.bits_per_second is 0)"));
     }
-    let mut parsed = Parsed {
+    let mut parsed = ParsedOutput {
         tool_version: json.start.version.strip_prefix("iperf ").map(str::to_owned),
-        ..Parsed::default()
+        ..ParsedOutput::default()
     };
     parsed.push("throughput", received.bits_per_second / 8.0);
     if params.text("protocol") == "tcp" {

@@ -5,15 +5,15 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, SCRATCH, Step};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{GuestStep, RoleCommands, SCRATCH};
 
 /// Debian's source in builtin:debian-12-full.
 const SOURCE: &str = "/usr/src/linux-source-6.1";
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "kernbench",
     summary: "Building Linux from its source, with so many jobs (make)",
     about: "Debian's source of Linux 6.1 is configured and prepared once a boot; every run builds \
@@ -24,11 +24,11 @@ pub(crate) static ENTRY: Entry = Entry {
             Emulated, even the preparation takes minutes: give it `limit_s = 3000`.",
     measures: "Many short processes, page faults and computing: the classic of mixed loads.",
     needs: &["make", "gcc", "sh", "time"],
-    beside: Beside {
+    beside: RoleCommands {
         setup,
         scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },
         full_image: true,
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::choice(
@@ -100,7 +100,7 @@ fn make(words: &str) -> String {
     format!("make -s -C {SOURCE} O={SCRATCH}/build {words}")
 }
 
-fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
+fn setup(params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
     let jobs = facts.vcpus;
     // make ends with a line for each of its folders; what went wrong stands
     // before them.
@@ -110,9 +110,9 @@ fn setup(params: &Params, facts: &GuestFacts) -> Vec<Step> {
         format!("{make} >{log} 2>&1 || {{ grep -v '^make' {log} | tail -n 5 >&2; exit 1; }}")
     };
     vec![
-        Step::run(["mkdir", "-p", &format!("{SCRATCH}/build")]),
-        Step::shell(&explained(params.text("config"))),
-        Step::shell(&explained(&format!("-j{jobs} prepare"))),
+        GuestStep::run(["mkdir", "-p", &format!("{SCRATCH}/build")]),
+        GuestStep::shell(&explained(params.text("config"))),
+        GuestStep::shell(&explained(&format!("-j{jobs} prepare"))),
     ]
 }
 
@@ -155,7 +155,11 @@ const VALUES: [&str; 6] =
 /// What GNU time is to print.
 const REPORT: &str = "kernbench: %e %U %S %P %c %w";
 
-fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    _: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     // So GNU time says that make failed.
     if let Some(line) = output.stderr_lines().find(|line| line.text.starts_with("Command ")) {
         return Err(line.expected("a build that succeeds"));
@@ -168,7 +172,7 @@ fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, Parse
     if values.len() != VALUES.len() {
         return Err(line.expected(format!("{} values", VALUES.len())));
     }
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedOutput::default();
     for (metric, value) in VALUES.into_iter().zip(values) {
         parsed.push(metric, line.number(value.trim_end_matches('%'), metric)?);
     }

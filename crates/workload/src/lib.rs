@@ -1,7 +1,7 @@
 //! The catalogue of benchmarks: what each one needs, how it is started in a
 //! guest, and how its output is read.
 //!
-//! One file holds one benchmark, as one row ([`Entry`]) of one table,
+//! One file holds one benchmark, as one row ([`CatalogueEntry`]) of one table,
 //! [`CATALOGUE`]. Help texts and `docs/workloads.md` are generated from that
 //! table, so a benchmark is described where it is defined and nowhere else.
 //! To add one: write `src/<name>.rs` with an `ENTRY`, put it into the table,
@@ -9,9 +9,9 @@
 //! `UPDATE_EXPECT=1`.
 //!
 //! Most benchmarks are a command and nothing else (`beside:
-//! Beside::NOTHING`). One that needs more says so in [`Beside`]:
+//! Beside::NOTHING`). One that needs more says so in [`RoleCommands`]:
 //!
-//! - `setup`: [`Step`]s in the guest that runs the command, once a boot: files
+//! - `setup`: [`GuestStep`]s in the guest that runs the command, once a boot: files
 //!   to write, commands that must succeed, daemons with the condition under
 //!   which they are ready. Nothing waits for a time.
 //! - `scratch_mib`: an empty disk, mounted at [`SCRATCH`], attached as the
@@ -64,14 +64,16 @@ mod sysbench_cpu;
 mod tests;
 
 pub use docs::{markdown, shell_line};
-pub use entry::{DefaultValue, Entry, Example, GuestFacts, MetricDef, Param, ParamKind, Scope};
+pub use entry::{
+    CatalogueEntry, DefaultValue, Example, GuestFacts, MetricDef, Param, ParamKind, Scope,
+};
 pub use param::ParamValue;
 pub use params::{ParamError, Params};
-pub use parse::{Output, ParseError, Parsed, Stream};
-pub use roles::{Beside, Daemon, FULL_IMAGE, Ready, SCRATCH, Server, Step, UnderTest};
+pub use parse::{CommandOutput, ParseError, ParsedOutput, Stream};
+pub use roles::{Daemon, FULL_IMAGE, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 
 /// Every benchmark, in the order of the documentation.
-pub static CATALOGUE: &[&Entry] = &[
+pub static CATALOGUE: &[&CatalogueEntry] = &[
     &hackbench::ENTRY,
     &perf_messaging::ENTRY,
     &perf_bench::PIPE,
@@ -131,7 +133,7 @@ pub struct UnknownWorkload {
 ///
 /// # Errors
 /// [`UnknownWorkload`] names the nearest match, or all workloads.
-pub fn find(name: &str) -> Result<&'static Entry, UnknownWorkload> {
+pub fn find(name: &str) -> Result<&'static CatalogueEntry, UnknownWorkload> {
     CATALOGUE.iter().find(|entry| entry.name == name).copied().ok_or_else(|| UnknownWorkload {
         name: name.to_owned(),
         near: params::near(name, CATALOGUE.iter().map(|entry| entry.name)),

@@ -7,7 +7,7 @@ use record::{Histogram, Sample};
 
 /// What a command printed.
 #[derive(Debug, Clone, Copy)]
-pub struct Output<'a> {
+pub struct CommandOutput<'a> {
     /// Its standard output.
     pub stdout: &'a str,
     /// Its standard error.
@@ -16,7 +16,7 @@ pub struct Output<'a> {
 
 /// What a command's output says.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Parsed {
+pub struct ParsedOutput {
     /// The values, in base units, in the order of the output.
     pub samples: Vec<Sample>,
     /// The distributions behind its quantiles, where it prints any: those of
@@ -28,7 +28,7 @@ pub struct Parsed {
     pub warnings: Vec<String>,
 }
 
-impl Parsed {
+impl ParsedOutput {
     pub(crate) fn push(&mut self, metric: &str, value: f64) {
         self.samples.push(Sample { metric: metric.to_owned(), value });
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// Error type for [`crate::Entry::parse`].
+/// Error type for [`crate::CatalogueEntry::parse`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// A line that is not what should stand there.
@@ -86,28 +86,28 @@ pub enum ParseError {
 
 /// A line of an output.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OutputLine<'a> {
     pub(crate) stream: Stream,
     pub(crate) number: usize,
-    /// Without the newline, which [`Line::whole`] asks for.
+    /// Without the newline, which [`OutputLine::whole`] asks for.
     pub(crate) text: &'a str,
     terminated: bool,
 }
 
-impl<'a> Output<'a> {
+impl<'a> CommandOutput<'a> {
     /// The lines of standard output.
-    pub(crate) fn stdout_lines(self) -> impl Iterator<Item = Line<'a>> {
+    pub(crate) fn stdout_lines(self) -> impl Iterator<Item = OutputLine<'a>> {
         lines(Stream::Stdout, self.stdout)
     }
 
     /// The lines of standard error.
-    pub(crate) fn stderr_lines(self) -> impl Iterator<Item = Line<'a>> {
+    pub(crate) fn stderr_lines(self) -> impl Iterator<Item = OutputLine<'a>> {
         lines(Stream::Stderr, self.stderr)
     }
 
     /// The first line of standard output, empty if there is none.
-    pub(crate) fn first_line(self) -> Line<'a> {
-        let none = Line { stream: Stream::Stdout, number: 0, text: "", terminated: false };
+    pub(crate) fn first_line(self) -> OutputLine<'a> {
+        let none = OutputLine { stream: Stream::Stdout, number: 0, text: "", terminated: false };
         self.stdout_lines().next().unwrap_or(none)
     }
 
@@ -124,7 +124,7 @@ impl<'a> Output<'a> {
 
     /// The error for a line of standard output that is no result. A tool that
     /// prints its usage there says on standard error what was wrong.
-    pub(crate) fn stderr_or(self, line: &Line<'_>, expected: &str) -> ParseError {
+    pub(crate) fn stderr_or(self, line: &OutputLine<'_>, expected: &str) -> ParseError {
         if self.stderr.trim().is_empty() { line.expected(expected) } else { self.ended(expected) }
     }
 
@@ -153,14 +153,19 @@ impl<'a> Output<'a> {
     }
 }
 
-fn lines(stream: Stream, text: &str) -> impl Iterator<Item = Line<'_>> {
+fn lines(stream: Stream, text: &str) -> impl Iterator<Item = OutputLine<'_>> {
     text.split_inclusive('\n').enumerate().map(move |(index, line)| {
         let terminated = line.ends_with('\n');
-        Line { stream, number: index + 1, text: line.trim_end_matches(['\n', '\r']), terminated }
+        OutputLine {
+            stream,
+            number: index + 1,
+            text: line.trim_end_matches(['\n', '\r']),
+            terminated,
+        }
     })
 }
 
-impl<'a> Line<'a> {
+impl<'a> OutputLine<'a> {
     /// The error for this line.
     pub(crate) fn expected(&self, expected: impl Into<String>) -> ParseError {
         ParseError::Line {

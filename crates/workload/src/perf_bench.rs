@@ -4,11 +4,11 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, pick, read};
-use crate::roles::Beside;
+use crate::roles::RoleCommands;
 
 const REPEATS: &str = "One run prints one set of values, which are the samples; repeat it by the \
                        study's `invocations`.";
@@ -23,14 +23,14 @@ fn argv(words: &[&str]) -> Vec<String> {
     ["perf", "bench"].iter().chain(words).map(|word| (*word).to_owned()).collect()
 }
 
-pub(crate) static PIPE: Entry = Entry {
+pub(crate) static PIPE: CatalogueEntry = CatalogueEntry {
     name: "perf-pipe",
     summary: "Ping-pong of two tasks over pipes (perf bench sched pipe)",
     about: "Two tasks send one word to and fro. Where they run on two vCPUs, each turn halts one \
             of them and wakes the other.",
     measures: "The price of a wake-up: IPIs, halt exits, halt polling.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("loops", (1, 1_000_000_000), 100_000, "Turns"),
         Param::choice("tasks", &["process", "thread"], "process", "What the two tasks are"),
@@ -47,13 +47,13 @@ pub(crate) static PIPE: Entry = Entry {
     duration_s: |params, facts| facts.computing_s(0.1 + params.int("loops") as f64 * 1e-5),
 };
 
-pub(crate) static SYSCALL: Entry = Entry {
+pub(crate) static SYSCALL: CatalogueEntry = CatalogueEntry {
     name: "perf-syscall",
     summary: "The cheapest system call in a loop (perf bench syscall basic)",
     about: "getppid does nothing but enter the kernel and return.",
     measures: "Entering the guest's kernel: mitigations, not the hypervisor.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[Param::int("loops", (1, 10_000_000_000), 10_000_000, "Calls")],
     metrics: &[OPS.primary(), OP_TIME],
     repeats: REPEATS,
@@ -64,21 +64,21 @@ pub(crate) static SYSCALL: Entry = Entry {
 };
 
 /// Operations a second, of a run that prints its time too.
-fn rates(output: Output<'_>) -> Result<Parsed, ParseError> {
+fn rates(output: CommandOutput<'_>) -> Result<ParsedOutput, ParseError> {
     const PICKS: &[Pick] = &[pick("ops-per-s", "ops-per-s"), pick("time-per-op", "time-per-op")];
     whole(output)?;
     read(output, "perf-bench", PICKS)
 }
 
 /// Refuses an output whose last line was cut off.
-fn whole(output: Output<'_>) -> Result<(), ParseError> {
+fn whole(output: CommandOutput<'_>) -> Result<(), ParseError> {
     match output.stdout_lines().filter(|line| !line.text.trim().is_empty()).last() {
         Some(line) => line.whole(),
         None => Err(output.ended("a result of perf bench")),
     }
 }
 
-pub(crate) static FUTEX: Entry = Entry {
+pub(crate) static FUTEX: CatalogueEntry = CatalogueEntry {
     name: "perf-futex",
     summary: "Futex calls: hash, wake, requeue, lock-pi (perf bench futex)",
     about: "`hash` waits on futexes whose value has changed, so nobody sleeps. The others put \
@@ -86,7 +86,7 @@ pub(crate) static FUTEX: Entry = Entry {
             `lock-pi` fights for locks with priority inheritance.",
     measures: "Kernel locks and wake-ups between vCPUs.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::choice(
             "test",
@@ -148,14 +148,14 @@ fn timed(params: &Params) -> bool {
     TIMED.contains(&params.text("test"))
 }
 
-pub(crate) static MEM: Entry = Entry {
+pub(crate) static MEM: CatalogueEntry = CatalogueEntry {
     name: "perf-mem",
     summary: "memcpy and memset of the C library (perf bench mem)",
     about: "One thread copies or fills a buffer again and again. A buffer beyond the last cache \
             shows memory, a small one the caches.",
     measures: "Bandwidth of one vCPU: huge pages, node placement.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::choice("function", &["memcpy", "memset"], "memcpy", "What is done"),
         Param::int("size_mib", (1, 1 << 16), 64, "Size of the buffer").unit("MiB"),
@@ -187,14 +187,14 @@ pub(crate) static MEM: Entry = Entry {
     },
 };
 
-pub(crate) static NUMA: Entry = Entry {
+pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
     name: "perf-numa",
     summary: "Threads that walk through memory of the guest's nodes (perf bench numa mem)",
     about: "Every process has threads that read and write its memory; where the guest has nodes, \
             its kernel moves tasks and pages towards each other.",
     measures: "Memory bandwidth of all vCPUs, and what guest nodes are good for.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("processes", (1, 256), 1, "Processes"),
         Param::per_vcpu("threads", 1024, "Threads of each process"),

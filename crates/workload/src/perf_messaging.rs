@@ -4,12 +4,12 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::hackbench::{messaging_s, parse_messaging};
 use crate::params::Params;
-use crate::roles::Beside;
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "perf-messaging",
     summary: "Scheduler stress: groups of tasks that pass messages (perf bench sched messaging)",
     about: "hackbench as it ships with the kernel's perf: 20 senders and 20 receivers a group, \
@@ -18,7 +18,7 @@ pub(crate) static ENTRY: Entry = Entry {
             run that ends in less than that is refused.",
     measures: "Time to pass all messages: scheduling, wake-ups and IPIs between vCPUs.",
     needs: &["perf"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: PARAMS,
     metrics: &[MetricDef {
         name: "time",

@@ -4,17 +4,17 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, Daemon, Ready, SCRATCH, Server, Step, UnderTest};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 
 /// Where Debian keeps PostgreSQL's programs.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 
 const PORT: u16 = 5432;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "pgbench",
     summary: "Transactions on PostgreSQL: the TPC-B-like bank of pgbench",
     about: "The database lies on a scratch disk and is filled before the first run; every \
@@ -22,7 +22,7 @@ pub(crate) static ENTRY: Entry = Entry {
             enough memory no disk takes part. Needs in the guest memory for `scale` times 16 MiB.",
     measures: "Many small transactions: commits to the virtual disk, wake-ups, locks.",
     needs: &[PGBENCH],
-    beside: Beside {
+    beside: RoleCommands {
         scratch_mib: |params, _| 1024 + params.int("scale") as u64 * 20,
         server: Some(Server {
             needs: &["su", POSTGRES],
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
             under_test: UnderTest::Both,
         }),
         full_image: true,
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::int("scale", (1, 100_000), 10, "Size of the bank: 100000 accounts each"),
@@ -83,7 +83,7 @@ fn as_postgres(command: &str) -> Vec<String> {
     ["su", "-s", "/bin/sh", "postgres", "-c", command].map(str::to_owned).into()
 }
 
-fn serve(params: &Params, _: &GuestFacts) -> Vec<Step> {
+fn serve(params: &Params, _: &GuestFacts) -> Vec<GuestStep> {
     let data = format!("{SCRATCH}/postgres");
     let folders = format!(
         "mkdir -p {data} /var/run/postgresql; chown postgres:postgres {data} /var/run/postgresql; \
@@ -105,15 +105,15 @@ fn serve(params: &Params, _: &GuestFacts) -> Vec<Step> {
         params.int("scale")
     );
     vec![
-        Step::shell(&folders),
-        Step::Run(as_postgres(&init)),
-        Step::Start(Daemon {
+        GuestStep::shell(&folders),
+        GuestStep::Run(as_postgres(&init)),
+        GuestStep::Start(Daemon {
             argv: as_postgres(&serve),
             ready: Ready::Succeeds(
                 "/usr/lib/postgresql/15/bin/pg_isready --quiet --host=127.0.0.1",
             ),
         }),
-        Step::shell(&fill),
+        GuestStep::shell(&fill),
     ]
 }
 
@@ -135,8 +135,12 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     ]
 }
 
-fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed::default();
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput::default();
     let (mut rate, mut mean, mut deviation) = (None, None, None);
     for line in output.stdout_lines() {
         let text = line.text.trim();

@@ -4,7 +4,7 @@
 use record::Imported;
 
 use crate::logs::{self, Log};
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 
 /// A metric, and where a log has it.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl Pick {
 ///
 /// # Errors
 /// If there is none, more than one, or a line of it that makes no sense.
-pub(crate) fn one_log(output: Output<'_>, tool: &str) -> Result<Log, ParseError> {
+pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
     let known = logs::TOOLS.iter().find(|known| known.name == tool);
     let mut found = logs::read(output.stdout, known).into_iter();
     let Some(log) = found.next() else {
@@ -66,8 +66,12 @@ pub(crate) fn one_log(output: Output<'_>, tool: &str) -> Result<Log, ParseError>
 ///
 /// # Errors
 /// If one is missing, or is there twice.
-pub(crate) fn take(output: Output<'_>, log: &Log, picks: &[Pick]) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed { tool_version: log.version.clone(), ..Parsed::default() };
+pub(crate) fn take(
+    output: CommandOutput<'_>,
+    log: &Log,
+    picks: &[Pick],
+) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput { tool_version: log.version.clone(), ..ParsedOutput::default() };
     for pick in picks {
         let mut values = log.values.iter().filter(|value| pick.fits(value));
         match (values.next(), values.next()) {
@@ -89,6 +93,10 @@ pub(crate) fn take(output: Output<'_>, log: &Log, picks: &[Pick]) -> Result<Pars
 ///
 /// # Errors
 /// As [`one_log`] and [`take`].
-pub(crate) fn read(output: Output<'_>, tool: &str, picks: &[Pick]) -> Result<Parsed, ParseError> {
+pub(crate) fn read(
+    output: CommandOutput<'_>,
+    tool: &str,
+    picks: &[Pick],
+) -> Result<ParsedOutput, ParseError> {
     take(output, &one_log(output, tool)?, picks)
 }

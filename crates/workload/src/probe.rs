@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use record::{Better, Histogram, MetricKind};
 use serde::Deserialize;
 
-use crate::entry::{Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 
 const PROGRAM: &str = "vmlab-probe";
 
@@ -132,20 +132,24 @@ impl Counted {
 
 /// Takes the metrics of `entry` from a probe's document, those of the whole
 /// run in their order, and its histograms.
-fn read(output: Output<'_>, params: &Params, entry: &Entry) -> Result<Parsed, ParseError> {
+fn read(
+    output: CommandOutput<'_>,
+    params: &Params,
+    entry: &CatalogueEntry,
+) -> Result<ParsedOutput, ParseError> {
     take(output, document(output)?, params, entry)
 }
 
-fn document(output: Output<'_>) -> Result<Document, ParseError> {
+fn document(output: CommandOutput<'_>) -> Result<Document, ParseError> {
     output.json("a probe's document")
 }
 
 fn take(
-    output: Output<'_>,
+    output: CommandOutput<'_>,
     document: Document,
     params: &Params,
-    entry: &Entry,
-) -> Result<Parsed, ParseError> {
+    entry: &CatalogueEntry,
+) -> Result<ParsedOutput, ParseError> {
     output.stdout_lines().last().unwrap_or_else(|| output.first_line()).whole()?;
     if !document.verified {
         let wrong = document.checks.iter().find(|check| !check.ok);
@@ -160,11 +164,11 @@ fn take(
         let missing = || output.ended(format!("a histogram {} that adds up, in s", counted.name));
         histograms.push(histogram.ok_or_else(missing)?);
     }
-    let mut parsed = Parsed {
+    let mut parsed = ParsedOutput {
         histograms,
         tool_version: Some(document.version),
         warnings: document.warnings,
-        ..Parsed::default()
+        ..ParsedOutput::default()
     };
     for metric in entry.metrics(params) {
         let values = document.metrics.iter();

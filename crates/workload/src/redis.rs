@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 6379;
 
@@ -18,7 +18,7 @@ const fn latency(name: &'static str, kind: MetricKind, help: &'static str) -> Me
     MetricDef::new(name, "s", Better::Lower, kind, help)
 }
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "redis",
     summary: "Requests to a database in memory (Redis, redis-benchmark)",
     about: "The server answers with one thread and keeps everything in memory; nothing is written \
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry = Entry {
             server's own work.",
     measures: "Small requests over TCP: wake-ups on both sides, and one busy vCPU at the server.",
     needs: &["redis-benchmark", "redis-cli", "timeout", "sh"],
-    beside: Beside {
+    beside: RoleCommands {
         server: Some(Server {
             needs: &["redis-server"],
             setup: |_, _| {
@@ -36,11 +36,11 @@ pub(crate) static ENTRY: Entry = Entry {
                     .chain(options)
                     .map(str::to_owned)
                     .collect();
-                vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::choice(
@@ -96,7 +96,11 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
 const HEAD: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
                     \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"";
 
-fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn parse(
+    output: CommandOutput<'_>,
+    _: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let mut lines = output.stdout_lines().skip_while(|line| line.text.trim() != HEAD);
     lines.next().ok_or_else(|| output.ended("the head of redis-benchmark's table"))?;
     let row = lines.next().ok_or_else(|| output.ended("a row of redis-benchmark's table"))?;
@@ -107,7 +111,7 @@ fn parse(output: Output<'_>, _: &Params, _: &GuestFacts) -> Result<Parsed, Parse
     let [_, rate, mean, _, p50, p95, p99, max] = cells.as_slice() else {
         return Err(row.expected("8 cells"));
     };
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedOutput::default();
     let rate = row.number(rate, "a rate")?;
     if rate == 0.0 {
         return Err(row.expected("a rate above 0"));

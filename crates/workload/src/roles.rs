@@ -1,7 +1,7 @@
 //! What stands beside a benchmark's command: how its guest is prepared, and
 //! the second role of benchmarks that are spoken to over a network.
 //!
-//! Most benchmarks are a command and nothing else: [`Beside::NOTHING`].
+//! Most benchmarks are a command and nothing else: [`RoleCommands::NOTHING`].
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ pub const FULL_IMAGE: &str = "debian-12-full";
 /// What stands beside a benchmark's command. Its guest is prepared once a
 /// boot, before the first invocation.
 #[derive(Debug)]
-pub struct Beside {
+pub struct RoleCommands {
     /// What is done in the guest that runs the command, in this order, after
     /// the server is ready.
-    pub setup: fn(&Params, &GuestFacts) -> Vec<Step>,
+    pub setup: fn(&Params, &GuestFacts) -> Vec<GuestStep>,
     /// Size of the empty disk that the role which keeps data finds mounted at
     /// [`SCRATCH`], MiB: the server's, where there is one. 0 for none.
     pub scratch_mib: fn(&Params, &GuestFacts) -> u64,
@@ -31,7 +31,7 @@ pub struct Beside {
     pub full_image: bool,
 }
 
-impl Beside {
+impl RoleCommands {
     /// A benchmark that is a command and nothing else.
     pub const NOTHING: Self =
         Self { setup: |_, _| Vec::new(), scratch_mib: |_, _| 0, server: None, full_image: false };
@@ -44,7 +44,7 @@ pub struct Server {
     /// Programs that must be in its guest.
     pub needs: &'static [&'static str],
     /// What is done in its guest, in this order, before the client begins.
-    pub setup: fn(&Params, &GuestFacts) -> Vec<Step>,
+    pub setup: fn(&Params, &GuestFacts) -> Vec<GuestStep>,
     /// The role of the VM under test where a study names none.
     pub under_test: UnderTest,
 }
@@ -108,7 +108,7 @@ impl fmt::Display for UnderTest {
 
 /// One thing to do in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum GuestStep {
     /// Writes a file; its folder is made.
     Write {
         /// The file, absolute.
@@ -123,7 +123,7 @@ pub enum Step {
     Start(Daemon),
 }
 
-impl Step {
+impl GuestStep {
     /// A command of these words.
     #[must_use]
     pub fn run<const N: usize>(argv: [&str; N]) -> Self {

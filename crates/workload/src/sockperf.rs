@@ -5,10 +5,10 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Line, Output, ParseError, Parsed};
-use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 11_111;
 
@@ -21,7 +21,7 @@ const fn latency(name: &'static str, help: &'static str) -> MetricDef {
         .only_with("mode", &["ping-pong", "under-load"])
 }
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "sockperf",
     summary: "Latency and rate of single messages between two guests (sockperf)",
     about: "`ping-pong` waits for the answer to each message before the next, so it shows what a \
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry = Entry {
             is answered. Latencies are half of the round trip.",
     measures: "Notifications, interrupts and wake-ups on the way between two VMs.",
     needs: &["sockperf"],
-    beside: Beside {
+    beside: RoleCommands {
         server: Some(Server {
             needs: &["sockperf"],
             setup: |params, _| {
@@ -40,11 +40,11 @@ pub(crate) static ENTRY: Entry = Entry {
                 let tcp = params.text("protocol") == "tcp";
                 argv.extend(tcp.then(|| "--tcp".to_owned()));
                 let ready = if tcp { Ready::Tcp(PORT) } else { Ready::Udp(PORT) };
-                vec![Step::Start(Daemon { argv, ready })]
+                vec![GuestStep::Start(Daemon { argv, ready })]
             },
             under_test: UnderTest::Server,
         }),
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         Param::choice(
@@ -114,13 +114,17 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
 }
 
 /// A number behind `label`, up to white space or a bracket.
-fn behind<'a>(line: &Line<'a>, label: &str) -> Option<&'a str> {
+fn behind<'a>(line: &OutputLine<'a>, label: &str) -> Option<&'a str> {
     let (_, rest) = line.text.split_once(label)?;
     rest.trim_start().split([' ', ';', '[', ',']).next()
 }
 
-fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed::default();
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput::default();
     let mut quantiles: [Option<f64>; 4] = [None; 4];
     let labels = [
         "---> percentile 50.000 =",

@@ -4,12 +4,12 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{Line, Output, ParseError, Parsed};
-use crate::roles::Beside;
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "stress-ng",
     summary: "One stressor of stress-ng, by name",
     about: "Some 300 stressors, each of which hammers one thing: `stress-ng --stressors` lists \
@@ -19,7 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
             give it a `method`. Random numbers start from the same seed in every run.",
     measures: "Bogo operations per second: whatever the stressor hammers.",
     needs: &["stress-ng"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run prints one rate over all instances, which is the sample; repeat it by the \
@@ -110,15 +110,19 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
 
 /// What stress-ng says about one stressor.
 struct Row<'a> {
-    line: Line<'a>,
+    line: OutputLine<'a>,
     bogo_ops: f64,
     wall_s: f64,
     per_s: f64,
     per_vcpu_s: f64,
 }
 
-fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed::default();
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput::default();
     for line in output.stderr_lines().chain(output.stdout_lines()) {
         let Some((level, message)) = log_message(line.text) else { continue };
         if message.starts_with("unsuccessful run completed") {
@@ -151,7 +155,7 @@ fn parse(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, 
 
 /// Reads the YAML of `--yaml`, which ends with `...`.
 fn yaml_row<'a>(
-    output: Output<'a>,
+    output: CommandOutput<'a>,
     stressor: &str,
     version: &mut Option<String>,
 ) -> Result<Row<'a>, ParseError> {
@@ -196,7 +200,7 @@ fn yaml_row<'a>(
 /// Reads the table of `--metrics` or `--metrics-brief` in the log, for logs
 /// without YAML. Its rows have been of level `info` and are of level `metrc`
 /// since 0.14; `--metrics` has more columns than `--metrics-brief`, at the end.
-fn log_row<'a>(output: Output<'a>, stressor: &str) -> Result<Row<'a>, ParseError> {
+fn log_row<'a>(output: CommandOutput<'a>, stressor: &str) -> Result<Row<'a>, ParseError> {
     let mut row = None;
     let mut ended = false;
     for line in output.stdout_lines().chain(output.stderr_lines()) {

@@ -4,11 +4,11 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, pick, read};
-use crate::roles::{Beside, SCRATCH, Step};
+use crate::roles::{GuestStep, RoleCommands, SCRATCH};
 
 const THREADS: Param = Param::per_vcpu("threads", 4096, "Threads that work");
 const TIME: Param = Param::int("time_s", (1, 86_400), 10, "How long").unit("s");
@@ -33,7 +33,7 @@ const LATENCY_MAX: MetricDef = MetricDef::new(
 const REPEATS: &str = "One run prints one set of values over all its threads, which are the \
                        samples.";
 
-pub(crate) static MEMORY: Entry = Entry {
+pub(crate) static MEMORY: CatalogueEntry = CatalogueEntry {
     name: "sysbench-memory",
     summary: "Memory bandwidth of plain loops, block by block (sysbench memory)",
     about: "Every event reads or writes one block. Small blocks stay in the caches and show the \
@@ -41,7 +41,7 @@ pub(crate) static MEMORY: Entry = Entry {
             block unless `scope` says otherwise.",
     measures: "Bandwidth that the vCPUs get from caches and memory: huge pages, node placement.",
     needs: &["sysbench"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         THREADS,
         TIME,
@@ -97,14 +97,14 @@ pub(crate) static MEMORY: Entry = Entry {
     duration_s,
 };
 
-pub(crate) static THREADS_ENTRY: Entry = Entry {
+pub(crate) static THREADS_ENTRY: CatalogueEntry = CatalogueEntry {
     name: "sysbench-threads",
     summary: "Threads that yield while they hold locks in turn (sysbench threads)",
     about: "Every event takes, yields and releases a mutex so many times. With more threads than \
             locks they queue up, and the scheduler is what is measured.",
     measures: "Scheduling and futex wake-ups between vCPUs; lock-holder preemption.",
     needs: &["sysbench"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("threads", (1, 4096), 64, "Threads that work"),
         TIME,
@@ -149,14 +149,14 @@ pub(crate) static THREADS_ENTRY: Entry = Entry {
     duration_s,
 };
 
-pub(crate) static MUTEX: Entry = Entry {
+pub(crate) static MUTEX: CatalogueEntry = CatalogueEntry {
     name: "sysbench-mutex",
     summary: "Threads that fight for mutexes: time until all are through (sysbench mutex)",
     about: "Every thread takes one of `mutexes` at random `locks` times, and loops a little \
             before each. Nothing ends it but its work.",
     measures: "Contended locks: futex wake-ups, and holders that lose their pCPU.",
     needs: &["sysbench"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("threads", (1, 4096), 16, "Threads that work"),
         Param::int("mutexes", (1, 1_000_000), 64, "Mutexes that they share"),
@@ -206,21 +206,24 @@ pub(crate) static MUTEX: Entry = Entry {
     },
 };
 
-pub(crate) static FILEIO: Entry = Entry {
+pub(crate) static FILEIO: CatalogueEntry = CatalogueEntry {
     name: "sysbench-fileio",
     summary: "Reads and writes in files on a scratch disk (sysbench fileio)",
     about: "The files are made before the first run. Every 100 requests are followed by an fsync, \
             as sysbench has it.",
     measures: "The virtual disk: bus, cache mode, queues, iothreads.",
     needs: &["sysbench"],
-    beside: Beside {
+    beside: RoleCommands {
         setup: |params, _| {
             let mut argv = files(params);
             argv.push("prepare".to_owned());
-            vec![Step::shell(&format!("cd {SCRATCH} && {} >/dev/null && sync", argv.join(" ")))]
+            vec![GuestStep::shell(&format!(
+                "cd {SCRATCH} && {} >/dev/null && sync",
+                argv.join(" ")
+            ))]
         },
         scratch_mib: |params, _| params.int("total_mib") as u64 * 5 / 4 + 64,
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         THREADS,
@@ -321,11 +324,11 @@ fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
 
 /// Takes `picks`, of a run with the threads that were asked for.
 fn checked(
-    output: Output<'_>,
+    output: CommandOutput<'_>,
     params: &Params,
     facts: &GuestFacts,
     picks: &[Pick],
-) -> Result<Parsed, ParseError> {
+) -> Result<ParsedOutput, ParseError> {
     // The last lines: without them something was cut off.
     if !output.stdout.trim_end().contains("execution time (avg/stddev):") {
         return Err(output.ended("sysbench's last line"));

@@ -4,12 +4,12 @@
 
 use record::{Better, MetricKind};
 
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{Line, Output, ParseError, Parsed};
-use crate::roles::Beside;
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::roles::RoleCommands;
 
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "sysbench-cpu",
     summary: "Pure computing: prime numbers on every vCPU (sysbench cpu)",
     about: "The threads share nothing and make no system calls, so a well-pinned VM should be \
@@ -19,7 +19,7 @@ pub(crate) static ENTRY: Entry = Entry {
             from a histogram with steps of a few percent.",
     measures: "Events per second: how much computing time the vCPUs get.",
     needs: &["sysbench"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: PARAMS,
     metrics: METRICS,
     repeats: "One run prints one rate and one set of latencies over all its threads, which are \
@@ -150,9 +150,13 @@ const LINES: [(&str, &str); 9] = [
     ("execution time (avg/stddev):", ""),
 ];
 
-fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Parsed, ParseError> {
-    let mut parsed = Parsed::default();
-    let mut found: [Option<Line<'_>>; LINES.len()] = [None; LINES.len()];
+fn parse(
+    output: CommandOutput<'_>,
+    params: &Params,
+    facts: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
+    let mut parsed = ParsedOutput::default();
+    let mut found: [Option<OutputLine<'_>>; LINES.len()] = [None; LINES.len()];
     for line in output.stdout_lines() {
         let text = line.text.trim();
         if let Some(rest) = text.strip_prefix("sysbench ") {
@@ -170,7 +174,7 @@ fn parse(output: Output<'_>, params: &Params, facts: &GuestFacts) -> Result<Pars
             found[index] = Some(line);
         }
     }
-    let value = |index: usize| -> Result<(f64, Line<'_>), ParseError> {
+    let value = |index: usize| -> Result<(f64, OutputLine<'_>), ParseError> {
         let (label, unit) = LINES[index];
         let line = found[index].ok_or_else(|| output.ended(format!("{label:?}")))?;
         let text = line.text.trim().strip_prefix(label).unwrap_or_default().trim();

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::roles::{ABSENT, Column, Roles};
-use super::{AnalyseError, Ask, MetricInfo};
+use super::{AnalyseError, CompareOptions, MetricInfo};
 use crate::data::{Data, Dataset, FILE, GOMAXPROCS, NAME};
-use crate::words::{MixedMap, Words};
+use crate::words::{Interner, MixedMap};
 
 /// Series that belong to one row and variant.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub(super) struct Grouped {
     /// Metrics that inputs write in several units.
     pub(super) mixed_units: Vec<(String, Vec<String>)>,
     /// Texts of rows, by what is left of context and name.
-    texts: Words,
+    texts: Interner,
 }
 
 impl Grouped {
@@ -85,7 +85,11 @@ impl Seen {
     }
 }
 
-pub(super) fn group(set: &Dataset, ask: &Ask, roles: &Roles) -> Result<Grouped, AnalyseError> {
+pub(super) fn group(
+    set: &Dataset,
+    ask: &CompareOptions,
+    roles: &Roles,
+) -> Result<Grouped, AnalyseError> {
     let data = set.data();
     let (metrics, metric_of, mixed_units) = metrics(data, ask)?;
     let kept = kept(data, ask, roles);
@@ -93,7 +97,7 @@ pub(super) fn group(set: &Dataset, ask: &Ask, roles: &Roles) -> Result<Grouped, 
         return Err(AnalyseError::Nothing(": the filter leaves none".to_owned()));
     }
     let labels = Labels::of(data, ask, roles, &kept)?;
-    let mut texts = Words::default();
+    let mut texts = Interner::default();
     let mut contexts = vec![ABSENT; data.contexts()];
     let mut names = vec![ABSENT; data.words.len()];
     let mut pairs: MixedMap<u64, u32> = MixedMap::default();
@@ -141,7 +145,7 @@ pub(super) fn group(set: &Dataset, ask: &Ask, roles: &Roles) -> Result<Grouped, 
 /// names that come in several written units.
 type Metrics = (Vec<MetricInfo>, Vec<u32>, Vec<(String, Vec<String>)>);
 
-fn metrics(data: &Data, ask: &Ask) -> Result<Metrics, AnalyseError> {
+fn metrics(data: &Data, ask: &CompareOptions) -> Result<Metrics, AnalyseError> {
     let mut metrics: Vec<MetricInfo> = Vec::new();
     let mut mixed: Vec<(String, Vec<String>)> = Vec::new();
     let metric_of = data
@@ -183,7 +187,7 @@ fn metrics(data: &Data, ask: &Ask) -> Result<Metrics, AnalyseError> {
 }
 
 /// The series that take part, with their variants.
-fn kept(data: &Data, ask: &Ask, roles: &Roles) -> Vec<(u32, u32)> {
+fn kept(data: &Data, ask: &CompareOptions, roles: &Roles) -> Vec<(u32, u32)> {
     let mut variant_of: HashMap<u32, u32> = HashMap::new();
     for (place, id) in roles.variant_ids.iter().enumerate() {
         variant_of.insert(*id, place as u32);
@@ -219,11 +223,11 @@ struct Labels {
 impl Labels {
     fn of(
         data: &Data,
-        ask: &Ask,
+        ask: &CompareOptions,
         roles: &Roles,
         kept: &[(u32, u32)],
     ) -> Result<Self, AnalyseError> {
-        let mut scratch = Words::default();
+        let mut scratch = Interner::default();
         for label in &ask.by {
             if Column::of(data, &mut scratch, label).is_none() {
                 return Err(AnalyseError::NoLabel {

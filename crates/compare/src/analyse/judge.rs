@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use record::{Better, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use stats::{
-    BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, Kind, LEAST_BOOTS,
-    LogRatio, PairedBlocks, Spread, Verdict,
+    BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, LEAST_BOOTS, LogRatio,
+    PairedBlocks, SampleKind, SpreadVerdict, Verdict,
 };
 
 use super::group::{Grouped, Member};
 use super::roles::{ABSENT, Roles};
-use super::{Ask, Cell, Judged, MetricInfo, Row, Suite, Warning};
+use super::{
+    CompareOptions, ComparedCell, ComparedRow, DataWarning, MetricInfo, SuiteSummary,
+    VariantComparison,
+};
 use crate::data::Dataset;
 use crate::memo::Memo;
 
@@ -101,7 +104,7 @@ pub(super) struct SpreadTest {
     /// Place in the variants.
     pub(super) variant: u32,
     pub(super) p: f64,
-    pub(super) spread: Spread,
+    pub(super) spread: SpreadVerdict,
 }
 
 /// One number of each side for every block in which both were measured.
@@ -118,7 +121,7 @@ fn in_blocks(base: &Boots, boots: &Boots) -> impl Iterator<Item = (BootStatistic
 
 pub(super) struct Judge<'a> {
     set: &'a Dataset,
-    ask: &'a Ask,
+    ask: &'a CompareOptions,
     roles: &'a Roles,
     grouped: &'a Grouped,
     memo: Memo,
@@ -132,7 +135,7 @@ pub(super) struct Judge<'a> {
 impl<'a> Judge<'a> {
     pub(super) fn new(
         set: &'a Dataset,
-        ask: &'a Ask,
+        ask: &'a CompareOptions,
         roles: &'a Roles,
         grouped: &'a Grouped,
     ) -> Self {
@@ -150,7 +153,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    pub(super) fn rows(&mut self) -> (Vec<Row>, Vec<Suite>) {
+    pub(super) fn rows(&mut self) -> (Vec<ComparedRow>, Vec<SuiteSummary>) {
         let count = self.roles.variants.len();
         let mut boots: Vec<Boots> = (0..count).map(|_| Boots::default()).collect();
         let mut rows = Vec::with_capacity(self.grouped.rows.len());
@@ -180,7 +183,7 @@ impl<'a> Judge<'a> {
                 Some(judged)
             });
             let judged = judged.collect();
-            rows.push(Row { name: grouped.name(number), metric, cells, judged });
+            rows.push(ComparedRow { name: grouped.name(number), metric, cells, judged });
         }
         let suites = suites.finish(&mut self.memo, 1.0 - self.ask.alpha);
         (rows, suites)
@@ -196,10 +199,10 @@ impl<'a> Judge<'a> {
             }
             boots.values = boots.raw.len();
             boots.raw.sort_unstable_by(f64::total_cmp);
-            let least = if kind == Kind::Count { 0.0 } else { f64::MIN_POSITIVE };
+            let least = if kind == SampleKind::Count { 0.0 } else { f64::MIN_POSITIVE };
             let (first, last) = (boots.raw[0], boots.raw[boots.raw.len() - 1]);
             if first >= least && last.is_finite() {
-                let log = if kind == Kind::Count { f64::ln_1p } else { f64::ln };
+                let log = if kind == SampleKind::Count { f64::ln_1p } else { f64::ln };
                 boots.logs.extend(boots.raw.iter().map(|value| log(*value)));
             } else {
                 boots.unusable = stats::boot_statistic(kind, &boots.raw).err().map(reason);
@@ -238,12 +241,12 @@ impl<'a> Judge<'a> {
         boots.logs.sort_unstable_by(f64::total_cmp);
     }
 
-    fn cell(&mut self, boots: &Boots, info: &MetricInfo) -> Option<Cell> {
+    fn cell(&mut self, boots: &Boots, info: &MetricInfo) -> Option<ComparedCell> {
         if boots.values == 0 {
             return None;
         }
         let back = |log: f64| match kind(info.kind) {
-            Kind::Count => log.exp_m1(),
+            SampleKind::Count => log.exp_m1(),
             _ => log.exp(),
         };
         let (centre, interval) = match Moments::of(&boots.logs) {
@@ -265,7 +268,12 @@ impl<'a> Judge<'a> {
             // Values without a logarithm still have a middle.
             None => (boots.raw[boots.raw.len() / 2], None),
         };
-        Some(Cell { boots: boots.logs.len() as u32, values: boots.values as u32, centre, interval })
+        Some(ComparedCell {
+            boots: boots.logs.len() as u32,
+            values: boots.values as u32,
+            centre,
+            interval,
+        })
     }
 
     fn judge(
@@ -273,7 +281,7 @@ impl<'a> Judge<'a> {
         base: &Boots,
         boots: &Boots,
         info: &MetricInfo,
-    ) -> (Judged, Option<Difference>) {
+    ) -> (VariantComparison, Option<Difference>) {
         // Where nobody knows the direction, words of direction are not used.
         let better = match info.better.unwrap_or(Better::Lower) {
             Better::Lower => stats::Better::Lower,
@@ -281,7 +289,7 @@ impl<'a> Judge<'a> {
         };
         let margin = self.ask.margin;
         let sides = (base.logs.len() as u32, boots.logs.len() as u32);
-        let mut judged = Judged {
+        let mut judged = VariantComparison {
             judgement: Judgement::invalid(
                 Invalidity::TooFewBlocks { blocks: 0 },
                 better,
@@ -347,7 +355,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Values that have no noise: equal or not.
-    fn exact(&mut self, judged: &mut Judged, base: &Boots, boots: &Boots) {
+    fn exact(&mut self, judged: &mut VariantComparison, base: &Boots, boots: &Boots) {
         let same = |boots: &Boots| boots.raw[0] == boots.raw[boots.raw.len() - 1];
         if !same(base) || !same(boots) {
             self.inexact += 1;
@@ -362,7 +370,12 @@ impl<'a> Judge<'a> {
     }
 
     /// The paired analysis: one number a variant and block.
-    fn paired(&mut self, judged: &mut Judged, base: &Boots, boots: &Boots) -> Option<Difference> {
+    fn paired(
+        &mut self,
+        judged: &mut VariantComparison,
+        base: &Boots,
+        boots: &Boots,
+    ) -> Option<Difference> {
         let blocks = PairedBlocks::from_boots(in_blocks(base, boots));
         let mut sorted = blocks.log_ratios.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -393,7 +406,7 @@ impl<'a> Judge<'a> {
     /// Without blocks: Welch's t on the logarithms; ranks beside it.
     fn unblocked(
         &mut self,
-        judged: &mut Judged,
+        judged: &mut VariantComparison,
         base: &Boots,
         boots: &Boots,
     ) -> Option<Difference> {
@@ -445,12 +458,12 @@ impl<'a> Judge<'a> {
         Some(difference)
     }
 
-    pub(super) fn warnings(&self) -> Vec<Warning> {
+    pub(super) fn warnings(&self) -> Vec<DataWarning> {
         let mut warnings = Vec::new();
         let mut warn = |code, count: usize, text: &dyn Fn(&str) -> String| {
             if count > 0 {
                 let these = format!("{count} comparison{}", if count == 1 { "" } else { "s" });
-                warnings.push(Warning { code, text: text(&these) });
+                warnings.push(DataWarning { code, text: text(&these) });
             }
         };
         warn("few-boots", self.few_boots, &|these| {
@@ -512,7 +525,7 @@ impl Suites {
         }
     }
 
-    fn finish(self, memo: &mut Memo, level: f64) -> Vec<Suite> {
+    fn finish(self, memo: &mut Memo, level: f64) -> Vec<SuiteSummary> {
         let suite = |((metric, variant), sum): ((u32, u32), SuiteSum)| {
             let rows = f64::from(sum.rows);
             let mean = sum.mean / rows;
@@ -537,7 +550,7 @@ impl Suites {
                 let half = memo.critical(freedom, level) * error;
                 Interval { lo: centre - half, hi: centre + half, level }.map(f64::exp)
             });
-            Suite { metric, variant, rows: sum.rows, ratio: centre.exp(), interval }
+            SuiteSummary { metric, variant, rows: sum.rows, ratio: centre.exp(), interval }
         };
         self.sums.into_iter().filter(|(_, sum)| sum.rows > 1).map(suite).collect()
     }
@@ -560,11 +573,11 @@ fn reason(error: stats::UnusableSamples) -> String {
 }
 
 /// `stats` knows no records; its words are ours.
-fn kind(kind: MetricKind) -> Kind {
+fn kind(kind: MetricKind) -> SampleKind {
     match kind {
-        MetricKind::Time => Kind::Time,
-        MetricKind::Rate => Kind::Rate,
-        MetricKind::Quantile => Kind::Quantile,
-        MetricKind::Count => Kind::Count,
+        MetricKind::Time => SampleKind::Time,
+        MetricKind::Rate => SampleKind::Rate,
+        MetricKind::Quantile => SampleKind::Quantile,
+        MetricKind::Count => SampleKind::Count,
     }
 }

@@ -20,17 +20,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{Interval, Judgement};
 
-pub use study::{Study, StudyComparison, StudyRow, judge_study};
+pub use study::{GroupedData, StudyComparison, StudyRow, judge_study};
 
 use crate::data::Dataset;
 use crate::filter::Filter;
 
-/// Version of [`Comparison`] as JSON.
+/// Version of [`ComparedData`] as JSON.
 pub const COMPARISON_VERSION: u32 = 1;
 
 /// What is asked of the data.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct CompareOptions {
     /// The label whose values are compared.
     pub variant: Option<String>,
     /// The label that says what was measured beside each other.
@@ -53,7 +53,7 @@ pub struct Ask {
     pub alpha: f64,
 }
 
-impl Default for Ask {
+impl Default for CompareOptions {
     fn default() -> Self {
         Self {
             variant: None,
@@ -135,7 +135,7 @@ pub enum Design {
 
 /// Something that whoever reads the numbers should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Warning {
+pub struct DataWarning {
     /// A word that stays the same: `few-boots`, `duplicated`.
     pub code: &'static str,
     /// A sentence or two.
@@ -144,7 +144,7 @@ pub struct Warning {
 
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Comparison {
+pub struct ComparedData {
     /// `vmlab-comparison`.
     pub format: &'static str,
     /// [`COMPARISON_VERSION`].
@@ -166,9 +166,9 @@ pub struct Comparison {
     /// What is compared.
     pub metrics: Vec<MetricInfo>,
     /// One for each metric and combination of labels.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedRow>,
     /// Geometric means over rows.
-    pub suites: Vec<Suite>,
+    pub suites: Vec<SuiteSummary>,
     /// Whether variants are steadier than the baseline, from boot to boot.
     pub steadiness: Steadiness,
     /// Verdicts that are findings, and comparisons that were made.
@@ -176,9 +176,9 @@ pub struct Comparison {
     /// Comparisons that were made.
     pub comparisons: usize,
     /// The gate's answer.
-    pub gate: Gate,
+    pub gate: GateResult,
     /// What the reader should know.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<DataWarning>,
 }
 
 /// A metric.
@@ -198,20 +198,20 @@ pub struct MetricInfo {
 
 /// One line of the result.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Row {
+pub struct ComparedRow {
     /// The labels that tell it from other rows, as text.
     pub name: String,
-    /// Place in [`Comparison::metrics`].
+    /// Place in [`ComparedData::metrics`].
     pub metric: u32,
     /// One for each variant.
-    pub cells: Vec<Option<Cell>>,
+    pub cells: Vec<Option<ComparedCell>>,
     /// One for each variant but the baseline.
-    pub judged: Vec<Option<Judged>>,
+    pub judged: Vec<Option<VariantComparison>>,
 }
 
 /// One variant's values in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct Cell {
+pub struct ComparedCell {
     /// Boots (or values, where boots are unknown).
     pub boots: u32,
     /// Values.
@@ -224,7 +224,7 @@ pub struct Cell {
 
 /// A variant against the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Judged {
+pub struct VariantComparison {
     /// What may be said; ratios are variant by baseline.
     #[serde(flatten)]
     pub judgement: Judgement,
@@ -246,10 +246,10 @@ pub struct Judged {
 
 /// All rows of a metric together.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Suite {
-    /// Place in [`Comparison::metrics`].
+pub struct SuiteSummary {
+    /// Place in [`ComparedData::metrics`].
     pub metric: u32,
-    /// Place in [`Comparison::variants`].
+    /// Place in [`ComparedData::variants`].
     pub variant: u32,
     /// Rows that it rests on.
     pub rows: u32,
@@ -272,9 +272,9 @@ pub struct Steadiness {
 /// A variant whose boots differ more or less than the baseline's.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SpreadFinding {
-    /// Place in [`Comparison::rows`].
+    /// Place in [`ComparedData::rows`].
     pub row: u32,
-    /// Place in [`Comparison::variants`].
+    /// Place in [`ComparedData::variants`].
     pub variant: u32,
     /// True if its boots differ less.
     pub steadier: bool,
@@ -286,7 +286,7 @@ pub struct SpreadFinding {
 
 /// Whether something got worse.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Gate {
+pub struct GateResult {
     /// False if something got worse by more than the margin.
     pub passed: bool,
     /// What did, in words.
@@ -295,10 +295,10 @@ pub struct Gate {
     pub undecidable: usize,
 }
 
-impl Comparison {
+impl ComparedData {
     /// The metric of a row.
     #[must_use]
-    pub fn metric(&self, row: &Row) -> &MetricInfo {
+    pub fn metric(&self, row: &ComparedRow) -> &MetricInfo {
         &self.metrics[row.metric as usize]
     }
 }
@@ -307,7 +307,7 @@ impl Comparison {
 ///
 /// # Errors
 /// [`AnalyseError`] says what is missing and what there is.
-pub fn analyse(set: &Dataset, ask: &Ask) -> Result<Comparison, AnalyseError> {
+pub fn analyse(set: &Dataset, ask: &CompareOptions) -> Result<ComparedData, AnalyseError> {
     if !(ask.margin > 0.0 && ask.margin.is_finite()) {
         return Err(AnalyseError::Margin(ask.margin));
     }
@@ -325,7 +325,7 @@ pub fn analyse(set: &Dataset, ask: &Ask) -> Result<Comparison, AnalyseError> {
     warnings.extend(judge.warnings());
     let metrics = grouped.metrics;
     warnings.extend(warn::after(&metrics, &rows));
-    Ok(Comparison {
+    Ok(ComparedData {
         format: "vmlab-comparison",
         version: COMPARISON_VERSION,
         design: roles.design(),

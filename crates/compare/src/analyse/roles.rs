@@ -1,8 +1,8 @@
 //! Which label holds the variants, the blocks, the boots.
 
-use super::{AnalyseError, Ask, Design};
+use super::{AnalyseError, CompareOptions, Design};
 use crate::data::{Data, Dataset, FILE, GOMAXPROCS, NAME, Setting};
-use crate::words::Words;
+use crate::words::Interner;
 
 /// Labels that hold variants where nobody says another.
 const VARIANT_LABELS: [&str; 4] = ["variant", "config", "configuration", "cfg"];
@@ -55,7 +55,7 @@ pub(super) const ABSENT: u32 = u32::MAX;
 
 impl Column {
     /// The column of `label`, if any value bears it.
-    pub(super) fn of(data: &Data, values: &mut Words, label: &str) -> Option<Self> {
+    pub(super) fn of(data: &Data, values: &mut Interner, label: &str) -> Option<Self> {
         let is_named = |setting: &Setting| !data.words.bytes(setting.name).is_empty();
         let column = |place, ids: Vec<u32>| {
             ids.iter().any(|id| *id != ABSENT).then_some(Self { place, ids })
@@ -115,12 +115,12 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    pub(super) fn of(set: &Dataset, ask: &Ask) -> Result<Self, AnalyseError> {
+    pub(super) fn of(set: &Dataset, ask: &CompareOptions) -> Result<Self, AnalyseError> {
         let data = set.data();
         if data.series.is_empty() {
             return Err(AnalyseError::Nothing(String::new()));
         }
-        let mut values = Words::default();
+        let mut values = Interner::default();
         let mut notes = Vec::new();
         let (variant_label, variant) = Self::variant(data, &mut values, ask)?;
         let own = |label: &str| *label != *variant_label;
@@ -191,10 +191,10 @@ impl Roles {
 
     fn variant(
         data: &Data,
-        values: &mut Words,
-        ask: &Ask,
+        values: &mut Interner,
+        ask: &CompareOptions,
     ) -> Result<(String, Column), AnalyseError> {
-        let column = |values: &mut Words, label: &str| Column::of(data, values, label);
+        let column = |values: &mut Interner, label: &str| Column::of(data, values, label);
         if let Some(label) = &ask.variant {
             let found = column(values, label).ok_or_else(|| no_label(data, label))?;
             return Ok((label.clone(), found));
@@ -221,7 +221,7 @@ impl Roles {
     fn baseline(
         ids: &[u32],
         name: impl Fn(u32) -> String,
-        ask: &Ask,
+        ask: &CompareOptions,
         of_files: bool,
         notes: &mut Vec<String>,
     ) -> Result<usize, AnalyseError> {
@@ -253,7 +253,7 @@ impl Roles {
     }
 
     /// How it was compared, and what that costs.
-    pub(super) fn method(&self, ask: &Ask) -> Vec<String> {
+    pub(super) fn method(&self, ask: &CompareOptions) -> Vec<String> {
         let mut method = match &self.block_label {
             Some(label) => vec![format!(
                 "Inside blocks (label {label}): Student's t on the logarithms of the ratios, one number a boot."

@@ -1,15 +1,15 @@
 //! Many comparisons at once: the list of findings, and the gate.
 
-use stats::Spread;
+use stats::SpreadVerdict;
 
 use super::judge::SpreadTest;
-use super::{Gate, MetricInfo, Row, SpreadFinding, Steadiness};
+use super::{ComparedRow, GateResult, MetricInfo, SpreadFinding, Steadiness};
 use crate::decimal::percent;
 
 /// Marks the verdicts that belong to a list in which at most `alpha` of the
 /// entries are false ([`stats::benjamini_hochberg`]). Returns how many there
 /// are and how many comparisons were made.
-pub(super) fn findings(rows: &mut [Row], alpha: f64) -> (usize, usize) {
+pub(super) fn findings(rows: &mut [ComparedRow], alpha: f64) -> (usize, usize) {
     let mut judged: Vec<_> =
         rows.iter_mut().flat_map(|row| row.judged.iter_mut().flatten()).collect();
     let p: Vec<f64> = judged.iter().filter_map(|judged| judged.judgement.p).collect();
@@ -29,9 +29,9 @@ pub(super) fn steadiness(tests: &[SpreadTest], alpha: f64) -> Steadiness {
     let finding = |(test, q): (&SpreadTest, f64)| {
         let SpreadTest { row, variant, spread, .. } = *test;
         let (steadier, ratio) = match spread {
-            Spread::BSteadier { ratio } => (true, ratio),
-            Spread::BLessSteady { ratio } => (false, ratio),
-            Spread::CannotTell { .. } => return None,
+            SpreadVerdict::BSteadier { ratio } => (true, ratio),
+            SpreadVerdict::BLessSteady { ratio } => (false, ratio),
+            SpreadVerdict::CannotTell { .. } => return None,
         };
         (q <= alpha).then_some(SpreadFinding { row, variant, steadier, ratio, q })
     };
@@ -46,11 +46,11 @@ const NAMED: usize = 20;
 /// "Not worse by more than the margin", tested for all: with probability
 /// 1 - alpha none of the failures is false ([`stats::holm`]).
 pub(super) fn gate(
-    rows: &mut [Row],
+    rows: &mut [ComparedRow],
     metrics: &[MetricInfo],
     variants: &[String],
     alpha: f64,
-) -> Gate {
+) -> GateResult {
     let (mut p, mut places) = (Vec::new(), Vec::new());
     let mut undecidable = 0;
     for (row, entry) in rows.iter().enumerate() {
@@ -91,5 +91,5 @@ pub(super) fn gate(
     if held.len() > NAMED {
         failures.push(format!("and {} more", held.len() - NAMED));
     }
-    Gate { passed: held.is_empty(), failures, undecidable }
+    GateResult { passed: held.is_empty(), failures, undecidable }
 }

@@ -4,12 +4,12 @@
 use stats::{Better, Engine, Judgement, PairedBlocks, Verdict};
 
 use super::{
-    COMPARISON_VERSION, Cell, Comparison, Design, Judged, MetricInfo, Row, Steadiness, Warning,
-    several,
+    COMPARISON_VERSION, ComparedCell, ComparedData, ComparedRow, DataWarning, Design, MetricInfo,
+    Steadiness, VariantComparison, several,
 };
 
 /// A study's data, by row.
-pub struct Study<'a> {
+pub struct GroupedData<'a> {
     /// The engine that its plan asks for.
     pub engine: &'a dyn Engine,
     /// Rate of false claims of its verdicts.
@@ -23,7 +23,7 @@ pub struct Study<'a> {
     /// How it was measured, in words.
     pub method: Vec<String>,
     /// What the reader should know.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<DataWarning>,
     /// One for each load, workload and metric.
     pub rows: Vec<StudyRow>,
 }
@@ -35,7 +35,7 @@ pub struct StudyRow {
     /// The metric.
     pub metric: MetricInfo,
     /// One for each variant.
-    pub cells: Vec<Option<Cell>>,
+    pub cells: Vec<Option<ComparedCell>>,
     /// One for each variant but the baseline.
     pub comparisons: Vec<StudyComparison>,
 }
@@ -50,15 +50,15 @@ pub struct StudyComparison {
 
 /// Judges a study: the judgements are the engine's, to the last bit.
 #[must_use]
-pub fn judge_study(study: Study<'_>) -> Comparison {
+pub fn judge_study(study: GroupedData<'_>) -> ComparedData {
     let mut metrics: Vec<MetricInfo> = Vec::new();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<ComparedRow> = Vec::new();
     for row in study.rows {
         let metric = metrics.iter().position(|known| *known == row.metric).unwrap_or_else(|| {
             metrics.push(row.metric.clone());
             metrics.len() - 1
         });
-        let boots = |cell: &Option<Cell>| cell.as_ref().map_or(0, |cell| cell.boots);
+        let boots = |cell: &Option<ComparedCell>| cell.as_ref().map_or(0, |cell| cell.boots);
         let judged = row.comparisons.iter().zip(&row.cells[1..]).map(|(one, cell)| {
             let mut judgement = study.engine.judge(&one.comparison);
             if let Some(why) = &one.invalid {
@@ -66,7 +66,7 @@ pub fn judge_study(study: Study<'_>) -> Comparison {
             }
             let is_valid = !matches!(judgement.verdict, Verdict::Invalid { .. });
             let worse_p = worse_p(study.engine, &one.comparison).filter(|_| is_valid);
-            Some(Judged {
+            Some(VariantComparison {
                 judgement,
                 boots: (boots(&row.cells[0]), boots(cell)),
                 rank_p: None,
@@ -77,11 +77,11 @@ pub fn judge_study(study: Study<'_>) -> Comparison {
             })
         });
         let judged = judged.collect();
-        rows.push(Row { name: row.name, metric: metric as u32, cells: row.cells, judged });
+        rows.push(ComparedRow { name: row.name, metric: metric as u32, cells: row.cells, judged });
     }
     let (findings, comparisons) = several::findings(&mut rows, study.alpha);
     let gate = several::gate(&mut rows, &metrics, &study.variants, study.alpha);
-    Comparison {
+    ComparedData {
         format: "vmlab-comparison",
         version: COMPARISON_VERSION,
         design: Design::Paired,

@@ -16,7 +16,7 @@ fn dataset(inputs: &[(&str, String)]) -> Dataset {
     data.finish()
 }
 
-fn compared(inputs: &[(&str, String)], ask: &Ask) -> Comparison {
+fn compared(inputs: &[(&str, String)], ask: &CompareOptions) -> ComparedData {
     analyse(&dataset(inputs), ask).unwrap()
 }
 
@@ -29,11 +29,11 @@ fn benchmarks(name: &str, values: &[f64]) -> String {
     values.iter().map(|value| format!("Benchmark{name} 1 {value} ns/op\n")).collect()
 }
 
-fn codes(comparison: &Comparison) -> Vec<&'static str> {
+fn codes(comparison: &ComparedData) -> Vec<&'static str> {
     comparison.warnings.iter().map(|warning| warning.code).collect()
 }
 
-fn only(comparison: &Comparison) -> &Judged {
+fn only(comparison: &ComparedData) -> &VariantComparison {
     assert_eq!(comparison.rows.len(), 1, "{comparison:#?}");
     comparison.rows[0].judged[0].as_ref().unwrap()
 }
@@ -47,7 +47,7 @@ fn times(factor: f64) -> Vec<f64> {
 #[test]
 fn without_blocks_it_is_welch_s_test_and_says_what_that_costs() {
     let inputs = [("old", benchmarks("X", &A)), ("new", benchmarks("X", &times(0.9)))];
-    let comparison = compared(&inputs, &Ask::default());
+    let comparison = compared(&inputs, &CompareOptions::default());
     assert_eq!(comparison.design, Design::UnblockedValues);
     assert!(comparison.method[0].contains("not known") && comparison.method[1].contains("--boot"));
     let judged = only(&comparison);
@@ -72,9 +72,10 @@ fn with_blocks_it_is_the_engine_s_paired_analysis() {
         rows.push(format!("old,{block},o{block},{a},ms"));
     }
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    let comparison = compared(&[("in", csv(&rows))], &Ask::default());
+    let comparison = compared(&[("in", csv(&rows))], &CompareOptions::default());
     assert_eq!((comparison.design, comparison.variants[0].as_str()), (Design::Paired, "old"));
-    let boot = |value: f64| stats::boot_statistic(stats::Kind::Time, &[value * 1e-3]).unwrap();
+    let boot =
+        |value: f64| stats::boot_statistic(stats::SampleKind::Time, &[value * 1e-3]).unwrap();
     let pairs = blocks.map(|(_, a, b)| (boot(a), boot(b)));
     let expected = stats::Engine::judge(
         &stats::FixedBlocks::new(5, 0.05).unwrap(),
@@ -89,11 +90,11 @@ fn with_blocks_it_is_the_engine_s_paired_analysis() {
     assert_eq!(only(&comparison).judgement, expected);
     // Unpaired, this much noise between blocks hides the difference.
     let text = csv(&rows).replace("block", "round");
-    let ask = Ask { boot: Some("round".to_owned()), ..Ask::default() };
+    let ask = CompareOptions { boot: Some("round".to_owned()), ..CompareOptions::default() };
     let unpaired = compared(&[("in", text.clone())], &ask);
     assert!(matches!(only(&unpaired).judgement.verdict, Verdict::NotDecided { .. }));
     // A label that nobody names a role for makes rows, and that is said.
-    let rounds = compared(&[("in", text)], &Ask::default());
+    let rounds = compared(&[("in", text)], &CompareOptions::default());
     assert!(rounds.rows.len() == 5 && codes(&rounds).contains(&"single-values"));
 }
 
@@ -109,7 +110,7 @@ fn values_of_one_boot_are_one_number() {
     let rows =
         rows(&[("a1", 1.0), ("a2", 1.1), ("a3", 0.9), ("b1", 1.0), ("b2", 1.12), ("b3", 0.91)]);
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    let comparison = compared(&[("in", csv(&rows))], &Ask::default());
+    let comparison = compared(&[("in", csv(&rows))], &CompareOptions::default());
     assert_eq!(comparison.design, Design::UnblockedBoots);
     assert_eq!(only(&comparison).boots, (3, 3));
     assert!(codes(&comparison).contains(&"few-boots"));
@@ -122,8 +123,8 @@ fn blocks_of_two_files_are_not_paired_unless_somebody_says_so() {
         format!("block,value\n{}\n", rows.collect::<Vec<_>>().join("\n"))
     };
     let inputs = [("a.csv", text(1.0)), ("b.csv", text(1.1))];
-    assert_eq!(compared(&inputs, &Ask::default()).design, Design::UnblockedValues);
-    let ask = Ask { block: Some("block".to_owned()), ..Ask::default() };
+    assert_eq!(compared(&inputs, &CompareOptions::default()).design, Design::UnblockedValues);
+    let ask = CompareOptions { block: Some("block".to_owned()), ..CompareOptions::default() };
     let paired = compared(&inputs, &ask);
     assert_eq!(paired.design, Design::Paired);
     assert_eq!(only(&paired).judgement.blocks_used, 8);
@@ -131,13 +132,13 @@ fn blocks_of_two_files_are_not_paired_unless_somebody_says_so() {
 
 #[test]
 fn warnings_name_what_is_wrong_with_the_data() {
-    let check = |inputs: &[(&str, String)], ask: &Ask, code: &str, part: &str| {
+    let check = |inputs: &[(&str, String)], ask: &CompareOptions, code: &str, part: &str| {
         let comparison = compared(inputs, ask);
         let found = comparison.warnings.iter().find(|warning| warning.code == code);
         let found = found.unwrap_or_else(|| panic!("no {code}: {:#?}", comparison.warnings));
         assert!(found.text.contains(part), "{}", found.text);
     };
-    let plain = Ask::default();
+    let plain = CompareOptions::default();
     let old = ("old", benchmarks("X", &A));
     let new = ("new", benchmarks("X", &times(1.01)));
     assert_eq!(codes(&compared(&[old.clone(), new.clone()], &plain)), Vec::<&str>::new());
@@ -162,7 +163,7 @@ fn warnings_name_what_is_wrong_with_the_data() {
     let sized = |name: &'static str| {
         (name, format!("{}{}", benchmarks("X/size=1-8", &A), benchmarks("X/size=2-8", &times(2.0))))
     };
-    let by = Ask { by: vec!["name".to_owned()], ..Ask::default() };
+    let by = CompareOptions { by: vec!["name".to_owned()], ..CompareOptions::default() };
     check(&[sized("a"), sized("b")], &by, "hidden", "size varies inside 2 cell(s)");
     assert!(!codes(&compared(&[sized("a"), ("b", sized("b").1)], &plain)).contains(&"hidden"));
     let units = |unit: &str| {
@@ -184,7 +185,7 @@ fn exact_metrics_need_no_repetition() {
     let text =
         |size: u32| format!("Unit size-bytes assume=exact\nBenchmarkX 1 {size} size-bytes\n");
     let verdict = |a: u32, b: u32| {
-        let comparison = compared(&[("a", text(a)), ("b", text(b))], &Ask::default());
+        let comparison = compared(&[("a", text(a)), ("b", text(b))], &CompareOptions::default());
         (only(&comparison).judgement.verdict.clone(), comparison.gate.passed)
     };
     assert_eq!(verdict(100, 100), (Verdict::Equivalent, true));
@@ -197,7 +198,7 @@ fn exact_metrics_need_no_repetition() {
 fn the_gate_wants_more_than_the_margin() {
     let gate = |factor: f64| {
         let inputs = [("old", benchmarks("X", &A)), ("new", benchmarks("X", &times(factor)))];
-        compared(&inputs, &Ask::default()).gate
+        compared(&inputs, &CompareOptions::default()).gate
     };
     assert!(gate(1.0).passed && gate(0.5).passed);
     assert!(gate(1.031).passed, "worse, but not surely by more than the margin");
@@ -223,7 +224,7 @@ fn a_hundred_comparisons_without_a_difference_make_no_finding() {
             })
             .collect()
     };
-    let ask = Ask { margin: 0.0001, ..Ask::default() };
+    let ask = CompareOptions { margin: 0.0001, ..CompareOptions::default() };
     let comparison = compared(&[("a", text()), ("b", text())], &ask);
     let alone = comparison.rows.iter().flat_map(|row| row.judged.iter().flatten());
     let alone = alone.filter(|judged| judged.judgement.verdict.is_difference()).count();
@@ -237,44 +238,44 @@ fn a_hundred_comparisons_without_a_difference_make_no_finding() {
 #[test]
 fn errors_name_what_there_is() {
     let inputs = [("a", benchmarks("X/k=1-8", &A)), ("b", benchmarks("X/k=1-8", &A))];
-    let check = |inputs: &[(&str, String)], ask: Ask, expected: &str| {
+    let check = |inputs: &[(&str, String)], ask: CompareOptions, expected: &str| {
         assert_eq!(analyse(&dataset(inputs), &ask).unwrap_err().to_string(), expected);
     };
     let some = |text: &str| Some(text.to_owned());
     check(
         &inputs,
-        Ask { variant: some("nope"), ..Ask::default() },
+        CompareOptions { variant: some("nope"), ..CompareOptions::default() },
         "No value bears the label \"nope\"; there are: file, name, k, gomaxprocs",
     );
     check(
         &inputs,
-        Ask { variant: some("k"), ..Ask::default() },
+        CompareOptions { variant: some("k"), ..CompareOptions::default() },
         "All values have k = 1: there is nothing to compare it with",
     );
     check(
         &inputs,
-        Ask { baseline: some("c"), ..Ask::default() },
+        CompareOptions { baseline: some("c"), ..CompareOptions::default() },
         "No variant is called \"c\"; there are: a, b",
     );
     check(
         &inputs,
-        Ask { metrics: vec!["B/op".to_owned()], ..Ask::default() },
+        CompareOptions { metrics: vec!["B/op".to_owned()], ..CompareOptions::default() },
         "There is no metric \"B/op\"; there are: sec/op",
     );
     check(
         &inputs,
-        Ask { margin: 0.0, ..Ask::default() },
+        CompareOptions { margin: 0.0, ..CompareOptions::default() },
         "Margin 0 is not a positive number: 0.03 stands for 3 %",
     );
     check(
         &inputs[..1],
-        Ask::default(),
+        CompareOptions::default(),
         "One input and nothing that tells variants apart: name a second input, or the label with --variant (there are: file, name, k, gomaxprocs)",
     );
     let filter = Some(Filter::parse("k:2").unwrap());
     check(
         &inputs,
-        Ask { filter, ..Ask::default() },
+        CompareOptions { filter, ..CompareOptions::default() },
         "There is no value to compare: the filter leaves none",
     );
 }
@@ -286,10 +287,10 @@ fn a_part_of_the_name_can_be_the_variant() {
         benchmarks("Encode/format=json-8", &A),
         benchmarks("Encode/format=gob-8", &times(2.0))
     );
-    let ask = Ask {
+    let ask = CompareOptions {
         variant: Some("format".to_owned()),
         baseline: Some("json".to_owned()),
-        ..Ask::default()
+        ..CompareOptions::default()
     };
     let comparison = compared(&[("in", text)], &ask);
     assert_eq!(comparison.variants, ["json", "gob"]);
@@ -298,7 +299,7 @@ fn a_part_of_the_name_can_be_the_variant() {
 }
 
 /// Verdicts by row, as bits.
-fn verdicts(comparison: &Comparison) -> Vec<String> {
+fn verdicts(comparison: &ComparedData) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in &comparison.rows {
         for (judged, variant) in row.judged.iter().zip(&comparison.variants[1..]) {
@@ -344,7 +345,7 @@ proptest! {
         }
         let head = "variant,workload,block,value,unit";
         let file = |lines: &[String]| format!("{head}\n{}\n", lines.join("\n"));
-        let ask = Ask { baseline: Some("v0".to_owned()), ..Ask::default() };
+        let ask = CompareOptions { baseline: Some("v0".to_owned()), ..CompareOptions::default() };
         let one = |lines: &[String]| analyse(&dataset(&[("in", file(lines))]), &ask);
         let (Ok(first), Ok(second)) = (one(&lines), one(&shuffled)) else { return Ok(()) };
         prop_assert_eq!(verdicts(&first), verdicts(&second));
@@ -374,7 +375,7 @@ proptest! {
             benchmarks("X", &values)
         };
         let at = |scale: f64| {
-            compared(&[("a", text(&a, scale)), ("b", text(&b, scale))], &Ask::default())
+            compared(&[("a", text(&a, scale)), ("b", text(&b, scale))], &CompareOptions::default())
         };
         let (small, large) = (at(1.0), at(1024.0));
         let (small, large) = (&only(&small).judgement, &only(&large).judgement);
@@ -400,7 +401,7 @@ fn steadiness_is_judged_inside_blocks_where_there_are_some() {
         csv(&rows.iter().map(String::as_str).collect::<Vec<_>>())
     };
     let check = |text: String, findings: &[bool]| {
-        let comparison = compared(&[("x", text)], &Ask::default());
+        let comparison = compared(&[("x", text)], &CompareOptions::default());
         let Steadiness { comparisons, findings: found } = &comparison.steadiness;
         let steadier: Vec<bool> = found.iter().map(|finding| finding.steadier).collect();
         assert_eq!((*comparisons, &steadier[..]), (1, findings));
@@ -417,7 +418,7 @@ fn steadiness_is_judged_inside_blocks_where_there_are_some() {
     let of = |n: u32| {
         let inputs =
             [("old", benchmarks("X", &apart(n, 0.01))), ("new", benchmarks("X", &apart(n, 0.04)))];
-        compared(&inputs, &Ask::default()).steadiness
+        compared(&inputs, &CompareOptions::default()).steadiness
     };
     assert_eq!(of(19), Steadiness::default());
     assert!(!of(20).findings[0].steadier && of(20).findings[0].ratio.contains(4.0));

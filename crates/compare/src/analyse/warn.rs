@@ -6,7 +6,7 @@ use record::Environment;
 
 use super::group::{Grouped, Member};
 use super::roles::Roles;
-use super::{Design, MetricInfo, Row, Warning};
+use super::{ComparedRow, DataWarning, Design, MetricInfo};
 use crate::data::{Data, Dataset, NAME};
 
 /// Values that a cell needs before a trend in it means something.
@@ -38,7 +38,7 @@ const MACHINE_LABELS: [&str; 14] = [
 const LISTED: usize = 4;
 
 /// Warnings about the data.
-pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<Warning> {
+pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<DataWarning> {
     let data = set.data();
     let mut warnings = Vec::new();
     problems(data, &mut warnings);
@@ -51,7 +51,7 @@ pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<War
                 .zip(values)
                 .map(|(variant, value)| format!("{variant} {value}"))
                 .collect();
-            warnings.push(Warning {
+            warnings.push(DataWarning {
                 code: "mixed-environments",
                 text: format!(
                     "The variants were measured in different environments: {label} is {}. The difference may be the machine's.",
@@ -59,7 +59,7 @@ pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<War
                 ),
             });
         } else {
-            warnings.push(Warning {
+            warnings.push(DataWarning {
                 code: "confounded",
                 text: format!(
                     "{label} differs between the variants and never inside one ({}): it is taken as a part of the variant.",
@@ -69,7 +69,7 @@ pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<War
         }
     }
     for (metric, units) in &grouped.mixed_units {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "mixed-units",
             text: format!("{metric} is written in several units ({}); those that are known were converted, others make rows of their own.", units.join(", ")),
         });
@@ -83,7 +83,7 @@ pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<War
 }
 
 /// Warnings about the result.
-pub(super) fn after(metrics: &[MetricInfo], rows: &[Row]) -> Vec<Warning> {
+pub(super) fn after(metrics: &[MetricInfo], rows: &[ComparedRow]) -> Vec<DataWarning> {
     let used: BTreeSet<u32> = rows.iter().map(|row| row.metric).collect();
     let unknown: Vec<&str> = used
         .iter()
@@ -93,7 +93,7 @@ pub(super) fn after(metrics: &[MetricInfo], rows: &[Row]) -> Vec<Warning> {
         .collect();
     let mut warnings = Vec::new();
     if !unknown.is_empty() {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "unknown-direction",
             text: format!(
                 "Nobody said whether more or less of it is better: {}. Say it: --better {}=lower.",
@@ -106,14 +106,14 @@ pub(super) fn after(metrics: &[MetricInfo], rows: &[Row]) -> Vec<Warning> {
     let single = cells().filter(|cell| cell.values == 1).count();
     if rows.len() > 1 && !metrics.iter().any(|metric| metric.exact) && 2 * single > cells().count()
     {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "single-values",
             text: "Most rows have one value a variant. If a label numbers repetitions, say what it is: --block or --boot LABEL; or name the labels that make rows with --by.".to_owned(),
         });
     }
     let alone = rows.iter().filter(|row| row.cells.iter().flatten().count() < 2).count();
     if alone > 0 {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "not-in-both",
             text: format!(
                 "{alone} of {} rows have values of one variant only and are not compared.",
@@ -132,10 +132,10 @@ fn listed<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
-fn problems(data: &Data, warnings: &mut Vec<Warning>) {
+fn problems(data: &Data, warnings: &mut Vec<DataWarning>) {
     let problems = data.problems();
     if let Some(first) = problems.first() {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "unread",
             text: format!(
                 "{} line{} could not be read, the first: {}:{}: {}.",
@@ -148,7 +148,7 @@ fn problems(data: &Data, warnings: &mut Vec<Warning>) {
         });
     }
     for (why, count) in data.left_out() {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "left-out",
             text: format!("{count} values take no part: {why}."),
         });
@@ -156,7 +156,7 @@ fn problems(data: &Data, warnings: &mut Vec<Warning>) {
 }
 
 /// A word about emulated time, wherever a label says so.
-fn environments(data: &Data, grouped: &Grouped, warnings: &mut Vec<Warning>) {
+fn environments(data: &Data, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
     let Some(key) = data.keys.find(b"environment") else { return };
     let used: BTreeSet<u32> = grouped
         .members
@@ -172,12 +172,12 @@ fn environments(data: &Data, grouped: &Grouped, warnings: &mut Vec<Warning>) {
     }
     for environment in found.into_iter().filter(|environment| environment.is_emulated_time()) {
         let text = environment.sentence().to_owned();
-        warnings.push(Warning { code: "emulated-time", text });
+        warnings.push(DataWarning { code: "emulated-time", text });
     }
 }
 
 /// Cells whose values rise or fall with their order.
-fn drift(set: &Dataset, grouped: &Grouped, warnings: &mut Vec<Warning>) {
+fn drift(set: &Dataset, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
     let (mut looked_at, mut drifting) = (0_usize, 0_usize);
     let mut values: Vec<f64> = Vec::new();
     for members in grouped.members.chunk_by(|a, b| (a.row, a.variant) == (b.row, b.variant)) {
@@ -192,7 +192,7 @@ fn drift(set: &Dataset, grouped: &Grouped, warnings: &mut Vec<Warning>) {
         drifting += usize::from(drifts(&values));
     }
     if looked_at > 0 && drifting > 0 && drifting as f64 > DRIFT_SHARE * looked_at as f64 {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "drift",
             text: format!(
                 "Drift: in {drifting} of {looked_at} cells values rise or fall with the order in which they stand. What was measured later is then not comparable with what was measured before; measure the variants in turns, and name the blocks."
@@ -221,7 +221,7 @@ fn drifts(values: &[f64]) -> bool {
 }
 
 /// The same values in the same order under two variants.
-fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<Warning>) {
+fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
     let mut rows = 0_usize;
     let mut pairs: BTreeSet<(u32, u32)> = BTreeSet::new();
     for members in grouped.members.chunk_by(|a, b| a.row == b.row) {
@@ -242,7 +242,7 @@ fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Ve
         rows += usize::from(found);
     }
     for (a, b) in pairs {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "duplicated",
             text: format!(
                 "{} and {} hold the very same values in the same order in {rows} row(s): was one file copied?",
@@ -253,7 +253,7 @@ fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Ve
 }
 
 /// Labels that vary among the values of one cell.
-fn hidden(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<Warning>) {
+fn hidden(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
     let data = set.data();
     let mut varying: BTreeMap<String, usize> = BTreeMap::new();
     for members in grouped.members.chunk_by(|a, b| (a.row, a.variant) == (b.row, b.variant)) {
@@ -287,7 +287,7 @@ fn hidden(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<Wa
         }
     }
     for (label, cells) in varying {
-        warnings.push(Warning {
+        warnings.push(DataWarning {
             code: "hidden",
             text: format!(
                 "Grouping hides a varying setting: {label} varies inside {cells} cell(s). Its differences count as noise; add it to --by, or pick one value with --filter."

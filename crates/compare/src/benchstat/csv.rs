@@ -1,6 +1,6 @@
 //! benchstat's tables as comma-separated values.
 
-use super::Output;
+use super::BenchstatOutput;
 use super::number::general;
 use super::table::{Table, Tables};
 use super::text::heads;
@@ -17,7 +17,7 @@ fn start(index: usize) -> usize {
     }
 }
 
-pub(super) fn csv(tables: &Tables) -> Output {
+pub(super) fn csv(tables: &Tables) -> BenchstatOutput {
     let mut sheet = Sheet { text: String::new(), warnings: Vec::new(), line: 1, cells: 0 };
     heads(tables, |line, table| match table {
         None => {
@@ -28,7 +28,7 @@ pub(super) fn csv(tables: &Tables) -> Output {
         }
         Some(table) => write_table(table, &mut sheet),
     });
-    Output { text: sheet.text, warnings: sheet.warnings }
+    BenchstatOutput { text: sheet.text, warnings: sheet.warnings }
 }
 
 struct Sheet {

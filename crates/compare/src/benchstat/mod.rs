@@ -17,11 +17,11 @@ mod number;
 mod table;
 mod text;
 
-pub use table::{Options, Tables, tables};
+pub use table::{BenchstatOptions, Tables, tables};
 
 /// What benchstat writes: standard output, and standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct BenchstatOutput {
     /// The tables.
     pub text: String,
     /// Warnings, one a line.
@@ -38,7 +38,7 @@ impl Tables {
     /// The tables as comma-separated values; the warnings, which name their
     /// cells as a spreadsheet does, beside them.
     #[must_use]
-    pub fn to_csv(&self) -> Output {
+    pub fn to_csv(&self) -> BenchstatOutput {
         csv::csv(self)
     }
 }

@@ -11,7 +11,7 @@ use crate::memo::Memo;
 
 /// How benchstat is asked.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct BenchstatOptions {
     /// Differences with a greater p are shown as `~`.
     pub alpha: f64,
     /// Level of the medians' intervals.
@@ -20,7 +20,7 @@ pub struct Options {
     pub filter: Option<Filter>,
 }
 
-impl Default for Options {
+impl Default for BenchstatOptions {
     fn default() -> Self {
         Self { alpha: 0.05, confidence: 0.95, filter: None }
     }
@@ -90,7 +90,7 @@ const NONE: u32 = u32::MAX;
 
 /// A series' place: table, row and column, as numbers that sort as benchstat
 /// sorts.
-struct Place {
+struct SeriesKey {
     table: u32,
     row: u32,
     column: u32,
@@ -99,7 +99,7 @@ struct Place {
 
 /// Groups the data as benchstat does by default.
 #[must_use]
-pub fn tables(set: &Dataset, options: &Options) -> Tables {
+pub fn tables(set: &Dataset, options: &BenchstatOptions) -> Tables {
     let data = set.data();
     let mut keys: Vec<u32> = Vec::new();
     // The value of each key, by context; benchstat learns keys as it reads.
@@ -115,7 +115,7 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
         data.inputs().iter().position(|known| known == name).unwrap_or(input as usize)
     };
     let mut context_seen = vec![false; data.contexts()];
-    let mut places: Vec<(u32, u32, Place)> = Vec::new();
+    let mut places: Vec<(u32, u32, SeriesKey)> = Vec::new();
     for (index, series) in data.series.iter().enumerate() {
         let setting = data.settings[series.setting as usize];
         if let Some(filter) = &options.filter
@@ -149,7 +149,7 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
             *column = seen_columns.len() as u32;
             seen_columns.push(setting.input);
         }
-        let place = Place { table: 0, row: *row, column: *column, series: index as u32 };
+        let place = SeriesKey { table: 0, row: *row, column: *column, series: index as u32 };
         places.push((setting.context, *unit, place));
     }
 
@@ -179,7 +179,7 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
             .entry((*context, *unit))
             .or_insert_with(|| order[&(configs[context].clone(), *unit)]);
     }
-    let mut places: Vec<Place> = places.into_iter().map(|(_, _, place)| place).collect();
+    let mut places: Vec<SeriesKey> = places.into_iter().map(|(_, _, place)| place).collect();
     places.sort_unstable_by_key(|place| (place.table, place.row, place.column, place.series));
 
     let mut memo = Memo::default();
@@ -201,7 +201,7 @@ pub fn tables(set: &Dataset, options: &Options) -> Tables {
 
 struct Builder<'a> {
     set: &'a Dataset,
-    options: &'a Options,
+    options: &'a BenchstatOptions,
     memo: &'a mut Memo,
     exact: bool,
     warnings: Vec<String>,
@@ -212,7 +212,7 @@ impl Builder<'_> {
         &mut self,
         config: &[String],
         unit: &str,
-        places: &[Place],
+        places: &[SeriesKey],
         row_names: &[u32],
         column_name: impl Fn(u32) -> String,
     ) -> Table {

@@ -1,13 +1,13 @@
 //! A forest plot's bar in characters: the interval, its middle, 1, and the
 //! margin.
 
-use crate::analyse::{Comparison, Judged};
+use crate::analyse::{ComparedData, VariantComparison};
 
 /// Characters of a bar; odd, so that 1 has a place of its own.
 pub(super) const WIDTH: usize = 21;
 
 /// What the bars of one metric range over: natural logarithms, either way.
-pub(super) fn range(comparison: &Comparison, metric: u32) -> f64 {
+pub(super) fn range(comparison: &ComparedData, metric: u32) -> f64 {
     let mut ends: Vec<f64> = comparison
         .rows
         .iter()
@@ -24,7 +24,7 @@ pub(super) fn range(comparison: &Comparison, metric: u32) -> f64 {
 }
 
 /// The bar of one comparison, [`WIDTH`] characters.
-pub(super) fn bar(judged: &Judged, range: f64) -> String {
+pub(super) fn bar(judged: &VariantComparison, range: f64) -> String {
     let margin = judged.judgement.margin;
     let mut places = [' '; WIDTH];
     let middle = WIDTH / 2;

@@ -1,7 +1,7 @@
 //! The comparison as comma-separated values, one comparison a line.
 
 use super::words::words;
-use crate::analyse::Comparison;
+use crate::analyse::ComparedData;
 
 const COLUMNS: [&str; 23] = [
     "row",
@@ -31,7 +31,7 @@ const COLUMNS: [&str; 23] = [
 
 /// One line for each row and variant; numbers in base units, absent ones empty.
 #[must_use]
-pub fn csv(comparison: &Comparison) -> String {
+pub fn csv(comparison: &ComparedData) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut write = |cells: &[String]| {
         writer.write_record(cells).expect("rows have one length and memory takes them");

@@ -3,8 +3,8 @@
 
 use report::escape;
 
-use super::words::{Scale, against, change, headline, steadiness, title, words};
-use crate::analyse::{Comparison, Judged};
+use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use crate::analyse::{ComparedData, VariantComparison};
 use crate::decimal::percent;
 
 const STYLE: &str = include_str!("style.css");
@@ -15,7 +15,7 @@ const MOST_ROWS: usize = 5000;
 
 /// The comparison as one HTML page.
 #[must_use]
-pub fn html(comparison: &Comparison) -> String {
+pub fn html(comparison: &ComparedData) -> String {
     let name = escape(&against(comparison));
     let mut page = format!(
         concat!(
@@ -75,7 +75,7 @@ pub fn html(comparison: &Comparison) -> String {
     page
 }
 
-fn table(comparison: &Comparison, metric: u32, page: &mut String) {
+fn table(comparison: &ComparedData, metric: u32, page: &mut String) {
     let info = &comparison.metrics[metric as usize];
     let rows: Vec<_> = comparison.rows.iter().filter(|row| row.metric == metric).collect();
     if rows.is_empty() {
@@ -94,7 +94,7 @@ fn table(comparison: &Comparison, metric: u32, page: &mut String) {
     page.push_str("</tr></thead>\n<tbody>\n");
     let range = super::bar::range(comparison, metric);
     for row in rows.iter().take(MOST_ROWS) {
-        let scale = Scale::of(row, info);
+        let scale = PrefixScale::of(row, info);
         page.push_str(&format!("<tr><th scope=\"row\" class=\"name\">{}</th>", escape(&row.name)));
         for (variant, cell) in row.cells.iter().enumerate() {
             let value = cell.as_ref().map_or("-".to_owned(), |cell| scale.show(cell));
@@ -144,7 +144,7 @@ fn table(comparison: &Comparison, metric: u32, page: &mut String) {
 }
 
 /// A bar with the interval, the ratio, 1 and the margin.
-fn figure(judged: &Judged, range: f64, class: &str) -> String {
+fn figure(judged: &VariantComparison, range: f64, class: &str) -> String {
     const WIDTH: f64 = 160.0;
     let x = |log: f64| ((log / range).clamp(-1.0, 1.0) + 1.0) / 2.0 * WIDTH;
     let band = judged.judgement.margin.ln_1p();

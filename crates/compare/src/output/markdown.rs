@@ -1,12 +1,12 @@
 //! The comparison as Markdown, for issues and pull requests.
 
-use super::words::{Scale, against, change, headline, steadiness, title, words};
-use crate::analyse::Comparison;
+use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use crate::analyse::ComparedData;
 use crate::decimal::percent;
 
 /// The comparison as Markdown.
 #[must_use]
-pub fn markdown(comparison: &Comparison) -> String {
+pub fn markdown(comparison: &ComparedData) -> String {
     let mut out = format!("# {}\n\n{}\n", plain(&against(comparison)), headline(comparison));
     for line in &comparison.method {
         out.push_str(&format!("\n{}\n", plain(line)));
@@ -38,7 +38,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         }
         out.push('\n');
         for row in rows {
-            let scale = Scale::of(row, info);
+            let scale = PrefixScale::of(row, info);
             out.push_str(&format!("| {} |", plain(&row.name)));
             for (variant, cell) in row.cells.iter().enumerate() {
                 out.push_str(&format!(

@@ -14,11 +14,11 @@ pub use html::html;
 pub use markdown::markdown;
 pub use text::{Style, text, write_text};
 
-use crate::analyse::Comparison;
+use crate::analyse::ComparedData;
 
 /// The comparison as JSON: `format`, `version`, and everything behind it.
 #[must_use]
-pub fn json(comparison: &Comparison) -> String {
+pub fn json(comparison: &ComparedData) -> String {
     let mut text =
         serde_json::to_string_pretty(comparison).expect("all keys of a comparison are strings");
     text.push('\n');

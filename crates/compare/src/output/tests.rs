@@ -3,12 +3,12 @@
 use expect_test::expect;
 
 use super::*;
-use crate::analyse::{Ask, analyse};
+use crate::analyse::{CompareOptions, analyse};
 use crate::data::Data;
 use crate::read::Columns;
 
 /// Two benchmarks in as many inputs as there are factors.
-fn comparison(factors: &[(f64, f64)]) -> Comparison {
+fn comparison(factors: &[(f64, f64)]) -> ComparedData {
     let values = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
     let mut data = Data::default();
     for (input, (a, b)) in factors.iter().enumerate() {
@@ -18,11 +18,11 @@ fn comparison(factors: &[(f64, f64)]) -> Comparison {
         let text = format!("goos: linux\n{}{}", lines("Sort/n=1", *a), lines("Sort/n=2", *b));
         data.read(&format!("in{input}"), &mut text.as_bytes(), &Columns::new()).unwrap();
     }
-    analyse(&data.finish(), &Ask::default()).unwrap()
+    analyse(&data.finish(), &CompareOptions::default()).unwrap()
 }
 
 /// The table alone.
-fn table(comparison: &Comparison, width: Option<usize>) -> String {
+fn table(comparison: &ComparedData, width: Option<usize>) -> String {
     let text = text(comparison, Style { colour: false, width });
     text.split_once("\n\n").unwrap().1.to_owned()
 }

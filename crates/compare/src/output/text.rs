@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
-use super::words::{Scale, against, change, headline, steadiness, title, words};
-use crate::analyse::Comparison;
+use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use crate::analyse::ComparedData;
 use crate::decimal::percent;
 
 /// How text for a terminal may look.
@@ -38,7 +38,7 @@ fn painted(text: &str, code: &str, style: Style) -> String {
 
 /// The comparison as text.
 #[must_use]
-pub fn text(comparison: &Comparison, style: Style) -> String {
+pub fn text(comparison: &ComparedData, style: Style) -> String {
     let mut out = String::new();
     let Ok(()) = write_text(comparison, style, |part| {
         out.push_str(part);
@@ -53,7 +53,7 @@ pub fn text(comparison: &Comparison, style: Style) -> String {
 /// # Errors
 /// What `write` says.
 pub fn write_text<E>(
-    comparison: &Comparison,
+    comparison: &ComparedData,
     style: Style,
     mut write: impl FnMut(&str) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -166,7 +166,7 @@ impl Cells {
 }
 
 fn table<E>(
-    comparison: &Comparison,
+    comparison: &ComparedData,
     metric: u32,
     style: Style,
     write: &mut impl FnMut(&str) -> Result<(), E>,
@@ -201,7 +201,7 @@ fn table<E>(
     cells.add("verdict");
     cells.end_line("");
     for row in rows() {
-        let scale = Scale::of(row, info);
+        let scale = PrefixScale::of(row, info);
         let value = |variant: usize| {
             row.cells[variant].as_ref().map_or("-".to_owned(), |cell| scale.show(cell))
         };

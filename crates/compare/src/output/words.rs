@@ -5,35 +5,36 @@ use report::{Label, Terms};
 use stats::{Interval, Verdict};
 
 use crate::analyse::{
-    Cell, Comparison, Design, Judged, MetricInfo, Row, SpreadFinding, Steadiness,
+    ComparedCell, ComparedData, ComparedRow, Design, MetricInfo, SpreadFinding, Steadiness,
+    VariantComparison,
 };
 use crate::decimal::{percent, push_fixed, push_signed};
 
 /// A verdict in short: a sign that needs no colour, a word, the rest, and the
 /// style-sheet class of its colour.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct VerdictWords {
     pub(super) sign: &'static str,
     pub(super) word: &'static str,
     pub(super) detail: String,
     pub(super) class: &'static str,
 }
 
-impl Words {
+impl VerdictWords {
     /// Word and detail.
     pub(super) fn sentence(&self) -> String {
         [self.word, &self.detail].concat()
     }
 }
 
-pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
+pub(super) fn words(judged: &VariantComparison, metric: &MetricInfo) -> VerdictWords {
     let judgement = &judged.judgement;
     let margin = judgement.margin;
     let Label { word, sign, class } = match metric.exact && !judgement.verdict.is_difference() {
         true => Label { word: "equal", sign: "=", class: "undecided" },
         false => report::label((&judgement.verdict).into(), judgement.aa, terms(judged, metric)),
     };
-    let mut words = Words { sign, word, detail: String::new(), class };
+    let mut words = VerdictWords { sign, word, detail: String::new(), class };
     let is_difference = judgement.verdict.is_difference();
     match &judgement.verdict {
         Verdict::Invalid { why } => words.detail = format!(": {why}"),
@@ -72,7 +73,7 @@ pub(super) fn words(judged: &Judged, metric: &MetricInfo) -> Words {
 
 /// In which terms a row differs. What anybody calls a time or a rate may be of bytes:
 /// their unit says whether faster is a word for it.
-fn terms(judged: &Judged, metric: &MetricInfo) -> Terms {
+fn terms(judged: &VariantComparison, metric: &MetricInfo) -> Terms {
     let is_higher = judged.judgement.ratio.is_some_and(|ratio| ratio > 1.0);
     match metric.better {
         None => Terms::Undirected { is_higher },
@@ -95,7 +96,7 @@ pub(super) fn direction(metric: &MetricInfo) -> &'static str {
 }
 
 /// `-17.2 % [-18.0, -16.4]`: what the variant is more or less by.
-pub(super) fn change(judged: &Judged) -> String {
+pub(super) fn change(judged: &VariantComparison) -> String {
     let Some(ratio) = judged.judgement.ratio else { return String::new() };
     let interval = judged.judgement.interval;
     let width = interval.map_or(0.1, |interval| interval.hi - interval.lo);
@@ -126,13 +127,13 @@ pub(super) fn change(judged: &Judged) -> String {
 }
 
 /// One prefix for all values of a row.
-pub(super) struct Scale {
+pub(super) struct PrefixScale {
     unit: Unit,
     common: Option<(f64, String)>,
 }
 
-impl Scale {
-    pub(super) fn of(row: &Row, metric: &MetricInfo) -> Self {
+impl PrefixScale {
+    pub(super) fn of(row: &ComparedRow, metric: &MetricInfo) -> Self {
         let unit = Unit(metric.unit.clone());
         let sizes = row.cells.iter().flatten().map(|cell| cell.centre.abs());
         let (mut least, mut most) = (f64::MAX, 0.0_f64);
@@ -144,7 +145,7 @@ impl Scale {
     }
 
     /// `1.718 µs ±1.2 %`.
-    pub(super) fn show(&self, cell: &Cell) -> String {
+    pub(super) fn show(&self, cell: &ComparedCell) -> String {
         let mut text = match &self.common {
             Some((divisor, unit)) => {
                 let value = cell.centre / divisor;
@@ -184,8 +185,8 @@ pub(super) fn title(metric: &MetricInfo) -> String {
 }
 
 /// What the whole comes to, in one or two sentences.
-pub(super) fn headline(comparison: &Comparison) -> String {
-    let Comparison { findings, comparisons, .. } = comparison;
+pub(super) fn headline(comparison: &ComparedData) -> String {
+    let ComparedData { findings, comparisons, .. } = comparison;
     let mut text = match (comparisons, findings) {
         (0, _) => "Nothing could be compared: no row has values of both.".to_owned(),
         (1, 0) => "One comparison, no finding.".to_owned(),
@@ -214,7 +215,7 @@ pub(super) fn headline(comparison: &Comparison) -> String {
 
 /// How steady the variants are from boot to boot, in sentences; empty where
 /// nobody has boots enough to tell.
-pub(super) fn steadiness(comparison: &Comparison) -> Vec<String> {
+pub(super) fn steadiness(comparison: &ComparedData) -> Vec<String> {
     let Steadiness { comparisons, findings } = &comparison.steadiness;
     if *comparisons == 0 {
         return Vec::new();
@@ -258,7 +259,7 @@ pub(super) fn steadiness(comparison: &Comparison) -> Vec<String> {
 const SPREADS_NAMED: usize = 20;
 
 /// `B against A`, or `B, C and D against A`.
-pub(super) fn against(comparison: &Comparison) -> String {
+pub(super) fn against(comparison: &ComparedData) -> String {
     let (base, others) = comparison.variants.split_first().expect("there are two variants");
     let others = match others {
         [one] => one.clone(),

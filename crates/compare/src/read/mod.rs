@@ -16,7 +16,7 @@ const PEEKED: usize = 64 * 1024;
 
 /// What a column of a table may hold besides labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Column {
+pub enum TableColumn {
     /// The value.
     Value,
     /// The metric's name.
@@ -30,11 +30,11 @@ pub enum Column {
 }
 
 /// Columns whose names are not the usual ones.
-pub type Columns = BTreeMap<Column, String>;
+pub type Columns = BTreeMap<TableColumn, String>;
 
 /// Why an input can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum TableError {
     /// The stream broke.
     #[error("Cannot read {input}")]
     Io {
@@ -71,15 +71,15 @@ impl Data {
     /// form, hyperfine's JSON, vmlab's records, JSON lines.
     ///
     /// # Errors
-    /// [`ReadError`] where nothing of it can be used. Single lines that can't
+    /// [`TableError`] where nothing of it can be used. Single lines that can't
     /// be read become [`Data::problems`].
     pub fn read(
         &mut self,
         name: &str,
         reader: &mut dyn Read,
         columns: &Columns,
-    ) -> Result<(), ReadError> {
-        let io_error = |source| ReadError::Io { input: name.to_owned(), source };
+    ) -> Result<(), TableError> {
+        let io_error = |source| TableError::Io { input: name.to_owned(), source };
         let start = lines::peek(reader, PEEKED).map_err(io_error)?;
         if benchfmt::recognise(&start) {
             return benchfmt::read(self, name, &start, reader).map_err(io_error);
@@ -92,22 +92,22 @@ impl Data {
         let head = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
         if let Ok(head) = str::from_utf8(head)
             && let Some(separator) = rows::separator(head)
-            && (columns.contains_key(&Column::Value) || rows::has_value(head.trim(), columns))
+            && (columns.contains_key(&TableColumn::Value) || rows::has_value(head.trim(), columns))
         {
             let mut all = Cursor::new(start).chain(reader);
             return rows::read_csv(self, name, &mut all, separator, columns);
         }
         let text = rows::rest(&start, reader).map_err(io_error)?;
-        Err(ReadError::Unknown { input: name.to_owned(), text })
+        Err(TableError::Unknown { input: name.to_owned(), text })
     }
 
     /// Reads Go's benchmark format, also where it holds no benchmark.
     ///
     /// # Errors
-    /// [`ReadError::Io`].
-    pub fn read_benchfmt(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), ReadError> {
+    /// [`TableError::Io`].
+    pub fn read_benchfmt(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), TableError> {
         benchfmt::read(self, name, &[], reader)
-            .map_err(|source| ReadError::Io { input: name.to_owned(), source })
+            .map_err(|source| TableError::Io { input: name.to_owned(), source })
     }
 }
 

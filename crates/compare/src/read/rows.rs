@@ -8,7 +8,7 @@ use record::{Better, Imported, MetricKind, RECORD_FORMAT_VERSION, Record};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Column, Columns, ReadError};
+use super::{Columns, TableColumn, TableError};
 use crate::data::{Data, Metric};
 use crate::read::number::float;
 use crate::units;
@@ -34,7 +34,7 @@ struct Rows<'a> {
 
 /// What a row says of its value's metric.
 #[derive(Default)]
-struct Said<'a> {
+struct RowMetric<'a> {
     metric: &'a str,
     unit: &'a str,
     better: Option<Better>,
@@ -50,7 +50,7 @@ impl<'a> Rows<'a> {
 
     fn add<'l>(
         &mut self,
-        said: &Said<'_>,
+        said: &RowMetric<'_>,
         value: f64,
         labels: impl IntoIterator<Item = (&'l str, &'l str)>,
     ) {
@@ -98,7 +98,7 @@ pub(super) fn has_value(head: &str, columns: &Columns) -> bool {
         })
         .map(Iterator::collect)
         .unwrap_or_default();
-    find(&names, columns.get(&Column::Value), &VALUES).is_some()
+    find(&names, columns.get(&TableColumn::Value), &VALUES).is_some()
 }
 
 /// The place of the column that is asked for, or of one with a usual name.
@@ -117,16 +117,16 @@ pub(super) fn read_csv(
     reader: &mut dyn Read,
     separator: u8,
     columns: &Columns,
-) -> Result<(), ReadError> {
+) -> Result<(), TableError> {
     let mut rows = Rows::begin(data, name);
     let broken =
-        |line: usize, why: String| ReadError::Malformed { input: name.to_owned(), line, why };
+        |line: usize, why: String| TableError::Malformed { input: name.to_owned(), line, why };
     let mut table =
         csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(reader);
     let head = table.headers().map_err(|error| broken(1, error.to_string()))?;
     let names: Vec<String> =
         head.iter().map(|name| name.trim_start_matches('\u{feff}').trim().to_owned()).collect();
-    let column = |which: Column, usual: &[&str]| match columns.get(&which) {
+    let column = |which: TableColumn, usual: &[&str]| match columns.get(&which) {
         Some(asked) => match find(&names, Some(asked), usual) {
             None => Err(broken(
                 1,
@@ -136,17 +136,17 @@ pub(super) fn read_csv(
         },
         None => Ok(find(&names, None, usual)),
     };
-    let Some(value) = column(Column::Value, &VALUES)? else {
+    let Some(value) = column(TableColumn::Value, &VALUES)? else {
         let why = format!(
             "no column holds the values; name one with --column value=NAME (there are: {})",
             names.join(", ")
         );
         return Err(broken(1, why));
     };
-    let metric = column(Column::Metric, &METRICS)?;
-    let unit = column(Column::Unit, &UNITS)?;
-    let better = column(Column::Better, &BETTER)?;
-    let kind = column(Column::Kind, &KINDS)?;
+    let metric = column(TableColumn::Metric, &METRICS)?;
+    let unit = column(TableColumn::Unit, &UNITS)?;
+    let better = column(TableColumn::Better, &BETTER)?;
+    let kind = column(TableColumn::Kind, &KINDS)?;
     let counted = names.iter().position(|name| name == "counted");
     let roles = [Some(value), metric, unit, better, kind, counted];
     let labels: Vec<usize> = (0..names.len()).filter(|at| !roles.contains(&Some(*at))).collect();
@@ -174,7 +174,7 @@ pub(super) fn read_csv(
             rows.data.leave_out(NOT_COUNTED);
             continue;
         }
-        let said = Said {
+        let said = RowMetric {
             metric: if metric.is_some() { cell(metric) } else { &names[value] },
             unit: cell(unit),
             better: word(cell(better)),
@@ -195,12 +195,12 @@ fn word<T: DeserializeOwned>(text: &str) -> Option<T> {
 
 /// JSON: hyperfine's results, vmlab's records, a list of values, or one value
 /// a line.
-pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), ReadError> {
+pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), TableError> {
     let values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
     let mut rows = Rows::begin(data, name);
     let mut found = false;
     for value in values {
-        let value = value.map_err(|error| ReadError::Malformed {
+        let value = value.map_err(|error| TableError::Malformed {
             input: name.to_owned(),
             line: error.line(),
             why: error.to_string(),
@@ -214,7 +214,7 @@ pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), 
                 "records of format {version}, and this vmlab reads formats up to \
                  {RECORD_FORMAT_VERSION}: use a newer one"
             );
-            return Err(ReadError::Malformed { input: name.to_owned(), line: 1, why });
+            return Err(TableError::Malformed { input: name.to_owned(), line: 1, why });
         }
         found |= rows.json(value);
     }
@@ -222,7 +222,7 @@ pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), 
         return Ok(());
     }
     let why = "no value in it: neither hyperfine's results nor records of vmlab nor objects with \"value\"";
-    Err(ReadError::Malformed { input: name.to_owned(), line: 1, why: why.to_owned() })
+    Err(TableError::Malformed { input: name.to_owned(), line: 1, why: why.to_owned() })
 }
 
 impl Rows<'_> {
@@ -269,7 +269,7 @@ impl Rows<'_> {
             labels.extend(parameters.iter().map(|(key, value)| (key.clone(), plain(value))));
         }
         let codes = object.get("exit_codes").and_then(Value::as_array);
-        let said = Said {
+        let said = RowMetric {
             metric: "time",
             unit: "s",
             better: Some(Better::Lower),
@@ -300,7 +300,7 @@ impl Rows<'_> {
         let block = record.block.to_string();
         let environment = plain(&serde_json::to_value(record.environment).unwrap_or_default());
         let metric = &record.metric;
-        let said = Said {
+        let said = RowMetric {
             metric: &metric.name,
             unit: &metric.unit.0,
             better: Some(metric.better),
@@ -321,7 +321,7 @@ impl Rows<'_> {
     }
 
     fn imported(&mut self, value: &Imported) {
-        let said = Said {
+        let said = RowMetric {
             metric: &value.metric,
             unit: &value.unit,
             better: value.better,
@@ -335,7 +335,7 @@ impl Rows<'_> {
         let Some(value) = object.get("value").and_then(Value::as_f64) else { return false };
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let metric = if object.contains_key("metric") { text("metric") } else { "value" };
-        let said = Said {
+        let said = RowMetric {
             metric,
             unit: text("unit"),
             better: word(text("better")),

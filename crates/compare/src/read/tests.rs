@@ -90,17 +90,20 @@ fn csv_with_units_that_are_converted() {
 
 #[test]
 fn a_column_of_values_may_have_any_name() {
-    let read = |text: &str, columns: &[(Column, &str)]| {
+    let read = |text: &str, columns: &[(TableColumn, &str)]| {
         let columns = columns.iter().map(|(what, name)| (*what, (*name).to_owned())).collect();
         let mut data = Data::default();
         data.read("in", &mut text.as_bytes(), &columns).map(|()| shown(&data.finish()))
     };
-    let found = read("kernel,t_ms,u\n6.1,5,ms\n", &[(Column::Value, "t_ms"), (Column::Unit, "u")]);
+    let found = read(
+        "kernel,t_ms,u\n6.1,5,ms\n",
+        &[(TableColumn::Value, "t_ms"), (TableColumn::Unit, "u")],
+    );
     assert_eq!(found.unwrap(), "[kernel=6.1] t_ms s lower Time: [0.005]\n");
-    let missing = read("kernel,t_ms\n6.1,5\n", &[(Column::Value, "t")]).unwrap_err();
+    let missing = read("kernel,t_ms\n6.1,5\n", &[(TableColumn::Value, "t")]).unwrap_err();
     assert_eq!(missing.to_string(), "in:1: no column is called \"t\"; there are: kernel, t_ms");
     let unknown = read("kernel,t_ms\n6.1,5\n", &[]).unwrap_err();
-    assert!(matches!(unknown, ReadError::Unknown { .. }));
+    assert!(matches!(unknown, TableError::Unknown { .. }));
 }
 
 #[test]

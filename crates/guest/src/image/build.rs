@@ -19,7 +19,7 @@ use super::cpio::Archive;
 use super::modules::{self, Module};
 use super::recipe::{Recipe, debian_arch};
 use super::tool::{self, ToolError};
-use super::{BuildError, INITRD, KERNEL, PackageVersion, Progress, ROOT_IMAGE, Stage};
+use super::{BuildError, BuildProgress, INITRD, KERNEL, PackageVersion, ROOT_IMAGE, Stage};
 use crate::Cancel;
 
 /// Environment variable that names another Debian mirror.
@@ -37,7 +37,7 @@ pub(super) struct Builder<'a> {
     pub(super) recipe: &'a Recipe,
     /// The unfinished image; holds what is kept.
     pub(super) folder: &'a Path,
-    pub(super) progress: &'a mut dyn FnMut(Progress),
+    pub(super) progress: &'a mut dyn FnMut(BuildProgress),
     pub(super) cancel: &'a Cancel,
 }
 
@@ -102,7 +102,7 @@ impl Builder<'_> {
     }
 
     fn stage(&mut self, stage: Stage, fraction: Option<f64>) {
-        (self.progress)(Progress { stage, fraction });
+        (self.progress)(BuildProgress { stage, fraction });
     }
 
     fn unpack(&mut self, root: &Path) -> Result<Vec<PackageVersion>, BuildError> {
@@ -129,10 +129,10 @@ impl Builder<'_> {
             if line.starts_with("Get:") && wanted > 0 {
                 fetched += 1;
                 let fraction = f64::from(fetched.min(wanted)) / f64::from(wanted);
-                recipe_progress(Progress { stage: Stage::Download, fraction: Some(fraction) });
+                recipe_progress(BuildProgress { stage: Stage::Download, fraction: Some(fraction) });
             }
             if line == "I: extracting archives..." {
-                recipe_progress(Progress { stage: Stage::Unpacking, fraction: None });
+                recipe_progress(BuildProgress { stage: Stage::Unpacking, fraction: None });
             }
         };
         tool::run(command, &mut on_line, cancel)

@@ -72,7 +72,7 @@ const UNFINISHED: &str = ".unfinished-";
 
 /// An image that is ready to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
+pub struct GuestImage {
     /// Its folder in the cache.
     pub folder: PathBuf,
     /// The kernel.
@@ -178,7 +178,7 @@ impl Stage {
 
 /// How far [`build`] is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
+pub struct BuildProgress {
     /// The stage.
     pub stage: Stage,
     /// How much of the stage is done, 0 to 1, where that is known.
@@ -375,14 +375,14 @@ pub fn recipe(shown: &str) -> Result<Recipe, RecipeError> {
 
 /// The image of `recipe`, if it is in the cache.
 #[must_use]
-pub fn find(recipe: &Recipe) -> Option<Image> {
+pub fn find(recipe: &Recipe) -> Option<GuestImage> {
     find_in(&cache_dir(), recipe)
 }
 
-fn find_in(cache: &Path, recipe: &Recipe) -> Option<Image> {
+fn find_in(cache: &Path, recipe: &Recipe) -> Option<GuestImage> {
     let folder = images_dir(cache).join(folder_name(recipe));
     let manifest = read_manifest(&folder)?;
-    (manifest.recipe_hash == recipe.hash()).then(|| Image {
+    (manifest.recipe_hash == recipe.hash()).then(|| GuestImage {
         kernel: folder.join(KERNEL),
         initrd: folder.join(INITRD),
         root_image: folder.join(ROOT_IMAGE),
@@ -418,18 +418,18 @@ fn read_manifest(folder: &Path) -> Option<Manifest> {
 /// Source: mmdebstrap(1) for `--variant=extract` and `--mode=chrootless`.
 pub fn build(
     recipe: &Recipe,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(BuildProgress),
     cancel: &Cancel,
-) -> Result<Image, BuildError> {
+) -> Result<GuestImage, BuildError> {
     build_in(&cache_dir(), recipe, progress, cancel)
 }
 
 fn build_in(
     cache: &Path,
     recipe: &Recipe,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(BuildProgress),
     cancel: &Cancel,
-) -> Result<Image, BuildError> {
+) -> Result<GuestImage, BuildError> {
     // Before anything is written: a read-only cache with the image is fine.
     if let Some(image) = find_in(cache, recipe) {
         return Ok(image);
@@ -524,7 +524,7 @@ fn open_lock(images: &Path, name: &str) -> io::Result<File> {
 fn lock(
     images: &Path,
     name: &str,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(BuildProgress),
     cancel: &Cancel,
 ) -> Result<File, BuildError> {
     let file = open_lock(images, name).map_err(write_error(images))?;
@@ -538,7 +538,7 @@ fn lock(
             }
         }
         if !told {
-            progress(Progress { stage: Stage::WaitingForOther, fraction: None });
+            progress(BuildProgress { stage: Stage::WaitingForOther, fraction: None });
             told = true;
         }
         cancel.check()?;

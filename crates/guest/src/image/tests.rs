@@ -111,7 +111,7 @@ fn waiting_for_another_build_can_be_cancelled() {
     let cancel = Cancel::new();
     let flag = cancel.clone();
     let mut stages = Vec::new();
-    let mut progress = |progress: Progress| {
+    let mut progress = |progress: BuildProgress| {
         stages.push(progress.stage);
         flag.cancel();
     };

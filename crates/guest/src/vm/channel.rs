@@ -5,7 +5,7 @@
 //! writes, a [`Channel`] holds one line and one read of it, and goes back to its
 //! caller, who looks at the time, after each read. What nobody has taken stays
 //! in the socket, where it keeps the writer waiting; what goes beyond the
-//! [`Budget`] is not read at all.
+//! [`ChannelBudget`] is not read at all.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,7 +22,7 @@ const KEPT_ROOM_BYTES: usize = 1 << 20;
 
 /// What may come over a channel, until [`Channel::renew`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct ChannelBudget {
     /// Longest line, bytes; a longer one is dropped, and said.
     pub(crate) line_bytes: usize,
     /// All lines together, with their ends and with what is dropped, bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Budget {
 
 /// One received line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum ChannelLine {
     /// The line without its end.
     Text(Vec<u8>),
     /// A line longer than the budget's; its bytes were dropped.
@@ -50,14 +50,14 @@ pub(crate) struct Channel {
     /// The rest of the present line is dropped.
     dropping: bool,
     to_send: Vec<u8>,
-    budget: Budget,
+    budget: ChannelBudget,
     spent_bytes: u64,
     closed: bool,
 }
 
 impl Channel {
     /// Wraps a connected socket.
-    pub(crate) fn new(socket: UnixStream, budget: Budget) -> io::Result<Self> {
+    pub(crate) fn new(socket: UnixStream, budget: ChannelBudget) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
@@ -73,13 +73,13 @@ impl Channel {
     }
 
     /// Begins a new budget.
-    pub(crate) fn renew(&mut self, budget: Budget) {
+    pub(crate) fn renew(&mut self, budget: ChannelBudget) {
         self.budget = budget;
         self.spent_bytes = 0;
     }
 
     /// The budget, once more has come than it allows.
-    pub(crate) fn overrun(&self) -> Option<Budget> {
+    pub(crate) fn overrun(&self) -> Option<ChannelBudget> {
         (self.spent_bytes > self.budget.total_bytes).then_some(self.budget)
     }
 
@@ -154,7 +154,7 @@ impl Channel {
     }
 
     /// The next whole line, if there is one.
-    pub(crate) fn next_line(&mut self) -> Option<Line> {
+    pub(crate) fn next_line(&mut self) -> Option<ChannelLine> {
         let end = self.received[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end.map(|end| end + self.searched) else {
             self.move_to_front();
@@ -168,7 +168,7 @@ impl Channel {
         let begin = std::mem::replace(&mut self.begin, end + 1);
         self.searched = self.begin;
         if std::mem::take(&mut self.dropping) || end - begin > self.budget.line_bytes {
-            return Some(Line::TooLong);
+            return Some(ChannelLine::TooLong);
         }
         let mut line = if begin == 0 && self.begin == self.received.len() {
             // The usual case, and the only one of lines worth many MiB.
@@ -182,7 +182,7 @@ impl Channel {
         if let Some(sentinel) = line.iter().rposition(|byte| *byte == SENTINEL) {
             line.drain(..=sentinel);
         }
-        Some(Line::Text(line))
+        Some(ChannelLine::Text(line))
     }
 
     /// Lets go of the lines that were taken.
@@ -201,7 +201,7 @@ mod tests {
 
     fn pair(line_bytes: usize) -> (UnixStream, Channel) {
         let (far, near) = UnixStream::pair().unwrap();
-        let budget = Budget { line_bytes, total_bytes: u64::MAX };
+        let budget = ChannelBudget { line_bytes, total_bytes: u64::MAX };
         (far, Channel::new(near, budget).unwrap())
     }
 
@@ -219,14 +219,14 @@ mod tests {
             channel.fill();
         }
         let mut lines = Vec::new();
-        while let Some(Line::Text(line)) = channel.next_line() {
+        while let Some(ChannelLine::Text(line)) = channel.next_line() {
             lines.push(String::from_utf8(line).unwrap());
         }
         assert_eq!(lines, ["one", "two", "{}"]);
         far.write_all(b"f\n").unwrap();
         drop(far);
         channel.fill();
-        assert_eq!(channel.next_line(), Some(Line::Text(b"half".to_vec())));
+        assert_eq!(channel.next_line(), Some(ChannelLine::Text(b"half".to_vec())));
         assert!(channel.is_closed());
     }
 
@@ -246,7 +246,7 @@ mod tests {
             lines.extend(channel.next_line());
         }
         writer.join().unwrap();
-        assert_eq!(lines, [Line::TooLong, Line::Text(b"next".to_vec())]);
+        assert_eq!(lines, [ChannelLine::TooLong, ChannelLine::Text(b"next".to_vec())]);
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_goes_beyond_the_budget_is_not_read() {
         for piece in [b"no end of a line".as_slice(), b"line\nline\nline\n"] {
-            let budget = Budget { line_bytes: 1000, total_bytes: 1_000_000 };
+            let budget = ChannelBudget { line_bytes: 1000, total_bytes: 1_000_000 };
             let (far, near) = UnixStream::pair().unwrap();
             let mut channel = Channel::new(near, budget).unwrap();
             let writer = flood(far, piece);
@@ -297,7 +297,7 @@ mod tests {
         channel.fill();
         let held = channel.received.len();
         for _ in 0..10_000 {
-            assert_eq!(channel.next_line(), Some(Line::Text(b"12345".to_vec())));
+            assert_eq!(channel.next_line(), Some(ChannelLine::Text(b"12345".to_vec())));
         }
         assert_eq!(channel.received.len(), held);
         while channel.next_line().is_some() {}

@@ -50,7 +50,7 @@ const LOGS: &str = "/var/log/libvirt/qemu";
 pub(super) struct Domain {
     virsh: Virsh,
     name: String,
-    keeper: Option<Keeper>,
+    keeper: Option<DomainHolder>,
 }
 
 fn refused(detail: String) -> GuestFailure {
@@ -69,7 +69,7 @@ impl Domain {
     /// Creates the domain `name`, which the XML in `file` describes, its guest not yet
     /// running.
     pub(super) fn create(virsh: &Virsh, name: &str, file: &Path) -> Result<Self, GuestFailure> {
-        let keeper = Some(Keeper::create(virsh, file)?);
+        let keeper = Some(DomainHolder::create(virsh, file)?);
         Ok(Self { virsh: virsh.clone(), name: name.to_owned(), keeper })
     }
 
@@ -140,7 +140,7 @@ fn qemu_lines(log: &str) -> String {
 
 /// A virsh that holds a domain for as long as it runs.
 #[derive(Debug)]
-struct Keeper {
+struct DomainHolder {
     child: Child,
     /// Closed by whatever ends vmlab.
     stdin: Option<ChildStdin>,
@@ -149,7 +149,7 @@ struct Keeper {
     prints: PipeReader,
 }
 
-impl Keeper {
+impl DomainHolder {
     /// Creates the domain in `file`, its guest not yet running. Ctrl-C waits for that: a
     /// domain that is half begun can't be ended yet, and would be there after vmlab.
     fn create(virsh: &Virsh, file: &Path) -> Result<Self, GuestFailure> {
@@ -184,7 +184,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for DomainHolder {
     fn drop(&mut self) {
         drop(self.stdin.take());
         // It would end by itself, but for a libvirtd that does not answer.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::Vm;
+use super::OwnedVm;
 use crate::Cancel;
 
 /// How often the registers are read: a vCPU that loops is somewhere else the
@@ -40,7 +40,7 @@ const ENTRY_BYTES: u64 = 0x40;
 /// Where a gate of the interrupt descriptor table for breakpoints lies in it.
 const BREAKPOINT_GATE: u64 = 3 * 16;
 
-impl Vm {
+impl OwnedVm {
     /// Adds to the console's end where each vCPU is, as far as QEMU tells.
     pub(super) fn note_vcpus(&mut self, cancel: &Cancel) {
         let until = Instant::now() + LIMIT;

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::channel::{Budget, Line};
+use super::channel::{ChannelBudget, ChannelLine};
 use super::failure::GuestFailure;
 use super::output::{ExecOutput, ExecStatusCode};
 use super::protocol::{self, AgentAnswer, ExecStatus, Text};
-use super::{ENDS_BUDGET, Vm};
+use super::{ENDS_BUDGET, OwnedVm};
 use crate::Cancel;
 
 /// How much of stdout, and of stderr, is kept if nobody says otherwise: well
@@ -114,7 +114,7 @@ enum End {
     Output(ExecOutput),
 }
 
-impl Vm {
+impl OwnedVm {
     /// Runs a command in the guest to its end.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Vm {
         let kept = command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES);
         // What is longer than what is kept is dropped; more than an agent can say
         // is no answer.
-        self.answers = Budget {
+        self.answers = ChannelBudget {
             line_bytes: answer_bytes(kept),
             total_bytes: answer_bytes(AGENT_MAX_OUTPUT_BYTES) as u64,
         };
@@ -200,7 +200,7 @@ impl Vm {
         }
         let arguments = protocol::exec_arguments("/bin/sh", arguments, environment, input);
         let line = self.ask_agent("guest-exec", Some(arguments), cancel)?;
-        let Line::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
+        let ChannelLine::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
         let started: Started = answer("guest-exec", &line)?;
         Ok(started.pid)
     }
@@ -214,7 +214,7 @@ impl Vm {
     ) -> Result<End, GuestFailure> {
         const NAME: &str = "guest-exec-status";
         let arguments = serde_json::json!({ "pid": pid });
-        let Line::Text(line) = self.ask_agent(NAME, Some(arguments), cancel)? else {
+        let ChannelLine::Text(line) = self.ask_agent(NAME, Some(arguments), cancel)? else {
             return Ok(End::TooLarge);
         };
         let status: ExecStatus<'_> = answer(NAME, &line)?;
@@ -296,7 +296,7 @@ impl Vm {
         command: &str,
         arguments: Option<serde_json::Value>,
         cancel: &Cancel,
-    ) -> Result<Line, GuestFailure> {
+    ) -> Result<ChannelLine, GuestFailure> {
         self.agent.renew(self.answers);
         self.agent.send(&protocol::request(command, arguments, None));
         let asked = Instant::now();

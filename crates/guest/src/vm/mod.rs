@@ -34,7 +34,7 @@ use vmconfig::qemu::Channels;
 
 use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
-use channel::{Budget, Channel, Line};
+use channel::{Channel, ChannelBudget, ChannelLine};
 use console::{Console, Log};
 use domain::Domain;
 use process::{Ending, Process};
@@ -60,14 +60,14 @@ const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The monitor's: a line may hold counters of some thousand vCPUs. It is QEMU's
 /// own, and QEMU itself holds back events that a guest could cause without end.
-const QMP_BUDGET: Budget = Budget { line_bytes: 32 << 20, total_bytes: u64::MAX };
+const QMP_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 32 << 20, total_bytes: u64::MAX };
 
 /// The agent's before it has answered: what it still had to say to somebody else.
-const GREETING_BUDGET: Budget = Budget { line_bytes: 64 << 10, total_bytes: 1 << 20 };
+const GREETING_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 64 << 10, total_bytes: 1 << 20 };
 
 /// The port's on which the guest tells the end of a command, for each command: a
 /// line or two would do.
-const ENDS_BUDGET: Budget = Budget { line_bytes: 4 << 10, total_bytes: 64 << 10 };
+const ENDS_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 4 << 10, total_bytes: 64 << 10 };
 
 /// The ports, as the guest knows them.
 const AGENT_PORT: &str = "org.qemu.guest_agent.0";
@@ -99,7 +99,7 @@ pub struct Launch {
 
 /// A running VM. QEMU is killed when it is dropped.
 #[derive(Debug)]
-pub struct Vm {
+pub struct OwnedVm {
     process: Process,
     qmp: Channel,
     agent: Channel,
@@ -117,7 +117,7 @@ pub struct Vm {
     sync_id: u64,
     asked: Instant,
     /// What the answers about the present command may be.
-    answers: Budget,
+    answers: ChannelBudget,
     /// When the agent has said all that there is to say of it.
     answer_by: Instant,
     /// The answer to the request under way.
@@ -129,7 +129,7 @@ pub struct Vm {
     ended: Option<GuestFailure>,
 }
 
-impl Vm {
+impl OwnedVm {
     /// Starts QEMU and waits for its monitor; the guest begins to boot.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Vm {
     ) -> Result<Duration, GuestFailure> {
         loop {
             while let Some(line) = self.agent.next_line() {
-                let Line::Text(line) = line else { continue };
+                let ChannelLine::Text(line) = line else { continue };
                 // Behind the answer to the last question nothing more comes.
                 if protocol::returned_number(&line) == Some(self.sync_id) {
                     self.ready = true;
@@ -424,7 +424,7 @@ impl Vm {
             (self.tells_ends, self.told_end) = (true, true);
         }
         while let Some(line) = self.qmp.next_line() {
-            let Line::Text(line) = line else { continue };
+            let ChannelLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
                 Some(QmpMessage::Event { name, data }) => self.note_event(&name, &data),

@@ -1,6 +1,6 @@
 //! The monitor of a QEMU that outlives the process which started it.
 //!
-//! A [`Vm`](super::Vm) ends with its owner; an emulated host does not. There
+//! A [`OwnedVm`](super::Vm) ends with its owner; an emulated host does not. There
 //! QEMU listens, and whoever has something to ask connects.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 
-use super::channel::{Channel, Line};
+use super::channel::{Channel, ChannelLine};
 use super::protocol::{self, QmpMessage};
 use super::{QMP_BUDGET, QMP_LIMIT};
 
@@ -93,7 +93,7 @@ impl Monitor {
         loop {
             self.channel.fill();
             while let Some(line) = self.channel.next_line() {
-                let Line::Text(line) = line else { continue };
+                let ChannelLine::Text(line) = line else { continue };
                 let Some(QmpMessage::Answer { id, result }) = protocol::parse_qmp(&line) else {
                     continue;
                 };

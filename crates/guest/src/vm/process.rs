@@ -44,7 +44,7 @@ impl Ending {
 
 /// Who started it.
 #[derive(Debug)]
-enum Held {
+enum StartedBy {
     Child(Child),
     Domain(Domain),
 }
@@ -52,7 +52,7 @@ enum Held {
 /// A running QEMU. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct Process {
-    held: Held,
+    held: StartedBy,
     pid: u32,
     pidfd: OwnedFd,
     printed: Arc<(Mutex<Printed>, Condvar)>,
@@ -88,14 +88,14 @@ impl Process {
         let for_reader = Arc::clone(&printed);
         std::thread::spawn(move || keep_last(reader, &for_reader));
         let pid = child.id();
-        Ok(Self { held: Held::Child(child), pid, pidfd, printed })
+        Ok(Self { held: StartedBy::Child(child), pid, pidfd, printed })
     }
 
     /// The process `pid` of a domain.
     pub(super) fn of_domain(domain: Domain, pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
-        Ok(Self { held: Held::Domain(domain), pid, pidfd, printed: Arc::default() })
+        Ok(Self { held: StartedBy::Domain(domain), pid, pidfd, printed: Arc::default() })
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -105,8 +105,8 @@ impl Process {
     /// The domain, if it is one.
     pub(super) fn domain(&self) -> Option<&Domain> {
         match &self.held {
-            Held::Child(_) => None,
-            Held::Domain(domain) => Some(domain),
+            StartedBy::Child(_) => None,
+            StartedBy::Domain(domain) => Some(domain),
         }
     }
 
@@ -136,7 +136,7 @@ impl Process {
 
     /// How it has ended, if it has.
     fn ending(&mut self) -> io::Result<Option<Ending>> {
-        if let Held::Child(child) = &mut self.held {
+        if let StartedBy::Child(child) = &mut self.held {
             return Ok(child.try_wait()?.map(Ending::Told));
         }
         let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
@@ -150,18 +150,18 @@ impl Process {
     /// Kills it and waits for its end.
     pub(super) fn kill(&mut self) {
         match &mut self.held {
-            Held::Child(child) => {
+            StartedBy::Child(child) => {
                 // Both only fail for a process that has ended and was waited for.
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Held::Domain(domain) => domain.end(),
+            StartedBy::Domain(domain) => domain.end(),
         }
     }
 
     /// The last of what it printed; all of it, once it has ended.
     pub(super) fn printed(&mut self) -> String {
-        if let Held::Domain(domain) = &self.held {
+        if let StartedBy::Domain(domain) = &self.held {
             return domain.printed();
         }
         let ended = matches!(self.ending(), Ok(Some(_)));

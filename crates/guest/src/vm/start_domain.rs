@@ -19,7 +19,7 @@ use vmconfig::qemu::Channels;
 
 use super::domain::{Domain, failure};
 use super::process::Process;
-use super::{GuestFailure, QMP_LIMIT, Vm, accept_all, listen_all, log, refused, remove_all};
+use super::{GuestFailure, OwnedVm, QMP_LIMIT, accept_all, listen_all, log, refused, remove_all};
 use crate::Cancel;
 use crate::libvirt::{Virsh, VirshError};
 
@@ -37,7 +37,7 @@ pub struct DomainLaunch {
     pub channels: Channels,
 }
 
-impl Vm {
+impl OwnedVm {
     /// Starts a domain and waits for QEMU's connections; the guest begins to boot.
     /// libvirt has set pins and scheduling by then.
     ///

@@ -42,11 +42,11 @@ impl Fake {
 
     /// Starts the VM, with `agent` answering the agent's requests by line; an
     /// empty answer is none.
-    fn start(&self, agent: fn(&str) -> String) -> Vm {
+    fn start(&self, agent: fn(&str) -> String) -> OwnedVm {
         self.try_start(agent).unwrap()
     }
 
-    fn try_start(&self, agent: fn(&str) -> String) -> Result<Vm, GuestFailure> {
+    fn try_start(&self, agent: fn(&str) -> String) -> Result<OwnedVm, GuestFailure> {
         let serve = |path: PathBuf, greeting: &'static str, answer: fn(&str) -> String| {
             std::thread::spawn(move || {
                 let mut socket = connect(&path);
@@ -81,7 +81,7 @@ impl Fake {
                 _ => drop(serve(path.clone(), greeting, |_| String::new())),
             }
         }
-        Vm::start(&self.launch, &Cancel::new())
+        OwnedVm::start(&self.launch, &Cancel::new())
     }
 }
 
@@ -195,7 +195,7 @@ fn a_program_that_is_no_qemu_is_refused() {
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
             ..fake.launch.clone()
         };
-        let error = Vm::start(&launch, &Cancel::new()).unwrap_err();
+        let error = OwnedVm::start(&launch, &Cancel::new()).unwrap_err();
         let GuestFailure::Refused { detail } = error else { panic!("{error}") };
         assert!(detail.contains(expected), "{detail}");
     };
@@ -210,7 +210,7 @@ fn a_start_that_hangs_can_be_cancelled() {
     let cancel = Cancel::new();
     let flag = cancel.clone();
     let canceller = std::thread::spawn(move || flag.cancel());
-    let error = Vm::start(&fake.launch, &cancel).unwrap_err();
+    let error = OwnedVm::start(&fake.launch, &cancel).unwrap_err();
     canceller.join().unwrap();
     assert_eq!(error, GuestFailure::Cancelled(crate::Cancelled));
 }

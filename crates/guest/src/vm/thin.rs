@@ -19,7 +19,7 @@ use thinguest::{
 use vmconfig::Arch;
 use vmconfig::qemu::SerialChannels;
 
-use super::channel::{Budget, Channel, Line};
+use super::channel::{Channel, ChannelBudget, ChannelLine};
 use super::process::Process;
 use super::protocol::{self, QmpMessage, QmpRefusal};
 use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
@@ -37,7 +37,8 @@ static FOR_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vm
 static LOADER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.efi"));
 
 /// All that a guest may say: some thousand records.
-const SERIAL_BUDGET: Budget = Budget { line_bytes: thinguest::LINE_BYTES, total_bytes: 1 << 20 };
+const SERIAL_BUDGET: ChannelBudget =
+    ChannelBudget { line_bytes: thinguest::LINE_BYTES, total_bytes: 1 << 20 };
 
 /// What the guest sends between its samples and their record.
 const END_MARK: &str = "!";
@@ -161,7 +162,7 @@ pub struct ThinLaunch {
 
 /// What the guest says next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum ThinMessage {
     /// It is there.
     Hello(Hello),
     /// The operation is warm; the samples begin with [`ThinVm::go`].
@@ -445,7 +446,7 @@ impl ThinVm {
     ///
     /// # Errors
     /// [`ThinFailure`]. All are final.
-    pub fn next(&mut self, limit: Duration, cancel: &Cancel) -> Result<Told, ThinFailure> {
+    pub fn next(&mut self, limit: Duration, cancel: &Cancel) -> Result<ThinMessage, ThinFailure> {
         let until = Instant::now() + limit;
         loop {
             while let Some(line) = self.serial.next_line() {
@@ -467,7 +468,7 @@ impl ThinVm {
         }
     }
 
-    /// The accelerator's counters, as [`super::Vm::query_stats`] has them.
+    /// The accelerator's counters, as [`super::OwnedVm::query_stats`] has them.
     ///
     /// # Errors
     /// Only the failures of the VM itself.
@@ -494,13 +495,13 @@ impl ThinVm {
     }
 
     /// What a line means; none if it is firmware's, before the guest began.
-    fn understand(&mut self, line: &Line) -> Result<Option<Told>, ThinFailure> {
-        let Line::Text(bytes) = line else {
+    fn understand(&mut self, line: &ChannelLine) -> Result<Option<ThinMessage>, ThinFailure> {
+        let ChannelLine::Text(bytes) = line else {
             return Err(ThinFailure::Lie { line: String::new(), why: Lie::TooLong });
         };
         let text = String::from_utf8_lossy(bytes);
         if text.trim_end() == END_MARK && self.operation().is_some() {
-            return Ok(Some(Told::Taken));
+            return Ok(Some(ThinMessage::Taken));
         }
         let lie = |why| {
             let line = text.chars().take(SHOWN_CHARS).collect();
@@ -536,17 +537,17 @@ impl ThinVm {
             return Err(lie(Lie::NotAsked));
         }
         Ok(Some(match record {
-            Record::Hello(hello) => Told::Hello(hello),
-            Record::Ready(operation) => Told::Ready(operation),
+            Record::Hello(hello) => ThinMessage::Hello(hello),
+            Record::Ready(operation) => ThinMessage::Ready(operation),
             Record::Done(done) => {
                 self.answered += 1;
-                Told::Done(done)
+                ThinMessage::Done(done)
             }
             Record::Skipped(operation, why) => {
                 self.answered += 1;
-                Told::Skipped(operation, why)
+                ThinMessage::Skipped(operation, why)
             }
-            Record::Bye => Told::Bye,
+            Record::Bye => ThinMessage::Bye,
             Record::Refused(why) => return Err(ThinFailure::Refused { why }),
             Record::Fault(fault) => return Err(ThinFailure::Fault { operation, fault }),
             Record::Panic => return Err(ThinFailure::Panicked { operation }),
@@ -617,7 +618,7 @@ impl ThinVm {
             channel.fill();
         }
         while let Some(line) = self.qmp.next_line() {
-            let Line::Text(line) = line else { continue };
+            let ChannelLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
                 // KVM gave a vCPU up (KVM_EXIT_INTERNAL_ERROR and its like).

@@ -12,7 +12,7 @@ use vmconfig::command_line::{CommandLine, Properties};
 
 /// What a command line asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Asked {
+pub struct CommandLineRequest {
     /// `-name`.
     pub name: Option<String>,
     /// `kvm`, `tcg`...; the first that was named.
@@ -36,7 +36,7 @@ pub struct Asked {
     /// Memory backends by their id, in order.
     pub backends: Vec<MemoryBackend>,
     /// Guest nodes.
-    pub guest_nodes: Vec<GuestNode>,
+    pub guest_nodes: Vec<ArgvNode>,
     /// Ids of the iothreads, in order.
     pub iothreads: Vec<String>,
     /// QMP sockets on which QEMU listens.
@@ -72,7 +72,7 @@ pub struct MemoryBackend {
 
 /// One `-numa node`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GuestNode {
+pub struct ArgvNode {
     /// Number.
     pub id: u32,
     /// Its vCPUs, where the command line lists them (`cpus=`).
@@ -99,9 +99,9 @@ pub(crate) fn number_list(text: &str) -> BTreeSet<u32> {
 /// Reads the command line of a QEMU, without the program's name where that is
 /// not known.
 #[must_use]
-pub fn parse(args: &[String]) -> Asked {
+pub fn parse(args: &[String]) -> CommandLineRequest {
     let line = CommandLine::of_arguments(args);
-    let mut asked = Asked::default();
+    let mut asked = CommandLineRequest::default();
     let mut chardevs: BTreeMap<String, Properties> = BTreeMap::new();
     let mut monitors: Vec<String> = Vec::new();
     let accelerators = line.accelerators();
@@ -169,7 +169,7 @@ pub fn parse(args: &[String]) -> Asked {
     asked
 }
 
-fn object(asked: &mut Asked, properties: &Properties) {
+fn object(asked: &mut CommandLineRequest, properties: &Properties) {
     let (Some(kind), Some(id)) = (properties.get("qom-type"), properties.get("id")) else { return };
     if kind == "iothread" {
         asked.iothreads.push(id.to_owned());
@@ -188,7 +188,7 @@ fn object(asked: &mut Asked, properties: &Properties) {
     }
 }
 
-fn guest_node(asked: &mut Asked, properties: &Properties) {
+fn guest_node(asked: &mut CommandLineRequest, properties: &Properties) {
     if properties.get("type") != Some("node") {
         return;
     }
@@ -196,7 +196,7 @@ fn guest_node(asked: &mut Asked, properties: &Properties) {
     let id = properties.number("nodeid").map_or(next, |at| at.value);
     let vcpus = numbers(properties, "cpus");
     let memdev = properties.get("memdev").map(str::to_owned);
-    asked.guest_nodes.push(GuestNode { id, vcpus, memdev });
+    asked.guest_nodes.push(ArgvNode { id, vcpus, memdev });
 }
 
 fn listening(path: &str, properties: &Properties) -> Option<QmpSocket> {
@@ -223,7 +223,7 @@ fn numbers(properties: &Properties, name: &str) -> BTreeSet<u32> {
 mod tests {
     use super::*;
 
-    fn asked(line: &str) -> Asked {
+    fn asked(line: &str) -> CommandLineRequest {
         parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -335,7 +335,7 @@ mod tests {
             assert_eq!(asked.cpu_pm, vm.hints.cpu_pm == Some(true), "{args:?}");
             assert_eq!(asked.iothreads.len(), vm.iothreads as usize, "{args:?}");
             assert_eq!(asked.guest_nodes.len(), vm.numa.len(), "{args:?}");
-            let mut nodes: Vec<&GuestNode> = asked.guest_nodes.iter().collect();
+            let mut nodes: Vec<&ArgvNode> = asked.guest_nodes.iter().collect();
             nodes.sort_by_key(|node| node.id);
             for (node, of_spec) in nodes.into_iter().zip(&vm.numa) {
                 assert_eq!(node.vcpus, of_spec.vcpus.iter().collect(), "{args:?}");

@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RunningVm;
-use super::libvirt_log::{self, Start};
+use super::libvirt_log::{self, LoggedStart};
 use crate::counters::{self, VmThreads, kvm};
 
 /// Age below which a VM had no occasion to halt, s.
@@ -48,7 +48,7 @@ pub struct Halts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuPm {
     /// In a word.
-    pub state: State,
+    pub state: CpuPmState,
     /// What shows it.
     pub evidence: String,
 }
@@ -56,7 +56,7 @@ pub struct CpuPm {
 /// What became of something that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CpuPmState {
     /// It is so.
     InForce,
     /// QEMU took it, and nothing shows what came of it.
@@ -71,7 +71,7 @@ pub enum State {
     RefusedByQemu,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CpuPmState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::InForce => "in force",
@@ -130,33 +130,33 @@ fn judge(vm: &RunningVm, is_kvm: bool) -> CpuPm {
     let judged = |state, evidence: String| CpuPm { state, evidence };
     if !is_kvm {
         let accel = vm.asked.accel.as_deref().unwrap_or("tcg");
-        return judged(State::SilentlyIgnored, format!("{accel} does not know it"));
+        return judged(CpuPmState::SilentlyIgnored, format!("{accel} does not know it"));
     }
     if vm.program.contains("aarch64") {
         let why = "QEMU does not look at it on Arm";
-        return judged(State::SilentlyIgnored, why.to_owned());
+        return judged(CpuPmState::SilentlyIgnored, why.to_owned());
     }
-    if let Some(line) = vm.start.as_ref().and_then(Start::refused_by_kvm) {
-        return judged(State::RefusedByKvm, format!("QEMU said {line:?}"));
+    if let Some(line) = vm.start.as_ref().and_then(LoggedStart::refused_by_kvm) {
+        return judged(CpuPmState::RefusedByKvm, format!("QEMU said {line:?}"));
     }
     let mut said = vm.start.iter().flat_map(|start| &start.said);
     let stopped = said.find(|line| line.contains(STOPPED));
     let Some(halts) = vm.halts else {
         let why = "KVM's halt exits may not be read: be root, with debugfs mounted";
-        return judged(State::NotProven, why.to_owned());
+        return judged(CpuPmState::NotProven, why.to_owned());
     };
     let polls = vm.argv.iter().any(|word| word.split(' ').any(|word| word == "idle=poll"));
     if halts.halt_exits > 0 {
-        judged(State::SilentlyIgnored, halts.to_string())
+        judged(CpuPmState::SilentlyIgnored, halts.to_string())
     } else if let Some(line) = stopped {
-        judged(State::Stopped, format!("QEMU said {line:?}; {halts}"))
+        judged(CpuPmState::Stopped, format!("QEMU said {line:?}; {halts}"))
     } else if polls {
         let why = "its guest polls instead of halting (idle=poll)";
-        judged(State::NotProven, why.to_owned())
+        judged(CpuPmState::NotProven, why.to_owned())
     } else if halts.age_s < SHOWS_HALTS_S || halts.awake_s < halts.age_s * AWAKE_SHARE {
-        judged(State::NotProven, halts.to_string())
+        judged(CpuPmState::NotProven, halts.to_string())
     } else {
-        judged(State::InForce, halts.to_string())
+        judged(CpuPmState::InForce, halts.to_string())
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         vm.argv = argv.iter().map(|word| (*word).to_owned()).collect();
         vm.asked.accel = Some(accel.to_owned());
         vm.halts = halts.map(|(halt_exits, awake_s)| Halts { halt_exits, awake_s, age_s: 61.2 });
-        vm.start = Some(Start { said: vec![said.to_owned()], ..Start::default() });
+        vm.start = Some(LoggedStart { said: vec![said.to_owned()], ..LoggedStart::default() });
         let found = judge(&vm, accel == "kvm");
         assert_eq!(format!("{}: {}", found.state, found.evidence), expected);
     }

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
 use super::RunningVm;
-use super::memory::Region;
-use super::thread::{Policy, Role, RunningThread};
+use super::memory::VmMapping;
+use super::thread::{Role, RunningThread, SchedulingPolicy};
 
 /// What somebody wants to be true of a running VM. What is not named is not
 /// checked.
@@ -90,7 +90,7 @@ fn threads(wishes: &Wishes, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
         let thread = vcpus.get(vcpu);
         let policy = thread.and_then(|thread| thread.policy);
         let priority = thread.and_then(|thread| thread.realtime_priority);
-        if policy == Some(Policy::Fifo) && priority == Some(*asked) {
+        if policy == Some(SchedulingPolicy::Fifo) && priority == Some(*asked) {
             continue;
         }
         let found = match (policy, priority) {
@@ -156,8 +156,8 @@ fn memory(wish: &MemoryWish, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
         None => "memory".to_owned(),
     };
     let nodes_asked = format!("node {}", list(&wish.nodes));
-    let is_meant = |region: &&Region| wish.backend.is_none() || region.backend == wish.backend;
-    let regions: Vec<&Region> = vm.memory.regions.iter().filter(is_meant).collect();
+    let is_meant = |region: &&VmMapping| wish.backend.is_none() || region.backend == wish.backend;
+    let regions: Vec<&VmMapping> = vm.memory.regions.iter().filter(is_meant).collect();
     if regions.is_empty() {
         let asked = if wish.nodes.is_empty() { "huge pages".to_owned() } else { nodes_asked };
         let found = "but its mapping is not known".to_owned();
@@ -195,7 +195,7 @@ fn memory(wish: &MemoryWish, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
     }
     // What is not present yet will come from where policy and cpuset let it.
     let allowed = vm.memory.allowed_nodes.as_ref();
-    let held = |region: &&Region| {
+    let held = |region: &&VmMapping| {
         let bound = region.is_bound().then(|| region.policy_nodes()).flatten();
         let within = |nodes: &BTreeSet<u32>| nodes.is_subset(&wish.nodes);
         bound.as_ref().is_some_and(within) || allowed.is_some_and(within)
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn priorities_are_compared() {
         let mut running = vm("rt", &["2", "3"]);
-        running.threads[0].policy = Some(Policy::Fifo);
+        running.threads[0].policy = Some(SchedulingPolicy::Fifo);
         running.threads[0].realtime_priority = Some(1);
         let wishes = Wishes { fifo_priorities: [(0, 1), (1, 1)].into(), ..Wishes::default() };
         check(&wishes, &running, &["vCPU 1: asked for fifo priority 1, has Other priority 0"]);
@@ -315,13 +315,13 @@ mod tests {
             &["memory: asked for node 0, but its mapping is not known"],
         );
         running.memory.allowed_nodes = Some([0, 1].into());
-        running.memory.regions = vec![Region {
+        running.memory.regions = vec![VmMapping {
             backend: Some("ram0".to_owned()),
             bytes: 64 * MIB,
             page_bytes: 4096,
             by_node: Some([(0, 48 * MIB), (1, 16 * MIB)].into()),
             policy: Some("bind:0-1".to_owned()),
-            ..Region::default()
+            ..VmMapping::default()
         }];
         check(&wish(None, &[0, 1], Some(4096)), &running, &[]);
         check(

@@ -27,7 +27,7 @@ const REFUSED: &str = "guest stopping CPU not supported";
 
 /// One start of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Start {
+pub struct LoggedStart {
     /// Version of libvirt: `9.0.0`.
     pub libvirt: String,
     /// Version of QEMU, as vmlab writes it: `7.2.22 (Debian 1:7.2+dfsg-7)`.
@@ -42,7 +42,7 @@ pub struct Start {
     pub said: Vec<String>,
 }
 
-impl Start {
+impl LoggedStart {
     /// QEMU's line that KVM refused cpu-pm.
     #[must_use]
     pub fn refused_by_kvm(&self) -> Option<&String> {
@@ -65,8 +65,8 @@ pub fn is_log(text: &str) -> bool {
 
 /// The starts in a log, the oldest first.
 #[must_use]
-pub fn starts(log: &str) -> Vec<Start> {
-    let mut starts: Vec<Start> = Vec::new();
+pub fn starts(log: &str) -> Vec<LoggedStart> {
+    let mut starts: Vec<LoggedStart> = Vec::new();
     let mut argv: Vec<String> = Vec::new();
     // The environment and the arguments, a line each, all but the last with \.
     let mut in_argv = false;
@@ -97,7 +97,7 @@ pub fn starts(log: &str) -> Vec<Start> {
 }
 
 /// The newest start of libvirt's VM `name`.
-pub(super) fn last_start(name: &str) -> Option<Start> {
+pub(super) fn last_start(name: &str) -> Option<LoggedStart> {
     let path = Path::new(LOGS).join(format!("{name}.log"));
     let text = (!name.contains('/')).then(|| read_end(&path))?.ok()?;
     starts(&text).pop()
@@ -114,7 +114,7 @@ fn read_end(path: &Path) -> io::Result<String> {
 
 /// Reads `...: starting up libvirt version: 9.0.0, package: ..., qemu version:
 /// ..., kernel: ..., hostname: ...`.
-fn versions(line: &str) -> Option<Start> {
+fn versions(line: &str) -> Option<LoggedStart> {
     let (_, said) = line.split_once(STARTS)?;
     let of = |name: &str| {
         let (_, rest) = said.split_once(name)?;
@@ -123,11 +123,11 @@ fn versions(line: &str) -> Option<Start> {
         let end = end.iter().filter_map(|next| rest.find(next)).min();
         Some(rest[..end.unwrap_or(rest.len())].trim().to_owned())
     };
-    Some(Start {
+    Some(LoggedStart {
         libvirt: of("libvirt version: ")?,
         qemu: qemu_version(&of("qemu version: ")?),
         kernel: of("kernel: "),
-        ..Start::default()
+        ..LoggedStart::default()
     })
 }
 

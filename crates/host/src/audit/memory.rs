@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::argv::{Asked, MemoryBackend};
+use super::argv::{CommandLineRequest, MemoryBackend};
 use super::thread::kib;
 
 /// Bytes by node.
@@ -22,10 +22,10 @@ pub type ByNode = BTreeMap<u32, u64>;
 
 /// Memory of a running VM. Sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Memory {
+pub struct VmMemory {
     /// The mappings that hold guest memory, by address. Empty when `smaps` may
     /// not be read.
-    pub regions: Vec<Region>,
+    pub regions: Vec<VmMapping>,
     /// Present bytes of all other mappings: QEMU itself, TCG's code, files.
     pub other_bytes: u64,
     /// Present bytes of all other mappings, by node.
@@ -42,7 +42,7 @@ pub struct Memory {
 
 /// One mapping of guest memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Region {
+pub struct VmMapping {
     /// First address.
     pub start: u64,
     /// Size, present or not.
@@ -86,7 +86,7 @@ pub struct PageCount {
     pub bytes: u64,
 }
 
-impl Region {
+impl VmMapping {
     /// Nodes that the policy names; `None` for `default`, `local`, `prefer`
     /// without nodes.
     #[must_use]
@@ -104,7 +104,7 @@ impl Region {
     }
 }
 
-impl Memory {
+impl VmMemory {
     /// Present guest memory.
     #[must_use]
     pub fn guest_bytes(&self) -> u64 {
@@ -141,9 +141,9 @@ impl Memory {
 }
 
 /// Joins the texts of `smaps` and `numa_maps` of one process.
-pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &Asked) -> Memory {
+pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &CommandLineRequest) -> VmMemory {
     let mut numa = parse_numa_maps(numa_maps);
-    let mut memory = Memory::default();
+    let mut memory = VmMemory::default();
     for mapping in parse_smaps(smaps) {
         let numa = numa.remove(&mapping.region.start);
         let by_node = numa.as_ref().map(|numa| numa.by_node.clone());
@@ -155,7 +155,7 @@ pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &Asked) -> Memory {
             continue;
         }
         let policy = numa.map(|numa| numa.policy);
-        memory.regions.push(Region { by_node, policy, ..mapping.region });
+        memory.regions.push(VmMapping { by_node, policy, ..mapping.region });
     }
     name_backends(&mut memory.regions, asked);
     memory
@@ -163,9 +163,9 @@ pub(crate) fn join(smaps: &str, numa_maps: &str, asked: &Asked) -> Memory {
 
 /// Finds which region is which backend's: by its file, else by size, then by
 /// policy where sizes repeat. What stays open is left open.
-fn name_backends(regions: &mut [Region], asked: &Asked) {
+fn name_backends(regions: &mut [VmMapping], asked: &CommandLineRequest) {
     for backend in &asked.backends {
-        let is_its = |region: &Region| kind_of(&region.path) == backend_kind(&backend.kind);
+        let is_its = |region: &VmMapping| kind_of(&region.path) == backend_kind(&backend.kind);
         if backend.path.is_some()
             && let Some(region) = regions.iter_mut().find(|region| is_file_of(region, backend))
         {
@@ -177,14 +177,14 @@ fn name_backends(regions: &mut [Region], asked: &Asked) {
             other.bytes == Some(bytes) && backend_kind(&other.kind) == backend_kind(&backend.kind)
         };
         let twins = asked.backends.iter().filter(alike).count();
-        let fits = |region: &&mut Region| {
+        let fits = |region: &&mut VmMapping| {
             // Huge pages round a size up.
             let size = region.bytes == bytes
                 || region.bytes == bytes.next_multiple_of(region.page_bytes.max(1));
             let same_policy = region.policy_nodes().unwrap_or_default() == backend.nodes;
             is_its(region) && size && (twins == 1 || !backend.nodes.is_empty() && same_policy)
         };
-        let mut fitting: Vec<&mut Region> = regions.iter_mut().filter(fits).collect();
+        let mut fitting: Vec<&mut VmMapping> = regions.iter_mut().filter(fits).collect();
         if let [region] = &mut fitting[..] {
             region.backend = Some(backend.id.clone());
         }
@@ -221,7 +221,7 @@ fn backend_kind(kind: &str) -> Kind {
 /// Whether a mapping is of the backend's file: of that path, or of the file
 /// that QEMU made in that folder, `qemu_back_mem.<id>.<six letters>` (older
 /// machine types: `qemu_back_mem._objects_<id>...`).
-fn is_file_of(region: &Region, backend: &MemoryBackend) -> bool {
+fn is_file_of(region: &VmMapping, backend: &MemoryBackend) -> bool {
     let Some(path) = &backend.path else { return false };
     let found = region.path.strip_suffix(" (deleted)").unwrap_or(&region.path);
     if found == path {
@@ -235,7 +235,7 @@ fn is_file_of(region: &Region, backend: &MemoryBackend) -> bool {
 
 /// One mapping of `smaps`.
 struct Mapping {
-    region: Region,
+    region: VmMapping,
     guest: bool,
 }
 
@@ -276,13 +276,13 @@ fn parse_smaps(text: &str) -> Vec<Mapping> {
 }
 
 /// `7f40-7f41 rw-p 00000000 00:00 0   /path`.
-fn head(line: &str) -> Option<Region> {
+fn head(line: &str) -> Option<VmMapping> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let start = u64::from_str_radix(start, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
     let path = fields.skip(4).collect::<Vec<_>>().join(" ");
-    Some(Region { start, bytes: end.checked_sub(start)?, path, ..Region::default() })
+    Some(VmMapping { start, bytes: end.checked_sub(start)?, path, ..VmMapping::default() })
 }
 
 /// One mapping of `numa_maps`.
@@ -391,7 +391,11 @@ VmFlags: rd wr sh mr mw me pf io dc de dd
         };
         let folder = "/dev/hugepages/libvirt/qemu/1-db";
         let backends = vec![backend("ram-node0", Some(folder)), backend("ram-node1", None)];
-        let memory = join(SMAPS, NUMA_MAPS, &Asked { backends, ..Asked::default() });
+        let memory = join(
+            SMAPS,
+            NUMA_MAPS,
+            &CommandLineRequest { backends, ..CommandLineRequest::default() },
+        );
         let [first, second, kvm_run] = &memory.regions[..] else { panic!("{memory:#?}") };
         assert_eq!(first.backend.as_deref(), Some("ram-node0"));
         assert_eq!(second.backend.as_deref(), Some("ram-node1"));
@@ -415,7 +419,8 @@ VmFlags: rd wr sh mr mw me pf io dc de dd
             ..MemoryBackend::default()
         };
         let backends = vec![backend("a"), backend("b")];
-        let memory = join(SMAPS, "", &Asked { backends, ..Asked::default() });
+        let memory =
+            join(SMAPS, "", &CommandLineRequest { backends, ..CommandLineRequest::default() });
         assert!(memory.regions.iter().all(|region| region.backend.is_none()));
         assert_eq!(memory.guest_by_node(), None);
     }
@@ -425,7 +430,7 @@ VmFlags: rd wr sh mr mw me pf io dc de dd
         for text in
             ["", "x", "7f-", "zz-aa rw", "2-1 rw\nRss: 4 kB", "1-2 x\nRss: kB\nRss", "\n:\n"]
         {
-            let memory = join(text, text, &Asked::default());
+            let memory = join(text, text, &CommandLineRequest::default());
             assert_eq!(memory.regions, [], "{text:?}");
         }
     }

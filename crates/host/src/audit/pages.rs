@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::memory::{PageCount, Region};
+use super::memory::{PageCount, VmMapping};
 
 /// Bytes of one entry in both files.
 const ENTRY_BYTES: usize = 8;
@@ -42,7 +42,7 @@ const ZERO_PAGE: u64 = 1 << 24;
 ///
 /// # Errors
 /// When a file can't be read: mostly for want of root's rights.
-pub(crate) fn scan(root: &Path, pid: u32, regions: &mut [Region]) -> io::Result<()> {
+pub(crate) fn scan(root: &Path, pid: u32, regions: &mut [VmMapping]) -> io::Result<()> {
     let pagemap = File::open(root.join(format!("proc/{pid}/pagemap")))?;
     let flags = File::open(root.join("proc/kpageflags"))?;
     let page_bytes = rustix::param::page_size() as u64;
@@ -290,7 +290,7 @@ mod tests {
     fn this_process_can_be_scanned_by_root() {
         let block = vec![1_u8; 4 << 20];
         let start = (block.as_ptr() as u64).next_multiple_of(4096);
-        let mut regions = [Region { start, bytes: 3 << 20, ..Region::default() }];
+        let mut regions = [VmMapping { start, bytes: 3 << 20, ..VmMapping::default() }];
         match scan(Path::new("/"), std::process::id(), &mut regions) {
             Ok(()) => {
                 let pages = regions[0].pages.as_deref().expect("counted");

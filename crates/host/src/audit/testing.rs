@@ -2,10 +2,10 @@
 
 use topology::PcpuSet;
 
-use super::argv::Asked;
+use super::argv::CommandLineRequest;
 use super::cgroup::Limits;
-use super::memory::Memory;
-use super::thread::{Policy, Role, RunningThread};
+use super::memory::VmMemory;
+use super::thread::{Role, RunningThread, SchedulingPolicy};
 use super::{KnownBy, RunningVm};
 
 pub(crate) fn set(text: &str) -> PcpuSet {
@@ -18,7 +18,7 @@ pub(crate) fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
         name: format!("t{tid}"),
         role,
         affinity: Some(set(affinity)),
-        policy: Some(Policy::Other),
+        policy: Some(SchedulingPolicy::Other),
         realtime_priority: Some(0),
         nice: Some(0),
         last_pcpu: set(affinity).first(),
@@ -36,16 +36,16 @@ pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
         starttime_ticks: 0,
         program: "qemu-system-x86_64".to_owned(),
         argv: Vec::new(),
-        asked: Asked {
+        asked: CommandLineRequest {
             name: Some(name.to_owned()),
             vcpus: Some(vcpus.len() as u32),
             max_vcpus: Some(vcpus.len() as u32),
             threads: Some(1),
-            ..Asked::default()
+            ..CommandLineRequest::default()
         },
         threads: (0..).zip(vcpus).map(vcpu).collect(),
         vcpus_known_by: KnownBy::Names,
-        memory: Memory::default(),
+        memory: VmMemory::default(),
         guest: None,
         halts: None,
         cpu_pm: None,

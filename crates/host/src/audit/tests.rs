@@ -32,8 +32,8 @@ fn qemu_is_known_under_any_name() {
     check("", "", false);
 }
 
-fn seen(tid: u32, name: &str, guest_ticks: u64) -> Seen {
-    Seen {
+fn seen(tid: u32, name: &str, guest_ticks: u64) -> SeenThread {
+    SeenThread {
         thread: RunningThread {
             tid,
             name: name.to_owned(),
@@ -56,10 +56,10 @@ fn vm(guest: Option<GuestView>) -> RunningVm {
         starttime_ticks: 0,
         program: String::new(),
         argv: Vec::new(),
-        asked: Asked::default(),
+        asked: CommandLineRequest::default(),
         threads: Vec::new(),
         vcpus_known_by: KnownBy::Nothing,
-        memory: Memory::default(),
+        memory: VmMemory::default(),
         guest,
         halts: None,
         cpu_pm: None,

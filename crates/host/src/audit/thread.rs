@@ -83,7 +83,7 @@ impl fmt::Display for Role {
 /// How the kernel chooses when a thread runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum SchedulingPolicy {
     /// The usual, fair one.
     Other,
     /// Real time, runs until it blocks.
@@ -102,7 +102,7 @@ pub enum Policy {
     Unknown(u32),
 }
 
-impl Policy {
+impl SchedulingPolicy {
     pub(crate) fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Other,
@@ -136,7 +136,7 @@ pub struct RunningThread {
     /// cpuset.
     pub affinity: Option<PcpuSet>,
     /// Scheduling policy.
-    pub policy: Option<Policy>,
+    pub policy: Option<SchedulingPolicy>,
     /// 1 to 99 for real-time policies, else 0.
     pub realtime_priority: Option<u32>,
     /// -20 (greedy) to 19 (modest).
@@ -149,8 +149,8 @@ pub struct RunningThread {
 
 /// What the scheduler's fields of `/proc/<pid>/task/<tid>/stat` tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Scheduling {
-    pub(crate) policy: Policy,
+pub(crate) struct StatScheduling {
+    pub(crate) policy: SchedulingPolicy,
     pub(crate) realtime_priority: u32,
     pub(crate) nice: i32,
     pub(crate) last_pcpu: u32,
@@ -159,16 +159,16 @@ pub(crate) struct Scheduling {
 }
 
 /// Parses one line of `/proc/<pid>/task/<tid>/stat`.
-pub(crate) fn parse_scheduling(text: &str) -> Option<Scheduling> {
+pub(crate) fn parse_scheduling(text: &str) -> Option<StatScheduling> {
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // fields[0] is field 3 of the manual page.
     let field = |manual: usize| fields.get(manual - 3).copied();
-    Some(Scheduling {
+    Some(StatScheduling {
         nice: field(19)?.parse().ok()?,
         last_pcpu: field(39)?.parse().ok()?,
         realtime_priority: field(40)?.parse().ok()?,
-        policy: Policy::from_number(field(41)?.parse().ok()?),
+        policy: SchedulingPolicy::from_number(field(41)?.parse().ok()?),
         guest_ticks: field(43)?.parse().ok()?,
     })
 }
@@ -295,7 +295,7 @@ mod tests {
         // A vCPU thread under `chrt -f 5`, Linux 6.18.
         let text = include_str!("../../testdata/linux-6.18-x86_64/qemu/vcpu-fifo.stat");
         let found = parse_scheduling(text).expect("a stat line");
-        assert_eq!((found.policy, found.realtime_priority), (Policy::Fifo, 5));
+        assert_eq!((found.policy, found.realtime_priority), (SchedulingPolicy::Fifo, 5));
         assert!(found.last_pcpu < 2 && found.policy.is_realtime());
         for broken in ["", "1", "1 (x) S 1 1", "1 (x"] {
             assert_eq!(parse_scheduling(broken), None);

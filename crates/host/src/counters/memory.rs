@@ -5,7 +5,7 @@ use std::path::Path;
 
 use record::CounterSet;
 
-use crate::audit::argv::Asked;
+use crate::audit::argv::CommandLineRequest;
 use crate::audit::memory::join;
 
 /// Reads `memory.*` of the VM of QEMU's process `pid`: levels, not counts.
@@ -24,7 +24,7 @@ pub(super) fn read_memory_in(proc_root: &Path, pid: u32) -> CounterSet {
     let Some(smaps) = text("smaps").filter(|text| !text.is_empty()) else { return levels };
     let numa_maps = text("numa_maps").unwrap_or_default();
     let smaps = String::from_utf8_lossy(&smaps);
-    let memory = join(&smaps, &String::from_utf8_lossy(&numa_maps), &Asked::default());
+    let memory = join(&smaps, &String::from_utf8_lossy(&numa_maps), &CommandLineRequest::default());
     if memory.regions.is_empty() {
         return levels;
     }

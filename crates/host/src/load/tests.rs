@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use suite::{PATIENCE, Shared, Tier, Turn, needs, until};
+use suite::{PATIENCE, SharedThing, Tier, Turn, needs, until};
 
 use super::*;
 use crate::owner::end_orphans;
@@ -70,7 +70,7 @@ proptest::proptest! {
 /// A turn to start stress-ng, if it is there.
 fn turn() -> Option<Turn> {
     // What they leave for a moment is not for `vmlab clean`.
-    let turn = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn()?;
+    let turn = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn()?;
     if Command::new("stress-ng").arg("--version").output().is_err() {
         suite::skip("stress-ng is not installed");
         return None;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use suite::{Shared, Tier, Turn, needs};
+use suite::{SharedThing, Tier, Turn, needs};
 
 use super::*;
 
@@ -21,7 +21,7 @@ impl Drop for Guard {
 
 /// No other test's `vmlab clean` may end what these leave.
 fn alone_with_the_dead() -> Turn {
-    let turn = needs(Tier::Fast).alone_with(Shared::Leftovers).turn();
+    let turn = needs(Tier::Fast).alone_with(SharedThing::Leftovers).turn();
     turn.expect("the tier fast is always run")
 }
 
@@ -125,10 +125,10 @@ fn children_of_a_killed_vmlab_are_orphans_and_end() {
     assert_eq!(orphan.pid, child.0.id());
     assert_eq!(orphan.command_line, "sleep 1000");
     assert_eq!(orphan.owner.run_id, "killed");
-    assert_eq!(end_orphan(&orphan, GRACE).expect("ended"), Ended::Terminated);
+    assert_eq!(end_orphan(&orphan, GRACE).expect("ended"), OrphanEnd::Terminated);
     child.0.wait().expect("reaped");
     assert_eq!(orphans_of(&owner), []);
-    assert_eq!(end_orphan(&orphan, GRACE).expect("ended"), Ended::AlreadyGone);
+    assert_eq!(end_orphan(&orphan, GRACE).expect("ended"), OrphanEnd::AlreadyGone);
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn a_reused_pid_is_not_touched() {
     kill_and_reap(&mut vmlab);
     let [orphan] = orphans_of(&owner).try_into().expect("one");
     let earlier = Orphan { starttime_ticks: orphan.starttime_ticks - 1, ..orphan.clone() };
-    assert_eq!(end_orphan(&earlier, GRACE).expect("left alone"), Ended::AlreadyGone);
+    assert_eq!(end_orphan(&earlier, GRACE).expect("left alone"), OrphanEnd::AlreadyGone);
     let moved = Orphan { process_group: 1, ..orphan };
-    assert_eq!(end_orphan(&moved, GRACE).expect("left alone"), Ended::AlreadyGone);
+    assert_eq!(end_orphan(&moved, GRACE).expect("left alone"), OrphanEnd::AlreadyGone);
     assert!(child.0.try_wait().expect("waits").is_none(), "it still runs");
 }
 
@@ -191,9 +191,9 @@ fn stopped_and_stubborn_orphans_end() {
         orphans_of(&owner).into_iter().find(|orphan| orphan.pid == pid).expect("an orphan")
     };
     let ended = end_orphan(&find(stopped.0.id()), GRACE).expect("ended");
-    assert_eq!(ended, Ended::Terminated);
+    assert_eq!(ended, OrphanEnd::Terminated);
     let ended = end_orphan(&find(stubborn.0.id()), Duration::ZERO).expect("ended");
-    assert_eq!(ended, Ended::Killed);
+    assert_eq!(ended, OrphanEnd::Killed);
     let _ = end_orphans(|orphan| orphan.owner == owner, Duration::ZERO);
     assert_eq!(orphans_of(&owner), []);
 }

@@ -9,7 +9,7 @@ fn made(scratch: Option<&Scratch>) -> Option<(tempfile::TempDir, Sandbox)> {
     let own = affinity::thread_affinity(std::process::id()).expect("own affinity");
     let pcpus: PcpuSet = own.iter().take(1).collect();
     let scratch = scratch.map(|scratch| (scratch, false));
-    let wanted = Wanted { pcpus: &pcpus, network: None, scratch };
+    let wanted = SandboxRequest { pcpus: &pcpus, network: None, scratch };
     match Sandbox::new(&wanted, folder.path(), &owner) {
         Ok(sandbox) => Some((folder, sandbox)),
         Err(error) => {
@@ -180,7 +180,7 @@ fn pcpus_that_are_not_there_are_refused() {
     let folder = tempfile::tempdir().expect("temp folder");
     let owner = Owner::current("sandbox-test").expect("this process");
     let pcpus = PcpuSet::from_iter([0, 8000]);
-    let wanted = Wanted { pcpus: &pcpus, network: None, scratch: None };
+    let wanted = SandboxRequest { pcpus: &pcpus, network: None, scratch: None };
     let error = Sandbox::new(&wanted, folder.path(), &owner).expect_err("8000 pCPUs");
     assert!(error.to_string().contains("8000"), "{error}");
 }

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::journal::{Entry, Journal, JournalError, JournalFile, Lock};
+use super::journal::{Journal, JournalError, JournalFile, Lock, SettingEntry};
 use super::module_steps;
 use super::place;
-use super::refusal::Refusal;
-use super::step::Step;
-use super::tree::Tree;
-use super::{Change, SETTINGS, Setting};
+use super::refusal::SettingRefusal;
+use super::step::SettingStep;
+use super::tree::SettingsTree;
+use super::{SETTINGS, Setting, SettingChange};
 use crate::owner::Owner;
 
 /// Settings that are to be changed together: all of them or none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct SettingChanges {
     /// The settings with their values.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// Whether modules may be taken out and loaded again for parameters that
     /// can't be changed otherwise.
     pub reload: bool,
 }
 
-/// Error type for [`Settings::apply`]. Nothing is changed then, unless the
+/// Error type for [`AppliedSettings::apply`]. Nothing is changed then, unless the
 /// message says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -49,7 +49,7 @@ pub enum ApplyError {
         value: String,
         /// Why, and what to do.
         #[source]
-        source: Refusal,
+        source: SettingRefusal,
     },
     /// Another vmlab holds it.
     #[error("Host setting {id} is held by vmlab process {pid} (run {run_id})")]
@@ -148,15 +148,15 @@ pub enum Mode {
 
 /// Host settings that are changed; put back on drop at the latest.
 #[derive(Debug)]
-pub struct Settings {
-    tree: Tree,
+pub struct AppliedSettings {
+    tree: SettingsTree,
     /// None once restored, or when nothing was to be changed.
     file: Option<JournalFile>,
     in_force: BTreeMap<String, String>,
     notes: Vec<String>,
 }
 
-/// What [`Settings::apply`] would change.
+/// What [`AppliedSettings::apply`] would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
     /// The setting.
@@ -172,9 +172,9 @@ pub struct Planned {
 /// What it takes to fulfil `wish`, checked; nothing is changed.
 ///
 /// # Errors
-/// Those of [`Settings::apply`], as far as they can be known beforehand.
-pub fn plan(tree: &Tree, wish: &Wish) -> Result<Vec<Planned>, ApplyError> {
-    let planned = |(setting, step): (&'static Setting, Step)| Planned {
+/// Those of [`AppliedSettings::apply`], as far as they can be known beforehand.
+pub fn plan(tree: &SettingsTree, wish: &SettingChanges) -> Result<Vec<Planned>, ApplyError> {
+    let planned = |(setting, step): (&'static Setting, SettingStep)| Planned {
         id: setting.id,
         target: step.target.to_string(),
         old: step.old,
@@ -183,12 +183,16 @@ pub fn plan(tree: &Tree, wish: &Wish) -> Result<Vec<Planned>, ApplyError> {
     Ok(prepare(tree, wish)?.into_iter().map(planned).collect())
 }
 
-impl Settings {
+impl AppliedSettings {
     /// Fulfils `wish` on the machine of `tree`, with a journal.
     ///
     /// # Errors
     /// [`ApplyError`]; the first that fails undoes those before it.
-    pub fn apply(tree: &Tree, wish: &Wish, owner: &Owner) -> Result<Self, ApplyError> {
+    pub fn apply(
+        tree: &SettingsTree,
+        wish: &SettingChanges,
+        owner: &Owner,
+    ) -> Result<Self, ApplyError> {
         let (in_force, notes) = (BTreeMap::new(), Vec::new());
         let mut settings = Self { tree: tree.clone(), file: None, in_force, notes };
         if wish.changes.is_empty() {
@@ -201,7 +205,7 @@ impl Settings {
         // vmlab has set, and puts back just now.
         let steps = prepare(tree, wish)?;
         check_unclaimed(&lock, &steps)?;
-        let entry = |(setting, step): &(&'static Setting, Step)| Entry {
+        let entry = |(setting, step): &(&'static Setting, SettingStep)| SettingEntry {
             setting,
             target: step.target.clone(),
             old: step.old.clone(),
@@ -230,11 +234,11 @@ impl Settings {
 
     fn make<'a>(
         &mut self,
-        steps: &'a [(&'static Setting, Step)],
-    ) -> Result<(), (&'static Setting, &'a Step, io::Error)> {
+        steps: &'a [(&'static Setting, SettingStep)],
+    ) -> Result<(), (&'static Setting, &'a SettingStep, io::Error)> {
         let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
         for (setting, step) in steps {
-            let Step { target, old, new, may_refuse } = step;
+            let SettingStep { target, old, new, may_refuse } = step;
             if old == new {
                 continue;
             }
@@ -262,7 +266,7 @@ impl Settings {
     #[must_use]
     pub fn deviations(&self) -> Vec<String> {
         let entries = self.file.iter().flat_map(|file| file.changes());
-        let deviation = |Entry { setting, target, new, .. }: &Entry| {
+        let deviation = |SettingEntry { setting, target, new, .. }: &SettingEntry| {
             let id = setting.id;
             // Said when it was refused.
             let refused = |note: &String| note.starts_with(&format!("{id}: {target} stays"));
@@ -300,7 +304,7 @@ impl Settings {
     }
 }
 
-impl Drop for Settings {
+impl Drop for AppliedSettings {
     fn drop(&mut self) {
         // What fails here keeps its journal and is found as stale later.
         let _ = self.put_back();
@@ -326,7 +330,7 @@ pub struct StaleSettings {
 ///
 /// # Errors
 /// [`JournalError`] when the journals' folder can't be read or locked.
-pub fn restore_stale(tree: &Tree, mode: Mode) -> Result<Vec<StaleSettings>, JournalError> {
+pub fn restore_stale(tree: &SettingsTree, mode: Mode) -> Result<Vec<StaleSettings>, JournalError> {
     if !tree.state_dir.exists() {
         return Ok(Vec::new());
     }
@@ -355,19 +359,22 @@ pub fn restore_stale(tree: &Tree, mode: Mode) -> Result<Vec<StaleSettings>, Jour
 }
 
 /// All that has to be changed, when all of it can be.
-fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, ApplyError> {
-    let mut changes: Vec<&Change> = wish.changes.iter().collect();
+fn prepare(
+    tree: &SettingsTree,
+    wish: &SettingChanges,
+) -> Result<Vec<(&'static Setting, SettingStep)>, ApplyError> {
+    let mut changes: Vec<&SettingChange> = wish.changes.iter().collect();
     // In the table's order: some settings are refused before others are made.
     changes.sort_by_key(|change| SETTINGS.iter().position(|row| row == change.setting));
     if let Some(pair) = changes.windows(2).find(|pair| pair[0].setting == pair[1].setting) {
         return Err(ApplyError::Twice(pair[0].setting.id));
     }
-    let mut all: Vec<(&'static Setting, Step)> = Vec::new();
-    for Change { setting, value } in changes {
+    let mut all: Vec<(&'static Setting, SettingStep)> = Vec::new();
+    for SettingChange { setting, value } in changes {
         let refused = |source| ApplyError::Refused { id: setting.id, value: value.clone(), source };
         for step in place::steps(setting, tree, value, wish.reload).map_err(refused)? {
             // Parameters of one module, which is loaded again once for all.
-            let loads_same = |known: &Step| module_steps::share(&known.target, &step.target);
+            let loads_same = |known: &SettingStep| module_steps::share(&known.target, &step.target);
             if let Some((owner, known)) = all.iter_mut().find(|(_, known)| loads_same(known)) {
                 let merged = module_steps::merge(known, &step);
                 if merged.target == step.target {
@@ -390,11 +397,15 @@ fn prepare(tree: &Tree, wish: &Wish) -> Result<Vec<(&'static Setting, Step)>, Ap
 }
 
 /// Two runs that set the same thing would measure each other's settings.
-fn check_unclaimed(lock: &Lock, steps: &[(&'static Setting, Step)]) -> Result<(), ApplyError> {
+fn check_unclaimed(
+    lock: &Lock,
+    steps: &[(&'static Setting, SettingStep)],
+) -> Result<(), ApplyError> {
     for path in lock.journals()? {
         let file = JournalFile::read(path).map_err(ApplyError::Unreadable)?;
         let owner = &file.journal.owner;
-        let claims = |entry: &&Entry| steps.iter().any(|(_, step)| step.target == entry.target);
+        let claims =
+            |entry: &&SettingEntry| steps.iter().any(|(_, step)| step.target == entry.target);
         let Some(claimed) = file.changes().iter().find(claims) else { continue };
         let (id, run_id) = (claimed.setting.id.to_owned(), owner.run_id.clone());
         return Err(match owner.is_alive() {
@@ -407,7 +418,11 @@ fn check_unclaimed(lock: &Lock, steps: &[(&'static Setting, Step)]) -> Result<()
 
 /// Restores what the journal says and removes it when nothing failed. The
 /// caller holds the lock.
-fn undo(tree: &Tree, file: &JournalFile, mode: Mode) -> Result<Vec<Restored>, JournalError> {
+fn undo(
+    tree: &SettingsTree,
+    file: &JournalFile,
+    mode: Mode,
+) -> Result<Vec<Restored>, JournalError> {
     let restored = restore_all(tree, file, mode);
     if mode == Mode::Force || (mode == Mode::Restore && !any_failed(&restored)) {
         file.remove()?;
@@ -416,9 +431,9 @@ fn undo(tree: &Tree, file: &JournalFile, mode: Mode) -> Result<Vec<Restored>, Jo
 }
 
 /// Restores what the journal says, last change first.
-fn restore_all(tree: &Tree, file: &JournalFile, mode: Mode) -> Vec<Restored> {
+fn restore_all(tree: &SettingsTree, file: &JournalFile, mode: Mode) -> Vec<Restored> {
     let rebooted = file.journal.owner.is_of_earlier_boot();
-    let restore = |entry: &Entry| Restored {
+    let restore = |entry: &SettingEntry| Restored {
         id: entry.setting.id.to_owned(),
         target: entry.target.to_string(),
         old: entry.old.clone(),
@@ -434,8 +449,8 @@ fn any_failed(restored: &[Restored]) -> bool {
     restored.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)))
 }
 
-fn restore_one(tree: &Tree, entry: &Entry, mode: Mode) -> RestoreOutcome {
-    let Entry { setting, target, old, new } = entry;
+fn restore_one(tree: &SettingsTree, entry: &SettingEntry, mode: Mode) -> RestoreOutcome {
+    let SettingEntry { setting, target, old, new } = entry;
     let present = match target.read(tree, &setting.values) {
         Ok(present) => present,
         Err(error) => return RestoreOutcome::Failed(error),

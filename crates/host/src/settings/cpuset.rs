@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 use topology::PcpuSet;
 
-use super::refusal::Refusal;
-use super::tree::Tree;
+use super::refusal::SettingRefusal;
+use super::tree::SettingsTree;
 use super::value::{self, ABSENT};
 
 /// Begins the name of a partition's folder, and of nothing else.
@@ -52,7 +52,7 @@ pub(super) fn is_controller_file(path: &str) -> bool {
 }
 
 /// Where cgroup v2 is mounted.
-fn mount(tree: &Tree) -> Option<String> {
+fn mount(tree: &SettingsTree) -> Option<String> {
     let mounts = tree.text("proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
@@ -62,8 +62,8 @@ fn mount(tree: &Tree) -> Option<String> {
 }
 
 /// The mount point, if partitions can be made below it.
-pub(super) fn usable(tree: &Tree) -> Result<String, Refusal> {
-    let refuse = |text: String| Err(Refusal::Cgroup(text));
+pub(super) fn usable(tree: &SettingsTree) -> Result<String, SettingRefusal> {
+    let refuse = |text: String| Err(SettingRefusal::Cgroup(text));
     let Some(mount) = mount(tree) else {
         return refuse(
             "cgroup v2 is not mounted: boot with systemd.unified_cgroup_hierarchy=1".into(),
@@ -89,7 +89,7 @@ pub(super) fn folder(mount: &str, kind: PartitionKind) -> String {
 }
 
 /// The pCPUs of vmlab's partition of that kind.
-pub(super) fn present(tree: &Tree, kind: PartitionKind) -> Result<String, Refusal> {
+pub(super) fn present(tree: &SettingsTree, kind: PartitionKind) -> Result<String, SettingRefusal> {
     let folder = folder(&usable(tree)?, kind);
     let path = format!("{folder}/cpuset.cpus");
     let pcpus: PcpuSet = tree.text(&path).unwrap_or_default().parse().unwrap_or_default();
@@ -97,7 +97,7 @@ pub(super) fn present(tree: &Tree, kind: PartitionKind) -> Result<String, Refusa
 }
 
 /// `absent`, or the kind as the kernel says it and the pCPUs.
-pub(super) fn read(tree: &Tree, folder: &str) -> io::Result<String> {
+pub(super) fn read(tree: &SettingsTree, folder: &str) -> io::Result<String> {
     if !tree.has(folder) {
         return Ok(ABSENT.to_owned());
     }
@@ -106,7 +106,7 @@ pub(super) fn read(tree: &Tree, folder: &str) -> io::Result<String> {
     Ok(format!("{kind} {pcpus}"))
 }
 
-pub(super) fn write(tree: &Tree, folder: &str, wanted: &str) -> io::Result<()> {
+pub(super) fn write(tree: &SettingsTree, folder: &str, wanted: &str) -> io::Result<()> {
     let write =
         |file: &str, text: &str| tree.kernel.write(&tree.path(&format!("{folder}/{file}")), text);
     let Some((kind, pcpus)) = wanted.split_once(' ') else {
@@ -142,7 +142,7 @@ pub struct Partition {
 
 /// The partitions that are there now on the machine of `tree`.
 #[must_use]
-pub fn partitions(tree: &Tree) -> Vec<Partition> {
+pub fn partitions(tree: &SettingsTree) -> Vec<Partition> {
     let Ok(mount) = usable(tree) else { return Vec::new() };
     let partition = |kind| {
         let folder = folder(&mount, kind);
@@ -174,13 +174,13 @@ impl Partition {
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// `1` where children have the controller.
-pub(super) fn read_controller(tree: &Tree, path: &str) -> io::Result<String> {
+pub(super) fn read_controller(tree: &SettingsTree, path: &str) -> io::Result<String> {
     let text = tree.text(path)?;
     let on = text.split_ascii_whitespace().any(|name| name == "cpuset");
     Ok(u32::from(on).to_string())
 }
 
-pub(super) fn write_controller(tree: &Tree, path: &str, wanted: &str) -> io::Result<()> {
+pub(super) fn write_controller(tree: &SettingsTree, path: &str, wanted: &str) -> io::Result<()> {
     let sign = if wanted == "1" { '+' } else { '-' };
     tree.kernel.write(&tree.path(path), &format!("{sign}cpuset"))
 }

@@ -31,7 +31,7 @@ const SUFFIX: &str = ".json";
 
 /// One change, as it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SettingEntry {
     pub(super) setting: &'static Setting,
     pub(super) target: Target,
     pub(super) old: String,
@@ -62,10 +62,10 @@ const VERSION: u32 = 2;
 const LONGEST_VALUE: usize = 64 << 10;
 
 impl Journal {
-    pub(super) fn new(owner: Owner, entries: Vec<Entry>) -> Self {
+    pub(super) fn new(owner: Owner, entries: Vec<SettingEntry>) -> Self {
         let changes = entries
             .into_iter()
-            .map(|Entry { setting, target, old, new }| WrittenEntry {
+            .map(|SettingEntry { setting, target, old, new }| WrittenEntry {
                 setting: setting.id.to_owned(),
                 target: target.to_string(),
                 old,
@@ -77,7 +77,7 @@ impl Journal {
 
     /// The changes, checked against the table: a journal names what belongs to
     /// a setting, so it can't be made to write elsewhere.
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<SettingEntry>> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         if self.version != VERSION {
             return Err(invalid(format!("It has version {}, not {VERSION}", self.version)));
@@ -93,7 +93,7 @@ impl Journal {
             if !sane(old) || !sane(new) {
                 return Err(invalid(format!("It has odd values for {text:?}")));
             }
-            Ok(Entry { setting, target, old: old.clone(), new: new.clone() })
+            Ok(SettingEntry { setting, target, old: old.clone(), new: new.clone() })
         };
         self.changes.iter().map(entry).collect()
     }
@@ -104,7 +104,7 @@ impl Journal {
 pub(super) struct JournalFile {
     path: PathBuf,
     pub(super) journal: Journal,
-    entries: Vec<Entry>,
+    entries: Vec<SettingEntry>,
 }
 
 impl JournalFile {
@@ -120,7 +120,7 @@ impl JournalFile {
         }
     }
 
-    pub(super) fn changes(&self) -> &[Entry] {
+    pub(super) fn changes(&self) -> &[SettingEntry] {
         &self.entries
     }
 

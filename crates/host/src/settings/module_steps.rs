@@ -3,33 +3,33 @@
 use super::modules::{
     MODPROBE, PRESENT, check_programs, check_removable, is_built_in, parse, read, run, show,
 };
-use super::refusal::Refusal;
-use super::step::Step;
+use super::refusal::SettingRefusal;
+use super::step::SettingStep;
 use super::target::Target;
-use super::tree::Tree;
+use super::tree::SettingsTree;
 use super::value::ABSENT;
 
 /// The step that gives `parameter` its value by loading `module` again.
 pub(super) fn reload_step(
-    tree: &Tree,
+    tree: &SettingsTree,
     module: &str,
     parameter: &str,
     wanted: &str,
     reload: bool,
-) -> Result<Step, Refusal> {
+) -> Result<SettingStep, SettingRefusal> {
     if is_built_in(tree, module) {
         let what = format!("{module}.{parameter}={wanted}");
-        return Err(Refusal::BuiltIn { module: module.to_owned(), what });
+        return Err(SettingRefusal::BuiltIn { module: module.to_owned(), what });
     }
     if !reload {
         let (module, parameter) = (module.to_owned(), parameter.to_owned());
-        return Err(Refusal::NeedsReload { module, parameter });
+        return Err(SettingRefusal::NeedsReload { module, parameter });
     }
     check_removable(tree, module)?;
     check_programs(tree)?;
     let old = read(tree, module);
     let new = with_parameter(&old, module, parameter, wanted);
-    Ok(Step::new(Target::Module(module.to_owned()), old, new))
+    Ok(SettingStep::new(Target::Module(module.to_owned()), old, new))
 }
 
 /// `stack` with another value of one parameter.
@@ -56,7 +56,7 @@ pub(super) fn share(one: &Target, other: &Target) -> bool {
 
 /// Both steps in one: that of the module that is held by others, if one is, has
 /// the other's parameters as well.
-pub(super) fn merge(known: &Step, step: &Step) -> Step {
+pub(super) fn merge(known: &SettingStep, step: &SettingStep) -> SettingStep {
     let (bigger, smaller) = match parse(&known.old).len() >= parse(&step.old).len() {
         true => (known, step),
         false => (step, known),
@@ -69,13 +69,13 @@ pub(super) fn merge(known: &Step, step: &Step) -> Step {
             None => all.push((name, old.clone().into_iter().chain(changed).collect())),
         }
     }
-    Step { new: show(&all), ..bigger.clone() }
+    SettingStep { new: show(&all), ..bigger.clone() }
 }
 
 /// Gives parameters that could be written live to the reload of their module,
 /// which would reset them.
-pub(super) fn fold<T>(steps: Vec<(T, Step)>) -> Vec<(T, Step)> {
-    let is_module = |(_, step): &(T, Step)| matches!(step.target, Target::Module(_));
+pub(super) fn fold<T>(steps: Vec<(T, SettingStep)>) -> Vec<(T, SettingStep)> {
+    let is_module = |(_, step): &(T, SettingStep)| matches!(step.target, Target::Module(_));
     let (mut modules, files): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_module);
     let mut rest = Vec::new();
     for (owner, step) in files {
@@ -99,7 +99,11 @@ fn parameter_of(target: &Target) -> Option<(&str, &str)> {
 }
 
 /// The step after which `module` is present or absent.
-pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<Step, Refusal> {
+pub(super) fn presence_step(
+    tree: &SettingsTree,
+    module: &str,
+    wanted: &str,
+) -> Result<SettingStep, SettingRefusal> {
     let old = read(tree, module);
     let is_there = old != ABSENT;
     let new = match (wanted == PRESENT, is_there) {
@@ -108,12 +112,12 @@ pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<S
             check_programs(tree)?;
             // What loading it would do; `-n` is not in busybox.
             let dry = run(tree, MODPROBE, &["-D", module]);
-            dry.map_err(|error| Refusal::NoModules { why: error.to_string() })?;
+            dry.map_err(|error| SettingRefusal::NoModules { why: error.to_string() })?;
             PRESENT.to_owned()
         }
         (false, true) if is_built_in(tree, module) => {
             let what = "nothing that would take it out: it".to_owned();
-            return Err(Refusal::BuiltIn { module: module.to_owned(), what });
+            return Err(SettingRefusal::BuiltIn { module: module.to_owned(), what });
         }
         (false, true) => {
             check_removable(tree, module)?;
@@ -121,5 +125,5 @@ pub(super) fn presence_step(tree: &Tree, module: &str, wanted: &str) -> Result<S
             ABSENT.to_owned()
         }
     };
-    Ok(Step::new(Target::Module(module.to_owned()), old, new))
+    Ok(SettingStep::new(Target::Module(module.to_owned()), old, new))
 }

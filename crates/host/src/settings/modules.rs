@@ -14,8 +14,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::refusal::Refusal;
-use super::tree::Tree;
+use super::refusal::SettingRefusal;
+use super::tree::SettingsTree;
 use super::value::ABSENT;
 
 /// A module that is wanted, whatever its parameters.
@@ -42,9 +42,9 @@ pub(super) fn parameter_file(module: &str, parameter: &str) -> String {
 
 /// The first of `choices` that is there.
 pub(super) fn find<'a>(
-    tree: &Tree,
+    tree: &SettingsTree,
     choices: &[(&'a str, &'a str)],
-) -> Result<(&'a str, &'a str), Refusal> {
+) -> Result<(&'a str, &'a str), SettingRefusal> {
     let mut all = choices.iter();
     if let Some(found) = all.find(|(module, name)| tree.has(&parameter_file(module, name))) {
         return Ok(*found);
@@ -52,29 +52,29 @@ pub(super) fn find<'a>(
     if let Some((module, parameter)) = choices.iter().find(|(module, _)| tree.has(&folder(module)))
     {
         let hint = format!("this kernel's module {module} has no such parameter");
-        return Err(Refusal::Absent { path: parameter_file(module, parameter), hint });
+        return Err(SettingRefusal::Absent { path: parameter_file(module, parameter), hint });
     }
     let modules: Vec<&str> = choices.iter().map(|(module, _)| *module).collect();
-    Err(Refusal::NoModule { modules: modules.join(" or ") })
+    Err(SettingRefusal::NoModule { modules: modules.join(" or ") })
 }
 
 /// Whether the parameter's file can be written at all while the module is
 /// loaded.
-pub(super) fn is_written_live(tree: &Tree, path: &str) -> bool {
+pub(super) fn is_written_live(tree: &SettingsTree, path: &str) -> bool {
     fs::metadata(tree.path(path)).is_ok_and(|about| about.permissions().mode() & 0o222 != 0)
 }
 
-pub(super) fn is_built_in(tree: &Tree, module: &str) -> bool {
+pub(super) fn is_built_in(tree: &SettingsTree, module: &str) -> bool {
     // Only what was loaded has a state.
     !tree.has(&format!("{}/initstate", folder(module)))
 }
 
-fn holders(tree: &Tree, module: &str) -> Vec<String> {
+fn holders(tree: &SettingsTree, module: &str) -> Vec<String> {
     tree.list(&format!("{}/holders", folder(module)))
 }
 
 /// Each holder counts as a user of what it holds.
-pub(super) fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> {
+pub(super) fn check_removable(tree: &SettingsTree, module: &str) -> Result<(), SettingRefusal> {
     let holders = holders(tree, module);
     let users = |name: &str| {
         let number = |path: String| tree.text(&path).unwrap_or_default().parse::<u64>();
@@ -83,30 +83,30 @@ pub(super) fn check_removable(tree: &Tree, module: &str) -> Result<(), Refusal> 
     };
     let others = users(module).saturating_sub(holders.len() as u64);
     if others > 0 {
-        return Err(Refusal::ModuleInUse { module: module.to_owned(), users: others });
+        return Err(SettingRefusal::ModuleInUse { module: module.to_owned(), users: others });
     }
     for holder in holders {
         let users = users(&holder);
         if users > 0 {
-            return Err(Refusal::ModuleInUse { module: holder, users });
+            return Err(SettingRefusal::ModuleInUse { module: holder, users });
         }
     }
     Ok(())
 }
 
 /// The path of a program in `tree`.
-fn program(tree: &Tree, name: &str) -> Option<PathBuf> {
+fn program(tree: &SettingsTree, name: &str) -> Option<PathBuf> {
     let mut paths = PROGRAMS.iter().map(|folder| format!("{folder}/{name}"));
     paths.find(|path| tree.has(path)).map(|path| tree.path(&path))
 }
 
-pub(super) fn run(tree: &Tree, name: &str, args: &[&str]) -> io::Result<()> {
+pub(super) fn run(tree: &SettingsTree, name: &str, args: &[&str]) -> io::Result<()> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} is missing"));
     tree.kernel.run(&program(tree, name).ok_or_else(missing)?, args)
 }
 
-pub(super) fn check_programs(tree: &Tree) -> Result<(), Refusal> {
-    let refuse = |why: &str| Err(Refusal::NoModules { why: why.to_owned() });
+pub(super) fn check_programs(tree: &SettingsTree) -> Result<(), SettingRefusal> {
+    let refuse = |why: &str| Err(SettingRefusal::NoModules { why: why.to_owned() });
     if program(tree, MODPROBE).is_none() || program(tree, RMMOD).is_none() {
         return refuse("modprobe and rmmod are missing: run `apt-get install kmod`");
     }
@@ -123,7 +123,7 @@ pub(super) fn check_programs(tree: &Tree) -> Result<(), Refusal> {
 pub(super) type Stack = Vec<(String, BTreeMap<String, String>)>;
 
 /// The module and its holders as they are: `kvm halt_poll_ns=200000; kvm_amd avic=N`.
-pub(super) fn read(tree: &Tree, module: &str) -> String {
+pub(super) fn read(tree: &SettingsTree, module: &str) -> String {
     if !tree.has(&folder(module)) {
         return ABSENT.to_owned();
     }
@@ -136,7 +136,7 @@ pub(super) fn read(tree: &Tree, module: &str) -> String {
 }
 
 /// The parameters that can be read and given back.
-fn parameters(tree: &Tree, module: &str) -> BTreeMap<String, String> {
+fn parameters(tree: &SettingsTree, module: &str) -> BTreeMap<String, String> {
     let names = tree.list(&format!("{}/parameters", folder(module))).into_iter();
     names
         .filter_map(|name| {
@@ -172,7 +172,7 @@ pub(super) fn parse(text: &str) -> Stack {
 }
 
 /// Takes `module` and its holders out and loads what `wanted` says.
-pub(super) fn write(tree: &Tree, module: &str, wanted: &str) -> io::Result<()> {
+pub(super) fn write(tree: &SettingsTree, module: &str, wanted: &str) -> io::Result<()> {
     let run = |program: &str, args: &[&str]| run(tree, program, args);
     if tree.has(&format!("{KEPT_KVM}/{module}")) {
         run(KEEP_KVM, &["end"])?;

@@ -5,37 +5,39 @@ use std::io;
 use topology::PcpuSet;
 
 use super::cpuset::{CONTROL, PartitionKind, folder, read_controller, usable, word};
-use super::refusal::{Refusal, check_writable};
-use super::step::Step;
+use super::refusal::{SettingRefusal, check_writable};
+use super::step::SettingStep;
 use super::target::Target;
-use super::tree::Tree;
+use super::tree::SettingsTree;
 use super::value::ABSENT;
 
 /// What makes a partition of these pCPUs, or takes it away where there are none.
 pub(super) fn partition_steps(
-    tree: &Tree,
+    tree: &SettingsTree,
     kind: PartitionKind,
     pcpus: &PcpuSet,
-) -> Result<Vec<Step>, Refusal> {
+) -> Result<Vec<SettingStep>, SettingRefusal> {
     let mount = usable(tree)?;
     let folder = folder(&mount, kind);
     if tree.has(&folder) {
         let hint =
             format!("/{folder} is there already: remove it, or restore it with `vmlab clean`");
-        return Err(Refusal::Cgroup(hint));
+        return Err(SettingRefusal::Cgroup(hint));
     }
     let partition = Target::Partition { kind, folder };
     if pcpus.is_empty() {
-        return Ok(vec![Step::new(partition, ABSENT.to_owned(), ABSENT.to_owned())]);
+        return Ok(vec![SettingStep::new(partition, ABSENT.to_owned(), ABSENT.to_owned())]);
     }
     let control = format!("{mount}/{CONTROL}");
     check_writable(&tree.path(&control), &control)?;
-    let unreadable =
-        |error: io::Error| Refusal::Unreadable { path: control.clone(), why: error.to_string() };
+    let unreadable = |error: io::Error| SettingRefusal::Unreadable {
+        path: control.clone(),
+        why: error.to_string(),
+    };
     let on = read_controller(tree, &control).map_err(unreadable)?;
     let wanted = format!("{} {pcpus}", word(kind));
     Ok(vec![
-        Step::new(Target::Controller(control), on, "1".to_owned()),
-        Step::new(partition, ABSENT.to_owned(), wanted),
+        SettingStep::new(Target::Controller(control), on, "1".to_owned()),
+        SettingStep::new(partition, ABSENT.to_owned(), wanted),
     ])
 }

@@ -9,16 +9,16 @@ use topology::PcpuSet;
 use super::cpuset::PartitionKind;
 use super::module_steps::{presence_step, reload_step};
 use super::partition_steps::partition_steps;
-use super::refusal::{Refusal, check_writable};
-use super::step::Step;
+use super::refusal::{SettingRefusal, check_writable};
+use super::step::SettingStep;
 use super::target::Target;
-use super::tree::Tree;
+use super::tree::SettingsTree;
 use super::value::{self, Pages, Values};
 use super::{Setting, cpuset, modules};
 
 /// Where a setting lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum SettingPath {
     /// The first of these files that is there; kernels moved some.
     Files(&'static [&'static str]),
     /// A file in each of the folders `folder/prefixN`, all alike.
@@ -65,21 +65,21 @@ const NODES: &str = "sys/devices/system/node";
 const DEBUGFS: &str = "sys/kernel/debug";
 
 /// What `setting` is on this machine now.
-pub(super) fn present(setting: &Setting, tree: &Tree) -> Result<Present, Refusal> {
+pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present, SettingRefusal> {
     let plain = |value| Present { value, offered: Vec::new() };
     match setting.place {
-        Place::Files(files) => read(setting, tree, &first_file(tree, files)?),
-        Place::Each { folder, prefix, file } => each(setting, tree, folder, prefix, file),
-        Place::Parameter(choices) => {
+        SettingPath::Files(files) => read(setting, tree, &first_file(tree, files)?),
+        SettingPath::Each { folder, prefix, file } => each(setting, tree, folder, prefix, file),
+        SettingPath::Parameter(choices) => {
             let (module, parameter) = modules::find(tree, choices)?;
             read(setting, tree, &modules::parameter_file(module, parameter))
         }
-        Place::Module(module) => {
+        SettingPath::Module(module) => {
             let value = if tree.has(&modules::folder(module)) { "present" } else { "absent" };
             Ok(plain(value.to_owned()))
         }
-        Place::Pool { kib } => pool(setting, tree, kib),
-        Place::IdleNames => {
+        SettingPath::Pool { kib } => pool(setting, tree, kib),
+        SettingPath::IdleNames => {
             let states = idle_states(tree)?;
             let off = states.iter().filter(|state| state.disabled);
             let names: BTreeSet<String> = off.map(|state| state.name.clone()).collect();
@@ -87,35 +87,35 @@ pub(super) fn present(setting: &Setting, tree: &Tree) -> Result<Present, Refusal
             let offered = offered.into_iter().collect();
             Ok(Present { value: value::show_names(&names), offered })
         }
-        Place::IdleLatency => {
+        SettingPath::IdleLatency => {
             let on = idle_states(tree)?.into_iter().filter(|state| !state.disabled);
             Ok(plain(on.map(|state| state.latency_us).max().unwrap_or(0).to_string()))
         }
-        Place::Irqs => {
+        SettingPath::Irqs => {
             let used =
                 irqs(tree)?.into_iter().fold(PcpuSet::new(), |all, (_, one)| all.union(&one));
             Ok(plain(value::show_pcpus(&online(tree)?.difference(&used))))
         }
-        Place::Partition(kind) => cpuset::present(tree, kind).map(plain),
-        Place::BootOnly(parameter) => Ok(plain(on_command_line(tree, parameter))),
+        SettingPath::Partition(kind) => cpuset::present(tree, kind).map(plain),
+        SettingPath::BootOnly(parameter) => Ok(plain(on_command_line(tree, parameter))),
     }
 }
 
 /// What has to be changed so that `setting` is `wanted`.
 pub(super) fn steps(
     setting: &Setting,
-    tree: &Tree,
+    tree: &SettingsTree,
     wanted: &str,
     reload: bool,
-) -> Result<Vec<Step>, Refusal> {
+) -> Result<Vec<SettingStep>, SettingRefusal> {
     let one = |path: String| file_step(setting, tree, path, wanted).map(|step| vec![step]);
     match setting.place {
-        Place::Files(files) => one(first_file(tree, files)?),
-        Place::Each { folder, prefix, file } => {
+        SettingPath::Files(files) => one(first_file(tree, files)?),
+        SettingPath::Each { folder, prefix, file } => {
             let folders = each_folder(tree, folder, prefix, file)?;
             folders.into_iter().map(|path| file_step(setting, tree, path, wanted)).collect()
         }
-        Place::Parameter(choices) => {
+        SettingPath::Parameter(choices) => {
             let (module, parameter) = modules::find(tree, choices)?;
             let path = modules::parameter_file(module, parameter);
             if modules::is_written_live(tree, &path) {
@@ -123,38 +123,38 @@ pub(super) fn steps(
             }
             let value = read(setting, tree, &path)?.value;
             if value == wanted {
-                return Ok(vec![Step::new(Target::File(path), value.clone(), value)]);
+                return Ok(vec![SettingStep::new(Target::File(path), value.clone(), value)]);
             }
             reload_step(tree, module, parameter, wanted, reload).map(|step| vec![step])
         }
-        Place::Module(module) => presence_step(tree, module, wanted).map(|step| vec![step]),
-        Place::Pool { kib } => pool_steps(setting, tree, kib, wanted),
-        Place::IdleNames => {
+        SettingPath::Module(module) => presence_step(tree, module, wanted).map(|step| vec![step]),
+        SettingPath::Pool { kib } => pool_steps(setting, tree, kib, wanted),
+        SettingPath::IdleNames => {
             let states = idle_states(tree)?;
             let names = value::names(wanted).unwrap_or_default();
             if let Some(name) = names.iter().find(|name| states.iter().all(|s| s.name != **name)) {
                 let offered = present(setting, tree)?.offered;
-                return Err(Refusal::NotOffered { value: name.clone(), offered });
+                return Err(SettingRefusal::NotOffered { value: name.clone(), offered });
             }
             idle_steps(tree, &states, |state| names.contains(&state.name))
         }
-        Place::IdleLatency => {
+        SettingPath::IdleLatency => {
             let limit_us = wanted.parse().unwrap_or(u64::MAX);
             idle_steps(tree, &idle_states(tree)?, |state| state.latency_us > limit_us)
         }
-        Place::Irqs => irq_steps(tree, &value::pcpus(wanted).unwrap_or_default()),
-        Place::Partition(kind) => {
+        SettingPath::Irqs => irq_steps(tree, &value::pcpus(wanted).unwrap_or_default()),
+        SettingPath::Partition(kind) => {
             let pcpus = value::pcpus(wanted).unwrap_or_default();
             check_pcpus(tree, &pcpus, "The partition would take all pCPUs")?;
             partition_steps(tree, kind, &pcpus)
         }
-        Place::BootOnly(parameter) => {
-            Err(Refusal::BootOnly { what: format!("{parameter}={wanted}") })
+        SettingPath::BootOnly(parameter) => {
+            Err(SettingRefusal::BootOnly { what: format!("{parameter}={wanted}") })
         }
     }
 }
 
-impl Place {
+impl SettingPath {
     /// What can be changed for a setting that lives here. A journal names
     /// nothing else, so that it can't be made to write elsewhere.
     pub(super) fn owns(&self, target: &Target) -> bool {
@@ -195,7 +195,7 @@ fn numbered_inside<'a>(path: &'a str, begin: &str) -> Option<&'a str> {
     number.parse::<u32>().is_ok().then_some(rest)
 }
 
-fn first_file(tree: &Tree, files: &[&str]) -> Result<String, Refusal> {
+fn first_file(tree: &SettingsTree, files: &[&str]) -> Result<String, SettingRefusal> {
     if let Some(file) = files.iter().find(|file| tree.has(file)) {
         return Ok((*file).to_owned());
     }
@@ -204,11 +204,11 @@ fn first_file(tree: &Tree, files: &[&str]) -> Result<String, Refusal> {
         true => "debugfs is not mounted (`mount -t debugfs none /sys/kernel/debug`), or hidden",
         false => "this kernel or this host lacks it, or a container hides it",
     };
-    Err(Refusal::Absent { path, hint: hint.to_owned() })
+    Err(SettingRefusal::Absent { path, hint: hint.to_owned() })
 }
 
-fn read(setting: &Setting, tree: &Tree, path: &str) -> Result<Present, Refusal> {
-    let unreadable = |why: String| Refusal::Unreadable { path: path.to_owned(), why };
+fn read(setting: &Setting, tree: &SettingsTree, path: &str) -> Result<Present, SettingRefusal> {
+    let unreadable = |why: String| SettingRefusal::Unreadable { path: path.to_owned(), why };
     let text = tree.text(path).map_err(|error| unreadable(error.to_string()))?;
     let value = Target::File(path.to_owned())
         .read(tree, &setting.values)
@@ -217,7 +217,7 @@ fn read(setting: &Setting, tree: &Tree, path: &str) -> Result<Present, Refusal> 
 }
 
 /// What a file offers: by listing it, or by a file beside it.
-fn offered(tree: &Tree, path: &str, text: &str) -> Vec<String> {
+fn offered(tree: &SettingsTree, path: &str, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let beside = match file {
         "scaling_governor" => "scaling_available_governors",
@@ -229,41 +229,46 @@ fn offered(tree: &Tree, path: &str, text: &str) -> Vec<String> {
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-fn file_step(setting: &Setting, tree: &Tree, path: String, wanted: &str) -> Result<Step, Refusal> {
+fn file_step(
+    setting: &Setting,
+    tree: &SettingsTree,
+    path: String,
+    wanted: &str,
+) -> Result<SettingStep, SettingRefusal> {
     let Present { value: old, offered } = read(setting, tree, &path)?;
     if !offered.is_empty() && !offered.iter().any(|word| word == wanted) {
-        return Err(Refusal::NotOffered { value: wanted.to_owned(), offered });
+        return Err(SettingRefusal::NotOffered { value: wanted.to_owned(), offered });
     }
     if setting.values == Values::Pcpus {
         check_pcpus(tree, &value::pcpus(wanted).unwrap_or_default(), "")?;
     }
     check_writable(&tree.path(&path), &path)?;
-    Ok(Step::new(Target::File(path), old, wanted.to_owned()))
+    Ok(SettingStep::new(Target::File(path), old, wanted.to_owned()))
 }
 
 fn each_folder(
-    tree: &Tree,
+    tree: &SettingsTree,
     folder: &str,
     prefix: &str,
     file: &str,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Vec<String>, SettingRefusal> {
     let numbers = tree.numbered(folder, prefix).into_iter();
     let paths = numbers.map(|number| format!("{folder}/{prefix}{number}/{file}"));
     let paths: Vec<String> = paths.filter(|path| tree.has(path)).collect();
     if paths.is_empty() {
         let hint = "this host or its driver lacks it, as most virtual machines do".to_owned();
-        return Err(Refusal::Absent { path: format!("{folder}/{prefix}*/{file}"), hint });
+        return Err(SettingRefusal::Absent { path: format!("{folder}/{prefix}*/{file}"), hint });
     }
     Ok(paths)
 }
 
 fn each(
     setting: &Setting,
-    tree: &Tree,
+    tree: &SettingsTree,
     folder: &str,
     prefix: &str,
     file: &str,
-) -> Result<Present, Refusal> {
+) -> Result<Present, SettingRefusal> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut offered = Vec::new();
     for path in each_folder(tree, folder, prefix, file)? {
@@ -284,7 +289,7 @@ fn each(
 }
 
 /// The file of a pool by node; one without a node where there are none.
-fn pool_files(tree: &Tree, kib: u32) -> Result<Vec<(Option<u32>, String)>, Refusal> {
+fn pool_files(tree: &SettingsTree, kib: u32) -> Result<Vec<(Option<u32>, String)>, SettingRefusal> {
     let file = format!("hugepages/hugepages-{kib}kB/nr_hugepages");
     // A node without memory can't have pages.
     let with_memory = tree.text(&format!("{NODES}/has_memory")).ok();
@@ -301,10 +306,10 @@ fn pool_files(tree: &Tree, kib: u32) -> Result<Vec<(Option<u32>, String)>, Refus
         return Ok(vec![(None, whole)]);
     }
     let hint = "this processor or kernel has no pages of that size".to_owned();
-    Err(Refusal::Absent { path: whole, hint })
+    Err(SettingRefusal::Absent { path: whole, hint })
 }
 
-fn pool(setting: &Setting, tree: &Tree, kib: u32) -> Result<Present, Refusal> {
+fn pool(setting: &Setting, tree: &SettingsTree, kib: u32) -> Result<Present, SettingRefusal> {
     let mut nodes = BTreeMap::new();
     for (node, path) in pool_files(tree, kib)? {
         let pages = read(setting, tree, &path)?.value;
@@ -321,10 +326,10 @@ fn pool(setting: &Setting, tree: &Tree, kib: u32) -> Result<Present, Refusal> {
 /// kernel would choose could not be put back node by node.
 fn pool_steps(
     setting: &Setting,
-    tree: &Tree,
+    tree: &SettingsTree,
     kib: u32,
     wanted: &str,
-) -> Result<Vec<Step>, Refusal> {
+) -> Result<Vec<SettingStep>, SettingRefusal> {
     let files = pool_files(tree, kib)?;
     let wanted = match Pages::parse(wanted) {
         Some(Pages::Nodes(nodes)) => nodes,
@@ -338,7 +343,7 @@ fn pool_steps(
     let mut steps = Vec::new();
     for (node, pages) in wanted {
         let Some((_, path)) = files.iter().find(|(known, _)| known.unwrap_or(0) == node) else {
-            return Err(Refusal::NoSuch { what: format!("node {node} with memory") });
+            return Err(SettingRefusal::NoSuch { what: format!("node {node} with memory") });
         };
         steps.push(file_step(setting, tree, path.clone(), &pages.to_string())?);
     }
@@ -353,7 +358,7 @@ struct IdleState {
     file: String,
 }
 
-fn idle_states(tree: &Tree) -> Result<Vec<IdleState>, Refusal> {
+fn idle_states(tree: &SettingsTree) -> Result<Vec<IdleState>, SettingRefusal> {
     let mut states = Vec::new();
     for pcpu in tree.numbered(PCPUS, "cpu") {
         let folder = format!("{PCPUS}/cpu{pcpu}/cpuidle");
@@ -371,21 +376,21 @@ fn idle_states(tree: &Tree) -> Result<Vec<IdleState>, Refusal> {
     if states.is_empty() {
         let path = format!("{PCPUS}/cpu*/cpuidle");
         let hint = "this host has no idle states to choose, as most virtual machines".to_owned();
-        return Err(Refusal::Absent { path, hint });
+        return Err(SettingRefusal::Absent { path, hint });
     }
     Ok(states)
 }
 
 fn idle_steps(
-    tree: &Tree,
+    tree: &SettingsTree,
     states: &[IdleState],
     disable: impl Fn(&IdleState) -> bool,
-) -> Result<Vec<Step>, Refusal> {
+) -> Result<Vec<SettingStep>, SettingRefusal> {
     let switch = |on: bool| u32::from(on).to_string();
     let step = |state: &IdleState| {
         check_writable(&tree.path(&state.file), &state.file)?;
         let target = Target::File(state.file.clone());
-        Ok(Step::new(target, switch(state.disabled), switch(disable(state))))
+        Ok(SettingStep::new(target, switch(state.disabled), switch(disable(state))))
     };
     states.iter().map(step).collect()
 }
@@ -395,18 +400,18 @@ const IRQ_FILE: &str = "smp_affinity_list";
 const DEFAULT_IRQS: &str = "proc/irq/default_smp_affinity";
 
 /// The pCPUs of each interrupt by its file.
-fn irqs(tree: &Tree) -> Result<Vec<(String, PcpuSet)>, Refusal> {
+fn irqs(tree: &SettingsTree) -> Result<Vec<(String, PcpuSet)>, SettingRefusal> {
     let files = tree.numbered(IRQS, "").into_iter().map(|irq| format!("{IRQS}/{irq}/{IRQ_FILE}"));
     let pcpus = |file: &str| tree.text(file).ok().and_then(|text| text.parse().ok());
     let found: Vec<_> = files.filter_map(|file| pcpus(&file).map(|pcpus| (file, pcpus))).collect();
     if found.is_empty() {
         let hint = "this host has no interrupts to move, or a container hides them".to_owned();
-        return Err(Refusal::Absent { path: format!("{IRQS}/*/{IRQ_FILE}"), hint });
+        return Err(SettingRefusal::Absent { path: format!("{IRQS}/*/{IRQ_FILE}"), hint });
     }
     Ok(found)
 }
 
-fn irq_steps(tree: &Tree, off: &PcpuSet) -> Result<Vec<Step>, Refusal> {
+fn irq_steps(tree: &SettingsTree, off: &PcpuSet) -> Result<Vec<SettingStep>, SettingRefusal> {
     check_pcpus(tree, off, "Interrupts would have nowhere to go")?;
     let elsewhere = online(tree)?.difference(off);
     let mut files = irqs(tree)?;
@@ -425,11 +430,11 @@ fn irq_steps(tree: &Tree, off: &PcpuSet) -> Result<Vec<Step>, Refusal> {
         match check_writable(&tree.path(&file), &file) {
             Ok(()) => movable += 1,
             // One of the kernel's own: told when it refuses.
-            Err(refusal @ Refusal::Forbidden { .. }) => forbidden = Some(refusal),
+            Err(refusal @ SettingRefusal::Forbidden { .. }) => forbidden = Some(refusal),
             Err(refusal) => return Err(refusal),
         }
-        let step = Step::new(Target::File(file), old.to_string(), new.to_string());
-        steps.push(Step { may_refuse: true, ..step });
+        let step = SettingStep::new(Target::File(file), old.to_string(), new.to_string());
+        steps.push(SettingStep { may_refuse: true, ..step });
     }
     match forbidden {
         Some(refusal) if movable == 0 => Err(refusal),
@@ -437,10 +442,10 @@ fn irq_steps(tree: &Tree, off: &PcpuSet) -> Result<Vec<Step>, Refusal> {
     }
 }
 
-fn online(tree: &Tree) -> Result<PcpuSet, Refusal> {
+fn online(tree: &SettingsTree) -> Result<PcpuSet, SettingRefusal> {
     let path = format!("{PCPUS}/online");
     let text = tree.text(&path).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| Refusal::Unreadable {
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| SettingRefusal::Unreadable {
         why: "which pCPUs there are is not known".to_owned(),
         path,
     })
@@ -448,21 +453,21 @@ fn online(tree: &Tree) -> Result<PcpuSet, Refusal> {
 
 /// Whether all of `pcpus` are online and, where `all` says what would happen
 /// then, others are left.
-fn check_pcpus(tree: &Tree, pcpus: &PcpuSet, all: &str) -> Result<(), Refusal> {
+fn check_pcpus(tree: &SettingsTree, pcpus: &PcpuSet, all: &str) -> Result<(), SettingRefusal> {
     let online = online(tree)?;
     let missing = pcpus.difference(&online);
     if !missing.is_empty() {
-        return Err(Refusal::NoSuch {
+        return Err(SettingRefusal::NoSuch {
             what: format!("pCPU {missing} that is online ({online} are)"),
         });
     }
     match !all.is_empty() && *pcpus == online {
-        true => Err(Refusal::NothingLeft { what: all.to_owned() }),
+        true => Err(SettingRefusal::NothingLeft { what: all.to_owned() }),
         false => Ok(()),
     }
 }
 
-fn on_command_line(tree: &Tree, parameter: &str) -> String {
+fn on_command_line(tree: &SettingsTree, parameter: &str) -> String {
     let text = tree.text("proc/cmdline").unwrap_or_default();
     let value = |word: &str| {
         let value = word.strip_prefix(parameter)?.strip_prefix('=')?;

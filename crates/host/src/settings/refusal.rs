@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Why a setting can't be read or set here. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum SettingRefusal {
     /// A file is not there.
     #[error("/{path} is not there: {hint}")]
     Absent {
@@ -116,7 +116,7 @@ pub enum Refusal {
     Cgroup(String),
 }
 
-impl Refusal {
+impl SettingRefusal {
     /// The same in a few words, for a table.
     #[must_use]
     pub fn short(&self) -> String {
@@ -139,28 +139,28 @@ impl Refusal {
 }
 
 /// Whether a file of the kernel can be written; `path` is for the message.
-pub(super) fn check_writable(file: &Path, path: &str) -> Result<(), Refusal> {
+pub(super) fn check_writable(file: &Path, path: &str) -> Result<(), SettingRefusal> {
     let path = path.to_owned();
-    let absent = |path| Refusal::Absent { hint: "this kernel lacks it".to_owned(), path };
+    let absent = |path| SettingRefusal::Absent { hint: "this kernel lacks it".to_owned(), path };
     let Ok(about) = fs::metadata(file) else { return Err(absent(path)) };
     // Root's right to write anything holds for ordinary files only, but a
     // saved tree consists of those.
     if about.permissions().mode() & 0o222 == 0 {
         let why = "the kernel made it read-only".to_owned();
-        return Err(Refusal::Forbidden { path, why });
+        return Err(SettingRefusal::Forbidden { path, why });
     }
     // Opening for writing changes nothing yet.
     let Err(error) = fs::OpenOptions::new().write(true).open(file) else { return Ok(()) };
     Err(match error.kind() {
         io::ErrorKind::NotFound => absent(path),
-        io::ErrorKind::ReadOnlyFilesystem => Refusal::ReadOnlyFiles { path },
+        io::ErrorKind::ReadOnlyFilesystem => SettingRefusal::ReadOnlyFiles { path },
         io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
-            Refusal::NotRoot { path }
+            SettingRefusal::NotRoot { path }
         }
         io::ErrorKind::PermissionDenied => {
             let why = "the kernel is locked down, or this container may not".to_owned();
-            Refusal::Forbidden { path, why }
+            SettingRefusal::Forbidden { path, why }
         }
-        _ => Refusal::Forbidden { path, why: error.to_string() },
+        _ => SettingRefusal::Forbidden { path, why: error.to_string() },
     })
 }

@@ -4,7 +4,7 @@ use super::target::Target;
 
 /// One thing that is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct SettingStep {
     pub(super) target: Target,
     pub(super) old: String,
     pub(super) new: String,
@@ -12,7 +12,7 @@ pub(super) struct Step {
     pub(super) may_refuse: bool,
 }
 
-impl Step {
+impl SettingStep {
     pub(super) fn new(target: Target, old: String, new: String) -> Self {
         Self { target, old, new, may_refuse: false }
     }

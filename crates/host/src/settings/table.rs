@@ -6,8 +6,8 @@
 //! parameters), and what decides about the host's safety.
 
 use super::cpuset::PartitionKind;
-use super::place::Place;
-use super::place::Place::{
+use super::place::SettingPath;
+use super::place::SettingPath::{
     BootOnly, Each, Files, IdleLatency, IdleNames, Irqs, Module, Parameter, Partition, Pool,
 };
 use super::value::Values::{IdleStates, Number, Offered, Pages, Pcpus, Switch, Words};
@@ -43,7 +43,7 @@ const fn row(
     what: &'static str,
     unit: &'static str,
     values: Values,
-    place: Place,
+    place: SettingPath,
     source: &'static str,
 ) -> Setting {
     Setting { id, what, unit, values, place, source, risk: "" }

@@ -7,7 +7,7 @@ use std::io;
 use topology::PcpuSet;
 
 use super::cpuset::PartitionKind;
-use super::tree::Tree;
+use super::tree::SettingsTree;
 use super::value::{self, ABSENT, Values};
 use super::{cpuset, modules};
 
@@ -27,7 +27,7 @@ pub(super) enum Target {
 
 impl Target {
     /// The present value; `values` is how a file is to be understood.
-    pub(super) fn read(&self, tree: &Tree, values: &Values) -> io::Result<String> {
+    pub(super) fn read(&self, tree: &SettingsTree, values: &Values) -> io::Result<String> {
         match self {
             Self::File(path) => {
                 let text = tree.text(path)?;
@@ -44,7 +44,7 @@ impl Target {
     }
 
     /// Makes the value `new`, and reads it back.
-    pub(super) fn set(&self, tree: &Tree, values: &Values, new: &str) -> io::Result<()> {
+    pub(super) fn set(&self, tree: &SettingsTree, values: &Values, new: &str) -> io::Result<()> {
         match self {
             Self::File(path) => {
                 let text = match (is_mask(path), new) {

@@ -10,19 +10,19 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use fake::{MOUNT, Machine};
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
-use super::journal::{Entry, Journal, Lock};
+use super::journal::{Journal, Lock, SettingEntry};
 use super::*;
 use crate::owner::Owner;
 
-fn wish(list: &[(&str, &str)]) -> Wish {
-    let changes = list.iter().map(|(id, value)| Change::new(id, value).expect("valid"));
-    Wish { changes: changes.collect(), reload: false }
+fn wish(list: &[(&str, &str)]) -> SettingChanges {
+    let changes = list.iter().map(|(id, value)| SettingChange::new(id, value).expect("valid"));
+    SettingChanges { changes: changes.collect(), reload: false }
 }
 
-fn with_reload(list: &[(&str, &str)]) -> Wish {
-    Wish { reload: true, ..wish(list) }
+fn with_reload(list: &[(&str, &str)]) -> SettingChanges {
+    SettingChanges { reload: true, ..wish(list) }
 }
 
 fn me() -> Owner {
@@ -55,7 +55,7 @@ fn is_root() -> bool {
 /// A value of the row that is not its present one on the made-up machine.
 fn another(setting: &Setting) -> &'static str {
     match (setting.values, setting.place) {
-        (Values::Words(_), Place::Module(_)) => "absent",
+        (Values::Words(_), SettingPath::Module(_)) => "absent",
         (Values::Words(words), _) if setting.id == "ksm" => words[1],
         (Values::Words(words), _) if words.len() == 2 => words[1],
         (Values::Words(_), _) if setting.id == "sched_preempt" => "lazy",
@@ -63,7 +63,7 @@ fn another(setting: &Setting) -> &'static str {
         (Values::Offered, _) if setting.id == "cpuidle_governor" => "haltpoll",
         (Values::Offered, _) => "performance",
         (Values::Switch, _) => "1",
-        (Values::Number { .. }, Place::IdleLatency) => "10",
+        (Values::Number { .. }, SettingPath::IdleLatency) => "10",
         (Values::Number { .. }, _) => "2",
         (Values::Pcpus, _) => "1-2",
         (Values::Pages, _) => "node0:5,node1:6",
@@ -75,13 +75,13 @@ fn another(setting: &Setting) -> &'static str {
 fn read_then(setting: &Setting) -> &'static str {
     match setting.place {
         // The deepest state that is left.
-        Place::IdleLatency => "2",
+        SettingPath::IdleLatency => "2",
         _ => another(setting),
     }
 }
 
 fn changeable() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().filter(|setting| !matches!(setting.place, Place::BootOnly(_)))
+    SETTINGS.iter().filter(|setting| !matches!(setting.place, SettingPath::BootOnly(_)))
 }
 
 #[test]
@@ -102,17 +102,17 @@ fn every_row_is_set_verified_and_put_back() {
     let machine = Machine::new();
     let before = machine.snapshot();
     for setting in changeable() {
-        if !root && matches!(setting.place, Place::Parameter(_) | Place::Module(_)) {
+        if !root && matches!(setting.place, SettingPath::Parameter(_) | SettingPath::Module(_)) {
             continue;
         }
         let old = machine.value(setting.id);
         let wanted = wish(&[(setting.id, another(setting))]);
-        let wanted = Wish { reload: true, ..wanted };
+        let wanted = SettingChanges { reload: true, ..wanted };
         let planned = plan(&machine.tree, &wanted).expect("can be set");
         assert!(planned.iter().any(|step| step.old != step.new), "{}: {planned:?}", setting.id);
         machine.is_as(&before, setting.id);
 
-        let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
+        let settings = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect("set");
         assert_eq!(machine.value(setting.id), read_then(setting), "{}", setting.id);
         assert_eq!(settings.in_force()[setting.id], read_then(setting));
         assert_eq!(settings.notes(), [""; 0], "{}", setting.id);
@@ -134,7 +134,7 @@ fn every_row_survives_a_crash_anywhere() {
     let machine = Machine::new();
     let before = machine.snapshot();
     for setting in changeable() {
-        if !root && matches!(setting.place, Place::Parameter(_) | Place::Module(_)) {
+        if !root && matches!(setting.place, SettingPath::Parameter(_) | SettingPath::Module(_)) {
             continue;
         }
         let id = setting.id;
@@ -142,17 +142,17 @@ fn every_row_survives_a_crash_anywhere() {
         let steps = plan(&machine.tree, &wanted).expect("can be set");
         // After the journal, after the first change, after all of them.
         for made in BTreeSet::from([0, 1, steps.len()]) {
-            let entry = |step: &Planned| Entry {
+            let entry = |step: &Planned| SettingEntry {
                 setting,
                 target: target::Target::parse(&step.target).expect("own text"),
                 old: step.old.clone(),
                 new: step.new.clone(),
             };
-            let entries: Vec<Entry> = steps.iter().map(entry).collect();
+            let entries: Vec<SettingEntry> = steps.iter().map(entry).collect();
             let lock = Lock::take(&machine.tree.state_dir).expect("lock");
             lock.write(Journal::new(dead(), entries.clone())).expect("written");
             drop(lock);
-            for Entry { target, old, new, .. } in &entries[..made] {
+            for SettingEntry { target, old, new, .. } in &entries[..made] {
                 if old != new {
                     target.set(&machine.tree, &setting.values, new).expect("set");
                 }
@@ -195,7 +195,7 @@ fn every_row_is_refused_where_nothing_may_be_written() {
         }
         machine.file("sys/module/vhost_net/refcnt", "1");
         let during = machine.snapshot();
-        let error = Settings::apply(&machine.tree, &wanted, &me()).expect_err(setting.id);
+        let error = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect_err(setting.id);
         let error = full(&error);
         let says = format!("Host setting {} can't be \"", setting.id);
         assert!(error.starts_with(&says), "{error}");
@@ -230,11 +230,11 @@ fn every_row_says_that_it_is_not_there() {
 
 #[test]
 fn what_cannot_be_done_changes_nothing() {
-    let check = |spoil: &dyn Fn(&Machine), wanted: Wish, message: &str| {
+    let check = |spoil: &dyn Fn(&Machine), wanted: SettingChanges, message: &str| {
         let machine = Machine::new();
         spoil(&machine);
         let before = machine.snapshot();
-        let error = Settings::apply(&machine.tree, &wanted, &me()).expect_err(message);
+        let error = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect_err(message);
         let error = full(&error);
         assert!(error.contains(message), "{message:?} is not in {error:?}");
         machine.is_as(&before, message);
@@ -303,7 +303,7 @@ fn what_cannot_be_done_changes_nothing() {
         check(&remove("bin/rmmod"), reload, "modprobe and rmmod are missing");
     }
     let unknown = |id, value, message: &str| {
-        let error = Change::new(id, value).expect_err(message).to_string();
+        let error = SettingChange::new(id, value).expect_err(message).to_string();
         assert!(error.contains(message), "{error}");
     };
     unknown("thpp", "always", "related: thp");
@@ -323,14 +323,14 @@ fn a_refused_value_undoes_the_ones_before() {
     let wanted = wish(&[("ksm", "1"), ("thp", "always"), ("thp_defrag", "never")]);
     for after in 0..3 {
         machine.kernel.fail_after(after);
-        let error = Settings::apply(&machine.tree, &wanted, &me()).expect_err("refused");
+        let error = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect_err("refused");
         assert!(error.to_string().ends_with("; all settings are as before"), "{error}");
         machine.is_as(&before, "in the end");
     }
     // The kernel gives fewer pages than asked for.
     machine.kernel.free_pages.store(5, Ordering::Relaxed);
     let wanted = wish(&[("thp", "always"), ("hugepages_2m", "8"), ("hugepages_1g", "node1:6")]);
-    let error = Settings::apply(&machine.tree, &wanted, &me()).expect_err("short");
+    let error = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect_err("short");
     assert!(full(&error).contains("the kernel gave 5 of 6 pages"), "{}", full(&error));
     machine.is_as(&before, "in the end");
 }
@@ -338,13 +338,13 @@ fn a_refused_value_undoes_the_ones_before() {
 #[test]
 fn a_number_of_pages_is_spread_over_the_nodes() {
     let machine = Machine::new();
-    let settings = Settings::apply(&machine.tree, &wish(&[("hugepages_2m", "7")]), &me());
+    let settings = AppliedSettings::apply(&machine.tree, &wish(&[("hugepages_2m", "7")]), &me());
     let settings = settings.expect("set");
     assert_eq!(machine.value("hugepages_2m"), "node0:4,node1:3");
     drop(settings);
     // A node without memory gets none.
     machine.file("sys/devices/system/node/has_memory", "1");
-    let settings = Settings::apply(&machine.tree, &wish(&[("hugepages_2m", "7")]), &me());
+    let settings = AppliedSettings::apply(&machine.tree, &wish(&[("hugepages_2m", "7")]), &me());
     settings.expect("set");
     assert_eq!(machine.value("hugepages_2m"), "1", "node 1 alone, and put back");
 }
@@ -355,7 +355,7 @@ fn interrupts_that_refuse_are_told() {
     let before = machine.snapshot();
     machine.kernel.refusing.lock().expect("lock").push("irq/25".to_owned());
     let wanted = wish(&[("irqs_off_pcpus", "0,3")]);
-    let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
+    let settings = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect("set");
     let note = "irqs_off_pcpus: /proc/irq/25/smp_affinity_list stays 0-3: Input/output error";
     assert!(settings.notes()[0].starts_with(note), "{:?}", settings.notes());
     assert_eq!(machine.tree.text("proc/irq/24/smp_affinity_list").expect("text"), "1-2");
@@ -364,7 +364,8 @@ fn interrupts_that_refuse_are_told() {
     drop(settings);
     machine.is_as(&before, "in the end");
     machine.kernel.refusing.lock().expect("lock").push("irq/".to_owned());
-    let error = Settings::apply(&machine.tree, &wanted, &me()).expect_err("none can be moved");
+    let error =
+        AppliedSettings::apply(&machine.tree, &wanted, &me()).expect_err("none can be moved");
     assert!(full(&error).contains("all settings are as before"), "{error}");
     machine.is_as(&before, "in the end");
 }
@@ -377,7 +378,7 @@ fn parameters_of_one_module_are_loaded_at_once() {
     let machine = Machine::new();
     let before = machine.snapshot();
     let wanted = with_reload(&[("ple_gap", "0"), ("ple_window", "0"), ("tdp_mmu", "1")]);
-    let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
+    let settings = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect("set");
     let values = ["ple_gap", "ple_window", "tdp_mmu", "ple_window_max"].map(|id| machine.value(id));
     assert_eq!(settings.deviations(), [""; 0]);
     assert_eq!(values, ["0", "0", "1", "3"]);
@@ -385,7 +386,7 @@ fn parameters_of_one_module_are_loaded_at_once() {
     machine.is_as(&before, "in the end");
     // What could be written live would be reset by the reload.
     let wanted = with_reload(&[("halt_poll_ns", "0"), ("tdp_mmu", "1")]);
-    let settings = Settings::apply(&machine.tree, &wanted, &me()).expect("set");
+    let settings = AppliedSettings::apply(&machine.tree, &wanted, &me()).expect("set");
     assert_eq!(["halt_poll_ns", "tdp_mmu"].map(|id| machine.value(id)), ["0", "1"]);
     assert_eq!(settings.deviations(), [""; 0]);
     settings.restore().expect("restored");
@@ -393,11 +394,15 @@ fn parameters_of_one_module_are_loaded_at_once() {
     // A VM without vCPUs that an emulated host keeps makes room.
     machine.file("sys/module/kvm_intel/refcnt", "3");
     machine.file("run/vmlab/kept-kvm/kvm_intel", "3");
-    let settings = Settings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &me());
+    let settings = AppliedSettings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &me());
     settings.expect("set").restore().expect("restored");
     assert!(!machine.tree.has("run/vmlab/kept-kvm"));
     // Killed while the module was out.
-    std::mem::forget(Settings::apply(&machine.tree, &with_reload(&[("ple_gap", "0")]), &dead()));
+    std::mem::forget(AppliedSettings::apply(
+        &machine.tree,
+        &with_reload(&[("ple_gap", "0")]),
+        &dead(),
+    ));
     machine.tree.kernel.run("rmmod".as_ref(), &["kvm_intel"]).expect("taken out");
     restore_stale(&machine.tree, Mode::Restore).expect("readable");
     machine.is_as(&before, "in the end");
@@ -407,11 +412,11 @@ fn parameters_of_one_module_are_loaded_at_once() {
 fn a_killed_vmlab_is_undone_and_a_living_one_is_not() {
     let machine = Machine::new();
     let before = machine.snapshot();
-    let alive = Settings::apply(&machine.tree, &wish(&[("ksm", "1")]), &me()).expect("set");
+    let alive = AppliedSettings::apply(&machine.tree, &wish(&[("ksm", "1")]), &me()).expect("set");
     let wanted = wish(&[("thp", "always"), ("thp_defrag", "never")]);
-    std::mem::forget(Settings::apply(&machine.tree, &wanted, &dead()).expect("set"));
+    std::mem::forget(AppliedSettings::apply(&machine.tree, &wanted, &dead()).expect("set"));
     let check = |wanted: &[(&str, &str)], message: &str| {
-        let error = Settings::apply(&machine.tree, &wish(wanted), &me()).expect_err(message);
+        let error = AppliedSettings::apply(&machine.tree, &wish(wanted), &me()).expect_err(message);
         assert!(error.to_string().contains(message), "{error}");
     };
     check(&[("ksm", "2")], "ksm is held by vmlab process");
@@ -432,14 +437,14 @@ fn a_killed_vmlab_is_undone_and_a_living_one_is_not() {
 #[test]
 fn what_others_changed_stays_unless_forced() {
     let machine = Machine::new();
-    let settings = Settings::apply(&machine.tree, &wish(&[("thp", "always")]), &me());
+    let settings = AppliedSettings::apply(&machine.tree, &wish(&[("thp", "always")]), &me());
     let settings = settings.expect("set");
     machine.file("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
     let deviations = settings.deviations();
     assert!(deviations[0].ends_with("was made always and is never"), "{deviations:?}");
     for mode in [Mode::Restore, Mode::Force] {
         let machine = Machine::new();
-        let changed = Settings::apply(&machine.tree, &wish(&[("thp", "always")]), &dead());
+        let changed = AppliedSettings::apply(&machine.tree, &wish(&[("thp", "always")]), &dead());
         std::mem::forget(changed.expect("set"));
         machine.file("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
         let stale = restore_stale(&machine.tree, mode).expect("readable");
@@ -460,7 +465,7 @@ fn what_others_changed_stays_unless_forced() {
 fn a_reboot_has_undone_it() {
     let machine = Machine::new();
     let owner = Owner { boot_id: "of an earlier boot".to_owned(), ..me() };
-    std::mem::forget(Settings::apply(&machine.tree, &wish(&[("ksm", "1")]), &owner));
+    std::mem::forget(AppliedSettings::apply(&machine.tree, &wish(&[("ksm", "1")]), &owner));
     let stale = restore_stale(&machine.tree, Mode::Restore).expect("readable");
     let [stale] = stale.try_into().expect("one");
     let [one] = stale.restored.expect("restored").try_into().expect("one");
@@ -472,7 +477,7 @@ fn a_reboot_has_undone_it() {
 fn what_cannot_be_restored_keeps_its_journal() {
     let machine = Machine::new();
     let wanted = wish(&[("thp", "always"), ("ksm", "1")]);
-    std::mem::forget(Settings::apply(&machine.tree, &wanted, &dead()).expect("set"));
+    std::mem::forget(AppliedSettings::apply(&machine.tree, &wanted, &dead()).expect("set"));
     fs::remove_file(machine.tree.path("sys/kernel/mm/ksm/run")).expect("removed");
     let stale = restore_stale(&machine.tree, Mode::Restore).expect("readable");
     let [stale] = stale.try_into().expect("one");
@@ -483,7 +488,9 @@ fn what_cannot_be_restored_keeps_its_journal() {
     let stale = restore_stale(&machine.tree, Mode::Restore).expect("readable");
     assert_eq!((stale.len(), machine.value("ksm").as_str(), machine.journals()), (1, "0", 0));
     // Forced, it is forgotten.
-    std::mem::forget(Settings::apply(&machine.tree, &wish(&[("ksm", "1")]), &dead()).expect("set"));
+    std::mem::forget(
+        AppliedSettings::apply(&machine.tree, &wish(&[("ksm", "1")]), &dead()).expect("set"),
+    );
     fs::remove_file(machine.tree.path("sys/kernel/mm/ksm/run")).expect("removed");
     restore_stale(&machine.tree, Mode::Force).expect("readable");
     assert_eq!(machine.journals(), 0);
@@ -495,7 +502,7 @@ fn an_unreadable_journal_stands_in_the_way_until_it_is_set_aside() {
     fs::create_dir_all(&machine.tree.state_dir).expect("mkdir");
     let path = machine.tree.state_dir.join("settings-1-0.json");
     fs::write(&path, "{").expect("written");
-    let apply = || Settings::apply(&machine.tree, &wish(&[("ksm", "1")]), &me());
+    let apply = || AppliedSettings::apply(&machine.tree, &wish(&[("ksm", "1")]), &me());
     let error = full(&apply().expect_err("not known what is changed"));
     for part in ["settings-1-0.json", "EOF", "`vmlab clean --force` sets it aside"] {
         assert!(error.contains(part), "{part}: {error}");
@@ -525,7 +532,8 @@ fn what_another_vmlab_has_set_is_never_taken_for_the_old_value() {
     machine.file("sys/kernel/mm/ksm/run", "1");
     let before = open_locks();
     let settings = std::thread::scope(|scope| {
-        let applied = scope.spawn(|| Settings::apply(&machine.tree, &wish(&[("ksm", "2")]), &me()));
+        let applied =
+            scope.spawn(|| AppliedSettings::apply(&machine.tree, &wish(&[("ksm", "2")]), &me()));
         // It has looked at the machine and waits for the lock.
         while open_locks() == before {
             std::thread::yield_now();
@@ -576,7 +584,8 @@ fn journals_that_say_odd_things_are_refused() {
 fn a_partition_takes_threads_in_and_gives_them_back() {
     let machine = Machine::new();
     assert_eq!(partitions(&machine.tree), []);
-    let settings = Settings::apply(&machine.tree, &wish(&[("isolated_pcpus", "2-3")]), &me());
+    let settings =
+        AppliedSettings::apply(&machine.tree, &wish(&[("isolated_pcpus", "2-3")]), &me());
     let settings = settings.expect("set");
     let text = |name: &str| machine.tree.text(&format!("{MOUNT}/{name}")).expect("text");
     assert_eq!(text("cgroup.subtree_control"), "cpuset cpu memory");
@@ -598,9 +607,9 @@ fn a_partition_takes_threads_in_and_gives_them_back() {
 #[test]
 fn the_real_things_are_set_and_put_back() {
     // All pCPUs: some of it says where everybody may run.
-    let all = needs(Tier::Test).pcpus(usize::MAX).alone_with(Shared::Settings);
+    let all = needs(Tier::Test).pcpus(usize::MAX).alone_with(SharedThing::Settings);
     let Some(_turn) = all.turn() else { return };
-    let tree = Tree::live();
+    let tree = SettingsTree::live();
     for (id, one, other) in [
         ("thp", "always", "madvise"),
         ("thp_defrag", "defer", "madvise"),
@@ -627,7 +636,7 @@ fn the_real_things_are_set_and_put_back() {
         }
         let before = row.read(&tree).expect("readable").value;
         let wanted = if before == one { other } else { one };
-        let settings = match Settings::apply(&tree, &wish(&[(id, wanted)]), &me()) {
+        let settings = match AppliedSettings::apply(&tree, &wish(&[(id, wanted)]), &me()) {
             // A machine has but so many free pages.
             Err(error @ ApplyError::Set { undone: true, .. }) => {
                 suite::skip_part(id, full(&error));

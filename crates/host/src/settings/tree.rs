@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 /// The machine whose settings are read and changed.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub struct SettingsTree {
     /// The folder in which `sys/` and `proc/` lie.
     pub(super) root: PathBuf,
     /// Where journals of changed settings lie: outside any results folder, so
     /// that they are found after a crash.
     pub(super) state_dir: PathBuf,
-    pub(super) kernel: Arc<dyn Kernel>,
+    pub(super) kernel: Arc<dyn KernelTree>,
 }
 
-impl Tree {
+impl SettingsTree {
     /// This machine.
     #[must_use]
     pub fn live() -> Self {
@@ -87,7 +87,7 @@ fn state_dir() -> PathBuf {
 }
 
 /// The four ways in which a setting is changed.
-pub(super) trait Kernel: fmt::Debug + Send + Sync {
+pub(super) trait KernelTree: fmt::Debug + Send + Sync {
     /// Writes a file that is there.
     fn write(&self, file: &Path, text: &str) -> io::Result<()>;
     /// Makes a folder.
@@ -102,7 +102,7 @@ pub(super) trait Kernel: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(super) struct Linux;
 
-impl Kernel for Linux {
+impl KernelTree for Linux {
     fn write(&self, file: &Path, text: &str) -> io::Result<()> {
         // Not fs::write, which would create a file where the kernel has none.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(file)?;

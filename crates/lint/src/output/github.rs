@@ -6,11 +6,11 @@
 use std::fmt::Write as _;
 
 use crate::finding::{Finding, Severity};
-use crate::output::{Beside, whole_message};
+use crate::output::{LintNotes, whole_message};
 
 /// One line for each finding, and for each file that was not linted.
 #[must_use]
-pub fn github(findings: &[Finding], beside: &Beside<'_>) -> String {
+pub fn github(findings: &[Finding], beside: &LintNotes<'_>) -> String {
     let mut text = String::new();
     for finding in findings {
         let command = match finding.severity {

@@ -4,12 +4,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
-use crate::output::{Beside, RulesUsed, count};
+use crate::output::{LintNotes, RulesUsed, count};
 use crate::site::Suppressed;
 
 /// What [`json`] gives.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Report<'a> {
+pub struct JsonReport<'a> {
     files: usize,
     errors: usize,
     warnings: usize,
@@ -25,8 +25,8 @@ pub struct Report<'a> {
 
 /// One JSON object with counts and findings, and a final newline.
 #[must_use]
-pub fn json(findings: &[Finding], files: usize, beside: &Beside<'_>) -> String {
-    let report = Report {
+pub fn json(findings: &[Finding], files: usize, beside: &LintNotes<'_>) -> String {
+    let report = JsonReport {
         files,
         errors: count(findings, Severity::Error),
         warnings: count(findings, Severity::Warning),

@@ -9,7 +9,7 @@ mod text;
 pub(crate) use docs::capital;
 pub use docs::{explain, list, markdown};
 pub use github::github;
-pub use json::{Report, json};
+pub use json::{JsonReport, json};
 pub use sarif::sarif;
 pub use text::{summary, text, texts};
 
@@ -21,7 +21,7 @@ use crate::site;
 
 /// What is to be said besides the findings.
 #[derive(Debug, Default)]
-pub struct Beside<'a> {
+pub struct LintNotes<'a> {
     /// Findings that somebody suppressed.
     pub suppressed: &'a [site::Suppressed],
     /// Rules files that were applied.
@@ -39,7 +39,7 @@ pub struct RulesUsed<'a> {
     pub files: usize,
     /// It.
     #[serde(skip)]
-    pub rules: &'a site::Rules,
+    pub rules: &'a site::SiteRules,
 }
 
 /// All that is said of a finding, as sentences on one line.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::RULES;
 use crate::finding::{Finding, Severity};
-use crate::output::{Beside, whole_message};
+use crate::output::{LintNotes, whole_message};
 use crate::site::{SiteRule, Suppressor};
 
 fn level(severity: Severity) -> &'static str {
@@ -22,7 +22,7 @@ fn level(severity: Severity) -> &'static str {
 
 /// One SARIF log with one run: all rules, and the findings.
 #[must_use]
-pub fn sarif(findings: &[Finding], version: &str, beside: &Beside<'_>) -> String {
+pub fn sarif(findings: &[Finding], version: &str, beside: &LintNotes<'_>) -> String {
     let built_in = RULES
         .iter()
         .map(|rule| {

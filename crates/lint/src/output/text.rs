@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::RULES;
 use crate::finding::{AskedAndIs, Finding, Severity};
 use crate::output::count;
-use vmconfig::source::Place;
+use vmconfig::source::LineColumn;
 
 const RESET: &str = "\x1b[0m";
 const BOLD: &str = "\x1b[1m";
@@ -101,7 +101,7 @@ fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> Stri
 
 /// The part of a line around what is marked that fits into `width` columns,
 /// where the mark begins in it and how long it is.
-fn window(place: &Place, width: usize) -> (String, usize, usize) {
+fn window(place: &LineColumn, width: usize) -> (String, usize, usize) {
     /// Columns in front of the mark, where the beginning does not fit.
     const BEFORE: usize = 16;
     const CUT: &str = "...";

@@ -14,12 +14,12 @@ use crate::rule::Format;
 use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
 use vmconfig::Parsed;
 use vmconfig::kubevirt::{self, Applied, Catalogue, defaults};
-use vmconfig::source::{At, Source, Span};
+use vmconfig::source::{Located, SourceText, Span};
 
 /// The VMs of all documents, and the objects of [`KINDS`]. Instance types
 /// and preferences are those of the text itself, else those of other texts.
 pub(crate) fn read(
-    source: &Source<'_>,
+    source: &SourceText<'_>,
     known: &Catalogue,
     settings: bool,
     each: &mut dyn FnMut(Item),
@@ -98,7 +98,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     if KINDS.contains(&kind.as_str()) {
         let node = yaml.clone();
         let Some(kind) = node.get("kind").map(|node| (node.text(), node.span)) else { return };
-        let kind = At::new(kind.0.unwrap_or_default().to_owned(), kind.1);
+        let kind = Located::new(kind.0.unwrap_or_default().to_owned(), kind.1);
         let name = node.get("metadata.name").and_then(Node::text).unwrap_or("unnamed").to_owned();
         return each(Item::Object(Object { kind, name, node }));
     }
@@ -129,7 +129,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     vm.kubevirt = Some(Kubevirt {
         spec: spec.clone(),
         object: object.clone(),
-        kind: At::new(kind.text().unwrap_or_default().to_owned(), kind.span),
+        kind: Located::new(kind.text().unwrap_or_default().to_owned(), kind.span),
         spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
         annotations: annotations.map(|(name, _)| name.text.clone()).collect(),
         open: presets || !applied.missing.is_empty() || !applied.conflicts.is_empty(),
@@ -152,7 +152,7 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     vm.head = head;
     let text = |path: &str| {
         let node = spec.get(path)?;
-        Some(At::new(node.text()?.to_owned(), node.span))
+        Some(Located::new(node.text()?.to_owned(), node.span))
     };
     vm.arch = text("architecture").map(|mut arch| {
         match arch.value.as_str() {
@@ -167,7 +167,7 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     vm.max_vcpus = vm.vcpus.clone();
     let bytes = |path: &str| {
         let node = spec.get(path)?;
-        Some(At::new(node.bytes()?, node.span))
+        Some(Located::new(node.bytes()?, node.span))
     };
     vm.memory_bytes = bytes("domain.memory.guest")
         .or_else(|| bytes("domain.resources.requests.memory"))
@@ -175,14 +175,14 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     if let Some(huge) = spec.get("domain.memory.hugepages") {
         let size = huge.get("pageSize");
         let span = size.map_or(huge.span, |node| node.span);
-        vm.huge_pages = Some(At::new(size.and_then(Node::bytes), span));
+        vm.huge_pages = Some(Located::new(size.and_then(Node::bytes), span));
     }
     for name in ["hpet", "kvm", "hyperv", "pit", "rtc"] {
         if let Some((key, timer)) = spec.get("domain.clock.timer").and_then(|node| node.entry(name))
         {
-            let present = timer.get("present").map(|node| At::new(node.is_true(), node.span));
+            let present = timer.get("present").map(|node| Located::new(node.is_true(), node.span));
             let name = if name == "kvm" { "kvmclock" } else { name };
-            vm.timers.push(At::new(Timer { name: name.to_owned(), present }, key.span));
+            vm.timers.push(Located::new(Timer { name: name.to_owned(), present }, key.span));
         }
     }
     if let Some(strategy) = text("evictionStrategy")
@@ -199,26 +199,26 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
     let level = |name: &str| {
         let node = spec.get("domain.cpu")?.get(name)?;
         // KubeVirt takes 0 for none.
-        Some(At::new(node.number().filter(|number| *number > 0)?, node.span))
+        Some(Located::new(node.number().filter(|number| *number > 0)?, node.span))
     };
     let cpus = |path: &str| {
         let node = spec.get(path)?;
-        Some(At::new(node.quantity()?, node.span))
+        Some(Located::new(node.quantity()?, node.span))
     };
     let (limit, request) =
         (cpus("domain.resources.limits.cpu"), cpus("domain.resources.requests.cpu"));
     let levels = ["sockets", "cores", "threads"].map(level);
-    let amount = |cpus: &Option<At<f64>>| cpus.as_ref().map(|cpus| cpus.value);
+    let amount = |cpus: &Option<Located<f64>>| cpus.as_ref().map(|cpus| cpus.value);
     let counts = levels.clone().map(|level| level.map(|level| level.value));
     let [sockets, cores, threads] = defaults::topology(counts, amount(&limit), amount(&request));
     let [sockets_at, cores_at, threads_at] = levels.map(|level| level.map(|level| level.span));
     let topology = Topology { sockets, dies: 1, clusters: 1, cores, threads, threads_at, cores_at };
     let said = cores_at.or(sockets_at).or(threads_at);
     let span = said.or(limit.or(request).map(|cpus| cpus.span)).unwrap_or(head);
-    vm.vcpus = At::new(topology.vcpus(), span);
+    vm.vcpus = Located::new(topology.vcpus(), span);
     // One that KubeVirt makes of requests says nothing of cores.
     if said.is_some() {
-        vm.topology = Some(At::new(topology, span));
+        vm.topology = Some(Located::new(topology, span));
     }
     let features = spec.get("domain.cpu.features").map(Node::items).unwrap_or_default();
     let features = features.iter().filter_map(|feature| {
@@ -234,15 +234,15 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
         features: features.collect(),
         tsc_frequency: false,
     };
-    vm.cpu = Some(At::new(value, model.map_or(head, |node| node.span)));
+    vm.cpu = Some(Located::new(value, model.map_or(head, |node| node.span)));
 }
 
 fn devices(spec: &Node, vm: &mut Vm) {
     let items = |path: &str| spec.get(path).map(Node::items).unwrap_or_default();
-    let at = |node: &Node| Some(At::new(node.text()?.to_owned(), node.span));
+    let at = |node: &Node| Some(Located::new(node.text()?.to_owned(), node.span));
     let multiqueue = |path: &str| spec.get(path).filter(|node| node.is_true());
-    let block_queues =
-        multiqueue("domain.devices.blockMultiQueue").map(|node| At::new(vm.vcpus.value, node.span));
+    let block_queues = multiqueue("domain.devices.blockMultiQueue")
+        .map(|node| Located::new(vm.vcpus.value, node.span));
     let architecture = spec.get("architecture").and_then(Node::text).unwrap_or_default();
     let named = |item: &'_ Node| item.get("name").and_then(Node::text).unwrap_or("disk").to_owned();
     let volumes: HashMap<String, &Node> =
@@ -250,7 +250,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
     // A preference that is not known may have another.
     let open = vm.kubevirt.as_ref().is_some_and(|kubevirt| kubevirt.open);
     let default_bus =
-        |span| (!open).then(|| At::new(defaults::disk_bus(architecture).to_owned(), span));
+        |span| (!open).then(|| Located::new(defaults::disk_bus(architecture).to_owned(), span));
     let written = items("domain.devices.disks");
     for disk in written {
         let name = named(disk);
@@ -307,7 +307,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         });
     }
     let net_queues = multiqueue("domain.devices.networkInterfaceMultiqueue")
-        .map(|node| At::new(vm.vcpus.value, node.span));
+        .map(|node| Located::new(vm.vcpus.value, node.span));
     for nic in items("domain.devices.interfaces") {
         let span = nic.get("name").map_or(nic.span, |node| node.span);
         if nic.get("sriov").is_some() {
@@ -318,7 +318,9 @@ fn devices(spec: &Node, vm: &mut Vm) {
         vm.nics.push(Nic {
             span,
             backend: Backend::Tap,
-            model: Some(model.unwrap_or_else(|| At::new(defaults::NIC_MODEL.to_owned(), span))),
+            model: Some(
+                model.unwrap_or_else(|| Located::new(defaults::NIC_MODEL.to_owned(), span)),
+            ),
             vhost: None,
             queues: net_queues.clone(),
             multiqueue: None,
@@ -332,7 +334,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         vm.nics.push(Nic {
             span: vm.head,
             backend: Backend::Tap,
-            model: Some(At::new(defaults::NIC_MODEL.to_owned(), vm.head)),
+            model: Some(Located::new(defaults::NIC_MODEL.to_owned(), vm.head)),
             vhost: None,
             queues: net_queues,
             multiqueue: None,

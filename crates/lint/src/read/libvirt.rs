@@ -13,7 +13,7 @@ use crate::read::xml::{Reader, children};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
 use vmconfig::libvirt::{Domains, unit};
-use vmconfig::source::At;
+use vmconfig::source::Located;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row; with
 /// their settings if those are wanted.
@@ -68,7 +68,7 @@ impl Reader<'_> {
         let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
         if let Some(kind) = self.attribute(domain, "type") {
             let value = if kind.value == "qemu" { "tcg".to_owned() } else { kind.value };
-            vm.accel = At { value, span: kind.span };
+            vm.accel = Located { value, span: kind.span };
         }
         for node in domain.children().filter(Node::is_element) {
             match node.tag_name().name() {
@@ -106,7 +106,7 @@ impl Reader<'_> {
                     vm.timers.extend(children(node, "timer").map(|timer| {
                         let name = timer.attribute("name").unwrap_or_default().to_owned();
                         let present = self.switch(timer, "present");
-                        At::new(Timer { name, present }, self.whole(timer))
+                        Located::new(Timer { name, present }, self.whole(timer))
                     }));
                 }
                 "devices" => self.devices(node, &mut vm),
@@ -124,7 +124,10 @@ impl Reader<'_> {
     /// matter.
     fn element(&self, node: Node<'_, '_>) -> Element {
         let attributes = node.attributes().map(|one| {
-            (one.name().to_owned(), At::new(one.value().to_owned(), self.span(one.range_value())))
+            (
+                one.name().to_owned(),
+                Located::new(one.value().to_owned(), self.span(one.range_value())),
+            )
         });
         Element {
             name: node.tag_name().name().to_owned(),
@@ -151,7 +154,7 @@ impl Reader<'_> {
         // A domain without a name is a part of one, as people show it to others.
         if children(domain, "vcpu").next().is_none() && !is_named(domain) {
             let topology = vm.topology.as_ref();
-            match topology.map(|at| At::new(at.value.vcpus(), at.span)) {
+            match topology.map(|at| Located::new(at.value.vcpus(), at.span)) {
                 Some(vcpus) => (vm.vcpus, vm.max_vcpus) = (vcpus.clone(), vcpus),
                 None => vm.vcpus_unknown = true,
             }
@@ -162,7 +165,7 @@ impl Reader<'_> {
         if let Some(text) = self.content(node)
             && let Ok(max) = text.value.parse()
         {
-            vm.max_vcpus = At { value: max, span: text.span };
+            vm.max_vcpus = Located { value: max, span: text.span };
             vm.vcpus = self.number(node, "current").unwrap_or_else(|| vm.max_vcpus.clone());
         }
         vm.affinity = self.list(node, "cpuset");
@@ -198,7 +201,7 @@ impl Reader<'_> {
                 }
                 "quota" | "global_quota" => {
                     vm.quota = self.content(node).and_then(|text| {
-                        Some(At { value: text.value.parse().ok()?, span: text.span })
+                        Some(Located { value: text.value.parse().ok()?, span: text.span })
                     });
                 }
                 _ => {}
@@ -237,12 +240,12 @@ impl Reader<'_> {
                     let general =
                         children(node, "page").find(|page| !page.has_attribute("nodeset"));
                     let at = general.or_else(|| children(node, "page").next()).unwrap_or(node);
-                    vm.huge_pages = Some(At::new(general.and_then(size), self.tag(at)));
+                    vm.huge_pages = Some(Located::new(general.and_then(size), self.tag(at)));
                     let of_cells = children(node, "page")
                         .filter_map(|page| Some((self.list(page, "nodeset")?.value, size(page)?)));
                     vm.pages_of_cells.extend(of_cells);
                 }
-                "nosharepages" => vm.merge = Some(At::new(false, self.whole(node))),
+                "nosharepages" => vm.merge = Some(Located::new(false, self.whole(node))),
                 "access" => vm.shared_memory |= node.attribute("mode") == Some("shared"),
                 _ => {}
             }
@@ -263,7 +266,7 @@ impl Reader<'_> {
             features: features.collect(),
             tsc_frequency: false,
         };
-        vm.cpu = Some(At::new(cpu, self.tag(node)));
+        vm.cpu = Some(Located::new(cpu, self.tag(node)));
         for node in children(node, "topology") {
             let level = |name: &str| self.number(node, name);
             let of = |name: &str| level(name).map_or(1, |at| at.value);
@@ -276,7 +279,7 @@ impl Reader<'_> {
                 threads_at: level("threads").map(|at| at.span),
                 cores_at: level("cores").map(|at| at.span),
             };
-            vm.topology = Some(At::new(topology, self.whole(node)));
+            vm.topology = Some(Located::new(topology, self.whole(node)));
         }
         for (index, cell) in
             children(node, "numa").flat_map(|numa| children(numa, "cell")).enumerate()
@@ -341,7 +344,7 @@ impl Reader<'_> {
                     {
                         let mut disk = self.disk(node);
                         disk.hard = false;
-                        disk.bus = Some(At::new("virtio-scsi".to_owned(), self.tag(node)));
+                        disk.bus = Some(Located::new("virtio-scsi".to_owned(), self.tag(node)));
                         disk.iothreads = iothreads;
                         vm.disks.push(disk);
                     }
@@ -352,7 +355,7 @@ impl Reader<'_> {
     }
 
     /// The address of a PCI device of the host: `0000:3b:00.0`.
-    fn host_device(&self, node: Node<'_, '_>) -> Option<At<String>> {
+    fn host_device(&self, node: Node<'_, '_>) -> Option<Located<String>> {
         let source = children(node, "source").next()?;
         let address = children(source, "address").next()?;
         let part = |name: &str| {
@@ -362,11 +365,11 @@ impl Reader<'_> {
         let domain = part("domain").unwrap_or(0);
         let (bus, slot, function) = (part("bus")?, part("slot")?, part("function")?);
         let text = format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}");
-        Some(At::new(text, self.whole(address)))
+        Some(Located::new(text, self.whole(address)))
     }
 
     /// The iothread of a driver, or those that its queues are shared out to.
-    fn iothreads(&self, driver: Node<'_, '_>) -> Vec<At<String>> {
+    fn iothreads(&self, driver: Node<'_, '_>) -> Vec<Located<String>> {
         let mapped = children(driver, "iothreads").flat_map(|all| children(all, "iothread"));
         let mapped = mapped.filter_map(|one| self.attribute(one, "id"));
         self.attribute(driver, "iothread").into_iter().chain(mapped).collect()
@@ -431,17 +434,17 @@ impl Reader<'_> {
 
     /// QEMU's own options, which libvirt passes on.
     fn commandline(&self, node: Node<'_, '_>, vm: &mut Vm) {
-        let values: Vec<At<String>> =
+        let values: Vec<Located<String>> =
             children(node, "arg").filter_map(|arg| self.attribute(arg, "value")).collect();
         for pair in values.windows(2) {
             let span = pair[1].span;
             match pair[0].value.as_str() {
                 "-overcommit" => {
                     let options = Properties::read(&Word::of_argument(&pair[1].value), "");
-                    vm.cpu_pm = options.is_on("cpu-pm").map(|on| At::new(on.value, span));
+                    vm.cpu_pm = options.is_on("cpu-pm").map(|on| Located::new(on.value, span));
                 }
                 "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
-                    vm.hint_dedicated = Some(At::new(true, span));
+                    vm.hint_dedicated = Some(Located::new(true, span));
                 }
                 // Only what becomes the guest's memory: modules and shared memory of
                 // devices have backends, too.

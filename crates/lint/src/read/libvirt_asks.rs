@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use roxmltree::Node;
 use vmconfig::offers::feature_name;
-use vmconfig::source::At;
+use vmconfig::source::Located;
 
-use crate::asks::{Asks, Ports, Value};
 use crate::read::xml::{Reader, children};
+use crate::requirements::{OfferedValue, Ports, Requirements};
 
 /// Where values stand of which libvirt tells a list: the element below `<devices>`
 /// and in it, the attribute, the list, and what it is.
@@ -27,8 +27,8 @@ const VALUES: &[(&str, &str, &str, &str, &str)] = &[
     ("hostdev", "", "mode", "hostdev.mode", "kind of host device"),
 ];
 
-pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Asks {
-    let mut asks = Asks::default();
+pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Requirements {
+    let mut asks = Requirements::default();
     let emulated = domain.attribute("type") == Some("qemu");
     for node in domain.children().filter(Node::is_element) {
         match node.tag_name().name() {
@@ -39,15 +39,15 @@ pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Asks {
                     let list = "memoryBacking.sourceType";
                     let found = reader.attribute(source, "type");
                     let what = "source of memory";
-                    asks.values.extend(found.map(|at| Value { list, what, at }));
+                    asks.values.extend(found.map(|at| OfferedValue { list, what, at }));
                 }
             }
             "features" => {
                 let all = children(node, "hyperv").flat_map(|hyperv| hyperv.children());
                 let on = all.filter(|node| node.attribute("state") == Some("on"));
-                asks.enlightenments.extend(
-                    on.map(|node| At::new(node.tag_name().name().to_owned(), reader.whole(node))),
-                );
+                asks.enlightenments.extend(on.map(|node| {
+                    Located::new(node.tag_name().name().to_owned(), reader.whole(node))
+                }));
             }
             "launchSecurity" => asks.launch_security = reader.attribute(node, "type"),
             "devices" => devices(reader, node, &mut asks),
@@ -57,7 +57,7 @@ pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Asks {
     asks
 }
 
-fn os(reader: &Reader<'_>, os: Node<'_, '_>, asks: &mut Asks) {
+fn os(reader: &Reader<'_>, os: Node<'_, '_>, asks: &mut Requirements) {
     let machine = children(os, "type").next();
     asks.machine = machine.and_then(|node| reader.attribute(node, "machine"));
     if os.attribute("firmware") != Some("efi") {
@@ -72,7 +72,7 @@ fn os(reader: &Reader<'_>, os: Node<'_, '_>, asks: &mut Asks) {
     asks.secure_boot = secure.map(|node| reader.tag(node));
 }
 
-fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Asks) {
+fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Requirements) {
     let mode = reader.attribute(node, "mode");
     let model = children(node, "model").next();
     asks.no_fallback = model.is_some_and(|one| one.attribute("fallback") == Some("forbid"));
@@ -89,7 +89,7 @@ fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Asks)
         let Some(name) = reader.attribute(feature, "name") else { continue };
         let canonical = feature_name(&name.value);
         match feature.attribute("policy") {
-            None | Some("require") => asks.features.push(At::new(canonical, name.span)),
+            None | Some("require") => asks.features.push(Located::new(canonical, name.span)),
             Some("disable" | "forbid") => {
                 asks.disabled.insert(canonical);
             }
@@ -98,14 +98,14 @@ fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Asks)
     }
 }
 
-fn devices(reader: &Reader<'_>, devices: Node<'_, '_>, asks: &mut Asks) {
+fn devices(reader: &Reader<'_>, devices: Node<'_, '_>, asks: &mut Requirements) {
     for node in devices.children().filter(Node::is_element) {
         let name = node.tag_name().name();
         for (_, inside, attribute, list, what) in VALUES.iter().filter(|one| one.0 == name) {
             let element =
                 if inside.is_empty() { Some(node) } else { children(node, inside).next() };
             let found = element.and_then(|element| reader.attribute(element, attribute));
-            asks.values.extend(found.map(|at| Value { list, what, at }));
+            asks.values.extend(found.map(|at| OfferedValue { list, what, at }));
         }
         if name == "interface" {
             let model = children(node, "model").next();

@@ -18,18 +18,18 @@ use crate::object::Object;
 use crate::rule::Format;
 use crate::vm::Vm;
 use vmconfig::kubevirt::Catalogue;
-use vmconfig::source::{Place, Source, Span};
+use vmconfig::source::{LineColumn, SourceText, Span};
 
 /// Error type of reading a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub enum TextError {
     /// The text breaks the rules of its format.
     #[error("{file}:{}:{}: {what}", place.line, place.column)]
     Syntax {
         /// Name of the file.
         file: String,
         /// Where.
-        place: Box<Place>,
+        place: Box<LineColumn>,
         /// What is wrong.
         what: String,
     },
@@ -45,9 +45,9 @@ pub enum ReadError {
 }
 
 /// An error that names the file.
-pub(crate) fn in_file(broken: Broken, file: &str, text: &str) -> ReadError {
-    let place = Source::new(text).place(Span { start: broken.at, end: broken.at });
-    ReadError::Syntax { file: file.to_owned(), place: Box::new(place), what: broken.what }
+pub(crate) fn in_file(broken: Broken, file: &str, text: &str) -> TextError {
+    let place = SourceText::new(text).place(Span { start: broken.at, end: broken.at });
+    TextError::Syntax { file: file.to_owned(), place: Box::new(place), what: broken.what }
 }
 
 /// The format of a text, from what it holds.
@@ -79,7 +79,7 @@ pub(crate) enum Item {
 
 /// How a text is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ReadOptions<'a> {
     /// Instance types of KubeVirt that other texts hold.
     pub(crate) types: &'a Catalogue,
     /// Whether each VM is to have its settings, too: [`Vm::parsed`].
@@ -90,8 +90,8 @@ pub(crate) struct Wanted<'a> {
 /// they do not all fit into memory.
 pub(crate) fn read(
     format: Format,
-    source: &Source<'_>,
-    wanted: Wanted<'_>,
+    source: &SourceText<'_>,
+    wanted: ReadOptions<'_>,
     each: &mut dyn FnMut(Item),
 ) -> Result<(), Broken> {
     if format == Format::Kubevirt {

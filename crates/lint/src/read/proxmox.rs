@@ -1,8 +1,8 @@
 //! Proxmox VE's configurations: the command line that `qm` makes of one, and what that
 //! can't say.
 
-use vmconfig::proxmox::{Command, command, parse_command};
-use vmconfig::source::{At, Source};
+use vmconfig::proxmox::{ProxmoxCommand, command, parse_command};
+use vmconfig::source::{Located, SourceText};
 
 use crate::format::Format;
 use crate::read::qemu;
@@ -11,8 +11,8 @@ use crate::vm::Vm;
 /// Microseconds of a period in which the limit of a cgroup counts.
 const PERIOD_US: f64 = 100_000.0;
 
-pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
-    let read = |command: Command| {
+pub(crate) fn read(source: &SourceText<'_>, settings: bool) -> Vec<Vm> {
+    let read = |command: ProxmoxCommand| {
         let mut vm = vm(&command);
         vm.parsed = settings.then(|| Box::new(parse_command(command, source)));
         vm
@@ -20,7 +20,7 @@ pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
     command(source.text).map(read).into_iter().collect()
 }
 
-fn vm(command: &Command) -> Vm {
+fn vm(command: &ProxmoxCommand) -> Vm {
     let mut vm = qemu::command(&command.line);
     vm.format = Format::Proxmox;
     if !command.line.options.iter().any(|option| option.name.value == "name") {
@@ -29,7 +29,7 @@ fn vm(command: &Command) -> Vm {
     vm.quota = command.cpu_limit.as_ref().map(|limit| {
         #[expect(clippy::cast_possible_truncation, reason = "a number of pCPUs is small")]
         let quota = (limit.value * PERIOD_US) as i64;
-        At::new(quota, limit.span)
+        Located::new(quota, limit.span)
     });
     vm.troubles.clone_from(&command.troubles);
     vm

@@ -10,14 +10,14 @@ use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
 use vmconfig::libvirt::list;
 use vmconfig::qemu::parse_line;
-use vmconfig::source::{At, Source};
+use vmconfig::source::{Located, SourceText};
 
 /// Whether a text holds a command that starts QEMU.
 pub(crate) fn holds_command(text: &str) -> bool {
     (text.contains("qemu") || text.contains("kvm")) && !CommandLine::all(text).is_empty()
 }
 
-pub(crate) fn read(source: &Source<'_>, settings: bool, each: &mut dyn FnMut(Vm)) {
+pub(crate) fn read(source: &SourceText<'_>, settings: bool, each: &mut dyn FnMut(Vm)) {
     for line in CommandLine::all(source.text) {
         let mut vm = command(&line);
         vm.parsed = settings.then(|| Box::new(parse_line(line, source)));
@@ -33,7 +33,7 @@ struct Parts {
     nets: Vec<(String, Properties)>,
     chardevs: Vec<(String, Properties)>,
     /// SCSI controllers that are not of virtio, and SATA's.
-    emulated: Vec<(String, At<String>)>,
+    emulated: Vec<(String, Located<String>)>,
     sata: Vec<String>,
 }
 
@@ -53,9 +53,9 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     let head = line.program.as_ref().map(Word::span).unwrap_or_default();
     let mut vm = Vm::new(Format::Qemu, head);
     vm.name = line.program_name().unwrap_or_default().to_owned();
-    vm.arch = line.arch().map(|arch| At::new(arch.to_owned(), head));
+    vm.arch = line.arch().map(|arch| Located::new(arch.to_owned(), head));
     let accelerators = line.accelerators();
-    vm.accel = At::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
+    vm.accel = Located::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
     vm.kvm_behind_tcg =
         accelerators.first() == "tcg" && accelerators.names.iter().any(|name| name == "kvm");
     let before = Before::read(&line.before);
@@ -65,7 +65,7 @@ pub(super) fn command(line: &CommandLine) -> Vm {
         topology(smp, &said, &mut vm);
     }
     vm.unread =
-        line.unresolved.iter().map(|word| At::new(word.text.clone(), word.span())).collect();
+        line.unresolved.iter().map(|word| Located::new(word.text.clone(), word.span())).collect();
     let is_value = |word: &Word| {
         let mut values = line.options.iter().filter_map(|option| option.value.as_ref());
         values.any(|value| value.span() == word.span())
@@ -163,14 +163,14 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             if let Some(hpet) = options.is_on("hpet") {
                 let timer =
                     crate::vm::Timer { name: "hpet".to_owned(), present: Some(hpet.clone()) };
-                vm.timers.push(At::new(timer, hpet.span));
+                vm.timers.push(Located::new(timer, hpet.span));
             }
         }
         "m" => vm.memory_bytes = options.bytes("size", 1 << 20),
         "mem-path" => {
-            vm.memory_path = Some(At::new(word.text.clone(), word.span()));
+            vm.memory_path = Some(Located::new(word.text.clone(), word.span()));
             if word.text.contains("huge") {
-                vm.huge_pages = Some(At::new(page_size_in(&word.text), options.span()));
+                vm.huge_pages = Some(Located::new(page_size_in(&word.text), options.span()));
             }
         }
         "cpu" => {
@@ -179,7 +179,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                 let span = kvmclock.span;
                 let timer =
                     crate::vm::Timer { name: "kvmclock".to_owned(), present: Some(kvmclock) };
-                vm.timers.push(At::new(timer, span));
+                vm.timers.push(Located::new(timer, span));
             }
             let cpu = Cpu {
                 model: options.get("model").unwrap_or_default().to_owned(),
@@ -189,10 +189,10 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                     .map(|(name, on)| (name.to_owned(), on.value))
                     .collect(),
             };
-            vm.cpu = Some(At::new(cpu, options.span()));
+            vm.cpu = Some(Located::new(cpu, options.span()));
         }
         "overcommit" => vm.cpu_pm = options.is_on("cpu-pm"),
-        "append" => vm.kernel_cmdline = Some(At::new(word.text.clone(), word.span())),
+        "append" => vm.kernel_cmdline = Some(Located::new(word.text.clone(), word.span())),
         "incoming" => vm.migrates = Some(word.span()),
         "object" => match options.get("qom-type") {
             Some("iothread") => {
@@ -214,8 +214,10 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let own = options.get("if").unwrap_or(usual);
             if name == "drive" && own != "none" {
                 let media = options.get("media") == Some("cdrom");
-                let bus =
-                    At::new(own.to_owned(), options.at("if").map_or(options.span(), |at| at.span));
+                let bus = Located::new(
+                    own.to_owned(),
+                    options.at("if").map_or(options.span(), |at| at.span),
+                );
                 let mut disk = disk(&[&options], None);
                 disk.bus = Some(bus);
                 disk.hard = !media && matches!(own, "ide" | "scsi" | "virtio" | "sd");
@@ -226,7 +228,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
         "hda" | "hdb" | "hdc" | "hdd" | "" => {
             let mut disk = disk(&[&options], None);
             disk.span = word.span();
-            disk.bus = Some(At::new("ide".to_owned(), word.span()));
+            disk.bus = Some(Located::new("ide".to_owned(), word.span()));
             vm.disks.push(disk);
         }
         "chardev" => {
@@ -243,7 +245,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let model = options.at("model").cloned();
             let mut nic = nic(&options);
             let usual = if vm.is_arm() { "virtio" } else { "e1000" };
-            nic.model = model.or(Some(At::new(usual.to_owned(), options.span())));
+            nic.model = model.or(Some(Located::new(usual.to_owned(), options.span())));
             if nic.backend != Backend::Other
                 || options.get("type").is_some_and(|kind| kind != "none")
             {
@@ -268,28 +270,28 @@ fn topology(smp: Smp, said: &Properties, vm: &mut Vm) {
             threads_at: said.at("threads").map(|at| at.span),
             cores_at: said.at("cores").map(|at| at.span),
         };
-        vm.topology = Some(At::new(topology, said.span()));
+        vm.topology = Some(Located::new(topology, said.span()));
     }
     let place = |key: &str| said.at(key).map_or(said.span(), |at| at.span);
-    vm.vcpus = At::new(smp.vcpus, place("cpus"));
-    vm.max_vcpus = At::new(
+    vm.vcpus = Located::new(smp.vcpus, place("cpus"));
+    vm.max_vcpus = Located::new(
         smp.max_vcpus,
         place(if said.at("maxcpus").is_some() { "maxcpus" } else { "cpus" }),
     );
 }
 
 /// Features of a CPU model with their switches: `+avx2,-x2apic,pmu=off,migratable`.
-fn features(options: &Properties) -> impl Iterator<Item = (&str, At<bool>)> {
+fn features(options: &Properties) -> impl Iterator<Item = (&str, Located<bool>)> {
     options.iter().filter(|(key, _)| *key != "model").map(|(key, at)| {
         match key.split_at_checked(1) {
-            Some(("+", name)) => (name, At::new(true, at.span)),
-            Some(("-", name)) => (name, At::new(false, at.span)),
-            _ => (key, At::new(switch(&at.value) == Some(true), at.span)),
+            Some(("+", name)) => (name, Located::new(true, at.span)),
+            Some(("-", name)) => (name, Located::new(false, at.span)),
+            _ => (key, Located::new(switch(&at.value) == Some(true), at.span)),
         }
     })
 }
 
-fn feature(options: &Properties, name: &str) -> Option<At<bool>> {
+fn feature(options: &Properties, name: &str) -> Option<Located<bool>> {
     features(options).filter(|(feature, _)| *feature == name).last().map(|(_, on)| on)
 }
 
@@ -327,11 +329,11 @@ fn numa(options: Properties, vm: &mut Vm, parts: &Parts) {
     });
 }
 
-fn host_nodes(backend: &Properties) -> Option<At<PcpuSet>> {
+fn host_nodes(backend: &Properties) -> Option<Located<PcpuSet>> {
     let mut sets =
         backend.all("host-nodes").filter_map(|at| Some((list::parse(&at.value)?, at.span)));
     let (first, span) = sets.next()?;
-    Some(At::new(sets.fold(first, |all, (set, _)| all.union(&set)), span))
+    Some(Located::new(sets.fold(first, |all, (set, _)| all.union(&set)), span))
 }
 
 /// Pages behind a path or a memfd: `hugetlb=on,hugetlbsize=1G`, `/dev/hugepages`.
@@ -343,7 +345,7 @@ fn finish(parts: &Parts, vm: &mut Vm) {
         if let Some(at) = path.or(hugetlb) {
             let size = backend.bytes("hugetlbsize", 1).map(|at| at.value);
             let named = path.and_then(|path| page_size_in(&path.value));
-            vm.huge_pages = Some(At::new(size.or(named), at.span));
+            vm.huge_pages = Some(Located::new(size.or(named), at.span));
         }
         if vm.cells.is_empty() && vm.memory_nodes.is_none() {
             vm.memory_nodes = host_nodes(backend);
@@ -391,7 +393,7 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
                 let long = host.value.matches(':').count() > 1;
                 let address =
                     if long { host.value.clone() } else { format!("0000:{}", host.value) };
-                At { value: address.to_lowercase(), span: host.span }
+                Located { value: address.to_lowercase(), span: host.span }
             }));
             return;
         }
@@ -418,7 +420,7 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
                 nic.reconnects = socket.and_then(|(_, socket)| reconnects(socket));
             }
             let model = if name.starts_with("virtio") { "virtio" } else { name };
-            nic.model = Some(At::new(model.to_owned(), driver.span));
+            nic.model = Some(Located::new(model.to_owned(), driver.span));
             nic.multiqueue = Some(device.is_on("mq").is_some_and(|mq| mq.value));
             nic.vectors = device.number("vectors");
             nic.rx_ring = device.number("rx_queue_size");
@@ -441,7 +443,7 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
     let emulated = controller.and_then(|id| parts.emulated.iter().find(|(name, _)| name == id));
     disk.bus = Some(match emulated {
         Some((_, emulated)) => emulated.clone(),
-        None => At::new(bus.to_owned(), driver.span),
+        None => Located::new(bus.to_owned(), driver.span),
     });
     disk.hard = hard;
     vm.disks.push(disk);
@@ -456,7 +458,7 @@ const MAX_NODES: usize = 16;
 
 /// The value of a key in the innermost of the nodes that one option holds:
 /// `file.file.aio` before `file.aio` before `aio`.
-fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a At<String>> {
+fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a Located<String>> {
     let depth = |found: &str| {
         let outer = found.strip_suffix(key)?;
         outer.is_empty().then_some(0).or_else(|| {
@@ -478,7 +480,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
     // -blockdev says what cache=none says with two switches.
     let direct = inside("cache.direct").map(|at| {
         let mode = if at.value == "on" { "none" } else { "writeback" };
-        At::new(mode.to_owned(), at.span)
+        Located::new(mode.to_owned(), at.span)
     });
     Disk {
         span: drive.span(),
@@ -499,7 +501,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
 }
 
 /// The iothread of a device, or those that its queues are shared out to.
-fn iothreads(device: &Properties) -> Vec<At<String>> {
+fn iothreads(device: &Properties) -> Vec<Located<String>> {
     let is_one = |key: &str| {
         key == "iothread" || key.starts_with("iothread-vq-mapping.") && key.ends_with(".iothread")
     };

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use vmconfig::command_line::{CommandLine, Properties, switch};
 use vmconfig::offers::feature_name;
-use vmconfig::source::At;
+use vmconfig::source::Located;
 
-use crate::asks::{Asks, Ports};
+use crate::requirements::{Ports, Requirements};
 
-pub(super) fn read(line: &CommandLine) -> Asks {
-    let mut asks = Asks::default();
+pub(super) fn read(line: &CommandLine) -> Requirements {
+    let mut asks = Requirements::default();
     let mut devices: Vec<Properties> = Vec::new();
     let mut has_monitor = false;
     for option in &line.options {
@@ -36,7 +36,7 @@ pub(super) fn read(line: &CommandLine) -> Asks {
     asks
 }
 
-fn cpu(options: &Properties, asks: &mut Asks) {
+fn cpu(options: &Properties, asks: &mut Requirements) {
     asks.model = options.at("model").cloned();
     for (key, at) in options.iter().filter(|(key, _)| *key != "model") {
         let (name, on) = match key.split_at_checked(1) {
@@ -50,7 +50,7 @@ fn cpu(options: &Properties, asks: &mut Asks) {
         if name == "enforce" {
             asks.exact = on;
         } else if on {
-            asks.features.push(At::new(feature_name(name), at.span));
+            asks.features.push(Located::new(feature_name(name), at.span));
         } else {
             asks.disabled.insert(feature_name(name));
         }

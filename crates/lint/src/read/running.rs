@@ -7,9 +7,9 @@ use topology::PcpuSet;
 
 use crate::live::Live;
 use crate::read::qemu;
-use crate::running::{ASKED, Fact, IS, Is, MARK, Who};
+use crate::running::{ASKED, IS, MARK, Observation, Observed, ThreadOwner};
 use crate::vm::{Pin, Topology, Vm};
-use vmconfig::source::{At, Source, Span};
+use vmconfig::source::{Located, SourceText, Span};
 
 /// Part of the memory on a node that is not worth a word.
 const ELSEWHERE_SHARE: f64 = 0.05;
@@ -28,7 +28,7 @@ pub(crate) fn main_nodes(by_node: &BTreeMap<u32, u64>) -> PcpuSet {
     by_node.iter().filter(|(_, bytes)| much(**bytes)).map(|(node, _)| *node).collect()
 }
 
-pub(crate) fn read(source: &Source<'_>, settings: bool) -> Vec<Vm> {
+pub(crate) fn read(source: &SourceText<'_>, settings: bool) -> Vec<Vm> {
     let text = source.text;
     let mut vms = Vec::new();
     qemu::read(source, settings, &mut |vm| vms.push(vm));
@@ -64,9 +64,9 @@ fn facts(text: &str, from: usize, to: usize) -> Live {
         let said = line.trim_end();
         let span = Span { start, end: start + said.len() };
         start += line.len();
-        if let Some(Ok(is)) = said.strip_prefix(IS).map(str::parse::<Is>) {
+        if let Some(Ok(is)) = said.strip_prefix(IS).map(str::parse::<Observed>) {
             let span = Span { start: span.start + IS.len(), end: span.end };
-            live.facts.push(At::new(Fact { is, asked: None }, span));
+            live.facts.push(Located::new(Observation { is, asked: None }, span));
         } else if let Some((of, asked)) =
             said.strip_prefix(ASKED).and_then(|said| said.split_once(": "))
             && let Some(fact) = live.facts.iter_mut().find(|fact| fact.value.is.of() == of)
@@ -83,7 +83,7 @@ fn apply(live: &Live, vm: &mut Vm) {
     memory(live, vm);
     for fact in &live.facts {
         match &fact.value.is {
-            Is::Topology([sockets, dies, clusters, cores, threads]) => {
+            Observed::Topology([sockets, dies, clusters, cores, threads]) => {
                 let topology = Topology {
                     sockets: *sockets,
                     dies: *dies,
@@ -93,9 +93,9 @@ fn apply(live: &Live, vm: &mut Vm) {
                     threads_at: Some(fact.span),
                     cores_at: Some(fact.span),
                 };
-                vm.topology = Some(At::new(topology, fact.span));
+                vm.topology = Some(Located::new(topology, fact.span));
             }
-            Is::Accelerator(name) => vm.accel = At::new(name.clone(), fact.span),
+            Observed::Accelerator(name) => vm.accel = Located::new(name.clone(), fact.span),
             _ => {}
         }
     }
@@ -103,38 +103,38 @@ fn apply(live: &Live, vm: &mut Vm) {
 
 fn threads(live: &Live, vm: &mut Vm) {
     let mut real_time = PcpuSet::new();
-    let mut nameless: Option<At<PcpuSet>> = None;
+    let mut nameless: Option<Located<PcpuSet>> = None;
     for (who, thread, span) in live.threads(|_| true) {
-        let pcpus = At::new(thread.pcpus.clone(), span);
-        let joined = |before: Option<At<PcpuSet>>| match before {
-            Some(before) => At::new(before.value.union(&thread.pcpus), before.span),
+        let pcpus = Located::new(thread.pcpus.clone(), span);
+        let joined = |before: Option<Located<PcpuSet>>| match before {
+            Some(before) => Located::new(before.value.union(&thread.pcpus), before.span),
             None => pcpus.clone(),
         };
         match who {
-            Who::Vcpu(Some(vcpu)) => {
+            ThreadOwner::Vcpu(Some(vcpu)) => {
                 if thread.real_time {
                     real_time = real_time.union(&PcpuSet::from_iter([*vcpu]));
-                    vm.fifo = Some(At::new(real_time.clone(), span));
+                    vm.fifo = Some(Located::new(real_time.clone(), span));
                 }
                 // A vCPU that may run anywhere is not pinned.
                 if !thread.anywhere {
-                    vm.pins.push(Pin { id: At::new(*vcpu, span), pcpus: pcpus.clone(), span });
+                    vm.pins.push(Pin { id: Located::new(*vcpu, span), pcpus: pcpus.clone(), span });
                 }
             }
-            Who::Vcpu(None) if !thread.anywhere => nameless = Some(joined(nameless.take())),
-            Who::Vcpu(None) => {}
+            ThreadOwner::Vcpu(None) if !thread.anywhere => nameless = Some(joined(nameless.take())),
+            ThreadOwner::Vcpu(None) => {}
             // Other threads are in the way wherever they may run.
-            Who::Emulator => vm.emulator = Some(joined(vm.emulator.take())),
-            Who::Iothread(id) => {
-                let id = At::new(id.clone(), span);
+            ThreadOwner::Emulator => vm.emulator = Some(joined(vm.emulator.take())),
+            ThreadOwner::Iothread(id) => {
+                let id = Located::new(id.clone(), span);
                 vm.iothread_pins.push(Pin { id, pcpus: pcpus.clone(), span });
             }
-            Who::Vhost => vm.vhost = Some(joined(vm.vhost.take())),
+            ThreadOwner::Vhost => vm.vhost = Some(joined(vm.vhost.take())),
         }
         if let Some((quota, _)) = thread.quota
             && vm.quota.is_none()
         {
-            vm.quota = Some(At::new(i64::try_from(quota).unwrap_or(i64::MAX), span));
+            vm.quota = Some(Located::new(i64::try_from(quota).unwrap_or(i64::MAX), span));
         }
     }
     vm.affinity = nameless;
@@ -144,18 +144,18 @@ fn memory(live: &Live, vm: &mut Vm) {
     let Some((_, biggest, span)) = live.memory().max_by_key(|(_, memory, _)| memory.bytes()) else {
         return;
     };
-    vm.memory_nodes = live.by_node().map(|by_node| At::new(main_nodes(&by_node), span));
-    vm.huge_pages =
-        (biggest.page_bytes > SMALL_PAGE_BYTES).then(|| At::new(Some(biggest.page_bytes), span));
-    vm.merge = Some(At::new(live.memory().any(|(_, memory, _)| memory.mergeable), span));
+    vm.memory_nodes = live.by_node().map(|by_node| Located::new(main_nodes(&by_node), span));
+    vm.huge_pages = (biggest.page_bytes > SMALL_PAGE_BYTES)
+        .then(|| Located::new(Some(biggest.page_bytes), span));
+    vm.merge = Some(Located::new(live.memory().any(|(_, memory, _)| memory.mergeable), span));
     for cell in &mut vm.cells {
         let Some((memory, span)) = live.backend(cell.memdev.as_deref()) else { continue };
         let by_node: Option<BTreeMap<u32, u64>> =
             memory.by_node.iter().map(|(node, bytes)| Some(((*node)?, *bytes))).collect();
         if let Some(by_node) = by_node.filter(|by_node| !by_node.is_empty()) {
-            let nodes = At::new(main_nodes(&by_node), span);
+            let nodes = Located::new(main_nodes(&by_node), span);
             cell.nodes = Some(nodes.clone());
-            vm.cell_nodes.push((At::new(cell.id, span), nodes));
+            vm.cell_nodes.push((Located::new(cell.id, span), nodes));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use roxmltree::Node;
 use topology::PcpuSet;
-use vmconfig::source::{At, Span};
+use vmconfig::source::{Located, Span};
 
 use vmconfig::libvirt::{list, unit};
 
@@ -29,9 +29,9 @@ impl Reader<'_> {
         self.span(node.range())
     }
 
-    pub(crate) fn attribute(&self, node: Node<'_, '_>, name: &str) -> Option<At<String>> {
+    pub(crate) fn attribute(&self, node: Node<'_, '_>, name: &str) -> Option<Located<String>> {
         let found = node.attribute_node(name)?;
-        Some(At::new(found.value().to_owned(), self.span(found.range_value())))
+        Some(Located::new(found.value().to_owned(), self.span(found.range_value())))
     }
 
     pub(crate) fn parsed<T>(
@@ -39,20 +39,20 @@ impl Reader<'_> {
         node: Node<'_, '_>,
         name: &str,
         parse: impl Fn(&str) -> Option<T>,
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let found = self.attribute(node, name)?;
-        Some(At { value: parse(found.value.trim())?, span: found.span })
+        Some(Located { value: parse(found.value.trim())?, span: found.span })
     }
 
-    pub(crate) fn number(&self, node: Node<'_, '_>, name: &str) -> Option<At<u32>> {
+    pub(crate) fn number(&self, node: Node<'_, '_>, name: &str) -> Option<Located<u32>> {
         self.parsed(node, name, |text| text.parse().ok())
     }
 
-    pub(crate) fn list(&self, node: Node<'_, '_>, name: &str) -> Option<At<PcpuSet>> {
+    pub(crate) fn list(&self, node: Node<'_, '_>, name: &str) -> Option<Located<PcpuSet>> {
         self.parsed(node, name, list::parse)
     }
 
-    pub(crate) fn switch(&self, node: Node<'_, '_>, name: &str) -> Option<At<bool>> {
+    pub(crate) fn switch(&self, node: Node<'_, '_>, name: &str) -> Option<Located<bool>> {
         self.parsed(node, name, |text| match text {
             "on" | "yes" => Some(true),
             "off" | "no" => Some(false),
@@ -60,20 +60,20 @@ impl Reader<'_> {
         })
     }
 
-    pub(crate) fn content(&self, node: Node<'_, '_>) -> Option<At<String>> {
+    pub(crate) fn content(&self, node: Node<'_, '_>) -> Option<Located<String>> {
         let text = node.children().find(Node::is_text)?;
         let value = text.text()?.trim();
         let range = text.range();
         let raw = &self.text[range.clone()];
         let start = range.start + raw.len() - raw.trim_start().len();
-        Some(At::new(value.to_owned(), self.span(start..start + raw.trim().len())))
+        Some(Located::new(value.to_owned(), self.span(start..start + raw.trim().len())))
     }
 
-    pub(crate) fn bytes(&self, node: Node<'_, '_>) -> Option<At<u64>> {
+    pub(crate) fn bytes(&self, node: Node<'_, '_>) -> Option<Located<u64>> {
         let text = self.content(node)?;
         let unit = node.attribute("unit").unwrap_or("KiB");
         let bytes = text.value.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
-        Some(At { value: bytes, span: text.span })
+        Some(Located { value: bytes, span: text.span })
     }
 }
 

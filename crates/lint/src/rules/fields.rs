@@ -6,7 +6,7 @@ use crate::finding::{Drafts, Severity};
 use crate::object::Object;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
-use crate::schema::{self, Problem, What};
+use crate::schema::{self, SchemaFault, SchemaViolation};
 use crate::vm::Vm;
 
 const API: &str = "https://kubevirt.io/api-reference/";
@@ -75,14 +75,14 @@ spec:
     quiet: &[yaml(ANY, GOOD)],
 };
 
-fn problems(vm: &Vm) -> Vec<Problem> {
+fn problems(vm: &Vm) -> Vec<SchemaViolation> {
     vm.kubevirt.as_ref().map_or_else(Vec::new, |kubevirt| {
         let kind = &kubevirt.kind;
         schema::problems(&kind.value, &kubevirt.object, kind.span)
     })
 }
 
-fn problems_of(object: &Object) -> Vec<Problem> {
+fn problems_of(object: &Object) -> Vec<SchemaViolation> {
     schema::problems(&object.kind.value, &object.node, object.kind.span)
 }
 
@@ -94,9 +94,9 @@ fn unknown_field_of_object(object: &Object, _: &Context, out: &mut Drafts) {
     tell_unknown(problems_of(object), out);
 }
 
-fn tell_unknown(problems: Vec<Problem>, out: &mut Drafts) {
+fn tell_unknown(problems: Vec<SchemaViolation>, out: &mut Drafts) {
     for problem in problems {
-        let What::Unknown { path, name, known } = problem.what else { continue };
+        let SchemaFault::Unknown { path, name, known } = problem.what else { continue };
         let draft = out.at(problem.span, format!("Unknown field {path:?}"));
         let likeness = |known: &str| (strsim::jaro_winkler(known, &name) * 1000.0) as u32;
         let near = known.iter().max_by_key(|known| likeness(known));
@@ -137,9 +137,9 @@ fn schema_refuses_object(object: &Object, _: &Context, out: &mut Drafts) {
     tell_refused(problems_of(object), out);
 }
 
-fn tell_refused(problems: Vec<Problem>, out: &mut Drafts) {
+fn tell_refused(problems: Vec<SchemaViolation>, out: &mut Drafts) {
     for problem in problems {
-        if let What::Refused(message) = problem.what {
+        if let SchemaFault::Refused(message) = problem.what {
             out.at(problem.span, message);
         }
     }

@@ -2,7 +2,7 @@
 
 use topology::PcpuSet;
 
-use crate::context::{Context, Machine};
+use crate::context::{Context, HostLookup};
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml};
 use crate::rules::words::size;
@@ -13,7 +13,7 @@ const NUMATUNE: &str = "https://libvirt.org/formatdomain.html#numa-node-tuning";
 const BIG_VMS: &str = "A. Theurer, \"KVM and Big VMs\", KVM Forum 2012";
 
 /// Nodes of the pCPUs that the vCPUs are pinned to.
-pub(super) fn vcpu_nodes(vm: &Vm, machine: &Machine) -> PcpuSet {
+pub(super) fn vcpu_nodes(vm: &Vm, machine: &HostLookup) -> PcpuSet {
     let pinned = vm.pinned();
     let set =
         if pinned.is_empty() { vm.affinity.as_ref().map(|set| &set.value) } else { Some(&pinned) };
@@ -212,7 +212,7 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
 };
 
 /// The host nodes on which a cell's vCPUs are pinned.
-fn cell_vcpu_nodes(vm: &Vm, cell: &PcpuSet, machine: &Machine) -> PcpuSet {
+fn cell_vcpu_nodes(vm: &Vm, cell: &PcpuSet, machine: &HostLookup) -> PcpuSet {
     let pins = vm.pins.iter().filter(|pin| cell.contains(pin.id.value));
     machine.nodes_of(&PcpuSet::union_of(pins.map(|pin| &pin.pcpus.value)))
 }

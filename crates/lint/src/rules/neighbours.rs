@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::context::Context;
 use crate::finding::Severity;
-use crate::fleet::{FleetDrafts, FleetVm};
+use crate::fleet::{FleetDrafts, SharedHostVm};
 use crate::rule::{Check, Rule, qemu, running, xml};
 use crate::rules::worlds::{ANY, FOUR_CORES, TWO_SOCKETS};
 
@@ -54,7 +54,7 @@ qemu-system-x86_64 -accel kvm -cpu host -name two
 };
 
 /// pCPU that a VM has pinned a vCPU to alone, and by which pin.
-fn sole_pins(vm: &FleetVm) -> impl Iterator<Item = (u32, usize)> {
+fn sole_pins(vm: &SharedHostVm) -> impl Iterator<Item = (u32, usize)> {
     vm.pins
         .iter()
         .enumerate()
@@ -64,11 +64,11 @@ fn sole_pins(vm: &FleetVm) -> impl Iterator<Item = (u32, usize)> {
 
 /// Files may hold the same VM twice: a copy is no neighbour. Processes are
 /// different, whatever their names.
-fn are_different(one: &FleetVm, two: &FleetVm) -> bool {
+fn are_different(one: &SharedHostVm, two: &SharedHostVm) -> bool {
     one.name != two.name || (one.live.is_some() && one.file != two.file)
 }
 
-fn vms_share_pcpu(vms: &[FleetVm], _: &Context, out: &mut FleetDrafts<'_>) {
+fn vms_share_pcpu(vms: &[SharedHostVm], _: &Context, out: &mut FleetDrafts<'_>) {
     let mut owners: BTreeMap<u32, usize> = BTreeMap::new();
     for (at, vm) in vms.iter().enumerate() {
         let taken = sole_pins(vm).find_map(|(pcpu, pin)| {
@@ -132,7 +132,7 @@ qemu-system-x86_64 -accel kvm -cpu host -name two
     ],
 };
 
-fn vms_share_core(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+fn vms_share_core(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
     let Some(machine) = &context.machine else { return };
     let mut owners: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
     for (at, vm) in vms.iter().enumerate() {
@@ -206,10 +206,10 @@ qemu-system-x86_64 -accel kvm -cpu host -name two
     ],
 };
 
-fn neighbour_loose(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+fn neighbour_loose(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
     let Some(machine) = &context.machine else { return };
     let isolated = machine.host.isolated.clone().unwrap_or_default();
-    let loose: Vec<&FleetVm> = vms.iter().filter(|vm| vm.floats).collect();
+    let loose: Vec<&SharedHostVm> = vms.iter().filter(|vm| vm.floats).collect();
     for vm in vms.iter().filter(|vm| !vm.floats) {
         let sole = sole_pins(vm).find(|(pcpu, _)| !isolated.contains(*pcpu));
         let Some((_, pin)) = sole else { continue };
@@ -279,13 +279,13 @@ qemu-system-x86_64 -name two -accel kvm -cpu host -smp 2",
 };
 
 /// vCPUs of all VMs, each counted once by its name.
-pub(super) fn all_vcpus(vms: &[FleetVm]) -> u64 {
-    let key = |vm: &FleetVm| (vm.name.clone(), vm.live.as_ref().map(|_| vm.file.clone()));
+pub(super) fn all_vcpus(vms: &[SharedHostVm]) -> u64 {
+    let key = |vm: &SharedHostVm| (vm.name.clone(), vm.live.as_ref().map(|_| vm.file.clone()));
     let by_name: BTreeMap<_, u32> = vms.iter().map(|vm| (key(vm), vm.vcpus)).collect();
     by_name.values().map(|vcpus| u64::from(*vcpus)).sum()
 }
 
-fn host_overcommitted(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+fn host_overcommitted(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
     let Some(machine) = &context.machine else { return };
     let (vcpus, online) = (all_vcpus(vms), machine.online.len());
     if let [_, .., last] = vms

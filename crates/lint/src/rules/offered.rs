@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
-use crate::rules::offered_cpu::{Here, here};
+use crate::rules::offered_cpu::{CpuOffer, here};
 use crate::rules::worlds::{ANY, OFFERS, OFFERS_OF_QEMU};
 use crate::vm::Vm;
 use vmconfig::offers::DomainKind;
@@ -26,7 +26,7 @@ fn machine(vm: &Vm) -> &str {
 }
 
 /// What libvirt tells of domains like this one; only to those that libvirt starts.
-fn kind<'a>(vm: &Vm, here: Here<'a>) -> Option<&'a DomainKind> {
+fn kind<'a>(vm: &Vm, here: CpuOffer<'a>) -> Option<&'a DomainKind> {
     if vm.is_command() {
         return None;
     }

@@ -19,14 +19,14 @@ const QMP: &str =
 
 /// What a host offers to VMs like this one.
 #[derive(Clone, Copy)]
-pub(super) struct Here<'a> {
+pub(super) struct CpuOffer<'a> {
     pub(super) offers: &'a Offers,
     pub(super) arch: &'a str,
     pub(super) accel: Accel,
 }
 
 /// `None` where nothing is known of the host, or the VM is none of QEMU's.
-pub(super) fn here<'a>(vm: &'a Vm, context: &'a Context) -> Option<Here<'a>> {
+pub(super) fn here<'a>(vm: &'a Vm, context: &'a Context) -> Option<CpuOffer<'a>> {
     let offers = context.offers.as_ref()?;
     let arch = vm.arch.as_ref().map(|at| at.value.as_str()).or(offers.arch.as_deref())?;
     let accel = match vm.accel.value.as_str() {
@@ -35,7 +35,7 @@ pub(super) fn here<'a>(vm: &'a Vm, context: &'a Context) -> Option<Here<'a>> {
         _ => return None,
     };
     // What runs was able to start.
-    vm.live.is_none().then_some(Here { offers, arch, accel })
+    vm.live.is_none().then_some(CpuOffer { offers, arch, accel })
 }
 
 pub(crate) const CPU_NOT_USABLE: Rule = Rule {
@@ -201,7 +201,7 @@ impl Lack<'_> {
     }
 }
 
-fn lacks<'a>(vm: &'a Vm, here: Here<'a>) -> Vec<Lack<'a>> {
+fn lacks<'a>(vm: &'a Vm, here: CpuOffer<'a>) -> Vec<Lack<'a>> {
     let asks = &vm.asks;
     let known: Vec<&CpuModels> = here.offers.cpus(here.arch, here.accel).collect();
     let mut lacks = Vec::new();

@@ -2,7 +2,7 @@
 
 use topology::PcpuSet;
 
-use crate::context::{Context, Machine};
+use crate::context::{Context, HostLookup};
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::samples::VTUNE;
@@ -99,7 +99,7 @@ fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
 
 /// The host cores of each vCPU in turn, if every one is pinned, guest cores
 /// have several threads and so have the host's.
-fn guest_cores(vm: &Vm, machine: &Machine) -> Option<Vec<PcpuSet>> {
+fn guest_cores(vm: &Vm, machine: &HostLookup) -> Option<Vec<PcpuSet>> {
     let (threads, pins) = (vm.threads() as usize, vm.live_pins());
     let whole = pins.len() == vm.vcpus.value as usize && pins.len().is_multiple_of(threads.max(1));
     let in_turn = pins.iter().enumerate().all(|(at, pin)| pin.id.value as usize == at);
@@ -108,7 +108,7 @@ fn guest_cores(vm: &Vm, machine: &Machine) -> Option<Vec<PcpuSet>> {
 }
 
 /// The same pCPUs core by core, if they are whole cores of as many threads.
-fn regroup(pinned: &[u32], threads: usize, machine: &Machine) -> Option<Vec<u32>> {
+fn regroup(pinned: &[u32], threads: usize, machine: &HostLookup) -> Option<Vec<u32>> {
     let all: PcpuSet = pinned.iter().copied().collect();
     let mut order = Vec::new();
     for pcpu in pinned {
@@ -442,7 +442,7 @@ fn pin_offline(vm: &Vm, context: &Context, out: &mut Drafts) {
 }
 
 /// Every affinity of a VM with whose it is.
-fn everything_pinned(vm: &Vm) -> Vec<(String, &vmconfig::source::At<PcpuSet>)> {
+fn everything_pinned(vm: &Vm) -> Vec<(String, &vmconfig::source::Located<PcpuSet>)> {
     let vcpus =
         vm.live_pins().into_iter().map(|pin| (format!("vCPU {}", pin.id.value), &pin.pcpus));
     let iothreads =

@@ -7,7 +7,7 @@ use crate::read::running::SMALL_PAGE_BYTES;
 use crate::rule::{Check, Rule, running};
 use crate::rules::words::{pcpus, size};
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
-use crate::running::{Is, Memory, Thread};
+use crate::running::{MemoryPlacement, Observed, ThreadPlacement};
 use crate::vm::Vm;
 use vmconfig::source::Span;
 
@@ -19,7 +19,7 @@ const MUCH_BYTES: u64 = 64 << 20;
 /// The part of it in transparent huge pages that is fine.
 const THP_SHARE: f64 = 0.5;
 
-fn live(vm: &Vm) -> impl Iterator<Item = (&Is, Span)> {
+fn live(vm: &Vm) -> impl Iterator<Item = (&Observed, Span)> {
     let facts = vm.live.iter().flat_map(|live| &live.facts);
     facts.map(|fact| (&fact.value.is, fact.span))
 }
@@ -60,10 +60,13 @@ qemu-system-x86_64 -accel kvm -cpu host
 fn pin_not_as_asked(vm: &Vm, context: &Context, out: &mut Drafts) {
     let online = context.machine.as_ref().map(|machine| &machine.online);
     for fact in vm.live.iter().flat_map(|live| &live.facts) {
-        let (Is::Thread(who, thread), Some(asked)) = (&fact.value.is, &fact.value.asked) else {
+        let (Observed::Thread(who, thread), Some(asked)) = (&fact.value.is, &fact.value.asked)
+        else {
             continue;
         };
-        let Some(asked) = asked.parse::<Thread>().ok().map(|asked| asked.pcpus) else { continue };
+        let Some(asked) = asked.parse::<ThreadPlacement>().ok().map(|asked| asked.pcpus) else {
+            continue;
+        };
         // The kernel leaves out what is offline.
         let asked = online.map_or_else(|| asked.clone(), |online| asked.intersection(online));
         if asked != thread.pcpus {
@@ -108,7 +111,7 @@ qemu-system-x86_64 -accel kvm -cpu host
 
 fn affinity_not_cpuset(vm: &Vm, context: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        let Is::Thread(who, thread) = is else { continue };
+        let Observed::Thread(who, thread) = is else { continue };
         let Some(cpuset) = &thread.cpuset else { continue };
         let online = context.machine.as_ref().map(|machine| &machine.online);
         let allowed = online.map_or_else(|| cpuset.clone(), |online| cpuset.intersection(online));
@@ -146,7 +149,7 @@ qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
 
 fn memory_not_locked(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        if let Is::Locked(locked, all) = is
+        if let Observed::Locked(locked, all) = is
             && locked < all
         {
             out.at(span, format!("{} of {} of guest memory are locked", size(*locked), size(*all)));
@@ -182,7 +185,7 @@ qemu-system-x86_64 -accel kvm -cpu host
 
 fn memory_swapped(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        if let Is::Swapped(bytes) = is
+        if let Observed::Swapped(bytes) = is
             && *bytes > 0
         {
             out.at(span, format!("{} of the VM are swapped out", size(*bytes)));
@@ -217,7 +220,7 @@ qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /dev/hugepages
 };
 
 /// Memory facts with whose they are.
-fn memory(live: &Live) -> impl Iterator<Item = (String, &Memory, Span)> {
+fn memory(live: &Live) -> impl Iterator<Item = (String, &MemoryPlacement, Span)> {
     live.memory().map(|(backend, memory, span)| {
         (backend.map_or("Guest memory".to_owned(), |id| format!("Memory {id}")), memory, span)
     })

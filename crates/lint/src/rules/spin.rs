@@ -1,8 +1,8 @@
 //! Pause-loop exits: what the host does when a vCPU spins.
 
-use crate::context::{Context, Machine};
+use crate::context::{Context, HostLookup};
 use crate::finding::{Drafts, Severity};
-use crate::fleet::{FleetDrafts, FleetVm};
+use crate::fleet::{FleetDrafts, SharedHostVm};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::neighbours::all_vcpus;
 use crate::rules::worlds::{PLE, PLE_OFF};
@@ -18,7 +18,7 @@ const FINE_VCPUS: u32 = 10;
 
 /// The processor's knob for how long a vCPU may spin before it exits, with the
 /// kernel's default: `(module, parameter, default)`.
-fn window(machine: &Machine) -> Option<(&'static str, &'static str, u32)> {
+fn window(machine: &HostLookup) -> Option<(&'static str, &'static str, u32)> {
     let on = |name: &str| machine.kvm_parameter(name).is_some_and(|value| value != "0");
     if on("ple_gap") {
         Some(("kvm_intel", "ple_window", 4096))
@@ -87,12 +87,15 @@ pub(crate) const PLE_BIG_VM: Rule = Rule {
 };
 
 /// The biggest VM, where all together have more vCPUs than the host pCPUs.
-fn biggest_overcommitted<'a>(vms: &'a [FleetVm], machine: &Machine) -> Option<&'a FleetVm> {
+fn biggest_overcommitted<'a>(
+    vms: &'a [SharedHostVm],
+    machine: &HostLookup,
+) -> Option<&'a SharedHostVm> {
     let biggest = vms.iter().filter(|vm| vm.kvm).max_by_key(|vm| vm.vcpus)?;
     (!machine.online.is_empty() && all_vcpus(vms) > machine.online.len() as u64).then_some(biggest)
 }
 
-fn ple_big_vm(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+fn ple_big_vm(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
     let Some(machine) = &context.machine else { return };
     let (Some(big), Some((module, parameter, default))) =
         (biggest_overcommitted(vms, machine), window(machine))
@@ -134,7 +137,7 @@ pub(crate) const PLE_OFF_OVERCOMMITTED: Rule = Rule {
     ],
 };
 
-fn ple_off(vms: &[FleetVm], context: &Context, out: &mut FleetDrafts<'_>) {
+fn ple_off(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
     let Some(machine) = &context.machine else { return };
     let off = ["ple_gap", "pause_filter_count"]
         .into_iter()

@@ -1,11 +1,12 @@
 //! The hosts and versions that examples are for.
 
 use topology::{
-    Cache, CacheKind, CoreKind, Host, HugePagePool, Module, Node, Pcpu, PcpuSet, Settings,
+    Cache, CacheKind, CoreKind, Host, HugePagePool, KernelModule, KernelSettings, Node, Pcpu,
+    PcpuSet,
 };
 
 use crate::cluster::Cluster;
-use crate::context::{Context, World};
+use crate::context::{Context, ExampleHost};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
 use placement::predict::KubevirtVersion;
@@ -56,13 +57,13 @@ fn host(sockets: u32, cores: u32, threads: u32, neighbours: bool) -> Host {
         pcpus,
         caches,
         nodes,
-        vhost: vec![Module { name: "vhost_net".to_owned(), ..Module::default() }],
-        settings: Settings {
+        vhost: vec![KernelModule { name: "vhost_net".to_owned(), ..KernelModule::default() }],
+        settings: KernelSettings {
             thp_enabled: Some("madvise".to_owned()),
             ksm_run: Some(0),
             numa_balancing: Some(0),
             clock_source: Some("tsc".to_owned()),
-            ..Settings::default()
+            ..KernelSettings::default()
         },
         ..Host::default()
     }
@@ -82,7 +83,7 @@ fn source_host() -> Host {
 
 macro_rules! worlds {
     ($($name:ident = $said:literal, $build:expr;)*) => {
-        $(pub(crate) const $name: World = World { said: $said, build: || $build };)*
+        $(pub(crate) const $name: ExampleHost = ExampleHost { said: $said, build: || $build };)*
     };
 }
 
@@ -185,7 +186,7 @@ worlds! {
     };
     PLE = "on a host with pause-loop exiting", {
         let mut host = host(2, 16, 1, false);
-        host.kvm.modules = vec![Module {
+        host.kvm.modules = vec![KernelModule {
             name: "kvm_intel".to_owned(),
             parameters: [("ple_gap".to_owned(), "128".to_owned())].into(),
         }];
@@ -193,7 +194,7 @@ worlds! {
     };
     PLE_OFF = "on a host with pause-loop exiting switched off", {
         let mut host = host(2, 16, 1, false);
-        host.kvm.modules = vec![Module {
+        host.kvm.modules = vec![KernelModule {
             name: "kvm_intel".to_owned(),
             parameters: [("ple_gap".to_owned(), "0".to_owned())].into(),
         }];

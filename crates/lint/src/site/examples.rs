@@ -1,12 +1,12 @@
 //! Rules held to their own examples.
 
-use super::file::{Rules, SiteRule};
+use super::file::{SiteRule, SiteRules};
 use crate::context::Context;
 use crate::{Checked, check_text_by};
 
 /// What became of one example.
 #[derive(Debug)]
-pub struct Example {
+pub struct ExampleResult {
     /// The rule's id.
     pub rule: String,
     /// The rules file.
@@ -19,7 +19,7 @@ pub struct Example {
 
 /// Asks every rule of its own examples.
 #[must_use]
-pub fn try_examples(rules: &Rules, context: &Context) -> Vec<Example> {
+pub fn try_examples(rules: &SiteRules, context: &Context) -> Vec<ExampleResult> {
     let all = rules
         .rules
         .iter()
@@ -30,7 +30,7 @@ pub fn try_examples(rules: &Rules, context: &Context) -> Vec<Example> {
             Ok(checked) => judge(rule, example.bad, &checked, context),
             Err(error) => Some(error.to_string()),
         };
-        Example { rule: rule.id.clone(), file: rules.file.clone(), line: example.line, wrong }
+        ExampleResult { rule: rule.id.clone(), file: rules.file.clone(), line: example.line, wrong }
     })
     .collect()
 }

@@ -15,7 +15,7 @@ use super::types::{self, Type};
 use super::view::VERSION;
 use crate::finding::Severity;
 use crate::{RULES, find};
-use vmconfig::source::Source;
+use vmconfig::source::SourceText;
 
 /// Bytes of a rules file.
 const MAX_FILE_BYTES: usize = 4 << 20;
@@ -34,7 +34,7 @@ pub struct BadRules {
 
 /// A rules file that can be applied.
 #[derive(Debug)]
-pub struct Rules {
+pub struct SiteRules {
     /// Its name.
     pub file: String,
     /// Its own rules.
@@ -79,7 +79,7 @@ pub(crate) struct SiteExample {
 /// What becomes of a rule's findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub(crate) enum RuleLevel {
     /// They are suppressed.
     Allow,
     /// They are warnings.
@@ -92,7 +92,7 @@ pub(crate) enum Level {
 #[derive(Debug)]
 pub(crate) struct LevelChange {
     pub(crate) rule: String,
-    pub(crate) level: Level,
+    pub(crate) level: RuleLevel,
     pub(crate) files: Vec<String>,
     pub(crate) vms: Vec<String>,
     pub(crate) reason: String,
@@ -101,7 +101,7 @@ pub(crate) struct LevelChange {
 /// A rules file as TOML says it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Document {
+pub struct RulesDocument {
     #[schemars(with = "u32")]
     vmlab: Spanned<u32>,
     #[serde(default)]
@@ -143,8 +143,8 @@ struct ExampleText {
 struct LevelText {
     #[schemars(with = "String")]
     rule: Spanned<String>,
-    #[schemars(with = "Level")]
-    level: Spanned<Level>,
+    #[schemars(with = "RuleLevel")]
+    level: Spanned<RuleLevel>,
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     files: Vec<Spanned<String>>,
@@ -155,20 +155,20 @@ struct LevelText {
     reason: Option<Spanned<String>>,
 }
 
-impl Rules {
+impl SiteRules {
     /// Reads a rules file; `file` names it in errors, `others` are those that hold
     /// beside it.
     ///
     /// # Errors
     /// All that is wrong with it, by line: nothing is linted by half a file.
-    pub fn read(file: &str, text: &str, others: &[&Rules]) -> Result<Self, Vec<BadRules>> {
+    pub fn read(file: &str, text: &str, others: &[&SiteRules]) -> Result<Self, Vec<BadRules>> {
         let bad = |line: usize, what: String| BadRules { file: file.to_owned(), line, what };
         if text.len() > MAX_FILE_BYTES {
             return Err(vec![bad(1, format!("The text is longer than {MAX_FILE_BYTES} bytes"))]);
         }
-        let source = Source::new(text);
+        let source = SourceText::new(text);
         let line_of = |span: Range<usize>| source.place(span.into()).line;
-        let document: Document = match toml::from_str(text) {
+        let document: RulesDocument = match toml::from_str(text) {
             Ok(document) => document,
             Err(error) => {
                 let line = error.span().map_or(1, line_of);
@@ -215,7 +215,7 @@ impl Rules {
 
 struct Reader<'a> {
     file: &'a str,
-    source: &'a Source<'a>,
+    source: &'a SourceText<'a>,
     bad: Vec<BadRules>,
 }
 
@@ -327,7 +327,7 @@ impl Reader<'_> {
             return None;
         }
         let reason = level.reason.map(Spanned::into_inner).unwrap_or_default().trim().to_owned();
-        if *level.level.get_ref() == Level::Allow && reason.is_empty() {
+        if *level.level.get_ref() == RuleLevel::Allow && reason.is_empty() {
             self.wrong(level.level.span(), format!("allowing {id:?} needs a reason"));
             return None;
         }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::file::{Level, LevelChange, Rules};
+use super::file::{LevelChange, RuleLevel, SiteRules};
 use super::glob;
 use crate::finding::{Finding, Severity};
 
@@ -53,19 +53,22 @@ impl LevelChange {
 ///
 /// # Errors
 /// The finding that is allowed, and why.
-pub fn settle(mut finding: Finding, sets: &[(&Rules, &str)]) -> Result<Finding, Box<Suppressed>> {
+pub fn settle(
+    mut finding: Finding,
+    sets: &[(&SiteRules, &str)],
+) -> Result<Finding, Box<Suppressed>> {
     let mut changes = sets.iter().flat_map(|(set, path)| {
         set.levels.iter().map(move |change| (set.file.as_str(), change, *path))
     });
     let last = changes.rfind(|(_, change, path)| change.covers(&finding, path));
     let Some((file, change, _)) = last else { return Ok(finding) };
     let (severity, word) = match change.level {
-        Level::Allow => {
+        RuleLevel::Allow => {
             let reason = change.reason.clone();
             return Err(Box::new(Suppressed { finding, by: Suppressor::Level, reason }));
         }
-        Level::Warn => (Severity::Warning, "warn"),
-        Level::Deny => (Severity::Error, "deny"),
+        RuleLevel::Warn => (Severity::Warning, "warn"),
+        RuleLevel::Deny => (Severity::Error, "deny"),
     };
     if finding.severity != severity {
         let reason = match change.reason.as_str() {

@@ -1,7 +1,7 @@
 //! Rules of a site's own: conditions in CEL over one view of a VM, and other levels
 //! for rules that there are.
 //!
-//! A rules file ([`Rules::read`]) is whole or it is refused. [`view`] is what its
+//! A rules file ([`SiteRules::read`]) is whole or it is refused. [`view`] is what its
 //! conditions see. Whoever reads files finds the rules files, too; nothing here does.
 
 mod bounds;
@@ -19,8 +19,8 @@ mod value;
 mod variables;
 pub mod view;
 
-pub use examples::{Example, try_examples};
-pub use file::{BadRules, Document, Rules, SiteRule};
+pub use examples::{ExampleResult, try_examples};
+pub use file::{BadRules, RulesDocument, SiteRule, SiteRules};
 pub use levels::{Suppressed, Suppressor, settle};
 pub use say::{explain, list};
 

@@ -6,7 +6,7 @@ use cel::common::types::{CelNull, CelString, Kind as CelKind};
 use cel::common::value::Val;
 use serde_json::Value;
 use vmconfig::Parsed;
-use vmconfig::source::{Place, Source, Span};
+use vmconfig::source::{LineColumn, SourceText, Span};
 
 use super::comprehension::Loop;
 use super::variables::{Variables, decide};
@@ -20,7 +20,7 @@ const MAX_LINES: u32 = 12;
 pub(super) struct Names<'a> {
     pub(super) vm: &'a Vm,
     pub(super) parsed: &'a Parsed,
-    pub(super) source: &'a Source<'a>,
+    pub(super) source: &'a SourceText<'a>,
     pub(super) object: Option<&'a Node>,
 }
 
@@ -124,7 +124,7 @@ impl Names<'_> {
 
     /// Where to point: the first value that is known by a line of its own, else the
     /// first that something around it is, else the VM.
-    pub(super) fn place(&self, paths: &[String], variables: &Variables<'_>) -> Place {
+    pub(super) fn place(&self, paths: &[String], variables: &Variables<'_>) -> LineColumn {
         let found: Vec<(bool, Span)> =
             paths.iter().filter_map(|path| self.find(path, variables)).collect();
         let best = found.iter().find(|(exact, _)| *exact).or_else(|| found.first());

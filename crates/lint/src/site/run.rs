@@ -12,13 +12,13 @@ use regex_lite::Regex;
 use serde_json::{Value, json};
 use topology::PcpuSet;
 use vmconfig::Parsed;
-use vmconfig::source::{Place, Source};
+use vmconfig::source::{LineColumn, SourceText};
 
-use super::file::{Rules, SiteRule};
+use super::file::{SiteRule, SiteRules};
 use super::place::Names;
 use super::variables::{Variables, decide};
 use super::{value, view};
-use crate::context::{Context, Machine};
+use crate::context::{Context, HostLookup};
 use crate::finding::{Finding, Severity};
 use crate::rule::Format;
 use crate::vm::Vm;
@@ -45,13 +45,13 @@ pub(crate) struct Asker<'a> {
 
 impl<'a> Asker<'a> {
     /// `None` where the files hold no rules.
-    pub(crate) fn new(sets: &[&'a Rules], context: &'a Context) -> Option<Self> {
+    pub(crate) fn new(sets: &[&'a SiteRules], context: &'a Context) -> Option<Self> {
         let rules: Vec<&SiteRule> = sets.iter().flat_map(|set| &set.rules).collect();
         let names = |named: fn(&SiteRule) -> bool| rules.iter().copied().any(named);
         let (names_object, names_kept) =
             (names(|rule| rule.condition.names_object), names(|rule| rule.condition.names_kept));
         let machine = context.machine.as_ref().filter(|_| names(|rule| rule.condition.names_host));
-        let host = machine.map(Machine::json);
+        let host = machine.map(HostLookup::json);
         (!rules.is_empty()).then(|| {
             let patterns = sets.iter().map(|set| Arc::clone(&set.patterns)).collect();
             Self { rules, functions: functions(patterns), host, names_object, names_kept }
@@ -59,7 +59,7 @@ impl<'a> Asker<'a> {
     }
 
     /// Applies the rules to one VM.
-    pub(crate) fn check(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Vec<Finding> {
+    pub(crate) fn check(&self, file: &str, vm: &Vm, source: &SourceText<'_>) -> Vec<Finding> {
         let Some(parsed) = &vm.parsed else { return vec![self.unread(file, vm, source)] };
         let variables = self.variables(file, vm, parsed);
         // Of the functions' own lifetime nothing is asked.
@@ -71,7 +71,7 @@ impl<'a> Asker<'a> {
         let object = vm.kubevirt.as_ref().map(|kubevirt| &kubevirt.object);
         let longest = variables.0.values().map(|value| longest(value)).max().unwrap_or(0);
         let names = Names { vm, parsed, source, object };
-        let asked = Asked { context, variables: &variables, names, longest };
+        let asked = RuleInput { context, variables: &variables, names, longest };
         let mut findings = Vec::new();
         for rule in &self.rules {
             let condition = &rule.condition;
@@ -120,7 +120,7 @@ impl<'a> Asker<'a> {
     }
 
     /// That no rule was applied to a VM, told in the name of the first.
-    fn unread(&self, file: &str, vm: &Vm, source: &Source<'_>) -> Finding {
+    fn unread(&self, file: &str, vm: &Vm, source: &SourceText<'_>) -> Finding {
         let number = self.rules.len();
         Finding {
             rule: Cow::Owned(self.rules[0].id.clone()),
@@ -141,7 +141,7 @@ impl<'a> Asker<'a> {
 }
 
 /// One VM, ready to be asked.
-struct Asked<'v> {
+struct RuleInput<'v> {
     context: cel::Context<'v, 'v>,
     variables: &'v Variables<'v>,
     names: Names<'v>,
@@ -150,15 +150,15 @@ struct Asked<'v> {
 }
 
 /// What one rule says of one VM.
-struct Told {
+struct RuleAnswer {
     severity: Severity,
-    place: Place,
+    place: LineColumn,
     message: String,
     notes: Vec<String>,
 }
 
-impl<'v> Asked<'v> {
-    fn ask(&self, rule: &SiteRule) -> Vec<Told> {
+impl<'v> RuleInput<'v> {
+    fn ask(&self, rule: &SiteRule) -> Vec<RuleAnswer> {
         let Some(each) = &rule.each else {
             return self.ask_one(rule, &self.context, None).into_iter().collect();
         };
@@ -190,7 +190,7 @@ impl<'v> Asked<'v> {
     }
 
     /// That a rule may take too many steps, if it may.
-    fn too_long(&self, rule: &SiteRule, times: usize) -> Option<Told> {
+    fn too_long(&self, rule: &SiteRule, times: usize) -> Option<RuleAnswer> {
         if !rule.condition.loops && times <= 1 {
             return None;
         }
@@ -207,8 +207,8 @@ impl<'v> Asked<'v> {
     }
 
     /// A rule that can't be decided is never silent.
-    fn undecided(&self, rule: &SiteRule, reason: &str) -> Told {
-        Told {
+    fn undecided(&self, rule: &SiteRule, reason: &str) -> RuleAnswer {
+        RuleAnswer {
             severity: rule.severity.max(Severity::Warning),
             place: self.names.source.place(self.names.vm.head),
             message: format!("The rule could not be decided: {}", shown(reason)),
@@ -221,7 +221,7 @@ impl<'v> Asked<'v> {
         rule: &SiteRule,
         context: &cel::Context<'_, '_>,
         item: Option<&str>,
-    ) -> Option<Told> {
+    ) -> Option<RuleAnswer> {
         if item.is_none()
             && let Some(told) = self.too_long(rule, 1)
         {
@@ -244,7 +244,7 @@ impl<'v> Asked<'v> {
                 }
                 let place = self.names.place(&paths, self.variables);
                 let message = rule.text.clone();
-                Some(Told { severity: rule.severity, place, message, notes })
+                Some(RuleAnswer { severity: rule.severity, place, message, notes })
             }
             Err(reason) => Some(self.undecided(rule, &reason)),
         }

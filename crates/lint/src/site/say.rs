@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::file::{Rules, SiteRule};
+use super::file::{SiteRule, SiteRules};
 
 /// One line a rule.
 #[must_use]
-pub fn list(sets: &[&Rules]) -> String {
+pub fn list(sets: &[&SiteRules]) -> String {
     let rules = || sets.iter().flat_map(|set| &set.rules);
     let width = rules().map(|rule| rule.id.len()).max().unwrap_or(0);
     rules().fold(String::new(), |mut text, rule| {

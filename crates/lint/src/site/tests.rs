@@ -15,8 +15,8 @@ fn when(condition: &str) -> String {
     rule(&format!("when = '''\n{condition}'''"))
 }
 
-fn read(text: &str) -> Rules {
-    match Rules::read("site.toml", text, &[]) {
+fn read(text: &str) -> SiteRules {
+    match SiteRules::read("site.toml", text, &[]) {
         Ok(rules) => rules,
         Err(bad) => panic!("{bad:?}\n{text}"),
     }
@@ -24,7 +24,7 @@ fn read(text: &str) -> Rules {
 
 #[track_caller]
 fn refused(text: &str, expected: &str) {
-    let bad = match Rules::read("site.toml", text, &[]) {
+    let bad = match SiteRules::read("site.toml", text, &[]) {
         Ok(_) => panic!("it was taken:\n{text}"),
         Err(bad) => bad,
     };
@@ -271,7 +271,7 @@ fn bad_rules_are_told_with_their_line() {
         "site.toml:4: unknown variant `off`, expected one of `allow`, `warn`, `deny`",
     );
     let other = read(&when("true"));
-    let bad = Rules::read("b.toml", &when("true"), &[&other]).unwrap_err();
+    let bad = SiteRules::read("b.toml", &when("true"), &[&other]).unwrap_err();
     assert_eq!(bad[0].to_string(), "b.toml:3: rule \"acme-a\" is there already: site.toml:3");
 }
 
@@ -331,7 +331,7 @@ fn long_chains_are_refused_or_decided() {
     fires(&wide, DOMAIN, true);
     for (join, one) in [(" + ", "1"), (" - ", "1")] {
         let chain = format!("{} > 0", vec![one; 900].join(join));
-        let bad = Rules::read("s", &when(&chain), &[]).unwrap_err();
+        let bad = SiteRules::read("s", &when(&chain), &[]).unwrap_err();
         assert!(bad[0].what.contains("deeper") || bad[0].what.contains("ecursion"), "{bad:?}");
     }
     for text in [
@@ -342,7 +342,7 @@ fn long_chains_are_refused_or_decided() {
         "[".repeat(4000),
         format!("name == '{}'", "a".repeat(4000)),
     ] {
-        let _ = Rules::read("s", &when(&text), &[]);
+        let _ = SiteRules::read("s", &when(&text), &[]);
     }
     let long = format!("true {}", " ".repeat(5000));
     refused(&when(&long), "site.toml:8: rule \"acme-a\": when, column 1: longer than 4096 bytes");
@@ -560,7 +560,7 @@ proptest! {
         let each = each.map_or_else(String::new, |each| format!("each = '{each}'\n"));
         let condition = toml::Value::String(words.concat()).to_string();
         let text = rule(&format!("{each}when = {condition}"));
-        if let Ok(rules) = Rules::read("site.toml", &text, &[]) {
+        if let Ok(rules) = SiteRules::read("site.toml", &text, &[]) {
             for document in [DOMAIN, INSTANCE] {
                 check_text_by("vm", document, &Context::default(), &[&rules]).unwrap();
             }
@@ -569,7 +569,7 @@ proptest! {
 
     #[test]
     fn any_file_is_read_or_refused(text in "[\\[\\]a-z='\"\\n{}.0-9]{0,200}") {
-        if let Err(bad) = Rules::read("site.toml", &format!("{HEAD}{text}"), &[]) {
+        if let Err(bad) = SiteRules::read("site.toml", &format!("{HEAD}{text}"), &[]) {
             let lines = text.lines().count() + 2;
             prop_assert!(bad.iter().all(|one| (1..=lines).contains(&one.line)), "{bad:?}");
         }

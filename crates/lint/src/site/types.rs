@@ -97,15 +97,15 @@ impl Type {
 
 /// A fault, at a node of the expression.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ExpressionFault {
     pub(super) id: u64,
     pub(super) what: String,
 }
 
-type Checked = Result<Type, Fault>;
+type Checked = Result<Type, ExpressionFault>;
 
-fn fault<T>(expr: &IdedExpr, what: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { id: expr.id, what: what.into() })
+fn fault<T>(expr: &IdedExpr, what: impl Into<String>) -> Result<T, ExpressionFault> {
+    Err(ExpressionFault { id: expr.id, what: what.into() })
 }
 
 /// Goes through one expression.
@@ -140,7 +140,7 @@ impl Checker {
         }
     }
 
-    pub(super) fn condition(&mut self, expr: &IdedExpr) -> Result<(), Fault> {
+    pub(super) fn condition(&mut self, expr: &IdedExpr) -> Result<(), ExpressionFault> {
         // Which fields are asked for must be known before they are judged, and asking
         // may stand behind: `!(...) || !has(...)`.
         let mut first = Checker { item: self.item.clone(), ..Checker::new(None) };
@@ -362,7 +362,7 @@ impl Checker {
         }
     }
 
-    fn pattern(&mut self, expr: &IdedExpr, pattern: &Type) -> Result<(), Fault> {
+    fn pattern(&mut self, expr: &IdedExpr, pattern: &Type) -> Result<(), ExpressionFault> {
         let Type::Literal(text) = pattern else {
             return fault(expr, "matches() takes a pattern that is written out");
         };
@@ -378,7 +378,7 @@ impl Checker {
         }
     }
 
-    fn is_set(&self, expr: &IdedExpr, set: &Type) -> Result<(), Fault> {
+    fn is_set(&self, expr: &IdedExpr, set: &Type) -> Result<(), ExpressionFault> {
         match set {
             Type::Any | Type::Set | Type::Text => Ok(()),
             Type::Literal(text) => match text.parse::<PcpuSet>() {
@@ -475,7 +475,7 @@ impl Checker {
         Ok(found)
     }
 
-    fn predicate(&mut self, expr: &IdedExpr) -> Result<(), Fault> {
+    fn predicate(&mut self, expr: &IdedExpr) -> Result<(), ExpressionFault> {
         match self.check(expr)? {
             Type::Bool | Type::Any => Ok(()),
             other => fault(expr, format!("is {}, not bool: nothing to decide", other.name())),
@@ -484,7 +484,7 @@ impl Checker {
 }
 
 /// A word that a field never holds.
-fn never(expr: &IdedExpr, field: &Type, word: &Type) -> Result<(), Fault> {
+fn never(expr: &IdedExpr, field: &Type, word: &Type) -> Result<(), ExpressionFault> {
     let Type::Words(words) = field else { return Ok(()) };
     let said = match word {
         Type::Literal(word) => std::slice::from_ref(word),

@@ -365,12 +365,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use serde::de::DeserializeOwned;
-    use vmconfig::{Accel, Arch, Boot};
+    use vmconfig::{Accel, Arch, BootSource};
 
     use super::*;
 
     fn whole() -> VmSettings {
-        let boot = Boot::Kernel { kernel: "k".into(), initrd: None };
+        let boot = BootSource::Kernel { kernel: "k".into(), initrd: None };
         VmSettings::new("vm", Arch::X86_64, Accel::Kvm, boot)
     }
 

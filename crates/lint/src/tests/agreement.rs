@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use placement::predict::kubevirt::Vmi;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
-use vmconfig::source::Source;
+use vmconfig::source::SourceText;
 use vmconfig::{DiskSource, Parsed, VmSettings};
 
-use crate::read::{self, Item, Wanted};
+use crate::read::{self, Item, ReadOptions};
 use crate::rule::Format;
 use crate::rules::RULES;
 use crate::vm::Vm;
@@ -236,9 +236,9 @@ fn all_who_read_a_vm_believe_the_same() {
         if format == Format::Running {
             continue;
         }
-        let wanted = Wanted { types: &Catalogue::default(), settings: true };
+        let wanted = ReadOptions { types: &Catalogue::default(), settings: true };
         let mut vms = Vec::new();
-        let source = Source::new(&text);
+        let source = SourceText::new(&text);
         let mut keep = |item| match item {
             Item::Vm(vm) => vms.push(vm),
             Item::Object(_) => {}

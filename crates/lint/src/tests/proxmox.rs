@@ -2,9 +2,9 @@
 //! interfaces and amounts of memory are read. The texts are vmlab's own.
 
 use vmconfig::kubevirt::Catalogue;
-use vmconfig::source::Source;
+use vmconfig::source::SourceText;
 
-use crate::read::{self, Item, Wanted};
+use crate::read::{self, Item, ReadOptions};
 use crate::rule::Format;
 use crate::vm::Vm;
 
@@ -159,12 +159,12 @@ const FORMS: &[Form] = &[
 fn vm(arguments: &str) -> Vm {
     let text = format!("{HEAD} {arguments}\n");
     let mut found = Vec::new();
-    let wanted = Wanted { types: &Catalogue::default(), settings: false };
+    let wanted = ReadOptions { types: &Catalogue::default(), settings: false };
     let mut keep = |item| match item {
         Item::Vm(vm) => found.push(*vm),
         Item::Object(object) => panic!("{object:?}"),
     };
-    read::read(Format::Qemu, &Source::new(&text), wanted, &mut keep).unwrap();
+    read::read(Format::Qemu, &SourceText::new(&text), wanted, &mut keep).unwrap();
     assert_eq!(found.len(), 1, "{text}");
     found.remove(0)
 }

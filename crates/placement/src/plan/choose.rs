@@ -11,7 +11,7 @@ use super::free::Free;
 use super::layout::{CoreSet, Layout};
 use super::score::Score;
 use super::spread::{in_proportion, subsets, water_fill};
-use super::wish::{ThreadsPerCore, Wish};
+use super::wish::{ThreadsPerCore, VmWish};
 
 /// What one VM gets of one node.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Choice {
 /// The numbers of threads a guest core may have where cores have `most`, best
 /// first. Processors have 1, 2, 4 or 8 threads a core; so shall guests, unless
 /// somebody asks for another number.
-pub(crate) fn thread_counts(most: u32, wish: &Wish) -> impl Iterator<Item = u32> {
+pub(crate) fn thread_counts(most: u32, wish: &VmWish) -> impl Iterator<Item = u32> {
     let tried = match wish.threads_per_core {
         ThreadsPerCore::Exactly(threads) => [threads, 0, 0, 0],
         ThreadsPerCore::Auto => [8, 4, 2, 1],
@@ -55,7 +55,7 @@ pub(crate) fn thread_counts(most: u32, wish: &Wish) -> impl Iterator<Item = u32>
 
 /// The best place for a VM that has its cores to itself; `None` if there is
 /// none.
-pub(crate) fn choose(layout: &Layout, free: &Free, wish: &Wish) -> Option<Choice> {
+pub(crate) fn choose(layout: &Layout, free: &Free, wish: &VmWish) -> Option<Choice> {
     for (rank, tier) in layout.tiers.iter().enumerate() {
         for threads in thread_counts(layout.most_threads, wish) {
             let Some(eligible) = tier.by_threads.get(threads as usize - 1) else {
@@ -76,7 +76,7 @@ pub(crate) fn choose(layout: &Layout, free: &Free, wish: &Wish) -> Option<Choice
 pub(crate) fn choose_floating(
     layout: &Layout,
     free: &Free,
-    wish: &Wish,
+    wish: &VmWish,
     ratio: f64,
 ) -> Option<Choice> {
     let room: Vec<u32> = (0..layout.nodes.len())
@@ -146,7 +146,7 @@ impl<'a> Splits<'a> {
     fn new(
         layout: &'a Layout,
         free: &Free,
-        wish: &Wish,
+        wish: &VmWish,
         room: &'a [u32],
         amount: u32,
         io: u32,
@@ -274,7 +274,7 @@ impl<'a> Splits<'a> {
 struct Search<'a> {
     layout: &'a Layout,
     free: &'a Free,
-    wish: &'a Wish,
+    wish: &'a VmWish,
     threads: u32,
     eligible: &'a CoreSet,
 }

@@ -15,8 +15,8 @@ use super::free::Free;
 use super::layout::Layout;
 use super::packed::take;
 use super::place::{Placement, settle};
-use super::refuse::{Refusal, nonsense, refusals, refuse};
-use super::wish::{Rules, Wish};
+use super::refuse::{UnplacedVm, nonsense, refusals, refuse};
+use super::wish::{PlanRules, VmWish};
 
 /// A host of a fleet.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub struct FleetPlan {
     /// The VMs that have a place, in the order of the wishes.
     pub vms: Vec<FleetVm>,
     /// Those that have none, explained on the host with most free cores.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<UnplacedVm>,
     /// The fleet in numbers.
     pub totals: Totals,
     /// What could not be known or looks wrong, by host.
@@ -82,13 +82,13 @@ pub struct Totals {
 #[must_use]
 pub fn plan_fleet(
     hosts: &[NamedHost<'_>],
-    wishes: &[Wish],
-    rules: &Rules,
+    wishes: &[VmWish],
+    rules: &PlanRules,
     packing: Packing,
 ) -> FleetPlan {
     let layouts: Vec<Layout> = hosts.iter().map(|named| Layout::new(named.host, rules)).collect();
-    let wishes = Wish::each(wishes);
-    let mut refused: Vec<(usize, Refusal)> = Vec::new();
+    let wishes = VmWish::each(wishes);
+    let mut refused: Vec<(usize, UnplacedVm)> = Vec::new();
     let mut sound = Vec::new();
     for (at, wish) in wishes.iter().enumerate() {
         match nonsense(wish) {
@@ -109,7 +109,7 @@ pub fn plan_fleet(
             (fleet, left, shares) = (sharing, left_sharing, true);
         }
     }
-    let said = if shares { rules.clone() } else { Rules { overcommit: None, ..rules.clone() } };
+    let said = if shares { rules.clone() } else { PlanRules { overcommit: None, ..rules.clone() } };
     let roomiest =
         (0..layouts.len()).max_by_key(|at| (fleet.states[*at].free.cores.len(), usize::MAX - at));
     left.sort_unstable();
@@ -119,7 +119,7 @@ pub fn plan_fleet(
             refusal.why = format!("on {}: {}", hosts[host].name, refusal.why);
             refusal
         }
-        None => Refusal {
+        None => UnplacedVm {
             name: wish.name.clone(),
             why: "there is no host".to_owned(),
             nearest: Vec::new(),
@@ -145,7 +145,7 @@ pub fn plan_fleet(
 
 /// The biggest first: by the larger of its shares of a host's cores and
 /// memory.
-fn by_size(order: &mut [usize], wishes: &[Wish], layouts: &[Layout]) {
+fn by_size(order: &mut [usize], wishes: &[VmWish], layouts: &[Layout]) {
     let pcpus: u64 = layouts.iter().map(|layout| layout.pcpus(&layout.usable).count() as u64).sum();
     let memory: u64 =
         layouts.iter().flat_map(|layout| &layout.memories).map(|memory| memory.plain >> 20).sum();
@@ -228,12 +228,12 @@ impl<'a> Fleet<'a> {
     }
 
     /// Places VMs in this order; returns those that have no place.
-    fn pack(&mut self, wishes: &[Wish], order: &[usize], packing: Packing) -> Vec<usize> {
+    fn pack(&mut self, wishes: &[VmWish], order: &[usize], packing: Packing) -> Vec<usize> {
         let no_place = |at: &&usize| !self.place(**at, &wishes[**at], packing);
         order.iter().filter(no_place).copied().collect()
     }
 
-    fn place(&mut self, at: usize, wish: &Wish, packing: Packing) -> bool {
+    fn place(&mut self, at: usize, wish: &VmWish, packing: Packing) -> bool {
         let hosts = 0..self.layouts.len();
         let mut dislikes = hosts.filter_map(|host| {
             let dislike = match self.ratio {
@@ -268,7 +268,7 @@ impl<'a> Fleet<'a> {
         true
     }
 
-    fn choose(&self, host: usize, wish: &Wish) -> Option<Choice> {
+    fn choose(&self, host: usize, wish: &VmWish) -> Option<Choice> {
         let (layout, free) = (&self.layouts[host], &self.states[host].free);
         match self.ratio {
             Some(ratio) => choose_floating(layout, free, wish, ratio),
@@ -277,7 +277,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// By counts alone; `None` if it can't fit.
-    fn dislike(&self, host: usize, wish: &Wish) -> Option<Dislike> {
+    fn dislike(&self, host: usize, wish: &VmWish) -> Option<Dislike> {
         let (layout, state) = (&self.layouts[host], &self.states[host]);
         // The numbers of vCPUs first: they rule out most hosts.
         if state.cores * layout.most_threads < wish.vcpus {
@@ -315,7 +315,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn dislike_sharing(&self, host: usize, wish: &Wish) -> Option<Dislike> {
+    fn dislike_sharing(&self, host: usize, wish: &VmWish) -> Option<Dislike> {
         let state = &self.states[host];
         let left = state.room.checked_sub(wish.vcpus)?;
         Some((0, !state.is_used, u64::from(left), 0))
@@ -342,7 +342,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Writes down what was chosen, in the order of the wishes.
-    fn settle(self, wishes: &[Wish]) -> Vec<FleetVm> {
+    fn settle(self, wishes: &[VmWish]) -> Vec<FleetVm> {
         // In the order of choosing, so that each sees what was free then.
         let mut free: Vec<Free> = self.layouts.iter().map(Free::new).collect();
         let mut vms: Vec<(usize, FleetVm)> = self

@@ -1,9 +1,9 @@
 //! A host as the planner sees it: cores in caches in nodes, and who may use
 //! them.
 
-use topology::{CoreKind, Group, Host, Level, PcpuSet};
+use topology::{CoreKind, Host, PcpuGroup, PcpuSet, TopologyLevel};
 
-use super::Rules;
+use super::PlanRules;
 use super::memory::NodeMemory;
 
 /// Cores by index, one bit each.
@@ -55,7 +55,7 @@ impl CoreSet {
 
 /// Why a core carries no VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum CoreReservation {
     /// Left to the host.
     Host,
     /// Somebody else's.
@@ -72,7 +72,7 @@ pub(crate) struct Core {
     /// Cores of one cluster have the same number.
     pub(crate) cluster: usize,
     pub(crate) kind: Option<CoreKind>,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<CoreReservation>,
 }
 
 /// pCPUs around one memory node, or the whole host where it has no nodes.
@@ -126,7 +126,7 @@ const UNKNOWN_DISTANCE: u32 = 20;
 const LOCAL_DISTANCE: u32 = 10;
 
 impl Layout {
-    pub(crate) fn new(host: &Host, rules: &Rules) -> Self {
+    pub(crate) fn new(host: &Host, rules: &PlanRules) -> Self {
         let mut layout = Self {
             cores: Vec::new(),
             nodes: Vec::new(),
@@ -191,7 +191,7 @@ impl Layout {
     }
 
     /// Decides which cores are not for VMs.
-    fn hold(&mut self, host: &Host, rules: &Rules) {
+    fn hold(&mut self, host: &Host, rules: &PlanRules) {
         let first = self.cores.iter().flat_map(|core| core.threads.iter().copied()).min();
         let leave = match &rules.leave {
             Some(leave) => leave.clone(),
@@ -201,10 +201,10 @@ impl Layout {
         for core in &mut self.cores {
             let is_in = |set: &PcpuSet| core.threads.iter().any(|thread| set.contains(*thread));
             if is_in(&leave) {
-                core.held = Some(Held::Host);
+                core.held = Some(CoreReservation::Host);
                 self.left_to_host.extend(core.threads.iter().copied());
             } else if is_in(&rules.taken) {
-                core.held = Some(Held::Taken);
+                core.held = Some(CoreReservation::Taken);
             }
         }
         let online = host.online();
@@ -309,15 +309,15 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn group(&mut self, group: &Group, node: usize, cache: Option<usize>) {
+    fn group(&mut self, group: &PcpuGroup, node: usize, cache: Option<usize>) {
         let (mut node, mut cache) = (node, cache);
         match group.level {
             // Nodes may reach into several sockets.
-            Level::Node => node = self.node(group.id.unwrap_or_default()),
-            Level::Cache(_) => cache = Some(self.new_cache()),
-            Level::Cluster => self.clusters += 1,
-            Level::Socket | Level::Die => {}
-            Level::Core => {
+            TopologyLevel::Node => node = self.node(group.id.unwrap_or_default()),
+            TopologyLevel::Cache(_) => cache = Some(self.new_cache()),
+            TopologyLevel::Cluster => self.clusters += 1,
+            TopologyLevel::Socket | TopologyLevel::Die => {}
+            TopologyLevel::Core => {
                 self.core(group, node, cache.unwrap_or_default());
                 return;
             }
@@ -326,13 +326,13 @@ impl Walk<'_> {
             node = self.node(0);
         }
         let has = |level| group.children.iter().any(|child| child.level == level);
-        let clusters = has(Level::Cluster);
-        if cache.is_none() && (clusters || has(Level::Core)) {
+        let clusters = has(TopologyLevel::Cluster);
+        if cache.is_none() && (clusters || has(TopologyLevel::Core)) {
             // Cores that share no cache that is known count as near each other.
             cache = Some(self.new_cache());
         }
         for child in &group.children {
-            if child.level == Level::Core && clusters {
+            if child.level == TopologyLevel::Core && clusters {
                 self.clusters += 1;
             }
             self.group(child, node, cache);
@@ -351,7 +351,7 @@ impl Walk<'_> {
         self.caches - 1
     }
 
-    fn core(&mut self, group: &Group, node: usize, cache: usize) {
+    fn core(&mut self, group: &PcpuGroup, node: usize, cache: usize) {
         let allowed = |pcpu: &u32| self.host.allowed.as_ref().is_none_or(|all| all.contains(*pcpu));
         let threads: Vec<u32> = group.pcpus.iter().filter(allowed).collect();
         let Some(first) = threads.first() else {

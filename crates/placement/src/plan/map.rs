@@ -2,13 +2,13 @@
 
 use topology::Host;
 
-use super::layout::{Held, Layout};
+use super::layout::{CoreReservation, Layout};
 use super::place::Placement;
-use super::wish::Rules;
+use super::wish::PlanRules;
 
 /// What a map shows of one thread of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub(crate) enum MapCell {
     /// vCPU of a VM: the VM's index and the vCPU.
     Vcpu(usize, u32),
     /// vCPUs of several VMs float here.
@@ -26,7 +26,7 @@ pub(crate) enum Cell {
 }
 
 /// One core of a map: its pCPUs and what is on them.
-pub(crate) type MapCore = Vec<(u32, Cell)>;
+pub(crate) type MapCore = Vec<(u32, MapCell)>;
 
 /// The cores around one last-level cache.
 pub(crate) struct MapGroup {
@@ -46,7 +46,7 @@ pub struct HostMap {
 impl HostMap {
     /// The map of a host under these rules with these VMs on it.
     #[must_use]
-    pub fn new(host: &Host, rules: &Rules, placements: &[&Placement]) -> Self {
+    pub fn new(host: &Host, rules: &PlanRules, placements: &[&Placement]) -> Self {
         let layout = Layout::new(host, rules);
         let mut groups = Vec::new();
         for node in &layout.nodes {
@@ -73,18 +73,18 @@ impl HostMap {
             .enumerate()
             .map(|(vm, placement)| (letters(vm), placement.name.clone()))
             .collect();
-        let any = |wanted: fn(&Cell) -> bool| {
+        let any = |wanted: fn(&MapCell) -> bool| {
             groups
                 .iter()
                 .flat_map(|group| group.cores.iter().flatten())
                 .any(|(_, cell)| wanted(cell))
         };
         for (shown, mark, meaning) in [
-            (any(|cell| matches!(cell, Cell::Host)), "host", "left to the host"),
-            (any(|cell| matches!(cell, Cell::Taken)), "x", "taken by others"),
-            (any(|cell| matches!(cell, Cell::Idle(_))), "A-", "kept idle beside A's vCPU"),
-            (any(|cell| matches!(cell, Cell::Other(_))), "A+", "A's emulator and iothreads"),
-            (any(|cell| matches!(cell, Cell::Free)), ".", "free"),
+            (any(|cell| matches!(cell, MapCell::Host)), "host", "left to the host"),
+            (any(|cell| matches!(cell, MapCell::Taken)), "x", "taken by others"),
+            (any(|cell| matches!(cell, MapCell::Idle(_))), "A-", "kept idle beside A's vCPU"),
+            (any(|cell| matches!(cell, MapCell::Other(_))), "A+", "A's emulator and iothreads"),
+            (any(|cell| matches!(cell, MapCell::Free)), ".", "free"),
         ] {
             if shown {
                 legend.push((mark.to_owned(), meaning.to_owned()));
@@ -120,17 +120,17 @@ fn of_core(layout: &Layout, core: usize, placements: &[&Placement]) -> MapCore {
                     || placement.vhost.iter().any(|pcpus| pcpus.contains(*thread))
             });
             let cell = match (core.held, owner) {
-                (Some(Held::Host), _) => Cell::Host,
-                (Some(Held::Taken), _) => Cell::Taken,
+                (Some(CoreReservation::Host), _) => MapCell::Host,
+                (Some(CoreReservation::Taken), _) => MapCell::Taken,
                 (None, Some(vm)) => {
                     let mut pins = placements[vm].vcpu_pins.iter();
                     match pins.find(|(_, pcpus)| pcpus.contains(*thread)) {
-                        Some((vcpu, _)) => Cell::Vcpu(vm, *vcpu),
-                        None => Cell::Idle(vm),
+                        Some((vcpu, _)) => MapCell::Vcpu(vm, *vcpu),
+                        None => MapCell::Idle(vm),
                     }
                 }
-                (None, None) if !floating.is_empty() => Cell::Floating(floating),
-                (None, None) => other.map_or(Cell::Free, Cell::Other),
+                (None, None) if !floating.is_empty() => MapCell::Floating(floating),
+                (None, None) => other.map_or(MapCell::Free, MapCell::Other),
             };
             (*thread, cell)
         })
@@ -138,16 +138,16 @@ fn of_core(layout: &Layout, core: usize, placements: &[&Placement]) -> MapCore {
 }
 
 /// What a cell says.
-pub(crate) fn mark(cell: &Cell) -> String {
+pub(crate) fn mark(cell: &MapCell) -> String {
     match cell {
-        Cell::Vcpu(vm, vcpu) => format!("{}{vcpu}", letters(*vm)),
-        Cell::Floating(vms) if vms.len() > 3 => format!("{} VMs", vms.len()),
-        Cell::Floating(vms) => vms.iter().map(|vm| letters(*vm)).collect::<Vec<_>>().join("/"),
-        Cell::Idle(vm) => format!("{}-", letters(*vm)),
-        Cell::Other(vm) => format!("{}+", letters(*vm)),
-        Cell::Host => "host".to_owned(),
-        Cell::Taken => "x".to_owned(),
-        Cell::Free => ".".to_owned(),
+        MapCell::Vcpu(vm, vcpu) => format!("{}{vcpu}", letters(*vm)),
+        MapCell::Floating(vms) if vms.len() > 3 => format!("{} VMs", vms.len()),
+        MapCell::Floating(vms) => vms.iter().map(|vm| letters(*vm)).collect::<Vec<_>>().join("/"),
+        MapCell::Idle(vm) => format!("{}-", letters(*vm)),
+        MapCell::Other(vm) => format!("{}+", letters(*vm)),
+        MapCell::Host => "host".to_owned(),
+        MapCell::Taken => "x".to_owned(),
+        MapCell::Free => ".".to_owned(),
     }
 }
 

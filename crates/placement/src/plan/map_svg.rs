@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use report::escape;
 
-use super::map::{Cell, HostMap, MapCore, mark};
+use super::map::{HostMap, MapCell, MapCore, mark};
 
 const MARGIN: usize = 16;
 const CELL_WIDTH: usize = 46;
@@ -83,11 +83,11 @@ fn draw_core(body: &mut String, x: usize, y: usize, core: &MapCore) {
     for (thread, (pcpu, cell)) in core.iter().enumerate() {
         let (left, top) = (x + CORE_PAD, y + CORE_PAD + thread * CELL_HEIGHT);
         let fill = match cell {
-            Cell::Vcpu(vm, _) | Cell::Other(vm) => COLOURS[vm % COLOURS.len()],
-            Cell::Floating(_) => "#e3d9f3",
-            Cell::Host => "#c9cfd8",
-            Cell::Taken => "#e4e7ec",
-            Cell::Idle(_) | Cell::Free => "#fff",
+            MapCell::Vcpu(vm, _) | MapCell::Other(vm) => COLOURS[vm % COLOURS.len()],
+            MapCell::Floating(_) => "#e3d9f3",
+            MapCell::Host => "#c9cfd8",
+            MapCell::Taken => "#e4e7ec",
+            MapCell::Idle(_) | MapCell::Free => "#fff",
         };
         let _ = writeln!(
             body,

@@ -1,14 +1,14 @@
 //! From hosts and wishes to placements.
 //!
 //! [`plan_host`] places VMs on one host, [`plan_fleet`] on many. What comes out
-//! is a [`Placement`] for each VM, with its reasons, or a [`Refusal`] that says
+//! is a [`Placement`] for each VM, with its reasons, or a [`UnplacedVm`] that says
 //! what would have fitted.
 //!
 //! The rules:
 //!
 //! - A guest core is a whole host core, and guest threads are its threads: the
 //!   guest's scheduler decides by what it sees, and what it sees must be true.
-//! - No two VMs share a core, unless [`Rules::overcommit`] allows it *and* they
+//! - No two VMs share a core, unless [`PlanRules::overcommit`] allows it *and* they
 //!   don't fit otherwise. Then vCPUs float: one that is pinned to a busy pCPU
 //!   could not escape.
 //! - A VM stays below one last-level cache, else in one node, else on the
@@ -53,8 +53,10 @@ pub use fleet::{FleetPlan, FleetVm, NamedHost, Packing, Totals, plan_fleet};
 pub use map::{HostMap, text};
 pub use map_svg::svg;
 pub use memory::HugePages;
-pub use one_host::{Plan, plan_host};
+pub use one_host::{HostPlan, plan_host};
 pub use place::{GuestCell, Placement};
-pub use refuse::Refusal;
+pub use refuse::UnplacedVm;
 pub use score::Score;
-pub use wish::{ParseSizeError, ParseThreadsError, Rules, Size, ThreadsPerCore, Wish, WishList};
+pub use wish::{
+    ParseSizeError, ParseThreadsError, PlanRules, Size, ThreadsPerCore, VmWish, WishList,
+};

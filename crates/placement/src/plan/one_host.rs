@@ -9,17 +9,17 @@ use super::free::Free;
 use super::layout::Layout;
 use super::packed::pack;
 use super::place::{Placement, settle};
-use super::refuse::{Refusal, nonsense, refusals, refuse};
+use super::refuse::{UnplacedVm, nonsense, refusals, refuse};
 use super::together::improve;
-use super::wish::{Rules, Wish};
+use super::wish::{PlanRules, VmWish};
 
 /// What becomes of VMs on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Plan {
+pub struct HostPlan {
     /// The VMs that have a place, in the order of the wishes.
     pub placements: Vec<Placement>,
     /// Those that have none.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<UnplacedVm>,
     /// pCPUs that no VM gets: Linux's own work, interrupts, and QEMU's threads
     /// that are no vCPUs.
     pub leave_to_host: PcpuSet,
@@ -35,9 +35,9 @@ const MOST_TO_PERMUTE: usize = 7;
 /// Places VMs on a host, as many as possible. Wishes with a `count` are as
 /// many VMs.
 #[must_use]
-pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
+pub fn plan_host(host: &Host, wishes: &[VmWish], rules: &PlanRules) -> HostPlan {
     let layout = Layout::new(host, rules);
-    let wishes = Wish::each(wishes);
+    let wishes = VmWish::each(wishes);
     let mut nonsensical = Vec::new();
     let mut sound = Vec::new();
     for (at, wish) in wishes.iter().enumerate() {
@@ -57,8 +57,9 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
     }
     let mut shares = false;
     if let Some(ratio) = rules.overcommit.filter(|_| !packed.refused.is_empty()) {
-        let floating =
-            |layout: &Layout, free: &Free, wish: &Wish| choose_floating(layout, free, wish, ratio);
+        let floating = |layout: &Layout, free: &Free, wish: &VmWish| {
+            choose_floating(layout, free, wish, ratio)
+        };
         let order = by_size(&wishes, &sound);
         let with_sharing = pack(&layout, &wishes, &order, &floating);
         if with_sharing.refused.len() < packed.refused.len() {
@@ -75,10 +76,11 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
     let said = if shares || packed.placed.is_empty() {
         rules.clone()
     } else {
-        Rules { overcommit: None, ..rules.clone() }
+        PlanRules { overcommit: None, ..rules.clone() }
     };
-    let without_host = Layout::new(host, &Rules { leave: Some(PcpuSet::new()), ..rules.clone() });
-    let explain = |wish: &Wish| {
+    let without_host =
+        Layout::new(host, &PlanRules { leave: Some(PcpuSet::new()), ..rules.clone() });
+    let explain = |wish: &VmWish| {
         let mut refusal = refuse(&layout, &free, wish, &said);
         if rules.leave.is_none() && !shares {
             let mut more = Free::new(&without_host);
@@ -102,7 +104,7 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
             .push("Overcommit was allowed but is not needed: every VM has its own cores".into());
     }
     let free = if shares { PcpuSet::new() } else { layout.pcpus(&free.cores).collect() };
-    Plan {
+    HostPlan {
         placements,
         refused: refused.into_iter().map(|(_, refusal)| refusal).collect(),
         leave_to_host: layout.left_to_host.clone(),
@@ -113,7 +115,7 @@ pub fn plan_host(host: &Host, wishes: &[Wish], rules: &Rules) -> Plan {
 
 /// The orders to try: all of few VMs, else the biggest first by several
 /// measures, and as they come.
-fn orders(wishes: &[Wish], sound: &[usize]) -> Vec<Vec<usize>> {
+fn orders(wishes: &[VmWish], sound: &[usize]) -> Vec<Vec<usize>> {
     if sound.len() <= MOST_TO_PERMUTE {
         return permutations(wishes, &by_size(wishes, sound));
     }
@@ -122,7 +124,7 @@ fn orders(wishes: &[Wish], sound: &[usize]) -> Vec<Vec<usize>> {
     vec![by_size(wishes, sound), by_memory, sound.to_vec()]
 }
 
-fn by_size(wishes: &[Wish], sound: &[usize]) -> Vec<usize> {
+fn by_size(wishes: &[VmWish], sound: &[usize]) -> Vec<usize> {
     let mut order = sound.to_vec();
     order.sort_by_key(|at| {
         let wish = &wishes[*at];
@@ -132,7 +134,7 @@ fn by_size(wishes: &[Wish], sound: &[usize]) -> Vec<usize> {
 }
 
 /// Every order that differs: VMs that are alike keep theirs.
-fn permutations(wishes: &[Wish], items: &[usize]) -> Vec<Vec<usize>> {
+fn permutations(wishes: &[VmWish], items: &[usize]) -> Vec<Vec<usize>> {
     if items.is_empty() {
         return vec![Vec::new()];
     }

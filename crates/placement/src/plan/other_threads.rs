@@ -3,8 +3,8 @@
 use topology::PcpuSet;
 
 use super::choose::Choice;
-use super::layout::{Held, Layout};
-use super::wish::Wish;
+use super::layout::{CoreReservation, Layout};
+use super::wish::VmWish;
 
 /// Where the threads that are no vCPUs run.
 pub(crate) struct OtherThreads {
@@ -16,7 +16,7 @@ pub(crate) struct OtherThreads {
 }
 
 impl OtherThreads {
-    pub(crate) fn new(layout: &Layout, wish: &Wish, choice: &Choice) -> Self {
+    pub(crate) fn new(layout: &Layout, wish: &VmWish, choice: &Choice) -> Self {
         let nodes: Vec<usize> = choice.shares.iter().map(|share| share.node).collect();
         let mut is_far = false;
         let own: Vec<u32> =
@@ -37,7 +37,7 @@ impl OtherThreads {
             return Self { emulator, iothreads, vhost, is_far };
         }
         let of_host = |near: bool| -> PcpuSet {
-            let held = layout.cores.iter().filter(|core| core.held == Some(Held::Host));
+            let held = layout.cores.iter().filter(|core| core.held == Some(CoreReservation::Host));
             let cores = held.filter(|core| !near || nodes.contains(&core.node));
             cores.flat_map(|core| core.threads.iter().copied()).collect()
         };

@@ -4,7 +4,7 @@ use super::choose::Choice;
 use super::free::Free;
 use super::layout::{CoreSet, Layout};
 use super::score::Score;
-use super::wish::Wish;
+use super::wish::VmWish;
 
 /// VMs placed one after the other.
 #[derive(Clone, Debug)]
@@ -24,9 +24,9 @@ impl Packed {
 /// Places VMs in this order, each where `choose` says.
 pub(crate) fn pack(
     layout: &Layout,
-    wishes: &[Wish],
+    wishes: &[VmWish],
     order: &[usize],
-    choose: &dyn Fn(&Layout, &Free, &Wish) -> Option<Choice>,
+    choose: &dyn Fn(&Layout, &Free, &VmWish) -> Option<Choice>,
 ) -> Packed {
     let mut free = Free::new(layout);
     let mut packed = Packed {
@@ -74,7 +74,7 @@ pub(crate) fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
 }
 
 /// Takes what a choice names, without writing anything down.
-pub(crate) fn take(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Choice) {
+pub(crate) fn take(layout: &Layout, free: &mut Free, wish: &VmWish, choice: &Choice) {
     let unit = wish.unit();
     for share in &choice.shares {
         for core in share.cores.iter().flatten() {

@@ -15,7 +15,7 @@ use super::memory::HugePages;
 use super::other_threads::OtherThreads;
 use super::reasons::reasons;
 use super::score::Score;
-use super::wish::{Size, Wish};
+use super::wish::{Size, VmWish};
 
 /// Where one VM goes, and what it shall look like there.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -149,7 +149,12 @@ impl GuestCell {
 }
 
 /// Takes the chosen cores and memory and writes down what that means.
-pub(crate) fn settle(layout: &Layout, free: &mut Free, wish: &Wish, choice: &Choice) -> Placement {
+pub(crate) fn settle(
+    layout: &Layout,
+    free: &mut Free,
+    wish: &VmWish,
+    choice: &Choice,
+) -> Placement {
     let floating = choice.shares.iter().all(|share| share.cores.is_empty());
     let before = free.clone();
     let unit = wish.unit();

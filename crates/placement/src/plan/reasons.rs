@@ -8,13 +8,13 @@ use super::guest_topology::guest_topology;
 use super::layout::Layout;
 use super::memory::HugePages;
 use super::other_threads::OtherThreads;
-use super::wish::{Size, ThreadsPerCore, Wish};
+use super::wish::{Size, ThreadsPerCore, VmWish};
 
 /// The reasons; `free` is what was free before.
 pub(crate) fn reasons(
     layout: &Layout,
     free: &Free,
-    wish: &Wish,
+    wish: &VmWish,
     choice: &Choice,
     huge_pages: &[HugePages],
     others: &OtherThreads,
@@ -51,7 +51,7 @@ pub(crate) fn reasons(
 /// Source: libvirt `QEMU_MAX_VCPUS_WITHOUT_EIM`.
 const MOST_WITHOUT_EIM: u32 = 255;
 
-fn floating(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> Vec<String> {
+fn floating(layout: &Layout, free: &Free, wish: &VmWish, choice: &Choice) -> Vec<String> {
     let pools: Vec<String> = choice
         .shares
         .iter()
@@ -77,7 +77,7 @@ fn floating(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> Vec<S
     lines
 }
 
-fn cores(layout: &Layout, wish: &Wish, choice: &Choice) -> String {
+fn cores(layout: &Layout, wish: &VmWish, choice: &Choice) -> String {
     let threads = choice.threads;
     let cores = wish.vcpus / threads;
     let most = choice
@@ -110,7 +110,7 @@ fn cores(layout: &Layout, wish: &Wish, choice: &Choice) -> String {
     line
 }
 
-fn locality(layout: &Layout, free: &Free, wish: &Wish, choice: &Choice) -> String {
+fn locality(layout: &Layout, free: &Free, wish: &VmWish, choice: &Choice) -> String {
     if choice.shares.len() > 1 {
         let nodes = choice.shares.len();
         if choice.yields {
@@ -205,7 +205,7 @@ fn seen(layout: &Layout, choice: &Choice) -> String {
     line
 }
 
-fn other_threads(wish: &Wish, choice: &Choice, others: &OtherThreads, layout: &Layout) -> String {
+fn other_threads(wish: &VmWish, choice: &Choice, others: &OtherThreads, layout: &Layout) -> String {
     let mut who = vec!["emulator"];
     if wish.iothreads > 0 {
         who.push("iothreads");
@@ -235,7 +235,7 @@ fn other_threads(wish: &Wish, choice: &Choice, others: &OtherThreads, layout: &L
 fn memory(
     layout: &Layout,
     free: &Free,
-    wish: &Wish,
+    wish: &VmWish,
     choice: &Choice,
     huge_pages: &[HugePages],
 ) -> Vec<String> {

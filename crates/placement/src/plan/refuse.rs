@@ -7,11 +7,11 @@ use super::choose::{choose, choose_floating, thread_counts};
 use super::free::Free;
 use super::layout::Layout;
 use super::reasons::counted;
-use super::wish::{Rules, Size, ThreadsPerCore, Wish};
+use super::wish::{PlanRules, Size, ThreadsPerCore, VmWish};
 
 /// A VM that was not placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Refusal {
+pub struct UnplacedVm {
     /// The VM's name.
     pub name: String,
     /// Why not.
@@ -22,7 +22,7 @@ pub struct Refusal {
 }
 
 /// What is wrong with a wish by itself.
-pub(crate) fn nonsense(wish: &Wish) -> Option<Refusal> {
+pub(crate) fn nonsense(wish: &VmWish) -> Option<UnplacedVm> {
     let why = if wish.vcpus == 0 {
         "vcpus is 0: a VM has at least 1".to_owned()
     } else if wish.memory.0 == 0 {
@@ -36,7 +36,7 @@ pub(crate) fn nonsense(wish: &Wish) -> Option<Refusal> {
     } else {
         return None;
     };
-    Some(Refusal { name: wish.name.clone(), why, nearest: Vec::new() })
+    Some(UnplacedVm { name: wish.name.clone(), why, nearest: Vec::new() })
 }
 
 /// The most vCPUs of any QEMU machine (q35).
@@ -47,16 +47,16 @@ const MAX_VCPUS: u32 = 4096;
 /// Explains each of these VMs, copies of one only once, because finding what
 /// would fit takes many tries.
 pub(crate) fn refusals(
-    wishes: &[Wish],
+    wishes: &[VmWish],
     which: &[usize],
-    explain: impl Fn(&Wish) -> Refusal,
-) -> Vec<(usize, Refusal)> {
-    let mut all: Vec<(usize, Refusal)> = Vec::new();
+    explain: impl Fn(&VmWish) -> UnplacedVm,
+) -> Vec<(usize, UnplacedVm)> {
+    let mut all: Vec<(usize, UnplacedVm)> = Vec::new();
     for at in which {
         let wish = &wishes[*at];
         let refusal = match all.last() {
             Some((last, refusal)) if wishes[*last].is_like(wish) => {
-                Refusal { name: wish.name.clone(), ..refusal.clone() }
+                UnplacedVm { name: wish.name.clone(), ..refusal.clone() }
             }
             _ => explain(wish),
         };
@@ -66,8 +66,9 @@ pub(crate) fn refusals(
 }
 
 /// Explains why a VM doesn't fit what is free.
-pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &Wish, rules: &Rules) -> Refusal {
-    let mut refusal = Refusal { name: wish.name.clone(), why: String::new(), nearest: Vec::new() };
+pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &VmWish, rules: &PlanRules) -> UnplacedVm {
+    let mut refusal =
+        UnplacedVm { name: wish.name.clone(), why: String::new(), nearest: Vec::new() };
     let tried = Tried { layout, free, wish };
     if let Some(ratio) = rules.overcommit {
         refusal.why = why_not_floating(layout, free, wish, ratio);
@@ -91,7 +92,7 @@ pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &Wish, rules: &Rules) -
     refusal
 }
 
-fn why_no_threads(layout: &Layout, wish: &Wish) -> String {
+fn why_no_threads(layout: &Layout, wish: &VmWish) -> String {
     let most = layout.most_threads;
     match wish.threads_per_core {
         _ if most == 0 => "no core is free for VMs: all are left to the host or taken".to_owned(),
@@ -105,7 +106,7 @@ fn why_no_threads(layout: &Layout, wish: &Wish) -> String {
     }
 }
 
-fn why_not(layout: &Layout, free: &Free, wish: &Wish, threads: u32) -> String {
+fn why_not(layout: &Layout, free: &Free, wish: &VmWish, threads: u32) -> String {
     let most = |tier: &super::layout::Tier| {
         tier.by_threads
             .get(threads as usize - 1)
@@ -149,7 +150,7 @@ fn other_kinds(layout: &Layout, free: &Free, have: u32, threads: u32) -> String 
     }
 }
 
-fn why_not_floating(layout: &Layout, free: &Free, wish: &Wish, ratio: f64) -> String {
+fn why_not_floating(layout: &Layout, free: &Free, wish: &VmWish, ratio: f64) -> String {
     let pcpus: usize = (0..layout.nodes.len()).map(|node| layout.pool(node).len()).sum();
     if pcpus == 0 {
         return "no pCPU is free for vCPUs that float: isolated pCPUs are not balanced".to_owned();
@@ -166,7 +167,7 @@ fn why_not_floating(layout: &Layout, free: &Free, wish: &Wish, ratio: f64) -> St
         .unwrap_or_else(|| "vCPUs and memory are free, but not in the same nodes".to_owned())
 }
 
-fn why_memory(layout: &Layout, free: &Free, wish: &Wish) -> Option<String> {
+fn why_memory(layout: &Layout, free: &Free, wish: &VmWish) -> Option<String> {
     let unit = wish.unit();
     // Memory of nodes without pCPUs is not for VMs.
     let mut used: Vec<usize> = layout.nodes.iter().map(|node| node.memory).collect();
@@ -204,7 +205,7 @@ fn why_memory(layout: &Layout, free: &Free, wish: &Wish) -> Option<String> {
 
 /// The nodes that have memory and no pCPU (CXL, HBM): what is there is not counted,
 /// and whoever asks should know.
-fn without_pcpus(layout: &Layout, free: &Free, wish: &Wish, used: &[usize]) -> String {
+fn without_pcpus(layout: &Layout, free: &Free, wish: &VmWish, used: &[usize]) -> String {
     let unit = wish.unit();
     let others = (0..free.memories.len()).filter(|at| !used.contains(at));
     let shown: Vec<String> = others
@@ -224,17 +225,17 @@ fn without_pcpus(layout: &Layout, free: &Free, wish: &Wish, used: &[usize]) -> S
 struct Tried<'a> {
     layout: &'a Layout,
     free: &'a Free,
-    wish: &'a Wish,
+    wish: &'a VmWish,
 }
 
 impl Tried<'_> {
-    fn fits(&self, change: impl FnOnce(&mut Wish)) -> bool {
+    fn fits(&self, change: impl FnOnce(&mut VmWish)) -> bool {
         let mut wish = self.wish.clone();
         change(&mut wish);
         wish.vcpus > 0 && choose(self.layout, self.free, &wish).is_some()
     }
 
-    fn floats(&self, ratio: f64, change: impl FnOnce(&mut Wish)) -> bool {
+    fn floats(&self, ratio: f64, change: impl FnOnce(&mut VmWish)) -> bool {
         let mut wish = self.wish.clone();
         change(&mut wish);
         wish.vcpus > 0 && choose_floating(self.layout, self.free, &wish, ratio).is_some()
@@ -275,7 +276,7 @@ impl Tried<'_> {
         // Fewer pages than nodes can't be on all of them.
         let least = self.layout.nodes.len() as u64;
         let pages = largest(least, self.wish.units() - 1, |pages| {
-            let change = |wish: &mut Wish| wish.memory = Size(pages * page);
+            let change = |wish: &mut VmWish| wish.memory = Size(pages * page);
             ratio.map_or_else(|| self.fits(change), |ratio| self.floats(ratio, change))
         })?;
         let size = Size(pages * page).to_string();

@@ -10,7 +10,7 @@ use super::free::Free;
 use super::layout::{CoreSet, Layout};
 use super::packed::{Packed, left_behind, take};
 use super::score::Score;
-use super::wish::Wish;
+use super::wish::VmWish;
 
 /// The most VMs, and the most last-level caches with free cores: together they
 /// are a few thousand plans.
@@ -22,7 +22,7 @@ const MOST_TRIED: usize = 20_000;
 /// The best plan for these VMs in this order, if that is better than `known`.
 pub(crate) fn improve(
     layout: &Layout,
-    wishes: &[Wish],
+    wishes: &[VmWish],
     order: &[usize],
     known: &Packed,
 ) -> Option<Packed> {
@@ -45,7 +45,7 @@ pub(crate) fn improve(
 
 struct Search<'a> {
     layout: &'a Layout,
-    wishes: &'a [Wish],
+    wishes: &'a [VmWish],
     order: &'a [usize],
     caches: Vec<&'a CoreSet>,
     tried: usize,
@@ -115,7 +115,7 @@ fn without_gaps(score: Score) -> Score {
 
 /// Says what each VM left behind when it came, and whether it left a better
 /// place to others: while it was chosen, only a part of the host was looked at.
-fn rescore(layout: &Layout, wishes: &[Wish], placed: &mut [(usize, Choice)]) {
+fn rescore(layout: &Layout, wishes: &[VmWish], placed: &mut [(usize, Choice)]) {
     let mut free = Free::new(layout);
     for (at, choice) in placed {
         let before = free.clone();

@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 /// One VM to be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
+pub struct VmWish {
     /// Its name.
     #[serde(default = "unnamed")]
     pub name: String,
@@ -45,7 +45,7 @@ pub struct Wish {
     pub count: u32,
 }
 
-impl Wish {
+impl VmWish {
     /// A VM with this many vCPUs, this much memory and nothing special.
     #[must_use]
     pub fn new(name: &str, vcpus: u32, memory: Size) -> Self {
@@ -129,7 +129,7 @@ pub(crate) struct Unit {
 #[serde(deny_unknown_fields)]
 pub struct WishList {
     /// The VMs.
-    pub vm: Vec<Wish>,
+    pub vm: Vec<VmWish>,
 }
 
 fn unnamed() -> String {
@@ -329,7 +329,7 @@ impl<'de> Deserialize<'de> for Size {
 /// What holds for every VM of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rules {
+pub struct PlanRules {
     /// pCPUs whose cores are left to the host. `None`: the core of the lowest
     /// pCPU, where Linux does its own work (pCPU 0 unless it is offline).
     pub leave: Option<PcpuSet>,
@@ -370,15 +370,15 @@ mod tests {
 
     #[test]
     fn wishes_are_written_shortly() {
-        let wish: Wish = serde_json::from_str(
+        let wish: VmWish = serde_json::from_str(
             r#"{"name":"web","vcpus":4,"memory":"8GiB","threads_per_core":1,"count":2}"#,
         )
         .expect("a wish");
         assert_eq!(wish.threads_per_core, ThreadsPerCore::Exactly(1));
-        let names: Vec<String> = Wish::each(&[wish]).into_iter().map(|wish| wish.name).collect();
+        let names: Vec<String> = VmWish::each(&[wish]).into_iter().map(|wish| wish.name).collect();
         assert_eq!(names, ["web-1", "web-2"]);
-        let least: Wish = serde_json::from_str(r#"{"vcpus":1}"#).expect("a wish");
+        let least: VmWish = serde_json::from_str(r#"{"vcpus":1}"#).expect("a wish");
         assert_eq!((least.memory.in_mib(), least.count), (defaults::MEMORY_MIB, 1));
-        assert!(serde_json::from_str::<Wish>(r#"{"vcpus":1,"threads_per_core":0}"#).is_err());
+        assert!(serde_json::from_str::<VmWish>(r#"{"vcpus":1,"threads_per_core":0}"#).is_err());
     }
 }

@@ -19,10 +19,12 @@ use super::kubelet::{
     take_distributed, take_packed,
 };
 use super::kubevirt::{
-    Crossing, GuestMemory, GuestNuma, GuestShape, Pins, Pool, ReadVmiError, Vmi, deal,
+    Crossing, GuestNuma, GuestShape, Pool, PredictedMemory, PredictedPins, ReadVmiError, Vmi, deal,
     mirror_nodes, pin, pod_cpus,
 };
-use super::machine::{Cell, CellPcpu, Counts, Machine, MachineError, Seat, SiblingLists};
+use super::machine::{
+    CapabilitiesCell, CellPcpu, Counts, KubeletHost, MachineError, PcpuPosition, SiblingLists,
+};
 use super::version::{Ability, KubevirtVersion, NEWEST_KNOWN};
 
 /// The versions that an `endToEnd` entry is predicted for.
@@ -136,10 +138,10 @@ struct EntryCpu {
 }
 
 impl EntryTopology {
-    fn cells(self) -> Vec<Cell> {
+    fn cells(self) -> Vec<CapabilitiesCell> {
         let pcpu =
             |cpu: EntryCpu| CellPcpu { id: cpu.id, siblings: cpu.siblings.unwrap_or_default() };
-        let cell = |cell: EntryCell| Cell {
+        let cell = |cell: EntryCell| CapabilitiesCell {
             id: cell.id,
             pcpus: cell.cpus.unwrap_or_default().into_iter().map(pcpu).collect(),
         };
@@ -237,7 +239,7 @@ fn numa_mapping(entry: NumaEntry) -> Result<Value, EntryError> {
         })
         .collect::<Result<_, _>>()?;
     let cells = entry.topology.map(EntryTopology::cells).unwrap_or_default();
-    let memory = GuestMemory {
+    let memory = PredictedMemory {
         bytes: entry.guest_memory.and_then(Quantity::round_down).unwrap_or(0),
         page_bytes: entry
             .page_size
@@ -369,7 +371,10 @@ fn version_in(text: &str) -> Option<KubevirtVersion> {
 
 /// A host in words, "1 cell, cpus 5..12, no sibling lists"; without words, one
 /// cell of the pod's own pCPUs.
-fn words_to_cells(words: Option<&str>, cpuset: &[u32]) -> Result<Vec<Cell>, EntryError> {
+fn words_to_cells(
+    words: Option<&str>,
+    cpuset: &[u32],
+) -> Result<Vec<CapabilitiesCell>, EntryError> {
     let pcpus: Vec<u32> = match words {
         None => cpuset.to_vec(),
         Some(words) => {
@@ -386,7 +391,7 @@ fn words_to_cells(words: Option<&str>, cpuset: &[u32]) -> Result<Vec<Cell>, Entr
         }
     };
     let pcpus = pcpus.into_iter().map(|id| CellPcpu { id, siblings: Vec::new() }).collect();
-    Ok(vec![Cell { id: 0, pcpus }])
+    Ok(vec![CapabilitiesCell { id: 0, pcpus }])
 }
 
 fn iothreads_json(pins: &BTreeMap<u32, Vec<u32>>) -> Map<String, Value> {
@@ -397,8 +402,8 @@ fn iothreads_json(pins: &BTreeMap<u32, Vec<u32>>) -> Map<String, Value> {
 
 type Places = Vec<[u32; 5]>;
 
-fn seats(places: &Places) -> impl Iterator<Item = Seat> + '_ {
-    places.iter().map(|&[pcpu, core, socket, node, uncore]| Seat {
+fn seats(places: &Places) -> impl Iterator<Item = PcpuPosition> + '_ {
+    places.iter().map(|&[pcpu, core, socket, node, uncore]| PcpuPosition {
         pcpu,
         core,
         socket,
@@ -424,8 +429,8 @@ struct KubeletTopology {
 }
 
 impl KubeletTopology {
-    fn machine(&self) -> Result<Machine, EntryError> {
-        let machine = Machine::new(seats(&self.places))?;
+    fn machine(&self) -> Result<KubeletHost, EntryError> {
+        let machine = KubeletHost::new(seats(&self.places))?;
         let counted = machine.counts();
         Ok(machine.with_counts(Counts {
             pcpus: self.pcpus.unwrap_or(counted.pcpus),
@@ -543,7 +548,7 @@ struct EntryKubelet {
 }
 
 fn end_to_end(entry: EndToEndEntry) -> Result<Value, EntryError> {
-    let machine = Machine::new(seats(&entry.places))?;
+    let machine = KubeletHost::new(seats(&entry.places))?;
     let instance = json!({ "spec": entry.spec, "metadata": entry.metadata.unwrap_or(json!({})) });
     let vmi = Vmi::from_value(&instance)?;
     let kubelet = entry.kubelet;
@@ -594,7 +599,7 @@ fn end_to_end(entry: EndToEndEntry) -> Result<Value, EntryError> {
     Ok(json!({ "cpuset": cpuset.to_string(), "rejected": null, "results": results }))
 }
 
-fn pins_json(pins: &Pins) -> Map<String, Value> {
+fn pins_json(pins: &PredictedPins) -> Map<String, Value> {
     let mut result = Map::from_iter([("vcpupin".to_owned(), texts(&pins.vcpus).into())]);
     if !pins.emulator.is_empty() {
         result.insert("emulatorpin".into(), listed(&pins.emulator).into());

@@ -5,8 +5,8 @@ use std::fmt;
 
 use topology::PcpuSet;
 
-use super::kubevirt::{Pins, Vmi};
-use super::machine::{Machine, Seat};
+use super::kubevirt::{PredictedPins, Vmi};
+use super::machine::{KubeletHost, PcpuPosition};
 
 /// What is wrong with a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,14 +35,14 @@ pub enum FindingKind {
 
 /// One thing that is wrong, in words for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PredictionFinding {
     /// What it is.
     pub kind: FindingKind,
     /// One line.
     pub text: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PredictionFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -50,7 +50,12 @@ impl fmt::Display for Finding {
 
 /// Looks at the pins of a guest inside the pod's pCPUs; empty: guest siblings
 /// lie on host siblings, nothing is shared or hidden.
-pub fn findings(machine: &Machine, vmi: &Vmi, cpuset: &PcpuSet, pins: &Pins) -> Vec<Finding> {
+pub fn findings(
+    machine: &KubeletHost,
+    vmi: &Vmi,
+    cpuset: &PcpuSet,
+    pins: &PredictedPins,
+) -> Vec<PredictionFinding> {
     let look = Look { machine, vmi, cpuset, pins };
     let mut found = Vec::new();
     look.guest_cores(&mut found);
@@ -63,14 +68,14 @@ pub fn findings(machine: &Machine, vmi: &Vmi, cpuset: &PcpuSet, pins: &Pins) -> 
 }
 
 struct Look<'a> {
-    machine: &'a Machine,
+    machine: &'a KubeletHost,
     vmi: &'a Vmi,
     cpuset: &'a PcpuSet,
-    pins: &'a Pins,
+    pins: &'a PredictedPins,
 }
 
-fn add(found: &mut Vec<Finding>, kind: FindingKind, text: String) {
-    found.push(Finding { kind, text });
+fn add(found: &mut Vec<PredictionFinding>, kind: FindingKind, text: String) {
+    found.push(PredictionFinding { kind, text });
 }
 
 fn list(numbers: impl IntoIterator<Item = u32>) -> String {
@@ -82,11 +87,11 @@ impl Look<'_> {
         usize::try_from(self.vmi.shape().threads).unwrap_or(usize::MAX).max(1)
     }
 
-    fn seat(&self, pcpu: u32) -> Option<&Seat> {
+    fn seat(&self, pcpu: u32) -> Option<&PcpuPosition> {
         self.machine.seat(pcpu)
     }
 
-    fn distinct(&self, pcpus: &[u32], of: fn(&Seat) -> u32) -> BTreeSet<u32> {
+    fn distinct(&self, pcpus: &[u32], of: fn(&PcpuPosition) -> u32) -> BTreeSet<u32> {
         pcpus.iter().filter_map(|pcpu| self.seat(*pcpu).map(of)).collect()
     }
 
@@ -95,7 +100,7 @@ impl Look<'_> {
         self.distinct(pcpus, |seat| seat.core).len() > 1
     }
 
-    fn guest_cores(&self, found: &mut Vec<Finding>) {
+    fn guest_cores(&self, found: &mut Vec<PredictionFinding>) {
         let threads = self.threads();
         if threads == 1 {
             return;
@@ -125,7 +130,7 @@ impl Look<'_> {
         }
     }
 
-    fn host_cores(&self, found: &mut Vec<Finding>) {
+    fn host_cores(&self, found: &mut Vec<PredictionFinding>) {
         let threads = self.threads();
         let mut on_core: BTreeMap<u32, Vec<(usize, u32)>> = BTreeMap::new();
         for (vcpu, pcpu) in self.pins.vcpus.iter().enumerate() {
@@ -152,7 +157,7 @@ impl Look<'_> {
         }
     }
 
-    fn counts(&self, found: &mut Vec<Finding>) {
+    fn counts(&self, found: &mut Vec<PredictionFinding>) {
         let vcpus = usize::try_from(self.vmi.shape().vcpus()).unwrap_or(usize::MAX);
         let pinned = self.pins.vcpus.len();
         if pinned < vcpus {
@@ -169,7 +174,7 @@ impl Look<'_> {
         }
     }
 
-    fn nodes(&self, found: &mut Vec<Finding>) {
+    fn nodes(&self, found: &mut Vec<PredictionFinding>) {
         let nodes = self.distinct(&self.pins.vcpus, |seat| seat.node);
         match &self.pins.numa {
             None if nodes.len() > 1 => {
@@ -209,7 +214,7 @@ impl Look<'_> {
             .collect()
     }
 
-    fn helpers(&self, found: &mut Vec<Finding>) {
+    fn helpers(&self, found: &mut Vec<PredictionFinding>) {
         for pcpu in &self.pins.emulator {
             let vcpus = self.seat(*pcpu).map(|seat| self.vcpus_on_core(seat.core));
             if let Some(vcpus) = vcpus.filter(|vcpus| !vcpus.is_empty()) {
@@ -245,7 +250,7 @@ impl Look<'_> {
     }
 
     /// Host cores of which the pod has only a part.
-    fn strangers(&self, found: &mut Vec<Finding>) {
+    fn strangers(&self, found: &mut Vec<PredictionFinding>) {
         let mut cores = BTreeSet::new();
         for pcpu in &self.pins.vcpus {
             let Some(seat) = self.seat(*pcpu) else { continue };

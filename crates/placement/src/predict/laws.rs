@@ -9,7 +9,8 @@ use super::kubelet::{
 };
 use super::kubevirt::{Crossing, GuestShape, Pool, Vmi};
 use super::{
-    Ability, FindingKind, KubevirtVersion, Machine, Outcome, Seat, SiblingLists, findings, predict,
+    Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, PcpuPosition, SiblingLists,
+    findings, predict,
 };
 
 /// How siblings are numbered.
@@ -22,14 +23,20 @@ enum Numbering {
 }
 
 /// An even machine; node numbers follow the sockets.
-fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32, numbering: Numbering) -> Machine {
+fn machine(
+    sockets: u32,
+    nodes: u32,
+    cores: u32,
+    threads: u32,
+    numbering: Numbering,
+) -> KubeletHost {
     let all_cores = sockets * nodes * cores;
     let seats = (0..all_cores).flat_map(|core| {
         let pcpu = move |thread: u32| match numbering {
             Numbering::Neighbours => core * threads + thread,
             Numbering::Split => thread * all_cores + core,
         };
-        (0..threads).map(move |thread| Seat {
+        (0..threads).map(move |thread| PcpuPosition {
             pcpu: pcpu(thread),
             core: pcpu(0),
             socket: core / (nodes * cores),
@@ -38,14 +45,14 @@ fn machine(sockets: u32, nodes: u32, cores: u32, threads: u32, numbering: Number
             uncore: core / cores * cores + core % cores / 2,
         })
     });
-    Machine::new(seats).expect("distinct pCPUs")
+    KubeletHost::new(seats).expect("distinct pCPUs")
 }
 
 prop_compose! {
     fn any_machine()(
         sockets in 1u32..3, nodes in 1u32..4, cores in 1u32..5, threads in 1u32..3,
         split in any::<bool>(),
-    ) -> Machine {
+    ) -> KubeletHost {
         let numbering = if split { Numbering::Split } else { Numbering::Neighbours };
         machine(sockets, nodes, cores, threads, numbering)
     }
@@ -72,7 +79,7 @@ prop_compose! {
     }
 }
 
-fn some_of(machine: &Machine, kept: u64) -> PcpuSet {
+fn some_of(machine: &KubeletHost, kept: u64) -> PcpuSet {
     machine.pcpus().iter().filter(|pcpu| kept >> (pcpu % 64) & 1 == 1).collect()
 }
 
@@ -229,7 +236,7 @@ proptest! {
         let prediction = predict(&machine, &policy, &some_of(&machine, taken), &vmi, version)
             .expect("dedicated");
         match prediction.outcome {
-            Outcome::Pinned { cpuset, pins } => {
+            Admission::Pinned { cpuset, pins } => {
                 prop_assert_eq!(cpuset.len(), prediction.pod_cpus as usize);
                 prop_assert_eq!(pins.vcpus.len(), shape.vcpus() as usize);
                 let mut own: Vec<u32> = pins.vcpus.iter().chain(&pins.emulator).copied().collect();
@@ -240,11 +247,11 @@ proptest! {
                 prop_assert!(pins.iothreads.values().flatten().all(|pcpu| cpuset.contains(*pcpu)));
                 prop_assert_eq!(pins.emulator.is_empty(), !isolate);
             }
-            Outcome::Rejected(_) => {
+            Admission::Rejected(_) => {
                 prop_assert!((machine.pcpus().len() as u32) < prediction.pod_cpus
                     || taken != 0);
             }
-            Outcome::NotPinned { error, .. } => prop_assert!(false, "{}", error),
+            Admission::NotPinned { error, .. } => prop_assert!(false, "{}", error),
         }
     }
 
@@ -275,14 +282,14 @@ proptest! {
         let machine = machine(sockets, 1, cores, 2, numbering);
         let options = PolicyOptions { full_pcpus_only: true, ..PolicyOptions::default() };
         let policy = StaticPolicy::new(&machine, options, PcpuSet::new()).expect("one option");
-        let of_kept_core = |seat: &&Seat| kept >> (seat.core % 64) & 1 == 1;
+        let of_kept_core = |seat: &&PcpuPosition| kept >> (seat.core % 64) & 1 == 1;
         let taken: PcpuSet = machine.seats().filter(of_kept_core).map(|seat| seat.pcpu).collect();
         let vmi = vmi(GuestShape { sockets: 1, cores: guest_cores, threads: 2 }, false, "");
         // 1.3 reads the lists whole, on any numbering.
         let version = KubevirtVersion::new(1, 3, 0);
         prop_assert!(!version.can(Ability::LosesSiblingRanges));
         let prediction = predict(&machine, &policy, &taken, &vmi, version).expect("dedicated");
-        if let Outcome::Pinned { cpuset, pins } = prediction.outcome {
+        if let Admission::Pinned { cpuset, pins } = prediction.outcome {
             prop_assert_eq!(findings(&machine, &vmi, &cpuset, &pins)
                 .into_iter()
                 .filter(|finding| finding.kind != FindingKind::NodesHidden)

@@ -10,7 +10,7 @@ const MAX_PCPUS: usize = 65_536;
 
 /// Where one pCPU sits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct PcpuPosition {
     /// Linux's number.
     pub pcpu: u32,
     /// Core: the lowest pCPU of the core, which makes it unique in the machine.
@@ -42,14 +42,14 @@ pub struct Counts {
 
 /// A host's pCPUs and where they sit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    seats: BTreeMap<u32, Seat>,
+pub struct KubeletHost {
+    seats: BTreeMap<u32, PcpuPosition>,
     counts: Counts,
     /// Relative cost from node to node.
     distances: BTreeMap<(u32, u32), u32>,
 }
 
-/// Error type for [`Machine::new`] and [`Machine::from_host`].
+/// Error type for [`KubeletHost::new`] and [`KubeletHost::from_host`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
     /// Nothing to place on.
@@ -65,14 +65,14 @@ pub enum MachineError {
 
 /// One memory cell of the host as libvirt's capabilities list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct CapabilitiesCell {
     /// The node's number.
     pub id: u32,
     /// Its pCPUs in the order of the capabilities.
     pub pcpus: Vec<CellPcpu>,
 }
 
-/// One pCPU of a [`Cell`].
+/// One pCPU of a [`CapabilitiesCell`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellPcpu {
     /// Linux's number.
@@ -91,12 +91,12 @@ pub enum SiblingLists {
     RangesLost,
 }
 
-impl Machine {
+impl KubeletHost {
     /// A machine that is counted from its seats, as the kubelet does.
     ///
     /// # Errors
     /// [`MachineError`]: no pCPU, or one twice.
-    pub fn new(seats: impl IntoIterator<Item = Seat>) -> Result<Self, MachineError> {
+    pub fn new(seats: impl IntoIterator<Item = PcpuPosition>) -> Result<Self, MachineError> {
         let mut by_pcpu = BTreeMap::new();
         for seat in seats {
             if by_pcpu.insert(seat.pcpu, seat).is_some() {
@@ -109,8 +109,9 @@ impl Machine {
         if by_pcpu.len() > MAX_PCPUS {
             return Err(MachineError::TooMany(by_pcpu.len()));
         }
-        let count =
-            |of: fn(&Seat) -> u32| number(by_pcpu.values().map(of).collect::<BTreeSet<_>>().len());
+        let count = |of: fn(&PcpuPosition) -> u32| {
+            number(by_pcpu.values().map(of).collect::<BTreeSet<_>>().len())
+        };
         let counts = Counts {
             pcpus: number(by_pcpu.len()),
             cores: count(|seat| seat.core),
@@ -150,7 +151,7 @@ impl Machine {
             let core = lowest[&(pcpu.socket, pcpu.die, pcpu.cluster, pcpu.core, own)];
             let socket = pcpu.socket.unwrap_or(0);
             let uncore = caches.iter().position(|cache| cache.contains(pcpu.id));
-            Seat {
+            PcpuPosition {
                 pcpu: pcpu.id,
                 core,
                 socket,
@@ -172,12 +173,12 @@ impl Machine {
     }
 
     /// Where a pCPU sits.
-    pub fn seat(&self, pcpu: u32) -> Option<&Seat> {
+    pub fn seat(&self, pcpu: u32) -> Option<&PcpuPosition> {
         self.seats.get(&pcpu)
     }
 
     /// All seats by ascending pCPU.
-    pub fn seats(&self) -> impl Iterator<Item = &Seat> {
+    pub fn seats(&self) -> impl Iterator<Item = &PcpuPosition> {
         self.seats.values()
     }
 
@@ -203,7 +204,7 @@ impl Machine {
     }
 
     /// The host as KubeVirt knows it, from libvirt's capabilities.
-    pub fn cells(&self, lists: SiblingLists) -> Vec<Cell> {
+    pub fn cells(&self, lists: SiblingLists) -> Vec<CapabilitiesCell> {
         let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for seat in self.seats.values() {
             cores.entry(seat.core).or_default().push(seat.pcpu);
@@ -216,7 +217,7 @@ impl Machine {
             let pcpu = CellPcpu { id: seat.pcpu, siblings: cores[&seat.core].clone() };
             cells.entry(seat.node).or_default().push(pcpu);
         }
-        cells.into_iter().map(|(id, pcpus)| Cell { id, pcpus }).collect()
+        cells.into_iter().map(|(id, pcpus)| CapabilitiesCell { id, pcpus }).collect()
     }
 }
 

@@ -26,12 +26,14 @@ mod tests;
 
 use topology::PcpuSet;
 
-pub use explain::{Finding, FindingKind, findings};
-pub use machine::{Cell, CellPcpu, Counts, Machine, MachineError, Seat, SiblingLists};
+pub use explain::{FindingKind, PredictionFinding, findings};
+pub use machine::{
+    CapabilitiesCell, CellPcpu, Counts, KubeletHost, MachineError, PcpuPosition, SiblingLists,
+};
 pub use version::{Ability, KubevirtVersion, NEWEST_KNOWN, ParseVersionError};
 
 use kubelet::{Rejection, StaticPolicy};
-use kubevirt::{PinError, Pins, Vmi, pin, pod_cpus};
+use kubevirt::{PinError, PredictedPins, Vmi, pin, pod_cpus};
 
 /// What becomes of one VirtualMachineInstance under one version of KubeVirt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +43,12 @@ pub struct Prediction {
     /// CPUs that the pod asks the kubelet for.
     pub pod_cpus: u32,
     /// What comes of it.
-    pub outcome: Outcome,
+    pub outcome: Admission,
 }
 
 /// How far a guest gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Admission {
     /// The kubelet rejects the pod.
     Rejected(Rejection),
     /// The pod gets pCPUs, but virt-launcher does not start the guest.
@@ -61,7 +63,7 @@ pub enum Outcome {
         /// The pod's pCPUs.
         cpuset: PcpuSet,
         /// The pins.
-        pins: Pins,
+        pins: PredictedPins,
     },
 }
 
@@ -70,7 +72,7 @@ pub enum Outcome {
 /// `None` without `dedicatedCpuPlacement`: the guest then runs on the node's
 /// shared pool, and nothing is pinned.
 pub fn predict(
-    machine: &Machine,
+    machine: &KubeletHost,
     policy: &StaticPolicy<'_>,
     taken: &PcpuSet,
     vmi: &Vmi,
@@ -78,7 +80,7 @@ pub fn predict(
 ) -> Option<Prediction> {
     let pod_cpus = pod_cpus(version, vmi)?;
     let outcome = match policy.admit(&policy.shared_pool(taken), pod_cpus) {
-        Err(rejection) => Outcome::Rejected(rejection),
+        Err(rejection) => Admission::Rejected(rejection),
         Ok(cpuset) => {
             let lists = if version.can(Ability::LosesSiblingRanges) {
                 SiblingLists::RangesLost
@@ -87,8 +89,8 @@ pub fn predict(
             };
             let pcpus: Vec<u32> = cpuset.iter().collect();
             match pin(version, vmi, &machine.cells(lists), &pcpus) {
-                Err(error) => Outcome::NotPinned { cpuset, error },
-                Ok(pins) => Outcome::Pinned { cpuset, pins },
+                Err(error) => Admission::NotPinned { cpuset, error },
+                Ok(pins) => Admission::Pinned { cpuset, pins },
             }
         }
     };

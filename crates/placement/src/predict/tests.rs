@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::entry::predict_entry;
 use super::kubelet::{Order, TakeError, take_distributed};
 use super::kubevirt::{Crossing, GuestShape, Pool};
-use super::{Machine, Seat, SiblingLists};
+use super::{KubeletHost, PcpuPosition, SiblingLists};
 
 const VECTORS: &str = include_str!("../../testdata/kubevirt/kubevirt-vectors.json");
 
@@ -98,15 +98,15 @@ fn an_endless_loop_is_said() {
     assert_eq!(taken, Err(TakeError::Endless));
 }
 
-fn nodes_of(nodes: u32, cores: u32, threads: u32) -> Machine {
-    let seats = (0..nodes * cores * threads).map(|pcpu| Seat {
+fn nodes_of(nodes: u32, cores: u32, threads: u32) -> KubeletHost {
+    let seats = (0..nodes * cores * threads).map(|pcpu| PcpuPosition {
         pcpu,
         core: pcpu / threads * threads,
         socket: 0,
         node: pcpu / threads / cores,
         uncore: 0,
     });
-    Machine::new(seats).expect("distinct pCPUs")
+    KubeletHost::new(seats).expect("distinct pCPUs")
 }
 
 /// On a host whose siblings are neighbours, versions from 1.4 see no siblings:

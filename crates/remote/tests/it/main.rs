@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use remote::{CopyError, GaveUp, OpenError, Options, Patience, RunError, Session};
+use remote::{CopyError, GaveUp, OpenError, Patience, RunError, SshOptions, SshSession};
 use sshd::Sshd;
 use suite::{PATIENCE, Tier, needs, until};
 
@@ -20,12 +20,15 @@ fn patience() -> Patience<'static> {
     Patience::new(PATIENCE, &never)
 }
 
-fn open(sshd: &Sshd, change: impl FnOnce(&mut remote::Destination)) -> Result<Session, OpenError> {
+fn open(
+    sshd: &Sshd,
+    change: impl FnOnce(&mut remote::Destination),
+) -> Result<SshSession, OpenError> {
     let mut destination = sshd.destination();
     change(&mut destination);
     let folder = sshd.path("");
-    let options = Options { folder: &folder, env: &[], interactive: false };
-    Session::open(&destination, &options, patience())
+    let options = SshOptions { folder: &folder, env: &[], interactive: false };
+    SshSession::open(&destination, &options, patience())
 }
 
 #[test]
@@ -140,8 +143,8 @@ fn who_cannot_connect_is_told_why() {
     let error = open(&sshd, |to| to.port = Some(1)).unwrap_err();
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
     let path = folder.join("x".repeat(100));
-    let options = Options { folder: &path, env: &[], interactive: false };
-    let error = Session::open(&sshd.destination(), &options, patience()).unwrap_err();
+    let options = SshOptions { folder: &path, env: &[], interactive: false };
+    let error = SshSession::open(&sshd.destination(), &options, patience()).unwrap_err();
     assert!(matches!(error, OpenError::SocketPath { .. }), "{error}");
 }
 

@@ -4,10 +4,10 @@
 use record::journal::TrialKey;
 use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
-    Account, Accounting, Boot, Cell, CountOf, CounterMove, Curve, Distribution, Estimate, Fact,
-    Group, Judgement, Method, Named, NoPrice, Part, PricedEvent, Published, PublishedClaim,
-    Quantile, REPORT_VERSION, Report, Role, Says, Span, TABLE_SHARES, TrialFailure, Unpriced,
-    Variant, Verdict,
+    AccountPart, Accounting, BootPoint, Cell, CountOf, CounterMove, Curve, Distribution,
+    LabelledText, Method, NoPrice, PricedEvent, PublishedClaim, PublishedKind, PublishedValue,
+    Quantile, REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, Role, ShownEstimate,
+    Span, TABLE_SHARES, TrialFailure, Unpriced, VariantAccount, VariantJudgement, Verdict,
 };
 use stats::{Comparison, Engine, PairedBlocks, Relation, Sequential};
 
@@ -48,7 +48,7 @@ pub(crate) fn two_loads() -> Report {
                     &group,
                     "4-vcpu",
                     "2-vcpu",
-                    Says::Order { relation: Relation::AtLeastAsGood },
+                    PublishedKind::Order { relation: Relation::AtLeastAsGood },
                 ),
                 claim(&group, "2-vcpu", "1-vcpu", counter_ratio("kvm.exits", 0.75, 0.8)),
             ];
@@ -86,7 +86,7 @@ pub(crate) fn two_loads() -> Report {
 /// The two loads, with more quantiles of the wake-ups.
 pub(crate) fn latency() -> Report {
     let mut report = two_loads();
-    let p99: Vec<Group> =
+    let p99: Vec<ResultGroup> =
         report.groups.iter().filter(|group| group.metric.name == "latency-p99").cloned().collect();
     for (name, factor) in [("latency-p50", 0.4), ("latency-p999", 2.5), ("latency-max", 9.0)] {
         for group in &p99 {
@@ -107,7 +107,7 @@ pub(crate) fn latency() -> Report {
 pub(crate) fn counted() -> Report {
     let mut report = latency();
     for load in ["idle", "half"] {
-        let curve = |(i, variant): (usize, &Variant)| {
+        let curve = |(i, variant): (usize, &ReportVariant)| {
             let last: u32 = if load == "idle" { 34 } else { 30 };
             let point = |step: u32| {
                 let share = 1.0 - 10f64.powf(-f64::from(step) / 8.0);
@@ -115,7 +115,7 @@ pub(crate) fn counted() -> Report {
                 let centre = 4e-5 * (1.0 + 0.3 * i as f64) * (1.0 + tail * tail);
                 let band =
                     Span { lo: centre / (1.0 + 0.1 * tail), hi: centre * (1.0 + 0.2 * tail) };
-                Quantile { share, estimate: Estimate { centre, interval: Some(band) } }
+                Quantile { share, estimate: ShownEstimate { centre, interval: Some(band) } }
             };
             let mut quantiles: Vec<Quantile> = (1..=last).map(point).collect();
             for (share, step) in TABLE_SHARES.into_iter().zip([2_u32, 8, 16, 24, 32]) {
@@ -149,17 +149,17 @@ pub(crate) fn accounted() -> Report {
     let mut report = two_loads();
     report.environment = Environment::Kvm;
     report.environment_why = None;
-    let about = |centre: f64, width: f64| Estimate {
+    let about = |centre: f64, width: f64| ShownEstimate {
         centre,
         interval: Some(Span { lo: centre - width, hi: centre + width }),
     };
-    let part = |event, count: f64, price: f64, amount: (f64, f64)| Part {
+    let part = |event, count: f64, price: f64, amount: (f64, f64)| AccountPart {
         event,
         count,
         price: about(price, price * 0.02),
         amount: about(amount.0, amount.1),
     };
-    let account = Account {
+    let account = VariantAccount {
         load: "half".to_owned(),
         workload: "hackbench".to_owned(),
         metric: "time".to_owned(),
@@ -226,7 +226,7 @@ pub(crate) fn poor() -> Report {
     let cell = &mut group.cells[2];
     cell.boots.clear();
     cell.estimate = None;
-    cell.judgement = Some(Judgement {
+    cell.judgement = Some(VariantJudgement {
         ratio: None,
         blocks: 0,
         p: None,
@@ -311,7 +311,7 @@ fn host() -> topology::Host {
     }
 }
 
-fn variant(name: &str, vcpus: &str, index: usize) -> Variant {
+fn variant(name: &str, vcpus: &str, index: usize) -> ReportVariant {
     let role = match index {
         0 => Role::Baseline,
         _ if name.ends_with("-again") => Role::AaArm,
@@ -335,12 +335,18 @@ fn variant(name: &str, vcpus: &str, index: usize) -> Variant {
     let (losses, on_host) = (Vec::new(), false);
     let found = [("guest.clocksource", "kvm-clock"), ("host.halt_poll_ns", "200000")];
     let fact =
-        |(name, value): (&str, &str)| Fact { name: name.to_owned(), value: value.to_owned() };
+        |(name, value): (&str, &str)| ReportFact { name: name.to_owned(), value: value.to_owned() };
     let found = found.map(fact).to_vec();
-    Variant { name: name.to_owned(), summary, role, on_host, qemu_lines, losses, found }
+    ReportVariant { name: name.to_owned(), summary, role, on_host, qemu_lines, losses, found }
 }
 
-fn group_of(report: &Report, load: &str, workload: &str, metric: Metric, centres: &[f64]) -> Group {
+fn group_of(
+    report: &Report,
+    load: &str,
+    workload: &str,
+    metric: Metric,
+    centres: &[f64],
+) -> ResultGroup {
     group(report, load, workload, metric, centres, 5, 1)
 }
 
@@ -352,12 +358,12 @@ fn group(
     centres: &[f64],
     blocks: u32,
     samples: usize,
-) -> Group {
+) -> ResultGroup {
     let arms = report.variants.len() as u32;
     let first = report.groups.len() as u32 * arms * blocks;
     let mut cells: Vec<Cell> = Vec::new();
     for (i, variant) in report.variants.iter().enumerate() {
-        let boots: Vec<Boot> = (0..blocks)
+        let boots: Vec<BootPoint> = (0..blocks)
             .map(|block| {
                 // A shuffle of a kind: every block begins with another arm.
                 let place = (i as u32 + block * 3) % arms;
@@ -368,7 +374,7 @@ fn group(
                 let samples: Vec<f64> = (0..samples).map(sample).collect();
                 let mut sorted = samples.clone();
                 sorted.sort_by(f64::total_cmp);
-                Boot {
+                BootPoint {
                     block,
                     order: first + block * arms + place,
                     value: sorted[sorted.len() / 2],
@@ -379,8 +385,8 @@ fn group(
             .collect();
         let logs: Vec<f64> = boots.iter().map(|boot| boot.value.ln()).collect();
         let estimate = stats::t_test(&logs, LEVEL).map_or(
-            Estimate { centre: boots[0].value, interval: None },
-            |test| Estimate {
+            ShownEstimate { centre: boots[0].value, interval: None },
+            |test| ShownEstimate {
                 centre: test.mean.exp(),
                 interval: Some(Span { lo: test.interval.lo.exp(), hi: test.interval.hi.exp() }),
             },
@@ -408,14 +414,14 @@ fn group(
             host: Vec::new(),
         };
         let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
-        cell.judgement = Some(Judgement::of(&engine, &comparison));
+        cell.judgement = Some(VariantJudgement::of(&engine, &comparison));
     }
-    Group { primary: true, margin: Some(0.03), cells, ..empty_group(load, workload, metric) }
+    ResultGroup { primary: true, margin: Some(0.03), cells, ..empty_group(load, workload, metric) }
 }
 
 /// A group that nobody measured.
-fn empty_group(load: &str, workload: &str, metric: Metric) -> Group {
-    Group {
+fn empty_group(load: &str, workload: &str, metric: Metric) -> ResultGroup {
+    ResultGroup {
         load: load.to_owned(),
         workload: workload.to_owned(),
         metric,
@@ -476,8 +482,8 @@ fn moved(counter: &str, unit: &str, variant: &str, from: f64, to: f64) -> Counte
     }
 }
 
-fn published(variant: &str, value: f64, source: &str) -> Published {
-    Published {
+fn published(variant: &str, value: f64, source: &str) -> PublishedValue {
+    PublishedValue {
         variant: variant.to_owned(),
         value: Some(value),
         ratio: None,
@@ -491,7 +497,7 @@ fn published(variant: &str, value: f64, source: &str) -> Published {
 }
 
 /// What is said of two variants, judged by their boots.
-fn claim(group: &Group, variant: &str, than: &str, says: Says) -> PublishedClaim {
+fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) -> PublishedClaim {
     let logs = |name: &str| {
         let boots = group.cell(name).into_iter().flat_map(|cell| &cell.boots);
         boots.map(|boot| boot.value.ln()).collect::<Vec<f64>>()
@@ -512,19 +518,19 @@ fn claim(group: &Group, variant: &str, than: &str, says: Says) -> PublishedClaim
         .judged(&comparison, &engine.judge(&comparison))
 }
 
-fn counter_ratio(counter: &str, lo: f64, hi: f64) -> Says {
+fn counter_ratio(counter: &str, lo: f64, hi: f64) -> PublishedKind {
     let published = Span { lo, hi };
-    Says::CounterRatio { counter: counter.to_owned(), of: CountOf::Run, published }
+    PublishedKind::CounterRatio { counter: counter.to_owned(), of: CountOf::Run, published }
 }
 
 fn metric(name: &str, unit: &str, better: Better, kind: MetricKind) -> Metric {
     Metric { name: name.to_owned(), unit: Unit::from(unit), better, kind }
 }
 
-fn named(name: &str, summary: &str) -> Named {
-    Named { name: name.to_owned(), summary: summary.to_owned() }
+fn named(name: &str, summary: &str) -> LabelledText {
+    LabelledText { name: name.to_owned(), summary: summary.to_owned() }
 }
 
-fn fact(name: &str, value: &str) -> Fact {
-    Fact { name: name.to_owned(), value: value.to_owned() }
+fn fact(name: &str, value: &str) -> ReportFact {
+    ReportFact { name: name.to_owned(), value: value.to_owned() }
 }

@@ -7,7 +7,7 @@ mod made_up;
 use std::path::Path;
 use std::{env, fs, io};
 
-use report::trend::{self, Of, Trend};
+use report::trend::{self, Trend, TrendSubject};
 use report::{Report, Style};
 use stats::ChangeRule;
 
@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{name}.txt")), text)?;
         fs::write(folder.join(format!("{name}.json")), report.to_json())?;
     }
-    let trend = Trend::new(fortnight(), Of::Value, &ChangeRule::default());
+    let trend = Trend::new(fortnight(), TrendSubject::Value, &ChangeRule::default());
     fs::write(folder.join("trend.html"), trend::html(&trend))
 }
 

@@ -13,7 +13,7 @@ use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
 use crate::quantity::{counted, percentile};
-use crate::{Curve, Distribution, Group, Report, Span, TABLE_SHARES};
+use crate::{Curve, Distribution, Report, ResultGroup, Span, TABLE_SHARES};
 
 const HEIGHT: f64 = 190.0;
 const HEADER: f64 = 22.0;
@@ -40,7 +40,7 @@ pub(crate) fn of_samples(report: &Report, workload: &str, id: &str) -> String {
 /// The quantiles that a tool printed of what it did not count, among `groups`,
 /// which have one workload. Empty where no metric is a quantile of another's
 /// family.
-pub(crate) fn of_printed(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn of_printed(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first() else { return String::new() };
     let mut families: Vec<(&str, &str)> = Vec::new();
     for group in groups {
@@ -133,8 +133,13 @@ impl<'a> Panel<'a> {
         Self { name: &found.name, load: &found.load, unit: &found.unit, ticks, series }
     }
 
-    fn of_printed(report: &Report, groups: &[&'a Group], name: &'a str, load: &'a str) -> Self {
-        let mut quantiles: Vec<(f64, &'a Group)> = groups
+    fn of_printed(
+        report: &Report,
+        groups: &[&'a ResultGroup],
+        name: &'a str,
+        load: &'a str,
+    ) -> Self {
+        let mut quantiles: Vec<(f64, &'a ResultGroup)> = groups
             .iter()
             .filter(|group| group.load == load)
             .filter_map(|group| Some((group.metric.quantile()?, *group)))
@@ -143,7 +148,7 @@ impl<'a> Panel<'a> {
             .filter(|(_, group)| group.cells.iter().any(|cell| !cell.boots.is_empty()))
             .collect();
         quantiles.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let point = |variant: &str, share: f64, group: &Group| {
+        let point = |variant: &str, share: f64, group: &ResultGroup| {
             let boots = group.cell(variant)?.boots.iter().filter(|boot| boot.counted);
             let mut values: Vec<f64> = boots.map(|boot| boot.value).filter(|v| *v > 0.0).collect();
             values.sort_by(f64::total_cmp);

@@ -65,14 +65,14 @@ pub(crate) fn draw(side: &ProfiledSide, id: &str, title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Estimate, Frame, Span};
+    use crate::{Frame, ShownEstimate, Span};
     use record::ProfileSide;
 
     #[test]
     fn frames_lie_below_their_callers_and_side_by_side() {
         let frame = |depth, name: &str, a: f64, b: f64, half: f64| {
             let span = Span { lo: b - a - half, hi: b - a + half };
-            let change = Estimate { centre: b - a, interval: Some(span) };
+            let change = ShownEstimate { centre: b - a, interval: Some(span) };
             Frame { depth, name: name.to_owned(), shares: [a, b], change }
         };
         let side = ProfiledSide {

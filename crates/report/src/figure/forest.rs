@@ -7,7 +7,7 @@ use crate::figure::values::index_of;
 use crate::published::{published_ratio, shown_ratio};
 use crate::quantity::{counted, percent, ratio_estimate};
 use crate::sentence::{directions, findings};
-use crate::{Estimate, Group, Report, Role};
+use crate::{Report, ResultGroup, Role, ShownEstimate};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -21,7 +21,7 @@ const STRETCH: f64 = 3.0;
 
 /// Draws `groups`, which have one workload and one metric, load by load.
 /// Empty where nothing is compared.
-pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let (Some(first), Some(baseline)) = (groups.first(), report.baseline()) else {
         return String::new();
     };
@@ -105,7 +105,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     svg.finish(id, bottom + 44.0, &title, description.trim_end())
 }
 
-fn axis(groups: &[&Group], baseline: &str) -> Axis {
+fn axis(groups: &[&ResultGroup], baseline: &str) -> Axis {
     let mut sure = Vec::new();
     let mut ends = Vec::new();
     for group in groups {
@@ -126,7 +126,7 @@ fn axis(groups: &[&Group], baseline: &str) -> Axis {
     Axis::for_ratios(sure.iter().copied().chain(ends))
 }
 
-fn draw_ratio(svg: &mut Svg, axis: &Axis, ratio: &Estimate, class: &str, y: f64) {
+fn draw_ratio(svg: &mut Svg, axis: &Axis, ratio: &ShownEstimate, class: &str, y: f64) {
     let centre = x(axis, ratio.centre);
     if let Some(span) = ratio.interval {
         let (lo, hi) = (x(axis, span.lo), x(axis, span.hi));

@@ -4,7 +4,7 @@ use crate::figure::axis::Axis;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::quantity::ratio_estimate;
 use crate::sentence::findings;
-use crate::{Group, Look, Report};
+use crate::{InterimLook, Report, ResultGroup};
 
 /// Height of a panel, and where there are many.
 const HEIGHT: f64 = 130.0;
@@ -21,7 +21,7 @@ const STRETCH: f64 = 4.0;
 
 /// Draws `groups`, which have one workload and one metric: one panel for each
 /// variant and load. Empty where nothing was looked at twice.
-pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first() else { return String::new() };
     let several_loads = groups.len() > 1;
     let panels = groups.iter().map(|group| findings(report, group).len()).sum::<usize>();
@@ -56,7 +56,13 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     svg.finish(id, top + 14.0, &title, description.trim_end())
 }
 
-fn panel(svg: &mut Svg, looks: &[Look], margin: Option<f64>, class: &str, place: (f64, f64)) {
+fn panel(
+    svg: &mut Svg,
+    looks: &[InterimLook],
+    margin: Option<f64>,
+    class: &str,
+    place: (f64, f64),
+) {
     let (top, height) = place;
     let axis = axis(looks, margin);
     let labels = axis.ratio_labels();
@@ -90,7 +96,7 @@ fn panel(svg: &mut Svg, looks: &[Look], margin: Option<f64>, class: &str, place:
     }
 }
 
-fn axis(looks: &[Look], margin: Option<f64>) -> Axis {
+fn axis(looks: &[InterimLook], margin: Option<f64>) -> Axis {
     let margin = margin.unwrap_or(0.0);
     let mut values = vec![1.0 + margin, 1.0 / (1.0 + margin)];
     values.extend(looks.iter().map(|look| look.ratio.centre));

@@ -6,8 +6,8 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
-use crate::quantity::Scale;
-use crate::{Boot, Group, Report};
+use crate::quantity::UnitScale;
+use crate::{BootPoint, Report, ResultGroup};
 
 const RIGHT: f64 = WIDTH - 10.0;
 const HEADER: f64 = 22.0;
@@ -18,7 +18,7 @@ const MAX_BORDERS: usize = 40;
 
 /// Draws `groups`, which have one workload and one metric, one panel a load.
 /// Empty where no boot brought a value.
-pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first() else { return String::new() };
     let orders = || groups.iter().flat_map(|g| boots(g)).map(|(_, boot)| f64::from(boot.order));
     let (Some(lo), Some(hi)) = (orders().reduce(f64::min), orders().reduce(f64::max)) else {
@@ -27,7 +27,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
     let several_loads = groups.len() > 1;
     let header = if several_loads { HEADER } else { 0.0 };
     let height = if several_loads { 130.0 } else { 210.0 };
-    let scale = Scale::for_values(
+    let scale = UnitScale::for_values(
         &first.metric.unit,
         groups.iter().flat_map(|group| boots(group)).map(|(_, boot)| boot.value),
     );
@@ -81,14 +81,14 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
 }
 
 /// The boots of a group with their variant.
-fn boots(group: &Group) -> impl Iterator<Item = (&str, &Boot)> {
+fn boots(group: &ResultGroup) -> impl Iterator<Item = (&str, &BootPoint)> {
     let cells = group.cells.iter();
     cells.flat_map(|cell| cell.boots.iter().map(|boot| (cell.variant.as_str(), boot)))
 }
 
 /// Draws the boots of all loads as differences from the centre of their variant
 /// under their load. Empty where no variant has two boots.
-pub(crate) fn draw_drift(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw_drift(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first() else { return String::new() };
     let mut points: Vec<Deviation<'_>> = Vec::new();
     for cell in groups.iter().flat_map(|group| &group.cells).filter(|cell| cell.boots.len() > 1) {
@@ -147,9 +147,9 @@ struct Deviation<'a> {
 
 struct Panel<'a> {
     report: &'a Report,
-    group: &'a Group,
+    group: &'a ResultGroup,
     axis: &'a Axis,
-    scale: &'a Scale,
+    scale: &'a UnitScale,
     top: f64,
     height: f64,
 }
@@ -157,7 +157,7 @@ struct Panel<'a> {
 impl Panel<'_> {
     fn draw(&self, svg: &mut Svg, x: &dyn Fn(f64) -> f64) {
         let y = |value: f64| self.top + (1.0 - self.axis.position(value)) * self.height;
-        let mut all: Vec<(&str, &Boot)> = boots(self.group).collect();
+        let mut all: Vec<(&str, &BootPoint)> = boots(self.group).collect();
         all.sort_by_key(|(_, boot)| boot.order);
         let borders: Vec<f64> = all
             .windows(2)
@@ -172,7 +172,7 @@ impl Panel<'_> {
         }
         for cell in &self.group.cells {
             let index = index_of(self.report, &cell.variant);
-            let mut boots: Vec<&Boot> = cell.boots.iter().collect();
+            let mut boots: Vec<&BootPoint> = cell.boots.iter().collect();
             boots.sort_by_key(|boot| boot.order);
             let mut d = String::new();
             for boot in &boots {

@@ -6,8 +6,8 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
 use crate::figure::values::index_of;
-use crate::quantity::{Scale, counted};
-use crate::{Boot, Group, Report, Role, Variant};
+use crate::quantity::{UnitScale, counted};
+use crate::{BootPoint, Report, ReportVariant, ResultGroup, Role};
 
 /// Height of a panel, and where there are many.
 const HEIGHT: f64 = 150.0;
@@ -19,7 +19,7 @@ const GAP: f64 = 18.0;
 
 /// Draws `groups`, which have one workload and one metric: one panel for each
 /// variant and load. Empty where no block holds both sides of a comparison.
-pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let (Some(first), Some(baseline)) = (groups.first(), report.baseline()) else {
         return String::new();
     };
@@ -29,7 +29,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
         return String::new();
     }
     let values = || panels.iter().flat_map(|panel| &panel.blocks).flat_map(|b| [b.from, b.to]);
-    let scale = Scale::for_values(&first.metric.unit, values());
+    let scale = UnitScale::for_values(&first.metric.unit, values());
     let several_loads = groups.len() > 1;
     let height = if panels.len() > FEW_PANELS { LOW } else { HEIGHT };
     let mut svg = Svg::new();
@@ -66,14 +66,18 @@ struct Pair {
 }
 
 struct Panel<'a> {
-    group: &'a Group,
-    variant: &'a Variant,
+    group: &'a ResultGroup,
+    variant: &'a ReportVariant,
     baseline: usize,
     blocks: Vec<Pair>,
 }
 
-fn panels<'a>(report: &'a Report, group: &'a Group, baseline: &'a Variant) -> Vec<Panel<'a>> {
-    let counted = |name: &str| -> Vec<&Boot> {
+fn panels<'a>(
+    report: &'a Report,
+    group: &'a ResultGroup,
+    baseline: &'a ReportVariant,
+) -> Vec<Panel<'a>> {
+    let counted = |name: &str| -> Vec<&BootPoint> {
         let boots = group.cell(name).map(|cell| cell.boots.as_slice()).unwrap_or_default();
         boots.iter().filter(|boot| boot.counted).collect()
     };
@@ -81,7 +85,7 @@ fn panels<'a>(report: &'a Report, group: &'a Group, baseline: &'a Variant) -> Ve
     let others = report.variants.iter().filter(|variant| variant.role != Role::Baseline);
     others
         .map(|variant| {
-            let pair = |to: &Boot| {
+            let pair = |to: &BootPoint| {
                 let from = from.iter().find(|from| from.block == to.block)?;
                 Some(Pair { block: to.block, from: from.value, to: to.value })
             };
@@ -93,7 +97,7 @@ fn panels<'a>(report: &'a Report, group: &'a Group, baseline: &'a Variant) -> Ve
 }
 
 impl Panel<'_> {
-    fn draw(&self, report: &Report, scale: &Scale, place: (f64, f64), svg: &mut Svg) {
+    fn draw(&self, report: &Report, scale: &UnitScale, place: (f64, f64), svg: &mut Svg) {
         let (top, height) = place;
         let axis = Axis::for_points(self.blocks.iter().flat_map(|block| [block.from, block.to]));
         let labels = match axis.log {

@@ -5,8 +5,8 @@ use record::Metric;
 use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
-use crate::quantity::{Scale, counted};
-use crate::{Boot, Cell, Group, Published, Report};
+use crate::quantity::{UnitScale, counted};
+use crate::{BootPoint, Cell, PublishedValue, Report, ResultGroup};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -16,13 +16,13 @@ const BAND: f64 = 34.0;
 
 /// Draws `groups`, which have one workload and one metric, load by load. Empty
 /// where nothing was to be measured.
-pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
+pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first().filter(|_| groups.iter().any(|g| !g.cells.is_empty())) else {
         return String::new();
     };
     let metric = &first.metric;
     let axis = Axis::for_bars(groups.iter().flat_map(|group| shown_values(group)));
-    let scale = Scale::for_values(&metric.unit, groups.iter().flat_map(|g| shown_values(g)));
+    let scale = UnitScale::for_values(&metric.unit, groups.iter().flat_map(|g| shown_values(g)));
     let several_loads = groups.len() > 1;
 
     let rows: usize = groups.iter().map(|group| group.cells.len()).sum();
@@ -48,7 +48,7 @@ pub(crate) fn draw(report: &Report, groups: &[&Group], id: &str) -> String {
 }
 
 /// Everything that must lie on the axis.
-fn shown_values(group: &Group) -> impl Iterator<Item = f64> {
+fn shown_values(group: &ResultGroup) -> impl Iterator<Item = f64> {
     let boots = group.cells.iter().flat_map(|cell| &cell.boots);
     let dots = boots.flat_map(|boot| boot.samples.iter().copied().chain([boot.value]));
     let estimates = group.cells.iter().filter_map(|cell| cell.estimate);
@@ -60,10 +60,10 @@ fn shown_values(group: &Group) -> impl Iterator<Item = f64> {
         let span = estimate.interval;
         [Some(estimate.centre), span.map(|s| within(s.lo)), span.map(|s| within(s.hi))]
     });
-    dots.chain(ends.flatten()).chain(group.published.iter().filter_map(Published::centre))
+    dots.chain(ends.flatten()).chain(group.published.iter().filter_map(PublishedValue::centre))
 }
 
-fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &Scale, metric: &Metric, bottom: f64) {
+fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &UnitScale, metric: &Metric, bottom: f64) {
     let labels =
         if axis.log { axis.labels_with_unit(&metric.unit) } else { axis.labels(scale.divisor()) };
     for (tick, label) in axis.ticks.iter().zip(labels) {
@@ -78,10 +78,10 @@ fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &Scale, metric: &Metric, bottom:
 
 struct Row<'a> {
     report: &'a Report,
-    group: &'a Group,
+    group: &'a ResultGroup,
     cell: &'a Cell,
     axis: &'a Axis,
-    scale: &'a Scale,
+    scale: &'a UnitScale,
     y: f64,
 }
 
@@ -149,7 +149,7 @@ impl Row<'_> {
         }
     }
 
-    fn told(&self, boot: &Boot) -> String {
+    fn told(&self, boot: &BootPoint) -> String {
         let note = if boot.counted { "" } else { ", not part of the comparison" };
         format!(
             "{}, block {}, trial {}: {} ({}){note}",
@@ -163,7 +163,7 @@ impl Row<'_> {
 }
 
 /// Why a cell has no value.
-pub(crate) fn no_value(report: &Report, group: &Group, variant: &str) -> String {
+pub(crate) fn no_value(report: &Report, group: &ResultGroup, variant: &str) -> String {
     let failed = report.failures.iter().filter(|failure| {
         let trial = &failure.trial;
         trial.variant == variant && trial.load == group.load && trial.workload == group.workload
@@ -179,7 +179,7 @@ pub(crate) fn index_of(report: &Report, variant: &str) -> usize {
     report.variants.iter().position(|v| v.name == variant).unwrap_or(report.variants.len())
 }
 
-fn describe(groups: &[&Group], scale: &Scale) -> String {
+fn describe(groups: &[&ResultGroup], scale: &UnitScale) -> String {
     let mut text = String::from(
         "Bars or marks show each variant's centre with its interval, larger marks one boot each, small dots one sample each.",
     );

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use topology::{CacheKind, FrequencyPolicy, Host, HugePagePool, IdleState, Module, Node, PcpuSet};
+use topology::{
+    CacheKind, FrequencyPolicy, Host, HugePagePool, IdleState, KernelModule, Node, PcpuSet,
+};
 
 use super::words::{bytes, counted};
 
@@ -166,7 +168,7 @@ fn kvm(host: &Host) -> Vec<String> {
     lines
 }
 
-fn module(module: &Module) -> String {
+fn module(module: &KernelModule) -> String {
     let parameters: Vec<String> = module
         .parameters
         .iter()

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use topology::{CoreKind, Group, Host, Level};
+use topology::{CoreKind, Host, PcpuGroup, TopologyLevel};
 
 use crate::escape::escape;
 
@@ -191,10 +191,12 @@ impl Block {
 }
 
 /// Groups beside and below each other, cores as cells.
-fn body(host: &Host, groups: &[Group], width: f64) -> Block {
+fn body(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
     let mut block = Block::default();
-    for run in groups.chunk_by(|a, b| (a.level == Level::Core) == (b.level == Level::Core)) {
-        let drawn = if run[0].level == Level::Core {
+    for run in
+        groups.chunk_by(|a, b| (a.level == TopologyLevel::Core) == (b.level == TopologyLevel::Core))
+    {
+        let drawn = if run[0].level == TopologyLevel::Core {
             flow(run.iter().map(|group| core(host, group)).collect(), width)
         } else {
             boxes(host, run, width)
@@ -207,7 +209,7 @@ fn body(host: &Host, groups: &[Group], width: f64) -> Block {
 }
 
 /// Boxes, as many beside each other as makes them lowest.
-fn boxes(host: &Host, groups: &[Group], width: f64) -> Block {
+fn boxes(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
     let mut best = grid(host, groups, width, 1);
     for columns in 2..=groups.len().min(MAX_COLUMNS) {
         let drawn = grid(host, groups, width, columns);
@@ -221,7 +223,7 @@ fn boxes(host: &Host, groups: &[Group], width: f64) -> Block {
     best
 }
 
-fn grid(host: &Host, groups: &[Group], width: f64, columns: usize) -> Block {
+fn grid(host: &Host, groups: &[PcpuGroup], width: f64, columns: usize) -> Block {
     let each = (width + GAP) / columns as f64 - GAP;
     let bodies: Vec<(String, Block)> = groups
         .iter()
@@ -242,12 +244,12 @@ fn grid(host: &Host, groups: &[Group], width: f64, columns: usize) -> Block {
         for (column, (title, body)) in row.into_iter().enumerate() {
             let x = column as f64 * (box_width + GAP);
             let class = match groups[at].level {
-                Level::Socket => "hp-socket",
-                Level::Node => "hp-node",
-                Level::Die => "hp-die",
-                Level::Cache(_) => "hp-cache",
-                Level::Cluster => "hp-cluster",
-                Level::Core => "hp-core",
+                TopologyLevel::Socket => "hp-socket",
+                TopologyLevel::Node => "hp-node",
+                TopologyLevel::Die => "hp-die",
+                TopologyLevel::Cache(_) => "hp-cache",
+                TopologyLevel::Cluster => "hp-cluster",
+                TopologyLevel::Core => "hp-core",
             };
             block.rect(class, (x, y), (box_width, box_height), 5.0);
             block.text("hp-title", (x + BOX_PAD, y + 14.0), &title);
@@ -262,7 +264,7 @@ fn grid(host: &Host, groups: &[Group], width: f64, columns: usize) -> Block {
 }
 
 /// A core with its threads beside each other.
-fn core(host: &Host, core: &Group) -> Block {
+fn core(host: &Host, core: &PcpuGroup) -> Block {
     let small = is_small(host, core);
     let isolated = isolated(host, &core.pcpus);
     let mut block = Block::default();
@@ -314,8 +316,8 @@ fn offline_pcpu(pcpu: u32) -> Block {
 }
 
 /// Samples of the marks that need words.
-fn legend(host: &Host, sockets: &[Group]) -> Vec<Block> {
-    let cores: Vec<&Group> = sockets.iter().flat_map(Group::cores).collect();
+fn legend(host: &Host, sockets: &[PcpuGroup]) -> Vec<Block> {
+    let cores: Vec<&PcpuGroup> = sockets.iter().flat_map(PcpuGroup::cores).collect();
     let mut entries: Vec<(&'static str, f64, &str)> = Vec::new();
     if cores.iter().any(|core| is_small(host, core)) {
         entries.push(("hp-thread", 2.0, "performance core"));

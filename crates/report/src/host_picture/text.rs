@@ -1,6 +1,6 @@
 //! The terminal's drawing: boxes in boxes.
 
-use topology::{Group, Host, Level, PcpuSet};
+use topology::{Host, PcpuGroup, PcpuSet, TopologyLevel};
 
 use super::facts::facts;
 use super::words::{counted, headline, is_small, isolated, nodes_without_pcpus, summary, title};
@@ -73,8 +73,8 @@ fn drawing(host: &Host, width: usize) -> Vec<String> {
 }
 
 /// Explains the marks that occur.
-fn legend(host: &Host, sockets: &[Group]) -> String {
-    let cores: Vec<&Group> = sockets.iter().flat_map(Group::cores).collect();
+fn legend(host: &Host, sockets: &[PcpuGroup]) -> String {
+    let cores: Vec<&PcpuGroup> = sockets.iter().flat_map(PcpuGroup::cores).collect();
     let mut parts = Vec::new();
     if cores.iter().any(|core| !is_small(host, core)) {
         parts.push("[ ] core");
@@ -97,14 +97,14 @@ struct Drawer<'a> {
 
 impl Drawer<'_> {
     /// The inside of a box at most `width` wide; `None` if that is too narrow.
-    fn body(&self, children: &[Group], width: usize) -> Option<Vec<String>> {
+    fn body(&self, children: &[PcpuGroup], width: usize) -> Option<Vec<String>> {
         let mut lines = Vec::new();
         for run in children.chunk_by(|a, b| self.is_line(a) == self.is_line(b)) {
             if !self.is_line(&run[0]) {
                 lines.extend(self.boxes(run, width)?);
             } else if !self.by_ranges {
                 lines.extend(flow(&self.cells(run), width)?);
-            } else if run[0].level == Level::Core {
+            } else if run[0].level == TopologyLevel::Core {
                 lines.extend(self.ranges(run, width));
             } else {
                 let items: Vec<String> = run.iter().map(|group| self.one_line(group)).collect();
@@ -116,17 +116,19 @@ impl Drawer<'_> {
     }
 
     /// Whether a group is drawn as text instead of a box.
-    fn is_line(&self, group: &Group) -> bool {
-        let of_cores = group.children.iter().all(|child| child.level == Level::Core);
+    fn is_line(&self, group: &PcpuGroup) -> bool {
+        let of_cores = group.children.iter().all(|child| child.level == TopologyLevel::Core);
         match group.level {
-            Level::Core => true,
-            Level::Die | Level::Cache(_) | Level::Cluster => self.by_ranges && of_cores,
-            Level::Socket | Level::Node => false,
+            TopologyLevel::Core => true,
+            TopologyLevel::Die | TopologyLevel::Cache(_) | TopologyLevel::Cluster => {
+                self.by_ranges && of_cores
+            }
+            TopologyLevel::Socket | TopologyLevel::Node => false,
         }
     }
 
     /// The groups as boxes, as many beside each other as makes them lowest.
-    fn boxes(&self, groups: &[Group], width: usize) -> Option<Vec<String>> {
+    fn boxes(&self, groups: &[PcpuGroup], width: usize) -> Option<Vec<String>> {
         let mut best: Option<Vec<String>> = None;
         for columns in 1..=groups.len().min(MAX_COLUMNS) {
             let Some(drawn) = self.grid(groups, width, columns) else {
@@ -139,7 +141,7 @@ impl Drawer<'_> {
         best
     }
 
-    fn grid(&self, groups: &[Group], width: usize, columns: usize) -> Option<Vec<String>> {
+    fn grid(&self, groups: &[PcpuGroup], width: usize, columns: usize) -> Option<Vec<String>> {
         let each = (width + 1) / columns - 1;
         let inner = each.checked_sub(BOX_SIDES)?;
         if columns > 1 && self.by_ranges && inner < MIN_RANGES_WIDTH {
@@ -173,7 +175,7 @@ impl Drawer<'_> {
     }
 
     /// One cell a core with its threads, all of one width: `[ 0 16]`.
-    fn cells(&self, cores: &[Group]) -> Vec<String> {
+    fn cells(&self, cores: &[PcpuGroup]) -> Vec<String> {
         let marked: Vec<Vec<String>> = cores.iter().map(|core| self.threads(core)).collect();
         let widest = marked.iter().flatten().map(|thread| len(thread)).max().unwrap_or(0);
         cores
@@ -193,7 +195,7 @@ impl Drawer<'_> {
     }
 
     /// A core's threads; more than two in a row are a range.
-    fn threads(&self, core: &Group) -> Vec<String> {
+    fn threads(&self, core: &PcpuGroup) -> Vec<String> {
         let isolated = isolated(self.host, &core.pcpus);
         let mark = |pcpu: u32| if isolated.contains(pcpu) { "*" } else { "" };
         let alike = isolated.is_empty() || isolated == core.pcpus;
@@ -206,7 +208,7 @@ impl Drawer<'_> {
     }
 
     /// A group in one line: `L3 32 MiB: 0-7, 128-135`.
-    fn one_line(&self, group: &Group) -> String {
+    fn one_line(&self, group: &PcpuGroup) -> String {
         let marks = self.marks(&group.children);
         let marks = match marks.as_slice() {
             [] => String::new(),
@@ -216,7 +218,7 @@ impl Drawer<'_> {
     }
 
     /// `0-7, 128-135 (8 cores of 2 threads)`, marks in words.
-    fn ranges(&self, cores: &[Group], width: usize) -> Vec<String> {
+    fn ranges(&self, cores: &[PcpuGroup], width: usize) -> Vec<String> {
         let pcpus: PcpuSet = cores.iter().flat_map(|core| core.pcpus.iter()).collect();
         let threads = cores.iter().map(|core| core.pcpus.len()).max().unwrap_or(0);
         let threads = if threads > 1 { format!(" of {threads} threads") } else { String::new() };
@@ -226,8 +228,8 @@ impl Drawer<'_> {
     }
 
     /// What cells would show by brackets and stars.
-    fn marks(&self, cores: &[Group]) -> Vec<String> {
-        let pcpus_of = |holds: &dyn Fn(&Group) -> bool| -> PcpuSet {
+    fn marks(&self, cores: &[PcpuGroup]) -> Vec<String> {
+        let pcpus_of = |holds: &dyn Fn(&PcpuGroup) -> bool| -> PcpuSet {
             let cores = cores.iter().filter(|core| holds(core));
             cores.flat_map(|core| core.pcpus.iter()).collect()
         };

@@ -1,6 +1,6 @@
 //! The words that both drawings use.
 
-use topology::{CoreKind, Group, Host, Level, PcpuSet};
+use topology::{CoreKind, Host, PcpuGroup, PcpuSet, TopologyLevel};
 
 /// A size in the biggest binary unit that leaves at least 1: `22 MiB`,
 /// `62.8 GiB`.
@@ -23,19 +23,19 @@ pub(super) fn counted(count: usize, thing: &str) -> String {
 }
 
 /// The heading of a group's box.
-pub(super) fn title(host: &Host, group: &Group) -> String {
+pub(super) fn title(host: &Host, group: &PcpuGroup) -> String {
     let numbered = |what: &str| match group.id {
         Some(id) => format!("{what} {id}"),
         None => format!("{what} unknown"),
     };
     match group.level {
-        Level::Socket => numbered("socket"),
-        Level::Node => match group.id.and_then(|id| host.node(id)?.memory_bytes) {
+        TopologyLevel::Socket => numbered("socket"),
+        TopologyLevel::Node => match group.id.and_then(|id| host.node(id)?.memory_bytes) {
             Some(size) => format!("{} · {}", numbered("node"), bytes(size)),
             None => numbered("node"),
         },
-        Level::Die => numbered("die"),
-        Level::Cache(level) => {
+        TopologyLevel::Die => numbered("die"),
+        TopologyLevel::Cache(level) => {
             let cache = group.pcpus.first().and_then(|pcpu| host.last_level_cache(pcpu));
             let size = cache.and_then(|cache| cache.size_bytes);
             let size = size.map_or(String::new(), |size| format!(" {}", bytes(size)));
@@ -46,18 +46,18 @@ pub(super) fn title(host: &Host, group: &Group) -> String {
             };
             format!("L{level}{size}{beyond}")
         }
-        Level::Cluster => numbered("cluster"),
-        Level::Core => numbered("core"),
+        TopologyLevel::Cluster => numbered("cluster"),
+        TopologyLevel::Core => numbered("core"),
     }
 }
 
 /// What a core is, if the host's cores differ.
-pub(super) fn kind(host: &Host, core: &Group) -> Option<CoreKind> {
+pub(super) fn kind(host: &Host, core: &PcpuGroup) -> Option<CoreKind> {
     host.pcpu(core.pcpus.first()?)?.kind
 }
 
 /// Whether a core is smaller than the host's big ones.
-pub(super) fn is_small(host: &Host, core: &Group) -> bool {
+pub(super) fn is_small(host: &Host, core: &PcpuGroup) -> bool {
     matches!(kind(host, core), Some(CoreKind::Efficiency | CoreKind::LowPower))
 }
 

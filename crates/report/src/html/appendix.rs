@@ -5,9 +5,9 @@ use record::Environment;
 
 use crate::escape::escape;
 use crate::html::table::{Table, Td};
-use crate::quantity::{Scale, counted, duration, percent};
+use crate::quantity::{UnitScale, counted, duration, percent};
 use crate::sentence::{as_sentence, under_load};
-use crate::{Boot, Fact, Report, Role, TrialFailure, Variant};
+use crate::{BootPoint, Report, ReportFact, ReportVariant, Role, TrialFailure};
 use crate::{host_beside, host_picture};
 
 /// Samples of one boot that the page lists; `samples.csv` has all of them.
@@ -123,10 +123,13 @@ pub(crate) fn method(report: &Report) -> String {
     }
     let paragraphs: String =
         paragraphs.iter().map(|paragraph| format!("<p>{}</p>\n", escape(paragraph))).collect();
-    let loads: Vec<Fact> = report
+    let loads: Vec<ReportFact> = report
         .loads
         .iter()
-        .map(|load| Fact { name: format!("host load {}", load.name), value: load.summary.clone() })
+        .map(|load| ReportFact {
+            name: format!("host load {}", load.name),
+            value: load.summary.clone(),
+        })
         .collect();
     let found = report.environment.participle();
     format!("<section>\n<h2>How it was {found}</h2>\n{paragraphs}{}</section>\n", facts(&loads))
@@ -151,7 +154,7 @@ pub(crate) fn environment(report: &Report) -> String {
     text
 }
 
-fn facts(facts: &[Fact]) -> String {
+fn facts(facts: &[ReportFact]) -> String {
     if facts.is_empty() {
         return String::new();
     }
@@ -177,7 +180,7 @@ pub(crate) fn command_lines(report: &Report) -> String {
     format!("<section>\n<h2>{title}</h2>\n{items}</section>\n")
 }
 
-fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
+fn command_line(variant: &ReportVariant, baseline: Option<&ReportVariant>) -> String {
     let baseline = baseline.filter(|baseline| baseline.name != variant.name);
     let mut lines = String::new();
     let mut differences = 0;
@@ -208,7 +211,8 @@ fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
     } else {
         format!("<p>Not said on the command line:</p><ul>{losses}</ul>")
     };
-    let fact = |fact: &Fact| format!("<li>{}: {}</li>", escape(&fact.name), escape(&fact.value));
+    let fact =
+        |fact: &ReportFact| format!("<li>{}: {}</li>", escape(&fact.name), escape(&fact.value));
     let found: String = variant.found.iter().map(fact).collect();
     let found =
         if found.is_empty() { found } else { format!("<p>Found once it ran:</p><ul>{found}</ul>") };
@@ -222,7 +226,7 @@ fn command_line(variant: &Variant, baseline: Option<&Variant>) -> String {
 pub(crate) fn samples(report: &Report) -> String {
     let mut tables = String::new();
     for group in &report.groups {
-        let scale = Scale::of(group);
+        let scale = UnitScale::of(group);
         let caption = format!(
             "{}, {}, host load {}: in {}, boots in the order of the run",
             group.workload,
@@ -237,7 +241,7 @@ pub(crate) fn samples(report: &Report) -> String {
             .number("boot")
             .text("counted")
             .text("samples");
-        let mut boots: Vec<(&str, &Boot)> = group
+        let mut boots: Vec<(&str, &BootPoint)> = group
             .cells
             .iter()
             .flat_map(|cell| cell.boots.iter().map(|boot| (cell.variant.as_str(), boot)))

@@ -11,20 +11,20 @@ use crate::published::{
     agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
     tells_agreement, tells_sd,
 };
-use crate::quantity::{Scale, own_prefix, percent, percentile, ratio_centre, ratio_span};
+use crate::quantity::{UnitScale, own_prefix, percent, percentile, ratio_centre, ratio_span};
 use crate::sentence::{
     boot_statistic, count_of, count_values, counter_change, counts_title, each_operation, label,
     what_is_missing,
 };
 use crate::verdict::Label;
-use crate::{CounterMove, Distribution, Group, Report, Role, TABLE_SHARES};
+use crate::{CounterMove, Distribution, Report, ResultGroup, Role, TABLE_SHARES};
 
 /// All workloads with all their metrics; loads lie side by side in each.
 pub(crate) fn sections(report: &Report) -> String {
     let mut text = String::new();
     for (i, workload) in names(report.groups.iter().map(|g| g.workload.as_str())).iter().enumerate()
     {
-        let groups: Vec<&Group> =
+        let groups: Vec<&ResultGroup> =
             report.groups.iter().filter(|group| group.workload == *workload).collect();
         text.push_str(&format!("<section>\n<h2>{}</h2>\n", escape(workload)));
         if let Some(named) = report.workloads.iter().find(|named| named.name == *workload) {
@@ -34,7 +34,7 @@ pub(crate) fn sections(report: &Report) -> String {
         let has_primary = groups.iter().any(|group| group.primary);
         let metrics = names(groups.iter().map(|group| group.metric.name.as_str()));
         for (j, metric) in metrics.iter().enumerate() {
-            let groups: Vec<&Group> =
+            let groups: Vec<&ResultGroup> =
                 groups.iter().copied().filter(|group| group.metric.name == *metric).collect();
             let body = metric_body(report, &groups, &format!("f{i}-{j}"));
             let better = groups.first().map(|g| g.metric.better.to_string()).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn sections(report: &Report) -> String {
 }
 
 /// The latency distributions of workload number `i`: figures, then quantiles.
-fn distributions(report: &Report, workload: &str, groups: &[&Group], i: usize) -> String {
+fn distributions(report: &Report, workload: &str, groups: &[&ResultGroup], i: usize) -> String {
     let level = percent(report.method.level);
     let counted = format!(
         "Line: the samples of all boots together; it ends where fewer than 20 lie beyond. Band: \
@@ -109,7 +109,8 @@ fn quantiles(report: &Report, found: &Distribution) -> String {
         ];
         row.extend(TABLE_SHARES.map(|share| match curve.quantile(share) {
             Some(quantile) => {
-                let scale = Scale::for_values(&found.unit, [quantile.estimate.centre].into_iter());
+                let scale =
+                    UnitScale::for_values(&found.unit, [quantile.estimate.centre].into_iter());
                 let span = quantile.estimate.interval.map(|span| scale.span(span));
                 let span = span.map_or_else(String::new, |span| format!("<small>{span}</small>"));
                 Td::Html(format!("{}{span}", scale.show(quantile.estimate.centre)))
@@ -134,7 +135,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names
 }
 
-fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
+fn metric_body(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let mut text = numbers(report, groups);
     let statistic = groups.first().map_or("", |group| boot_statistic(report, group));
     let level = percent(report.method.level);
@@ -211,7 +212,7 @@ fn metric_body(report: &Report, groups: &[&Group], id: &str) -> String {
 
 /// What was counted of each variant; folded away where time is real and what
 /// moved is told.
-fn counts(report: &Report, group: &Group) -> String {
+fn counts(report: &Report, group: &ResultGroup) -> String {
     if group.counts.is_empty() {
         return String::new();
     }
@@ -243,9 +244,9 @@ fn counts(report: &Report, group: &Group) -> String {
     )
 }
 
-fn numbers(report: &Report, groups: &[&Group]) -> String {
+fn numbers(report: &Report, groups: &[&ResultGroup]) -> String {
     let several_loads = groups.len() > 1;
-    let scale = Scale::for_values(
+    let scale = UnitScale::for_values(
         &groups[0].metric.unit,
         groups.iter().flat_map(|g| &g.cells).flat_map(|c| &c.boots).map(|boot| boot.value),
     );
@@ -302,7 +303,7 @@ fn numbers(report: &Report, groups: &[&Group]) -> String {
     table.finish()
 }
 
-fn steadiness(group: &Group) -> String {
+fn steadiness(group: &ResultGroup) -> String {
     if group.steadiness.is_empty() {
         return String::new();
     }
@@ -317,7 +318,7 @@ fn steadiness(group: &Group) -> String {
     )
 }
 
-fn published(report: &Report, group: &Group) -> String {
+fn published(report: &Report, group: &ResultGroup) -> String {
     if !group.tells_published() {
         return String::new();
     }
@@ -332,7 +333,7 @@ fn published(report: &Report, group: &Group) -> String {
 }
 
 /// What was published that is no variant's value.
-fn claims(report: &Report, group: &Group) -> String {
+fn claims(report: &Report, group: &ResultGroup) -> String {
     let circumstances = circumstances(report);
     let caption =
         format!("Orders and ratios of counters; host load {}{circumstances}.", group.load);
@@ -344,8 +345,8 @@ fn claims(report: &Report, group: &Group) -> String {
     table.finish()
 }
 
-fn published_values(report: &Report, group: &Group) -> String {
-    let scale = Scale::of(group);
+fn published_values(report: &Report, group: &ResultGroup) -> String {
+    let scale = UnitScale::of(group);
     let caption = format!(
         "Host load {}{}. Compare the ratios: machines differ, and how much work was done.",
         group.load,
@@ -399,7 +400,7 @@ fn published_values(report: &Report, group: &Group) -> String {
     table.finish()
 }
 
-fn accounts(report: &Report, group: &Group) -> String {
+fn accounts(report: &Report, group: &ResultGroup) -> String {
     let Some(baseline) = report.baseline() else { return String::new() };
     let mut text = String::new();
     for account in report.accounts(group) {
@@ -470,7 +471,7 @@ fn profiles(report: &Report, workload: &str, i: usize) -> String {
     format!("<h3>Where the time went</h3>\n{text}")
 }
 
-fn movers(report: &Report, group: &Group) -> String {
+fn movers(report: &Report, group: &ResultGroup) -> String {
     let Some(baseline) = report.baseline() else { return String::new() };
     if group.movers.is_empty() {
         return String::new();

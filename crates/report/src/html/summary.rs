@@ -4,9 +4,9 @@ use crate::escape::escape;
 use crate::figure::marker;
 use crate::html::table::{Table, Td};
 use crate::quantity::{counted, ratio_centre, ratio_span};
-use crate::sentence::{Finding, findings, headline, label, without_verdict};
+use crate::sentence::{VariantVerdict, findings, headline, label, without_verdict};
 use crate::verdict::Label;
-use crate::{Group, Report, Role};
+use crate::{Report, ResultGroup, Role};
 
 /// With more verdicts than this the rest is folded away.
 const OPEN_VERDICTS: usize = 8;
@@ -60,7 +60,7 @@ pub(crate) fn verdicts(report: &Report) -> String {
     text
 }
 
-fn verdict(report: &Report, finding: &Finding<'_>) -> String {
+fn verdict(report: &Report, finding: &VariantVerdict<'_>) -> String {
     let place = if report.environment.is_emulated_time() {
         format!(" <span class=\"chip where\">{}</span>", escape(&report.environment.to_string()))
     } else {
@@ -151,7 +151,7 @@ pub(crate) fn suites(report: &Report) -> String {
 /// Variants by loads and workloads, of the primary metrics. Left out where it
 /// would repeat a single verdict.
 pub(crate) fn matrix(report: &Report) -> String {
-    let groups: Vec<&Group> = report.groups.iter().filter(|group| group.primary).collect();
+    let groups: Vec<&ResultGroup> = report.groups.iter().filter(|group| group.primary).collect();
     let shown = groups.iter().map(|group| findings(report, group).len()).sum::<usize>();
     let Some(baseline) = report.baseline() else { return String::new() };
     if shown < 2 {

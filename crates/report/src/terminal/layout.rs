@@ -62,7 +62,7 @@ pub(crate) struct Table {
 }
 
 /// A line of a table.
-pub(crate) struct Line {
+pub(crate) struct TableLine {
     pub(crate) text: String,
     pub(crate) head: bool,
 }
@@ -86,7 +86,7 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
     }
 
-    pub(crate) fn lines(&self, width: usize) -> Vec<Line> {
+    pub(crate) fn lines(&self, width: usize) -> Vec<TableLine> {
         match self.widths(width) {
             Some(widths) => self.as_columns(&widths),
             None => self.as_list(width),
@@ -122,16 +122,16 @@ impl Table {
         Some(widths)
     }
 
-    fn as_columns(&self, widths: &[usize]) -> Vec<Line> {
+    fn as_columns(&self, widths: &[usize]) -> Vec<TableLine> {
         let heads: Vec<String> = self.heads.iter().map(|(head, _)| head.clone()).collect();
-        let mut lines: Vec<Line> = self
+        let mut lines: Vec<TableLine> = self
             .as_lines(&heads, widths)
             .into_iter()
-            .map(|text| Line { text, head: true })
+            .map(|text| TableLine { text, head: true })
             .collect();
         for row in &self.rows {
             let texts = self.as_lines(row, widths);
-            lines.extend(texts.into_iter().map(|text| Line { text, head: false }));
+            lines.extend(texts.into_iter().map(|text| TableLine { text, head: false }));
         }
         lines
     }
@@ -158,11 +158,11 @@ impl Table {
     }
 
     /// Each row as its first cell and the others below it.
-    fn as_list(&self, width: usize) -> Vec<Line> {
+    fn as_list(&self, width: usize) -> Vec<TableLine> {
         let mut lines = Vec::new();
         let mut push = |indent: &str, text: &str| {
             for line in wrap(text, width.saturating_sub(indent.len())) {
-                lines.push(Line { text: format!("{indent}{line}"), head: false });
+                lines.push(TableLine { text: format!("{indent}{line}"), head: false });
             }
         };
         for row in &self.rows {

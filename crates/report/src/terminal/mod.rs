@@ -11,15 +11,16 @@ use crate::published::{
     tells_agreement, tells_sd,
 };
 use crate::quantity::{
-    Scale, counted, own_prefix, percent, percentile, ratio_centre, ratio_estimate,
+    UnitScale, counted, own_prefix, percent, percentile, ratio_centre, ratio_estimate,
 };
 use crate::sentence::{
-    Finding, count_of, count_values, counter_change, counts_title, each_operation, headline, label,
-    under_load, what_is_missing, without_verdict,
+    VariantVerdict, count_of, count_values, counter_change, counts_title, each_operation, headline,
+    label, under_load, what_is_missing, without_verdict,
 };
 use crate::verdict::Label;
 use crate::{
-    Cell, Count, CountOf, Curve, Distribution, Group, Report, Role, TABLE_SHARES, TrialFailure,
+    Cell, CountOf, CounterRow, Curve, Distribution, Report, ResultGroup, Role, TABLE_SHARES,
+    TrialFailure,
 };
 use layout::{Align, Table, one_line, wrap};
 
@@ -53,7 +54,7 @@ pub fn terminal(report: &Report, width: usize, style: Style) -> String {
         movers(report, group, &mut out);
         counts(report, group, &mut out);
         let is_here =
-            |other: &&Group| (&other.workload, &other.load) == (&group.workload, &group.load);
+            |other: &&ResultGroup| (&other.workload, &other.load) == (&group.workload, &group.load);
         // Once for all metrics of a workload, behind its first.
         if report.groups.iter().find(is_here).is_some_and(|first| std::ptr::eq(first, group)) {
             distributions(report, group, &mut out);
@@ -204,7 +205,7 @@ fn verdicts(report: &Report, out: &mut Out) {
 /// Columns of the verdict's word: `≈ no difference` and two spaces.
 const CHIP: usize = 17;
 
-fn verdict(report: &Report, finding: &Finding<'_>, out: &mut Out) {
+fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut Out) {
     let label = finding.label();
     let chip = format!("{} {}", label.sign, label.word);
     let paint = Some(Paint::of(label));
@@ -220,8 +221,8 @@ fn verdict(report: &Report, finding: &Finding<'_>, out: &mut Out) {
     }
 }
 
-fn numbers(report: &Report, group: &Group, out: &mut Out) {
-    let scale = Scale::of(group);
+fn numbers(report: &Report, group: &ResultGroup, out: &mut Out) {
+    let scale = UnitScale::of(group);
     out.blank();
     let title = format!(
         "{}, {}: {} ({}, {})",
@@ -247,7 +248,12 @@ fn numbers(report: &Report, group: &Group, out: &mut Out) {
     }
 }
 
-fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Vec<String> {
+fn numbers_row(
+    report: &Report,
+    group: &ResultGroup,
+    cell: &Cell,
+    scale: &UnitScale,
+) -> Vec<String> {
     let counted = cell.boots.iter().filter(|boot| boot.counted).count();
     let value = match &cell.estimate {
         Some(estimate) => match estimate.interval {
@@ -270,7 +276,7 @@ fn numbers_row(report: &Report, group: &Group, cell: &Cell, scale: &Scale) -> Ve
     vec![cell.variant.clone(), counted.to_string(), value, ratio, verdict]
 }
 
-fn published(report: &Report, group: &Group, out: &mut Out) {
+fn published(report: &Report, group: &ResultGroup, out: &mut Out) {
     if !group.tells_published() {
         return;
     }
@@ -286,7 +292,7 @@ fn published(report: &Report, group: &Group, out: &mut Out) {
 }
 
 /// What was published that is no variant's value.
-fn claims(report: &Report, group: &Group, out: &mut Out) {
+fn claims(report: &Report, group: &ResultGroup, out: &mut Out) {
     if !group.cells.is_empty() || !group.published.is_empty() {
         out.blank();
     }
@@ -302,8 +308,8 @@ fn claims(report: &Report, group: &Group, out: &mut Out) {
     out.table(&table);
 }
 
-fn published_values(report: &Report, group: &Group, out: &mut Out) {
-    let scale = Scale::of(group);
+fn published_values(report: &Report, group: &ResultGroup, out: &mut Out) {
+    let scale = UnitScale::of(group);
     if !group.cells.is_empty() {
         out.blank();
     }
@@ -353,7 +359,7 @@ fn published_values(report: &Report, group: &Group, out: &mut Out) {
 
 /// What the host did beside the trials of the group's workload, if that is
 /// notable.
-fn host_beside(report: &Report, group: &Group, out: &mut Out) {
+fn host_beside(report: &Report, group: &ResultGroup, out: &mut Out) {
     let here = report
         .host_beside
         .iter()
@@ -373,7 +379,7 @@ fn host_beside(report: &Report, group: &Group, out: &mut Out) {
     out.table(&table);
 }
 
-fn accounts(report: &Report, group: &Group, out: &mut Out) {
+fn accounts(report: &Report, group: &ResultGroup, out: &mut Out) {
     let Some(baseline) = report.baseline() else { return };
     for account in report.accounts(group) {
         out.blank();
@@ -394,7 +400,7 @@ fn accounts(report: &Report, group: &Group, out: &mut Out) {
 }
 
 /// Where processors spent their time at the group's workload and load.
-fn profiles(report: &Report, group: &Group, out: &mut Out) {
+fn profiles(report: &Report, group: &ResultGroup, out: &mut Out) {
     for of in report.profiles_of(&group.workload).filter(|of| of.load == group.load) {
         for side in &of.sides {
             out.blank();
@@ -419,7 +425,7 @@ fn profiles(report: &Report, group: &Group, out: &mut Out) {
     }
 }
 
-fn movers(report: &Report, group: &Group, out: &mut Out) {
+fn movers(report: &Report, group: &ResultGroup, out: &mut Out) {
     let Some(baseline) = report.baseline() else { return };
     for variant in &report.variants {
         let moved: Vec<_> =
@@ -462,13 +468,13 @@ fn movers(report: &Report, group: &Group, out: &mut Out) {
 }
 
 /// Counts where they are the result: where time is emulated.
-fn counts(report: &Report, group: &Group, out: &mut Out) {
+fn counts(report: &Report, group: &ResultGroup, out: &mut Out) {
     if group.counts.is_empty() || !report.environment.is_emulated_time() {
         return;
     }
     let shown = &group.counts[..group.counts.len().min(SHOWN_COUNTS)];
     for of in [CountOf::Operation, CountOf::Run, CountOf::End] {
-        let rows: Vec<&Count> = shown.iter().filter(|count| count.of == of).collect();
+        let rows: Vec<&CounterRow> = shown.iter().filter(|count| count.of == of).collect();
         if rows.is_empty() {
             continue;
         }
@@ -485,7 +491,7 @@ fn counts(report: &Report, group: &Group, out: &mut Out) {
 
 /// Counters as rows, variants as columns; below each other where they are too
 /// many for one line.
-fn counts_table(report: &Report, rows: &[&Count], out: &mut Out) {
+fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut Out) {
     let values: Vec<Vec<String>> = rows.iter().map(|count| count_values(report, count)).collect();
     let column = |index: usize, name: &str| {
         let cells: Vec<String> =
@@ -518,7 +524,7 @@ fn counts_table(report: &Report, rows: &[&Count], out: &mut Out) {
 }
 
 /// The distributions of the group's workload under its load.
-fn distributions(report: &Report, group: &Group, out: &mut Out) {
+fn distributions(report: &Report, group: &ResultGroup, out: &mut Out) {
     let here =
         |found: &&Distribution| (&found.workload, &found.load) == (&group.workload, &group.load);
     for found in report.distributions.iter().filter(here) {
@@ -542,7 +548,7 @@ fn distributions(report: &Report, group: &Group, out: &mut Out) {
                 continue;
             }
             let cell = |curve: &Curve| match value(curve) {
-                Some(estimate) => Scale::for_values(&found.unit, [estimate.centre].into_iter())
+                Some(estimate) => UnitScale::for_values(&found.unit, [estimate.centre].into_iter())
                     .show_estimate(&estimate),
                 None => "none".to_owned(),
             };

@@ -4,8 +4,8 @@
 use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
-use crate::quantity::{Scale, ratio_estimate};
-use crate::trend::{Of, Series, Trend};
+use crate::quantity::{UnitScale, ratio_estimate};
+use crate::trend::{Series, Trend, TrendSubject};
 
 const TOP: f64 = 8.0;
 const HEIGHT: f64 = 170.0;
@@ -17,11 +17,11 @@ pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
     }
     let centres = || series.points.iter().map(|point| point.value.centre);
     let axis = Axis::for_points(centres().chain(ends(series)));
-    let scale = Scale::for_values(&series.metric.unit, centres());
+    let scale = UnitScale::for_values(&series.metric.unit, centres());
     let labels = match (trend.of, axis.log) {
-        (Of::Ratio, _) => axis.ratio_labels(),
-        (Of::Value, true) => axis.labels_with_unit(&series.metric.unit),
-        (Of::Value, false) => axis.labels(scale.divisor()),
+        (TrendSubject::Ratio, _) => axis.ratio_labels(),
+        (TrendSubject::Value, true) => axis.labels_with_unit(&series.metric.unit),
+        (TrendSubject::Value, false) => axis.labels(scale.divisor()),
     };
     let left = labels.iter().map(|label| text_width(label)).fold(0.0, f64::max) + 12.0;
     let count = series.points.len() as f64;
@@ -54,8 +54,8 @@ pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
         }
         let result = &trend.results[point.result];
         let value = match trend.of {
-            Of::Value => scale.show_estimate(&point.value),
-            Of::Ratio => ratio_estimate(&point.value),
+            TrendSubject::Value => scale.show_estimate(&point.value),
+            TrendSubject::Ratio => ratio_estimate(&point.value),
         };
         let told = format!("{}: {value} ({})", result.started, result.name);
         let mark = marker::path(1, (at, y(point.value.centre)), 3.4);
@@ -69,9 +69,9 @@ pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
     svg.text("tick", (left, bottom + 16.0), &day(0));
     svg.text("tick end", (RIGHT, bottom + 16.0), &day(series.points.len() - 1));
     let unit = match trend.of {
-        Of::Value if axis.log => "log axis".to_owned(),
-        Of::Value => scale.unit_name(),
-        Of::Ratio => "ratio to the baseline".to_owned(),
+        TrendSubject::Value if axis.log => "log axis".to_owned(),
+        TrendSubject::Value => scale.unit_name(),
+        TrendSubject::Ratio => "ratio to the baseline".to_owned(),
     };
     let title = format!("up: {} ({unit}); right: results in time", series.metric.name);
     svg.fitted("axis middle", (WIDTH / 2.0, bottom + 36.0), &title, WIDTH);

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{ChangeRule, change_points};
 
-use crate::{Estimate, Fact, Report, Role};
+use crate::{Report, ReportFact, Role, ShownEstimate};
 
 pub use page::html;
 pub use text::terminal;
@@ -20,7 +20,7 @@ pub use text::terminal;
 /// What a series follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Of {
+pub enum TrendSubject {
     /// Each variant's own values.
     Value,
     /// Ratios to the baseline of the same result: the host's own changes
@@ -34,7 +34,7 @@ pub struct Trend {
     /// The study's name.
     pub study: String,
     /// What the series follow.
-    pub of: Of,
+    pub of: TrendSubject,
     /// The results, the oldest first.
     pub results: Vec<ResultFacts>,
     /// One series for each load x workload x metric x variant.
@@ -53,7 +53,7 @@ pub struct ResultFacts {
     /// Where its trials ran.
     pub environment: Environment,
     /// Kernel, QEMU, image, ...
-    pub facts: Vec<Fact>,
+    pub facts: Vec<ReportFact>,
 }
 
 /// One quantity over time.
@@ -70,7 +70,7 @@ pub struct Series {
     /// Its values, the oldest first; results without one are left out.
     pub points: Vec<Point>,
     /// Where it changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SeriesChange>,
 }
 
 /// A value of a series.
@@ -79,12 +79,12 @@ pub struct Point {
     /// Index of the result.
     pub result: usize,
     /// The value with its interval: in base units, or a ratio.
-    pub value: Estimate,
+    pub value: ShownEstimate,
 }
 
 /// A change of a series.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Change {
+pub struct SeriesChange {
     /// Index of the first point after it.
     pub point: usize,
     /// Geometric mean after it by that before it.
@@ -104,7 +104,7 @@ impl Trend {
     /// From reports of one study, each with the place where it lies; their
     /// order does not matter.
     #[must_use]
-    pub fn new(mut reports: Vec<(String, Report)>, of: Of, rule: &ChangeRule) -> Self {
+    pub fn new(mut reports: Vec<(String, Report)>, of: TrendSubject, rule: &ChangeRule) -> Self {
         reports.sort_by_cached_key(|(name, report)| (started(report), name.clone()));
         let results: Vec<_> = reports.iter().map(|(name, report)| facts(name, report)).collect();
         let mut series: Vec<Series> = Vec::new();
@@ -158,14 +158,16 @@ fn facts(name: &str, report: &Report) -> ResultFacts {
 
 /// Everything that a report says as a positive number, by load, workload,
 /// metric and variant.
-fn values(report: &Report, of: Of) -> Vec<([String; 4], Metric, Estimate)> {
+fn values(report: &Report, of: TrendSubject) -> Vec<([String; 4], Metric, ShownEstimate)> {
     let role = |name: &str| report.variants.iter().find(|v| v.name == name).map(|v| v.role);
     let mut values = Vec::new();
     for group in &report.groups {
         for cell in group.cells.iter().filter(|cell| role(&cell.variant) != Some(Role::AaArm)) {
             let value = match of {
-                Of::Value => cell.estimate,
-                Of::Ratio => cell.judgement.as_ref().and_then(|judgement| judgement.ratio),
+                TrendSubject::Value => cell.estimate,
+                TrendSubject::Ratio => {
+                    cell.judgement.as_ref().and_then(|judgement| judgement.ratio)
+                }
             };
             let Some(value) = value.filter(|value| value.centre > 0.0) else { continue };
             let key = [&group.load, &group.workload, &group.metric.name, &cell.variant];
@@ -175,12 +177,12 @@ fn values(report: &Report, of: Of) -> Vec<([String; 4], Metric, Estimate)> {
     values
 }
 
-fn changes(series: &Series, results: &[ResultFacts], rule: &ChangeRule) -> Vec<Change> {
+fn changes(series: &Series, results: &[ResultFacts], rule: &ChangeRule) -> Vec<SeriesChange> {
     let logs: Vec<f64> = series.points.iter().map(|point| point.value.centre.ln()).collect();
     let change = |found: stats::ChangePoint| {
         let result = |point: usize| &results[series.points[point].result];
         let grew = found.after > found.before;
-        Change {
+        SeriesChange {
             point: found.index,
             ratio: (found.after - found.before).exp(),
             p: found.p,
@@ -193,8 +195,8 @@ fn changes(series: &Series, results: &[ResultFacts], rule: &ChangeRule) -> Vec<C
 
 /// What differs between two results: `QEMU: 7.2.17 -> 7.2.22`.
 fn differences(before: &ResultFacts, after: &ResultFacts) -> Vec<String> {
-    let telling = |fact: &&Fact| !TELLS_NOTHING.contains(&fact.name.as_str());
-    let value = |facts: &[Fact], name: &str| {
+    let telling = |fact: &&ReportFact| !TELLS_NOTHING.contains(&fact.name.as_str());
+    let value = |facts: &[ReportFact], name: &str| {
         let all: Vec<_> =
             facts.iter().filter(|fact| fact.name == name).map(|fact| fact.value.as_str()).collect();
         if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }

@@ -3,12 +3,12 @@
 use record::{MetricKind, Unit};
 
 use super::*;
-use crate::{Cell, Group, Method, REPORT_VERSION, Span, Variant};
+use crate::{Cell, Method, REPORT_VERSION, ReportVariant, ResultGroup, Span};
 
 /// A result of day `day` whose variant takes `seconds` under `kernel`.
 fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
-    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
-    let variant = |name: &str, role| Variant {
+    let fact = |name: &str, value: String| ReportFact { name: name.to_owned(), value };
+    let variant = |name: &str, role| ReportVariant {
         name: name.to_owned(),
         summary: String::new(),
         role,
@@ -21,7 +21,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
     let cell = |variant: &str, centre: f64| Cell {
         variant: variant.to_owned(),
         boots: Vec::new(),
-        estimate: Some(Estimate { centre, interval }),
+        estimate: Some(ShownEstimate { centre, interval }),
         judgement: None,
     };
     let report = Report {
@@ -50,7 +50,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         loads: Vec::new(),
         workloads: Vec::new(),
         suites: Vec::new(),
-        groups: vec![Group {
+        groups: vec![ResultGroup {
             load: "idle".to_owned(),
             workload: "hackbench".to_owned(),
             metric: Metric {
@@ -92,7 +92,7 @@ fn fortnight() -> Vec<(String, Report)> {
 }
 
 fn trend(results: Vec<(String, Report)>) -> Trend {
-    Trend::new(results, Of::Value, &ChangeRule::default())
+    Trend::new(results, TrendSubject::Value, &ChangeRule::default())
 }
 
 #[test]

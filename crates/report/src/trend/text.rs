@@ -1,9 +1,9 @@
 //! A trend for a terminal.
 
 use crate::Style;
-use crate::quantity::{Scale, counted, ratio, ratio_estimate};
+use crate::quantity::{UnitScale, counted, ratio, ratio_estimate};
 use crate::terminal::{Out, Paint};
-use crate::trend::{Change, Of, Series, Trend};
+use crate::trend::{Series, SeriesChange, Trend, TrendSubject};
 
 /// The trend as text of at most `width` columns (at least 40): the series that
 /// changed first, what changed with them, then those that did not.
@@ -46,9 +46,11 @@ pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
 pub(super) fn heading(trend: &Trend, series: &Series) -> String {
     let Series { load, workload, metric, variant, points, .. } = series;
     let now = points.last().map(|point| match trend.of {
-        Of::Value => Scale::for_values(&metric.unit, [point.value.centre].into_iter())
-            .show_estimate(&point.value),
-        Of::Ratio => ratio_estimate(&point.value),
+        TrendSubject::Value => {
+            UnitScale::for_values(&metric.unit, [point.value.centre].into_iter())
+                .show_estimate(&point.value)
+        }
+        TrendSubject::Ratio => ratio_estimate(&point.value),
     });
     let now = now.unwrap_or_default();
     let results = counted(points.len(), "result");
@@ -56,7 +58,7 @@ pub(super) fn heading(trend: &Trend, series: &Series) -> String {
 }
 
 /// `▼ since 2026-11-03: ×1.08, worse (p 0.0002), results/...`.
-pub(super) fn since(trend: &Trend, series: &Series, change: &Change) -> String {
+pub(super) fn since(trend: &Trend, series: &Series, change: &SeriesChange) -> String {
     let result = &trend.results[series.points[change.point].result];
     let (sign, word) = if change.is_better { ("▲", "better") } else { ("▼", "worse") };
     format!(

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::qemu::Qemu;
-use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinVm, Told};
+use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, Cancelled, GuestFailure};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
 use thinguest::{Apic, Done, Hello, Item, Operation, Skip};
 use vmconfig::qemu::{SerialChannels, emit_serial};
-use vmconfig::{Arch, Boot, InvalidVm, VmSettings, VmSpec};
+use vmconfig::{Arch, BootSource, InvalidVm, VmSettings, VmSpec};
 
 use super::{BootPrice, Calibration, Count, FORMAT, FORMAT_VERSION, Price};
 
@@ -64,7 +64,7 @@ impl Ask {
         words.extend(self.shakes_hands().then(|| "shake=on".to_owned()));
         words.push(format!("run={}", run.join(",")));
         let mut vm = self.vm.clone();
-        vm.boot = Boot::Kernel { kernel, initrd: None };
+        vm.boot = BootSource::Kernel { kernel, initrd: None };
         vm.kernel_cmdline = words;
         if self.environment == Environment::Tcg {
             vm.extra_args.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
@@ -234,28 +234,28 @@ fn one_vm(
             observe(Progress::Operation(item.operation.name()));
         }
         match vm.next(ask.limit(due), cancel)? {
-            Told::Hello(hello) => {
+            ThinMessage::Hello(hello) => {
                 begun = true;
                 list.hello.get_or_insert(hello);
             }
-            Told::Ready(_) => {
+            ThinMessage::Ready(_) => {
                 before = kvm_stats(vm, cancel)?;
                 vm.go();
             }
-            Told::Taken => {
+            ThinMessage::Taken => {
                 let after = kvm_stats(vm, cancel)?;
                 counted = difference(&before, &after);
                 vm.go();
             }
-            Told::Done(done) => {
+            ThinMessage::Done(done) => {
                 left.remove(0);
                 list.add(&done, std::mem::take(&mut counted));
             }
-            Told::Skipped(operation, why) => {
+            ThinMessage::Skipped(operation, why) => {
                 left.remove(0);
                 list.fail(operation, skipped(why).to_owned());
             }
-            Told::Bye => return Ok(()),
+            ThinMessage::Bye => return Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use record::{Better, Environment, Imported, Labels, MetricKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stats::{BootStatistic, Estimate, Interval, Kind, describe};
+use stats::{BootStatistic, Estimate, Interval, SampleKind, describe};
 
 pub use account::operation;
 pub use agreement::{Agreement, Disagreement};
@@ -328,7 +328,7 @@ impl Calibration {
 fn estimate_of(counts: &[f64]) -> Option<Estimate> {
     let logs = |value: &f64| BootStatistic { value: *value, log: value.ln_1p() };
     let boots: Vec<BootStatistic> = counts.iter().map(logs).collect();
-    describe(Kind::Count, &boots, LEVEL)
+    describe(SampleKind::Count, &boots, LEVEL)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
 use crate::{results, store};
 
-fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (Ended, store::Contents) {
+fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (ExecutionEnd, store::Contents) {
     let mut store = Store::create(dir, plan, &host()).unwrap();
     let cancel = lab.cancel_after.as_ref().map_or_else(Cancel::new, |(_, cancel)| cancel.clone());
     let ended = execute(plan, &[], &mut store, lab, &cancel, &mut |_| {}).unwrap();
@@ -17,7 +17,7 @@ fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (Ended, store::Contents) {
 
 /// The trials that count, as they stand in the results.
 fn counted(contents: &store::Contents) -> Vec<String> {
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let mut trials: Vec<_> = results::trials(&contents.events, &state)
         .into_iter()
         .filter(|trial| trial.counted)
@@ -35,7 +35,7 @@ fn every_block_boots_every_variant_once_inside_one_load() {
     let dir = tempfile::tempdir().unwrap();
     let mut lab = FakeLab::new();
     let (ended, contents) = run(&plan(), dir.path(), &mut lab);
-    assert_eq!(ended, Ended::Complete);
+    assert_eq!(ended, ExecutionEnd::Complete);
     assert_eq!(counted(&contents).len(), 3 * 2 * 3, "blocks x loads x variants");
     let mut blocks: Vec<Vec<&str>> = Vec::new();
     for line in &lab.log {
@@ -79,16 +79,16 @@ fn a_cancelled_study_is_resumed_to_the_same_set_of_trials() {
         let mut lab = FakeLab::new();
         lab.cancel_after = Some((after, Cancel::new()));
         let (ended, _) = run(&plan(), dir.path(), &mut lab);
-        assert_eq!(ended, Ended::Cancelled, "after {after}");
+        assert_eq!(ended, ExecutionEnd::Cancelled, "after {after}");
         assert_eq!(lab.log.last().unwrap(), "-", "the host load is taken away");
 
         let (mut store, contents) = Store::resume(dir.path()).unwrap();
-        let mut observe = |_: Progress<'_>| {};
+        let mut observe = |_: ExecutionEvent<'_>| {};
         let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
         let plan = contents.plan.clone();
         let ended =
             execute(&plan, &contents.events, &mut store, &mut lab, &cancel, &mut observe).unwrap();
-        assert_eq!(ended, Ended::Complete);
+        assert_eq!(ended, ExecutionEnd::Complete);
         drop(store);
         let found = store::read(dir.path()).unwrap();
         assert_eq!(counted(&found), counted(&expected), "after {after}");
@@ -108,7 +108,7 @@ fn a_killed_study_is_resumed_from_any_length_of_its_journal() {
         let acknowledged = record::journal::read(&journal[..cut], None).events;
         let (mut store, contents) = Store::resume(dir.path()).unwrap();
         assert_eq!(contents.events, acknowledged, "nothing acknowledged is lost");
-        let mut observe = |_: Progress<'_>| {};
+        let mut observe = |_: ExecutionEvent<'_>| {};
         let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
         execute(&plan(), &contents.events, &mut store, &mut lab, &cancel, &mut observe).unwrap();
         drop(store);
@@ -123,7 +123,7 @@ fn a_variant_that_only_fails_is_left_out_after_two_blocks() {
     let mut lab = FakeLab::new();
     lab.broken = vec!["c"];
     let (ended, contents) = run(&plan(), dir.path(), &mut lab);
-    assert_eq!(ended, Ended::Complete);
+    assert_eq!(ended, ExecutionEnd::Complete);
     let tried = lab.log.iter().filter(|line| line.ends_with("/c")).count();
     assert_eq!(tried, 2 * 2, "two tries in each of the two loads");
     let report = crate::summary::report(dir.path(), &contents);
@@ -162,7 +162,7 @@ fn verdicts_are_recomputed_from_the_folder_alone() {
     let ratio = cell.judgement.as_ref().unwrap().ratio.unwrap();
     assert!((ratio.centre - 0.5).abs() < 0.01, "{ratio:?}");
     assert_eq!(cell.judgement.as_ref().unwrap().verdict, report::Verdict::Better);
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let rows = results::records(&plan(), &results::trials(&contents.events, &state));
     assert_eq!(rows.len(), 18 * 2, "a row for each sample");
 }
@@ -170,8 +170,8 @@ fn verdicts_are_recomputed_from_the_folder_alone() {
 #[test]
 fn a_budget_of_minutes_ends_with_a_whole_round() {
     let plan = plan_of(&STUDY.replace("blocks = 3", "minutes = 1"));
-    let mut state = State::default();
-    let end = |state: &State| end_reason(&plan, state, &Agenda::of(&plan, state, &[]));
+    let mut state = JournalState::default();
+    let end = |state: &JournalState| end_reason(&plan, state, &Agenda::of(&plan, state, &[]));
     assert_eq!(end(&state), None);
     state.complete(0, 0, &[], 14.0);
     assert_eq!(end(&state), None, "in the middle of a round");
@@ -189,7 +189,7 @@ fn idle_study() -> String {
 
 /// Boots of each variant under load `idle`.
 fn boots(contents: &store::Contents) -> BTreeMap<String, usize> {
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let mut boots = BTreeMap::new();
     for trial in results::trials(&contents.events, &state) {
         if trial.counted && trial.result.trial.load == "idle" {
@@ -229,7 +229,7 @@ fn a_block_out_of_line_is_done_again_once_in_five() {
     // Nothing is usual before the fourth block, and the ninth is one too many.
     lab.disturbed = vec![(0, 0), (4, 0), (7, 0)];
     let (_, contents) = run(&plan_of(&study), dir.path(), &mut lab);
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let rejected = state.rejected.iter().map(|(block, attempt, _)| (*block, *attempt));
     assert_eq!(rejected.collect::<Vec<_>>(), [(4, 0)]);
     assert_eq!(state.unsteady.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [7]);
@@ -252,7 +252,7 @@ fn what_was_not_put_back_is_journalled_and_reported() {
     lab.stuck = vec![1];
     let (_, contents) = run(&plan_of(&idle_study()), dir.path(), &mut lab);
     let said = "Host setting governor stays powersave";
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     assert_eq!(state.not_restored, [(1, vec![said.to_owned()])]);
     let report = crate::summary::report(dir.path(), &contents);
     assert!(report.warnings.contains(&format!("After block 1: {said}.")), "{:?}", report.warnings);
@@ -325,7 +325,7 @@ fn an_extended_study_goes_on_by_the_bound_that_holds_for_ever() {
 
 /// Invocations of each boot of `a`, by block.
 fn invocations(contents: &store::Contents) -> Vec<usize> {
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let mut runs: Vec<(u32, usize)> = results::trials(&contents.events, &state)
         .iter()
         .filter(|trial| trial.counted && trial.result.trial.variant == "a")

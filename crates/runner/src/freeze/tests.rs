@@ -97,8 +97,8 @@ fn on_host(variant: &str) -> Result<Plan, Vec<String>> {
     let text = STUDY.replace("name = \"b\"\nvm.vcpus = 2", &format!("name = \"b\"\n{variant}"));
     let study = Study::parse("s.toml", &text).unwrap();
     let machine =
-        Machine { host: Host { arch: Some("x86_64".into()), ..machine().host }, ..machine() };
-    let lacks = |problem: &Problem| {
+        MachineFacts { host: Host { arch: Some("x86_64".into()), ..machine().host }, ..machine() };
+    let lacks = |problem: &StudyProblem| {
         ["needs root", "is not installed", "not on this host"]
             .iter()
             .any(|word| problem.message.contains(word))
@@ -122,14 +122,14 @@ fn a_variant_on_the_host_gets_as_many_pcpus_as_the_vm_has_vcpus() {
     let check = |variant: &str, expected: &str| {
         let Ok(plan) = on_host(variant) else { return };
         let planned = &plan.variants[1];
-        assert_eq!(planned.on, Seat::Host);
+        assert_eq!(planned.on, RunsOn::Host);
         assert_eq!(planned.environment, record::Environment::Host);
         assert_eq!(planned.summary, format!("on the host itself, pCPU(s) {expected}"));
-        assert_eq!(plan.variants[0].on, Seat::Vm);
+        assert_eq!(plan.variants[0].on, RunsOn::Vm);
         let text = plan.to_json();
         assert_eq!(text.matches("\"on\": \"host\"").count(), 1);
         let again = Plan::from_json(text.as_bytes()).unwrap();
-        assert_eq!(again.variants[1].on, Seat::Host);
+        assert_eq!(again.variants[1].on, RunsOn::Host);
         // The least real of both.
         assert_eq!(plan.environment(), record::Environment::Tcg);
     };
@@ -156,7 +156,7 @@ fn a_host_that_cannot_take_the_vms_place_is_said() {
     let problems = freeze(&study, &machine(), 1, 0.0).unwrap_err();
     let all: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
     assert!(all.join("\n").contains("write network.kind = \"bridge\""), "{all:?}");
-    let foreign = Machine { arch: Arch::Aarch64, ..machine() };
+    let foreign = MachineFacts { arch: Arch::Aarch64, ..machine() };
     let problems = freeze(&study, &foreign, 1, 0.0).unwrap_err();
     assert!(
         problems.iter().any(|one| one.message.contains("the guests are aarch64")),

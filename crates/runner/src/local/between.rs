@@ -8,7 +8,7 @@ use vmconfig::{Accel, NicModel, VmSpec};
 
 use super::switch::RunningSwitch;
 use super::{LocalLab, load_failure};
-use crate::study::{Network, NetworkKind};
+use crate::study::{NetworkKind, StudyNetwork};
 
 /// Addresses of the interfaces: of the VM under test, and of the other one.
 pub(super) const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
@@ -39,7 +39,7 @@ pub(super) struct Plug {
 #[derive(Debug, Default)]
 pub(super) struct Between {
     /// The kernel's: a bridge or macvtap devices.
-    pub(super) of_kernel: Option<host::network::Network>,
+    pub(super) of_kernel: Option<host::network::LabNetwork>,
     /// The switch in user space that vmlab started.
     pub(super) switch: Option<RunningSwitch>,
 }
@@ -48,7 +48,7 @@ impl Between {
     /// What connects two VMs, and how each is plugged in, the VM under test first.
     pub(super) fn new(
         lab: &LocalLab<'_>,
-        ends: [(Network, &VmSpec); 2],
+        ends: [(StudyNetwork, &VmSpec); 2],
     ) -> Result<(Self, Vec<Plug>), Failure> {
         let interfaces = ends.each_ref().map(|(interface, _)| interface);
         let first = interfaces[UNDER_TEST];
@@ -67,7 +67,7 @@ impl Between {
         let socket = lab.runtime.path().join("net");
         // Left by a trial whose QEMU was killed.
         drop(std::fs::remove_file(&socket));
-        let plug = |(number, (interface, spec)): (usize, &(Network, &VmSpec))| {
+        let plug = |(number, (interface, spec)): (usize, &(StudyNetwork, &VmSpec))| {
             let mut args = Vec::new();
             let netdev = if first.kind == NetworkKind::VhostUser {
                 let own = between.switch.as_ref().map(|switch| switch.socket(number));
@@ -103,12 +103,12 @@ impl Between {
 fn of_kernel(
     lab: &LocalLab<'_>,
     switch: Switch,
-    interfaces: [&Network; 2],
-) -> Result<host::network::Network, Failure> {
+    interfaces: [&StudyNetwork; 2],
+) -> Result<host::network::LabNetwork, Failure> {
     let port =
         |number: usize| Port { mac: MACS[number].to_owned(), queues: interfaces[number].queues };
     let ports = [port(UNDER_TEST), port(OTHER)];
-    let made = host::network::Network::new(switch, &ports, lab.runtime.path(), &lab.owner);
+    let made = host::network::LabNetwork::new(switch, &ports, lab.runtime.path(), &lab.owner);
     made.map_err(|error| Failure {
         kind: FailureKind::VmRefused,
         detail: load_failure(&error).detail,
@@ -118,7 +118,12 @@ fn of_kernel(
 /// QEMU's arguments for an interface, with or without interrupts for each queue.
 ///
 /// Source: QEMU's manual page, `-netdev`, `-device`.
-fn interface_args(interface: &Network, number: usize, netdev: &str, vectors: bool) -> Vec<String> {
+fn interface_args(
+    interface: &StudyNetwork,
+    number: usize,
+    netdev: &str,
+    vectors: bool,
+) -> Vec<String> {
     let (backend, rest) = netdev.split_once(',').unwrap_or((netdev, ""));
     let model = match interface.model {
         NicModel::Virtio => "virtio-net-pci",

@@ -3,7 +3,7 @@
 use std::fs;
 
 use guest::libvirt::{LibvirtFacts, Virsh};
-use guest::{DomainLaunch, Vm};
+use guest::{DomainLaunch, OwnedVm};
 use record::{Failure, FailureKind};
 use vmconfig::VmSpec;
 use vmconfig::qemu::Channels;
@@ -20,14 +20,14 @@ pub(super) fn start(
     spec: &VmSpec,
     name: &str,
     channels: Channels,
-) -> Result<(Vm, Vec<String>), Failure> {
+) -> Result<(OwnedVm, Vec<String>), Failure> {
     let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
     let owner = serde_json::to_string(&lab.owner).map_err(|error| refused(error.to_string()))?;
     let name = domains::name(&lab.owner.run_id, name);
     let xml = domains::domain(lab.plan, libvirt, spec, &name, &channels, &owner).text;
     let virsh = Virsh::new(&libvirt.uri).marked(&lab.owner.env());
     let launch = DomainLaunch { virsh, name, xml, channels };
-    let vm = Vm::start_domain(&launch, &lab.cancel).map_err(failure)?;
+    let vm = OwnedVm::start_domain(&launch, &lab.cancel).map_err(failure)?;
     let args = fs::read(format!("/proc/{}/cmdline", vm.pid())).unwrap_or_default();
     let args = args.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
     let args = args.map(|word| String::from_utf8_lossy(word).into_owned()).collect();

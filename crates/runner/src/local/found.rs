@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use guest::{Cancel, GuestCommand};
-use host::settings::{Tree, setting};
+use host::settings::{SettingsTree, setting};
 use record::journal::RunResult;
 use record::{EXITS, Failure, FailureKind};
 use vmconfig::{Accel, Arch, VmSpec};
 
+use super::exec_target::ExecTarget;
 use super::failure::failure;
-use super::place::Place;
-use super::player::{Guest, MOMENT, named};
+use super::role_guest::{MOMENT, RoleGuest, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
@@ -61,18 +61,18 @@ const GUEST: &[(&str, &str)] = &[
     ("thp", "kernel/mm/transparent_hugepage/enabled"),
 ];
 
-impl Guest {
+impl RoleGuest {
     /// What is found of this VM, which has booted; an error where it is not
     /// what `spec` asks for. Nothing is found of the host in its place.
     pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<Facts, Failure> {
         let mut facts = Facts::new();
         let vm = match &mut self.place {
-            Place::Vm(vm) => vm,
-            Place::Thin(thin) => return Ok(thin.facts()),
-            Place::Host(_) => return Ok(facts),
+            ExecTarget::Vm(vm) => vm,
+            ExecTarget::Thin(thin) => return Ok(thin.facts()),
+            ExecTarget::Host(_) => return Ok(facts),
         };
         if spec.accel == Accel::Kvm {
-            let tree = Tree::live();
+            let tree = SettingsTree::live();
             for id in HOST {
                 if let Some(present) = setting(id).and_then(|setting| setting.read(&tree).ok()) {
                     facts.insert(format!("host.{id}"), present.value);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn spec(accel: Accel, hints: &str) -> VmSpec {
-        let boot = vmconfig::Boot::Disk {
+        let boot = vmconfig::BootSource::Disk {
             image: "disk.qcow2".into(),
             format: vmconfig::DiskFormat::Qcow2,
         };

@@ -8,18 +8,18 @@ use host::scratch::Scratch;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
+use super::exec_target::ExecTarget;
+use super::exec_target::Threads;
 use super::failure::failure;
-use super::place::Place;
-use super::place::Threads;
-use super::player::Guest;
-use super::{LocalLab, cast, load_failure, placement};
+use super::role_guest::RoleGuest;
+use super::{LocalLab, load_failure, placement, trial_guests};
 use crate::probe;
-use crate::study::{DiskPatch, LONGEST_LIMIT_S, Load, OtherVms};
+use crate::study::{LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
 #[derive(Debug)]
 pub(super) struct OtherVm {
-    guest: Guest,
+    guest: RoleGuest,
     /// The empty disk that its workload wants, gone after the VM.
     _scratch: Option<Scratch>,
     name: String,
@@ -56,19 +56,20 @@ impl OtherVm {
         let scratch = (mib > 0).then(|| Scratch::new(mib)).transpose();
         let scratch = scratch.map_err(|error| missing(load_failure(&error).detail))?;
         let spec = match &scratch {
-            Some(scratch) => &DiskPatch::default()
+            Some(scratch) => &StudyDisk::default()
                 .attach(spec, &scratch.path())
                 .map_err(|error| missing(error.to_string()))?,
             None => spec,
         };
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let mut vm = cast::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
+        let mut vm = trial_guests::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
         placement::pin(Threads::of(&vm), spec).map_err(failed)?;
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let booted = vm.wait_ready(boot_limit, &lab.cancel);
         booted.map_err(|error| failed(failure(error)))?;
-        let mut guest = Guest { place: Place::Vm(Box::new(vm)), facts, role: None, counted: None };
+        let mut guest =
+            RoleGuest { place: ExecTarget::Vm(Box::new(vm)), facts, role: None, counted: None };
 
         if scratch.is_some() {
             guest.mount_scratch(&lab.cancel).map_err(failed)?;

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use host::affinity::{set_thread_affinity, thread_affinity};
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
 use host::audit::thread::Role;
-use host::audit::{self, Look, RunningVm};
+use host::audit::{self, AuditScope, RunningVm};
 use host::scheduler;
-use host::settings::{Tree, partitions};
+use host::settings::{SettingsTree, partitions};
 use record::{Failure, FailureKind};
 use topology::PcpuSet;
 use vmconfig::{Memory, MemoryPolicy, Scheduler, VmSpec, qemu};
 
+use super::exec_target::Threads;
 use super::load_failure;
-use super::place::Threads;
 use crate::host_settings::scheduling;
 
 /// Pins and schedules the threads of `vm` as `spec` says; threads that it does
@@ -26,7 +26,7 @@ pub(super) fn pin(vm: Threads<'_>, spec: &VmSpec) -> Result<(), Failure> {
         return Ok(());
     }
     let threads = read(vm)?.threads;
-    let partitions = partitions(&Tree::live());
+    let partitions = partitions(&SettingsTree::live());
     let inside = |pcpus: &PcpuSet| {
         let mut all = partitions.iter();
         all.find(|one| !pcpus.is_empty() && pcpus.is_subset(&one.pcpus))
@@ -182,7 +182,7 @@ fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
 }
 
 fn read(vm: Threads<'_>) -> Result<RunningVm, Failure> {
-    let look = Look { vcpu_tids: vm.vcpu_tids.to_vec(), ..Look::default() };
+    let look = AuditScope { vcpu_tids: vm.vcpu_tids.to_vec(), ..AuditScope::default() };
     audit::read(vm.pid, &look).map_err(|error| refused(&error))
 }
 

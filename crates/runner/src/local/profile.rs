@@ -11,8 +11,8 @@ use host::perf::{self, GuestSymbols, Recording};
 use record::{Failure, FailureKind, Folded, ProfileSide, SideProfile};
 use vmconfig::Accel;
 
-use super::place::Place;
-use super::player::{Guest, MOMENT};
+use super::exec_target::ExecTarget;
+use super::role_guest::{MOMENT, RoleGuest};
 
 /// Samples of a side that are aimed at, all processors together.
 const SAMPLES: f64 = 6000.0;
@@ -53,7 +53,7 @@ impl Profiling {
     /// # Errors
     /// Only if the trial is to end.
     pub(super) fn begin(
-        guest: &mut Guest,
+        guest: &mut RoleGuest,
         accel: Accel,
         owner: &Owner,
         folder: &Path,
@@ -75,7 +75,7 @@ impl Profiling {
                 })
             }
         };
-        let is_linux = matches!(guest.place, Place::Vm(_));
+        let is_linux = matches!(guest.place, ExecTarget::Vm(_));
         let guest = match is_linux {
             true => heard(begin_guest(guest, frequency_hz, cancel))?,
             false => Err("there is no perf but in a guest with Linux".to_owned()),
@@ -89,7 +89,7 @@ impl Profiling {
     /// Only if the trial is to end.
     pub(super) fn end(
         self,
-        guest: &mut Guest,
+        guest: &mut RoleGuest,
         owner: &Owner,
         cancel: &Cancel,
     ) -> Result<Profiled, Failure> {
@@ -160,7 +160,7 @@ fn heard<T>(answer: Result<T, Failure>) -> Result<Result<T, Missing>, Failure> {
     }
 }
 
-fn begin_guest(guest: &mut Guest, frequency_hz: u32, cancel: &Cancel) -> Result<(), Failure> {
+fn begin_guest(guest: &mut RoleGuest, frequency_hz: u32, cancel: &Cancel) -> Result<(), Failure> {
     let data = format!("{GUEST_FOLDER}/{}", perf::DATA);
     let frequency_hz = frequency_hz.to_string();
     let script = ["sh", "-c", perf::BEGIN, "sh", GUEST_FOLDER];
@@ -169,7 +169,7 @@ fn begin_guest(guest: &mut Guest, frequency_hz: u32, cancel: &Cancel) -> Result<
     guest.must("perf", words, MOMENT, cancel).map(drop)
 }
 
-fn end_guest(guest: &mut Guest, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
+fn end_guest(guest: &mut RoleGuest, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
     guest.must("perf", ["sh", "-c", perf::END, "sh", GUEST_FOLDER], MOMENT, cancel)?;
     let data = format!("{GUEST_FOLDER}/{}", perf::DATA);
     let words = ["sh", "-c", perf::TELL, "sh", &data, &MOST_BYTES.to_string()];
@@ -180,8 +180,8 @@ fn end_guest(guest: &mut Guest, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
 }
 
 /// The symbols of the guest's kernel; none of one that hides them or has no `/proc`.
-fn symbols(guest: &mut Guest, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
-    if !matches!(guest.place, Place::Vm(_)) {
+fn symbols(guest: &mut RoleGuest, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
+    if !matches!(guest.place, ExecTarget::Vm(_)) {
         return Ok(GuestSymbols::default());
     }
     let mut read = |script: &str| -> Result<Vec<u8>, Failure> {

@@ -16,9 +16,9 @@ use vswitch::counters::{DropReason, PortCounts};
 use vswitch::{Answer, Question, Status, ask};
 
 use super::failure::failure;
-use super::player::last_words;
+use super::role_guest::last_words;
 use super::{LocalLab, load_failure};
-use crate::study::Network;
+use crate::study::StudyNetwork;
 
 /// This program, also when its file was replaced since it began.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -46,7 +46,10 @@ pub(super) struct RunningSwitch {
 impl RunningSwitch {
     /// Starts a switch with a port for each of `interfaces`, and sees that its polling
     /// threads are where the first of them says.
-    pub(super) fn start(lab: &LocalLab<'_>, interfaces: [&Network; 2]) -> Result<Self, Failure> {
+    pub(super) fn start(
+        lab: &LocalLab<'_>,
+        interfaces: [&StudyNetwork; 2],
+    ) -> Result<Self, Failure> {
         let folder = lab.runtime.path().to_owned();
         let refused = |error: &dyn std::error::Error| Failure {
             kind: FailureKind::VmRefused,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use guest::thin::{ThinFailure, ThinLaunch, ThinVm, Told};
+use guest::thin::{ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
 use host::counters;
 use record::{CounterSet, Failure, FailureKind};
@@ -74,14 +74,14 @@ impl ThinPlace {
     ) -> Result<Duration, Failure> {
         let left = limit.saturating_sub(self.vm.started().elapsed());
         match self.vm.next(left, cancel).map_err(|error| thin_failure(error, limit))? {
-            Told::Hello(hello) if hello.started < hello.vcpus => Err(Failure {
+            ThinMessage::Hello(hello) if hello.started < hello.vcpus => Err(Failure {
                 kind: FailureKind::NotAsClaimed,
                 detail: format!(
                     "only {} of {} vCPUs were started; the guest knows no more",
                     hello.started, hello.vcpus
                 ),
             }),
-            Told::Hello(hello) => {
+            ThinMessage::Hello(hello) => {
                 self.hello = Some(hello);
                 // What is counted from the first run on has a count before it.
                 let names = self.query_stats(cancel)?.into_keys();
@@ -148,22 +148,22 @@ impl ThinPlace {
         while found.len() < items.len() {
             let left = limit.saturating_sub(begun.elapsed());
             match self.vm.next(left, cancel).map_err(|error| thin_failure(error, limit))? {
-                Told::Ready(_) => {
+                ThinMessage::Ready(_) => {
                     before = self.query_stats(cancel)?;
                     self.vm.go();
                 }
-                Told::Taken => {
+                ThinMessage::Taken => {
                     for (name, after) in self.query_stats(cancel)? {
                         let count = after - before.get(&name).copied().unwrap_or(0.0);
                         *self.kvm.entry(name).or_default() += count;
                     }
                     self.vm.go();
                 }
-                Told::Done(done) => {
+                ThinMessage::Done(done) => {
                     self.ipis += done.ipis;
                     found.push(done);
                 }
-                Told::Skipped(operation, why) => {
+                ThinMessage::Skipped(operation, why) => {
                     let kind = match why {
                         Skip::NoAnswer => FailureKind::GuestHung,
                         _ => FailureKind::WorkloadFailed,
@@ -171,7 +171,7 @@ impl ThinPlace {
                     let detail = format!("{}: {}", operation.name(), skipped(why));
                     return Err(Failure { kind, detail });
                 }
-                Told::Hello(_) | Told::Bye => {
+                ThinMessage::Hello(_) | ThinMessage::Bye => {
                     let detail = "The thin guest answers what was not asked".to_owned();
                     return Err(Failure { kind: FailureKind::OutputNotUnderstood, detail });
                 }

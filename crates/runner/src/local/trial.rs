@@ -9,14 +9,14 @@ use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Environment, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::Accel;
-use workload::{Entry, Output, Params};
+use workload::{CatalogueEntry, CommandOutput, Params};
 
-use super::cast::{Cast, Trial};
-use super::player::{how, last_words};
 use super::profile::{self, Profiling};
+use super::role_guest::{how, last_words};
 use super::switch::add_ratios;
+use super::trial_guests::{TrialGuests, TrialParts};
 use super::{LocalLab, found, load_failure, placement};
-use crate::execute::{Progress, TrialRecord};
+use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
@@ -40,7 +40,7 @@ pub(super) fn run(
     key: &TrialKey,
     variant: &PlanVariant,
     workload: &PlanWorkload,
-    observe: &mut dyn FnMut(Progress<'_>),
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> TrialRecord {
     let started = Instant::now();
     let mut record = TrialRecord::failed(
@@ -91,7 +91,7 @@ fn measure(
     lab: &mut LocalLab<'_>,
     variant: &PlanVariant,
     workload: &PlanWorkload,
-    observe: &mut dyn FnMut(Progress<'_>),
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
     consoles: &[PathBuf; 2],
     record: &mut TrialRecord,
 ) -> Result<(), Failure> {
@@ -108,22 +108,22 @@ fn measure(
     };
     lab.check_load(&mut record.result.warnings)?;
     let cancel = lab.cancel.clone();
-    let trial = Trial { variant, workload, entry, params: &params };
-    let (mut cast, boot_s) = boot(lab, &trial, consoles, &mut record.result)?;
+    let trial = TrialParts { variant, workload, entry, params: &params };
+    let (mut guests, boot_s) = boot(lab, &trial, consoles, &mut record.result)?;
     record.result.boot_s = boot_s;
-    if let Some(vm) = cast.under_test.place.threads() {
+    if let Some(vm) = guests.under_test.place.threads() {
         record.result.vcpu_affinity = placement::check(vm, &variant.spec)?;
         record.result.vcpu_scheduler = placement::schedulers(vm, &variant.spec)?;
     }
-    record.result.facts = cast.under_test.found(&variant.spec, &cancel)?;
+    record.result.facts = guests.under_test.found(&variant.spec, &cancel)?;
     if let Some(boot_s) = boot_s {
-        observe(Progress::Booted(boot_s));
+        observe(ExecutionEvent::Booted(boot_s));
     }
-    begin_counting(lab, variant, &mut cast, record);
-    cast.prepare(&trial, &cancel)?;
-    record.result.facts.extend(cast.switch_facts()?);
+    begin_counting(lab, variant, &mut guests, record);
+    guests.prepare(&trial, &cancel)?;
+    record.result.facts.extend(guests.switch_facts()?);
     if let Some((entry, params)) = &background {
-        let client = cast.client();
+        let client = guests.client();
         if entry.needs.contains(&probe::PROGRAM) {
             client.install_probe(variant.spec.arch, &cancel)?;
         }
@@ -131,12 +131,12 @@ fn measure(
         let limit = Duration::from_secs_f64(workload.limit_s);
         client.prepare(&steps, limit, &cancel)?;
     }
-    let mut bench = Bench { cast, trial, background, cancel: &cancel };
+    let mut bench = Bench { guests, trial, background, cancel: &cancel };
     let mut outcome = invocations(lab, &mut bench, observe, record);
     if outcome.is_ok() && workload.profile {
         outcome = bench.profile(lab, record);
     }
-    bench.cast.shutdown();
+    bench.guests.shutdown();
     outcome?;
     let TrialResult { facts, runs, warnings, .. } = &mut record.result;
     found::cpu_pm_after(facts, runs)?;
@@ -151,15 +151,15 @@ fn measure(
 /// for.
 fn boot(
     lab: &LocalLab<'_>,
-    trial: &Trial<'_>,
+    trial: &TrialParts<'_>,
     consoles: &[PathBuf; 2],
     result: &mut TrialResult,
-) -> Result<(Cast, Option<f64>), Failure> {
+) -> Result<(TrialGuests, Option<f64>), Failure> {
     let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
     let mut start = || {
-        let mut cast = Cast::start(lab, trial, consoles, &mut result.qemu_args)?;
-        let boot_s = cast.wait_ready(limit, &lab.cancel)?;
-        Ok((cast, boot_s))
+        let mut guests = TrialGuests::start(lab, trial, consoles, &mut result.qemu_args)?;
+        let boot_s = guests.wait_ready(limit, &lab.cancel)?;
+        Ok((guests, boot_s))
     };
     let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
     match start() {
@@ -180,17 +180,17 @@ fn boot(
 fn begin_counting(
     lab: &mut LocalLab<'_>,
     variant: &PlanVariant,
-    cast: &mut Cast,
+    guests: &mut TrialGuests,
     record: &mut TrialRecord,
 ) {
-    let any_exits = variant.spec.accel == Accel::Kvm && cast.has_vm();
+    let any_exits = variant.spec.accel == Accel::Kvm && guests.has_vm();
     let tracing = any_exits.then(|| lab.tracing());
     let (instance, mut problem) = match &tracing {
         Some(Ok(instance)) => (Some(*instance), None),
         Some(Err(why)) => (None, Some(why.clone())),
         None => (None, None),
     };
-    if let Err(error) = cast.begin_counting(instance) {
+    if let Err(error) = guests.begin_counting(instance) {
         problem = Some(with_causes(&error));
     }
     if tracing.is_some() {
@@ -201,27 +201,27 @@ fn begin_counting(
 
 /// A benchmark in booted guests.
 struct Bench<'a> {
-    cast: Cast,
-    trial: Trial<'a>,
+    guests: TrialGuests,
+    trial: TrialParts<'a>,
     /// What is repeated beside each invocation.
-    background: Option<(&'static Entry, Params)>,
+    background: Option<(&'static CatalogueEntry, Params)>,
     cancel: &'a Cancel,
 }
 
 fn invocations(
     lab: &LocalLab<'_>,
     bench: &mut Bench<'_>,
-    observe: &mut dyn FnMut(Progress<'_>),
+    observe: &mut dyn FnMut(ExecutionEvent<'_>),
     record: &mut TrialRecord,
 ) -> Result<(), Failure> {
     let invocations = bench.trial.workload.invocations;
     let mut before = bench.counters(lab)?;
     for run in 0..invocations {
-        observe(Progress::RunStarted(run, invocations));
+        observe(ExecutionEvent::RunStarted(run, invocations));
         let mut result = bench.begin(run);
         let mut texts = BTreeMap::new();
-        if run == 0 && !bench.cast.other_args.is_empty() {
-            texts.insert("peer-qemu".to_owned(), bench.cast.other_args.clone().into_bytes());
+        if run == 0 && !bench.guests.other_args.is_empty() {
+            texts.insert("peer-qemu".to_owned(), bench.guests.other_args.clone().into_bytes());
         }
         let outcome = bench.invoke_beside(&mut result, &mut texts, &mut record.result);
         if let Err(failure) = &outcome {
@@ -235,7 +235,7 @@ fn invocations(
             {
                 result.counters.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
             }
-            result.counters.merge(bench.cast.memory());
+            result.counters.merge(bench.guests.memory());
             before = after;
         }
         record.result.runs.push(result);
@@ -248,7 +248,7 @@ fn invocations(
 impl Bench<'_> {
     /// Invocation `run`, of which nothing is known yet.
     fn begin(&mut self, run: u32) -> RunResult {
-        let facts = self.cast.client().facts;
+        let facts = self.guests.client().facts;
         RunResult {
             run,
             outcome: Outcome::Completed,
@@ -266,15 +266,15 @@ impl Bench<'_> {
     /// One more invocation, with perf beside it. A failure of perf's or of that
     /// invocation is told and fails no trial.
     fn profile(&mut self, lab: &LocalLab<'_>, record: &mut TrialRecord) -> Result<(), Failure> {
-        let Trial { variant, workload, .. } = self.trial;
-        let vcpus = self.cast.under_test.facts.vcpus;
+        let TrialParts { variant, workload, .. } = self.trial;
+        let vcpus = self.guests.under_test.facts.vcpus;
         let frequency_hz = profile::frequency_hz(workload.typical_s, vcpus);
-        let (guest, accel) = (&mut self.cast.under_test, variant.spec.accel);
+        let (guest, accel) = (&mut self.guests.under_test, variant.spec.accel);
         let folder = lab.runtime.path();
         let begun = Profiling::begin(guest, accel, &lab.owner, folder, frequency_hz, self.cancel)?;
         let mut run = self.begin(workload.invocations);
         let outcome = self.invoke_beside(&mut run, &mut BTreeMap::new(), &mut record.result);
-        let (sides, texts) = begun.end(&mut self.cast.under_test, &lab.owner, self.cancel)?;
+        let (sides, texts) = begun.end(&mut self.guests.under_test, &lab.owner, self.cancel)?;
         match outcome {
             Err(failure) if self.cancel.is_cancelled() => return Err(failure),
             Err(failure) => record.result.warnings.push(format!(
@@ -295,7 +295,7 @@ impl Bench<'_> {
         texts: &mut BTreeMap<String, Vec<u8>>,
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
-        let client = self.cast.client();
+        let client = self.guests.client();
         let beside = match &self.background {
             None => None,
             Some((entry, params)) => {
@@ -306,11 +306,11 @@ impl Bench<'_> {
         let outcome = self.invoke(run, texts, trial);
         if outcome.is_err() {
             // What the other side says of its own end tells more.
-            self.cast.check_other(self.cancel)?;
+            self.guests.check_other(self.cancel)?;
         }
         outcome?;
         match beside {
-            Some((pid, name)) => self.cast.client().end(&pid, name, self.cancel),
+            Some((pid, name)) => self.guests.client().end(&pid, name, self.cancel),
             None => Ok(()),
         }
     }
@@ -323,8 +323,8 @@ impl Bench<'_> {
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
         let limit = Duration::from_secs_f64(self.trial.workload.limit_s);
-        let Trial { entry, params, .. } = self.trial;
-        let client = self.cast.client();
+        let TrialParts { entry, params, .. } = self.trial;
+        let client = self.guests.client();
         let command = GuestCommand::new(run.command.clone(), limit);
         let output = match client.exec(&command, self.cancel) {
             Ok(output) => output,
@@ -348,7 +348,7 @@ impl Bench<'_> {
                 detail: format!("{} {}: {}", entry.name, how(status), last_words(said)),
             }));
         }
-        let output = Output { stdout: &stdout, stderr: &stderr };
+        let output = CommandOutput { stdout: &stdout, stderr: &stderr };
         let parsed = entry.parse(output, params, &client.facts).map_err(|error| {
             let detail = format!("{}: {error}", entry.name);
             Failure { kind: FailureKind::OutputNotUnderstood, detail }
@@ -362,7 +362,7 @@ impl Bench<'_> {
 
     /// All counters now: the guests' first and last around the run.
     fn counters(&mut self, lab: &LocalLab<'_>) -> Result<CounterSet, Failure> {
-        let mut all = self.cast.counters(self.cancel)?;
+        let mut all = self.guests.counters(self.cancel)?;
         all.merge(counters::read_host());
         if let Some(load) = &lab.load {
             all.merge(load.counters());

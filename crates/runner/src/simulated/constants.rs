@@ -1,7 +1,7 @@
 //! The simulator's constants from measurements of a machine, instead of its priors.
 
-use host::micro::{Micro, Spread};
-use sim::costs::{Measured, PRIORS};
+use host::micro::{MeasuredTime, Micro};
+use sim::costs::{MeasuredConstant, PRIORS};
 
 use crate::calibration::Calibration;
 
@@ -26,10 +26,10 @@ fn median_of(name: &str) -> f64 {
     PRIORS.iter().find(|prior| prior.name == name).map_or(0.0, |prior| prior.median)
 }
 
-fn measured(name: &'static str, of: Spread) -> Measured {
+fn measured(name: &'static str, of: MeasuredTime) -> MeasuredConstant {
     // What is not above zero can't be drawn from.
     let floor = |value: f64| value.max(1.0);
-    Measured { name, low: floor(of.low), median: floor(of.median), high: floor(of.high) }
+    MeasuredConstant { name, low: floor(of.low), median: floor(of.median), high: floor(of.high) }
 }
 
 /// Constants from a price list of `vmlab calibrate`.
@@ -40,7 +40,7 @@ fn measured(name: &'static str, of: Spread) -> Measured {
 ///
 /// # Errors
 /// [`NoConstants`].
-pub fn of_prices(list: &Calibration) -> Result<Vec<Measured>, NoConstants> {
+pub fn of_prices(list: &Calibration) -> Result<Vec<MeasuredConstant>, NoConstants> {
     if list.environment.is_emulated_time() || list.is_software_kvm() {
         let sentence = list.environment_sentence().trim_end_matches('.').to_owned();
         return Err(NoConstants::Emulated(sentence));
@@ -52,7 +52,7 @@ pub fn of_prices(list: &Calibration) -> Result<Vec<Measured>, NoConstants> {
         let (centre, interval) = list.estimate_ns(list.price(operation)?)?;
         // One boot tells nothing of boots: a tenth either way.
         let (low, high) = interval.map_or((0.9 * centre, 1.1 * centre), |it| (it.lo, it.hi));
-        Some(Spread { low, median: centre, high })
+        Some(MeasuredTime { low, median: centre, high })
     };
     let mut constants = Vec::new();
     let cpuid = spread("cpuid");
@@ -86,13 +86,13 @@ pub fn share_a_core(found: &Micro) -> bool {
 /// Constants from [`host::micro::measure`]: a remote cache line is half of a hand-over
 /// (there and back is two), waking and switching share what both take.
 #[must_use]
-pub fn of_micro(found: &Micro) -> Vec<Measured> {
-    let half = |of: Spread| of.map(|ns| ns / 2.0);
+pub fn of_micro(found: &Micro) -> Vec<MeasuredConstant> {
+    let half = |of: MeasuredTime| of.map(|ns| ns / 2.0);
     let own = found.wake_and_switch;
     let rest = own.median + median_of("resched_ipi_ns");
-    let factor = |name, of: Spread| {
-        let Spread { low, median, high } = of;
-        Measured { name, low, median, high }
+    let factor = |name, of: MeasuredTime| {
+        let MeasuredTime { low, median, high } = of;
+        MeasuredConstant { name, low, median, high }
     };
     let mut constants = vec![
         measured("handoff_ns", found.handoff),
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::calibration::tests::{list, price};
 
-    fn found(constants: &[Measured], name: &str) -> f64 {
+    fn found(constants: &[MeasuredConstant], name: &str) -> f64 {
         constants.iter().find(|known| known.name == name).map_or(f64::NAN, |known| known.median)
     }
 

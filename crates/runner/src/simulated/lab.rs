@@ -14,7 +14,7 @@ use sim::scenario::Scenario;
 use topology::Host;
 
 use super::scenario::{self, CellScenario};
-use crate::execute::{Lab, Progress, TrialRecord};
+use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::Load;
 use crate::unix_s;
@@ -132,7 +132,7 @@ impl<'p> SimulatedLab<'p> {
 }
 
 /// What KVM would have counted of the VM, where it is alone.
-fn counters(outcome: &sim::Outcome, load: &Load) -> CounterSet {
+fn counters(outcome: &sim::SimOutcome, load: &Load) -> CounterSet {
     let mut set = CounterSet::default();
     if load.vms.is_none() {
         let sim::Counters { halt_exits, polls_hit, yields_tried, yields_done, .. } =
@@ -160,9 +160,9 @@ impl Lab for SimulatedLab<'_> {
         key: &TrialKey,
         variant: &PlanVariant,
         workload: &PlanWorkload,
-        observe: &mut dyn FnMut(Progress<'_>),
+        observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
-        observe(Progress::RunStarted(0, 1));
+        observe(ExecutionEvent::RunStarted(0, 1));
         let cell = (key.block, workload.label.clone(), variant.name.clone());
         if !self.played.contains_key(&cell) {
             self.play_block(key);

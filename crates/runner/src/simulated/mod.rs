@@ -17,7 +17,7 @@ use topology::Host;
 use crate::freeze::{Frozen, freeze};
 use crate::machine;
 use crate::plan::Plan;
-use crate::study::{Problem, Study};
+use crate::study::{Study, StudyProblem};
 
 pub use lab::SimulatedLab;
 pub use scenario::{DESCRIBED_HOST, placed};
@@ -37,7 +37,7 @@ pub fn plan(
     host: Host,
     seed: u64,
     now_unix_s: f64,
-) -> Result<Frozen, Vec<Problem>> {
+) -> Result<Frozen, Vec<StudyProblem>> {
     let mut study = study.clone();
     let mut unmodelled = Vec::new();
     study.workloads.retain(|workload| match models::of_study(workload) {
@@ -56,14 +56,14 @@ pub fn plan(
             why.join("; "),
             models::NAMES.join(", ")
         );
-        return Err(vec![Problem { line: 1, message }]);
+        return Err(vec![StudyProblem { line: 1, message }]);
     }
     study.later.extend(unmodelled);
     if study.budget.blocks.is_none() {
         study.budget.blocks = Some(BLOCKS);
     }
     let machine = machine::described(&study, folder, host)
-        .map_err(|error| vec![Problem { line: 1, message: error.to_string() }])?;
+        .map_err(|error| vec![StudyProblem { line: 1, message: error.to_string() }])?;
     let Frozen { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.

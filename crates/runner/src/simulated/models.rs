@@ -8,21 +8,21 @@
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
-use workload::{Entry, ParamValue, Params, UnderTest};
+use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
 use crate::plan::PlanWorkload;
 use crate::study::StudyWorkload;
 
 /// How a metric comes from counts a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Scale {
+pub(super) enum MetricScale {
     /// So much a count.
     PerCount(f64),
     /// The seconds that so many counts take.
     SecondsFor(f64),
 }
 
-impl Scale {
+impl MetricScale {
     /// The metric's value at `rate` counts a second.
     pub(super) fn value(self, rate: f64) -> f64 {
         match self {
@@ -34,11 +34,11 @@ impl Scale {
 
 /// A workload as the simulator plays it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Model {
+pub(super) struct WorkloadModel {
     /// The `[workload.NAME]` of a scenario.
     pub(super) table: Table,
     /// The metrics that come of it.
-    pub(super) metrics: Vec<(&'static str, Scale)>,
+    pub(super) metrics: Vec<(&'static str, MetricScale)>,
 }
 
 /// The workloads that have a model.
@@ -71,14 +71,14 @@ const STREAM: f64 = 1e10;
 const PIECE_US: f64 = 2_000.0;
 
 /// The model of a study's workload, or why there is none.
-pub(super) fn of_study(workload: &StudyWorkload) -> Result<Model, String> {
+pub(super) fn of_study(workload: &StudyWorkload) -> Result<WorkloadModel, String> {
     alone(workload.under_test, workload.background.is_some())?;
     let params = workload.entry.resolve(&workload.params).map_err(|error| error.to_string())?;
     of(workload.entry, &params, 1)
 }
 
 /// The model of a plan's workload in a guest of `vcpus`.
-pub(super) fn of_plan(workload: &PlanWorkload, vcpus: u32) -> Result<Model, String> {
+pub(super) fn of_plan(workload: &PlanWorkload, vcpus: u32) -> Result<WorkloadModel, String> {
     alone(workload.under_test, workload.background.is_some())?;
     let (entry, params) = workload.resolve().map_err(|error| error.to_string())?;
     of(entry, &params, vcpus)
@@ -89,7 +89,7 @@ pub(super) fn of_name(
     name: &str,
     params: &BTreeMap<String, ParamValue>,
     vcpus: u32,
-) -> Result<Model, String> {
+) -> Result<WorkloadModel, String> {
     let entry = workload::find(name).map_err(|error| error.to_string())?;
     let params = entry.resolve(params).map_err(|error| error.to_string())?;
     of(entry, &params, vcpus)
@@ -147,10 +147,13 @@ fn exponential(mean_us: f64) -> Value {
     Value::Table(Table::from_iter([("exponential_us".to_owned(), Value::from(mean_us))]))
 }
 
-fn of(entry: &Entry, params: &Params, vcpus: u32) -> Result<Model, String> {
-    use Scale::{PerCount, SecondsFor};
+fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadModel, String> {
+    use MetricScale::{PerCount, SecondsFor};
     let given = Given(params);
-    let model = |table, metrics: &[(&'static str, Scale)]| Model { table, metrics: metrics.into() };
+    let model = |table, metrics: &[(&'static str, MetricScale)]| WorkloadModel {
+        table,
+        metrics: metrics.into(),
+    };
     Ok(match entry.name {
         "hackbench" | "perf-messaging" => {
             let groups = given.count("groups");

@@ -6,10 +6,10 @@ use toml::{Table, Value};
 use topology::Host;
 use vmconfig::{GuestTopology, VcpuPins, VmSpec};
 
-use super::models::{self, Model};
+use super::models::{self, WorkloadModel};
 use crate::freeze::stress_load;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{Load, Seat};
+use crate::study::{Load, RunsOn};
 
 /// The name under which a cell's scenario has the described host.
 pub const DESCRIBED_HOST: &str = "host.json";
@@ -29,7 +29,7 @@ pub(super) struct CellScenario {
     /// The scenario's text.
     pub(super) text: String,
     /// The model of what is measured.
-    pub(super) model: Model,
+    pub(super) model: WorkloadModel,
 }
 
 fn insert(table: &mut Table, key: &str, value: impl Into<Value>) {
@@ -69,7 +69,7 @@ pub(super) fn of_cell(
     if let (Some(others), Some(spec)) = (&load.vms, plan.other_vms.get(&load.name)) {
         let other = models::of_name(&others.workload, &others.params, spec.vcpus())
             .map_err(|why| format!("the other VMs' {}: {why}", others.workload))?;
-        let mut table = vm("other", spec, host, GUEST_KERNEL, Seat::Vm);
+        let mut table = vm("other", spec, host, GUEST_KERNEL, RunsOn::Vm);
         insert(&mut table, "count", i64::from(others.count));
         vms.push(table);
         insert(&mut workloads, "other", other.table);
@@ -83,7 +83,7 @@ pub(super) fn of_cell(
 /// The guest kernel's version, of its package's or a release's.
 fn guest_kernel(plan: &Plan, image: &str) -> String {
     let named = plan.images.get(image).and_then(|image| image.kernel.as_deref());
-    let known = named.filter(|kernel| sim::sched::Kernel::of_release(kernel).is_some());
+    let known = named.filter(|kernel| sim::sched::SchedKernel::of_release(kernel).is_some());
     known.unwrap_or(GUEST_KERNEL).to_owned()
 }
 
@@ -135,14 +135,14 @@ fn host_loads(plan: &Plan, host: &Host, load: &Load) -> Result<Vec<Value>, Strin
     Ok(vec![Value::Table(table)])
 }
 
-fn vm(workload: &str, spec: &VmSpec, host: &Host, kernel: &str, on: Seat) -> Table {
+fn vm(workload: &str, spec: &VmSpec, host: &Host, kernel: &str, on: RunsOn) -> Table {
     let mut table = Table::new();
     let vcpus = spec.vcpus();
     insert(&mut table, "name", workload);
     insert(&mut table, "vcpus", i64::from(vcpus));
     insert(&mut table, "kernel", kernel);
     insert(&mut table, "workload", workload);
-    if on == Seat::Host {
+    if on == RunsOn::Host {
         insert(&mut table, "metal", true);
     }
     let nodes = spec.numa.iter().filter_map(|node| node.host_nodes.as_ref());

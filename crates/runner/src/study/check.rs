@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use topology::PcpuSet;
 use vmconfig::builtin::VARIANTS;
 use vmconfig::{
-    Accel, Arch, Boot, DiskFormat, Image, Kernel, Resolve, ResolveError, VcpuPins, VmPatch,
+    Accel, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch, Resolve, ResolveError,
+    VcpuPins, VmPatch,
 };
 use workload::ParamValue;
 
 use crate::limits::StabilityLimits;
 
 use super::file::{self, StudyFile};
-use super::lines::{Lines, Step};
-use super::names::Named;
+use super::lines::{Lines, PathStep};
+use super::names::PublishableNames;
 use super::{
-    AA_SUFFIX, Background, Budget, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
-    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Problem, Stress, Study,
-    StudyWorkload, Until, Variant,
+    AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
+    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Stress, Study, StudyBudget,
+    StudyProblem, StudyVariant, StudyWorkload, Until,
 };
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
@@ -26,9 +27,9 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
     let mut parsed: StudyFile =
         toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
     if let Some(scale) = scale {
-        let line = Lines::new(text).of(&[Step::Key("scale"), Step::Key(scale)]);
+        let line = Lines::new(text).of(&[PathStep::Key("scale"), PathStep::Key(scale)]);
         super::scale::apply(&mut parsed, scale)
-            .map_err(|message| error(vec![Problem { line, message }]))?;
+            .map_err(|message| error(vec![StudyProblem { line, message }]))?;
     }
     let mut checker = Checker { lines: Lines::new(text), problems: Vec::new() };
     let mut study = checker.study(file, text, parsed);
@@ -42,7 +43,7 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
 }
 
 /// TOML's own error, with a near match where a key is unknown.
-fn toml_problem(text: &str, cause: &toml::de::Error) -> Problem {
+fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
     let line = Lines::new(text).line_at(cause.span().map_or(0, |span| span.start));
     let mut message = cause.message().trim_end().to_owned();
     if message == "missing field `vmlab`" {
@@ -55,7 +56,7 @@ fn toml_problem(text: &str, cause: &toml::de::Error) -> Problem {
     {
         message = format!("{message}; did you mean `{near}`?");
     }
-    Problem { line, message }
+    StudyProblem { line, message }
 }
 
 /// The candidate that is most like `word`, if one is like it at all.
@@ -69,17 +70,17 @@ fn near_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opti
 
 pub(super) struct Checker {
     lines: Lines,
-    problems: Vec<Problem>,
+    problems: Vec<StudyProblem>,
 }
 
 impl Checker {
-    pub(super) fn problem(&mut self, path: &[Step<'_>], message: impl Into<String>) {
+    pub(super) fn problem(&mut self, path: &[PathStep<'_>], message: impl Into<String>) {
         let line = self.lines.of(path);
-        self.problems.push(Problem { line, message: message.into() });
+        self.problems.push(StudyProblem { line, message: message.into() });
     }
 
     fn study(&mut self, file: &str, text: &str, parsed: StudyFile) -> Study {
-        use Step::Key;
+        use PathStep::Key;
         if parsed.vmlab != file::STUDY_FORMAT_VERSION {
             self.problem(
                 &[Key("vmlab")],
@@ -113,8 +114,12 @@ impl Checker {
         let (workloads, later) = self.workloads(&parsed);
         let (host_settings, reload) = self.study_settings(&parsed.host);
         self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
-        let named =
-            Named { variants: &variants, loads: &loads, workloads: &workloads, later: &later };
+        let named = PublishableNames {
+            variants: &variants,
+            loads: &loads,
+            workloads: &workloads,
+            later: &later,
+        };
         let (published, published_claims) = self.published(&parsed, &baseline, &named);
         self.network(&parsed);
         let by_name = variants.iter().enumerate().map(|(at, variant)| (variant.name.clone(), at));
@@ -150,8 +155,8 @@ impl Checker {
         }
     }
 
-    fn budget(&mut self, table: &file::BudgetTable) -> Budget {
-        use Step::Key;
+    fn budget(&mut self, table: &file::BudgetTable) -> StudyBudget {
+        use PathStep::Key;
         if table.blocks.is_some_and(|blocks| blocks == 0 || blocks > 10_000) {
             let blocks = table.blocks.unwrap_or_default();
             self.problem(
@@ -175,7 +180,7 @@ impl Checker {
             (None, None, None | Some(Until::Budget)) => Some(DEFAULT_BLOCKS),
             (blocks, _, _) => blocks,
         };
-        Budget {
+        StudyBudget {
             blocks,
             minutes: table.minutes,
             until: table.until.unwrap_or_default(),
@@ -189,20 +194,20 @@ impl Checker {
         for (key, percent) in rules.limits() {
             if !(percent.is_finite() && percent >= 0.0) {
                 let message = format!("{key} = {percent}: must be a number of at least 0");
-                self.problem(&[Step::Key("stability"), Step::Key(key)], message);
+                self.problem(&[PathStep::Key("stability"), PathStep::Key(key)], message);
             }
         }
     }
 
-    fn variants(&mut self, parsed: &StudyFile) -> Vec<Variant> {
-        use Step::{Index, Key};
+    fn variants(&mut self, parsed: &StudyFile) -> Vec<StudyVariant> {
+        use PathStep::{Index, Key};
         if parsed.variant.is_empty() {
             self.problem(
                 &[],
                 "No [[variant]]: name at least one configuration of the VM to measure",
             );
         }
-        let (mut variants, mut names): (Vec<Variant>, HashSet<String>) = Default::default();
+        let (mut variants, mut names): (Vec<StudyVariant>, HashSet<String>) = Default::default();
         for (index, table) in parsed.variant.iter().enumerate() {
             let at = |key| [Key("variant"), Index(index), Key(key)];
             let name = match (&table.name, &table.builtin) {
@@ -233,8 +238,8 @@ impl Checker {
                     self.problem(&[Key("vm"), field], error.to_string());
                 }
             }
-            self.seat(index, table);
-            variants.push(Variant {
+            self.check_runs_on(index, table);
+            variants.push(StudyVariant {
                 name,
                 about: table.about.clone(),
                 on: table.on,
@@ -250,7 +255,7 @@ impl Checker {
         variants
     }
 
-    fn baseline(&mut self, parsed: &StudyFile, variants: &[Variant]) -> String {
+    fn baseline(&mut self, parsed: &StudyFile, variants: &[StudyVariant]) -> String {
         let first = variants.first().map(|variant| variant.name.clone()).unwrap_or_default();
         let Some(named) = &parsed.baseline else { return first };
         if variants.iter().any(|variant| variant.name == *named) {
@@ -258,12 +263,12 @@ impl Checker {
         }
         let names = variants.iter().map(|variant| variant.name.as_str());
         let message = unknown("baseline", "variant", named, names);
-        self.problem(&[Step::Key("baseline")], message);
+        self.problem(&[PathStep::Key("baseline")], message);
         first
     }
 
     fn loads(&mut self, parsed: &StudyFile) -> Vec<Load> {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         if parsed.load.is_empty() {
             return vec![Load::idle()];
         }
@@ -303,7 +308,7 @@ impl Checker {
         table: &file::VmsTable,
         parsed: &StudyFile,
     ) -> Option<OtherVms> {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         let at = |key| [Key("load"), Index(index), Key("vms"), Key(key)];
         if table.count == 0 || table.count > 1000 {
             self.problem(&at("count"), format!("count = {}: must be 1 to 1000", table.count));
@@ -328,7 +333,7 @@ impl Checker {
 
     /// The network of each variant, and the VM at its other end.
     fn network(&mut self, parsed: &StudyFile) {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         if let Err((key, message)) = parsed.network.resolve() {
             self.problem(&[Key("network"), Key(key)], message);
             return;
@@ -347,7 +352,7 @@ impl Checker {
     }
 
     fn workloads(&mut self, parsed: &StudyFile) -> (Vec<StudyWorkload>, Vec<(String, String)>) {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         let mut workloads: Vec<StudyWorkload> = Vec::new();
         let mut later: Vec<(String, String)> = Vec::new();
         for (index, table) in parsed.workload.iter().enumerate() {
@@ -420,7 +425,7 @@ impl Checker {
         index: usize,
         table: Option<&file::BackgroundTable>,
     ) -> Option<Background> {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         let table = table?;
         let at = |key| [Key("workload"), Index(index), Key("background"), Key(key)];
         let entry = match workload::find(&table.run) {
@@ -448,9 +453,9 @@ impl Checker {
         &mut self,
         index: usize,
         table: &file::WorkloadTable,
-        entry: &workload::Entry,
+        entry: &workload::CatalogueEntry,
     ) -> BTreeMap<String, f64> {
-        use Step::{Index, Key};
+        use PathStep::{Index, Key};
         let at = |key| [Key("workload"), Index(index), Key(key)];
         let sane = |margin: f64| margin > 0.0 && margin < 100.0;
         let common = table.margin_percent.unwrap_or(DEFAULT_MARGIN_PERCENT);
@@ -477,8 +482,8 @@ impl Checker {
 
     fn params(
         &mut self,
-        at: &[Step<'_>],
-        entry: &workload::Entry,
+        at: &[PathStep<'_>],
+        entry: &workload::CatalogueEntry,
         table: &BTreeMap<String, toml::Value>,
     ) -> Option<BTreeMap<String, ParamValue>> {
         let mut given = BTreeMap::new();
@@ -488,7 +493,7 @@ impl Checker {
                     given.insert(key.clone(), value);
                 }
                 None => {
-                    let path = [at, &[Step::Key(key)]].concat();
+                    let path = [at, &[PathStep::Key(key)]].concat();
                     let kind = value.type_str();
                     self.problem(
                         &path,
@@ -501,7 +506,7 @@ impl Checker {
         match entry.resolve(&given) {
             Ok(_) => Some(given),
             Err(error) => {
-                let path = [at, &[Step::Key(error.key())]].concat();
+                let path = [at, &[PathStep::Key(error.key())]].concat();
                 self.problem(&path, error.to_string());
                 None
             }
@@ -509,7 +514,7 @@ impl Checker {
     }
 
     /// Names become file names, labels and benchmark names: a small charset.
-    fn name(&mut self, path: &[Step<'_>], what: &str, name: &str, taken: bool) {
+    fn name(&mut self, path: &[PathStep<'_>], what: &str, name: &str, taken: bool) {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > 40 || !name.chars().all(allowed) {
             self.problem(
@@ -537,14 +542,16 @@ fn unpinned(vm: &VmPatch) -> VmPatch {
 /// it leaves that open.
 fn check_vm(name: &str, vm: &VmPatch) -> Result<(), ResolveError> {
     let boot = match vm.image() {
-        image if Kernel::is_thin(&image) => Boot::Kernel { kernel: PathBuf::new(), initrd: None },
-        Image::Builtin(_) => Boot::Direct {
+        image if BuiltinKernel::is_thin(&image) => {
+            BootSource::Kernel { kernel: PathBuf::new(), initrd: None }
+        }
+        ImagePatch::Builtin(_) => BootSource::Direct {
             kernel: PathBuf::new(),
             initrd: PathBuf::new(),
             root_image: PathBuf::new(),
             cmdline: Vec::new(),
         },
-        Image::File(image) => Boot::Disk { image, format: DiskFormat::Raw },
+        ImagePatch::File(image) => BootSource::Disk { image, format: DiskFormat::Raw },
     };
     let name = if name.is_empty() { "unnamed" } else { name };
     let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };

@@ -10,7 +10,7 @@ pub(crate) const SERIAL: &str = "vmlab-scratch";
 /// A study's `[disk]`, or what a variant changes of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DiskPatch {
+pub struct StudyDisk {
     /// How it is attached; virtio-blk if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<DiskBus>,
@@ -28,7 +28,7 @@ pub struct DiskPatch {
     pub queues: Option<u32>,
 }
 
-impl DiskPatch {
+impl StudyDisk {
     /// This patch with `over` laid over it.
     #[must_use]
     pub fn overlay(&self, over: &Self) -> Self {

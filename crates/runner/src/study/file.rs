@@ -7,7 +7,7 @@ use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
 use workload::{ParamValue, UnderTest};
 
-use super::{DiskPatch, NetworkPatch, schema};
+use super::{NetworkPatch, StudyDisk, schema};
 
 /// Version of the study format that this vmlab reads.
 pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
@@ -35,7 +35,7 @@ pub struct StudyFile {
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]
-    pub(super) disk: DiskPatch,
+    pub(super) disk: StudyDisk,
     #[serde(default)]
     pub(super) peer: VmPatch,
     #[serde(default)]
@@ -85,11 +85,11 @@ pub(super) struct VariantTable {
     #[serde(default)]
     pub(super) about: String,
     #[serde(default)]
-    pub(super) on: super::Seat,
+    pub(super) on: super::RunsOn,
     #[serde(default)]
     pub(super) vm: VmPatch,
     #[serde(default)]
-    pub(super) disk: DiskPatch,
+    pub(super) disk: StudyDisk,
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]
@@ -113,7 +113,7 @@ pub(super) struct LoadTable {
 pub(super) struct StressTable {
     pub(super) percent: f64,
     #[serde(default)]
-    pub(super) placement: super::Placement,
+    pub(super) placement: super::LoadPlacement,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 /// One step of a path into a TOML document.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step<'a> {
+pub(super) enum PathStep<'a> {
     /// A key of a table.
     Key(&'a str),
     /// An element of an array, from 0.
@@ -65,24 +65,24 @@ impl Lines {
 
     /// The line (from 1) of the deepest part of `path` that exists; line 1 if
     /// none does.
-    pub(super) fn of(&self, path: &[Step<'_>]) -> usize {
+    pub(super) fn of(&self, path: &[PathStep<'_>]) -> usize {
         self.walk(path).0
     }
 
     /// The line (from 1) of `path`, if all of it exists.
-    pub(super) fn exactly(&self, path: &[Step<'_>]) -> Option<usize> {
+    pub(super) fn exactly(&self, path: &[PathStep<'_>]) -> Option<usize> {
         let (line, depth) = self.walk(path);
         (depth == path.len()).then_some(line)
     }
 
     /// The line of the deepest part of `path` that exists, and how many steps
     /// lead there.
-    fn walk(&self, path: &[Step<'_>]) -> (usize, usize) {
+    fn walk(&self, path: &[PathStep<'_>]) -> (usize, usize) {
         let mut spot = &self.root;
         for (depth, step) in path.iter().enumerate() {
             let found = match step {
-                Step::Key(key) => spot.keys.get(*key),
-                Step::Index(index) => spot.elements.get(*index),
+                PathStep::Key(key) => spot.keys.get(*key),
+                PathStep::Index(index) => spot.elements.get(*index),
             };
             let Some(found) = found else { return (spot.line, depth) };
             spot = found;
@@ -104,15 +104,32 @@ mod tests {
     fn keys_in_tables_arrays_and_dotted_keys_are_found() {
         let text = "title = 'x'\n\n[vm]\nvcpus = 1\n\n[[variant]]\nname = 'a'\nvm.vcpus = 2\n\n[[variant]]\nname = 'b'\nvm.vcpus = 0\n";
         let lines = Lines::new(text);
-        let check = |path: &[Step<'_>], expected| assert_eq!(lines.of(path), expected, "{path:?}");
-        check(&[Step::Key("title")], 1);
-        check(&[Step::Key("vm"), Step::Key("vcpus")], 4);
-        check(&[Step::Key("variant"), Step::Index(0)], 6);
-        check(&[Step::Key("variant"), Step::Index(1), Step::Key("vm"), Step::Key("vcpus")], 12);
-        check(&[Step::Key("variant"), Step::Index(1), Step::Key("vm"), Step::Key("absent")], 12);
-        check(&[Step::Key("nowhere")], 1);
-        assert_eq!(lines.exactly(&[Step::Key("vm"), Step::Key("vcpus")]), Some(4));
-        assert_eq!(lines.exactly(&[Step::Key("vm"), Step::Key("absent")]), None);
+        let check =
+            |path: &[PathStep<'_>], expected| assert_eq!(lines.of(path), expected, "{path:?}");
+        check(&[PathStep::Key("title")], 1);
+        check(&[PathStep::Key("vm"), PathStep::Key("vcpus")], 4);
+        check(&[PathStep::Key("variant"), PathStep::Index(0)], 6);
+        check(
+            &[
+                PathStep::Key("variant"),
+                PathStep::Index(1),
+                PathStep::Key("vm"),
+                PathStep::Key("vcpus"),
+            ],
+            12,
+        );
+        check(
+            &[
+                PathStep::Key("variant"),
+                PathStep::Index(1),
+                PathStep::Key("vm"),
+                PathStep::Key("absent"),
+            ],
+            12,
+        );
+        check(&[PathStep::Key("nowhere")], 1);
+        assert_eq!(lines.exactly(&[PathStep::Key("vm"), PathStep::Key("vcpus")]), Some(4));
+        assert_eq!(lines.exactly(&[PathStep::Key("vm"), PathStep::Key("absent")]), None);
     }
 
     /// One parse for all questions: with one for each, these would be gigabytes.
@@ -122,8 +139,12 @@ mod tests {
         let text = one.repeat(20_000);
         let lines = Lines::new(&text);
         for index in 0..20_000 {
-            let path =
-                [Step::Key("variant"), Step::Index(index), Step::Key("vm"), Step::Key("vcpus")];
+            let path = [
+                PathStep::Key("variant"),
+                PathStep::Index(index),
+                PathStep::Key("vm"),
+                PathStep::Key("vcpus"),
+            ];
             assert_eq!(lines.exactly(&path), Some(index * 4 + 3));
         }
     }

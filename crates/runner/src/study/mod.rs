@@ -13,9 +13,9 @@ mod names;
 mod network;
 mod on_host;
 mod published;
+mod runs_on;
 mod scale;
 mod schema;
-mod seat;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,14 +25,14 @@ use record::Metric;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
-use workload::{Entry, ParamValue, UnderTest};
+use workload::{CatalogueEntry, ParamValue, UnderTest};
 
-pub use disk::DiskPatch;
 pub(crate) use disk::SERIAL;
+pub use disk::StudyDisk;
 pub use file::StudyFile;
-pub use network::{Network, NetworkKind, NetworkPatch};
-pub use published::{Claimed, Published, PublishedClaim};
-pub use seat::Seat;
+pub use network::{NetworkKind, NetworkPatch, StudyNetwork};
+pub use published::{StudyClaim, StudyClaimKind, StudyPublished};
+pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOf, describe};
 
 use crate::limits::StabilityLimits;
@@ -77,7 +77,7 @@ pub struct Study {
     /// The variant that the others are compared with.
     pub baseline: String,
     /// What it may cost.
-    pub budget: Budget,
+    pub budget: StudyBudget,
     /// When the host counts as steady.
     pub stability: StabilityLimits,
     /// Host settings for the time of the study, by id.
@@ -94,9 +94,9 @@ pub struct Study {
     /// How it and the VM under test are connected.
     pub network: NetworkPatch,
     /// How the empty disk of workloads that want one is attached.
-    pub disk: DiskPatch,
+    pub disk: StudyDisk,
     /// The variants, baseline included, in the file's order.
-    pub variants: Vec<Variant>,
+    pub variants: Vec<StudyVariant>,
     /// The host-load levels.
     pub loads: Vec<Load>,
     /// The workloads that are run.
@@ -104,9 +104,9 @@ pub struct Study {
     /// Workloads that the study names but does not run yet, with the reason.
     pub later: Vec<(String, String)>,
     /// Published results to show beside the measured ones.
-    pub published: Vec<Published>,
+    pub published: Vec<StudyPublished>,
     /// What was published of two variants and is no variant's value.
-    pub published_claims: Vec<PublishedClaim>,
+    pub published_claims: Vec<StudyClaim>,
 }
 
 /// When a study ends.
@@ -124,7 +124,7 @@ pub enum Until {
 /// What a study may cost. Both limits hold where both are given; without any
 /// it goes on until all is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Budget {
+pub struct StudyBudget {
     /// Blocks for each host-load level.
     pub blocks: Option<u32>,
     /// Wall-clock minutes for the whole study.
@@ -142,13 +142,13 @@ pub struct Budget {
 
 /// One configuration of the VM under test.
 #[derive(Debug, Clone)]
-pub struct Variant {
+pub struct StudyVariant {
     /// Its name.
     pub name: String,
     /// What it is for, one line; may be empty.
     pub about: String,
     /// Where its workloads run.
-    pub on: Seat,
+    pub on: RunsOn,
     /// The built-in variant that it begins with; what that changes depends on
     /// the host.
     pub builtin: Option<String>,
@@ -160,7 +160,7 @@ pub struct Variant {
     /// What it changes of the study's network.
     pub network: NetworkPatch,
     /// What it changes of the study's empty disk.
-    pub disk: DiskPatch,
+    pub disk: StudyDisk,
     /// Host settings for its trials, by id.
     pub host: BTreeMap<String, String>,
     /// The variant that this one repeats, for the A/A arm.
@@ -218,13 +218,13 @@ pub struct Stress {
     /// Percent of the host's pCPU capacity: 50 keeps half of all pCPUs busy.
     pub percent: f64,
     /// Where the processes may run.
-    pub placement: Placement,
+    pub placement: LoadPlacement,
 }
 
 /// Where host load may run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum LoadPlacement {
     /// On any pCPU.
     #[default]
     Anywhere,
@@ -232,7 +232,7 @@ pub enum Placement {
     OffVm,
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for LoadPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Anywhere => "anywhere",
@@ -260,7 +260,7 @@ pub struct StudyWorkload {
     /// Its label: unique in the study.
     pub label: String,
     /// The catalogue's row.
-    pub entry: &'static Entry,
+    pub entry: &'static CatalogueEntry,
     /// Its parameters, as the study gives them.
     pub params: BTreeMap<String, ParamValue>,
     /// Benchmark invocations in each boot; none where the first blocks are to
@@ -302,7 +302,7 @@ impl StudyWorkload {
 
 /// One thing wrong with a study file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct StudyProblem {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong, with the value, and what to do.
@@ -315,7 +315,7 @@ pub struct ParseStudyError {
     /// The file's name, as the user gave it.
     pub file: String,
     /// What is wrong, by line.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StudyProblem>,
 }
 
 impl fmt::Display for ParseStudyError {
@@ -357,7 +357,7 @@ impl Study {
     /// own table, else in the base VM's. Line 1 if it is nowhere (a default).
     #[must_use]
     pub fn line_of(&self, variant: &str, field: &str) -> usize {
-        use lines::Step::{Index, Key};
+        use lines::PathStep::{Index, Key};
         let lines = &self.places.lines;
         let own = self.places.variants.get(variant).copied();
         let own = own.map(|index| [Key("variant"), Index(index), Key("vm"), Key(field)]);
@@ -370,7 +370,7 @@ impl Study {
     /// Where the variant stands in the file.
     #[must_use]
     pub fn line_of_variant(&self, variant: &str) -> usize {
-        use lines::Step::{Index, Key};
+        use lines::PathStep::{Index, Key};
         let index = self.places.variants.get(variant).copied().unwrap_or(0);
         self.places.lines.of(&[Key("variant"), Index(index)])
     }
@@ -379,7 +379,7 @@ impl Study {
     /// them are not run, for those have no place among the others.
     #[must_use]
     pub fn line_of_workload(&self, label: &str) -> usize {
-        use lines::Step::{Index, Key};
+        use lines::PathStep::{Index, Key};
         let index = self.workloads.iter().position(|known| known.label == label);
         let index = index.filter(|_| self.later.is_empty()).unwrap_or(0);
         self.places.lines.of(&[Key("workload"), Index(index)])
@@ -388,7 +388,7 @@ impl Study {
     /// Where the load level stands in the file.
     #[must_use]
     pub fn line_of_load(&self, load: &str) -> usize {
-        use lines::Step::{Index, Key};
+        use lines::PathStep::{Index, Key};
         let index = self.loads.iter().position(|known| known.name == load).unwrap_or(0);
         self.places.lines.of(&[Key("load"), Index(index)])
     }

@@ -1,10 +1,10 @@
 //! What a published result may name.
 
-use super::{Load, StudyWorkload, Variant};
+use super::{Load, StudyVariant, StudyWorkload};
 
 /// What a published result may name.
-pub(super) struct Named<'a> {
-    pub(super) variants: &'a [Variant],
+pub(super) struct PublishableNames<'a> {
+    pub(super) variants: &'a [StudyVariant],
     pub(super) loads: &'a [Load],
     pub(super) workloads: &'a [StudyWorkload],
     pub(super) later: &'a [(String, String)],

@@ -55,7 +55,7 @@ pub enum NetworkKind {
 
 /// The network interface of one VM, complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Network {
+pub struct StudyNetwork {
     /// What lies between the VMs.
     pub kind: NetworkKind,
     /// vhost-net or QEMU.
@@ -100,8 +100,8 @@ impl NetworkPatch {
     ///
     /// # Errors
     /// Key and message.
-    pub fn resolve(&self) -> Result<Network, (&'static str, String)> {
-        let network = Network {
+    pub fn resolve(&self) -> Result<StudyNetwork, (&'static str, String)> {
+        let network = StudyNetwork {
             kind: self.kind.unwrap_or_default(),
             vhost: self.vhost.unwrap_or(false),
             queues: self.queues.unwrap_or(1),
@@ -110,7 +110,7 @@ impl NetworkPatch {
             switch_pcpus: self.switch_pcpus.clone().unwrap_or_default(),
             sockets: self.sockets.clone(),
         };
-        let Network { kind, vhost, queues, model, packed, .. } = network;
+        let StudyNetwork { kind, vhost, queues, model, packed, .. } = network;
         let is_switch = kind == NetworkKind::VhostUser;
         let most = if is_switch { MAX_SWITCH_QUEUES } else { MAX_QUEUES };
         if queues == 0 || queues > most {
@@ -169,7 +169,7 @@ impl NetworkKind {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for StudyNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             NetworkKind::User => "a socket between the two QEMUs",

@@ -4,8 +4,8 @@ use vmconfig::VmPatch;
 
 use super::check::Checker;
 use super::file::VariantTable;
-use super::lines::Step::{Index, Key};
-use super::{DiskPatch, NetworkPatch};
+use super::lines::PathStep::{Index, Key};
+use super::{NetworkPatch, StudyDisk};
 
 /// What a variant on the host may say of the VM: how many CPUs and which, and
 /// the host's settings.
@@ -13,7 +13,7 @@ const OF_THE_HOST: [&str; 3] = ["vcpus", "pins", "host"];
 
 impl Checker {
     /// A variant on the host has no VM that could be configured.
-    pub(super) fn seat(&mut self, index: usize, table: &VariantTable) {
+    pub(super) fn check_runs_on(&mut self, index: usize, table: &VariantTable) {
         if table.on.is_vm() {
             return;
         }
@@ -34,7 +34,7 @@ impl Checker {
             let message = "network: on = \"host\" has no interface of its own, it sits at the bridge; leave it out";
             self.problem(&at("network"), message);
         }
-        let kept = DiskPatch { cache: table.disk.cache, ..DiskPatch::default() };
+        let kept = StudyDisk { cache: table.disk.cache, ..StudyDisk::default() };
         if table.disk != kept {
             let message = "disk: on = \"host\" has no virtual disk; it takes disk.cache alone";
             self.problem(&at("disk"), message);

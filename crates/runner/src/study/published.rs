@@ -9,12 +9,12 @@ use stats::Relation;
 use super::Load;
 use super::check::{Checker, unknown};
 use super::file::{Numbers, PublishedTable, StudyFile};
-use super::lines::Step::{self, Index, Key};
-use super::names::Named;
+use super::lines::PathStep::{self, Index, Key};
+use super::names::PublishableNames;
 
 /// A result that somebody published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Published {
+pub struct StudyPublished {
     /// The workload's label.
     pub workload: String,
     /// The host-load level.
@@ -51,7 +51,7 @@ pub struct Published {
 
 /// Something that was published of two variants and is no variant's value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PublishedClaim {
+pub struct StudyClaim {
     /// The workload's label.
     pub workload: String,
     /// The host-load level.
@@ -62,7 +62,7 @@ pub struct PublishedClaim {
     pub than: String,
     /// What was published of the two.
     #[serde(flatten)]
-    pub claimed: Claimed,
+    pub claimed: StudyClaimKind,
     /// Where it was published.
     pub source: String,
 }
@@ -70,7 +70,7 @@ pub struct PublishedClaim {
 /// What was published of two variants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "claimed", rename_all = "kebab-case")]
-pub enum Claimed {
+pub enum StudyClaimKind {
     /// How they stand to each other in a metric.
     Order {
         /// The metric's name.
@@ -140,8 +140,8 @@ impl Checker {
         &mut self,
         parsed: &StudyFile,
         baseline: &str,
-        named: &Named<'_>,
-    ) -> (Vec<Published>, Vec<PublishedClaim>) {
+        named: &PublishableNames<'_>,
+    ) -> (Vec<StudyPublished>, Vec<StudyClaim>) {
         let (mut values, mut claims) = (Vec::new(), Vec::new());
         for (index, table) in parsed.published.iter().enumerate() {
             let at = |key| [Key("published"), Index(index), Key(key)];
@@ -170,8 +170,8 @@ impl Checker {
         &mut self,
         index: usize,
         table: &PublishedTable,
-        named: &Named<'_>,
-    ) -> Vec<Published> {
+        named: &PublishableNames<'_>,
+    ) -> Vec<StudyPublished> {
         self.only(index, table, "values by metric", OF_VALUES);
         let Some(variant) = self.needed(index, "variant", table.variant.as_ref()) else {
             return Vec::new();
@@ -208,7 +208,7 @@ impl Checker {
             for run in &runs {
                 self.positive(&at(metric), metric, Some(*run));
             }
-            found.push(Published {
+            found.push(StudyPublished {
                 workload: table.workload.clone(),
                 load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
                 variant: variant.clone(),
@@ -232,8 +232,8 @@ impl Checker {
         &mut self,
         index: usize,
         table: &PublishedTable,
-        named: &Named<'_>,
-    ) -> Option<Published> {
+        named: &PublishableNames<'_>,
+    ) -> Option<StudyPublished> {
         self.only(index, table, "a variant's value", OF_VALUE);
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
         let metric = self.needed(index, "metric", table.metric.as_ref())?;
@@ -241,7 +241,7 @@ impl Checker {
         self.published_variant(index, "variant", variant, named);
         self.published_metric(index, table, metric, named);
         self.published_numbers(index, table);
-        Some(Published {
+        Some(StudyPublished {
             workload: table.workload.clone(),
             load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
             variant: variant.clone(),
@@ -263,8 +263,8 @@ impl Checker {
         &mut self,
         index: usize,
         table: &PublishedTable,
-        named: &Named<'_>,
-    ) -> Vec<PublishedClaim> {
+        named: &PublishableNames<'_>,
+    ) -> Vec<StudyClaim> {
         let at = |key| [Key("published"), Index(index), Key(key)];
         self.only(index, table, "an order", OF_ORDER);
         let Some(metric) = self.needed(index, "metric", table.metric.as_ref()) else {
@@ -292,12 +292,12 @@ impl Checker {
         let is_here = |load: &&Load| table.load.as_ref().is_none_or(|name| *name == load.name);
         let mut claims = Vec::new();
         for load in named.loads.iter().filter(is_here) {
-            claims.extend(pairs.iter().map(|(variant, relation, than)| PublishedClaim {
+            claims.extend(pairs.iter().map(|(variant, relation, than)| StudyClaim {
                 workload: table.workload.clone(),
                 load: load.name.clone(),
                 variant: (*variant).to_owned(),
                 than: (*than).to_owned(),
-                claimed: Claimed::Order {
+                claimed: StudyClaimKind::Order {
                     metric: metric.clone(),
                     relation: *relation,
                     unmeasured: unmeasured.clone(),
@@ -314,8 +314,8 @@ impl Checker {
         index: usize,
         table: &PublishedTable,
         baseline: &str,
-        named: &Named<'_>,
-    ) -> Option<PublishedClaim> {
+        named: &PublishableNames<'_>,
+    ) -> Option<StudyClaim> {
         let at = |key| [Key("published"), Index(index), Key(key)];
         self.only(index, table, "a counter's ratio", OF_COUNTER);
         let counter = table.counter.clone()?;
@@ -342,12 +342,12 @@ impl Checker {
         }
         self.published_numbers(index, table);
         let ratio = table.ratio_range.or(table.ratio.map(|ratio| [ratio; 2]))?;
-        Some(PublishedClaim {
+        Some(StudyClaim {
             workload: table.workload.clone(),
             load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
             variant: variant.clone(),
             than,
-            claimed: Claimed::CounterRatio { counter, ratio },
+            claimed: StudyClaimKind::CounterRatio { counter, ratio },
             source: table.source.clone(),
         })
     }
@@ -383,7 +383,13 @@ impl Checker {
         }
     }
 
-    fn published_variant(&mut self, index: usize, key: &str, name: &str, named: &Named<'_>) {
+    fn published_variant(
+        &mut self,
+        index: usize,
+        key: &str,
+        name: &str,
+        named: &PublishableNames<'_>,
+    ) {
         if !named.variants.iter().any(|variant| variant.name == name) {
             let names = named.variants.iter().map(|variant| variant.name.as_str());
             let message = unknown(key, "variant", name, names);
@@ -397,7 +403,7 @@ impl Checker {
         index: usize,
         table: &PublishedTable,
         metric: &str,
-        named: &Named<'_>,
+        named: &PublishableNames<'_>,
     ) {
         let at = |key| [Key("published"), Index(index), Key(key)];
         let Some(run) = named.workloads.iter().find(|run| run.label == table.workload) else {
@@ -473,7 +479,7 @@ impl Checker {
         }
     }
 
-    fn positive(&mut self, at: &[Step<'_>], key: &str, value: Option<f64>) {
+    fn positive(&mut self, at: &[PathStep<'_>], key: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| !value.is_finite() || *value <= 0.0) {
             self.problem(at, format!("{key} = {value}: must be greater than 0"));
         }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use host::settings::{self, Change};
+use host::settings::{self, SettingChange};
 use vmconfig::VmPatch;
 
 use super::Study;
 use super::check::{Checker, unknown};
-use super::lines::Step::{self, Key};
+use super::lines::PathStep::{self, Key};
 
 /// Settings by id.
 pub type HostSettings = BTreeMap<String, String>;
@@ -47,11 +47,11 @@ impl Study {
             SettingOf::Study => vec![Key("host"), Key(id)],
             SettingOf::Load(name) => {
                 let index = self.loads.iter().position(|load| load.name == name);
-                vec![Key("load"), Step::Index(index.unwrap_or(0)), Key("host"), Key(id)]
+                vec![Key("load"), PathStep::Index(index.unwrap_or(0)), Key("host"), Key(id)]
             }
             SettingOf::Variant(name) => {
                 let index = self.places.variants.get(name).copied();
-                let variant = [Key("variant"), Step::Index(index.unwrap_or(0))];
+                let variant = [Key("variant"), PathStep::Index(index.unwrap_or(0))];
                 let own = [&variant[..], &[Key("host"), Key(id)]].concat();
                 let wish = [&variant[..], &[Key("vm"), Key("host"), Key(id)]].concat();
                 let base = vec![Key("vm"), Key("host"), Key(id)];
@@ -84,7 +84,7 @@ impl Checker {
 
     /// Refuses wishes of a VM that is not under test: they would be the VM's
     /// that is.
-    pub(super) fn no_wishes(&mut self, path: &[Step<'_>], vm: &VmPatch) {
+    pub(super) fn no_wishes(&mut self, path: &[PathStep<'_>], vm: &VmPatch) {
         if let Some((id, value)) = vm.host.set().into_iter().next() {
             let message = format!(
                 "host.{id} = {value} is for the whole host, not for one of its VMs: write it as \
@@ -97,7 +97,7 @@ impl Checker {
     /// The settings of the table at `path`, each in the one way to say it.
     pub(super) fn host_settings(
         &mut self,
-        path: &[Step<'_>],
+        path: &[PathStep<'_>],
         table: &BTreeMap<String, toml::Value>,
     ) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::new();
@@ -120,7 +120,7 @@ impl Checker {
                 self.problem(&at, unknown_setting(id, ids));
                 continue;
             }
-            match Change::new(id, &text) {
+            match SettingChange::new(id, &text) {
                 Ok(change) => {
                     settings.insert(id.clone(), change.value().to_owned());
                 }

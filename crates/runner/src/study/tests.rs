@@ -59,7 +59,7 @@ fn a_good_study_is_read_whole() {
     assert_eq!(study.variants[1].vm.memory_mib, Some(512), "the base VM's memory");
     assert_eq!(study.loads[0], Load::idle());
     let busy = &study.loads[1];
-    assert_eq!(busy.stress, Some(Stress { percent: 50.0, placement: Placement::OffVm }));
+    assert_eq!(busy.stress, Some(Stress { percent: 50.0, placement: LoadPlacement::OffVm }));
     let others = busy.vms.as_ref().unwrap();
     assert_eq!(others.count, 2);
     assert!(others.vm.pins.as_ref().is_none_or(|pins| pins.is_empty()), "pins are not inherited");
@@ -263,7 +263,7 @@ fn a_counter_may_come_down_to_nothing() {
     for (published, ratio) in [("ratio = 0", [0.0; 2]), ("ratio_range = [0, 0.1]", [0.0, 0.1])] {
         let found = study(published).unwrap().published_claims.remove(0).claimed;
         let counter = "kvm.halt_exits".to_owned();
-        assert_eq!(found, Claimed::CounterRatio { counter, ratio });
+        assert_eq!(found, StudyClaimKind::CounterRatio { counter, ratio });
     }
     let error = study("ratio = -1").unwrap_err().to_string();
     assert!(error.contains("ratio = -1: must be greater than 0"), "{error}");
@@ -327,10 +327,10 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
         let claims = study.published_claims.iter();
         claims
             .map(|claim| match &claim.claimed {
-                Claimed::Order { relation, .. } => {
+                StudyClaimKind::Order { relation, .. } => {
                     format!("{}: {} {relation:?} {}", claim.load, claim.variant, claim.than)
                 }
-                Claimed::CounterRatio { counter, ratio } => {
+                StudyClaimKind::CounterRatio { counter, ratio } => {
                     format!("{}: {} {counter} {} {ratio:?}", claim.load, claim.variant, claim.than)
                 }
             })
@@ -433,8 +433,8 @@ fn a_variant_on_the_host_has_no_vm_to_configure() {
     };
     let good =
         study("vm.pins = ['2-3', '2-3']\nvm.host.thp = 'never'\ndisk.cache = 'none'").unwrap();
-    let seats: Vec<Seat> = good.variants.iter().map(|variant| variant.on).collect();
-    assert_eq!(seats, [Seat::Vm, Seat::Host]);
+    let seats: Vec<RunsOn> = good.variants.iter().map(|variant| variant.on).collect();
+    assert_eq!(seats, [RunsOn::Vm, RunsOn::Host]);
     let check = |variant: &str, line: usize, words: &[&str]| {
         let error = study(variant).unwrap_err();
         assert_eq!(error.problems.len(), 1, "{error}");

@@ -2,15 +2,15 @@
 
 use record::journal::{RunResult, TrialResult};
 use record::{CounterSet, MetricKind};
-use report::{Account, Accounting, CountOf, Part, PricedEvent, Unpriced};
+use report::{AccountPart, Accounting, CountOf, PricedEvent, Unpriced, VariantAccount};
 use stats::{Amount, Priced};
 use topology::Host;
 
 use super::{span, why};
 use crate::calibration::{self, Calibration};
 use crate::plan::Plan;
-use crate::results::{self, ALPHA, Group, Trial};
-use crate::study::Seat;
+use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
+use crate::study::RunsOn;
 
 /// A metric is the time of a run if its samples are this part of it, or more.
 const LEAST_OF_RUN: f64 = 0.5;
@@ -25,8 +25,8 @@ pub(super) fn accounting(
     plan: &Plan,
     host: &Host,
     prices: Option<&Calibration>,
-    groups: &[Group<'_>],
-    trials: &[Trial<'_>],
+    groups: &[MetricGroup<'_>],
+    trials: &[JournalTrial<'_>],
 ) -> Option<Accounting> {
     if let Some(prices) = prices {
         let why = prices.unfit_for(plan, host);
@@ -65,15 +65,15 @@ impl Differences<'_> {
 
 fn differences<'a>(
     plan: &'a Plan,
-    group: &Group<'_>,
-    trials: &[Trial<'_>],
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
 ) -> Vec<Differences<'a>> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let baseline = &plan.variants[baseline];
     let compared = plan.variants.iter().filter(|variant| {
         variant.name != baseline.name
             && variant.aa_of.is_none()
-            && [variant.on, baseline.on] == [Seat::Vm; 2]
+            && [variant.on, baseline.on] == [RunsOn::Vm; 2]
     });
     compared
         .filter_map(|variant| {
@@ -94,7 +94,7 @@ fn differences<'a>(
 
 /// The time and the counters of a run of a boot, or of an operation in it; none
 /// where the metric is neither.
-fn of_boot(group: &Group<'_>, boot: &TrialResult, of: CountOf) -> Option<(f64, CounterSet)> {
+fn of_boot(group: &MetricGroup<'_>, boot: &TrialResult, of: CountOf) -> Option<(f64, CounterSet)> {
     let metric = group.metric;
     let (seconds, share) = match of {
         CountOf::Operation => {
@@ -129,9 +129,9 @@ fn time_of_run(metric: &str, run: &RunResult) -> Option<f64> {
 
 fn account(
     prices: &Calibration,
-    group: &Group<'_>,
+    group: &MetricGroup<'_>,
     differences: &Differences<'_>,
-) -> Option<Account> {
+) -> Option<VariantAccount> {
     let Differences { variant, of, pairs } = differences;
     let seconds: Vec<f64> = pairs.iter().map(|[a, b]| b.0 - a.0).collect();
     let events: Vec<_> = pairs
@@ -158,18 +158,21 @@ fn account(
     let kinds: Vec<Priced<'_>> =
         priced.iter().map(|(_, price, counts, _)| Priced { price: *price, counts }).collect();
     let found = stats::account(&seconds, &kinds, 1.0 - ALPHA)?;
-    let mut parts: Vec<Part> = priced
+    let mut parts: Vec<AccountPart> = priced
         .iter()
         .zip(found.parts)
-        .map(|((event, price, _, count), amount)| Part {
+        .map(|((event, price, _, count), amount)| AccountPart {
             event: *event,
             count: *count,
-            price: report::Estimate { centre: price.centre, interval: price.interval.map(span) },
+            price: report::ShownEstimate {
+                centre: price.centre,
+                interval: price.interval.map(span),
+            },
             amount: estimate(amount),
         })
         .collect();
     parts.sort_by(|a, b| b.amount.centre.abs().total_cmp(&a.amount.centre.abs()));
-    Some(Account {
+    Some(VariantAccount {
         load: group.load.name.clone(),
         workload: group.workload.label.clone(),
         metric: group.metric.name.clone(),
@@ -188,8 +191,8 @@ fn moved(counts: &[f64]) -> bool {
     counts.iter().any(|count| count.abs() > DUST)
 }
 
-fn estimate(amount: Amount) -> report::Estimate {
-    report::Estimate { centre: amount.centre, interval: amount.interval.map(span) }
+fn estimate(amount: Amount) -> report::ShownEstimate {
+    report::ShownEstimate { centre: amount.centre, interval: amount.interval.map(span) }
 }
 
 #[cfg(test)]
@@ -266,8 +269,8 @@ mod tests {
                 trials.push(trial(name, block, &[1.0 + seconds + besides + chance], counters));
             }
         }
-        let trials: Vec<Trial<'_>> =
-            trials.iter().map(|result| Trial { result, counted: true }).collect();
+        let trials: Vec<JournalTrial<'_>> =
+            trials.iter().map(|result| JournalTrial { result, counted: true }).collect();
         let groups = results::groups(&plan, &trials);
         accounting(&plan, &host, Some(&prices), &groups, &trials)
     }
@@ -275,7 +278,7 @@ mod tests {
     fn is_same(_: &mut Plan, _: &mut Host, _: &mut Calibration) {}
 
     #[track_caller]
-    fn used(found: Option<Accounting>) -> Account {
+    fn used(found: Option<Accounting>) -> VariantAccount {
         match found {
             Some(Accounting::Used { accounts }) => accounts.into_iter().next().unwrap(),
             other => panic!("no account: {other:?}"),

@@ -2,14 +2,14 @@
 
 use record::HostWatch;
 use record::journal::TrialResult;
-use report::{Beside, HostBeside, Share};
+use report::{HostBeside, Share, VariantDisturbance};
 
 use crate::plan::Plan;
-use crate::results::Trial;
+use crate::results::JournalTrial;
 use crate::stability;
 
 /// One for each load and workload that was watched.
-pub(super) fn host_beside(plan: &Plan, trials: &[Trial<'_>]) -> Vec<HostBeside> {
+pub(super) fn host_beside(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<HostBeside> {
     if plan.environment().is_deterministic() {
         return Vec::new();
     }
@@ -17,7 +17,7 @@ pub(super) fn host_beside(plan: &Plan, trials: &[Trial<'_>]) -> Vec<HostBeside> 
     for load in &plan.loads {
         for workload in &plan.workloads {
             let of = |variant: &str| -> Vec<&TrialResult> {
-                let is_here = |trial: &&Trial<'_>| {
+                let is_here = |trial: &&JournalTrial<'_>| {
                     let key = &trial.result.trial;
                     trial.counted
                         && key.load == load.name
@@ -27,7 +27,7 @@ pub(super) fn host_beside(plan: &Plan, trials: &[Trial<'_>]) -> Vec<HostBeside> 
                 trials.iter().filter(is_here).map(|trial| trial.result).collect()
             };
             let variants = plan.variants.iter();
-            let variants: Vec<Beside> =
+            let variants: Vec<VariantDisturbance> =
                 variants.filter_map(|variant| beside(&variant.name, &of(&variant.name))).collect();
             if !variants.is_empty() {
                 all.push(HostBeside {
@@ -42,12 +42,12 @@ pub(super) fn host_beside(plan: &Plan, trials: &[Trial<'_>]) -> Vec<HostBeside> 
     all
 }
 
-fn beside(variant: &str, trials: &[&TrialResult]) -> Option<Beside> {
+fn beside(variant: &str, trials: &[&TrialResult]) -> Option<VariantDisturbance> {
     let watched: Vec<&HostWatch> = trials.iter().filter_map(|trial| trial.watch.as_ref()).collect();
     let of = |read: fn(&HostWatch) -> Option<f64>| -> Vec<f64> {
         watched.iter().filter_map(|watch| read(watch)).collect()
     };
-    (!watched.is_empty()).then(|| Beside {
+    (!watched.is_empty()).then(|| VariantDisturbance {
         variant: variant.to_owned(),
         trials: u32::try_from(watched.len()).unwrap_or(u32::MAX),
         others: share(&of(stability::others)),

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use record::journal::TrialResult;
 use record::{EXITS, Unit};
-use report::{Count, CountOf};
+use report::{CountOf, CounterRow};
 
 use super::why::{operations_of, total};
 use crate::plan::Plan;
-use crate::results::{Group, Trial};
+use crate::results::{JournalTrial, MetricGroup};
 
 /// What is told, in this order; a name that ends in `.` is a family of which
 /// the largest are told.
@@ -62,8 +62,12 @@ const FAMILY_PART: f64 = 0.01;
 
 /// The counters of [`TOLD`] for each variant, means over the boots that count.
 /// What nobody has any of is left out.
-pub(super) fn counts(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<Count> {
-    let here: Vec<&Trial<'_>> = trials
+pub(super) fn counts(
+    plan: &Plan,
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
+) -> Vec<CounterRow> {
+    let here: Vec<&JournalTrial<'_>> = trials
         .iter()
         .filter(|trial| {
             let key = &trial.result.trial;
@@ -88,7 +92,7 @@ pub(super) fn counts(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Ve
             continue;
         }
         let members = names.iter().filter(|name| name.starts_with(wanted));
-        let mut members: Vec<Count> = members.filter_map(|name| row(name)).collect();
+        let mut members: Vec<CounterRow> = members.filter_map(|name| row(name)).collect();
         let largest = members.iter().map(greatest).fold(0.0, f64::max);
         if wanted.ends_with('.') {
             members.retain(|count| greatest(count) >= FAMILY_PART * largest);
@@ -100,27 +104,27 @@ pub(super) fn counts(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Ve
     told
 }
 
-fn greatest(count: &Count) -> f64 {
+fn greatest(count: &CounterRow) -> f64 {
     count.values.iter().flatten().copied().fold(0.0, f64::max)
 }
 
 fn row(
     plan: &Plan,
-    group: &Group<'_>,
-    trials: &[&Trial<'_>],
+    group: &MetricGroup<'_>,
+    trials: &[&JournalTrial<'_>],
     name: &str,
     by_operation: bool,
-) -> Option<Count> {
+) -> Option<CounterRow> {
     let known = record::counter(name);
     let unit = known.map_or("count", |counter| counter.unit);
     let of = counted_of(name, by_operation);
-    let of_trial = |trial: &Trial<'_>| of_trial(group, trial.result, name, of);
+    let of_trial = |trial: &JournalTrial<'_>| of_trial(group, trial.result, name, of);
     let value = |variant: &str| {
         let own = trials.iter().filter(|trial| trial.result.trial.variant == variant);
         let values: Vec<f64> = own.map(|trial| of_trial(trial)).collect::<Option<_>>()?;
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    let count = Count {
+    let count = CounterRow {
         counter: name.to_owned(),
         unit: Unit::from(unit),
         meaning: known.map_or("", |counter| counter.meaning).to_owned(),
@@ -143,7 +147,7 @@ pub(super) fn counted_of(name: &str, by_operation: bool) -> CountOf {
 
 /// The counter `name` of a trial by what it is told by.
 pub(super) fn of_trial(
-    group: &Group<'_>,
+    group: &MetricGroup<'_>,
     result: &TrialResult,
     name: &str,
     of: CountOf,

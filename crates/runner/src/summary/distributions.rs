@@ -1,11 +1,11 @@
 //! Distributions of latency over all boots, with bands that know boots.
 
-use report::{Curve, Distribution, Estimate, Quantile, Span, TABLE_SHARES};
+use report::{Curve, Distribution, Quantile, ShownEstimate, Span, TABLE_SHARES};
 use stats::NoQuantile;
 
 use crate::pilot;
 use crate::plan::{Plan, PlanVariant};
-use crate::results::{self, NS_PER_S, Trial};
+use crate::results::{self, JournalTrial, NS_PER_S};
 
 /// Seed of the bands: the same results give the same report.
 const SEED: u64 = 1;
@@ -18,11 +18,11 @@ const POWERS: u32 = 6;
 
 /// What every workload counted under every load level, by histogram, from the
 /// boots that count.
-pub(super) fn distributions(plan: &Plan, trials: &[Trial<'_>]) -> Vec<Distribution> {
+pub(super) fn distributions(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Distribution> {
     let mut found = Vec::new();
     for load in &plan.loads {
         for workload in &plan.workloads {
-            let here: Vec<&Trial<'_>> = trials
+            let here: Vec<&JournalTrial<'_>> = trials
                 .iter()
                 .filter(|trial| trial.counted && trial.result.outcome.is_completed())
                 .filter(|trial| {
@@ -47,7 +47,7 @@ pub(super) fn distributions(plan: &Plan, trials: &[Trial<'_>]) -> Vec<Distributi
 }
 
 /// The histograms' names, in the order in which they were first printed.
-fn names<'t>(trials: &[&Trial<'t>]) -> Vec<&'t str> {
+fn names<'t>(trials: &[&JournalTrial<'t>]) -> Vec<&'t str> {
     let mut names = Vec::new();
     for run in trials.iter().flat_map(|trial| &trial.result.runs) {
         for histogram in &run.histograms {
@@ -61,7 +61,7 @@ fn names<'t>(trials: &[&Trial<'t>]) -> Vec<&'t str> {
 
 fn curve(
     variant: &PlanVariant,
-    trials: &[&Trial<'_>],
+    trials: &[&JournalTrial<'_>],
     name: &str,
     discarded: u32,
 ) -> Option<Curve> {
@@ -99,7 +99,7 @@ fn show(band: &stats::Band) -> Quantile {
     let span = interval.map(|span| Span { lo: span.lo / NS_PER_S, hi: span.hi / NS_PER_S });
     Quantile {
         share: band.share,
-        estimate: Estimate { centre: band.centre / NS_PER_S, interval: span },
+        estimate: ShownEstimate { centre: band.centre / NS_PER_S, interval: span },
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     use crate::execute::execute;
     use crate::results;
-    use crate::state::State;
+    use crate::state::JournalState;
     use crate::store::{self, Contents, Store};
     use crate::summary::report;
     use crate::testing::{FakeLab, host, plan_of};
@@ -220,7 +220,7 @@ mod tests {
     fn runs_that_warm_up_are_left_out_and_old_journals_have_none() {
         let dir = tempfile::tempdir().unwrap();
         let mut contents = contents(dir.path());
-        let state = State::from_events(&contents.events);
+        let state = JournalState::from_events(&contents.events);
         let trials = results::trials(&contents.events, &state);
         let count = |discarded| {
             results::distribution(trials[0].result, "latency", discarded).map(|all| all.count())

@@ -1,22 +1,22 @@
 //! What goes beyond one metric's ratio: all workloads as one number, and
 //! whether a variant is steadier.
 
-use report::{Fact, Judgement, Suite};
-use stats::{Better, Comparison, Engine, PairedBlocks, Spread, Verdict};
+use report::{ReportFact, Suite, VariantJudgement};
+use stats::{Better, Comparison, Engine, PairedBlocks, SpreadVerdict, Verdict};
 
 use crate::plan::Plan;
-use crate::results::{self, ALPHA, Boot, Group};
+use crate::results::{self, ALPHA, BootValue, MetricGroup};
 
 /// The smallest difference of steadiness that matters: a fifth.
 const STEADINESS_MARGIN: f64 = 0.2;
 
 /// Each variant over all workloads of a load level, by the geometric mean of
 /// the primary metrics' ratios; none where there is but one workload.
-pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[Group<'_>]) -> Vec<Suite> {
+pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[MetricGroup<'_>]) -> Vec<Suite> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let mut suites = Vec::new();
     for load in &plan.loads {
-        let primary: Vec<&Group<'_>> = groups
+        let primary: Vec<&MetricGroup<'_>> = groups
             .iter()
             .filter(|group| group.is_primary() && group.load.name == load.name)
             .collect();
@@ -36,7 +36,7 @@ pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[Group<'_>]) -> 
                 load: load.name.clone(),
                 variant: variant.name.clone(),
                 workloads: u32::try_from(primary.len()).unwrap_or(u32::MAX),
-                judgement: Judgement::of(engine, &whole),
+                judgement: VariantJudgement::of(engine, &whole),
             });
         }
     }
@@ -45,7 +45,11 @@ pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[Group<'_>]) -> 
 
 /// Whether each variant is steadier than the baseline, inside a boot and from
 /// boot to boot: two questions that have nothing to do with each other.
-pub(super) fn steadiness(plan: &Plan, engine: &dyn Engine, group: &Group<'_>) -> Vec<Fact> {
+pub(super) fn steadiness(
+    plan: &Plan,
+    engine: &dyn Engine,
+    group: &MetricGroup<'_>,
+) -> Vec<ReportFact> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let of = |(index, variant): (usize, &crate::plan::PlanVariant)| {
         let (a, b) = (counted(&group.boots[baseline]), counted(&group.boots[index]));
@@ -54,23 +58,26 @@ pub(super) fn steadiness(plan: &Plan, engine: &dyn Engine, group: &Group<'_>) ->
             inside(engine, &a, &b),
             between(&a, &b)
         );
-        (!a.is_empty() && !b.is_empty()).then(|| Fact { name: variant.name.clone(), value })
+        (!a.is_empty() && !b.is_empty()).then(|| ReportFact { name: variant.name.clone(), value })
     };
     plan.comparisons().filter_map(of).collect()
 }
 
-fn counted(boots: &[Boot]) -> Vec<&Boot> {
+fn counted(boots: &[BootValue]) -> Vec<&BootValue> {
     boots.iter().filter(|boot| boot.counted).collect()
 }
 
 /// The boots of A and B that share a block.
-fn in_blocks<'b>(a: &[&'b Boot], b: &[&'b Boot]) -> impl Iterator<Item = (&'b Boot, &'b Boot)> {
+fn in_blocks<'b>(
+    a: &[&'b BootValue],
+    b: &[&'b BootValue],
+) -> impl Iterator<Item = (&'b BootValue, &'b BootValue)> {
     b.iter().filter_map(|b| Some((*a.iter().find(|a| a.block == b.block)?, *b)))
 }
 
-fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
-    let spread = |boot: &Boot| stats::unsteadiness(&boot.samples);
-    let ratio = |(a, b): (&Boot, &Boot)| Some(spread(b)? - spread(a)?);
+fn inside(engine: &dyn Engine, a: &[&BootValue], b: &[&BootValue]) -> String {
+    let spread = |boot: &BootValue| stats::unsteadiness(&boot.samples);
+    let ratio = |(a, b): (&BootValue, &BootValue)| Some(spread(b)? - spread(a)?);
     let log_ratios: Vec<f64> = in_blocks(a, b).filter_map(ratio).collect();
     if log_ratios.is_empty() {
         return "nothing can be told (it takes five samples in a boot)".to_owned();
@@ -95,13 +102,13 @@ fn inside(engine: &dyn Engine, a: &[&Boot], b: &[&Boot]) -> String {
     }
 }
 
-fn between(a: &[&Boot], b: &[&Boot]) -> String {
+fn between(a: &[&BootValue], b: &[&BootValue]) -> String {
     let logs: Vec<(f64, f64)> =
         in_blocks(a, b).map(|(a, b)| (a.statistic.log, b.statistic.log)).collect();
     let (word, ratio) = match stats::compare_spread_in_blocks(&logs, ALPHA) {
-        Spread::BSteadier { ratio } => ("it is steadier", Some(ratio)),
-        Spread::BLessSteady { ratio } => ("it is less steady", Some(ratio)),
-        Spread::CannotTell { ratio } => ("nothing can be told", ratio),
+        SpreadVerdict::BSteadier { ratio } => ("it is steadier", Some(ratio)),
+        SpreadVerdict::BLessSteady { ratio } => ("it is less steady", Some(ratio)),
+        SpreadVerdict::CannotTell { ratio } => ("nothing can be told", ratio),
     };
     let few = logs.len() < stats::LEAST_BOOTS;
     let need = if few { format!("; it takes {} boots", stats::LEAST_BOOTS) } else { String::new() };

@@ -9,7 +9,7 @@ use report::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, Profiled
 
 use super::{span, why};
 use crate::plan::Plan;
-use crate::results::{self, ALPHA, Group, Trial};
+use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::store;
 
 /// Frames that neither side has this part of its samples in are left out.
@@ -24,8 +24,8 @@ const LEAST_CHANGE: f64 = 0.002;
 pub(super) fn comparisons(
     dir: &Path,
     plan: &Plan,
-    groups: &[Group<'_>],
-    trials: &[Trial<'_>],
+    groups: &[MetricGroup<'_>],
+    trials: &[JournalTrial<'_>],
 ) -> Vec<ProfileComparison> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let baseline = &plan.variants[baseline].name;
@@ -44,7 +44,7 @@ pub(super) fn comparisons(
 
 fn comparison(
     dir: &Path,
-    group: &Group<'_>,
+    group: &MetricGroup<'_>,
     variant: &str,
     pairs: &[(&TrialResult, &TrialResult)],
 ) -> ProfileComparison {
@@ -148,7 +148,7 @@ fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, Folded); 2]]) -> Pr
 }
 
 /// The mean shares of the blocks and their difference inside these.
-fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::Estimate) {
+fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::ShownEstimate) {
     let mean = |which: usize| {
         blocks.iter().map(|shares| shares[which]).sum::<f64>() / blocks.len().max(1) as f64
     };
@@ -157,7 +157,7 @@ fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::Estimate) {
     // No share changes by more than all of it.
     let whole = |end: f64| end.clamp(-1.0, 1.0);
     let shares = [mean(0), mean(1)];
-    let change = report::Estimate {
+    let change = report::ShownEstimate {
         centre: shares[1] - shares[0],
         interval: found.and_then(|found| found.interval).map(|found| span(found.map(whole))),
     };
@@ -168,8 +168,8 @@ fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::Estimate) {
 /// boot's runs.
 pub(super) fn overheads(
     plan: &Plan,
-    groups: &[Group<'_>],
-    trials: &[Trial<'_>],
+    groups: &[MetricGroup<'_>],
+    trials: &[JournalTrial<'_>],
 ) -> Vec<ProfileOverhead> {
     let mut found = Vec::new();
     let profiled = groups.iter().filter(|group| group.is_primary() && group.workload.profile);
@@ -188,7 +188,7 @@ pub(super) fn overheads(
                 })
                 .collect();
             let Some(amount) = stats::account(&logs, &[], 1.0 - ALPHA) else { continue };
-            let ratio = report::Estimate {
+            let ratio = report::ShownEstimate {
                 centre: amount.difference.centre.exp(),
                 interval: amount.difference.interval.map(|found| span(found.map(f64::exp))),
             };

@@ -1,14 +1,14 @@
 //! What others published, put beside what the blocks say of it.
 
 use record::{Metric, MetricKind, Unit};
-use report::{PublishedClaim, Says, Span};
+use report::{PublishedClaim, PublishedKind, Span};
 use stats::{Better, Comparison, Engine, PairedBlocks};
 
 use super::counts::{counted_of, of_trial};
 use super::why::{counted_pairs, operations_of};
 use crate::plan::Plan;
-use crate::results::{Group, Trial};
-use crate::study::{Claimed, DEFAULT_MARGIN_PERCENT, Published};
+use crate::results::{JournalTrial, MetricGroup};
+use crate::study::{DEFAULT_MARGIN_PERCENT, StudyClaimKind, StudyPublished};
 
 /// The values that were published of a group.
 pub(super) fn values(
@@ -16,7 +16,7 @@ pub(super) fn values(
     load: &str,
     workload: &str,
     metric: &str,
-) -> Vec<report::Published> {
+) -> Vec<report::PublishedValue> {
     plan.published
         .iter()
         .filter(|row| row.load == load && row.workload == workload && row.metric == metric)
@@ -24,8 +24,8 @@ pub(super) fn values(
         .collect()
 }
 
-fn value(row: &Published) -> report::Published {
-    report::Published {
+fn value(row: &StudyPublished) -> report::PublishedValue {
+    report::PublishedValue {
         variant: row.variant.clone(),
         value: row.value,
         range: row.range.map(span),
@@ -48,8 +48,8 @@ fn span([lo, hi]: [f64; 2]) -> Span {
 pub(super) fn claims(
     plan: &Plan,
     engine: &dyn Engine,
-    group: &Group<'_>,
-    trials: &[Trial<'_>],
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
     steady: bool,
 ) -> Vec<PublishedClaim> {
     let (load, workload) = (&group.load.name, &group.workload.label);
@@ -59,20 +59,23 @@ pub(super) fn claims(
     let mut claims = Vec::new();
     for row in here {
         let (says, comparison) = match &row.claimed {
-            Claimed::Order { metric, relation, .. } if *metric == group.metric.name => {
+            StudyClaimKind::Order { metric, relation, .. } if *metric == group.metric.name => {
                 let (Some(variant), Some(than)) = (place(&row.variant), place(&row.than)) else {
                     continue;
                 };
-                let says = Says::Order { relation: *relation };
+                let says = PublishedKind::Order { relation: *relation };
                 (says, Some(group.comparison(plan, than, variant)))
             }
-            Claimed::CounterRatio { counter, ratio } if group.is_primary() => {
+            StudyClaimKind::CounterRatio { counter, ratio } if group.is_primary() => {
                 let of = counted_of(counter, counts_operations(group, trials));
                 let comparison = counted(group, trials, row, counter, of);
                 let published = span(*ratio);
-                (Says::CounterRatio { counter: counter.clone(), of, published }, comparison)
+                (
+                    PublishedKind::CounterRatio { counter: counter.clone(), of, published },
+                    comparison,
+                )
             }
-            Claimed::Order { .. } | Claimed::CounterRatio { .. } => continue,
+            StudyClaimKind::Order { .. } | StudyClaimKind::CounterRatio { .. } => continue,
         };
         let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
         claims.push(match comparison.filter(|_| steady) {
@@ -87,7 +90,7 @@ pub(super) fn claims(
 }
 
 /// Whether all trials of a group that count tell their operations.
-fn counts_operations(group: &Group<'_>, trials: &[Trial<'_>]) -> bool {
+fn counts_operations(group: &MetricGroup<'_>, trials: &[JournalTrial<'_>]) -> bool {
     let mut here = trials.iter().filter(|trial| {
         let key = &trial.result.trial;
         trial.counted
@@ -103,9 +106,9 @@ const HALF_AN_EVENT: f64 = 0.5;
 /// The comparison of a counter of two variants; none where it was not counted,
 /// or the one compared with had nothing to count in a block.
 fn counted(
-    group: &Group<'_>,
-    trials: &[Trial<'_>],
-    row: &crate::study::PublishedClaim,
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
+    row: &crate::study::StudyClaim,
     counter: &str,
     of: report::CountOf,
 ) -> Option<Comparison> {
@@ -132,8 +135,8 @@ fn counted(
 
 /// Groups that hold nothing but what others published: workloads that the
 /// study names and does not run.
-pub(super) fn later_groups(plan: &Plan) -> Vec<report::Group> {
-    let mut groups: Vec<report::Group> = Vec::new();
+pub(super) fn later_groups(plan: &Plan) -> Vec<report::ResultGroup> {
+    let mut groups: Vec<report::ResultGroup> = Vec::new();
     for row in &plan.published {
         let Some(better) = row.better else { continue };
         let unit = Unit(row.unit.clone());
@@ -142,7 +145,8 @@ pub(super) fn later_groups(plan: &Plan) -> Vec<report::Group> {
         group.published.push(value(row));
     }
     for row in &plan.published_claims {
-        let Claimed::Order { metric, relation, unmeasured: Some((unit, better)) } = &row.claimed
+        let StudyClaimKind::Order { metric, relation, unmeasured: Some((unit, better)) } =
+            &row.claimed
         else {
             continue;
         };
@@ -152,7 +156,7 @@ pub(super) fn later_groups(plan: &Plan) -> Vec<report::Group> {
             better: *better,
             kind: MetricKind::Time,
         };
-        let says = Says::Order { relation: *relation };
+        let says = PublishedKind::Order { relation: *relation };
         let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
         later_group(&mut groups, &row.load, &row.workload, metric).claims.push(claim);
     }
@@ -161,16 +165,16 @@ pub(super) fn later_groups(plan: &Plan) -> Vec<report::Group> {
 
 /// The group of `metric`, made if there is none yet.
 fn later_group<'a>(
-    groups: &'a mut Vec<report::Group>,
+    groups: &'a mut Vec<report::ResultGroup>,
     load: &str,
     workload: &str,
     metric: Metric,
-) -> &'a mut report::Group {
+) -> &'a mut report::ResultGroup {
     let known = groups.iter().position(|group| {
         group.load == load && group.workload == workload && group.metric.name == metric.name
     });
     let place = known.unwrap_or_else(|| {
-        groups.push(report::Group {
+        groups.push(report::ResultGroup {
             load: load.to_owned(),
             workload: workload.to_owned(),
             metric,
@@ -191,7 +195,7 @@ fn later_group<'a>(
 #[cfg(test)]
 mod tests {
     use guest::Cancel;
-    use stats::Agreement;
+    use stats::PublishedAgreement;
 
     use crate::execute::execute;
     use crate::store::{self, Store};
@@ -229,11 +233,12 @@ mod tests {
         let group = |load: &str| report.groups.iter().find(|group| group.load == load).unwrap();
         let (idle, busy) = (group("idle"), group("busy"));
 
-        let judged = |group: &report::Group| -> Vec<(String, Option<Agreement>)> {
+        let judged = |group: &report::ResultGroup| -> Vec<(String, Option<PublishedAgreement>)> {
             let claims = group.claims.iter();
             claims.map(|claim| (claim.variant.clone(), claim.agreement)).collect()
         };
-        let (agrees, contradicts) = (Some(Agreement::Agrees), Some(Agreement::Contradicts));
+        let (agrees, contradicts) =
+            (Some(PublishedAgreement::Agrees), Some(PublishedAgreement::Contradicts));
         assert_eq!(judged(busy), [("b".to_owned(), agrees), ("a".to_owned(), contradicts)]);
         let exits =
             [("c".to_owned(), agrees), ("c".to_owned(), contradicts), ("b".to_owned(), None)];

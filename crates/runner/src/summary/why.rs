@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::journal::{RunResult, TrialResult};
 use record::{Ground, Histogram, Metric, MetricKind, Unit};
-use report::{CounterMove, Fact};
+use report::{CounterMove, ReportFact};
 
 use crate::plan::Plan;
-use crate::results::{self, ALPHA, Group, Trial};
+use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 
 /// Counters shown for each group: more would bury the ones that explain.
 const MOVERS_SHOWN: usize = 12;
@@ -17,7 +17,7 @@ const MOVER_MIN_RATIO: f64 = 1.1;
 
 /// What was found of a variant's VMs and their host, whether it was asked for or
 /// not; all that was found where trials differ.
-pub(super) fn found(variant: &str, trials: &[Trial<'_>]) -> Vec<Fact> {
+pub(super) fn found(variant: &str, trials: &[JournalTrial<'_>]) -> Vec<ReportFact> {
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for trial in trials.iter().filter(|trial| trial.result.trial.variant == variant) {
         for (name, value) in &trial.result.facts {
@@ -32,13 +32,13 @@ pub(super) fn found(variant: &str, trials: &[Trial<'_>]) -> Vec<Fact> {
         }
     };
     all.into_iter()
-        .map(|(name, values)| Fact { name: name.to_owned(), value: text(values) })
+        .map(|(name, values)| ReportFact { name: name.to_owned(), value: text(values) })
         .collect()
 }
 
 /// What the host had when the trials of a variant began, those that count: each
 /// level from its least to its greatest.
-pub(super) fn ground(variant: &str, trials: &[Trial<'_>]) -> Option<Fact> {
+pub(super) fn ground(variant: &str, trials: &[JournalTrial<'_>]) -> Option<ReportFact> {
     let own = trials.iter().filter(|trial| trial.counted && trial.result.trial.variant == variant);
     let mut levels: Vec<(&str, u64, u64)> = Vec::new();
     for (name, bytes) in
@@ -59,7 +59,7 @@ pub(super) fn ground(variant: &str, trials: &[Trial<'_>]) -> Option<Fact> {
         (least, most) => format!("{name} {} to {}", show(least), show(most)),
     };
     let value = levels.iter().map(told).collect::<Vec<_>>().join(", ");
-    (!value.is_empty()).then(|| Fact { name: GROUND.to_owned(), value })
+    (!value.is_empty()).then(|| ReportFact { name: GROUND.to_owned(), value })
 }
 
 /// Name of the fact that tells of [`ground`].
@@ -71,7 +71,11 @@ const FACTS_SHOWN: usize = 2;
 /// The counters that differ between each variant and the baseline, block by
 /// block, by at least [`MOVER_MIN_RATIO`]: a list of findings among all that
 /// were counted, the clearest first.
-pub(super) fn movers(plan: &Plan, group: &Group<'_>, trials: &[Trial<'_>]) -> Vec<CounterMove> {
+pub(super) fn movers(
+    plan: &Plan,
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
+) -> Vec<CounterMove> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let mut tested: Vec<Tested> = Vec::new();
     for variant in &plan.variants {
@@ -119,8 +123,8 @@ struct Tested {
 
 /// The trials of `a` and `b` in the blocks that both counted in.
 pub(super) fn counted_pairs<'t>(
-    group: &Group<'_>,
-    trials: &[Trial<'t>],
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'t>],
     a: &str,
     b: &str,
 ) -> Vec<(&'t TrialResult, &'t TrialResult)> {
@@ -171,7 +175,7 @@ fn per_operation(metric: &Metric, result: &TrialResult, name: &str) -> Option<f6
 }
 
 /// Operations of all runs of a boot, where each of them tells.
-pub(super) fn operations_of(group: &Group<'_>, result: &TrialResult) -> Option<f64> {
+pub(super) fn operations_of(group: &MetricGroup<'_>, result: &TrialResult) -> Option<f64> {
     operations_of_runs(group.metric, result)
 }
 

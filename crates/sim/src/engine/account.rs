@@ -1,12 +1,12 @@
 //! Keeps the account of a run.
 
-use super::outcome::{Account, Latency, MeterOutcome, Outcome, Segment, VmOutcome, Whose};
-use super::state::{Activity, Doing, ThreadKind, World};
+use super::outcome::{Latency, MeterOutcome, RunCounters, Segment, SimOutcome, VmOutcome, Whose};
+use super::state::{Activity, Doing, EngineState, ThreadKind};
 
 /// More of them only cost memory; every second one is dropped then.
 const MOST_LATENCIES: usize = 1 << 20;
 
-impl World<'_> {
+impl EngineState<'_> {
     /// Accounts the pCPU's phase up to now.
     pub(super) fn settle(&mut self, pcpu: u32) {
         let state = &mut self.pcpus[pcpu as usize];
@@ -83,7 +83,7 @@ impl World<'_> {
         for pcpu in 0..self.pcpus.len() as u32 {
             self.settle(pcpu);
         }
-        self.account = Account::new(self.model);
+        self.account = RunCounters::new(self.model);
         for thread in &mut self.threads {
             thread.ready_since = self.now;
         }
@@ -134,7 +134,7 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn into_outcome(mut self) -> Outcome {
+    pub(super) fn into_outcome(mut self) -> SimOutcome {
         for pcpu in 0..self.pcpus.len() as u32 {
             self.settle(pcpu);
             if let Some(thread) = self.pcpus[pcpu as usize].queue.current() {
@@ -163,7 +163,7 @@ impl World<'_> {
                 },
             }
         });
-        Outcome {
+        SimOutcome {
             meters: meters.collect(),
             vms: self
                 .account

@@ -2,11 +2,11 @@
 
 use super::guest::GuestView;
 use super::host::HostView;
-use super::state::{Event, Task, ThreadKind, ThreadState, World};
-use crate::model::Start;
+use super::state::{EngineEvent, EngineState, Task, ThreadKind, ThreadState};
+use crate::model::SimStart;
 use crate::sched::{Enqueue, place};
 
-impl World<'_> {
+impl EngineState<'_> {
     /// Puts everybody on a queue and starts the pCPUs.
     pub(super) fn begin(&mut self) {
         self.place_tasks();
@@ -15,21 +15,21 @@ impl World<'_> {
         let pcpus = self.pcpus.len() as u64;
         for pcpu in 0..pcpus {
             let offset = if self.model.policy.ticks_aligned { 0 } else { tick * pcpu / pcpus };
-            self.queue.push(tick + offset, Event::Tick(pcpu as u32));
+            self.queue.push(tick + offset, EngineEvent::Tick(pcpu as u32));
         }
         if let Some(turn) = self.model.gang_ns {
-            self.queue.push(turn, Event::GangTurn);
+            self.queue.push(turn, EngineEvent::GangTurn);
         }
         if self.model.mechanisms.balance {
             for vm in 0..self.vms.len() as u32 {
                 if self.vms[vm as usize].vcpus > 1 {
                     let skew = self.random.below(4_000_000);
-                    self.queue.push(4_000_000 + skew, Event::GuestBalance(vm));
+                    self.queue.push(4_000_000 + skew, EngineEvent::GuestBalance(vm));
                 }
             }
         }
         if self.model.warmup_ns > 0 {
-            self.queue.push(self.model.warmup_ns, Event::WarmedUp);
+            self.queue.push(self.model.warmup_ns, EngineEvent::WarmedUp);
         }
         for pcpu in 0..self.pcpus.len() as u32 {
             if !self.pcpus[pcpu as usize].queue.is_empty() {
@@ -46,7 +46,7 @@ impl World<'_> {
                 // It begins asleep, each at another time.
                 let wait = sleep.draw(&mut self.random);
                 self.threads[thread as usize].pcpu = self.any_pcpu(thread);
-                self.queue.push(wait, Event::HostTimer(thread));
+                self.queue.push(wait, EngineEvent::HostTimer(thread));
                 continue;
             }
             let pcpu = self.any_pcpu(thread);
@@ -58,7 +58,7 @@ impl World<'_> {
             let entity = &mut self.entities[thread as usize];
             entity.vruntime = 0;
             entity.deadline = policy.base_slice_ns as i64;
-            if self.model.start == Start::Random {
+            if self.model.start == SimStart::Random {
                 let within = if policy.kernel.is_eevdf() {
                     policy.base_slice_ns
                 } else {
@@ -72,8 +72,8 @@ impl World<'_> {
 
     fn any_pcpu(&mut self, thread: u32) -> u32 {
         let start = match self.model.start {
-            Start::Random => self.random.below(self.pcpus.len() as u64) as u32,
-            Start::Aligned => 0,
+            SimStart::Random => self.random.below(self.pcpus.len() as u64) as u32,
+            SimStart::Aligned => 0,
         };
         place::on_fork(&self.model.machine, &HostView(self), start, |pcpu| {
             self.threads[thread as usize].may_run_on(pcpu)

@@ -1,6 +1,6 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
-use super::state::{Activity, BlockedOn, Burden, Event, Exit, SpinOn, World};
+use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
 use crate::sched::Enqueue;
@@ -12,7 +12,7 @@ const MOST_HURRIED: u32 = 10_000;
 const BALANCE_NS: u64 = 4_000_000;
 
 /// What placement asks about a VM's vCPUs.
-pub(super) struct GuestView<'a, 'm>(pub(super) &'a World<'m>, pub(super) u32);
+pub(super) struct GuestView<'a, 'm>(pub(super) &'a EngineState<'m>, pub(super) u32);
 
 impl View for GuestView<'_, '_> {
     fn idle(&self, vcpu: u32) -> bool {
@@ -25,7 +25,7 @@ impl View for GuestView<'_, '_> {
     }
 }
 
-impl World<'_> {
+impl EngineState<'_> {
     /// Lets the guest on `pcpu` go on until something takes time.
     pub(super) fn guest_turn(&mut self, pcpu: u32) {
         let vcpu = self.vcpu_on(pcpu);
@@ -238,7 +238,7 @@ impl World<'_> {
 
     /// An idle vCPU takes a task of another, as the host's idle pCPUs do.
     pub(super) fn balance_guest(&mut self, vm: u32) {
-        self.queue.push(self.now + BALANCE_NS, Event::GuestBalance(vm));
+        self.queue.push(self.now + BALANCE_NS, EngineEvent::GuestBalance(vm));
         let model = &self.model.vms[vm as usize];
         let (first, count) = {
             let state = &self.vms[vm as usize];
@@ -280,7 +280,7 @@ impl World<'_> {
         self.tasks[task as usize].vcpu = to;
         self.account.counters.guest_migrations += 1;
         self.vcpus[to as usize].resched = true;
-        self.queue.push(self.now + self.ns.resched_ipi, Event::Ipi(to));
+        self.queue.push(self.now + self.ns.resched_ipi, EngineEvent::Ipi(to));
         self.vcpus[from as usize].resched = true;
         if let Some(pcpu) = self.guest_pcpu(from) {
             self.guest_turn(pcpu);
@@ -330,7 +330,7 @@ impl World<'_> {
                 if !metal {
                     self.vcpus[vcpu as usize].exit_work += self.ns.exit + self.ns.entry;
                 }
-                self.queue.push(self.now.saturating_add(wait), Event::TaskTimer(task));
+                self.queue.push(self.now.saturating_add(wait), EngineEvent::TaskTimer(task));
                 self.block(vcpu, task, BlockedOn::Timer);
             }
             Op::Begin => self.tasks[task as usize].began = self.now + 1,

@@ -1,12 +1,12 @@
 //! The host's scheduler: schedule(), run-queue locks, wake-ups, ticks, balance.
 
-use super::state::{Burden, Doing, Event, Exit, ThreadKind, ThreadState, World};
+use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
 use crate::sched::Enqueue;
 use crate::sched::place::{self, View};
 
 /// What placement asks about pCPUs.
-pub(super) struct HostView<'a, 'm>(pub(super) &'a World<'m>);
+pub(super) struct HostView<'a, 'm>(pub(super) &'a EngineState<'m>);
 
 impl View for HostView<'_, '_> {
     fn idle(&self, pcpu: u32) -> bool {
@@ -18,7 +18,7 @@ impl View for HostView<'_, '_> {
     }
 }
 
-impl World<'_> {
+impl EngineState<'_> {
     /// Ends the pCPU's phase and begins another that lasts `ns`, or until
     /// something else ends it.
     pub(super) fn enter_phase(&mut self, pcpu: u32, doing: Doing, ns: u64) {
@@ -230,7 +230,7 @@ impl World<'_> {
             }
         }
         let turn = self.model.gang_ns.unwrap_or(NEVER);
-        self.queue.push(self.now.saturating_add(turn), Event::GangTurn);
+        self.queue.push(self.now.saturating_add(turn), EngineEvent::GangTurn);
     }
 
     /// The chosen thread goes on.
@@ -279,7 +279,7 @@ impl World<'_> {
             }
             self.threads[thread as usize].blocking = true;
             let wait = sleep.draw(&mut self.random);
-            self.queue.push(self.now + wait.max(1), Event::HostTimer(thread));
+            self.queue.push(self.now + wait.max(1), EngineEvent::HostTimer(thread));
         }
         self.begin_schedule(pcpu);
     }
@@ -333,7 +333,7 @@ impl World<'_> {
             && !state.kick_pending
         {
             state.kick_pending = true;
-            self.queue.push(self.now + self.ns.resched_ipi, Event::Kick(pcpu));
+            self.queue.push(self.now + self.ns.resched_ipi, EngineEvent::Kick(pcpu));
         }
     }
 
@@ -361,7 +361,7 @@ impl World<'_> {
     /// The tick: accounts, and ends turns.
     pub(super) fn tick(&mut self, pcpu: u32) {
         let policy = &self.model.policy;
-        self.queue.push(self.now + policy.tick_ns.max(1), Event::Tick(pcpu));
+        self.queue.push(self.now + policy.tick_ns.max(1), EngineEvent::Tick(pcpu));
         let state = &self.pcpus[pcpu as usize];
         if state.doing == Doing::Idle {
             if self.movable && self.model.mechanisms.balance {

@@ -20,11 +20,13 @@ mod vcpu;
 mod tests;
 
 pub use deadlock::{Stuck, Waiting};
-pub use outcome::{Breakdown, Counters, Latency, MeterOutcome, Outcome, Segment, VmOutcome, Whose};
+pub use outcome::{
+    Breakdown, Counters, Latency, MeterOutcome, Segment, SimOutcome, VmOutcome, Whose,
+};
 
-use crate::model::Model;
+use crate::model::SimModel;
 use crate::queue::Due;
-use state::{Event, World};
+use state::{EngineEvent, EngineState};
 
 /// How often a run is looked at for deadlocks, and for wishes to end, ns.
 const CHECK_NS: u64 = 20_000_000;
@@ -36,8 +38,8 @@ const CHECK_NS: u64 = 20_000_000;
 /// # Errors
 /// [`Stuck`] if tasks wait for each other for ever, or one never takes time;
 /// `None` in it where `go_on` said no.
-pub fn run(model: &Model, mut go_on: impl FnMut() -> bool) -> Result<Outcome, Option<Stuck>> {
-    let mut world = World::new(model);
+pub fn run(model: &SimModel, mut go_on: impl FnMut() -> bool) -> Result<SimOutcome, Option<Stuck>> {
+    let mut world = EngineState::new(model);
     world.begin();
     let end = model.warmup_ns.saturating_add(model.duration_ns);
     let mut check = CHECK_NS;
@@ -69,17 +71,17 @@ pub fn run(model: &Model, mut go_on: impl FnMut() -> bool) -> Result<Outcome, Op
     Ok(world.into_outcome())
 }
 
-impl World<'_> {
-    fn happens(&mut self, event: Event) {
+impl EngineState<'_> {
+    fn happens(&mut self, event: EngineEvent) {
         match event {
-            Event::Tick(pcpu) => self.tick(pcpu),
-            Event::Kick(pcpu) => self.kicked(pcpu),
-            Event::Ipi(vcpu) => self.interrupt(vcpu),
-            Event::TaskTimer(task) => self.timer(task),
-            Event::HostTimer(thread) => self.wake_thread(thread),
-            Event::GangTurn => self.gang_turn(),
-            Event::GuestBalance(vm) => self.balance_guest(vm),
-            Event::WarmedUp => self.start_counting(),
+            EngineEvent::Tick(pcpu) => self.tick(pcpu),
+            EngineEvent::Kick(pcpu) => self.kicked(pcpu),
+            EngineEvent::Ipi(vcpu) => self.interrupt(vcpu),
+            EngineEvent::TaskTimer(task) => self.timer(task),
+            EngineEvent::HostTimer(thread) => self.wake_thread(thread),
+            EngineEvent::GangTurn => self.gang_turn(),
+            EngineEvent::GuestBalance(vm) => self.balance_guest(vm),
+            EngineEvent::WarmedUp => self.start_counting(),
         }
     }
 }

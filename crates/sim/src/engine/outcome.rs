@@ -1,6 +1,6 @@
 //! What a run brings: where the time went, what was done, and what happened how often.
 
-use crate::model::Model;
+use crate::model::SimModel;
 
 /// Where the pCPUs' time went, ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -174,7 +174,7 @@ pub enum Segment {
 
 /// What a run brought.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct SimOutcome {
     /// By meter, over all VMs.
     pub meters: Vec<MeterOutcome>,
     /// By VM.
@@ -191,7 +191,7 @@ pub struct Outcome {
 
 /// What is counted during a run.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct RunCounters {
     pub(super) time: Breakdown,
     pub(super) counters: Counters,
     pub(super) done: Vec<Vec<u64>>,
@@ -199,8 +199,8 @@ pub(super) struct Account {
     pub(super) latencies: Vec<Vec<u64>>,
 }
 
-impl Account {
-    pub(super) fn new(model: &Model) -> Self {
+impl RunCounters {
+    pub(super) fn new(model: &SimModel) -> Self {
         Self {
             done: vec![vec![0; model.meters.len()]; model.vms.len()],
             ran: vec![0; model.vms.len()],

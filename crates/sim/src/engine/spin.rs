@@ -1,9 +1,9 @@
 //! `kvm_vcpu_on_spin()` and `yield_to()`.
 
 use super::outcome::Segment;
-use super::state::{Activity, Doing, ThreadState, World};
+use super::state::{Activity, Doing, EngineState, ThreadState};
 
-impl World<'_> {
+impl EngineState<'_> {
     /// A vCPU has left the guest because it spun.
     pub(super) fn on_spin(&mut self, pcpu: u32) {
         let model = self.model;

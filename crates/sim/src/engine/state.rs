@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use super::deadlock::Stuck;
-use super::outcome::{Account, Segment};
-use crate::model::{Class, Model};
+use super::outcome::{RunCounters, Segment};
+use crate::model::{Class, SimModel};
 use crate::queue::Queue;
 use crate::random::Random;
 use crate::sched::{Entity, RunQueue};
 
 /// Events beside the ends of the pCPUs' phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum EngineEvent {
     /// The host's tick on a pCPU.
     Tick(u32),
     /// A resched IPI reaches a pCPU.
@@ -122,7 +122,7 @@ pub(super) enum ThreadKind {
 
 /// A thread of the host.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct HostThread {
     pub(super) kind: ThreadKind,
     pub(super) state: ThreadState,
     pub(super) pcpu: u32,
@@ -137,7 +137,7 @@ pub(super) struct Thread {
     pub(super) left: u64,
 }
 
-impl Thread {
+impl HostThread {
     pub(super) fn may_run_on(&self, pcpu: u32) -> bool {
         self.allowed.is_empty() || self.allowed[pcpu as usize / 64] >> (pcpu % 64) & 1 == 1
     }
@@ -304,15 +304,15 @@ pub(super) struct Ns {
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct World<'m> {
-    pub(super) model: &'m Model,
+pub(super) struct EngineState<'m> {
+    pub(super) model: &'m SimModel,
     pub(super) now: u64,
     pub(super) events: u64,
-    pub(super) queue: Queue<Event>,
+    pub(super) queue: Queue<EngineEvent>,
     pub(super) random: Random,
     pub(super) ns: Ns,
     pub(super) pcpus: Vec<Pcpu>,
-    pub(super) threads: Vec<Thread>,
+    pub(super) threads: Vec<HostThread>,
     /// The host's scheduler's view of `threads`.
     pub(super) entities: Vec<Entity>,
     pub(super) vcpus: Vec<Vcpu>,
@@ -328,7 +328,7 @@ pub(super) struct World<'m> {
     pub(super) movable: bool,
     pub(super) smt: bool,
     pub(super) counting: bool,
-    pub(super) account: Account,
+    pub(super) account: RunCounters,
     pub(super) map: Vec<Segment>,
     pub(super) stuck: Option<Stuck>,
 }
@@ -344,8 +344,8 @@ fn bits(pins: &[u32], pcpus: usize) -> Vec<u64> {
     words
 }
 
-impl<'m> World<'m> {
-    pub(super) fn new(model: &'m Model) -> Self {
+impl<'m> EngineState<'m> {
+    pub(super) fn new(model: &'m SimModel) -> Self {
         let costs = &model.costs;
         let ns = |value: f64| value.max(0.0) as u64;
         let speed = |value: f64| (value * 1024.0).clamp(1.0, 1024.0) as u64;
@@ -408,7 +408,7 @@ impl<'m> World<'m> {
             smt: model.mechanisms.smt
                 && (0..pcpus as u32).any(|pcpu| !model.machine.siblings(pcpu).is_empty()),
             counting: model.warmup_ns == 0,
-            account: Account::new(model),
+            account: RunCounters::new(model),
             map: Vec::new(),
             stuck: None,
         };
@@ -426,7 +426,7 @@ impl<'m> World<'m> {
 
     fn add_thread(&mut self, kind: ThreadKind, allowed: Vec<u64>, weight: u32) -> u32 {
         self.entities.push(Entity::new(weight));
-        self.threads.push(Thread {
+        self.threads.push(HostThread {
             kind,
             state: ThreadState::Blocked,
             pcpu: 0,

@@ -1,10 +1,10 @@
 //! Finds tasks that wait for each other for ever.
 
 use super::deadlock::{Stuck, Waiting};
-use super::state::{Activity, BlockedOn, SpinOn, World};
+use super::state::{Activity, BlockedOn, EngineState, SpinOn};
 use crate::model::Op;
 
-impl World<'_> {
+impl EngineState<'_> {
     /// A program that repeats steps without ever taking time.
     pub(super) fn takes_no_time(&self, task: u32) -> Stuck {
         let state = &self.tasks[task as usize];

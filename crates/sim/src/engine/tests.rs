@@ -2,11 +2,11 @@
 
 use crate::costs::Costs;
 use crate::model::*;
-use crate::sched::{Kernel, Policy};
+use crate::sched::{SchedKernel, SchedPolicy};
 use crate::*;
 
-fn host(sockets: u32, cores: u32, threads: u32) -> Machine {
-    Machine::of_shape(Shape {
+fn host(sockets: u32, cores: u32, threads: u32) -> SimMachine {
+    SimMachine::of_shape(MachineShape {
         sockets,
         dies: 1,
         cores,
@@ -16,18 +16,18 @@ fn host(sockets: u32, cores: u32, threads: u32) -> Machine {
 }
 
 /// A host without VMs whose scheduler has slices of 4 ms.
-fn model(machine: Machine, kernel: Kernel) -> Model {
-    let policy = Policy {
+fn model(machine: SimMachine, kernel: SchedKernel) -> SimModel {
+    let policy = SchedPolicy {
         latency_ns: 8_000_000,
         min_granularity_ns: 2_000_000,
         wakeup_granularity_ns: 4_000_000,
-        ..Policy::defaults(kernel, machine.len())
+        ..SchedPolicy::defaults(kernel, machine.len())
     };
-    Model {
+    SimModel {
         machine,
         policy,
         gang_ns: None,
-        kvm: Kvm::defaults(kernel),
+        kvm: SimKvm::defaults(kernel),
         costs: Costs::medians(),
         mechanisms: Mechanisms::default(),
         vms: Vec::new(),
@@ -36,18 +36,18 @@ fn model(machine: Machine, kernel: Kernel) -> Model {
         warmup_ns: 100_000_000,
         duration_ns: 1_000_000_000,
         seed: 1,
-        start: Start::Random,
+        start: SimStart::Random,
         map_from_ns: None,
     }
 }
 
 /// A VM whose vCPU n is pinned to pCPU n of `pcpus`, with one task on each.
-fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> Vm {
+fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
     let vcpus = pcpus.len() as u32;
-    Vm {
+    SimVm {
         name: name.to_owned(),
-        machine: Machine::flat(vcpus),
-        policy: Policy::defaults(Kernel::V5, vcpus as usize),
+        machine: SimMachine::flat(vcpus),
+        policy: SchedPolicy::defaults(SchedKernel::V5, vcpus as usize),
         pins: pcpus.iter().map(|pcpu| vec![*pcpu]).collect(),
         weight: 1024,
         idle_poll_ns: 0,
@@ -80,7 +80,7 @@ fn spin_lock(work_ns: u64, hold_ns: u64) -> Vec<Op> {
 }
 
 /// The rate of the only meter, 1/s.
-fn rate(model: &Model) -> f64 {
+fn rate(model: &SimModel) -> f64 {
     run(model, || true).expect("it goes on").meters[0].per_s
 }
 
@@ -89,7 +89,7 @@ fn near(found: f64, expected: f64, what: &str) {
 }
 
 /// A host that costs nothing beside what the guests do.
-fn free(machine: Machine, kernel: Kernel) -> Model {
+fn free(machine: SimMachine, kernel: SchedKernel) -> SimModel {
     let mut model = model(machine, kernel);
     model.costs = Costs::from_each(|prior| if prior.name.ends_with("factor") { 1.0 } else { 0.0 });
     model.kvm.ple = false;
@@ -113,7 +113,7 @@ fn repairman(n: u32, work_ns: u64, hold_ns: u64) -> f64 {
 #[test]
 fn a_lock_is_a_queue_of_customers() {
     for (vcpus, work, hold) in [(4u32, 45_000, 5_000), (10, 45_000, 5_000), (20, 45_000, 2_000)] {
-        let mut model = free(host(1, vcpus, 1), Kernel::V5);
+        let mut model = free(host(1, vcpus, 1), SchedKernel::V5);
         model.duration_ns = 8_000_000_000;
         let pcpus: Vec<u32> = (0..vcpus).collect();
         model.vms = vec![vm("vm", &pcpus, 1, &spin_lock(work, hold))];
@@ -126,7 +126,7 @@ fn a_lock_is_a_queue_of_customers() {
 #[test]
 fn a_barrier_waits_for_the_slowest() {
     for vcpus in [2u32, 8, 20] {
-        let mut model = free(host(1, vcpus, 1), Kernel::V5);
+        let mut model = free(host(1, vcpus, 1), SchedKernel::V5);
         model.duration_ns = 20_000_000_000;
         let pcpus: Vec<u32> = (0..vcpus).collect();
         let step = Op::Work(Duration::Exponential(400_000), Class::COMPUTE);
@@ -145,14 +145,14 @@ fn a_barrier_waits_for_the_slowest() {
 /// reach is then (C + H) / turn times that.
 #[test]
 fn without_help_a_fair_lock_passes_half_of_its_waiters_a_turn() {
-    let mut model = free(host(1, 20, 1), Kernel::V3_6);
+    let mut model = free(host(1, 20, 1), SchedKernel::V3_6);
     model.duration_ns = 20_000_000_000;
     let pcpus: Vec<u32> = (0..20).collect();
     for name in ["a", "b"] {
         model.vms.push(vm(name, &pcpus, 1, &spin_lock(45_000, 1_000)));
     }
     let gang =
-        rate(&Model { gang_ns: Some(4_000_000), duration_ns: 1_000_000_000, ..model.clone() });
+        rate(&SimModel { gang_ns: Some(4_000_000), duration_ns: 1_000_000_000, ..model.clone() });
     near(gang, repairman(20, 45_000, 1_000), "gangs");
     // check_preempt_tick ends a turn of 4 ms at the fifth tick of 1 ms.
     near(rate(&model), 20.0 / 5e-3, "n/2 a VM and turn");
@@ -161,12 +161,12 @@ fn without_help_a_fair_lock_passes_half_of_its_waiters_a_turn() {
 /// Weights share a pCPU, whatever the kernel.
 #[test]
 fn weights_share_a_pcpu() {
-    for (kernel, _) in Kernel::ALL {
+    for (kernel, _) in SchedKernel::ALL {
         let mut model = free(host(1, 2, 1), kernel);
         model.duration_ns = 10_000_000_000;
         let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
         for (name, weight) in [("light", 1024), ("heavy", 2048)] {
-            model.vms.push(Vm { weight, ..vm(name, &[0, 1], 0, &work) });
+            model.vms.push(SimVm { weight, ..vm(name, &[0, 1], 0, &work) });
         }
         let outcome = run(&model, || true).unwrap();
         let ran = |vm: usize| outcome.vms[vm].ran_ns as f64;
@@ -174,8 +174,8 @@ fn weights_share_a_pcpu() {
     }
 }
 
-fn storm(ple: bool) -> Model {
-    let mut model = model(host(1, 10, 2), Kernel::V3_6);
+fn storm(ple: bool) -> SimModel {
+    let mut model = model(host(1, 10, 2), SchedKernel::V3_6);
     let pcpus: Vec<u32> = (0..20).collect();
     for name in ["a", "b"] {
         model.vms.push(vm(name, &pcpus, 1, &spin_lock(45_000, 1_000)));
@@ -188,7 +188,7 @@ fn storm(ple: bool) -> Model {
 #[test]
 fn a_seed_is_an_outcome() {
     let outcome =
-        |seed| run(&Model { seed, map_from_ns: Some(0), ..storm(true) }, || true).unwrap();
+        |seed| run(&SimModel { seed, map_from_ns: Some(0), ..storm(true) }, || true).unwrap();
     let first = outcome(1);
     assert_eq!(first, outcome(1));
     assert_ne!(first.meters, outcome(2).meters);
@@ -201,15 +201,15 @@ fn a_seed_is_an_outcome() {
 fn pause_exits_help_and_gangs_need_none() {
     let off = rate(&storm(false));
     let on = rate(&storm(true));
-    let gang = rate(&Model { gang_ns: Some(4_000_000), ..storm(false) });
+    let gang = rate(&SimModel { gang_ns: Some(4_000_000), ..storm(false) });
     assert!(10.0 * off < on && on < gang, "{off} {on} {gang}");
 }
 
 /// All time is accounted, once.
 #[test]
 fn time_is_conserved() {
-    for (kernel, _) in Kernel::ALL {
-        let model = Model { policy: Policy::defaults(kernel, 20), ..storm(true) };
+    for (kernel, _) in SchedKernel::ALL {
+        let model = SimModel { policy: SchedPolicy::defaults(kernel, 20), ..storm(true) };
         let outcome = run(&model, || true).unwrap();
         assert_eq!(outcome.time.total(), 20 * model.duration_ns, "{kernel:?}");
     }
@@ -217,7 +217,7 @@ fn time_is_conserved() {
 
 #[test]
 fn a_deadlock_is_named() {
-    let mut model = model(host(1, 2, 1), Kernel::V5);
+    let mut model = model(host(1, 2, 1), SchedKernel::V5);
     let work = Op::Work(Duration::Constant(10_000), Class::KERNEL);
     let mut guest = vm("vm", &[0, 1], 2, &[]);
     for (task, order) in [[0, 1], [1, 0]].into_iter().enumerate() {
@@ -251,11 +251,11 @@ fn a_run_ends_when_asked() {
 /// instead of halting saves them.
 #[test]
 fn idle_polling_saves_halts() {
-    let mut model = model(host(1, 4, 1), Kernel::V3_13);
+    let mut model = model(host(1, 4, 1), SchedKernel::V3_13);
     let mut guest = vm("vm", &[0, 1], 0, &[]);
     guest.channels = vec![
-        Channel { name: "items".to_owned(), initial: 0, capacity: u64::MAX },
-        Channel { name: "room".to_owned(), initial: 1, capacity: u64::MAX },
+        SimChannel { name: "items".to_owned(), initial: 0, capacity: u64::MAX },
+        SimChannel { name: "room".to_owned(), initial: 1, capacity: u64::MAX },
     ];
     let work = |ns| Op::Work(Duration::Constant(ns), Class::COMPUTE);
     guest.tasks[0].program = vec![Op::Receive(1), work(9_000), Op::Send(0), Op::Done(0)];
@@ -278,26 +278,31 @@ fn idle_polling_saves_halts() {
 /// them over cores, one that believes in the wrong ones puts them on one.
 #[test]
 fn guests_spread_over_the_cores_that_they_see() {
-    let threads =
-        Shape { sockets: 1, dies: 1, cores: 2, threads: 2, numbering: Numbering::CoreByCore };
-    let mut model = model(host(1, 8, 2), Kernel::V5);
+    let threads = MachineShape {
+        sockets: 1,
+        dies: 1,
+        cores: 2,
+        threads: 2,
+        numbering: Numbering::CoreByCore,
+    };
+    let mut model = model(host(1, 8, 2), SchedKernel::V5);
     model.costs = Costs::medians();
     let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
     let pins = |pins: [u32; 4]| {
         let mut guest = vm("vm", &pins, 0, &work);
-        guest.machine = Machine::of_shape(threads);
+        guest.machine = SimMachine::of_shape(threads);
         guest.tasks.truncate(2);
         for task in &mut guest.tasks {
             task.pin = None;
         }
-        Model { vms: vec![guest], duration_ns: 50_000_000, ..model.clone() }
+        SimModel { vms: vec![guest], duration_ns: 50_000_000, ..model.clone() }
     };
     let [right, wrong] = [pins([1, 9, 2, 10]), pins([1, 2, 9, 10])];
     let alone = 2.0 * 1e9 / 100_000.0;
     let shared = (1..=12)
         .filter(|seed| {
-            near(rate(&Model { seed: *seed, ..right.clone() }), alone, "matching threads");
-            let found = rate(&Model { seed: *seed, ..wrong.clone() });
+            near(rate(&SimModel { seed: *seed, ..right.clone() }), alone, "matching threads");
+            let found = rate(&SimModel { seed: *seed, ..wrong.clone() });
             let slowed = found < 0.8 * alone;
             near(found, if slowed { 0.62 * alone } else { alone }, "other threads");
             slowed
@@ -326,7 +331,7 @@ proptest! {
         kind in 0u32..6,
         seed in any::<u64>(),
     ) {
-        let mut model = model(host(1, cores, threads), Kernel::ALL[kernel].0);
+        let mut model = model(host(1, cores, threads), SchedKernel::ALL[kernel].0);
         model.seed = seed;
         model.kvm.ple = ple;
         model.warmup_ns = 0;
@@ -354,7 +359,7 @@ proptest! {
             let name = "barrier".to_owned();
             guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
             let name = "pipe".to_owned();
-            guest.channels = vec![Channel { name, initial: 0, capacity: 1 + seed % 3 }];
+            guest.channels = vec![SimChannel { name, initial: 0, capacity: 1 + seed % 3 }];
             guest.idle_poll_ns = poll;
             if !pinned {
                 guest.pins.clear();

@@ -1,10 +1,12 @@
 //! A vCPU on its pCPU: entry, exit, halting, interrupts.
 
-use super::state::{Activity, Burden, Doing, Event, Exit, SpinOn, ThreadKind, ThreadState, World};
+use super::state::{
+    Activity, Burden, Doing, EngineEvent, EngineState, Exit, SpinOn, ThreadKind, ThreadState,
+};
 use crate::model::Class;
 use crate::queue::NEVER;
 
-impl World<'_> {
+impl EngineState<'_> {
     /// The vCPU that runs on `pcpu`.
     pub(super) fn vcpu_on(&self, pcpu: u32) -> u32 {
         let thread = self.pcpus[pcpu as usize].queue.current();
@@ -224,7 +226,7 @@ impl World<'_> {
             state.kernel_work += self.ns.ipi_send;
         }
         let busy = state.exit_work + state.kernel_work;
-        self.queue.push(self.now + busy + self.ns.resched_ipi, Event::Ipi(to));
+        self.queue.push(self.now + busy + self.ns.resched_ipi, EngineEvent::Ipi(to));
     }
 
     // Speed.

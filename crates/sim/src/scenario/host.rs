@@ -5,19 +5,19 @@ use topology::PcpuSet;
 use super::node::Reader;
 use super::{LoadHost, priors};
 use crate::costs::Prior;
-use crate::machine::{Machine, Numbering, Shape};
-use crate::model::{HostTask, Kvm, Mechanisms, OnSpin, Throttle};
+use crate::machine::{MachineShape, Numbering, SimMachine};
+use crate::model::{HostTask, Mechanisms, OnSpin, SimKvm, Throttle};
 use crate::random::Duration;
-use crate::sched::{Kernel, Policy};
+use crate::sched::{SchedKernel, SchedPolicy};
 
 /// More pCPUs than any machine that runs VMs has.
 const MOST_PCPUS: u64 = 1_024;
 
 pub(super) struct HostPart {
-    pub(super) machine: Machine,
-    pub(super) policy: Policy,
+    pub(super) machine: SimMachine,
+    pub(super) policy: SchedPolicy,
     pub(super) gang_ns: Option<u64>,
-    pub(super) kvm: Kvm,
+    pub(super) kvm: SimKvm,
     pub(super) mechanisms: Mechanisms,
     pub(super) priors: Vec<Prior>,
     pub(super) tasks: Vec<HostTask>,
@@ -42,7 +42,7 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
                     table.wrong(key, node, "the host's file already says this");
                 }
             }
-            Machine::of_host(host)
+            SimMachine::of_host(host)
         }
         None => shape(&table),
     };
@@ -71,7 +71,7 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     HostPart { machine, policy, gang_ns, kvm, mechanisms, priors, tasks }
 }
 
-fn shape(table: &Reader<'_>) -> Machine {
+fn shape(table: &Reader<'_>) -> SimMachine {
     let part = |key| table.whole(key, 1, 1, MOST_PCPUS);
     let [sockets, dies, cores, threads] = ["sockets", "dies", "cores", "threads"].map(part);
     let numbering =
@@ -83,36 +83,36 @@ fn shape(table: &Reader<'_>) -> Machine {
             table.line,
             format!("The host has {pcpus} pCPUs: at most {MOST_PCPUS} can be simulated"),
         );
-        return Machine::flat(1);
+        return SimMachine::flat(1);
     }
     let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
-    Machine::of_shape(Shape { sockets, dies, cores, threads, numbering })
+    SimMachine::of_shape(MachineShape { sockets, dies, cores, threads, numbering })
 }
 
 /// The rules that `kernel` names.
-pub(super) fn kernel(table: &Reader<'_>, default: &str) -> Kernel {
+pub(super) fn kernel(table: &Reader<'_>, default: &str) -> SchedKernel {
     let Some((release, line)) = table.text("kernel") else {
-        return Kernel::of_release(default).unwrap_or(Kernel::V6_12);
+        return SchedKernel::of_release(default).unwrap_or(SchedKernel::V6_12);
     };
-    Kernel::of_release(release).unwrap_or_else(|| {
+    SchedKernel::of_release(release).unwrap_or_else(|| {
         table.problem(
             line,
             format!("kernel = {release:?}: must be a version, as \"3.6\", \"5.15\" or \"6.12\""),
         );
-        Kernel::V6_12
+        SchedKernel::V6_12
     })
 }
 
 /// A scheduler's tunables; a guest has no gangs.
 pub(super) fn scheduler(
     table: &Reader<'_>,
-    kernel: Kernel,
+    kernel: SchedKernel,
     cpus: usize,
     is_host: bool,
-) -> (Policy, Option<u64>) {
-    let defaults = Policy::defaults(kernel, cpus);
+) -> (SchedPolicy, Option<u64>) {
+    let defaults = SchedPolicy::defaults(kernel, cpus);
     let time = |key, default| table.time(key, default, 1e6);
-    let policy = Policy {
+    let policy = SchedPolicy {
         kernel,
         latency_ns: time("latency_ms", defaults.latency_ns),
         min_granularity_ns: time("min_granularity_ms", defaults.min_granularity_ns),
@@ -144,8 +144,8 @@ pub(super) fn scheduler(
     (policy, gang_ns)
 }
 
-fn kvm(table: Reader<'_>, kernel: Kernel, tick_ns: u64) -> Kvm {
-    let defaults = Kvm::defaults(kernel);
+fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
+    let defaults = SimKvm::defaults(kernel);
     let on_spin = defaults.on_spin;
     let whole_vm = [("vcpu", false), ("vm", true)];
     let limit = table.choice("yield_limit", &whole_vm, true);
@@ -156,7 +156,7 @@ fn kvm(table: Reader<'_>, kernel: Kernel, tick_ns: u64) -> Kvm {
         table.get("yield_every_us");
         None
     };
-    let kvm = Kvm {
+    let kvm = SimKvm {
         ple: table.flag("ple", defaults.ple),
         ple_window_ns: table.time("ple_window_ns", defaults.ple_window_ns, 1.0).max(100),
         ple_window_grow: table.whole("ple_window_grow", defaults.ple_window_grow.into(), 0, 1_000)
@@ -193,7 +193,7 @@ pub(super) fn pcpus(
     key: &str,
     text: &str,
     line: usize,
-    machine: &Machine,
+    machine: &SimMachine,
 ) -> Vec<u32> {
     let set: PcpuSet = match text.parse() {
         Ok(set) => set,
@@ -221,7 +221,7 @@ pub(super) fn pcpus(
     found
 }
 
-fn loads(host: &Reader<'_>, machine: &Machine) -> Vec<HostTask> {
+fn loads(host: &Reader<'_>, machine: &SimMachine) -> Vec<HostTask> {
     let mut tasks = Vec::new();
     for table in host.tables("load") {
         let name = table.text("name").map_or("load", |(name, _)| name).to_owned();

@@ -1,4 +1,4 @@
-//! Scenarios: what a user writes, read into [`Model`]s.
+//! Scenarios: what a user writes, read into [`SimModel`]s.
 //!
 //! The format is versioned (`sim = 1`) and documented key by key in
 //! `docs/sim.md`. All that is wrong with a file is told at once, with its line.
@@ -14,8 +14,8 @@ use std::fmt;
 
 use topology::Host;
 
-use crate::costs::{Costs, Measured, PRIORS, Prior};
-use crate::model::{Model, Start};
+use crate::costs::{Costs, MeasuredConstant, PRIORS, Prior};
+use crate::model::{SimModel, SimStart};
 use crate::random::Random;
 pub(crate) use node::{Node, Reader, Value};
 
@@ -40,23 +40,23 @@ pub struct Scenario {
     /// The variant that others are compared with.
     pub baseline: String,
     /// What the meters are counted in.
-    pub unit: Unit,
+    pub unit: CountUnit,
     /// Every variant at every point of the sweep, the sweep's first point first.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<SweepCell>,
 }
 
 /// What one count of a meter stands for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unit {
+pub struct CountUnit {
     /// `ops/s`, `MB/s`.
     pub name: String,
     /// How the number is found.
-    pub scale: Scale,
+    pub scale: CountScale,
 }
 
 /// How counts become a number in a unit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Scale {
+pub enum CountScale {
     /// So much a count, a second.
     PerCount(f64),
     /// So that this variant's median is this value: the one number that is
@@ -73,22 +73,22 @@ pub enum Scale {
 
 /// One variant at one point of the sweep.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct SweepCell {
     /// The variant's name.
     pub variant: String,
     /// `vm.vcpus = 8`; empty without a sweep.
     pub point: String,
     /// The model, with the costs' medians.
-    pub model: Model,
+    pub model: SimModel,
     /// What is known of the costs.
     priors: Vec<Prior>,
 }
 
-impl Cell {
+impl SweepCell {
     /// The model of one draw. Draw 0 has the medians. Cells share their draws, so
     /// that they are compared with the same costs and the same chance.
     #[must_use]
-    pub fn draw(&self, seed: u64, draw: u32) -> Model {
+    pub fn draw(&self, seed: u64, draw: u32) -> SimModel {
         let mut model = self.model.clone();
         model.seed = seed ^ u64::from(draw).wrapping_mul(0xd134_2543_de82_ef95);
         if draw > 0 {
@@ -104,12 +104,12 @@ impl Cell {
 impl Scenario {
     /// Takes what was measured instead of the priors; what the scenario itself says of
     /// a constant stays.
-    pub fn calibrate(&mut self, measured: &[Measured]) {
+    pub fn calibrate(&mut self, measured: &[MeasuredConstant]) {
         for cell in &mut self.cells {
             for (prior, default) in cell.priors.iter_mut().zip(PRIORS) {
                 let found = measured.iter().find(|found| found.name == prior.name);
                 if let Some(found) = found.filter(|_| prior == default) {
-                    let Measured { low, median, high, .. } = *found;
+                    let MeasuredConstant { low, median, high, .. } = *found;
                     *prior = Prior { low, median, high, ..*prior };
                 }
             }
@@ -121,7 +121,7 @@ impl Scenario {
 
 /// One thing wrong with a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ScenarioProblem {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong, with the value, and what to do.
@@ -134,7 +134,7 @@ pub struct ParseScenarioError {
     /// The file's name, as the user gave it.
     pub file: String,
     /// What is wrong, by line.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ScenarioProblem>,
 }
 
 impl fmt::Display for ParseScenarioError {
@@ -228,7 +228,7 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
             variants.len(),
             points.len()
         );
-        problems.borrow_mut().push(Problem { line: 1, message });
+        problems.borrow_mut().push(ScenarioProblem { line: 1, message });
         return None;
     }
     let mut cells = Vec::new();
@@ -237,12 +237,12 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
             let mut tree = root.clone();
             for (key, value) in point.changes.iter().chain(&variant.changes) {
                 if let Err(message) = vary::set(&mut tree, key, value) {
-                    problems.borrow_mut().push(Problem { line: value.line, message });
+                    problems.borrow_mut().push(ScenarioProblem { line: value.line, message });
                 }
             }
             let (model, priors) = model(&tree, load_host, problems);
             let (variant, point) = (variant.name.clone(), point.label.clone());
-            cells.push(Cell { variant, point, model, priors });
+            cells.push(SweepCell { variant, point, model, priors });
         }
         if !problems.borrow().is_empty() {
             return None;
@@ -251,7 +251,7 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
     Some(Scenario { title, seed, draws, baseline, unit, cells })
 }
 
-fn unit(top: &Reader<'_>, variants: &[vary::Variant]) -> Unit {
+fn unit(top: &Reader<'_>, variants: &[vary::Variant]) -> CountUnit {
     let table = top.table("unit");
     let per_count = table.number("per_count", 1e-12, 1e12);
     let seconds_for = table.number("seconds_for", 1.0, 1e15);
@@ -270,20 +270,24 @@ fn unit(top: &Reader<'_>, variants: &[vary::Variant]) -> Unit {
         );
     }
     let scale = match (per_count, seconds_for, fitted, variant) {
-        (_, Some(counts), ..) => Scale::SecondsFor(counts),
+        (_, Some(counts), ..) => CountScale::SecondsFor(counts),
         (_, _, Some(value), Some((variant, _))) => {
-            Scale::Fitted { variant: variant.to_owned(), value }
+            CountScale::Fitted { variant: variant.to_owned(), value }
         }
-        (per_count, ..) => Scale::PerCount(per_count.unwrap_or(1.0)),
+        (per_count, ..) => CountScale::PerCount(per_count.unwrap_or(1.0)),
     };
     let default = if seconds_for.is_some() { "s" } else { "1/s" };
     let name = table.text("name").map_or(default, |(name, _)| name).to_owned();
     table.finish();
-    Unit { name, scale }
+    CountUnit { name, scale }
 }
 
 /// One cell's model and what is known of its costs.
-fn model(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> (Model, Vec<Prior>) {
+fn model(
+    root: &Node,
+    load_host: &LoadHost<'_>,
+    problems: &node::Problems,
+) -> (SimModel, Vec<Prior>) {
     let top = Reader::new(root, "the scenario", problems);
     let duration_ns = top.time("duration_ms", 1_500_000_000, 1e6);
     let warmup_ns = top.time("warmup_ms", 200_000_000, 1e6);
@@ -300,8 +304,8 @@ fn model(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> (M
         let line = top.get("duration_ms").map_or(1, |node| node.line);
         top.problem(line, "duration_ms = 0: nothing would be counted");
     }
-    let start = [("random", Start::Random), ("aligned", Start::Aligned)];
-    let start = top.choice("start", &start, Start::Random);
+    let start = [("random", SimStart::Random), ("aligned", SimStart::Aligned)];
+    let start = top.choice("start", &start, SimStart::Random);
     let mut host = host::read(&top, load_host);
     let (vms, meters) = vm::read(&top, &host);
     if vms.is_empty() {
@@ -309,7 +313,7 @@ fn model(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> (M
     }
     let priors = std::mem::take(&mut host.priors);
     let mut medians = priors.iter();
-    let model = Model {
+    let model = SimModel {
         machine: host.machine,
         policy: host.policy,
         gang_ns: host.gang_ns,

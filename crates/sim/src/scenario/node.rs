@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Problem;
+use super::ScenarioProblem;
 
 /// So many parts of a list or a table are shown in a message.
 const MOST_SHOWN: usize = 4;
@@ -33,12 +33,12 @@ pub(crate) enum Value {
 
 impl Node {
     /// The tree of `text`.
-    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ScenarioProblem> {
         let starts: Vec<usize> = std::iter::once(0)
             .chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1))
             .collect();
         let line_at = |offset: usize| starts.partition_point(|start| *start <= offset).max(1);
-        let table = DeTable::parse(text).map_err(|error| Problem {
+        let table = DeTable::parse(text).map_err(|error| ScenarioProblem {
             line: line_at(error.span().map_or(0, |span| span.start)),
             message: error.message().trim_end().to_owned(),
         })?;
@@ -99,7 +99,7 @@ fn node_of(value: &DeValue<'_>, start: usize, line_at: &impl Fn(usize) -> usize)
 }
 
 /// What is wrong so far.
-pub(crate) type Problems = RefCell<Vec<Problem>>;
+pub(crate) type Problems = RefCell<Vec<ScenarioProblem>>;
 
 /// A table being read. Keys that nobody asked for are unknown.
 pub(crate) struct Reader<'a> {
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
             Value::Table(keys) => Some(keys),
             _ => {
                 let message = format!("{name} = {}: must be a table", node.shown());
-                problems.borrow_mut().push(Problem { line: node.line, message });
+                problems.borrow_mut().push(ScenarioProblem { line: node.line, message });
                 None
             }
         };
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn problem(&self, line: usize, message: impl Into<String>) {
-        self.problems.borrow_mut().push(Problem { line, message: message.into() });
+        self.problems.borrow_mut().push(ScenarioProblem { line, message: message.into() });
     }
 
     pub(crate) fn get(&self, key: &'static str) -> Option<&'a Node> {

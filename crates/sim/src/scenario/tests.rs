@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::model::{LockKind, Op};
-use crate::sched::Kernel;
+use crate::sched::SchedKernel;
 
 const SOUND: &str = r#"sim = 1
 title = "two VMs"
@@ -74,7 +74,7 @@ fn every_cell_is_a_model() {
     assert_eq!(model.vms.len(), 2);
     assert_eq!(model.vms[1].pins[7], [7]);
     assert_eq!(model.vms[1].locks.len(), 4);
-    assert_eq!(model.vms[1].policy.kernel, Kernel::V6_6);
+    assert_eq!(model.vms[1].policy.kernel, SchedKernel::V6_6);
     assert_eq!(model.vms[0].locks[0].kind, LockKind::Fair);
     assert_eq!(model.vms[0].tasks[1].program[1], Op::Lock(1));
     assert_eq!(model.host_tasks.len(), 2);
@@ -281,11 +281,11 @@ fn programs_are_steps() {
 #[test]
 fn the_unit_says_what_a_count_is() {
     for (unit, expected) in [
-        ("per_count = 0.5", Ok(Scale::PerCount(0.5))),
-        ("seconds_for = 800000", Ok(Scale::SecondsFor(800_000.0))),
+        ("per_count = 0.5", Ok(CountScale::PerCount(0.5))),
+        ("seconds_for = 800000", Ok(CountScale::SecondsFor(800_000.0))),
         (
             "variant = \"ple\"\nvalue = 32001",
-            Ok(Scale::Fitted { variant: "ple".to_owned(), value: 32_001.0 }),
+            Ok(CountScale::Fitted { variant: "ple".to_owned(), value: 32_001.0 }),
         ),
         ("value = 3", Err("s.toml:41: A unit has one of")),
         ("variant = \"elp\"\nvalue = 3", Err("s.toml:42: variant = \"elp\"")),

@@ -3,8 +3,8 @@
 use super::host::{self, HostPart};
 use super::node::{Node, Reader, Value};
 use super::workload::{self, Meters};
-use crate::machine::{Machine, Numbering, Shape};
-use crate::model::Vm;
+use crate::machine::{MachineShape, Numbering, SimMachine};
+use crate::model::SimVm;
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
 const MOST_VCPUS: u64 = 1_024;
@@ -12,7 +12,7 @@ const MOST_VCPUS: u64 = 1_024;
 const MOST_THREADS: usize = 20_000;
 
 /// The VMs, and the names of what they count.
-pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<Vm>, Vec<String>) {
+pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String>) {
     let mut vms = Vec::new();
     let mut meters = Meters::default();
     let workloads = top.table("workload");
@@ -35,7 +35,7 @@ pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<Vm>, Vec<String>) 
         table.finish();
         for index in 0..count as usize {
             let name = if count == 1 { name.clone() } else { format!("{name} {index}") };
-            let mut vm = Vm { name, ..first.clone() };
+            let mut vm = SimVm { name, ..first.clone() };
             if let Some(pins) = places.get(index % places.len().max(1)) {
                 vm.pins.clone_from(pins);
             }
@@ -65,14 +65,14 @@ fn one<'a>(
     workloads: &Reader<'a>,
     used: &mut Vec<&'a str>,
     meters: &mut Meters,
-) -> Vm {
+) -> SimVm {
     let machine = guest_machine(table, vcpus);
     let kernel = host::kernel(table, "5.15");
     let tunables = table.table("scheduler");
     let (policy, _) = host::scheduler(&tunables, kernel, vcpus as usize, false);
     tunables.finish();
     let memory_nodes = memory(table, host);
-    let mut vm = Vm {
+    let mut vm = SimVm {
         name: name.to_owned(),
         machine,
         policy,
@@ -125,9 +125,9 @@ fn one<'a>(
     vm
 }
 
-fn guest_machine(table: &Reader<'_>, vcpus: u32) -> Machine {
+fn guest_machine(table: &Reader<'_>, vcpus: u32) -> SimMachine {
     if table.get("topology").is_none() {
-        return Machine::flat(vcpus);
+        return SimMachine::flat(vcpus);
     }
     let shape = table.table("topology");
     let part = |key| shape.whole(key, 1, 1, MOST_VCPUS);
@@ -137,11 +137,11 @@ fn guest_machine(table: &Reader<'_>, vcpus: u32) -> Machine {
     shape.finish();
     if product != u64::from(vcpus) {
         table.problem(line, format!("The topology has {product} vCPUs, the VM {vcpus}"));
-        return Machine::flat(vcpus);
+        return SimMachine::flat(vcpus);
     }
     let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
     let numbering = Numbering::CoreByCore;
-    Machine::of_shape(Shape { sockets, dies, cores, threads, numbering })
+    SimMachine::of_shape(MachineShape { sockets, dies, cores, threads, numbering })
 }
 
 fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
@@ -205,7 +205,7 @@ fn places(table: &Reader<'_>, host: &HostPart, vcpus: u32, count: usize) -> Vec<
 
 /// Copies go to the nodes in turn; in each their vCPUs are pinned one by one to
 /// the node's pCPUs, each copy going on where the one before ended.
-fn by_node(machine: &Machine, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
+fn by_node(machine: &SimMachine, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
     let nodes = machine.nodes() as usize;
     let mut pcpus = vec![Vec::new(); nodes];
     for pcpu in 0..machine.len() as u32 {

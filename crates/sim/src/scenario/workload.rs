@@ -1,7 +1,7 @@
 //! `[workload.NAME]`: classes of workloads, as programs of tasks.
 
 use super::node::{Node, Reader, Value, number_of};
-use crate::model::{Barrier, Channel, Class, Lock, LockKind, Op, Task, Vm};
+use crate::model::{Barrier, Class, Lock, LockKind, Op, SimChannel, SimVm, Task};
 use crate::random::Duration;
 
 /// Names of what is counted.
@@ -26,7 +26,7 @@ pub(super) struct Parts {
     tasks: Vec<Task>,
     locks: Vec<Lock>,
     barriers: Vec<Barrier>,
-    channels: Vec<Channel>,
+    channels: Vec<SimChannel>,
 }
 
 impl Parts {
@@ -47,7 +47,7 @@ impl Parts {
     }
 
     /// Adds all to `vm`, numbered after what is there.
-    pub(super) fn join(mut self, vm: &mut Vm) {
+    pub(super) fn join(mut self, vm: &mut SimVm) {
         let (locks, barriers, channels) =
             (vm.locks.len() as u32, vm.barriers.len() as u32, vm.channels.len() as u32);
         for op in self.tasks.iter_mut().flat_map(|task| &mut task.program) {
@@ -75,7 +75,7 @@ impl Parts {
     }
 
     fn channel(&mut self, name: String, initial: u64, capacity: u64) -> u32 {
-        self.channels.push(Channel { name, initial, capacity });
+        self.channels.push(SimChannel { name, initial, capacity });
         self.channels.len() as u32 - 1
     }
 }

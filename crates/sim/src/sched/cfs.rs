@@ -1,6 +1,6 @@
 //! CFS: the least virtual time runs, within granularities.
 
-use super::{Enqueue, Entity, Policy, RunQueue};
+use super::{Enqueue, Entity, RunQueue, SchedPolicy};
 
 /// How far one task is ahead of another, as `wakeup_preempt_entity` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Vs {
 
 /// `wakeup_preempt_entity(ahead, of)`: the granularity is in `of`'s virtual
 /// time.
-pub(super) fn beyond_granularity(policy: &Policy, ahead: &Entity, of: &Entity) -> Vs {
+pub(super) fn beyond_granularity(policy: &SchedPolicy, ahead: &Entity, of: &Entity) -> Vs {
     let difference = ahead.vruntime - of.vruntime;
     if difference <= 0 {
         Vs::Behind
@@ -31,7 +31,7 @@ impl RunQueue {
     /// (`GENTLE_FAIR_SLEEPERS`), who is new a slice of debit (`START_DEBIT`).
     pub(super) fn place_cfs(
         &mut self,
-        policy: &Policy,
+        policy: &SchedPolicy,
         tasks: &mut [Entity],
         id: u32,
         why: Enqueue,
@@ -49,7 +49,7 @@ impl RunQueue {
 
     /// `sched_slice`: the task's share of the period, which stretches when more
     /// run than fit in the latency.
-    pub(super) fn slice(&self, policy: &Policy, tasks: &[Entity], id: u32) -> u64 {
+    pub(super) fn slice(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> u64 {
         let extra = u64::from(!tasks[id as usize].queued);
         let running = self.members.len() as u64 + extra;
         let fit = (policy.latency_ns / policy.min_granularity_ns.max(1)).max(1);
@@ -81,7 +81,7 @@ impl RunQueue {
     /// is near, or the next buddy is near. In 3.6 the running task is back in
     /// the tree when this is asked; from 5.x on it takes part as `curr`. Either
     /// way all of them are candidates.
-    pub(super) fn pick_cfs(&mut self, policy: &Policy, tasks: &[Entity]) -> Option<u32> {
+    pub(super) fn pick_cfs(&mut self, policy: &SchedPolicy, tasks: &[Entity]) -> Option<u32> {
         let (left, second) = self.two_leftmost(tasks);
         let left = left?;
         let near = |id: u32| {
@@ -103,7 +103,7 @@ impl RunQueue {
     }
 
     /// `check_preempt_tick`.
-    pub(super) fn tick_cfs(&mut self, policy: &Policy, tasks: &[Entity]) -> bool {
+    pub(super) fn tick_cfs(&mut self, policy: &SchedPolicy, tasks: &[Entity]) -> bool {
         let Some(current) = self.current else { return false };
         let task = &tasks[current as usize];
         let ideal = self.slice(policy, tasks, current);

@@ -1,7 +1,7 @@
 //! EEVDF: of those that have not had more than their share, the earliest
 //! virtual deadline runs.
 
-use super::{Enqueue, Entity, Kernel, Policy, RunQueue};
+use super::{Enqueue, Entity, RunQueue, SchedKernel, SchedPolicy};
 
 impl RunQueue {
     /// `avg_vruntime`: the weighted mean of the virtual times, at which nobody
@@ -34,25 +34,25 @@ impl RunQueue {
 
     /// `entity_lag`: what it is owed, within a bound of two slices or one slice
     /// and a tick.
-    fn bounded_lag(&self, policy: &Policy, tasks: &[Entity], id: u32) -> i64 {
+    fn bounded_lag(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> i64 {
         let task = &tasks[id as usize];
         let limit = task.virtual_of((2 * policy.base_slice_ns).max(policy.tick_ns));
         (self.average(tasks) - task.vruntime).clamp(-limit, limit)
     }
 
     /// `update_entity_lag`.
-    pub(super) fn keep_lag(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32) {
+    pub(super) fn keep_lag(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32) {
         let lag = self.bounded_lag(policy, tasks, id);
         // From 6.12 on who sleeps with negative lag stays queued until it is
         // paid (DELAY_DEQUEUE, DELAY_ZERO): it comes back with none.
-        tasks[id as usize].lag = if policy.kernel >= Kernel::V6_12 { lag.max(0) } else { lag };
+        tasks[id as usize].lag = if policy.kernel >= SchedKernel::V6_12 { lag.max(0) } else { lag };
     }
 
     /// `place_entity`: the lag that it left with, scaled so that its joining
     /// does not shrink it (`PLACE_LAG`).
     pub(super) fn place_eevdf(
         &mut self,
-        policy: &Policy,
+        policy: &SchedPolicy,
         tasks: &mut [Entity],
         id: u32,
         why: Enqueue,
@@ -74,7 +74,7 @@ impl RunQueue {
 
     /// `pick_eevdf`, with `RUN_TO_PARITY`: who was chosen goes on until its
     /// deadline moves. The next buddy counts only where its feature is on.
-    pub(super) fn pick_eevdf(&mut self, policy: &Policy, tasks: &[Entity]) -> Option<u32> {
+    pub(super) fn pick_eevdf(&mut self, policy: &SchedPolicy, tasks: &[Entity]) -> Option<u32> {
         if policy.eevdf_next_buddy
             && let Some(next) = self.next
             && self.eligible(tasks, next)
@@ -93,7 +93,7 @@ impl RunQueue {
     }
 
     /// `update_deadline`: a consumed slice brings a new deadline, and a choice.
-    pub(super) fn renew_deadline(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+    pub(super) fn renew_deadline(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
         let Some(current) = self.current else { return false };
         let task = &mut tasks[current as usize];
         if task.vruntime < task.deadline {
@@ -118,7 +118,7 @@ impl RunQueue {
 
     /// `yield_task_fair`: the deadline moves by a slice, which ends the
     /// protection; there is no skip buddy any more.
-    pub(super) fn forfeit(&mut self, policy: &Policy, tasks: &mut [Entity], current: u32) {
+    pub(super) fn forfeit(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], current: u32) {
         let task = &mut tasks[current as usize];
         task.deadline += task.virtual_of(policy.base_slice_ns);
     }

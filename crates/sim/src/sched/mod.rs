@@ -13,7 +13,7 @@ pub const NICE_0_WEIGHT: u32 = 1024;
 
 /// Which kernel's rules hold, as far as they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
+pub enum SchedKernel {
     /// CFS as of 3.6.
     V3_6,
     /// CFS as of 3.13: a directed yield between two queues of one task each is
@@ -28,7 +28,7 @@ pub enum Kernel {
     V6_12,
 }
 
-impl Kernel {
+impl SchedKernel {
     /// All, oldest first, with the names that scenarios use.
     pub const ALL: [(Self, &'static str); 5] = [
         (Self::V3_6, "3.6"),
@@ -73,9 +73,9 @@ impl Kernel {
 
 /// A scheduler: the kernel's rules and their tunables, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct SchedPolicy {
     /// Whose rules.
-    pub kernel: Kernel,
+    pub kernel: SchedKernel,
     /// `sysctl_sched_latency`: the period in which each of a few tasks runs
     /// once. CFS.
     pub latency_ns: u64,
@@ -100,11 +100,11 @@ pub struct Policy {
     pub wakeup_preemption: bool,
 }
 
-impl Policy {
+impl SchedPolicy {
     /// The kernel's defaults on a machine of `cpus` logical CPUs: granularities
     /// grow by 1 + log2(min(cpus, 8)) (`get_update_sysctl_factor`).
     #[must_use]
-    pub fn defaults(kernel: Kernel, cpus: usize) -> Self {
+    pub fn defaults(kernel: SchedKernel, cpus: usize) -> Self {
         let factor = 1 + u64::from(cpus.clamp(1, 8).ilog2());
         Self {
             kernel,
@@ -233,7 +233,7 @@ impl RunQueue {
     }
 
     /// Puts `id` on the queue (`enqueue_entity`, `place_entity`).
-    pub fn enqueue(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32, why: Enqueue) {
+    pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
         if policy.kernel.is_eevdf() {
             self.place_eevdf(policy, tasks, id, why);
         } else {
@@ -245,7 +245,7 @@ impl RunQueue {
 
     /// Takes `id` off the queue (`dequeue_entity`). Its virtual time becomes
     /// relative where it migrates.
-    pub fn dequeue(&mut self, policy: &Policy, tasks: &mut [Entity], id: u32, migrates: bool) {
+    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, migrates: bool) {
         if policy.kernel.is_eevdf() {
             self.keep_lag(policy, tasks, id);
         }
@@ -268,7 +268,7 @@ impl RunQueue {
 
     /// Chooses who runs next and makes it current (`pick_next_entity`,
     /// `set_next_entity`).
-    pub fn pick(&mut self, policy: &Policy, tasks: &mut [Entity]) -> Option<u32> {
+    pub fn pick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> Option<u32> {
         let chosen = if policy.kernel.is_eevdf() {
             self.pick_eevdf(policy, tasks)
         } else {
@@ -296,7 +296,7 @@ impl RunQueue {
     }
 
     /// The tick: whether the running task must go (`entity_tick`).
-    pub fn tick(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+    pub fn tick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
         if self.members.len() < 2 {
             if policy.kernel.is_eevdf() {
                 self.renew_deadline(policy, tasks);
@@ -313,7 +313,7 @@ impl RunQueue {
     /// Whether `id`, which just woke on this queue, preempts the running task
     /// (`check_preempt_wakeup_fair`).
     #[must_use]
-    pub fn preempts(&self, policy: &Policy, tasks: &[Entity], id: u32) -> bool {
+    pub fn preempts(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> bool {
         let Some(current) = self.current else { return true };
         if current == id || !policy.wakeup_preemption {
             return false;
@@ -327,7 +327,7 @@ impl RunQueue {
     }
 
     /// The running task gives way (`yield_task_fair`). False where it is alone.
-    pub fn give_way(&mut self, policy: &Policy, tasks: &mut [Entity]) -> bool {
+    pub fn give_way(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
         let Some(current) = self.current else { return false };
         if self.members.len() < 2 {
             return false;
@@ -347,7 +347,7 @@ impl RunQueue {
 
     /// Asks for `id` to be chosen next (`set_next_buddy`). False where it is
     /// not on this queue.
-    pub fn favour(&mut self, policy: &Policy, id: u32) -> bool {
+    pub fn favour(&mut self, policy: &SchedPolicy, id: u32) -> bool {
         let queued = self.members.contains(&id);
         if queued && policy.buddies {
             self.next = Some(id);

@@ -4,7 +4,7 @@
 //! limits on how far they look: a whole idle core first, then an idle thread,
 //! near before far.
 
-use crate::machine::Machine;
+use crate::machine::SimMachine;
 
 /// What placement asks about the CPUs.
 pub(crate) trait View {
@@ -14,7 +14,7 @@ pub(crate) trait View {
     fn load(&self, cpu: u32) -> usize;
 }
 
-fn core_idle(machine: &Machine, view: &impl View, cpu: u32) -> bool {
+fn core_idle(machine: &SimMachine, view: &impl View, cpu: u32) -> bool {
     view.idle(cpu) && machine.siblings(cpu).iter().all(|sibling| view.idle(*sibling))
 }
 
@@ -23,7 +23,7 @@ fn core_idle(machine: &Machine, view: &impl View, cpu: u32) -> bool {
 /// else there if it is idle, else an idle thread below that cache, else there.
 /// `start` says where the search begins, as `for_each_cpu_wrap(target)` does.
 pub(crate) fn on_wakeup(
-    machine: &Machine,
+    machine: &SimMachine,
     view: &impl View,
     before: u32,
     allowed: impl Fn(u32) -> bool,
@@ -55,7 +55,7 @@ pub(crate) fn on_wakeup(
 /// The CPU for a task that is new (`sched_balance_find_dst_cpu`): the idlest
 /// core of the idlest cache, counted by what runs there; `start` breaks ties.
 pub(crate) fn on_fork(
-    machine: &Machine,
+    machine: &SimMachine,
     view: &impl View,
     start: u32,
     allowed: impl Fn(u32) -> bool,
@@ -81,7 +81,7 @@ pub(crate) fn on_fork(
 /// The CPU from which idle `cpu` should take a task: the one with the most
 /// waiting, near before far; where none waits and this whole core is idle, one
 /// of two that share a core (`ASYM`/`SD_PREFER_SIBLING`, active balance).
-pub(crate) fn busiest_for(machine: &Machine, view: &impl View, cpu: u32) -> Option<u32> {
+pub(crate) fn busiest_for(machine: &SimMachine, view: &impl View, cpu: u32) -> Option<u32> {
     let mine = machine.place(cpu);
     let distance = |other: u32| {
         let place = machine.place(other);

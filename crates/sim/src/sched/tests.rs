@@ -6,7 +6,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn queue(policy: &Policy, weights: &[u32]) -> (RunQueue, Vec<Entity>) {
+fn queue(policy: &SchedPolicy, weights: &[u32]) -> (RunQueue, Vec<Entity>) {
     let mut tasks: Vec<Entity> = weights.iter().map(|weight| Entity::new(*weight)).collect();
     let mut queue = RunQueue::default();
     for id in 0..tasks.len() as u32 {
@@ -18,7 +18,7 @@ fn queue(policy: &Policy, weights: &[u32]) -> (RunQueue, Vec<Entity>) {
 }
 
 /// Runs the queue tick by tick; gives who ran in each.
-fn ticks(policy: &Policy, queue: &mut RunQueue, tasks: &mut [Entity], count: usize) -> String {
+fn ticks(policy: &SchedPolicy, queue: &mut RunQueue, tasks: &mut [Entity], count: usize) -> String {
     let mut ran = String::new();
     let mut current = queue.pick(policy, tasks);
     for _ in 0..count {
@@ -31,12 +31,12 @@ fn ticks(policy: &Policy, queue: &mut RunQueue, tasks: &mut [Entity], count: usi
     ran
 }
 
-fn cfs(kernel: Kernel) -> Policy {
-    Policy {
+fn cfs(kernel: SchedKernel) -> SchedPolicy {
+    SchedPolicy {
         latency_ns: 8 * MS,
         min_granularity_ns: 2 * MS,
         wakeup_granularity_ns: 4 * MS,
-        ..Policy::defaults(kernel, 8)
+        ..SchedPolicy::defaults(kernel, 8)
     }
 }
 
@@ -45,7 +45,7 @@ fn cfs(kernel: Kernel) -> Policy {
 /// runs until its lead over A exceeds 4 ms or it ran more than 4 ms: 5 ticks too.
 #[test]
 fn cfs_turns_are_slices_rounded_up_to_ticks() {
-    let policy = cfs(Kernel::V3_6);
+    let policy = cfs(SchedKernel::V3_6);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     assert_eq!(ticks(&policy, &mut queue, &mut tasks, 20), "AAAAABBBBBAAAAABBBBB");
 }
@@ -54,7 +54,7 @@ fn cfs_turns_are_slices_rounded_up_to_ticks() {
 /// is within the wake-up granularity (4 ms), and no longer.
 #[test]
 fn cfs_skip_buddy_is_heeded_within_the_granularity() {
-    let policy = cfs(Kernel::V3_6);
+    let policy = cfs(SchedKernel::V3_6);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     tasks[1].vruntime = 4 * MS as i64;
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
@@ -72,13 +72,21 @@ fn cfs_skip_buddy_is_heeded_within_the_granularity() {
 #[test]
 fn next_buddy_by_version() {
     for (policy, ahead, expected) in [
-        (cfs(Kernel::V3_6), 3 * MS, 1),
-        (cfs(Kernel::V5), 3 * MS, 1),
-        (cfs(Kernel::V5), 5 * MS, 0),
-        (Policy::defaults(Kernel::V6_6, 8), 0, 0),
-        (Policy { eevdf_next_buddy: true, ..Policy::defaults(Kernel::V6_6, 8) }, 0, 1),
-        (Policy { eevdf_next_buddy: true, ..Policy::defaults(Kernel::V6_6, 8) }, 3 * MS, 0),
-        (Policy { buddies: false, ..cfs(Kernel::V3_6) }, 3 * MS, 0),
+        (cfs(SchedKernel::V3_6), 3 * MS, 1),
+        (cfs(SchedKernel::V5), 3 * MS, 1),
+        (cfs(SchedKernel::V5), 5 * MS, 0),
+        (SchedPolicy::defaults(SchedKernel::V6_6, 8), 0, 0),
+        (
+            SchedPolicy { eevdf_next_buddy: true, ..SchedPolicy::defaults(SchedKernel::V6_6, 8) },
+            0,
+            1,
+        ),
+        (
+            SchedPolicy { eevdf_next_buddy: true, ..SchedPolicy::defaults(SchedKernel::V6_6, 8) },
+            3 * MS,
+            0,
+        ),
+        (SchedPolicy { buddies: false, ..cfs(SchedKernel::V3_6) }, 3 * MS, 0),
     ] {
         let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
         tasks[1].vruntime = ahead as i64;
@@ -93,7 +101,7 @@ fn next_buddy_by_version() {
 /// that is beyond the wake-up granularity only where it is larger.
 #[test]
 fn cfs_sleepers_get_half_a_latency() {
-    let policy = cfs(Kernel::V5);
+    let policy = cfs(SchedKernel::V5);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
     queue.dequeue(&policy, &mut tasks, 1, false);
@@ -109,7 +117,7 @@ fn cfs_sleepers_get_half_a_latency() {
 /// its deadline moves, then the other has the earlier one.
 #[test]
 fn eevdf_turns_are_base_slices() {
-    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let policy = SchedPolicy::defaults(SchedKernel::V6_6, 8);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     for task in &mut tasks {
         task.deadline = 3 * MS as i64;
@@ -121,7 +129,7 @@ fn eevdf_turns_are_base_slices() {
 /// it is eligible.
 #[test]
 fn eevdf_yield_moves_the_deadline() {
-    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let policy = SchedPolicy::defaults(SchedKernel::V6_6, 8);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     for task in &mut tasks {
         task.deadline = 3 * MS as i64;
@@ -138,7 +146,7 @@ fn eevdf_yield_moves_the_deadline() {
 /// its slice: whoever calls schedule() there gives way.
 #[test]
 fn eevdf_protects_only_the_eligible() {
-    let policy = Policy::defaults(Kernel::V6_6, 8);
+    let policy = SchedPolicy::defaults(SchedKernel::V6_6, 8);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     for task in &mut tasks {
         task.deadline = 3 * MS as i64;
@@ -151,28 +159,28 @@ fn eevdf_protects_only_the_eligible() {
 #[test]
 fn releases_have_rules() {
     for (release, expected) in [
-        ("3.6", Some(Kernel::V3_6)),
-        ("2.6.32-431.el6", Some(Kernel::V3_6)),
-        ("3.13.0-32", Some(Kernel::V3_13)),
-        ("5.4.0-80-generic", Some(Kernel::V5)),
-        ("5.x", Some(Kernel::V5)),
-        ("6.1.0-18-amd64", Some(Kernel::V5)),
-        ("6.6", Some(Kernel::V6_6)),
-        ("6.12.9", Some(Kernel::V6_12)),
-        ("7.0", Some(Kernel::V6_12)),
+        ("3.6", Some(SchedKernel::V3_6)),
+        ("2.6.32-431.el6", Some(SchedKernel::V3_6)),
+        ("3.13.0-32", Some(SchedKernel::V3_13)),
+        ("5.4.0-80-generic", Some(SchedKernel::V5)),
+        ("5.x", Some(SchedKernel::V5)),
+        ("6.1.0-18-amd64", Some(SchedKernel::V5)),
+        ("6.6", Some(SchedKernel::V6_6)),
+        ("6.12.9", Some(SchedKernel::V6_12)),
+        ("7.0", Some(SchedKernel::V6_12)),
         ("new", None),
         ("", None),
     ] {
-        assert_eq!(Kernel::of_release(release), expected, "{release}");
+        assert_eq!(SchedKernel::of_release(release), expected, "{release}");
     }
 }
 
 /// Fair shares under weights, both policies, within 1 %.
 #[test]
 fn shares_are_weights() {
-    for (kernel, _) in Kernel::ALL {
+    for (kernel, _) in SchedKernel::ALL {
         for weights in [&[1024u32, 1024, 1024][..], &[1024, 2048], &[1024, 335, 3121]] {
-            let policy = Policy::defaults(kernel, 8);
+            let policy = SchedPolicy::defaults(kernel, 8);
             let (mut queue, mut tasks) = queue(&policy, weights);
             ticks(&policy, &mut queue, &mut tasks, 40_000);
             let total: u64 = tasks.iter().map(|task| task.ran_ns).sum();
@@ -189,7 +197,7 @@ proptest! {
     /// more than that too much (Stoica and Abdel-Wahab 1995, with ticks).
     #[test]
     fn eevdf_lag_is_bounded(weights in prop::collection::vec(100u32..4000, 1..7), steps in 1usize..400) {
-        let policy = Policy::defaults(Kernel::V6_6, 8);
+        let policy = SchedPolicy::defaults(SchedKernel::V6_6, 8);
         let (mut queue, mut tasks) = queue(&policy, &weights);
         for task in &mut tasks {
             task.deadline = task.virtual_of(policy.base_slice_ns);
@@ -213,7 +221,7 @@ proptest! {
     /// while anybody can.
     #[test]
     fn queues_conserve_work(kernel in 0usize..5, steps in prop::collection::vec((0u32..4, 0u32..6, 1u64..5_000_000), 1..200)) {
-        let policy = Policy::defaults(Kernel::ALL[kernel].0, 8);
+        let policy = SchedPolicy::defaults(SchedKernel::ALL[kernel].0, 8);
         let mut tasks: Vec<Entity> = (0..6).map(|_| Entity::new(1024)).collect();
         let mut queue = RunQueue::default();
         let mut on = std::collections::BTreeSet::new();

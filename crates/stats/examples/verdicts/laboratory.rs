@@ -3,7 +3,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use stats::{Arm, Trial};
+use stats::{AdaptiveTrial, Arm};
 
 /// What makes the numbers move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,13 +232,13 @@ impl Laboratory {
     }
 
     /// Boots `arm` and measures.
-    pub(crate) fn run(&mut self, arm: Arm, invocations: usize, iterations: usize) -> Trial {
+    pub(crate) fn run(&mut self, arm: Arm, invocations: usize, iterations: usize) -> AdaptiveTrial {
         let started_s = self.clock_s;
         let is_b = arm == Arm::B;
         self.pass(BOOT_S);
         let luck = self.boot(is_b);
         let mut trial =
-            Trial { arm, started_s: Some(started_s), invocations: vec![], steal: vec![] };
+            AdaptiveTrial { arm, started_s: Some(started_s), invocations: vec![], steal: vec![] };
         for _ in 0..invocations {
             self.pass(INVOCATION_S);
             let mut stolen = 0.0;

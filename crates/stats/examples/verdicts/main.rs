@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use laboratory::{Laboratory, Noise, TRUTHS};
 use rules::{Rule, answer};
-use stats::Claim;
+use stats::AdaptiveClaim;
 use tally::Tally;
 
 const BEGIN: &str = "<!-- tables: begin -->\n";
@@ -86,7 +86,7 @@ fn beside_b(cases: u64) -> String {
             let is_named = answer.why.contains("host disturbed one side");
             all += 1;
             match answer.claim {
-                Claim::Inconclusive => ended += u32::from(is_named),
+                AdaptiveClaim::Inconclusive => ended += u32::from(is_named),
                 _ => {
                     claims += 1;
                     named += u32::from(is_named);

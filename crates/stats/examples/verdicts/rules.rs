@@ -1,7 +1,8 @@
 //! The rules that are compared, each with the design that its users run.
 
 use stats::{
-    Answer, Arm, Better, Case, Claim, Costs, Policy, Question, Step, Trial, mann_whitney, welch,
+    AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
+    AdaptiveStep, AdaptiveTrial, Arm, Better, RepetitionCosts, mann_whitney, welch,
 };
 
 use crate::laboratory::{self, Laboratory, MARGIN, Noise};
@@ -69,36 +70,37 @@ impl Rule {
 fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
     let answer = answer(laboratory, seed);
     let sign = match answer.claim {
-        Claim::BBetter => -1,
-        Claim::BWorse => 1,
-        Claim::Equivalent | Claim::Inconclusive => 0,
+        AdaptiveClaim::BBetter => -1,
+        AdaptiveClaim::BWorse => 1,
+        AdaptiveClaim::Equivalent | AdaptiveClaim::Inconclusive => 0,
     };
     Verdict {
         sign,
-        equivalent: answer.claim == Claim::Equivalent,
+        equivalent: answer.claim == AdaptiveClaim::Equivalent,
         interval: Some((answer.lo.ln(), answer.hi.ln())),
     }
 }
 
 /// What `vmlab decide` says of a laboratory.
-pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> Answer {
-    let question = Question {
+pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> AdaptiveAnswer {
+    let question = AdaptiveQuestion {
         better: Better::Lower,
         alpha: ALPHA,
         margin: MARGIN,
         max_blocks: 40,
         max_s: None,
-        costs: Costs {
+        costs: RepetitionCosts {
             boot: laboratory::BOOT_S,
             invocation: laboratory::INVOCATION_S,
             iteration: laboratory::ITERATION_S,
         },
         seed,
     };
-    let mut case = Case::new(question, Policy::default()).expect("the question makes sense");
+    let mut case = AdaptiveComparison::new(question, AdaptivePolicy::default())
+        .expect("the question makes sense");
     loop {
         match case.step() {
-            Step::Block { order, allocation } => {
+            AdaptiveStep::Block { order, allocation } => {
                 let trials = order.map(|arm| {
                     laboratory.run(
                         arm,
@@ -108,14 +110,14 @@ pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> Answer {
                 });
                 case.record(&trials);
             }
-            Step::Answer(answer) => return answer,
+            AdaptiveStep::Answer(answer) => return answer,
         }
     }
 }
 
 /// All boots of A and of B: in turn, the first by chance, or one after the
 /// other.
-fn run(laboratory: &mut Laboratory, boots: usize, interleaved: bool) -> [Vec<Trial>; 2] {
+fn run(laboratory: &mut Laboratory, boots: usize, interleaved: bool) -> [Vec<AdaptiveTrial>; 2] {
     let mut trials = [Vec::new(), Vec::new()];
     let mut boot = |laboratory: &mut Laboratory, arm: Arm| {
         trials[usize::from(arm == Arm::B)].push(laboratory.run(arm, 1, ITERATIONS));
@@ -133,16 +135,16 @@ fn run(laboratory: &mut Laboratory, boots: usize, interleaved: bool) -> [Vec<Tri
     trials
 }
 
-fn values(trial: &Trial) -> impl Iterator<Item = f64> {
+fn values(trial: &AdaptiveTrial) -> impl Iterator<Item = f64> {
     trial.invocations.iter().flatten().copied()
 }
 
-fn pooled(trials: Vec<Trial>) -> Vec<f64> {
+fn pooled(trials: Vec<AdaptiveTrial>) -> Vec<f64> {
     trials.iter().flat_map(values).collect()
 }
 
-fn by_boot(trials: Vec<Trial>) -> Vec<f64> {
-    let mean = |trial: &Trial| values(trial).sum::<f64>() / values(trial).count() as f64;
+fn by_boot(trials: Vec<AdaptiveTrial>) -> Vec<f64> {
+    let mean = |trial: &AdaptiveTrial| values(trial).sum::<f64>() / values(trial).count() as f64;
     trials.iter().map(mean).collect()
 }
 

@@ -24,8 +24,8 @@ fn a_part_that_is_lost_costs_the_rest() {
 }
 
 /// Blocks of a comparison with a mean of `log` and half an interval of `half`.
-fn claimed(mean: f64, half_width: f64) -> Claimed {
-    Claimed { mean, half_width, better: Better::Lower, claim: Claim::None }
+fn claimed(mean: f64, half_width: f64) -> HostVerdict {
+    HostVerdict { mean, half_width, better: Better::Lower, claim: ClaimKind::None }
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn only_a_difference_that_the_host_can_make_is_lost() {
         .map(|part| [seen(Sign::Steal, 0.0), seen(Sign::Steal, part)])
         .into();
     let is_lost = |mean: f64, is_claim: bool| {
-        let claim = if is_claim { Claim::Difference } else { Claim::NoDifference };
-        let claimed = Claimed { claim, ..claimed(mean, 0.02) };
+        let claim = if is_claim { ClaimKind::Difference } else { ClaimKind::NoDifference };
+        let claimed = HostVerdict { claim, ..claimed(mean, 0.02) };
         fatal(&differences(&host, claimed), claimed).is_some()
     };
     assert!(is_lost(0.22, true), "as much as was stolen");

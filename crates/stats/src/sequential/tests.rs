@@ -106,7 +106,7 @@ fn it_stops_when_all_is_decided_or_the_blocks_are_used_up() {
     let clear = comparison(&[-0.1, -0.101, -0.1, -0.102, -0.1]);
     let open = comparison(&[-0.1, 0.1, -0.05, 0.04, 0.01]);
     let next = |blocks_done, comparisons: &[Comparison]| {
-        engine.next(&Progress { blocks_done, comparisons })
+        engine.next(&EngineProgress { blocks_done, comparisons })
     };
     assert_eq!(next(0, &[]), Next::AnotherBlock);
     assert_eq!(next(5, &[clear.clone(), open.clone()]), Next::AnotherBlock);

@@ -13,13 +13,13 @@ use roxmltree::Node as Element;
 
 use super::cores::name_cores;
 use super::sets::{Sets, number, pcpu};
-use super::{Facet, Fault, Found, sum_of_nodes, xml};
+use super::{Description, Facet, Fault, sum_of_nodes, xml};
 use crate::{Cache, CacheKind, CoreKind, HugePagePool, Node, Pcpu, PcpuSet, sysfs};
 
 /// `HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const MEANS_LATENCY: u32 = 4;
 
-pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
+pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     let document = xml::parse(text)?;
     let root = document.root_element();
     let machine = xml::children(root, "object")
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
     let mut walk = Walk {
         online: set(sets, machine, "online_cpuset")?,
         sets,
-        found: Found::default(),
+        found: Description::default(),
         cores: BTreeMap::new(),
         sockets: 0,
     };
@@ -87,7 +87,7 @@ struct Walk<'a> {
     sets: &'a mut Sets,
     /// Version 1 lists pCPUs that are switched off and says so here.
     online: Option<PcpuSet>,
-    found: Found,
+    found: Description,
     /// The core's element around each pCPU.
     cores: BTreeMap<u32, usize>,
     sockets: u32,
@@ -253,7 +253,7 @@ fn set(sets: &mut Sets, element: Element, attribute: &str) -> Result<Option<Pcpu
 }
 
 /// The complete set of pCPUs names more than the tree does.
-fn read_offline(machine: Element, found: &mut Found, sets: &mut Sets) -> Result<(), Fault> {
+fn read_offline(machine: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Fault> {
     let complete = set(sets, machine, "complete_cpuset")?;
     if complete.is_some() {
         found.knows(&[Facet::Offline]);
@@ -277,7 +277,7 @@ fn read_offline(machine: Element, found: &mut Found, sets: &mut Sets) -> Result<
 
 /// Gives each pCPU its node. Where several claim it, the one with the fewest
 /// pCPUs is its own, the lowest number among those.
-fn assign_nodes(found: &mut Found) {
+fn assign_nodes(found: &mut Description) {
     let mut owner: BTreeMap<u32, (usize, u32)> = BTreeMap::new();
     let mut shared = PcpuSet::new();
     for node in &found.host.nodes {
@@ -322,7 +322,7 @@ fn assign_nodes(found: &mut Found) {
     found.host.huge_pages = super::sum_of_pools(&found.host.nodes);
 }
 
-fn read_distances(root: Element, machine: Element, found: &mut Found) -> Result<(), Fault> {
+fn read_distances(root: Element, machine: Element, found: &mut Description) -> Result<(), Fault> {
     for matrix in xml::children(root, "distances2") {
         let kind: u32 = xml::number(matrix, "kind")?.unwrap_or(MEANS_LATENCY);
         if matrix.attribute("type") != Some("NUMANode")
@@ -373,7 +373,7 @@ fn set_distances(
     matrix: Element,
     ids: &[u32],
     costs: &[u32],
-    found: &mut Found,
+    found: &mut Description,
 ) -> Result<(), Fault> {
     if ids.is_empty() || ids.len().checked_mul(ids.len()) != Some(costs.len()) {
         let why = format!("{} distances between {} nodes", costs.len(), ids.len());
@@ -389,7 +389,7 @@ fn set_distances(
 }
 
 /// Kinds of cores, frequencies and capacities.
-fn read_kinds(root: Element, found: &mut Found, sets: &mut Sets) -> Result<(), Fault> {
+fn read_kinds(root: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Fault> {
     let mut kinds: BTreeMap<u32, CoreKind> = BTreeMap::new();
     let mut groups = 0usize;
     let mut told = 0usize;

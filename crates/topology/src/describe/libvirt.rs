@@ -8,15 +8,15 @@ use roxmltree::Node as Element;
 
 use super::cores::name_cores;
 use super::sets::{Sets, pcpu};
-use super::{Facet, Fault, Found, sum_of_nodes, sum_of_pools, xml};
+use super::{Description, Facet, Fault, sum_of_nodes, sum_of_pools, xml};
 use crate::{Cache, CacheKind, HugePagePool, Node, Pcpu, PcpuSet};
 
-pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
+pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     let document = xml::parse(text)?;
     let root = document.root_element();
     let host = child(root, "host")
         .ok_or_else(|| Fault::new(xml::line(root), "", "There is no <host> inside"))?;
-    let mut found = Found::default();
+    let mut found = Description::default();
     if let Some(processor) = child(host, "cpu") {
         let text = |name| child(processor, name)?.text().map(|text| text.trim().to_owned());
         found.host.arch = text("arch");
@@ -70,7 +70,7 @@ fn child<'a, 'input: 'a>(
 
 fn read_cell(
     cell: Element,
-    found: &mut Found,
+    found: &mut Description,
     siblings: &mut BTreeMap<u32, u32>,
     sets: &mut Sets,
 ) -> Result<(), Fault> {
@@ -142,7 +142,7 @@ fn read_cell(
 fn read_bank(
     bank: Element,
     online: &PcpuSet,
-    found: &mut Found,
+    found: &mut Description,
     sets: &mut Sets,
 ) -> Result<(), Fault> {
     let level = xml::number(bank, "level")?;
@@ -170,7 +170,7 @@ fn read_bank(
 }
 
 /// A guest of type `kvm` is offered where libvirt found `/dev/kvm`.
-fn read_guests(root: Element, found: &mut Found) {
+fn read_guests(root: Element, found: &mut Description) {
     let offers_kvm = xml::children(root, "guest")
         .flat_map(|guest| xml::children(guest, "arch"))
         .flat_map(|arch| xml::children(arch, "domain"))

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::cores::name_cores;
 use super::sets::{Sets, number};
-use super::{CacheSizes, Facet, Fault, Found};
+use super::{CacheSizes, Description, Facet, Fault};
 use crate::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet, Virtualised};
 
 /// The columns of a row, and where it stands.
@@ -94,7 +94,7 @@ pub(super) fn is_table_header(line: &str) -> bool {
 }
 
 /// Reads `lscpu -e`.
-pub(super) fn table(text: &str) -> Result<Found, Fault> {
+pub(super) fn table(text: &str) -> Result<Description, Fault> {
     let mut lines = lines(text);
     let (_, heading) = lines.next().unwrap_or_default();
     let columns: Vec<Column> = heading.split_whitespace().map(Column::of).collect();
@@ -110,7 +110,7 @@ pub(super) fn table(text: &str) -> Result<Found, Fault> {
 }
 
 /// Reads `lscpu -p`: its last comment is the heading.
-pub(super) fn parsable(text: &str) -> Result<Found, Fault> {
+pub(super) fn parsable(text: &str) -> Result<Description, Fault> {
     // As they stand, and with one column for all caches: a pCPU that is
     // switched off has one blank for them.
     let mut columns: Option<[Vec<Column>; 2]> = None;
@@ -163,7 +163,7 @@ fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<Ro
 }
 
 /// Reads any of the outputs of `lscpu -J`.
-pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
+pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     // util-linux writes a bare dash for some absent values.
     let mended: Vec<&str> = text
         .lines()
@@ -230,8 +230,8 @@ struct Placed {
     caches: Vec<(u32, CacheKind, u32)>,
 }
 
-fn place(rows: Vec<Row>) -> Result<Found, Fault> {
-    let mut found = Found::default();
+fn place(rows: Vec<Row>) -> Result<Description, Fault> {
+    let mut found = Description::default();
     let mut placed: BTreeMap<u32, Placed> = BTreeMap::new();
     for row in &rows {
         let (id, one) = read_row(row)?;
@@ -377,7 +377,7 @@ struct Field {
 }
 
 /// Reads plain `lscpu`.
-pub(super) fn summary(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
+pub(super) fn summary(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     let fields: Vec<Field> = lines(text)
         .filter_map(|(line, text)| {
             let (name, value) = text.split_once(':')?;
@@ -388,8 +388,8 @@ pub(super) fn summary(text: &str, sets: &mut Sets) -> Result<Found, Fault> {
     describe(&fields, sets)
 }
 
-fn describe(fields: &[Field], sets: &mut Sets) -> Result<Found, Fault> {
-    let mut found = Found::default();
+fn describe(fields: &[Field], sets: &mut Sets) -> Result<Description, Fault> {
+    let mut found = Description::default();
     let all = |name: &str| -> Vec<&str> {
         let named = fields.iter().filter(|field| field.name == name);
         named

@@ -198,7 +198,7 @@ fn merge_rest(host: &mut Host, other: &Host) {
     if host.virtualised.is_vm.is_none() {
         host.virtualised = other.virtualised.clone();
     }
-    if host.settings == crate::Settings::default() {
+    if host.settings == crate::KernelSettings::default() {
         host.settings = other.settings.clone();
     }
     if host.tunables.is_empty() {

@@ -5,18 +5,18 @@
 use std::collections::BTreeMap;
 
 use super::sets::{number, pcpu};
-use super::{Facet, Fault, Found};
+use super::{Description, Facet, Fault};
 use crate::{Node, Pcpu};
 
 /// numactl prints memory in MB and means MiB.
 const MIB: u64 = 1 << 20;
 
-pub(super) fn read(text: &str) -> Result<Found, Fault> {
+pub(super) fn read(text: &str) -> Result<Description, Fault> {
     let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
     let mut pcpus: BTreeMap<u32, u32> = BTreeMap::new();
     // The nodes that the columns of the matrix stand for.
     let mut columns: Vec<u32> = Vec::new();
-    let mut found = Found::default();
+    let mut found = Description::default();
     for (at, text) in text.lines().enumerate() {
         let fault = |why: &str| Fault::new(at + 1, text, why);
         let words: Vec<&str> = text.split_whitespace().collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::reader::Reader;
-use crate::{Cpuidle, FrequencyPolicy, Host, IdleState, Module, PcpuSet, Settings};
+use crate::{Cpuidle, FrequencyPolicy, Host, IdleState, KernelModule, KernelSettings, PcpuSet};
 
 const PCPUS: &str = "sys/devices/system/cpu";
 const MODULES: &str = "sys/module";
@@ -16,10 +16,10 @@ pub(super) fn read(reader: &mut Reader, host: &mut Host) {
     warn_of_quota(reader);
 }
 
-fn read_settings(reader: &mut Reader) -> Settings {
+fn read_settings(reader: &mut Reader) -> KernelSettings {
     const THP: &str = "sys/kernel/mm/transparent_hugepage";
     const KSM: &str = "sys/kernel/mm/ksm";
-    Settings {
+    KernelSettings {
         thp_enabled: chosen(reader, &format!("{THP}/enabled")),
         thp_defrag: chosen(reader, &format!("{THP}/defrag")),
         ksm_run: reader.id(&format!("{KSM}/run")),
@@ -135,12 +135,12 @@ fn read_modules(reader: &mut Reader, host: &mut Host) {
     if names.is_empty() {
         reader.warn("Kernel modules are unknown: /sys/module cannot be read");
     }
-    let of_family = |family: &str| -> Vec<Module> {
+    let of_family = |family: &str| -> Vec<KernelModule> {
         let prefix = format!("{family}_");
         names
             .iter()
             .filter(|name| *name == family || name.starts_with(&prefix))
-            .map(|name| Module {
+            .map(|name| KernelModule {
                 name: name.clone(),
                 parameters: reader.values(&format!("{MODULES}/{name}/parameters")),
             })
@@ -156,7 +156,7 @@ fn read_modules(reader: &mut Reader, host: &mut Host) {
     for device in devices.unwrap_or_default() {
         let name = device.replace('-', "_");
         if name.starts_with("vhost_") && host.vhost.iter().all(|module| module.name != name) {
-            host.vhost.push(Module { name, parameters: BTreeMap::new() });
+            host.vhost.push(KernelModule { name, parameters: BTreeMap::new() });
         }
     }
     host.vhost.sort_by(|a, b| a.name.cmp(&b.name));

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{CoreKind, Group, Level, PcpuSet};
+use crate::{CoreKind, PcpuGroup, PcpuSet, TopologyLevel};
 
 /// A tree in memory.
 #[derive(Clone, Default)]
@@ -100,18 +100,18 @@ impl Made {
 }
 
 /// The nesting in one line: `s0(n0(L3(c0:0,16 c1:1,17)))`.
-fn outline(groups: &[Group]) -> String {
+fn outline(groups: &[PcpuGroup]) -> String {
     let shown: Vec<String> = groups
         .iter()
         .map(|group| {
             let id = group.id.map_or("?".to_owned(), |id| id.to_string());
             let name = match group.level {
-                Level::Socket => format!("s{id}"),
-                Level::Node => format!("n{id}"),
-                Level::Die => format!("d{id}"),
-                Level::Cache(level) => format!("L{level}"),
-                Level::Cluster => format!("cl{id}"),
-                Level::Core => return format!("c{id}:{}", group.pcpus),
+                TopologyLevel::Socket => format!("s{id}"),
+                TopologyLevel::Node => format!("n{id}"),
+                TopologyLevel::Die => format!("d{id}"),
+                TopologyLevel::Cache(level) => format!("L{level}"),
+                TopologyLevel::Cluster => format!("cl{id}"),
+                TopologyLevel::Core => return format!("c{id}:{}", group.pcpus),
             };
             format!("{name}({})", outline(&group.children))
         })

@@ -6,15 +6,15 @@ use topology::PcpuSet;
 
 use super::shell::Word;
 use crate::libvirt::list;
-use crate::source::At;
+use crate::source::Located;
 
 /// What stands before QEMU means.
 #[derive(Debug, Clone, Default)]
 pub struct Before {
     /// pCPUs on which all of QEMU's threads may run.
-    pub affinity: Option<At<PcpuSet>>,
+    pub affinity: Option<Located<PcpuSet>>,
     /// Nodes from which all of its memory comes.
-    pub memory_nodes: Option<At<PcpuSet>>,
+    pub memory_nodes: Option<Located<PcpuSet>>,
     /// The words that say nothing of pCPUs.
     pub rest: Vec<Word>,
 }
@@ -30,7 +30,7 @@ enum Program {
 
 /// What an option is followed by.
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
+enum OptionOperand {
     Pcpus,
     Nodes,
 }
@@ -56,9 +56,9 @@ impl Before {
                 None => (text, false),
             };
             let says = match (program, option) {
-                (Program::Taskset, "-c" | "--cpu-list" | "-ac") => Says::Pcpus,
-                (Program::Numactl, "-C" | "--physcpubind") => Says::Pcpus,
-                (Program::Numactl, "-m" | "--membind") => Says::Nodes,
+                (Program::Taskset, "-c" | "--cpu-list" | "-ac") => OptionOperand::Pcpus,
+                (Program::Numactl, "-C" | "--physcpubind") => OptionOperand::Pcpus,
+                (Program::Numactl, "-m" | "--membind") => OptionOperand::Nodes,
                 _ => {
                     before.rest.push(word.clone());
                     continue;
@@ -67,7 +67,7 @@ impl Before {
             let mut used = vec![word];
             let list = if same {
                 let from = option.len() + 1;
-                list::parse(&text[from..]).map(|set| At::new(set, word.part(from, text.len())))
+                list::parse(&text[from..]).map(|set| Located::new(set, word.part(from, text.len())))
             } else {
                 // `taskset --cpu-list --all-tasks 0-3`: its list is no option's value.
                 while program == Program::Taskset
@@ -76,20 +76,20 @@ impl Before {
                     used.push(flag);
                 }
                 let value = words.peek().copied();
-                let list =
-                    value.and_then(|value| Some(At::new(list::parse(&value.text)?, value.span())));
+                let list = value
+                    .and_then(|value| Some(Located::new(list::parse(&value.text)?, value.span())));
                 if list.is_some() {
                     used.extend(words.next());
                 }
                 list
             };
             match (list, says) {
-                (Some(list), Says::Pcpus) => {
+                (Some(list), OptionOperand::Pcpus) => {
                     before.affinity = Some(list);
                     // It has nothing else to say.
                     before.rest.pop_if(|last| file_name(&last.text) == "taskset");
                 }
-                (Some(list), Says::Nodes) => {
+                (Some(list), OptionOperand::Nodes) => {
                     before.memory_nodes = Some(list);
                     before.rest.extend(used.into_iter().cloned());
                 }
@@ -116,7 +116,7 @@ mod tests {
     fn check(text: &str, affinity: Option<&str>, nodes: Option<&str>, rest: &str) {
         let words: Vec<Word> = text.split(' ').map(Word::of_argument).collect();
         let read = Before::read(&words);
-        let set = |at: Option<At<PcpuSet>>| at.map(|at| at.value.to_string());
+        let set = |at: Option<Located<PcpuSet>>| at.map(|at| at.value.to_string());
         assert_eq!(set(read.affinity).as_deref(), affinity, "{text}");
         assert_eq!(set(read.memory_nodes).as_deref(), nodes, "{text}");
         let left: Vec<&str> = read.rest.iter().map(|word| word.text.as_str()).collect();

@@ -14,7 +14,7 @@ mod properties;
 pub mod shell;
 mod smp;
 
-use crate::source::{At, Span};
+use crate::source::{Located, Span};
 
 pub use before::Before;
 use before::file_name;
@@ -27,7 +27,7 @@ pub use smp::Smp;
 #[derive(Debug, Clone)]
 pub struct Opt {
     /// Its name without dashes; empty for an image that stands alone.
-    pub name: At<String>,
+    pub name: Located<String>,
     /// Its value, if it has one.
     pub value: Option<Word>,
 }
@@ -145,14 +145,14 @@ impl CommandLine {
             let dashes = if word.text.starts_with("--") { 2 } else { 1 };
             if word.text.len() <= dashes || !word.text.starts_with('-') {
                 if word.unresolved.is_empty() {
-                    let name = At::new(String::new(), word.span());
+                    let name = Located::new(String::new(), word.span());
                     self.options.push(Opt { name, value: Some(word) });
                 } else {
                     self.unresolved.push(word);
                 }
                 continue;
             }
-            let name = At::new(word.text[dashes..].to_owned(), word.span());
+            let name = Located::new(word.text[dashes..].to_owned(), word.span());
             let may_be_value =
                 |next: &Word| !next.text.starts_with('-') && next.unresolved.is_empty();
             let value = match takes_value(&name.value) {
@@ -193,7 +193,7 @@ impl CommandLine {
 
     /// The machine type, without its properties.
     #[must_use]
-    pub fn machine(&self) -> Option<At<String>> {
+    pub fn machine(&self) -> Option<Located<String>> {
         let named = |option: &Opt| option.properties("type").at("type").cloned();
         self.options.iter().rev().filter(|option| is_machine(option)).find_map(named)
     }
@@ -204,13 +204,13 @@ impl CommandLine {
     /// with `kvm` tries KVM first, and any other emulates.
     #[must_use]
     pub fn accelerators(&self) -> Accelerators {
-        let mut by_option: Vec<At<String>> = Vec::new();
-        let mut by_machine: Option<At<String>> = None;
+        let mut by_option: Vec<Located<String>> = Vec::new();
+        let mut by_machine: Option<Located<String>> = None;
         for option in &self.options {
             match option.name.value.as_str() {
                 "accel" => by_option.extend(option.properties("accel").at("accel").cloned()),
                 "enable-kvm" => {
-                    by_machine = Some(At::new("kvm".to_owned(), option.name.span));
+                    by_machine = Some(Located::new("kvm".to_owned(), option.name.span));
                 }
                 "machine" | "M" => {
                     let named = option.properties("type").at("accel").cloned();

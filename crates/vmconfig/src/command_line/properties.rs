@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::shell::Word;
 use crate::size;
-use crate::source::{At, Span};
+use crate::source::{Located, Span};
 
 /// One `key=value`.
 #[derive(Debug, Clone)]
 struct Property {
     key: String,
-    value: At<String>,
+    value: Located<String>,
     understood: bool,
 }
 
@@ -43,10 +43,10 @@ impl Properties {
             let part = &text[from..to];
             let (key, value) = match part.split_once('=') {
                 Some((key, value)) => {
-                    (key, At::new(unescape(value), word.part(to - value.len(), to)))
+                    (key, Located::new(unescape(value), word.part(to - value.len(), to)))
                 }
-                None if number == 0 => (implied, At::new(unescape(part), word.part(from, to))),
-                None => (part, At::new("on".to_owned(), word.part(from, to))),
+                None if number == 0 => (implied, Located::new(unescape(part), word.part(from, to))),
+                None => (part, Located::new("on".to_owned(), word.part(from, to))),
             };
             if !part.is_empty() {
                 let key = unescape(key);
@@ -80,7 +80,7 @@ impl Properties {
             Value::Null => return,
         };
         let span = located(path, value, word).unwrap_or(self.span);
-        let value = At::new(text, span);
+        let value = Located::new(text, span);
         self.items.push(Property { key: path.to_owned(), value, understood: false });
     }
 
@@ -98,13 +98,13 @@ impl Properties {
     }
 
     /// Keys and values, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &At<String>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Located<String>)> {
         self.items.iter().map(|item| (item.key.as_str(), &item.value))
     }
 
     /// The value of a key, with its place.
     #[must_use]
-    pub fn at(&self, key: &str) -> Option<&At<String>> {
+    pub fn at(&self, key: &str) -> Option<&Located<String>> {
         self.items.iter().rev().find(|item| item.key == key).map(|item| &item.value)
     }
 
@@ -115,30 +115,30 @@ impl Properties {
     }
 
     /// All values of a key that may be given several times, or as a list.
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a At<String>> {
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Located<String>> {
         self.items.iter().filter(move |item| of_list(&item.key) == key).map(|item| &item.value)
     }
 
     /// A number, if the value is one.
     #[must_use]
-    pub fn number(&self, key: &str) -> Option<At<u32>> {
+    pub fn number(&self, key: &str) -> Option<Located<u32>> {
         let at = self.at(key)?;
-        Some(At::new(at.value.parse().ok()?, at.span))
+        Some(Located::new(at.value.parse().ok()?, at.span))
     }
 
     /// A size in bytes, if the value is one; a number without a unit counts
     /// `plain` bytes.
     #[must_use]
-    pub fn bytes(&self, key: &str, plain: u64) -> Option<At<u64>> {
+    pub fn bytes(&self, key: &str, plain: u64) -> Option<Located<u64>> {
         let at = self.at(key)?;
-        Some(At::new(size::bytes(&at.value, plain)?, at.span))
+        Some(Located::new(size::bytes(&at.value, plain)?, at.span))
     }
 
     /// A switch, if the value is one.
     #[must_use]
-    pub fn is_on(&self, key: &str) -> Option<At<bool>> {
+    pub fn is_on(&self, key: &str) -> Option<Located<bool>> {
         let at = self.at(key)?;
-        Some(At::new(switch(&at.value)?, at.span))
+        Some(Located::new(switch(&at.value)?, at.span))
     }
 
     /// The value of a key, which is then understood.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::{
-    Accel, Arch, Binding, Boot, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
+    Accel, Arch, Binding, BootSource, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
     Enlightenment, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet, RtcTrack,
     Scheduler, VmSpec, split_cpu_model,
 };
@@ -113,7 +113,7 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
     if !features.is_empty() {
         domain.put("features", features);
     }
-    if let Boot::Kernel { kernel, initrd } = &spec.boot {
+    if let BootSource::Kernel { kernel, initrd } = &spec.boot {
         let kernel_boot = kernel_boot(spec, kernel, initrd.as_deref());
         domain.put("firmware", Yaml::map().with("kernelBoot", kernel_boot));
     }
@@ -677,11 +677,11 @@ fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
         let why = "KubeVirt takes the machine's type only";
         losses.push(Loss::new("machine", format!("machine properties {properties:?}"), why));
     }
-    if let Boot::Kernel { .. } = spec.boot {
+    if let BootSource::Kernel { .. } = spec.boot {
         let why = "KubeVirt takes a kernel from a container: make an image of that name with \
                    the file in /boot, and name your registry before it";
         losses.push(Loss::new("boot", "the kernel's file", why));
-    } else if spec.boot != Boot::Firmware {
+    } else if spec.boot != BootSource::Firmware {
         let why = "KubeVirt boots disks and kernels from containers: add a volume";
         losses.push(Loss::new("boot", "what it boots", why).also("kernel_cmdline"));
     }

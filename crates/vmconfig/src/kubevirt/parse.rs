@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use topology::bounded::{self, YamlValue};
 
 use crate::{
-    Accel, Arch, Binding, Boot, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
-    Enlightenment, GuestTopology, Kept, Nic, NicBackend, NicModel, NumberSet, Parsed, RtcTrack,
-    Scheduler, TickPolicy, VmSettings,
+    Accel, Arch, Binding, BootSource, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
+    Enlightenment, GuestTopology, Nic, NicBackend, NicModel, NumberSet, Parsed, RtcTrack,
+    Scheduler, TickPolicy, UnmodelledSetting, VmSettings,
 };
 
 use super::kinds::{is_list, template_of};
@@ -85,7 +85,7 @@ fn object(document: &Node<'_>) -> Option<Parsed> {
     let settings = VmSettings {
         machine: defaults::machines("amd64")[0].to_owned(),
         cpu_model: defaults::cpu_model("amd64").to_owned(),
-        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
     };
     let mut parser = Parser { settings, lines: BTreeMap::new() };
     parser.at("", document);
@@ -104,7 +104,8 @@ fn object(document: &Node<'_>) -> Option<Parsed> {
     parser.instance(instance);
     let mut rest = Vec::new();
     document.rest("", &mut rest);
-    let kept = rest.into_iter().map(|(line, path, text)| Kept { line, path, text }).collect();
+    let kept =
+        rest.into_iter().map(|(line, path, text)| UnmodelledSetting { line, path, text }).collect();
     Some(Parsed { settings: parser.settings, kept, lines: parser.lines }.finish())
 }
 
@@ -151,7 +152,7 @@ impl Parser {
         let initrd = text(container, "initrdPath").map(PathBuf::from);
         let args = text(boot, "kernelArgs").unwrap_or_default();
         self.settings.kernel_cmdline = args.split_ascii_whitespace().map(str::to_owned).collect();
-        self.settings.boot = Boot::Kernel { kernel, initrd };
+        self.settings.boot = BootSource::Kernel { kernel, initrd };
         self.at("boot", boot);
         if let Some(firmware) = domain.get("firmware") {
             firmware.get_whole("kernelBoot");

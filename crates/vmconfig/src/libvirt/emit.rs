@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, Arch, Boot, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet, RtcTrack,
-    Scheduler, TickPolicy, VmSpec, cpu, split_cpu_model,
+    Accel, Arch, BootSource, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource,
+    EmittedText, Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet,
+    RtcTrack, Scheduler, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
 use super::backing;
@@ -153,9 +153,9 @@ fn os(spec: &VmSpec) -> Element {
     let kind = Element::new("type").attr("arch", spec.arch).attr("machine", spec.machine_type());
     let mut os = Element::new("os").child(kind.text("hvm"));
     let (kernel, initrd) = match &spec.boot {
-        Boot::Direct { kernel, initrd, .. } => (kernel, Some(initrd)),
-        Boot::Kernel { kernel, initrd } => (kernel, initrd.as_ref()),
-        Boot::Disk { .. } | Boot::Firmware => return os,
+        BootSource::Direct { kernel, initrd, .. } => (kernel, Some(initrd)),
+        BootSource::Kernel { kernel, initrd } => (kernel, initrd.as_ref()),
+        BootSource::Disk { .. } | BootSource::Firmware => return os,
     };
     os.push(Element::new("kernel").text(kernel.to_string_lossy()));
     if let Some(initrd) = initrd {
@@ -390,7 +390,7 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
     }
     let mut names = Names::default();
     match &spec.boot {
-        Boot::Direct { root_image, .. } => {
+        BootSource::Direct { root_image, .. } => {
             let disk = Disk {
                 readonly: true,
                 cache: Some(crate::CacheMode::Writeback),
@@ -400,7 +400,7 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
             };
             devices.push(disk_element(&disk, 0, &mut names));
         }
-        Boot::Disk { image, format } => {
+        BootSource::Disk { image, format } => {
             let disk = Disk {
                 format: *format,
                 transient: true,
@@ -410,7 +410,7 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
             };
             devices.push(disk_element(&disk, 0, &mut names));
         }
-        Boot::Kernel { .. } | Boot::Firmware => {}
+        BootSource::Kernel { .. } | BootSource::Firmware => {}
     }
     let mut controllers = 0;
     for (number, disk) in spec.disks.iter().enumerate() {

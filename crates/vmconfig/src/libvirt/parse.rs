@@ -8,9 +8,9 @@ use topology::bounded;
 
 use crate::spec::RESERVED;
 use crate::{
-    Accel, Arch, Boot, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip, Kept,
+    Accel, Arch, BootSource, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip,
     MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, RtcTrack, Scheduler, TickPolicy,
-    VmSettings, cpu,
+    UnmodelledSetting, VmSettings, cpu,
 };
 
 use super::QEMU_NAMESPACE;
@@ -102,7 +102,7 @@ fn read<'a>(domains: &Domains<'a>, domain: Xml<'a>) -> Parsed {
     let settings = VmSettings {
         machine: "pc".to_owned(),
         cpu_model: "qemu64".to_owned(),
-        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+        ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
     };
     let xml = Reader::new(domains.text, Rc::clone(&domains.line_ends));
     let mut parser =
@@ -117,7 +117,7 @@ fn read<'a>(domains: &Domains<'a>, domain: Xml<'a>) -> Parsed {
 pub(super) struct Parser<'a> {
     pub(super) xml: Reader<'a>,
     pub(super) settings: VmSettings,
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<UnmodelledSetting>,
     /// `<hugepages>`, until the cells are known.
     pages: Option<Xml<'a>>,
     /// libvirt's numbers of the iothreads, in their order.
@@ -206,7 +206,7 @@ impl<'a> Parser<'a> {
         let (kernel, initrd) = (text("kernel"), text("initrd"));
         if let Some(kernel) = kernel {
             self.settings.boot =
-                Boot::Kernel { kernel: kernel.into(), initrd: initrd.map(Into::into) };
+                BootSource::Kernel { kernel: kernel.into(), initrd: initrd.map(Into::into) };
             self.xml.at("boot", os);
         }
         if let Some(parameters) = text("cmdline") {
@@ -457,7 +457,11 @@ impl<'a> Parser<'a> {
             if self.settings.topology.vcpus() != vcpus {
                 let text = format!("{vcpus} vCPUs are not topology {}", self.settings.topology);
                 let line = self.xml.line(levels);
-                self.kept.push(Kept { line, path: "/domain/cpu/topology".to_owned(), text });
+                self.kept.push(UnmodelledSetting {
+                    line,
+                    path: "/domain/cpu/topology".to_owned(),
+                    text,
+                });
             }
         }
         if let Some(numa) = self.xml.child(cpu, "numa") {
@@ -738,7 +742,7 @@ impl<'a> Parser<'a> {
             }
             let text = [Some(option), value].into_iter().flatten().collect::<Vec<_>>().join(" ");
             let path = "/domain/qemu:commandline".to_owned();
-            self.kept.push(Kept { line: self.xml.line(element), path, text });
+            self.kept.push(UnmodelledSetting { line: self.xml.line(element), path, text });
             if !RESERVED.iter().any(|(reserved, _)| *reserved == name) {
                 self.settings.extra_args.push(option.to_owned());
                 self.settings.extra_args.extend(value.map(str::to_owned));

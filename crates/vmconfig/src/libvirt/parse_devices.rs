@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
+    Accel, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
+    DiskSource, Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::ROOT_SERIAL;
@@ -209,13 +209,15 @@ impl<'a> Parser<'a> {
             && disk.boot_order == Some(1)
             && self.settings.disks.is_empty();
         self.settings.boot = match &self.settings.boot {
-            Boot::Kernel { kernel, initrd } if own_kernel => Boot::Direct {
+            BootSource::Kernel { kernel, initrd } if own_kernel => BootSource::Direct {
                 kernel: kernel.clone(),
                 initrd: initrd.clone().unwrap_or_default(),
                 root_image: path.clone(),
                 cmdline: Vec::new(),
             },
-            Boot::Firmware if own_image => Boot::Disk { image: path.clone(), format: disk.format },
+            BootSource::Firmware if own_image => {
+                BootSource::Disk { image: path.clone(), format: disk.format }
+            }
             _ => return false,
         };
         true

@@ -384,7 +384,7 @@ fn queues_have_one_iothread_each() {
         let settings = VmSettings {
             iothreads: 2,
             disks: vec![disk],
-            ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, Boot::Firmware)
+            ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
         };
         VmSpec::new(settings).err().map(|error| error.to_string()).unwrap_or_default()
     };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use roxmltree::{Node, NodeId};
 
-use crate::Kept;
+use crate::UnmodelledSetting;
 
 /// An element to be written.
 #[derive(Debug, Clone)]
@@ -183,24 +183,28 @@ impl<'a> Reader<'a> {
     }
 
     /// The lines, and everything that was not understood.
-    pub(super) fn rest(self, root: Xml<'a>) -> (BTreeMap<String, u32>, Vec<Kept>) {
+    pub(super) fn rest(self, root: Xml<'a>) -> (BTreeMap<String, u32>, Vec<UnmodelledSetting>) {
         let mut kept = Vec::new();
         self.sweep(root, &format!("/{}", root.tag_name().name()), &mut kept);
         (self.lines.into_inner(), kept)
     }
 
-    fn sweep(&self, node: Xml<'a>, path: &str, kept: &mut Vec<Kept>) {
+    fn sweep(&self, node: Xml<'a>, path: &str, kept: &mut Vec<UnmodelledSetting>) {
         let line = self.line(node);
         for attribute in node.attributes() {
             if !self.attributes.borrow().contains(&(node.id(), attribute.name())) {
                 let text = format!("{}='{}'", attribute.name(), attribute.value());
-                kept.push(Kept { line, path: format!("{path}/@{}", attribute.name()), text });
+                kept.push(UnmodelledSetting {
+                    line,
+                    path: format!("{path}/@{}", attribute.name()),
+                    text,
+                });
             }
         }
         let has_children = node.children().any(|child| child.is_element());
         let text = node.text().unwrap_or_default().trim();
         if !has_children && !text.is_empty() && !self.texts.borrow().contains(&node.id()) {
-            kept.push(Kept { line, path: path.to_owned(), text: text.to_owned() });
+            kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
         }
         for child in node.children().filter(Node::is_element) {
             let path = format!("{path}/{}", child.tag_name().name());
@@ -208,7 +212,7 @@ impl<'a> Reader<'a> {
                 self.sweep(child, &path, kept);
             } else {
                 let text = self.text.get(child.range()).unwrap_or_default().to_owned();
-                kept.push(Kept { line: self.line(child), path, text });
+                kept.push(UnmodelledSetting { line: self.line(child), path, text });
             }
         }
     }

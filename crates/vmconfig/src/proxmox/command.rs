@@ -4,14 +4,14 @@
 //! Source: qemu-server `config_to_command`.
 
 use super::config::Config;
-use super::maker::{Command, Maker};
+use super::maker::{Maker, ProxmoxCommand};
 use super::{cpu, devices, memory};
-use crate::source::{Source, Span};
+use crate::source::{SourceText, Span};
 
 /// The command line of a configuration; none if there is no setting.
 #[must_use]
-pub fn command(text: &str) -> Option<Command> {
-    let source = Source::new(text);
+pub fn command(text: &str) -> Option<ProxmoxCommand> {
+    let source = SourceText::new(text);
     let config = Config::read(&source);
     let head = config.get("name").or(config.entries.first())?;
     let head = Span { start: head.key.span.start, end: head.value.span.end };

@@ -1,13 +1,13 @@
 //! Proxmox VE's files of a VM: `key: value` by the line, comments, and sections for
 //! snapshots, which are no part of the VM that runs.
 
-use crate::source::{At, Source, Span};
+use crate::source::{Located, SourceText, Span};
 
 /// One setting.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    pub(super) key: At<String>,
-    pub(super) value: At<String>,
+    pub(super) key: Located<String>,
+    pub(super) value: Located<String>,
 }
 
 /// The settings of a file that hold, in its order.
@@ -17,13 +17,13 @@ pub(super) struct Config {
     /// Settings that are said again further down, where they count.
     pub(super) overridden: Vec<Entry>,
     /// Lines that are neither a setting nor a comment nor a section.
-    pub(super) broken: Vec<At<String>>,
+    pub(super) broken: Vec<Located<String>>,
     /// Headings of sections, without their brackets.
-    pub(super) sections: Vec<At<String>>,
+    pub(super) sections: Vec<Located<String>>,
 }
 
 impl Config {
-    pub(super) fn read(source: &Source<'_>) -> Self {
+    pub(super) fn read(source: &SourceText<'_>) -> Self {
         let mut config = Self::default();
         let mut last: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
         for number in 1..=source.lines().count() {
@@ -31,12 +31,12 @@ impl Config {
             let line = &source.text[span.start..span.end];
             let start = span.start + (line.len() - line.trim_start().len());
             let text = line.trim();
-            let at = || At::new(text.to_owned(), Span { start, end: start + text.len() });
+            let at = || Located::new(text.to_owned(), Span { start, end: start + text.len() });
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
             if let Some(name) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                config.sections.push(At::new(name.to_owned(), at().span));
+                config.sections.push(Located::new(name.to_owned(), at().span));
                 continue;
             }
             if !config.sections.is_empty() {
@@ -79,9 +79,9 @@ impl Entry {
         }
         let value = rest.trim();
         let from = start + key.len() + 1 + (rest.len() - rest.trim_start().len());
-        let key = At::new(key.to_owned(), start..start + key.len());
+        let key = Located::new(key.to_owned(), start..start + key.len());
         (!value.is_empty())
-            .then(|| Self { key, value: At::new(value.to_owned(), from..from + value.len()) })
+            .then(|| Self { key, value: Located::new(value.to_owned(), from..from + value.len()) })
     }
 
     /// The key without its number: `scsi` of `scsi0`.
@@ -109,7 +109,7 @@ impl Entry {
                 None => (implied, part, from),
             };
             if !part.trim().is_empty() {
-                let value = At::new(value.to_owned(), at..at + value.len());
+                let value = Located::new(value.to_owned(), at..at + value.len());
                 items.push((key.trim().to_owned(), value));
             }
             from += part.len() + 1;
@@ -121,16 +121,16 @@ impl Entry {
 /// `key=value` of one setting, those that nobody took yet.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
-    pub(super) items: Vec<(String, At<String>)>,
+    pub(super) items: Vec<(String, Located<String>)>,
 }
 
 impl Parts {
-    pub(super) fn take(&mut self, key: &str) -> Option<At<String>> {
+    pub(super) fn take(&mut self, key: &str) -> Option<Located<String>> {
         let place = self.items.iter().position(|(name, _)| name == key)?;
         Some(self.items.remove(place).1)
     }
 
-    pub(super) fn take_all(&mut self, key: &str) -> Vec<At<String>> {
+    pub(super) fn take_all(&mut self, key: &str) -> Vec<Located<String>> {
         let mut all = Vec::new();
         while let Some(at) = self.take(key) {
             all.push(at);
@@ -143,13 +143,13 @@ impl Parts {
         &mut self,
         key: &str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let place = self.items.iter().position(|(name, _)| name == key)?;
         let value = read(&self.items[place].1.value)?;
-        Some(At::new(value, self.items.remove(place).1.span))
+        Some(Located::new(value, self.items.remove(place).1.span))
     }
 
-    pub(super) fn switch(&mut self, key: &str) -> Option<At<bool>> {
+    pub(super) fn switch(&mut self, key: &str) -> Option<Located<bool>> {
         self.take_if(key, switch)
     }
 }
@@ -163,12 +163,12 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// The members of a list between semicolons.
-pub(super) fn separated(list: &At<String>) -> Vec<(String, At<()>)> {
+pub(super) fn separated(list: &Located<String>) -> Vec<(String, Located<()>)> {
     let mut from = list.span.start;
     let mut all = Vec::new();
     for part in list.value.split(';') {
         if !part.is_empty() {
-            all.push((part.to_owned(), At::new((), from..from + part.len())));
+            all.push((part.to_owned(), Located::new((), from..from + part.len())));
         }
         from += part.len() + 1;
     }

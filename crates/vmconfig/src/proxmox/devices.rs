@@ -8,7 +8,7 @@ use super::config::{Entry, Parts, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
 use crate::command_line::Word;
-use crate::source::{At, Span};
+use crate::source::{Located, Span};
 
 /// Disks that one controller takes.
 #[derive(Clone, Copy, PartialEq)]
@@ -170,7 +170,7 @@ struct Disk<'a> {
     entry: &'a Entry,
     parts: Parts,
     number: u32,
-    file: At<String>,
+    file: Located<String>,
     turn: Option<&'a (u32, Span)>,
 }
 
@@ -203,11 +203,11 @@ impl Disk<'_> {
         let named = format.as_ref().map_or(volume.format, |at| at.value.as_str());
         let at = format.as_ref().map_or(self.file.span, |at| at.span);
         word = word.with(",format=", at).with(named, at);
-        let cache = self.parts.take("cache").unwrap_or(At::new("none".to_owned(), place));
+        let cache = self.parts.take("cache").unwrap_or(Located::new("none".to_owned(), place));
         word = word.with(",cache=", cache.span).with(&cache.value, cache.span);
         // Storages of kinds that hang with io_uring (thick LVM, CIFS) get something
         // else; which those are stands in another file.
-        let io = self.parts.take("aio").unwrap_or(At::new("io_uring".to_owned(), place));
+        let io = self.parts.take("aio").unwrap_or(Located::new("io_uring".to_owned(), place));
         word = word.with(",aio=", io.span).with(&io.value, io.span);
         let discard = self.parts.take("discard");
         let zeroes = self.parts.switch("detect_zeroes");
@@ -407,7 +407,7 @@ fn nics(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
         let (key, place) = (entry.key.value.clone(), entry.value.span);
         let named = MODELS.iter().find_map(|row| Some((row.1, parts.take(row.0)?)));
         let (model, mac) = match named {
-            Some((model, mac)) => (Some(At::new(model, mac.span)), Some(mac)),
+            Some((model, mac)) => (Some(Located::new(model, mac.span)), Some(mac)),
             None => {
                 let read = |text: &str| MODELS.iter().find(|row| row.0 == text).map(|row| row.1);
                 (parts.take_if("model", read), parts.take("macaddr"))

@@ -6,24 +6,24 @@ use topology::PcpuSet;
 
 use super::config::{Config, Entry, Parts};
 use super::trouble::Trouble;
-use crate::Kept;
+use crate::UnmodelledSetting;
 use crate::command_line::{CommandLine, Opt, Word, shell};
-use crate::source::{At, Source, Span};
+use crate::source::{Located, SourceText, Span};
 
 /// A configuration as a command line, and what that can't say.
 #[derive(Debug, Clone)]
-pub struct Command {
+pub struct ProxmoxCommand {
     /// The command line; each value stands where what it is made of stands.
     pub line: CommandLine,
     /// Settings that have no place in a VM, in the order of lines.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<UnmodelledSetting>,
     /// Settings that do not do what they say.
-    pub troubles: Vec<At<Trouble>>,
+    pub troubles: Vec<Located<Trouble>>,
     /// pCPUs' worth of time that all of the VM's threads together may have
     /// (`cpulimit`); none is no limit.
-    pub cpu_limit: Option<At<f64>>,
+    pub cpu_limit: Option<Located<f64>>,
     /// Sections' names: snapshots, and `PENDING`.
-    pub sections: Vec<At<String>>,
+    pub sections: Vec<Located<String>>,
 }
 
 /// A family of guests, which decides what they are told.
@@ -62,7 +62,7 @@ impl Guest {
 /// Makes the command line.
 pub(super) struct Maker<'a> {
     pub(super) config: &'a Config,
-    pub(super) source: &'a Source<'a>,
+    pub(super) source: &'a SourceText<'a>,
     /// Where what nobody said stands.
     pub(super) head: Span,
     pub(super) guest: Guest,
@@ -72,9 +72,9 @@ pub(super) struct Maker<'a> {
     /// Properties of `-machine`.
     flags: Word,
     line: CommandLine,
-    kept: Vec<Kept>,
-    troubles: Vec<At<Trouble>>,
-    cpu_limit: Option<At<f64>>,
+    kept: Vec<UnmodelledSetting>,
+    troubles: Vec<Located<Trouble>>,
+    cpu_limit: Option<Located<f64>>,
     understood: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
 }
 
 impl<'a> Maker<'a> {
-    pub(super) fn new(config: &'a Config, source: &'a Source<'a>, head: Span) -> Self {
+    pub(super) fn new(config: &'a Config, source: &'a SourceText<'a>, head: Span) -> Self {
         let guest = Guest::of(config.text("ostype"));
         let machine = config.get("machine").and_then(|entry| entry.parts("type").take("type"));
         let said = machine.as_ref().map(|at| at.value.as_str());
@@ -156,7 +156,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Command {
+    pub(super) fn finish(mut self) -> ProxmoxCommand {
         let config = self.config;
         for entry in &config.entries {
             if self.understood.contains(&entry.key.value) {
@@ -178,9 +178,9 @@ impl<'a> Maker<'a> {
         for section in &config.sections {
             let line = self.source.line_number(section.span);
             let text = format!("[{}]", section.value);
-            self.kept.push(Kept { line, path: "section".to_owned(), text });
+            self.kept.push(UnmodelledSetting { line, path: "section".to_owned(), text });
         }
-        Command {
+        ProxmoxCommand {
             line: self.line,
             kept: self.kept,
             troubles: self.troubles,
@@ -207,16 +207,16 @@ impl<'a> Maker<'a> {
     }
 
     /// A number; what is none is told.
-    pub(super) fn number(&mut self, key: &str) -> Option<At<u64>> {
+    pub(super) fn number(&mut self, key: &str) -> Option<Located<u64>> {
         let entry = self.take(key)?;
         self.read(key, &entry.value, "a number", |text| text.parse().ok())
     }
 
     /// A switch; what is none is told.
-    pub(super) fn switch(&mut self, key: &str) -> Option<At<bool>> {
+    pub(super) fn switch(&mut self, key: &str) -> Option<Located<bool>> {
         let entry = self.take(key)?;
         match entry.switch() {
-            Some(on) => Some(At::new(on, entry.value.span)),
+            Some(on) => Some(Located::new(on, entry.value.span)),
             None => self.read(key, &entry.value, "a switch (0 or 1)", |_| None),
         }
     }
@@ -225,25 +225,25 @@ impl<'a> Maker<'a> {
     pub(super) fn read<T>(
         &mut self,
         key: &str,
-        at: &At<String>,
+        at: &Located<String>,
         wanted: &'static str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let value = read(&at.value);
         if value.is_none() {
             let (key, value) = (key.to_owned(), at.value.clone());
             self.trouble(Trouble::BadValue { key, value, wanted }, at.span);
         }
-        Some(At::new(value?, at.span))
+        Some(Located::new(value?, at.span))
     }
 
     pub(super) fn trouble(&mut self, trouble: Trouble, span: Span) {
-        self.troubles.push(At::new(trouble, span));
+        self.troubles.push(Located::new(trouble, span));
     }
 
     pub(super) fn keep(&mut self, entry: &Entry, path: &str, text: &str) {
         let line = self.source.line_number(entry.key.span);
-        self.kept.push(Kept { line, path: path.to_owned(), text: text.to_owned() });
+        self.kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
     }
 
     /// Keeps the parts that nobody took.
@@ -255,7 +255,7 @@ impl<'a> Maker<'a> {
 
     /// Adds an option that stands at `place`.
     pub(super) fn option(&mut self, name: &str, place: Span, value: Word) {
-        let name = At::new(name.to_owned(), place);
+        let name = Located::new(name.to_owned(), place);
         self.line.options.push(Opt { name, value: Some(value) });
     }
 

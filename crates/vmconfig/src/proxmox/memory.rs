@@ -8,7 +8,7 @@ use super::config::{Entry, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
 use crate::command_line::Word;
-use crate::source::{At, Span};
+use crate::source::{Located, Span};
 
 /// Memory where nobody says any.
 const MEMORY_MIB: u64 = 512;
@@ -38,7 +38,7 @@ pub(super) fn make(maker: &mut Maker<'_>) {
             text.parse().ok().filter(|mib| *mib > 0)
         })
     });
-    let memory = said.unwrap_or(At::new(MEMORY_MIB, maker.head));
+    let memory = said.unwrap_or(Located::new(MEMORY_MIB, maker.head));
     let place = memory.span;
     let size = Word::made(place).with(&memory.value.to_string(), place);
     maker.option("m", place, size);
@@ -78,7 +78,12 @@ pub(super) fn make(maker: &mut Maker<'_>) {
 }
 
 /// A node for each socket, with its share of memory.
-fn by_sockets(maker: &mut Maker<'_>, memory: &At<u64>, pages: Option<&At<Pages>>, place: Span) {
+fn by_sockets(
+    maker: &mut Maker<'_>,
+    memory: &Located<u64>,
+    pages: Option<&Located<Pages>>,
+    place: Span,
+) {
     let count = |key: &str| {
         let number = maker.config.text(key).and_then(|text| text.parse::<u64>().ok());
         number.filter(|number| *number > 0)
@@ -106,7 +111,7 @@ fn node(
     maker: &mut Maker<'_>,
     number: u32,
     entry: &Entry,
-    pages: Option<&At<Pages>>,
+    pages: Option<&Located<Pages>>,
 ) -> Option<u64> {
     let mut parts = entry.parts("");
     let key = entry.key.value.clone();
@@ -161,7 +166,7 @@ fn backend(
     number: u32,
     memory_mib: u64,
     place: Span,
-    pages: Option<&At<Pages>>,
+    pages: Option<&Located<Pages>>,
 ) -> Option<Word> {
     let id = format!("id=ram-node{number},size=");
     let size = format!("{memory_mib}M");

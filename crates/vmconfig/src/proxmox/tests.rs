@@ -11,7 +11,7 @@ fn read(text: &str) -> Parsed {
 }
 
 fn kept(parsed: &Parsed) -> Vec<String> {
-    let line = |one: &crate::Kept| format!("{} {} {}", one.line, one.path, one.text);
+    let line = |one: &crate::UnmodelledSetting| format!("{} {} {}", one.line, one.path, one.text);
     parsed.kept.iter().map(line).collect()
 }
 
@@ -113,7 +113,7 @@ fn what_is_no_vms_is_told_with_its_line() {
 #[test]
 fn values_stand_where_they_are_written() {
     let command = command(SERVER).unwrap();
-    let source = Source::new(SERVER);
+    let source = SourceText::new(SERVER);
     let place = |option: &str, implied: &str, key: &str| {
         let of_option = |one: &&crate::command_line::Opt| {
             one.name.value == option && one.properties(implied).at(key).is_some()

@@ -1,6 +1,6 @@
 //! What `qm` makes nothing of, or refuses.
 
-use crate::Kept;
+use crate::UnmodelledSetting;
 
 /// A setting that does not do what it says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +103,7 @@ impl Trouble {
         )
     }
 
-    pub(super) fn kept(&self, line: u32) -> Kept {
-        Kept { line, path: "qm".to_owned(), text: self.to_string() }
+    pub(super) fn kept(&self, line: u32) -> UnmodelledSetting {
+        UnmodelledSetting { line, path: "qm".to_owned(), text: self.to_string() }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Arch, Boot, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
-    Iommu, Nic, NicBackend, NicModel, QueueIothread,
+    Arch, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
+    DiskSource, Iommu, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::reader::{Opt, Reader};
@@ -235,7 +235,7 @@ impl Attached {
     fn root(&self, disk: &Disk, device: &Properties, reader: &mut Reader) -> bool {
         let DiskSource::File(path) = &disk.source else { return false };
         if reader.has_kernel() && device.get("serial") == Some("vmlab-root") {
-            reader.settings.boot = Boot::Direct {
+            reader.settings.boot = BootSource::Direct {
                 kernel: std::path::PathBuf::new(),
                 initrd: std::path::PathBuf::new(),
                 root_image: path.clone(),
@@ -249,7 +249,7 @@ impl Attached {
             && !reader.has_kernel()
             && device.get("bootindex") == Some("1");
         if own {
-            reader.settings.boot = Boot::Disk { image: path.clone(), format: disk.format };
+            reader.settings.boot = BootSource::Disk { image: path.clone(), format: disk.format };
         }
         own
     }
@@ -263,7 +263,7 @@ impl Attached {
         let mut behind = vec![(top.option.clone(), name.to_owned())];
         let (mut done, mut prefix) = (Vec::new(), String::new());
         let mut format = None;
-        let mut said = Said::default();
+        let mut said = NodeSettings::default();
         for _ in 0..MAX_NODES {
             let key = |name: &str| format!("{prefix}{name}");
             properties.take(&key("node-name"));
@@ -441,7 +441,7 @@ const MAX_NODES: usize = 16;
 
 /// What the nodes of a disk say, the one for the file before those above it.
 #[derive(Debug, Default)]
-struct Said {
+struct NodeSettings {
     direct: Option<bool>,
     no_flush: Option<bool>,
     readonly: bool,
@@ -451,7 +451,7 @@ struct Said {
     detect_zeroes: Option<DetectZeroes>,
 }
 
-impl Said {
+impl NodeSettings {
     fn read(&mut self, properties: &mut Properties, prefix: &str) {
         let mut switch = |key: &str| properties.switch(&format!("{prefix}{key}"));
         self.direct = switch("cache.direct").or(self.direct);

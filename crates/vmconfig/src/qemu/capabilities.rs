@@ -6,7 +6,7 @@ use crate::{Accel, Arch, DiskBus};
 
 /// A version of QEMU: `7.2.22`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct QemuVersion {
     /// The year's release.
     pub major: u32,
     /// Release within it.
@@ -15,7 +15,7 @@ pub struct Version {
     pub micro: u32,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for QemuVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
     }
@@ -23,13 +23,13 @@ impl fmt::Display for Version {
 
 /// The oldest version that is used: since 6.2 `-smp` refuses topologies that
 /// do not multiply up, instead of mending them in silence.
-const OLDEST: Version = Version { major: 6, minor: 2, micro: 0 };
+const OLDEST: QemuVersion = QemuVersion { major: 6, minor: 2, micro: 0 };
 
 /// What the installed QEMU can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Its version.
-    pub version: Version,
+    pub version: QemuVersion,
     /// QMP has `query-stats`: KVM's counters by VM and vCPU (7.1).
     pub query_stats: bool,
     /// The emulated APIC knows x2APIC: more than 255 APIC ids under TCG (9.0).
@@ -44,7 +44,7 @@ pub enum UnusableVersion {
     NotQemu(String),
     /// The version is too old.
     #[error("QEMU {0} is too old: install {OLDEST} or newer")]
-    TooOld(Version),
+    TooOld(QemuVersion),
 }
 
 impl Capabilities {
@@ -52,7 +52,7 @@ impl Capabilities {
     #[must_use]
     pub fn current() -> Self {
         Self {
-            version: Version { major: 10, minor: 0, micro: 0 },
+            version: QemuVersion { major: 10, minor: 0, micro: 0 },
             query_stats: true,
             tcg_x2apic: true,
         }
@@ -159,10 +159,10 @@ impl Capabilities {
 }
 
 /// `7.2.22`, `10.0`, `9.1.0-rc2`.
-fn parse_version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<QemuVersion> {
     let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
     let mut parts = numbers.split('.').map(str::parse);
     let mut next = || parts.next()?.ok();
     let (major, minor) = (next()?, next()?);
-    Some(Version { major, minor, micro: next().unwrap_or(0) })
+    Some(QemuVersion { major, minor, micro: next().unwrap_or(0) })
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
-    Accel, Arch, Boot, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
+    Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
     MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
 };
 
 use super::attached::Attached;
 use super::reader::{Backend, Opt, Reader};
 use crate::command_line::{Before, CommandLine, Properties, Smp};
-use crate::source::Source;
+use crate::source::SourceText;
 
 /// Why a text is no command line of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,24 +29,24 @@ pub struct NotQemu;
 /// [`NotQemu`] if there is no option at all.
 pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
     let line = CommandLine::one(text).ok_or(NotQemu)?;
-    Ok(Reader::new().read(line, &Source::new(text)))
+    Ok(Reader::new().read(line, &SourceText::new(text)))
 }
 
 /// The VM of a command line that is taken apart already; `source` is the text that it
 /// stands in.
 #[must_use]
-pub fn parse_line(line: CommandLine, source: &Source<'_>) -> Parsed {
+pub fn parse_line(line: CommandLine, source: &SourceText<'_>) -> Parsed {
     Reader::new().read(line, source)
 }
 
 /// The VM of arguments that are already apart.
 #[must_use]
 pub fn parse_args(args: &[String]) -> Parsed {
-    Reader::new().read(CommandLine::of_arguments(args), &Source::new(""))
+    Reader::new().read(CommandLine::of_arguments(args), &SourceText::new(""))
 }
 
 impl Reader {
-    fn read(mut self, command: CommandLine, source: &Source<'_>) -> Parsed {
+    fn read(mut self, command: CommandLine, source: &SourceText<'_>) -> Parsed {
         self.program(&command, source);
         self.accelerator(&command, source);
         let (smp, said) = command.smp();
@@ -76,8 +76,8 @@ impl Reader {
         }
         let (kernel, initrd) = (self.kernel.take(), self.initrd.take());
         match (kernel, &self.settings.boot) {
-            (Some(kernel), Boot::Direct { root_image, cmdline, .. }) => {
-                self.settings.boot = Boot::Direct {
+            (Some(kernel), BootSource::Direct { root_image, cmdline, .. }) => {
+                self.settings.boot = BootSource::Direct {
                     kernel: kernel.into(),
                     initrd: initrd.unwrap_or_default().into(),
                     root_image: root_image.clone(),
@@ -86,7 +86,7 @@ impl Reader {
             }
             (Some(kernel), _) => {
                 let initrd = initrd.map(Into::into);
-                self.settings.boot = Boot::Kernel { kernel: kernel.into(), initrd };
+                self.settings.boot = BootSource::Kernel { kernel: kernel.into(), initrd };
             }
             (None, _) => {}
         }
@@ -95,7 +95,7 @@ impl Reader {
     }
 
     /// The program, and what stands before it.
-    fn program(&mut self, command: &CommandLine, source: &Source<'_>) {
+    fn program(&mut self, command: &CommandLine, source: &SourceText<'_>) {
         if command.arch() == Some("aarch64") {
             self.settings.arch = Arch::Aarch64;
             self.settings.machine = "virt".to_owned();
@@ -116,7 +116,7 @@ impl Reader {
 
     /// The first accelerator that there is a word for; those that QEMU would try
     /// instead are kept.
-    fn accelerator(&mut self, command: &CommandLine, source: &Source<'_>) {
+    fn accelerator(&mut self, command: &CommandLine, source: &SourceText<'_>) {
         let asked = command.accelerators();
         let line = asked.span.map(|span| source.line_number(span));
         if let Some(line) = line {
@@ -299,7 +299,7 @@ impl Reader {
         true
     }
 
-    fn topology(&mut self, smp: Smp, mut said: Properties, source: &Source<'_>) {
+    fn topology(&mut self, smp: Smp, mut said: Properties, source: &SourceText<'_>) {
         let line = source.line_number(said.span());
         for level in
             ["cpus", "maxcpus", "sockets", "dies", "clusters", "modules", "cores", "threads"]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::command_line::{self, Properties, Word};
-use crate::source::Source;
+use crate::source::SourceText;
 use crate::spec::RESERVED;
-use crate::{Accel, Arch, Boot, Kept, VmSettings};
+use crate::{Accel, Arch, BootSource, UnmodelledSetting, VmSettings};
 
 /// One option of the command line, with its line.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub(super) struct Opt {
 }
 
 impl Opt {
-    pub(super) fn new(option: command_line::Opt, source: &Source<'_>) -> Self {
+    pub(super) fn new(option: command_line::Opt, source: &SourceText<'_>) -> Self {
         let line = source.line_number(option.name.span);
         let name = match option.name.value {
             // An image that stands alone is the first disk.
@@ -45,7 +45,7 @@ pub(super) struct Backend {
 
 pub(super) struct Reader {
     pub(super) settings: VmSettings,
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<UnmodelledSetting>,
     pub(super) lines: BTreeMap<String, u32>,
     pub(super) backends: BTreeMap<String, Backend>,
     pub(super) whole: Option<String>,
@@ -66,7 +66,7 @@ impl Reader {
             machine: "pc".to_owned(),
             cpu_model: "qemu64".to_owned(),
             memory_mib: 128,
-            ..VmSettings::new("vm", Arch::X86_64, Accel::Tcg, Boot::Firmware)
+            ..VmSettings::new("vm", Arch::X86_64, Accel::Tcg, BootSource::Firmware)
         };
         Self {
             settings,
@@ -85,7 +85,7 @@ impl Reader {
     }
 
     pub(super) fn keep(&mut self, line: u32, path: &str, text: String) {
-        self.kept.push(Kept { line, path: path.to_owned(), text });
+        self.kept.push(UnmodelledSetting { line, path: path.to_owned(), text });
     }
 
     pub(super) fn at(&mut self, field: &str, line: u32) {

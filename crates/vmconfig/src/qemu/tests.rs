@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use crate::tests::{any_patch, direct, patch, with};
-use crate::{Accel, Arch, Boot, DiskFormat, Resolve, VmSpec};
+use crate::{Accel, Arch, BootSource, DiskFormat, Resolve, VmSpec};
 
 use super::*;
 
@@ -133,7 +133,7 @@ fn every_field() {
 #[test]
 fn a_disk_of_the_users_own() {
     let image = "/home/me/it's, mine.qcow2".into();
-    let disk = with(Boot::Disk { image, format: DiskFormat::Qcow2 });
+    let disk = with(BootSource::Disk { image, format: DiskFormat::Qcow2 });
     let spec = patch("").resolve(&Resolve { name: "a,b", ..disk }).unwrap();
     check_emit(
         &spec,

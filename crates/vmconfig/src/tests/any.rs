@@ -236,22 +236,22 @@ fn topology() -> BoxedStrategy<GuestTopology> {
         .boxed()
 }
 
-fn boot() -> BoxedStrategy<Boot> {
+fn boot() -> BoxedStrategy<BootSource> {
     let path = || texts(&["/img/a", "/img/b, c"]);
     prop_oneof![
-        path().prop_map(|path| Boot::Direct {
+        path().prop_map(|path| BootSource::Direct {
             kernel: "/img/vmlinuz".into(),
             initrd: "/img/initrd".into(),
             root_image: path.into(),
             cmdline: vec!["root=/dev/vda".to_owned()],
         }),
         (path(), select(vec![DiskFormat::Raw, DiskFormat::Qcow2]))
-            .prop_map(|(image, format)| Boot::Disk { image: image.into(), format }),
-        maybe(path()).prop_map(|initrd| Boot::Kernel {
+            .prop_map(|(image, format)| BootSource::Disk { image: image.into(), format }),
+        maybe(path()).prop_map(|initrd| BootSource::Kernel {
             kernel: "/img/vmlinuz".into(),
             initrd: initrd.map(Into::into)
         }),
-        Just(Boot::Firmware),
+        Just(BootSource::Firmware),
     ]
     .boxed()
 }
@@ -376,7 +376,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 let has_iommu = machine.contains("q35")
                     && (hints.irqchip == Some(Irqchip::Split)
                         || iommu.is_none_or(|one| one.interrupt_remapping != Some(true)));
-                let has_kernel = !matches!(boot, Boot::Firmware | Boot::Disk { .. });
+                let has_kernel = !matches!(boot, BootSource::Firmware | BootSource::Disk { .. });
                 let settings = VmSettings {
                     machine,
                     cpu_model: match (accel, cpu_model.as_str()) {
@@ -424,7 +424,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
 /// the image's is no part of a VM.
 fn tree(settings: &VmSettings, losses: &[Loss]) -> Value {
     let mut settings = settings.clone();
-    if let Boot::Direct { cmdline, .. } = &mut settings.boot {
+    if let BootSource::Direct { cmdline, .. } = &mut settings.boot {
         cmdline.append(&mut settings.kernel_cmdline);
         settings.kernel_cmdline = std::mem::take(cmdline);
     }
@@ -495,7 +495,7 @@ pub(crate) fn check_round_trip(spec: &VmSpec, text: &str, losses: &[Loss], parse
 #[test]
 #[should_panic(expected = "memory_mib")]
 fn the_law_sees_a_difference() {
-    let settings = VmSettings::new("vm", Arch::X86_64, Accel::Tcg, Boot::Firmware);
+    let settings = VmSettings::new("vm", Arch::X86_64, Accel::Tcg, BootSource::Firmware);
     let spec = VmSpec::new(settings.clone()).unwrap();
     let settings = VmSettings { memory_mib: 1, ..settings };
     let parsed = Parsed { settings, kept: Vec::new(), lines: BTreeMap::new() };

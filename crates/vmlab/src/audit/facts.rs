@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use host::audit::argv::MemoryBackend;
 use host::audit::in_force::size;
-use host::audit::memory::Region;
+use host::audit::memory::VmMapping;
 use host::audit::thread::{Role, RunningThread};
 use host::audit::{RunningVm, guest_view::GuestView};
-use lint::{Fact, Is, Memory, Running, Thread, Who};
+use lint::{MemoryPlacement, Observation, Observed, ObservedVm, ThreadOwner, ThreadPlacement};
 use topology::{Host, PcpuSet};
 
 /// Mappings smaller than this part of the biggest are firmware and tables.
@@ -19,29 +19,31 @@ pub(crate) fn running(
     vm: &RunningVm,
     host: &Host,
     online: &PcpuSet,
-    wishes: &[(Who, PcpuSet)],
-) -> Running {
+    wishes: &[(ThreadOwner, PcpuSet)],
+) -> ObservedVm {
     let mut facts = threads(vm, online, wishes);
     facts.extend(memory(vm));
     let guest_bytes = vm.memory.guest_bytes();
-    let fact = |is: Is| Fact { is, asked: None };
+    let fact = |is: Observed| Observation { is, asked: None };
     if vm.asked.lock_memory {
-        facts.extend(vm.memory.locked_bytes.map(|locked| Fact {
-            is: Is::Locked(locked, guest_bytes),
+        facts.extend(vm.memory.locked_bytes.map(|locked| Observation {
+            is: Observed::Locked(locked, guest_bytes),
             asked: Some("all of it".to_owned()),
         }));
     }
-    facts.extend(vm.memory.swapped_bytes.filter(|bytes| *bytes > 0).map(Is::Swapped).map(fact));
+    facts.extend(
+        vm.memory.swapped_bytes.filter(|bytes| *bytes > 0).map(Observed::Swapped).map(fact),
+    );
     if let Some(halts) = vm.halts.filter(|_| vm.asked.cpu_pm) {
-        let is = Is::HaltExits(halts.halt_exits);
-        facts.push(Fact { is, asked: Some("0 (cpu-pm=on)".to_owned()) });
+        let is = Observed::HaltExits(halts.halt_exits);
+        facts.push(Observation { is, asked: Some("0 (cpu-pm=on)".to_owned()) });
     }
     if let Some(view) = &vm.guest {
-        facts.extend(levels(view).map(Is::Topology).map(fact));
+        facts.extend(levels(view).map(Observed::Topology).map(fact));
         let name = |kvm| if kvm { "kvm" } else { "tcg" };
-        facts.extend(view.kvm.map(|kvm| Is::Accelerator(name(kvm).to_owned())).map(fact));
+        facts.extend(view.kvm.map(|kvm| Observed::Accelerator(name(kvm).to_owned())).map(fact));
     }
-    Running { pid: vm.pid, argv: argv(vm, host), facts }
+    ObservedVm { pid: vm.pid, argv: argv(vm, host), facts }
 }
 
 /// The arguments, with a name that tells what the program is.
@@ -59,36 +61,41 @@ fn argv(vm: &RunningVm, host: &Host) -> Vec<String> {
     argv
 }
 
-fn threads(vm: &RunningVm, online: &PcpuSet, wishes: &[(Who, PcpuSet)]) -> Vec<Fact> {
-    let fact = |who: Who, threads: &[&RunningThread]| {
+fn threads(
+    vm: &RunningVm,
+    online: &PcpuSet,
+    wishes: &[(ThreadOwner, PcpuSet)],
+) -> Vec<Observation> {
+    let fact = |who: ThreadOwner, threads: &[&RunningThread]| {
         let wish = wishes.iter().find(|(whose, _)| *whose == who);
-        let asked =
-            wish.map(|(_, pcpus)| Thread { pcpus: pcpus.clone(), ..Thread::default() }.to_string());
-        Some(Fact { is: Is::Thread(who, thread(threads, online)?), asked })
+        let asked = wish.map(|(_, pcpus)| {
+            ThreadPlacement { pcpus: pcpus.clone(), ..ThreadPlacement::default() }.to_string()
+        });
+        Some(Observation { is: Observed::Thread(who, thread(threads, online)?), asked })
     };
     let mut facts = Vec::new();
     for (vcpu, thread) in vm.vcpus() {
-        facts.extend(fact(Who::Vcpu(Some(vcpu)), &[thread]));
+        facts.extend(fact(ThreadOwner::Vcpu(Some(vcpu)), &[thread]));
     }
     let of = |is: fn(&Role) -> bool| -> Vec<&RunningThread> {
         vm.threads.iter().filter(|thread| is(&thread.role)).collect()
     };
     for thread in of(|role| *role == Role::Vcpu { vcpu: None }) {
-        facts.extend(fact(Who::Vcpu(None), &[thread]));
+        facts.extend(fact(ThreadOwner::Vcpu(None), &[thread]));
     }
     let emulator = of(|role| role.is_emulator() && *role != Role::Vhost || *role == Role::Unknown);
-    facts.extend(fact(Who::Emulator, &emulator));
+    facts.extend(fact(ThreadOwner::Emulator, &emulator));
     for thread in &vm.threads {
         if let Role::Iothread { id } = &thread.role {
-            facts.extend(fact(Who::Iothread(id.clone()), &[thread]));
+            facts.extend(fact(ThreadOwner::Iothread(id.clone()), &[thread]));
         }
     }
-    facts.extend(fact(Who::Vhost, &of(|role| *role == Role::Vhost)));
+    facts.extend(fact(ThreadOwner::Vhost, &of(|role| *role == Role::Vhost)));
     facts
 }
 
 /// What is so of some threads together; `None` where nothing is known.
-fn thread(threads: &[&RunningThread], online: &PcpuSet) -> Option<Thread> {
+fn thread(threads: &[&RunningThread], online: &PcpuSet) -> Option<ThreadPlacement> {
     let affinities = threads.iter().filter_map(|thread| thread.affinity.as_ref());
     let pcpus = affinities.cloned().reduce(|all, one| all.union(&one))?;
     let one = threads.first().filter(|_| threads.len() == 1);
@@ -97,7 +104,7 @@ fn thread(threads: &[&RunningThread], online: &PcpuSet) -> Option<Thread> {
     let cpuset = limits.and_then(|limits| limits.pcpus.clone());
     let quota = limits.and_then(|limits| limits.quota.as_ref());
     let real_time = |thread: &&&RunningThread| thread.policy.is_some_and(|p| p.is_realtime());
-    Some(Thread {
+    Some(ThreadPlacement {
         anywhere: online.is_subset(&pcpus),
         pcpus,
         real_time: threads.iter().any(|thread| real_time(&thread)),
@@ -106,14 +113,15 @@ fn thread(threads: &[&RunningThread], online: &PcpuSet) -> Option<Thread> {
     })
 }
 
-fn memory(vm: &RunningVm) -> Vec<Fact> {
+fn memory(vm: &RunningVm) -> Vec<Observation> {
     let most = vm.memory.regions.iter().map(|region| region.bytes).max().unwrap_or(0);
     let mut facts = Vec::new();
     for region in vm.memory.regions.iter().filter(|region| region.bytes * SMALL_PART >= most) {
         let backend =
             vm.asked.backends.iter().find(|found| Some(&found.id) == region.backend.as_ref());
-        let is = Is::Memory(region.backend.clone(), of_region(region, wants_pool(vm, backend)));
-        facts.push(Fact { is, asked: backend.map(asked) });
+        let is =
+            Observed::Memory(region.backend.clone(), of_region(region, wants_pool(vm, backend)));
+        facts.push(Observation { is, asked: backend.map(asked) });
     }
     facts
 }
@@ -128,13 +136,13 @@ fn wants_pool(vm: &RunningVm, backend: Option<&MemoryBackend>) -> bool {
     )
 }
 
-fn of_region(region: &Region, wants_pool: bool) -> Memory {
+fn of_region(region: &VmMapping, wants_pool: bool) -> MemoryPlacement {
     let by_node = match &region.by_node {
         Some(by_node) => by_node.iter().map(|(node, bytes)| (Some(*node), *bytes)).collect(),
         None => BTreeMap::from([(None, region.present_bytes)]),
     };
     let anonymous = region.path.is_empty() && region.hugetlb_bytes == 0;
-    Memory {
+    MemoryPlacement {
         by_node,
         page_bytes: region.page_bytes,
         thp_bytes: anonymous.then_some(region.thp_bytes),

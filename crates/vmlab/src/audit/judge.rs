@@ -3,8 +3,8 @@
 use std::fs;
 
 use host::audit::RunningVm;
-use lint::site::Rules;
-use lint::{Context, Finding, Running, Who};
+use lint::site::SiteRules;
+use lint::{Context, Finding, ObservedVm, ThreadOwner};
 use topology::{Host, PcpuSet};
 
 use super::facts;
@@ -13,7 +13,7 @@ use super::facts;
 const LIBVIRT_STATUS: &str = "/run/libvirt/qemu";
 
 /// Each of `vms`, which run on `host`, as the rules look at it.
-pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<Running> {
+pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<ObservedVm> {
     let online = host.online();
     vms.iter().map(|vm| facts::running(vm, host, &online, &asked_of(vm))).collect()
 }
@@ -21,9 +21,9 @@ pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<Running> {
 /// What is wrong with VMs that run, each named by its process, by a site's rules too;
 /// and what could not be judged.
 pub(crate) fn findings(
-    running: &[Running],
+    running: &[ObservedVm],
     context: &Context,
-    rules: &[&Rules],
+    rules: &[&SiteRules],
 ) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut fleet, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for vm in running {
@@ -45,7 +45,7 @@ pub(crate) fn file_of(pid: u32) -> String {
 }
 
 /// The pins that libvirt was asked for, where it runs the VM and tells.
-fn asked_of(vm: &RunningVm) -> Vec<(Who, PcpuSet)> {
+fn asked_of(vm: &RunningVm) -> Vec<(ThreadOwner, PcpuSet)> {
     let Some(name) = vm.asked.name.as_ref().filter(|name| vm.asked.libvirt && !name.contains('/'))
     else {
         return Vec::new();

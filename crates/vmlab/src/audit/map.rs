@@ -114,8 +114,8 @@ fn wrap(prefix: &str, parts: &[String], width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::audit::argv::Asked;
-    use host::audit::memory::Memory;
+    use host::audit::argv::CommandLineRequest;
+    use host::audit::memory::VmMemory;
     use host::audit::{KnownBy, cgroup::Limits};
 
     fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
@@ -138,10 +138,13 @@ mod tests {
             starttime_ticks: 0,
             program: String::new(),
             argv: Vec::new(),
-            asked: Asked { name: Some(name.to_owned()), ..Asked::default() },
+            asked: CommandLineRequest {
+                name: Some(name.to_owned()),
+                ..CommandLineRequest::default()
+            },
             threads,
             vcpus_known_by: KnownBy::Names,
-            memory: Memory::default(),
+            memory: VmMemory::default(),
             guest: None,
             halts: None,
             cpu_pm: None,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use host::audit::cpu_pm::CpuPm;
 use host::audit::in_force::size;
-use host::audit::memory::{ByNode, Region};
-use host::audit::thread::{Policy, RunningThread};
+use host::audit::memory::{ByNode, VmMapping};
+use host::audit::thread::{RunningThread, SchedulingPolicy};
 use host::audit::{KnownBy, RunningVm};
 use topology::{Host, PcpuSet};
 
@@ -109,12 +109,12 @@ fn place(thread: &RunningThread, online: &PcpuSet) -> String {
 fn scheduling(thread: &RunningThread) -> String {
     let priority = thread.realtime_priority.unwrap_or(0);
     match thread.policy {
-        Some(Policy::Other) | None => match thread.nice {
+        Some(SchedulingPolicy::Other) | None => match thread.nice {
             Some(0) | None => String::new(),
             Some(nice) => format!("nice {nice} "),
         },
-        Some(Policy::Fifo) => format!("fifo {priority} "),
-        Some(Policy::RoundRobin) => format!("round-robin {priority} "),
+        Some(SchedulingPolicy::Fifo) => format!("fifo {priority} "),
+        Some(SchedulingPolicy::RoundRobin) => format!("round-robin {priority} "),
         Some(other) => format!("{other:?} ").to_lowercase(),
     }
 }
@@ -194,7 +194,7 @@ fn memory(vm: &RunningVm) -> Vec<String> {
 }
 
 /// `ram0: 64 MiB, 64 MiB present, node 0: 64 MiB; 100% in 2 MiB pages (THP)`.
-fn describe(region: &Region) -> String {
+fn describe(region: &VmMapping) -> String {
     let name = region.backend.as_deref().unwrap_or("RAM");
     let mut parts = vec![format!("{name}: {}", size(region.bytes))];
     if region.present_bytes < region.bytes {

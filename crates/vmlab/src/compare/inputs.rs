@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use compare::analyse::Warning;
-use compare::{Columns, Data, Dataset, ReadError};
-use runner::state::State;
+use compare::analyse::DataWarning;
+use compare::{Columns, Data, Dataset, TableError};
+use runner::state::JournalState;
 use runner::{results, store};
 use workload::logs;
 
@@ -56,7 +56,10 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 /// Reads all inputs, whatever their formats.
 ///
 /// Also what is missing from results folders, one warning each.
-pub(super) fn read(texts: &[String], columns: &Columns) -> anyhow::Result<(Dataset, Vec<Warning>)> {
+pub(super) fn read(
+    texts: &[String],
+    columns: &Columns,
+) -> anyhow::Result<(Dataset, Vec<DataWarning>)> {
     let (mut data, mut missing) = (Data::default(), Vec::new());
     for input in inputs(texts) {
         if input.path.is_dir() {
@@ -83,13 +86,17 @@ pub(super) fn is_study(path: &Path) -> bool {
 }
 
 /// A study, or every file of a folder under the folder's name.
-fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Result<Vec<Warning>> {
+fn read_folder(
+    data: &mut Data,
+    input: &Input,
+    columns: &Columns,
+) -> anyhow::Result<Vec<DataWarning>> {
     if is_study(&input.path) {
         let contents = results_folder::read(&input.path)?;
-        let state = State::from_events(&contents.events);
+        let state = JournalState::from_events(&contents.events);
         let trials = results::trials(&contents.events, &state);
         data.add_records(&input.name, &results::records(&contents.plan, &trials));
-        let warning = |text| Warning { code: DAMAGED, text };
+        let warning = |text| DataWarning { code: DAMAGED, text };
         return Ok(store::damage_lines(&input.path, &contents.damage).map(warning).collect());
     }
     let mut files = Vec::new();
@@ -112,8 +119,8 @@ fn read_folder(data: &mut Data, input: &Input, columns: &Columns) -> anyhow::Res
 
 fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> anyhow::Result<()> {
     let text = match data.read(name, &mut open(path)?, columns) {
-        Err(ReadError::Unknown { text, .. }) => String::from_utf8_lossy(&text).into_owned(),
-        Err(ReadError::Malformed { line, why, .. }) => bail!("{}:{line}: {why}", path.display()),
+        Err(TableError::Unknown { text, .. }) => String::from_utf8_lossy(&text).into_owned(),
+        Err(TableError::Malformed { line, why, .. }) => bail!("{}:{line}: {why}", path.display()),
         other => return Ok(other?),
     };
     // What no format is may be a benchmark's log.

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use compare::analyse::{
-    Cell, Comparison, MetricInfo, Study, StudyComparison, StudyRow, Warning, judge_study,
+    ComparedCell, ComparedData, DataWarning, GroupedData, MetricInfo, StudyComparison, StudyRow,
+    judge_study,
 };
-use runner::state::State;
+use runner::state::JournalState;
 use runner::study::DEFAULT_MARGIN_PERCENT;
 use runner::{results, store, summary};
 use stats::Interval;
@@ -26,11 +27,11 @@ pub(super) fn folder(args: &CompareArgs) -> Option<PathBuf> {
 }
 
 /// What its report says too, bit for bit.
-pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
+pub(super) fn comparison(folder: &Path) -> anyhow::Result<ComparedData> {
     let contents = results_folder::read(folder)?;
     let report = summary::report(folder, &contents);
     let plan = &contents.plan;
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let trials = results::trials(&contents.events, &state);
     let groups = results::groups(plan, &trials);
     let baseline = results::baseline_index(plan).unwrap_or(0);
@@ -60,7 +61,12 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
                     hi: span.hi,
                     level: report.method.level,
                 });
-                Some(Cell { boots, values: values as u32, centre: estimate.centre, interval })
+                Some(ComparedCell {
+                    boots,
+                    values: values as u32,
+                    centre: estimate.centre,
+                    interval,
+                })
             })
             .collect(),
         comparisons: order[1..]
@@ -79,18 +85,18 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<Comparison> {
     let damage: Vec<String> = store::damage_lines(folder, &contents.damage).collect();
     let warning = |text: &String| {
         let code = if damage.contains(text) { DAMAGED } else { "study" };
-        Warning { code, text: text.clone() }
+        DataWarning { code, text: text.clone() }
     };
-    let mut warnings: Vec<Warning> = report.warnings.iter().map(warning).collect();
+    let mut warnings: Vec<DataWarning> = report.warnings.iter().map(warning).collect();
     if report.environment.is_emulated_time() {
         let text = report.environment.sentence().to_owned();
-        warnings.insert(0, Warning { code: "emulated-time", text });
+        warnings.insert(0, DataWarning { code: "emulated-time", text });
     }
     if !report.failures.is_empty() {
         let text = format!("{} trials failed: see vmlab report.", report.failures.len());
-        warnings.push(Warning { code: "failed-trials", text });
+        warnings.push(DataWarning { code: "failed-trials", text });
     }
-    Ok(judge_study(Study {
+    Ok(judge_study(GroupedData {
         engine: results::engine(plan, &state).as_ref(),
         alpha: results::ALPHA,
         margin: DEFAULT_MARGIN_PERCENT / 100.0,

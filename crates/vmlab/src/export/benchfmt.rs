@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use record::{Better, Metric};
-use runner::results::{self, Group};
-use runner::state::State;
+use runner::results::{self, MetricGroup};
+use runner::state::JournalState;
 use runner::store::Contents;
 
 /// The study as text.
 pub(super) fn text(contents: &Contents) -> String {
     let plan = &contents.plan;
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     let trials = results::trials(&contents.events, &state);
     let groups = results::groups(plan, &trials);
     let mut out = String::new();
@@ -30,7 +30,7 @@ pub(super) fn text(contents: &Contents) -> String {
         };
         writeln!(out, "Unit {unit} better={better}").expect("memory takes all text");
     }
-    let same = |a: &Group<'_>, b: &Group<'_>| {
+    let same = |a: &MetricGroup<'_>, b: &MetricGroup<'_>| {
         (&a.load.name, &a.workload.label) == (&b.load.name, &b.workload.label)
     };
     for groups in groups.chunk_by(same) {

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use host::audit::RunningVm;
-use host::audit::cpu_pm::State;
-use host::audit::libvirt_log::{self, Start};
+use host::audit::cpu_pm::CpuPmState;
+use host::audit::libvirt_log::{self, LoggedStart};
 use serde::Deserialize;
 
-use super::{CPU_PM, NOT_ASKED_FOR, Row, UNKNOWN};
+use super::{CPU_PM, HostFactRow, NOT_ASKED_FOR, UNKNOWN};
 use crate::audit;
 
 /// What a start says where no audit looked at the VM.
@@ -34,7 +34,7 @@ struct Audit {
 }
 
 /// The rows of a saved audit, or of a log of libvirt's.
-pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
+pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let name = path.display();
     let bytes = fs::read(path).with_context(|| format!("Cannot read {name}"))?;
     let text = String::from_utf8_lossy(&bytes);
@@ -59,7 +59,7 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
     Ok(libvirt_log::starts(&text).iter().filter_map(|start| row_of_start(&vm, start)).collect())
 }
 
-fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<Row> {
+fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
     let halts = vm.halts.filter(|halts| halts.halt_exits > 0);
     let (state, evidence) = match (&vm.cpu_pm, halts) {
         (Some(found), _) => (found.state.to_string(), found.evidence.clone()),
@@ -68,7 +68,7 @@ fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<Row> {
     };
     let start = vm.start.as_ref();
     let unknown = || UNKNOWN.to_owned();
-    Some(Row {
+    Some(HostFactRow {
         fact: CPU_PM.to_owned(),
         variant: vm.label(),
         kernel: audit.kernel.clone().unwrap_or_else(unknown),
@@ -83,21 +83,21 @@ fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<Row> {
     })
 }
 
-fn row_of_start(vm: &str, start: &Start) -> Option<Row> {
+fn row_of_start(vm: &str, start: &LoggedStart) -> Option<HostFactRow> {
     let quoted = |line: &String| format!("QEMU said {line:?}");
     let (state, evidence) = if !start.cpu_pm {
         return None;
     } else if let Some(line) = start.refused_by_qemu() {
-        (State::RefusedByQemu.to_string(), quoted(line))
+        (CpuPmState::RefusedByQemu.to_string(), quoted(line))
     } else if let Some(line) = start.refused_by_kvm() {
-        (State::RefusedByKvm.to_string(), quoted(line))
+        (CpuPmState::RefusedByKvm.to_string(), quoted(line))
     } else if start.failed {
         let last = start.said.last().map(quoted).unwrap_or_default();
         ("not known: the VM did not start".to_owned(), last)
     } else {
-        (State::NotProven.to_string(), STARTED.to_owned())
+        (CpuPmState::NotProven.to_string(), STARTED.to_owned())
     };
-    Some(Row {
+    Some(HostFactRow {
         fact: CPU_PM.to_owned(),
         variant: vm.to_owned(),
         kernel: start.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
@@ -111,9 +111,9 @@ fn row_of_start(vm: &str, start: &Start) -> Option<Row> {
 
 /// The rows in order, alike ones as one, without those starts of which an audit
 /// of the same VM tells more.
-pub(super) fn without_surpassed(mut rows: Vec<Row>) -> Vec<Row> {
+pub(super) fn without_surpassed(mut rows: Vec<HostFactRow>) -> Vec<HostFactRow> {
     rows.sort();
-    let key = |row: &Row| {
+    let key = |row: &HostFactRow| {
         [&row.fact, &row.variant, &row.kernel, &row.qemu]
             .map(Clone::clone)
             .into_iter()

@@ -15,7 +15,7 @@ const PROBED_BYTES: usize = 4096;
 
 /// A log to read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LogSource {
     /// As it is shown.
     pub(super) name: String,
     /// Whether it was named itself, not found in a folder.
@@ -37,11 +37,11 @@ pub(super) enum Text {
 const GROUP_BYTES: u64 = 1 << 22;
 
 /// All files of `paths`, those of folders in the order of their names.
-pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
+pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<LogSource>> {
     let mut sources = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
-            sources.push(Source {
+            sources.push(LogSource {
                 name: "-".to_owned(),
                 named: true,
                 labels: Vec::new(),
@@ -54,22 +54,22 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
                 bail!("{} holds no file", path.display());
             }
         } else {
-            sources.push(Source::at(path.clone(), true));
+            sources.push(LogSource::at(path.clone(), true));
         }
     }
     Ok(sources)
 }
 
 /// Sources that may be read at once.
-pub(super) struct Group<'a> {
-    pub(super) sources: &'a [Source],
+pub(super) struct SourceGroup<'a> {
+    pub(super) sources: &'a [LogSource],
     /// How long they are altogether; the largest number if that is not known.
     pub(super) bytes: u64,
 }
 
 /// The sources in their order: small files together, any other alone, so that
 /// not much is in memory at once.
-pub(super) fn groups(sources: &[Source]) -> impl Iterator<Item = Group<'_>> {
+pub(super) fn groups(sources: &[LogSource]) -> impl Iterator<Item = SourceGroup<'_>> {
     let mut rest = sources;
     std::iter::from_fn(move || {
         let (first, others) = rest.split_first()?;
@@ -83,11 +83,11 @@ pub(super) fn groups(sources: &[Source]) -> impl Iterator<Item = Group<'_>> {
         }
         let (group, behind) = rest.split_at(together);
         rest = behind;
-        Some(Group { sources: group, bytes })
+        Some(SourceGroup { sources: group, bytes })
     })
 }
 
-fn search(folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
+fn search(folder: &Path, sources: &mut Vec<LogSource>) -> anyhow::Result<()> {
     let failed = || format!("Cannot list {}", folder.display());
     let mut paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
@@ -103,13 +103,13 @@ fn search(folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
         if kind.is_dir() {
             search(&path, sources)?;
         } else if kind.is_file() || (kind.is_symlink() && path.is_file()) {
-            sources.push(Source::at(path, false));
+            sources.push(LogSource::at(path, false));
         }
     }
     Ok(())
 }
 
-impl Source {
+impl LogSource {
     fn at(path: PathBuf, named: bool) -> Self {
         Self {
             name: path.display().to_string(),

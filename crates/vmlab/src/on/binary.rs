@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use remote::{Patience, Session};
+use remote::{Patience, SshSession};
 use runner::probe::ProbeMissing;
 use vmconfig::Arch;
 
@@ -25,7 +25,7 @@ find \"$1\" -depth -type d -exec rmdir -- {} + 2>/dev/null; :";
 /// Copies the vmlab for the machine of `session`, and the guests' program of the
 /// architecture `probe`, unless they are there; returns the path of vmlab.
 pub(crate) fn bring(
-    session: &Session,
+    session: &SshSession,
     named: Option<&Path>,
     probe: Option<Arch>,
     patience: Patience<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn bring(
 }
 
 /// The vmlab that the user there would run.
-fn installed(session: &Session, patience: Patience<'_>) -> anyhow::Result<Option<String>> {
+fn installed(session: &SshSession, patience: Patience<'_>) -> anyhow::Result<Option<String>> {
     let found = session.command(["sh", "-c", "command -v vmlab"]).output(patience)?;
     let path = String::from_utf8_lossy(&found.stdout).trim().to_owned();
     Ok(path.starts_with('/').then_some(path))
@@ -83,7 +83,7 @@ fn probe_beside(vmlab: &str, arch: Arch) -> String {
 
 /// Copies the file `here`, and says so, if it is not there; true if it was not.
 pub(crate) fn put_if_missing(
-    session: &Session,
+    session: &SshSession,
     here: &Path,
     there: &str,
     mode: u32,
@@ -98,7 +98,7 @@ pub(crate) fn put_if_missing(
 
 /// Copies the file `here`, and says so.
 fn put(
-    session: &Session,
+    session: &SshSession,
     here: &Path,
     there: &str,
     mode: u32,
@@ -113,7 +113,7 @@ fn put(
 
 /// Whether a file is there; it then counts as used.
 pub(crate) fn is_there(
-    session: &Session,
+    session: &SshSession,
     there: &str,
     patience: Patience<'_>,
 ) -> anyhow::Result<bool> {

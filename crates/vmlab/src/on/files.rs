@@ -6,10 +6,10 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use guest::image::{self, Recipe};
-use remote::{Patience, Session};
+use remote::{Patience, SshSession};
 use runner::freeze;
 use runner::study::Study;
-use vmconfig::{Arch, Image, Kernel};
+use vmconfig::{Arch, BuiltinKernel, ImagePatch};
 
 use super::binary::{hash, is_there, put_if_missing};
 use crate::study_file::StudyText;
@@ -26,17 +26,17 @@ const NAME: &str = "mv -T -- \"$1\" \"$2\" 2>/dev/null || { test -d \"$2\" && rm
 
 /// The images that lie beside a study. An absolute path is a file of the other
 /// machine.
-pub(crate) struct Beside {
+pub(crate) struct StudyImages {
     /// Hash, file here, path below the study's folder.
     images: Vec<(String, PathBuf, PathBuf)>,
 }
 
-impl Beside {
+impl StudyImages {
     /// Reads them; what can't go over is an error.
     pub(crate) fn of(written: &StudyText, study: &Study) -> anyhow::Result<Self> {
         let mut images = Vec::new();
         for image in freeze::images(study) {
-            let Image::File(path) = image else { continue };
+            let ImagePatch::File(path) = image else { continue };
             if path.is_absolute() {
                 continue;
             }
@@ -60,7 +60,7 @@ impl Beside {
     /// study's there.
     pub(crate) fn bring(
         &self,
-        session: &Session,
+        session: &SshSession,
         patience: Patience<'_>,
     ) -> anyhow::Result<String> {
         let names =
@@ -78,7 +78,7 @@ impl Beside {
 /// Copies the built images that guests of `arch` boot, where they are here and not
 /// there: a machine without a way to Debian's mirror need not build them.
 pub(crate) fn bring_images(
-    session: &Session,
+    session: &SshSession,
     study: &Study,
     arch: Arch,
     patience: Patience<'_>,
@@ -116,9 +116,9 @@ pub(super) fn builtin_images(study: &Study) -> Vec<String> {
         .into_iter()
         .filter_map(|image| match image {
             // vmlab itself carries it.
-            thin if Kernel::is_thin(&thin) => None,
-            Image::Builtin(name) => Some(name),
-            Image::File(_) => None,
+            thin if BuiltinKernel::is_thin(&thin) => None,
+            ImagePatch::Builtin(name) => Some(name),
+            ImagePatch::File(_) => None,
         })
         .collect();
     if runner::machine::wants_kvm(study) {

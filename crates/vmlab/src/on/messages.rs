@@ -35,7 +35,7 @@ pub(crate) const PROTOCOL: u32 = 5;
 /// What is said to the far side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub(crate) enum Asked {
+pub(crate) enum FarRequest {
     /// Make a plan of the study in the body, and run it if `run`.
     Plan {
         file: String,
@@ -67,7 +67,7 @@ pub(crate) enum Asked {
 /// What the far side says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub(crate) enum Told {
+pub(crate) enum FarReply {
     /// What takes time before the first trial.
     Step { text: String },
     /// The machine is in the body.

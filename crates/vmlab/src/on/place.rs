@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::{Uri, UriError};
 use remote::{Destination, DestinationError};
-use replica::{FindError, Replica, State};
+use replica::{FindError, Replica, ReplicaState};
 
 use crate::terminal;
 
@@ -17,7 +17,7 @@ const SMALL: &str = "two-nodes";
 
 /// The value of `--on`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum OnTarget {
     /// A machine that ssh reaches.
     Ssh(Destination),
     /// An emulated host, by its name or by what it is like.
@@ -28,7 +28,7 @@ pub(crate) enum Place {
     Simulator(Option<PathBuf>),
 }
 
-/// Error type for [`Place`]'s `from_str`.
+/// Error type for [`OnTarget`]'s `from_str`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
     /// It is none of them.
@@ -44,7 +44,7 @@ pub(crate) enum PlaceError {
     Destination(#[from] DestinationError),
 }
 
-impl FromStr for Place {
+impl FromStr for OnTarget {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, PlaceError> {
@@ -60,7 +60,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for OnTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ssh(destination) => destination.fmt(f),
@@ -91,7 +91,7 @@ impl Drop for BroughtUp {
     }
 }
 
-impl Place {
+impl OnTarget {
     /// Finds the machine; a replica that does not run yet is brought up, for as long
     /// as what is returned lives.
     pub(crate) fn reach(&self, cancel: &Cancel) -> anyhow::Result<Reached> {
@@ -108,7 +108,7 @@ impl Place {
             Self::Replica(host) => host.as_deref(),
         };
         let (replica, brought_up) = match replica::find(host) {
-            Ok(found) if found.state() == State::Up => (found, None),
+            Ok(found) if found.state() == ReplicaState::Up => (found, None),
             Ok(found) => {
                 return Err(FindError::NotUp { state: found.state(), name: found.name }.into());
             }
@@ -154,7 +154,7 @@ mod tests {
             "sim",
             "sim:./host.json",
         ] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<OnTarget>().unwrap().to_string(), text);
         }
         for (text, part) in [
             ("", "write ssh://"),
@@ -168,7 +168,7 @@ mod tests {
             ("libvirt:", "libvirt: write qemu:///system"),
             ("libvirt:xen:///", "libvirt: write qemu:///system"),
         ] {
-            let error = text.parse::<Place>().unwrap_err().to_string();
+            let error = text.parse::<OnTarget>().unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");
         }
     }

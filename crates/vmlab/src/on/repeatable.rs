@@ -8,16 +8,16 @@ use std::path::{Component, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use guest::image::{self, Image, Recipe};
+use guest::image::{self, GuestImage, Recipe};
 use guest::qemu::find_qemu;
 use replica::{Programs, Repeatable, RunningRepeatable};
 use runner::freeze;
 use runner::study::Study;
 use vmconfig::Arch;
 
-use super::messages::{Asked, GREETING, to_frame};
-use super::place::Place;
-use super::{Decoder, Far, OnArgs, TURN, Talk, binary};
+use super::messages::{FarRequest, GREETING, to_frame};
+use super::place::OnTarget;
+use super::{Decoder, Far, FarSide, OnArgs, TURN, binary};
 use crate::interrupt::Interrupts;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
@@ -39,8 +39,8 @@ pub(super) fn talk<'i>(
     budget: &BudgetArgs,
     run: bool,
     interrupts: &'i Interrupts,
-) -> anyhow::Result<Talk<'i>> {
-    if !matches!(on.on, Some(Place::Replica(None))) {
+) -> anyhow::Result<FarSide<'i>> {
+    if !matches!(on.on, Some(OnTarget::Replica(None))) {
         bail!("--deterministic brings up a host of its own: write --on replica");
     }
     let study = written.parse(budget)?;
@@ -58,8 +58,8 @@ pub(super) fn calibration(
     words: Vec<String>,
     interrupts: &Interrupts,
 ) -> anyhow::Result<Vec<u8>> {
-    let mut asked = to_frame(&Asked::Calibrate { words }, b"").encode();
-    asked.extend(to_frame(&Asked::Alone, b"").encode());
+    let mut asked = to_frame(&FarRequest::Calibrate { words }, b"").encode();
+    asked.extend(to_frame(&FarRequest::Alone, b"").encode());
     let mut talk = start(on, &[], &asked, &[], interrupts)?;
     let list = talk.calibration()?;
     talk.end()?;
@@ -73,12 +73,12 @@ fn start<'i>(
     asked: &[u8],
     beside: &[(PathBuf, PathBuf)],
     interrupts: &'i Interrupts,
-) -> anyhow::Result<Talk<'i>> {
+) -> anyhow::Result<FarSide<'i>> {
     let arch = Arch::X86_64;
     let vmlab = binary::choose(arch, on.remote_binary.as_deref())?;
     let probe = runner::probe::find(arch)?;
     let spinner = Spinner::start();
-    let built = |recipe: Recipe| -> anyhow::Result<Image> {
+    let built = |recipe: Recipe| -> anyhow::Result<GuestImage> {
         let mut observe = |step| spinner.say(&runner::machine::build_step(&recipe.name, &step));
         image::build(&recipe, &mut observe, &interrupts.end)
             .with_context(|| format!("Cannot build the image {}", recipe.name))
@@ -104,7 +104,7 @@ fn start<'i>(
         began: Instant::now(),
         spoke: false,
     };
-    Ok(Talk {
+    Ok(FarSide {
         far: Box::new(far),
         asked: std::sync::mpsc::channel().0,
         warnings: std::sync::mpsc::channel().1,
@@ -123,10 +123,10 @@ fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> 
     let folder = PathBuf::from(Repeatable::STUDY_FOLDER);
     // Where the study lies here would make the results this machine's.
     let file = written.file.rsplit('/').next().unwrap_or(&written.file).to_owned();
-    let plan = Asked::Plan { file, folder, budget, libvirt: None, run };
+    let plan = FarRequest::Plan { file, folder, budget, libvirt: None, run };
     let mut frames = to_frame(&plan, written.text.as_bytes()).encode();
-    frames.extend(to_frame(&Asked::Alone, b"").encode());
-    frames.extend(to_frame(&Asked::Go, b"").encode());
+    frames.extend(to_frame(&FarRequest::Alone, b"").encode());
+    frames.extend(to_frame(&FarRequest::Go, b"").encode());
     frames
 }
 
@@ -134,7 +134,7 @@ fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> 
 fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
     let mut beside = Vec::new();
     for image in freeze::images(study) {
-        let vmconfig::Image::File(path) = image else { continue };
+        let vmconfig::ImagePatch::File(path) = image else { continue };
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
             bail!(
                 "{}: the image {} does not lie below the study's folder, and the deterministic host has no other files: move it there",

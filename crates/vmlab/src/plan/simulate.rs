@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use placement::plan::{Placement, Plan, Rules, ThreadsPerCore, Wish, plan_host};
+use placement::plan::{HostPlan, Placement, PlanRules, ThreadsPerCore, VmWish, plan_host};
 use record::Environment;
 use runner::simulated;
 use serde_json::json;
-use sim::answer::{self, Estimate};
+use sim::answer::{self, DrawEstimate};
 use sim::scenario::Scenario;
 use toml::{Table, Value};
 use topology::{Host, PcpuSet};
@@ -64,7 +64,7 @@ impl Work {
 }
 
 /// How it is simulated.
-pub(super) struct Asked {
+pub(super) struct SimulationOptions {
     pub(super) work: Work,
     /// Busy threads of the host.
     pub(super) beside: u32,
@@ -89,7 +89,7 @@ struct Row {
     name: String,
     about: &'static str,
     /// Counts a second of all VMs, to the plan's, draw by draw.
-    of_plan: Estimate,
+    of_plan: DrawEstimate,
     /// How often it is the best.
     best: f64,
 }
@@ -100,10 +100,10 @@ struct Row {
 /// Interrupted; more VMs than can be simulated.
 pub(super) fn rank(
     host: &Host,
-    wishes: &[Wish],
-    rules: &Rules,
-    plan: &Plan,
-    asked: &Asked,
+    wishes: &[VmWish],
+    rules: &PlanRules,
+    plan: &HostPlan,
+    asked: &SimulationOptions,
 ) -> anyhow::Result<Ranking> {
     if plan.placements.len() > MOST_VMS {
         bail!("{} VMs are too many to simulate: at most {MOST_VMS}", plan.placements.len());
@@ -119,7 +119,8 @@ pub(super) fn rank(
     let mut rows = Vec::new();
     for ((candidate, own), best) in candidates.iter().zip(&values).zip(best) {
         let ratios: Vec<f64> = own.iter().zip(&values[0]).map(|(own, plan)| own / plan).collect();
-        let of_plan = Estimate::of(&ratios).context("Nothing was done in the simulated time")?;
+        let of_plan =
+            DrawEstimate::of(&ratios).context("Nothing was done in the simulated time")?;
         rows.push(Row { name: candidate.name.to_owned(), about: candidate.about, of_plan, best });
     }
     rows.sort_by(|a, b| b.of_plan.median.total_cmp(&a.of_plan.median));
@@ -131,7 +132,12 @@ pub(super) fn rank(
 }
 
 /// The plan first.
-fn candidates(host: &Host, wishes: &[Wish], rules: &Rules, plan: &Plan) -> Vec<Candidate> {
+fn candidates(
+    host: &Host,
+    wishes: &[VmWish],
+    rules: &PlanRules,
+    plan: &HostPlan,
+) -> Vec<Candidate> {
     let vm = |placement: &Placement, pins: &VcpuPins, topology: GuestTopology| {
         let nodes = placement.memory_by_node.keys().copied().filter(|_| placement.host_has_nodes);
         let mut table = simulated::placed(placement.vcpus, pins, topology, nodes, host);
@@ -140,7 +146,7 @@ fn candidates(host: &Host, wishes: &[Wish], rules: &Rules, plan: &Plan) -> Vec<C
         table.insert("workload".to_owned(), "work".into());
         Value::Table(table)
     };
-    let each = |plan: &Plan, of: &dyn Fn(&Placement) -> (VcpuPins, GuestTopology)| {
+    let each = |plan: &HostPlan, of: &dyn Fn(&Placement) -> (VcpuPins, GuestTopology)| {
         let placed = plan.placements.iter().map(|placement| {
             let (pins, topology) = of(placement);
             vm(placement, &pins, topology)
@@ -172,9 +178,9 @@ fn candidates(host: &Host, wishes: &[Wish], rules: &Rules, plan: &Plan) -> Vec<C
     add("anywhere", "no pins, a guest that sees cores only", {
         each(plan, &|placement| (VcpuPins::default(), flat(placement)))
     });
-    let apart: Vec<Wish> = wishes
+    let apart: Vec<VmWish> = wishes
         .iter()
-        .map(|wish| Wish { threads_per_core: ThreadsPerCore::Exactly(1), ..wish.clone() })
+        .map(|wish| VmWish { threads_per_core: ThreadsPerCore::Exactly(1), ..wish.clone() })
         .collect();
     let apart = plan_host(host, &apart, rules);
     if apart.refused.is_empty() {
@@ -183,7 +189,11 @@ fn candidates(host: &Host, wishes: &[Wish], rules: &Rules, plan: &Plan) -> Vec<C
     candidates
 }
 
-fn scenario(host: &Host, candidates: &[Candidate], asked: &Asked) -> anyhow::Result<String> {
+fn scenario(
+    host: &Host,
+    candidates: &[Candidate],
+    asked: &SimulationOptions,
+) -> anyhow::Result<String> {
     let table = |pairs: Vec<(&str, Value)>| {
         Table::from_iter(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)))
     };
@@ -237,7 +247,7 @@ impl Ranking {
 
     pub(super) fn json(&self) -> anyhow::Result<String> {
         let rows = self.rows.iter().map(|row| {
-            let Estimate { low, median, high, mean } = row.of_plan;
+            let DrawEstimate { low, median, high, mean } = row.of_plan;
             json!({
                 "name": row.name,
                 "about": row.about,

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use placement::predict::kubelet::StaticPolicy;
-use placement::predict::kubevirt::{Pins, Vmi};
+use placement::predict::kubevirt::{PredictedPins, Vmi};
 use placement::predict::{
-    Ability, Finding, FindingKind, KubevirtVersion, Machine, Outcome, Prediction, SiblingLists,
-    findings,
+    Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, Prediction, PredictionFinding,
+    SiblingLists, findings,
 };
 use topology::PcpuSet;
 
@@ -15,7 +15,7 @@ const SHOWN: usize = 4;
 
 /// The node that is predicted for.
 pub(super) struct NodeState<'a> {
-    pub(super) machine: &'a Machine,
+    pub(super) machine: &'a KubeletHost,
     pub(super) options: &'a str,
     pub(super) reserved: &'a PcpuSet,
     pub(super) taken: &'a PcpuSet,
@@ -124,17 +124,17 @@ fn write_outcome(
     }
     let asks = plural(prediction.pod_cpus, "CPU");
     let (cpuset, pins) = match &prediction.outcome {
-        Outcome::Rejected(rejection) => {
+        Admission::Rejected(rejection) => {
             writeln!(out, "  The pod asks for {asks}: the kubelet rejects it")?;
             writeln!(out, "  {rejection}")?;
             return Ok(false);
         }
-        Outcome::NotPinned { cpuset, error } => {
+        Admission::NotPinned { cpuset, error } => {
             writeln!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
             writeln!(out, "  virt-launcher does not start the guest: {error}")?;
             return Ok(false);
         }
-        Outcome::Pinned { cpuset, pins } => (cpuset, pins),
+        Admission::Pinned { cpuset, pins } => (cpuset, pins),
     };
     writeln!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
     write_pins(out, node.machine, vmi, pins)?;
@@ -153,13 +153,18 @@ fn write_outcome(
     Ok(found.is_empty())
 }
 
-fn write_pins(out: &mut String, machine: &Machine, vmi: &Vmi, pins: &Pins) -> std::fmt::Result {
+fn write_pins(
+    out: &mut String,
+    machine: &KubeletHost,
+    vmi: &Vmi,
+    pins: &PredictedPins,
+) -> std::fmt::Result {
     let threads = usize::try_from(vmi.shape().threads).unwrap_or(1).max(1);
     writeln!(out)?;
     writeln!(out, "    vCPU  guest core  pCPU  host core  socket  node")?;
     let mut row = |name: String, guest_core: String, pcpu: u32| {
         let seat = machine.seat(pcpu);
-        let place = |of: fn(&placement::predict::Seat) -> u32| {
+        let place = |of: fn(&placement::predict::PcpuPosition) -> u32| {
             seat.map_or_else(|| "?".into(), |seat| of(seat).to_string())
         };
         writeln!(
@@ -195,7 +200,7 @@ fn write_pins(out: &mut String, machine: &Machine, vmi: &Vmi, pins: &Pins) -> st
 }
 
 /// One line on whether guest siblings lie on host siblings.
-fn write_verdict(out: &mut String, vmi: &Vmi, found: &[Finding]) -> std::fmt::Result {
+fn write_verdict(out: &mut String, vmi: &Vmi, found: &[PredictionFinding]) -> std::fmt::Result {
     let shape = vmi.shape();
     let count =
         |kind| u32::try_from(found.iter().filter(|it| it.kind == kind).count()).unwrap_or(0);
@@ -219,7 +224,7 @@ fn write_verdict(out: &mut String, vmi: &Vmi, found: &[Finding]) -> std::fmt::Re
     }
 }
 
-fn write_findings(out: &mut String, found: &[Finding]) -> std::fmt::Result {
+fn write_findings(out: &mut String, found: &[PredictionFinding]) -> std::fmt::Result {
     for group in found.chunk_by(|one, next| one.kind == next.kind) {
         for finding in group.iter().take(SHOWN) {
             writeln!(out, "  - {finding}")?;

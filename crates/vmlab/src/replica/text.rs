@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guest::qemu::Qemu;
-use replica::{Replica, Shape};
+use replica::{Replica, ReplicaMachine};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmconfig::Arch;
@@ -59,7 +59,7 @@ pub(super) fn json(replicas: &[Replica]) -> anyhow::Result<String> {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ReplicaFacts<'a> {
     name: &'a str,
-    state: replica::State,
+    state: replica::ReplicaState,
     arch: Arch,
     pcpus: u32,
     memory_mib: u64,
@@ -124,7 +124,7 @@ pub(super) fn emulator(arch: Arch, qemu: &Qemu) -> &'static str {
 }
 
 /// What the emulated host is, and what it can't show.
-pub(super) fn shape(shape: &Shape) -> String {
+pub(super) fn shape(shape: &ReplicaMachine) -> String {
     let mut text = String::new();
     let nodes: Vec<String> = shape
         .nodes

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::{Args, Command, FromArgMatches as _};
 use guest::Cancel;
-use guest::image::{self, Image, Recipe};
+use guest::image::{self, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_emulator};
 use placement::plan::Size;
-use replica::{KNOWN, Programs, Replica, Shape, Wanted};
+use replica::{KNOWN, Programs, Replica, ReplicaMachine, ReplicaRequest};
 use schemars::JsonSchema;
 use serde::Serialize;
 use topology::Host;
@@ -80,7 +80,7 @@ fn known() -> clap::builder::PossibleValuesParser {
 
 pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
-    let asked = Asked::of(args)?;
+    let asked = UpRequest::of(args)?;
     if args.dry_run {
         return dry_run(args, &asked);
     }
@@ -97,7 +97,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
         made.ready_s.unwrap_or_default(),
         began.elapsed().as_secs_f64()
     );
-    let shape = Shape::of(&asked.host, args.memory.map(Size::in_mib))?;
+    let shape = ReplicaMachine::of(&asked.host, args.memory.map(Size::in_mib))?;
     said += &text::shape(&shape);
     said += text::emulator(asked.arch, &asked.qemu);
     said += &format!("Next: vmlab replica exec {name} -- vmlab host\n");
@@ -113,7 +113,7 @@ pub(crate) fn bring_up<'a>(
     let words = std::iter::once("up").chain(words);
     let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
     let args = UpArgs::from_arg_matches(&matches)?;
-    let asked = Asked::of(&args)?;
+    let asked = UpRequest::of(&args)?;
     // Before a study begins in it: a guest lost to the emulator is no finding.
     let known = text::emulator(asked.arch, &asked.qemu).trim_end();
     if !known.is_empty() {
@@ -123,7 +123,7 @@ pub(crate) fn bring_up<'a>(
 }
 
 /// What was asked for, looked up.
-struct Asked {
+struct UpRequest {
     name: String,
     host: Host,
     source: String,
@@ -133,7 +133,7 @@ struct Asked {
     guests: Recipe,
 }
 
-impl Asked {
+impl UpRequest {
     fn of(args: &UpArgs) -> anyhow::Result<Self> {
         let (host, source) = described(args)?;
         let name = args.name.clone().unwrap_or_else(|| default_name(&host));
@@ -152,7 +152,7 @@ impl Asked {
         let host_image = built(&self.recipe, &spinner, cancel)?;
         let guest_image = built(&self.guests, &spinner, cancel)?;
         let name = &self.name;
-        let wanted = Wanted {
+        let wanted = ReplicaRequest {
             name,
             host: &self.host,
             source: &self.source,
@@ -201,7 +201,7 @@ fn arch_of(host: &Host) -> anyhow::Result<Arch> {
 }
 
 /// The image from the cache, or built now.
-fn built(recipe: &Recipe, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<Image> {
+fn built(recipe: &Recipe, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<GuestImage> {
     let mut observe = |step| spinner.say(&runner::machine::build_step(&recipe.name, &step));
     image::build(recipe, &mut observe, cancel)
         .with_context(|| format!("Cannot build the image {}", recipe.name))
@@ -223,8 +223,8 @@ pub(crate) struct ReplicaPreview<'a> {
     not_shown: &'a [String],
 }
 
-fn dry_run(args: &UpArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
-    let Asked { name, host, recipe, qemu, .. } = asked;
+fn dry_run(args: &UpArgs, asked: &UpRequest) -> anyhow::Result<ExitCode> {
+    let UpRequest { name, host, recipe, qemu, .. } = asked;
     let (shape, arguments) = replica::preview(name, host, args.memory.map(Size::in_mib), recipe)?;
     if args.json {
         let facts = ReplicaPreview {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use host::micro;
 use runner::simulated::constants;
 use runner::store;
-use sim::costs::Measured;
+use sim::costs::MeasuredConstant;
 
 use crate::terminal;
 
@@ -14,7 +14,7 @@ use crate::terminal;
 const HERE: &str = "here";
 
 /// Constants from a price list, or from this machine.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Measured>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<MeasuredConstant>> {
     if path == Path::new(HERE) {
         return here();
     }
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Measured>> {
 }
 
 /// Constants from this machine.
-pub(super) fn here() -> anyhow::Result<Vec<Measured>> {
+pub(super) fn here() -> anyhow::Result<Vec<MeasuredConstant>> {
     if terminal::is_watched() {
         terminal::note("measuring this machine ...");
     }

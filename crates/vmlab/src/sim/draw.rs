@@ -9,7 +9,7 @@ use guest::Cancel;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sim::answer::{self, Drawn, MECHANISMS};
 use sim::scenario::Scenario;
-use sim::{Model, Outcome, Stuck};
+use sim::{SimModel, SimOutcome, Stuck};
 
 use crate::terminal;
 
@@ -34,20 +34,20 @@ enum Kind {
 
 /// All runs, in the order in which they are begun: first one of each cell, so
 /// that an early end leaves something of all.
-pub(super) struct Plan {
+pub(super) struct DrawPlan {
     pub(super) jobs: Vec<Job>,
     /// By cell, the mechanisms that are switched off.
     pub(super) without: Vec<Vec<usize>>,
 }
 
 /// What the runs brought.
-pub(super) struct Done {
+pub(super) struct DrawResults {
     pub(super) drawn: Vec<Drawn>,
     pub(super) stuck: Option<(Job, Stuck)>,
     pub(super) interrupted: bool,
 }
 
-impl Plan {
+impl DrawPlan {
     pub(super) fn new(scenario: &Scenario, why: bool) -> Self {
         let several = scenario.cells.iter().any(|cell| cell.variant != scenario.baseline);
         let without: Vec<Vec<usize>> = scenario
@@ -77,7 +77,7 @@ impl Plan {
         Self { jobs, without }
     }
 
-    fn model(&self, scenario: &Scenario, job: Job) -> Model {
+    fn model(&self, scenario: &Scenario, job: Job) -> SimModel {
         let mut model = scenario.cells[job.cell].draw(scenario.seed, job.draw);
         match job.kind {
             Kind::AsItIs => model,
@@ -90,7 +90,7 @@ impl Plan {
     }
 
     /// Runs all, until `cancel`.
-    pub(super) fn run(&self, scenario: &Scenario, cancel: &Cancel) -> Done {
+    pub(super) fn run(&self, scenario: &Scenario, cancel: &Cancel) -> DrawResults {
         let draws = scenario.draws as usize;
         let drawn = self.without.iter().map(|without| Drawn {
             outcomes: vec![None; draws],
@@ -133,7 +133,7 @@ impl Plan {
             work();
         });
         bar.finish_and_clear();
-        Done {
+        DrawResults {
             drawn: drawn.into_inner().expect("no thread panicked"),
             stuck: stuck.into_inner().expect("no thread panicked"),
             interrupted: cancel.is_cancelled(),
@@ -146,7 +146,7 @@ impl Plan {
 /// # Errors
 /// Guests that can't go on; Ctrl-C.
 pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<Vec<Drawn>> {
-    let done = Plan::new(scenario, false).run(scenario, cancel);
+    let done = DrawPlan::new(scenario, false).run(scenario, cancel);
     if let Some((_, stuck)) = done.stuck {
         anyhow::bail!("{stuck}");
     }
@@ -156,7 +156,7 @@ pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<V
     Ok(done.drawn)
 }
 
-fn keep(drawn: &mut [Drawn], job: Job, outcome: Outcome) {
+fn keep(drawn: &mut [Drawn], job: Job, outcome: SimOutcome) {
     let cell = &mut drawn[job.cell];
     match job.kind {
         Kind::AsItIs => cell.outcomes[job.draw as usize] = Some(outcome),

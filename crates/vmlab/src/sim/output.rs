@@ -6,24 +6,24 @@ use std::fmt::Write as _;
 use record::{Better, Environment, Metric, MetricKind, Record, RecordSource, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::answer::{CellAnswer, Drawn, Estimate, MeterAnswer};
-use sim::costs::Measured;
-use sim::scenario::{Scale, Scenario};
+use sim::answer::{CellAnswer, DrawEstimate, Drawn, MeterAnswer};
+use sim::costs::MeasuredConstant;
+use sim::scenario::{CountScale, Scenario};
 
-use super::draw::Plan;
+use super::draw::DrawPlan;
 
 /// The version of what `--json` prints.
 const ANSWER_VERSION: u32 = 1;
 
 fn better(scenario: &Scenario) -> Better {
     match scenario.unit.scale {
-        Scale::SecondsFor(_) => Better::Lower,
+        CountScale::SecondsFor(_) => Better::Lower,
         _ => Better::Higher,
     }
 }
 
 /// What `--check` says.
-pub(super) fn plan(scenario: &Scenario, plan: &Plan) -> String {
+pub(super) fn plan(scenario: &Scenario, plan: &DrawPlan) -> String {
     let mut text = title(scenario);
     for cell in &scenario.cells {
         let model = &cell.model;
@@ -64,7 +64,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-pub(crate) fn interval(estimate: &Estimate) -> String {
+pub(crate) fn interval(estimate: &DrawEstimate) -> String {
     let [low, median, high] = [estimate.low, estimate.median, estimate.high].map(digits);
     format!("{median} [{low} .. {high}]")
 }
@@ -73,7 +73,7 @@ pub(crate) fn interval(estimate: &Estimate) -> String {
 pub(super) fn text(
     scenario: &Scenario,
     answers: &[CellAnswer],
-    measured: &[Measured],
+    measured: &[MeasuredConstant],
     interrupted: bool,
 ) -> String {
     let mut text = title(scenario);
@@ -104,7 +104,7 @@ pub(super) fn text(
             }
             text.push('\n');
             if let Some((median, p99)) = &meter.latency {
-                let us = |of: &Estimate| digits(of.median / 1e3);
+                let us = |of: &DrawEstimate| digits(of.median / 1e3);
                 let _ = writeln!(
                     text,
                     "  {:<18} median {} us, 99th percentile {} us",
@@ -219,7 +219,7 @@ struct EstimateJson {
     mean: f64,
 }
 
-fn estimate(of: &Estimate) -> EstimateJson {
+fn estimate(of: &DrawEstimate) -> EstimateJson {
     EstimateJson { low: of.low, median: of.median, high: of.high, mean: of.mean }
 }
 
@@ -227,10 +227,10 @@ fn estimate(of: &Estimate) -> EstimateJson {
 pub(super) fn json(
     scenario: &Scenario,
     answers: &[CellAnswer],
-    measured: &[Measured],
+    measured: &[MeasuredConstant],
     interrupted: bool,
 ) -> anyhow::Result<String> {
-    let calibrated = |of: &Measured| MeasuredJson {
+    let calibrated = |of: &MeasuredConstant| MeasuredJson {
         name: of.name.to_owned(),
         low: of.low,
         median: of.median,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use guest::Cancel;
-use host::micro::{self, Shared};
+use host::micro::{self, SharingTask};
 use runner::simulated::constants;
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::answer::{self, Estimate};
+use sim::answer::{self, DrawEstimate};
 use sim::scenario::Scenario;
-use sim::scoreboard::{self, Claim, Here, Judged, Verdict};
+use sim::scoreboard::{self, JudgedRow, LocalRow, PublishedResult, RowVerdict};
 use topology::Host;
 
-use super::draw::{Plan, simulate};
+use super::draw::{DrawPlan, simulate};
 use super::output::{digits, interval};
 use crate::terminal;
 
@@ -27,23 +27,23 @@ const LENGTH: Duration = Duration::from_millis(500);
 
 /// One case of this machine, measured and simulated.
 pub(super) struct HereJudged {
-    here: Here,
-    measured: Estimate,
-    simulated: Estimate,
+    here: LocalRow,
+    measured: DrawEstimate,
+    simulated: DrawEstimate,
 }
 
 impl HereJudged {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> RowVerdict {
         let ratio = self.simulated.median / self.measured.median;
         let factor = self.here.factor;
         let right = (1.0 / factor..=factor).contains(&ratio);
-        if right { Verdict::Right } else { Verdict::Wrong }
+        if right { RowVerdict::Right } else { RowVerdict::Wrong }
     }
 }
 
 /// What came of it.
 pub(super) struct Scores {
-    pub(super) judged: Vec<Judged>,
+    pub(super) judged: Vec<JudgedRow>,
     /// The machine at hand; why not, if it has no part.
     here: Result<Vec<HereJudged>, String>,
     pub(super) interrupted: bool,
@@ -57,7 +57,7 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
     let mut judged = Vec::new();
     for (name, mut scenario) in scoreboard::scenarios()? {
         scenario.draws = draws.unwrap_or_else(|| scenario.draws.min(DRAWS));
-        let plan = Plan::new(&scenario, false);
+        let plan = DrawPlan::new(&scenario, false);
         if terminal::is_watched() {
             terminal::note(&format!("{name}: {} runs", plan.jobs.len()));
         }
@@ -72,7 +72,7 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
         judged.extend(scoreboard::judge(&rows, name, &scenario, &done.drawn));
     }
     judged.extend(scoreboard::not_predicted(&rows));
-    let place = |judged: &Judged| rows.iter().position(|row| row.id == judged.row.id);
+    let place = |judged: &JudgedRow| rows.iter().position(|row| row.id == judged.row.id);
     judged.sort_by_key(place);
     let here = match measured {
         Ok(measured) => Ok(played(&measured, draws.unwrap_or(DRAWS), cancel)?),
@@ -85,7 +85,7 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
 struct Measured {
     host: Host,
     found: micro::Micro,
-    cases: Vec<(Here, Estimate)>,
+    cases: Vec<(LocalRow, DrawEstimate)>,
 }
 
 /// Measures the cases of this machine; the inner error says why there are none.
@@ -103,15 +103,15 @@ fn measure(cancel: &Cancel) -> anyhow::Result<Result<Measured, String>> {
     let mut cases = Vec::new();
     for here in scoreboard::here() {
         let shared = match here.lock {
-            true => Shared::TicketLock { work_us: here.work_us, hold_us: here.hold_us },
-            false => Shared::Barrier { work_us: here.work_us },
+            true => SharingTask::TicketLock { work_us: here.work_us, hold_us: here.hold_us },
+            false => SharingTask::Barrier { work_us: here.work_us },
         };
         let rates = micro::rates(shared, &two, here.threads_per_pcpu, LENGTH, REPEATS);
         let rates = rates.context("Cannot measure this machine")?;
         if cancel.is_cancelled() {
             return Ok(Err("interrupted".to_owned()));
         }
-        let Some(measured) = Estimate::of(&rates) else { continue };
+        let Some(measured) = DrawEstimate::of(&rates) else { continue };
         cases.push((here, measured));
     }
     Ok(Ok(Measured { host, found, cases }))
@@ -130,7 +130,9 @@ fn played(of: &Measured, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<Here
         scenario.draws = draws;
         scenario.calibrate(&constants);
         let drawn = simulate(&scenario, cancel)?;
-        let Some(simulated) = Estimate::of(&answer::values(&scenario, &drawn, 0)) else { continue };
+        let Some(simulated) = DrawEstimate::of(&answer::values(&scenario, &drawn, 0)) else {
+            continue;
+        };
         all.push(HereJudged { here: here.clone(), measured: *measured, simulated });
     }
     Ok(all)
@@ -138,10 +140,10 @@ fn played(of: &Measured, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<Here
 
 impl Scores {
     pub(super) fn wrong(&self) -> usize {
-        self.count(&Verdict::Wrong)
+        self.count(&RowVerdict::Wrong)
     }
 
-    fn count(&self, verdict: &Verdict) -> usize {
+    fn count(&self, verdict: &RowVerdict) -> usize {
         let here = self.here.iter().flatten().filter(|here| here.verdict() == *verdict);
         self.judged.iter().filter(|judged| judged.verdict == *verdict).count() + here.count()
     }
@@ -188,14 +190,14 @@ impl Scores {
                 }
             }
         }
-        let (right, wrong) = (self.count(&Verdict::Right), self.wrong());
-        let silent = self.count(&Verdict::NotPredicted);
+        let (right, wrong) = (self.count(&RowVerdict::Right), self.wrong());
+        let silent = self.count(&RowVerdict::NotPredicted);
         let _ = writeln!(text, "\n{right} right, {wrong} WRONG, {silent} not predicted");
         text
     }
 
     pub(super) fn json(&self) -> anyhow::Result<String> {
-        let row = |judged: &Judged| RowJson {
+        let row = |judged: &JudgedRow| RowJson {
             id: judged.row.id.clone(),
             scenario: judged.row.scenario.clone(),
             point: judged.row.point.clone(),
@@ -207,7 +209,7 @@ impl Scores {
             held: judged.held,
             verdict: word(&judged.verdict),
         };
-        let range = |of: &Estimate| RangeJson { low: of.low, median: of.median, high: of.high };
+        let range = |of: &DrawEstimate| RangeJson { low: of.low, median: of.median, high: of.high };
         let here = |judged: &HereJudged| HereJson {
             id: judged.here.id.clone(),
             factor: judged.here.factor,
@@ -278,36 +280,36 @@ struct RowJson {
     verdict: &'static str,
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+fn word(verdict: &RowVerdict) -> &'static str {
     match verdict {
-        Verdict::Right => "right",
-        Verdict::Wrong => "WRONG",
-        Verdict::NotPredicted => "not predicted",
+        RowVerdict::Right => "right",
+        RowVerdict::Wrong => "WRONG",
+        RowVerdict::NotPredicted => "not predicted",
     }
 }
 
-fn published(claim: &Claim) -> String {
+fn published(claim: &PublishedResult) -> String {
     match claim {
-        Claim::Order { ascending, probability } => {
+        PublishedResult::Order { ascending, probability } => {
             format!("{}; P >= {probability}", ascending.join(" <= "))
         }
-        Claim::OrderOfMeans { ascending } => format!("means: {}", ascending.join(" <= ")),
-        Claim::Value { variant, published, factor } => {
+        PublishedResult::OrderOfMeans { ascending } => format!("means: {}", ascending.join(" <= ")),
+        PublishedResult::Value { variant, published, factor } => {
             format!("{variant}: {}, within x{factor}", digits(*published))
         }
-        Claim::Ratio { variant, of, published, factor } => {
+        PublishedResult::Ratio { variant, of, published, factor } => {
             format!("{variant} / {of}: {}, within x{factor}", digits(*published))
         }
-        Claim::AtLeast { variant, of, published } => {
+        PublishedResult::AtLeast { variant, of, published } => {
             format!("{variant} / {of}: at least {published}")
         }
-        Claim::NotPredicted { reason } => reason.clone(),
+        PublishedResult::NotPredicted { reason } => reason.clone(),
     }
 }
 
-fn predicted(judged: &Judged) -> String {
+fn predicted(judged: &JudgedRow) -> String {
     match (&judged.row.claim, judged.held, &judged.predicted) {
-        (Claim::OrderOfMeans { .. }, Some(held), _) => {
+        (PublishedResult::OrderOfMeans { .. }, Some(held), _) => {
             if held > 0.0 {
                 "so".to_owned()
             } else {

@@ -97,7 +97,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// What was measured.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Outcome {
+pub(crate) struct TrafficResult {
     ports: usize,
     way: Way,
     bytes: u16,
@@ -169,7 +169,7 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
     let [latency_p50_ns, latency_p99_ns] =
         [50, 99].map(|percent| quantile(&mut latencies_ns, percent));
     let tally = traffic.tally();
-    let outcome = Outcome {
+    let outcome = TrafficResult {
         ports,
         way: args.way,
         bytes: args.bytes,

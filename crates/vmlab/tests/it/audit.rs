@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 
 use host::affinity::set_thread_affinity;
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
-use host::audit::{self, KnownBy, Look, RunningVm};
+use host::audit::{self, AuditScope, KnownBy, RunningVm};
 use serde_json::Value;
 use suite::{PATIENCE, Tier, needs, until};
-use topology::{Host, Node, Pcpu, PcpuSet, Settings};
+use topology::{Host, KernelSettings, Node, Pcpu, PcpuSet};
 
 use crate::lab::{Said, said, vmlab};
 
@@ -51,20 +51,20 @@ impl Qemu {
     /// Reads it once it has as many vCPU threads with names.
     fn ready(&self, vcpus: usize) -> RunningVm {
         until("all vCPUs have threads", || {
-            let vm = audit::read(self.pid(), &Look::default()).ok()?;
+            let vm = audit::read(self.pid(), &AuditScope::default()).ok()?;
             (vm.vcpus().len() == vcpus).then_some(vm)
         })
     }
 
     fn pin(&self, vcpu: u32, pcpu: u32) {
-        let vm = audit::read(self.pid(), &Look::default()).expect("a QEMU");
+        let vm = audit::read(self.pid(), &AuditScope::default()).expect("a QEMU");
         let tid = vm.vcpus()[&vcpu].tid;
         set_thread_affinity(tid, &PcpuSet::from_iter([pcpu])).expect("pinned");
     }
 
     /// All threads but the vCPUs'.
     fn pin_others(&self, pcpu: u32) {
-        let vm = audit::read(self.pid(), &Look::default()).expect("a QEMU");
+        let vm = audit::read(self.pid(), &AuditScope::default()).expect("a QEMU");
         for thread in vm.threads.iter().filter(|thread| !thread.role.is_vcpu()) {
             // Helpers may end meanwhile.
             let _ = set_thread_affinity(thread.tid, &PcpuSet::from_iter([pcpu]));
@@ -200,10 +200,10 @@ fn two_nodes(first: u32, second: u32) -> Host {
     Host {
         pcpus,
         nodes: vec![node(0, [first, beyond]), node(1, [second, beyond + 1])],
-        settings: Settings {
+        settings: KernelSettings {
             thp_enabled: Some("always".to_owned()),
             ksm_run: Some(1),
-            ..Settings::default()
+            ..KernelSettings::default()
         },
         ..Host::default()
     }
@@ -389,7 +389,7 @@ fn placement_is_proven_on_the_living_process() {
         ..Wishes::default()
     };
     let deviations = |wishes: &Wishes| {
-        let vm = audit::read(qemu.pid(), &Look::default()).expect("a QEMU");
+        let vm = audit::read(qemu.pid(), &AuditScope::default()).expect("a QEMU");
         placement_in_force(wishes, &vm).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let found = deviations(&wishes);
@@ -433,7 +433,8 @@ fn memory_is_found_by_node_and_page_size() {
         huge.display()
     ));
     qemu.ready(2);
-    let vm = audit::read(qemu.pid(), &Look { pages: true, ..Look::default() }).expect("a QEMU");
+    let vm = audit::read(qemu.pid(), &AuditScope { pages: true, ..AuditScope::default() })
+        .expect("a QEMU");
     let region = |bytes: u64| {
         let regions = vm.memory.regions.iter();
         let found = regions.filter(|region| region.bytes == bytes).collect::<Vec<_>>();
@@ -475,7 +476,7 @@ fn what_is_not_known_is_said() {
         if qemu.0.try_wait().expect("a child").is_some() {
             return Some(None);
         }
-        let (vms, _) = audit::running(&Look { qmp: true, ..Look::default() });
+        let (vms, _) = audit::running(&AuditScope { qmp: true, ..AuditScope::default() });
         vms.into_iter().find(|vm| vm.pid == qemu.pid() && vm.threads.len() >= 4).map(Some)
     });
     let Some(vm) = found else {
@@ -490,7 +491,7 @@ fn what_is_not_known_is_said() {
     assert!(text.stdout.contains("No vCPU's thread is known"), "{text:#?}");
     // Who started it may know.
     let tids: Vec<u32> = vm.threads.iter().rev().take(2).map(|thread| thread.tid).collect();
-    let look = Look { vcpu_tids: tids.clone(), ..Look::default() };
+    let look = AuditScope { vcpu_tids: tids.clone(), ..AuditScope::default() };
     let vm = audit::read(qemu.pid(), &look).expect("a QEMU");
     assert_eq!(vm.vcpus_known_by, KnownBy::Caller);
     assert_eq!(vm.vcpus().values().map(|thread| thread.tid).collect::<Vec<_>>(), tids);
@@ -506,7 +507,7 @@ fn qmp_is_asked_only_when_nobody_uses_it() {
          -object iothread,id=io1 -qmp unix:{},server=on,wait=off",
         socket.display()
     ));
-    let look = Look { qmp: true, ..Look::default() };
+    let look = AuditScope { qmp: true, ..AuditScope::default() };
     let vm = until("QEMU answers", || {
         audit::read(qemu.pid(), &look).ok().filter(|vm| vm.guest.is_some())
     });
@@ -527,7 +528,7 @@ fn qmp_is_asked_only_when_nobody_uses_it() {
     assert!(vm.notes.iter().any(|note| note.contains("owner connected")), "{:?}", vm.notes);
     owner.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("written");
     assert!(next().contains("return"));
-    let vm = audit::read(qemu.pid(), &Look::default()).expect("a QEMU");
+    let vm = audit::read(qemu.pid(), &AuditScope::default()).expect("a QEMU");
     assert_eq!(vm.vcpus_known_by, KnownBy::Nothing);
 }
 
@@ -589,7 +590,7 @@ fn groups_are_compared_with_threads() {
     }
     // The cpuset takes what the thread was given.
     cpuset.write("cpuset.cpus", &second.to_string());
-    let vm = audit::read(qemu.pid(), &Look::default()).expect("a QEMU");
+    let vm = audit::read(qemu.pid(), &AuditScope::default()).expect("a QEMU");
     let vcpu = vm.vcpus()[&0];
     assert_eq!(vcpu.affinity, Some(PcpuSet::from_iter([second])));
     assert_eq!(vcpu.limits.pcpus, Some(PcpuSet::from_iter([second])));

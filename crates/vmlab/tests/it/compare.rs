@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -189,6 +189,7 @@ fn a_verdict_is_the_same_wherever_it_is_told() {
             let page = machine.say(args).stdout;
             assert!(page.contains(sign) && page.contains(word), "{args:?}: {short}");
         }
+        machine.say(["compare", results, "--gate"]).has_code(i32::from(verdict == "worse"));
         told.insert(verdict.to_owned());
     }
     assert!(told.len() >= 4, "{told:?}");
@@ -380,7 +381,7 @@ fn rounded(text: &str) -> String {
 
 #[test]
 fn the_real_benchstat_says_the_same() {
-    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(SharedThing::Cache).turn() else { return };
     let script = Command::new(root().join("scripts/get-benchstat")).output().unwrap();
     if !script.status.success() {
         suite::skip(format!("benchstat: {}", String::from_utf8_lossy(&script.stderr).trim()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use crate::lab::Machine;
 
@@ -55,7 +55,7 @@ const SLOWER: f64 = 2.0;
 
 #[test]
 fn the_snippets_of_the_documentation_work() {
-    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(SharedThing::Cache).turn() else { return };
     let machine = Machine::with_qemu("8.2.0");
     let results = machine.results();
     let results = results.to_str().unwrap();
@@ -147,7 +147,7 @@ print(len(rows))
 #[cfg(feature = "parquet")]
 #[test]
 fn others_read_the_parquet_export() {
-    let Some(_turn) = needs(Tier::Test).alone_with(Shared::Cache).turn() else { return };
+    let Some(_turn) = needs(Tier::Test).alone_with(SharedThing::Cache).turn() else { return };
     let python = match python(&PACKAGES) {
         Ok(python) => python,
         Err(why) => return suite::skip(format!("Polars and DuckDB: {why}")),

@@ -77,7 +77,7 @@ fn audited(name: &str, halt_exits: u64, cpu_pm: Option<(&str, &str)>) -> Value {
     json!({
         "pid": 1, "starttime_ticks": 1, "program": "/usr/bin/qemu-system-x86_64",
         "argv": words, "asked": asked, "threads": [], "vcpus_known_by": "names",
-        "memory": host::audit::memory::Memory::default(), "guest": null, "notes": [],
+        "memory": host::audit::memory::VmMemory::default(), "guest": null, "notes": [],
         "halts": { "halt_exits": halt_exits, "awake_s": 59.0, "age_s": 61.0 },
         "cpu_pm": cpu_pm.map(|(state, evidence)| json!({ "state": state, "evidence": evidence })),
         "start": start,

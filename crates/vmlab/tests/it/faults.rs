@@ -19,7 +19,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use record::journal::Event;
 use rustix::process::Signal;
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use crate::lab::{events, said, vmlab};
 use crate::running::{Running, Study, assert_complete, owned_by, results, send};
@@ -514,7 +514,9 @@ fn print(tally: &Tally) {
 #[test]
 fn studies_under_faults_lose_nothing_and_leave_nothing() {
     let turn = needs(Tier::Full).pcpus(1);
-    let Some(_turn) = turn.alone_with(Shared::Leftovers).alone_with(Shared::Settings).turn() else {
+    let Some(_turn) =
+        turn.alone_with(SharedThing::Leftovers).alone_with(SharedThing::Settings).turn()
+    else {
         return;
     };
     let wanted = usize::try_from(number("VMLAB_FAULTS", 24)).unwrap();
@@ -557,7 +559,9 @@ fn studies_under_faults_lose_nothing_and_leave_nothing() {
 #[test]
 fn studies_killed_again_and_again_come_to_their_end() {
     let turn = needs(Tier::Full).pcpus(1);
-    let Some(_turn) = turn.alone_with(Shared::Leftovers).alone_with(Shared::Settings).turn() else {
+    let Some(_turn) =
+        turn.alone_with(SharedThing::Leftovers).alone_with(SharedThing::Settings).turn()
+    else {
         return;
     };
     let wanted = usize::try_from(number("VMLAB_FAULTS", 24)).unwrap();
@@ -590,7 +594,9 @@ fn studies_killed_again_and_again_come_to_their_end() {
 #[test]
 fn settings_commands_that_are_killed_leave_what_clean_puts_back() {
     let turn = needs(Tier::Test).pcpus(1);
-    let Some(_turn) = turn.alone_with(Shared::Leftovers).alone_with(Shared::Settings).turn() else {
+    let Some(_turn) =
+        turn.alone_with(SharedThing::Leftovers).alone_with(SharedThing::Settings).turn()
+    else {
         return;
     };
     let files = [THP_FILE, "/proc/sys/vm/swappiness"];

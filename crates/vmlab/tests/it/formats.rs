@@ -85,7 +85,7 @@ fn results_of_earlier_vmlabs_are_still_used() {
         let (mut store, contents) = runner::store::Store::resume(&dir).unwrap();
         let lines = contents.events.len();
         let more = record::journal::Event::Extended { blocks: 9, unix_s: 1.8e9 };
-        runner::store::Keeper::append(&mut store, &more).unwrap();
+        runner::store::TrialSink::append(&mut store, &more).unwrap();
         drop(store);
         let contents = runner::store::read(&dir).unwrap();
         assert_eq!((contents.events.len(), contents.damage.len()), (lines + 1, 0));

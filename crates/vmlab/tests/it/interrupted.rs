@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use crate::lab::{events, said, vmlab};
 use crate::running::{Owned, Study, assert_complete, owned_by, results};
@@ -62,7 +62,7 @@ impl Drop for Bystanders {
 
 #[test]
 fn a_killed_run_is_resumed_without_loss() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     let study = Study::new(2, TWO_VARIANTS);
@@ -114,7 +114,7 @@ fn a_killed_run_is_resumed_without_loss() {
 
 #[test]
 fn clean_ends_what_a_dead_run_left_and_nothing_else() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     let study = Study::new(2, TWO_VARIANTS);
@@ -168,8 +168,8 @@ fn thp() -> Option<String> {
 fn host_settings_are_put_back_however_a_run_ends() {
     let Some(_turn) = needs(Tier::Test)
         .pcpus(1)
-        .alone_with(Shared::Leftovers)
-        .alone_with(Shared::Settings)
+        .alone_with(SharedThing::Leftovers)
+        .alone_with(SharedThing::Settings)
         .turn()
     else {
         return;

@@ -1,9 +1,9 @@
 //! A variant on the host itself, beside its guest; and how it ends.
 
 use record::{Environment, Outcome};
-use runner::study::Seat;
+use runner::study::RunsOn;
 use rustix::process::Signal;
-use suite::{Shared, Tier, needs, until};
+use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{said, vmlab};
 use crate::running::{Running, Study, assert_complete, owned_by, results};
@@ -43,8 +43,8 @@ fn the_host_and_its_guest_run_the_same_workload() {
     assert!(owned_by(owner).is_empty());
     let contents = assert_complete(&study.dir());
     let [host, guest] = contents.plan.variants.as_slice() else { panic!("two variants") };
-    assert_eq!((host.on, host.environment), (Seat::Host, Environment::Host));
-    assert_eq!((guest.on, guest.environment), (Seat::Vm, Environment::Tcg));
+    assert_eq!((host.on, host.environment), (RunsOn::Host, Environment::Host));
+    assert_eq!((guest.on, guest.environment), (RunsOn::Vm, Environment::Tcg));
     let all = results(&contents.events);
     assert_eq!(all.len(), 4);
     for result in all {
@@ -77,7 +77,7 @@ fn the_host_and_its_guest_run_the_same_workload() {
 
 #[test]
 fn a_run_on_the_host_leaves_nothing_however_it_ends() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     if let Some(why) = no_seat() {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use suite::{Shared, Tier, needs, until};
+use suite::{SharedThing, Tier, needs, until};
 use topology::Host;
 
 use crate::lab::{Machine, Said, VMLAB, said, vmlab};
@@ -194,7 +194,7 @@ fn a_study_goes_on_in_another_replica() {
 
 #[test]
 fn a_boot_that_is_ended_leaves_nothing() {
-    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     let lab = Lab::new();

@@ -320,3 +320,47 @@ fn links_between_pages_lead_somewhere() {
     assert!(wrong.is_empty(), "links to nothing:\n{}", wrong.join("\n"));
     assert!(seen > 20, "only {seen} links found");
 }
+
+#[test]
+fn the_ways_and_places_of_the_architecture_are_there() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let between = |name: &str| {
+        let from = text.split(&format!("<!-- {name}: begin -->")).nth(1).expect(name);
+        from.split(&format!("<!-- {name}: end -->")).next().expect(name).to_owned()
+    };
+    let (ways, places) = (between("ways"), between("places"));
+    let quoted = |text: &str| -> Vec<String> {
+        text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let paths: Vec<String> = [quoted(&ways), quoted(&places)]
+        .concat()
+        .into_iter()
+        .filter(|word| word.starts_with("crates/") || word.starts_with("docs/"))
+        .collect();
+    assert!(paths.len() > 40, "{paths:?}");
+    for path in &paths {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which is not there");
+    }
+    let mut sources = String::new();
+    rust_below(&root().join("crates"), &mut sources);
+    for row in places.lines().filter(|line| line.starts_with("| a")) {
+        let tests = row.trim_end_matches('|').rsplit('|').next().unwrap();
+        let tests = quoted(tests);
+        assert!(!tests.is_empty(), "no test holds: {row}");
+        for test in tests {
+            assert!(sources.contains(&format!("fn {test}(")), "there is no test {test}: {row}");
+        }
+    }
+}
+
+/// All Rust below a folder, one text.
+fn rust_below(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_below(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use record::{FailureKind, Outcome};
 use rustix::process::Signal;
-use suite::{Shared, Tier, needs, until};
+use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{events, vmlab};
 use crate::running::{Study, assert_complete, owned_by, results, send};
@@ -139,7 +139,7 @@ fn the_end_of_the_other_vm_is_recorded_with_its_role() {
 
 #[test]
 fn a_killed_run_leaves_a_network_that_clean_takes_away() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     if let Some(why) = no_network() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
 use record::journal::{Event, TrialKey, TrialResult};
-use runner::state::State;
+use runner::state::JournalState;
 use runner::store::{self, Contents};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -301,7 +301,7 @@ pub(crate) fn assert_complete(dir: &Path) -> Contents {
         let block = plan.block(number);
         expected.extend((0..block.trials.len()).map(|at| plan.trial_key(&block, 0, at)));
     }
-    let state = State::from_events(&contents.events);
+    let state = JournalState::from_events(&contents.events);
     assert!(state.ended, "the study's end is not recorded");
     let trials = runner::results::trials(&contents.events, &state);
     let counted = trials.iter().filter(|trial| trial.counted);

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use suite::{Shared, Tier, needs, until};
+use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{Machine, Said, events, said, vmlab};
 use crate::running::{Study, results};
@@ -313,11 +313,11 @@ fn every_setting_is_on_its_page() {
 
 #[test]
 fn variants_and_loads_have_settings_of_their_own() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Settings).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Settings).turn() else {
         return;
     };
     let wanted = ["thp", "ksm", "ksm_pages_to_scan", "hugepages_2m"];
-    let tree = host::settings::Tree::live();
+    let tree = host::settings::SettingsTree::live();
     let row = |id: &str| host::settings::setting(id).unwrap();
     if let Some(id) = wanted.iter().find(|id| row(id).check_settable(&tree, false).is_err()) {
         suite::skip(format!("host settings of variants: {id} can't be set here"));
@@ -380,10 +380,10 @@ impl Drop for Mergeable {
 
 #[test]
 fn what_an_earlier_trial_merged_is_taken_apart_before_the_next() {
-    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(Shared::Settings).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(SharedThing::Settings).turn() else {
         return;
     };
-    let tree = host::settings::Tree::live();
+    let tree = host::settings::SettingsTree::live();
     let ksm = host::settings::setting("ksm").unwrap();
     if ksm.check_settable(&tree, false).is_err() {
         suite::skip("same-page merging: ksm can't be set here");
@@ -429,8 +429,8 @@ fn what_an_earlier_trial_merged_is_taken_apart_before_the_next() {
 fn the_machine_itself_is_set_and_put_back() {
     let Some(_turn) = needs(Tier::Test)
         .pcpus(1)
-        .alone_with(Shared::Leftovers)
-        .alone_with(Shared::Settings)
+        .alone_with(SharedThing::Leftovers)
+        .alone_with(SharedThing::Settings)
         .turn()
     else {
         return;

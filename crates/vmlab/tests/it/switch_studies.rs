@@ -5,7 +5,7 @@ use std::fs;
 
 use record::{CounterSet, FailureKind, Outcome};
 use rustix::process::Signal;
-use suite::{Shared, Tier, needs, until};
+use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{Said, events, vmlab};
 use crate::running::{Owned, Study, assert_complete, owned_by, results, send};
@@ -75,7 +75,7 @@ fn two_guests_talk_through_a_switch_that_is_counted_and_pinned() {
 /// As everything else that vmlab starts: however it ends.
 #[test]
 fn a_killed_run_takes_its_switch_along() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(Shared::Leftovers).turn() else {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
     let study = two_guests("", 600_000);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use guest::Cancel;
-use guest::image::{BUILTIN, Image, Recipe};
+use guest::image::{BUILTIN, GuestImage, Recipe};
 use guest::qemu::find_qemu;
 use serde_json::{Value, json};
 use suite::{Tier, Turn, needs};
@@ -59,7 +59,7 @@ while :; do $b sleep 1000; done
 
 struct Lab {
     _turn: Turn,
-    image: Image,
+    image: GuestImage,
     /// What follows the image's own initial RAM disk.
     folder: TempDir,
     qemus: Vec<PathBuf>,
@@ -102,7 +102,7 @@ fn newer_qemu() -> Result<PathBuf, String> {
 }
 
 /// The image's initial RAM disk, with one behind it that the kernel lays over it.
-fn initrd(image: &Image, folder: &Path) {
+fn initrd(image: &GuestImage, folder: &Path) {
     let over = folder.join("over");
     fs::create_dir_all(over.join("lib")).unwrap();
     let root = &image.root_image;

@@ -4,19 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use guest::image::{BUILTIN, Image, Recipe};
+use guest::image::{BUILTIN, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_qemu};
-use guest::{Cancel, GuestCommand, Launch, Vm};
+use guest::{Cancel, GuestCommand, Launch, OwnedVm};
 use suite::{PATIENCE, Tier, Turn, needs};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, Memory, MemorySource, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, Memory, MemorySource, VmSettings, VmSpec};
 
 use crate::switch::Running;
 
 struct Lab {
     _turn: Turn,
     qemu: Qemu,
-    image: Image,
+    image: GuestImage,
 }
 
 fn lab(tier: Tier) -> Option<Lab> {
@@ -35,7 +35,7 @@ fn lab(tier: Tier) -> Option<Lab> {
 
 /// A guest at a switch.
 struct Guest {
-    vm: Vm,
+    vm: OwnedVm,
     _folder: tempfile::TempDir,
 }
 
@@ -51,7 +51,7 @@ impl Guest {
             console_socket: file("serial"),
             console_log: file("console"),
         };
-        let boot = Boot::Direct {
+        let boot = BootSource::Direct {
             kernel: lab.image.kernel.clone(),
             initrd: lab.image.initrd.clone(),
             root_image: lab.image.root_image.clone(),
@@ -81,7 +81,7 @@ impl Guest {
             args.extend([option.to_owned(), value]);
         }
         let launch = Launch { qemu: lab.qemu.path.clone(), args, channels, env: Vec::new() };
-        let vm = Vm::start(&launch, &Cancel::new()).unwrap();
+        let vm = OwnedVm::start(&launch, &Cancel::new()).unwrap();
         Self { vm, _folder: folder }
     }
 

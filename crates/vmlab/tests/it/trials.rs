@@ -5,12 +5,12 @@ use std::fs;
 
 use guest::image::{BUILTIN, Recipe};
 use guest::qemu::find_qemu;
-use guest::{Cancel, GuestCommand, Launch, Vm};
+use guest::{Cancel, GuestCommand, Launch, OwnedVm};
 use host::affinity::thread_affinity;
 use suite::{PATIENCE, Tier, needs};
 use topology::PcpuSet;
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, Boot, GuestTopology, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, GuestTopology, VmSettings, VmSpec};
 
 use crate::lab::events;
 use crate::running::{Study, assert_complete, owned_by, results};
@@ -101,7 +101,7 @@ fn check_topology(asked: GuestTopology) {
         console_socket: file("serial"),
         console_log: file("console"),
     };
-    let boot = Boot::Direct {
+    let boot = BootSource::Direct {
         kernel: image.kernel,
         initrd: image.initrd,
         root_image: image.root_image,
@@ -118,7 +118,7 @@ fn check_topology(asked: GuestTopology) {
     let args = emit(&spec, &channels, &qemu.capabilities).args;
     let launch = Launch { qemu: qemu.path, args, channels, env: Vec::new() };
     let cancel = Cancel::new();
-    let mut vm = Vm::start(&launch, &cancel).unwrap();
+    let mut vm = OwnedVm::start(&launch, &cancel).unwrap();
     vm.wait_ready(PATIENCE, &cancel).unwrap();
     let script = "cd /sys/devices/system/cpu; for c in cpu[0-9]*; do cd $c/topology; \
                   cat physical_package_id die_id core_id; cd ../..; done";

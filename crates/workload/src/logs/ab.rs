@@ -6,7 +6,7 @@ use record::{Better, MetricKind};
 
 use super::failure::failed;
 use super::sign::{opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ab",
@@ -51,7 +51,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let mut words = value.words();
     let Some(first) = words.next() else { return };
     let rest: Few<&str> = words.collect();
@@ -117,7 +117,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `Connect:        1   12  41.8      3    1053`: least, mean, deviation,
 /// median, most; old versions leave deviation and median out.
-fn connection(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn connection(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = value.words().collect();
     let names: &[&str] = match words.len() {
         5 => &["min", "mean", "stddev", "median", "max"],
@@ -138,7 +138,7 @@ fn connection(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `  50%    742`, the last with `(longest request)` behind it. False where
 /// the list is over.
-fn percentage(line: Line<'_>, log: &mut Log) -> bool {
+fn percentage(line: TextLine<'_>, log: &mut Log) -> bool {
     let mut words = line.words();
     let (Some(percent), Some(millis)) = (words.next(), words.next()) else { return false };
     let rest: Few<&str> = words.collect();

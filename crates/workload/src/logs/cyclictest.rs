@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sign::{json as in_json, opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "cyclictest",
@@ -84,7 +84,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `       0:      12:      76`, of `-v`: thread, wake-up, latency. Of all of them
 /// the least and the most are kept.
-fn sample(line: Line<'_>) -> Option<(&str, f64)> {
+fn sample(line: TextLine<'_>) -> Option<(&str, f64)> {
     let (thread, rest) = line.split(":")?;
     let (cycle, latency) = rest.split(":")?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -105,7 +105,7 @@ struct ThreadLine<'a> {
     unit: f64,
     /// Whether something stands behind the last number.
     ends: bool,
-    line: Option<Line<'a>>,
+    line: Option<TextLine<'a>>,
 }
 
 fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
@@ -178,7 +178,7 @@ struct Histogram {
 
 impl Histogram {
     /// `000019 000004  000016`
-    fn row(&mut self, line: Line<'_>) {
+    fn row(&mut self, line: TextLine<'_>) {
         let mut words = line.words();
         let Some(bucket) = words.next() else { return };
         let digits = |word: &str| word.len() >= 6 && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -227,7 +227,7 @@ impl Histogram {
 
 /// `# Min Latencies: 00019 00019` and its neighbours: a column a thread, with
 /// `-H` one more for all.
-fn summary(comment: Line<'_>, histogram: &mut Histogram, log: &mut Log) {
+fn summary(comment: TextLine<'_>, histogram: &mut Histogram, log: &mut Log) {
     let Some((name, rest)) = comment.split(":") else { return };
     if !["Total", "Min Latencies", "Avg Latencies", "Max Latencies", "Histogram Overflows"]
         .contains(&name)

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "dbench",
@@ -50,7 +50,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 /// ` NTCreateX      13969     0.006     5.238`: count and ms.
-fn row(line: Line<'_>, log: &mut Log) {
+fn row(line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let [operation, count, mean, most] = words[..] else {
         if words.len() > 1 && !line.text.starts_with('-') {
@@ -72,7 +72,7 @@ fn row(line: Line<'_>, log: &mut Log) {
 
 /// `Throughput 219.572 MB/sec  2 clients  2 procs  max_latency=28.747 ms`; dbench 3
 /// ends with the processes, dbench 2 has `(NB=...)` before them.
-fn result(line: Line<'_>, log: &mut Log) {
+fn result(line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let Some(megabytes) = words.get(1).and_then(|word| line.number(word)) else {
         return log.unread(line, "no number");

@@ -11,7 +11,7 @@ mod terse;
 use super::failure::failed;
 use super::json;
 use super::sign::{json as in_json, opens, part};
-use super::{At, Cut, Log, Text, Tool};
+use super::{Cut, Log, LogPosition, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fio",
@@ -66,7 +66,7 @@ fn lines(text: Text<'_>, log: &mut Log) {
 }
 
 /// One number of a latency: its least, mean, deviation or most.
-fn latency(log: &mut Log, kind: &str, statistic: &str, seconds: f64, at: impl At) {
+fn latency(log: &mut Log, kind: &str, statistic: &str, seconds: f64, at: impl LogPosition) {
     let (statistic, is_extreme) = match statistic {
         "min" => ("min", true),
         "max" => ("max", true),

@@ -12,7 +12,7 @@ use super::names::name;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
@@ -62,7 +62,7 @@ fn is_result(line: &str) -> bool {
     named && iterations && words.next().is_some_and(|value| number::parse(value).is_some())
 }
 
-fn result(line: Line<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
+fn result(line: TextLine<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let name = words[0].trim_start_matches("Benchmark");
     for pair in words[2..].chunks(2) {

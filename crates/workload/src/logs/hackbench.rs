@@ -5,7 +5,7 @@
 
 use super::failure::failed;
 use super::sign::{hint, opens};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hackbench",
@@ -48,7 +48,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `Running in threaded mode with 10 groups using 40 file descriptors each
 /// (== 400 tasks)`, or `Running with 10*40 (== 400) tasks.`
-fn shape(line: Line<'_>, log: &mut Log) {
+fn shape(line: TextLine<'_>, log: &mut Log) {
     let numbers: Few<&str> = line
         .text
         .split(|char: char| !char.is_ascii_digit())

@@ -7,7 +7,7 @@ use super::json::{self, Node};
 use super::number;
 use super::sign::{json_part, opens};
 use super::text::fields;
-use super::{At, Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, LogPosition, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hyperfine",
@@ -95,7 +95,7 @@ const METRICS: [(&str, &str, bool); 7] = [
 fn note(
     (_, metric, is_quantile): (&str, &'static str, bool),
     seconds: f64,
-    at: impl At,
+    at: impl LogPosition,
     log: &mut Log,
 ) {
     if is_quantile {
@@ -107,7 +107,7 @@ fn note(
 
 /// `sleep 0.1,0.102,0.001,0.102,0.001,0.002,0.101,0.105`, with parameters
 /// behind; a command may hold commas.
-fn row_csv(names: &[&str], line: Line<'_>, log: &mut Log) {
+fn row_csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
     let mut cells: Few<&str> = line.text.rsplitn(names.len(), ',').collect();
     cells.reverse();
     // The least and the most, which are always there, tell whether it is a row.
@@ -144,7 +144,7 @@ fn table_unit(line: &str) -> Option<f64> {
 
 /// `` `sleep 0.1`  102.3 ± 1.2  101.0  105.0  1.00 ``, where a single run has no
 /// deviation.
-fn row_table(factor: f64, line: Line<'_>, log: &mut Log) {
+fn row_table(factor: f64, line: TextLine<'_>, log: &mut Log) {
     let Some((command, rest)) = line.text[1..].rsplit_once('`') else { return };
     let words: Few<&str> = rest.split_ascii_whitespace().collect();
     let seconds = |word: &str| Some(number::scaled(line.number(word)?, factor));
@@ -171,7 +171,7 @@ fn time(value: &str, unit: &str) -> Option<f64> {
 }
 
 /// `14.7 ms ±   5.5 ms    [User: 1.2 ms, System: 0.0 ms]`
-fn mean(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn mean(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     let [value, unit, ..] = words[..] else { return log.unread(line, "the line ends early") };
     if rest.may_be_cut(unit) {

@@ -4,7 +4,7 @@
 
 use super::sign::opens;
 use super::text::slug;
-use super::{Few, Line, Log, Text, Tool};
+use super::{Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
@@ -34,7 +34,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `LOC:    4846119    5291267   Local timer interrupts`; `ERR` and `MIS` have one
 /// number for all.
-fn row(cpus: &[&str], line: Line<'_>, log: &mut Log) {
+fn row(cpus: &[&str], line: TextLine<'_>, log: &mut Log) {
     let Some((name, rest)) = line.text.split_once(':').map(|(name, rest)| (name, line.part(rest)))
     else {
         return;

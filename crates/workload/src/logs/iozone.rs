@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "iozone",
@@ -49,12 +49,12 @@ type Cell = (&'static str, u64, u64, u64);
 
 /// What a run's table says, which its reports repeat.
 #[derive(Default)]
-struct Said {
+struct RunHeading {
     cells: Vec<Cell>,
     sorted: bool,
 }
 
-impl Said {
+impl RunHeading {
     fn insert(&mut self, cell: Cell) {
         if self.cells.len() < super::MAX_VALUES {
             self.cells.push(cell);
@@ -89,7 +89,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut output = Output::BytesPerS(1024.0);
     let mut report: Option<Report<'_>> = None;
     // What the run's table says, which its reports repeat.
-    let mut said = Said::default();
+    let mut said = RunHeading::default();
     for line in text.lines() {
         if let Some(rest) = line.after("Version $Revision:") {
             log.version = rest.word(0).map(str::to_owned);
@@ -100,7 +100,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(found) = heading(line) {
             columns = Some(found);
             report = None;
-            said = Said::default();
+            said = RunHeading::default();
         } else if let Some(name) =
             line.text.strip_prefix('"').and_then(|text| text.strip_suffix(" report\""))
         {
@@ -137,7 +137,7 @@ fn unit(words: &str) -> Option<Output> {
     })
 }
 
-fn heading(line: Line<'_>) -> Option<Columns> {
+fn heading(line: TextLine<'_>) -> Option<Columns> {
     let mut words = line.words();
     let (size, record) = (words.next()?, words.next()?);
     if !size.eq_ignore_ascii_case("kB") || record != "reclen" {
@@ -171,12 +171,18 @@ fn heading(line: Line<'_>) -> Option<Columns> {
 }
 
 /// Where the words end, in columns of the line.
-fn word_ends(line: Line<'_>) -> Vec<usize> {
+fn word_ends(line: TextLine<'_>) -> Vec<usize> {
     let start = line.text.as_ptr() as usize;
     line.words().map(|word| line.indent + word.as_ptr() as usize - start + word.len()).collect()
 }
 
-fn row(line: Line<'_>, columns: &Columns, output: Output, said: &mut Said, log: &mut Log) {
+fn row(
+    line: TextLine<'_>,
+    columns: &Columns,
+    output: Output,
+    said: &mut RunHeading,
+    log: &mut Log,
+) {
     let words: Few<&str> = line.words().collect();
     let values: Option<Few<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -234,7 +240,7 @@ fn by_position(ends: &[usize], columns: &Columns) -> Option<Vec<usize>> {
     Some(cells)
 }
 
-fn note(operation: &str, value: f64, output: Output, line: Line<'_>, log: &mut Log) {
+fn note(operation: &str, value: f64, output: Output, line: TextLine<'_>, log: &mut Log) {
     let noted = match output {
         Output::BytesPerS(factor) => log.rate("rate", number::scaled(value, factor), "B/s", line),
         Output::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
@@ -253,7 +259,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn line(&mut self, line: Line<'a>, output: Output, said: &Said, log: &mut Log) {
+    fn line(&mut self, line: TextLine<'a>, output: Output, said: &RunHeading, log: &mut Log) {
         let words: Few<&'a str> = line.words().collect();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
@@ -313,7 +319,7 @@ fn operation_of_report(name: &str) -> Option<&'static str> {
 
 /// `Children see throughput for  4 initial writers  = 123.45 kB/sec` and the
 /// lines below it.
-fn throughput(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn throughput(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let mut words = value.words();
     let (Some(word), unit) = (words.next(), words.next().unwrap_or_default()) else {
         return log.unread(line, "no number");

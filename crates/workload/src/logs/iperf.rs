@@ -10,7 +10,7 @@ use super::json::{self, Node};
 use super::number::{self, scaled};
 use super::sign::{hint, json as in_json, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
     name: "iperf3",
@@ -65,7 +65,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(line: Line<'a>) -> Option<Result<Self, &'static str>> {
+    fn of(line: TextLine<'a>) -> Option<Result<Self, &'static str>> {
         let (stream, rest) = line.split("]")?;
         let stream = stream.strip_prefix('[')?.trim();
         if stream != "SUM" && !stream.starts_with(|first: char| first.is_ascii_digit()) {
@@ -148,7 +148,7 @@ pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row3(row: &Row<'_>, results: bool, single: bool, line: Line<'_>, log: &mut Log) {
+fn row3(row: &Row<'_>, results: bool, single: bool, line: TextLine<'_>, log: &mut Log) {
     let end = match row.rest.last() {
         Some(&"sender") => Some("sender"),
         Some(&"receiver") => Some("receiver"),
@@ -178,14 +178,14 @@ fn row3(row: &Row<'_>, results: bool, single: bool, line: Line<'_>, log: &mut Lo
     log.clear_labels();
 }
 
-fn lost((jitter_ms, lost, all): (f64, f64, f64), line: Line<'_>, log: &mut Log) {
+fn lost((jitter_ms, lost, all): (f64, f64, f64), line: TextLine<'_>, log: &mut Log) {
     log.time("jitter", jitter_ms / 1e3, line);
     log.count("lost-datagrams", lost, line).better(Some(Better::Lower));
     log.count("datagrams", all, line);
 }
 
 /// `local/sender 18.3% (0.0%u/18.3%s), remote/receiver 17.0% (0.6%u/16.3%s)`
-fn utilisation(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn utilisation(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     for side in rest.text.split("), ") {
         let mut words = side.split_ascii_whitespace();
         let (Some(who), Some(percent)) = (words.next(), words.next()) else { return };
@@ -298,7 +298,7 @@ pub(crate) fn read2(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row2(row: &Row<'_>, single: bool, line: Line<'_>, log: &mut Log) {
+fn row2(row: &Row<'_>, single: bool, line: TextLine<'_>, log: &mut Log) {
     let datagrams = row.datagrams();
     if line.is_open() && !row.rest.is_empty() && datagrams.is_none() {
         return log.unread(line, "the line ends early");
@@ -315,7 +315,7 @@ fn row2(row: &Row<'_>, single: bool, line: Line<'_>, log: &mut Log) {
 }
 
 /// `20261120153538,127.0.0.1,54088,127.0.0.1,5302,1,0.0-1.0,1952317500,15618540000`
-fn csv(line: Line<'_>) -> Option<Few<&str>> {
+fn csv(line: TextLine<'_>) -> Option<Few<&str>> {
     let (stamp, comma) = line.text.as_bytes().first_chunk::<15>()?.split_at(14);
     if comma != b"," || !stamp.iter().all(u8::is_ascii_digit) {
         return None;
@@ -330,7 +330,7 @@ fn is_connection(line: &str) -> bool {
 }
 
 /// Whether a line is a row of `-y C`, by its exact shape.
-pub(super) fn is_bare(line: Line<'_>) -> bool {
+pub(super) fn is_bare(line: TextLine<'_>) -> bool {
     let is_address = |field: &str| field.parse::<core::net::IpAddr>().is_ok();
     let is_number =
         |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());
@@ -347,7 +347,7 @@ pub(super) fn is_bare(line: Line<'_>) -> bool {
     })
 }
 
-fn row_csv(fields: &[&str], line: Line<'_>, log: &mut Log) {
+fn row_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
     let interval = fields[6].split_once('-');
     let interval = interval.and_then(|(from, to)| Some((number::parse(from)?, number::parse(to)?)));
     let (Some((from, to)), Some(bits)) = (interval, line.number(fields[8])) else {

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 
 use super::failure::failed;
 use super::sign::opens;
-use super::{Cut, Few, Line, Log, Text, Tool, time};
+use super::{Cut, Few, Log, Text, TextLine, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
     name: "kernbench",
@@ -58,7 +58,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 /// `Optimal load -j 8 Run`, `Half Load -j 2 Run:`, `Maximal -j Load Run`.
-fn load(rest: Line<'_>, log: &mut Log) {
+fn load(rest: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     if let Some(load) = words.first() {
         log.label("load", load.to_ascii_lowercase());
@@ -74,7 +74,7 @@ fn load(rest: Line<'_>, log: &mut Log) {
 
 /// The row's metric, and its value if it is a number with at most a deviation
 /// and a remark in parentheses behind it: people set two runs side by side.
-fn row_of(line: Line<'_>) -> Option<(&'static str, Option<f64>)> {
+fn row_of(line: TextLine<'_>) -> Option<(&'static str, Option<f64>)> {
     let (name, metric) = ROWS.iter().find(|(name, _)| line.text.starts_with(name))?;
     let rest = line.after(name)?;
     let value = rest.word(0)?;
@@ -96,7 +96,7 @@ fn row(line: &str) -> Option<()> {
     row_of(lines.next()?).map(drop)
 }
 
-fn note(metric: &'static str, value: f64, line: Line<'_>, log: &mut Log) {
+fn note(metric: &'static str, value: f64, line: TextLine<'_>, log: &mut Log) {
     match metric {
         "cpu" => drop(log.push("cpu", value, "%", None, MetricKind::Count, line)),
         "context-switches" | "sleeps" => {

@@ -9,7 +9,7 @@ mod summary;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "lmbench",
@@ -114,7 +114,7 @@ fn of_title(title: &str) -> Option<Table> {
 }
 
 /// `0k 18774 171147 234949`, with tabs.
-fn files(words: &[&str], line: Line<'_>, log: &mut Log) {
+fn files(words: &[&str], line: TextLine<'_>, log: &mut Log) {
     let [size, _, created, deleted] = words[..] else { return };
     let (Some(created), Some(deleted)) = (line.number(created), line.number(deleted)) else {
         return log.unread(line, "not two rates");
@@ -125,7 +125,7 @@ fn files(words: &[&str], line: Line<'_>, log: &mut Log) {
 }
 
 /// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
-fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn named(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     let [value, unit, ..] = words[..] else { return };
     if name.len() > 60 || rest.may_be_cut(unit) {
@@ -146,7 +146,7 @@ fn named(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 /// What `bw_mem 8m rd` prints, and nothing else of it: `8.39 5270.62`, each
 /// with two decimals, or six if less than one. Source: `lib_timing.c`,
 /// `bandwidth`.
-fn bandwidth(line: Line<'_>, log: &mut Log) {
+fn bandwidth(line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let [megabytes, rate] = words[..] else { return };
     let printed = |word: &str| {
@@ -162,7 +162,7 @@ fn bandwidth(line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn row(table: &Table, line: Line<'_>, log: &mut Log) {
+fn row(table: &Table, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     if matches!(table, Table::Files) {
         return files(&words, line, log);

@@ -7,7 +7,7 @@ use super::failure::failed;
 use super::json::{self, Node};
 use super::number;
 use super::sign::{json as in_json, json_part, opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
@@ -178,7 +178,7 @@ fn columns(line: &str) -> Option<Vec<Column>> {
     matches!(columns.first(), Some(Column::OpsPerS)).then_some(columns)
 }
 
-fn row(columns: &[Column], line: Line<'_>, log: &mut Log) {
+fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let name = words[0].to_ascii_lowercase();
     let cells = &words[1..];

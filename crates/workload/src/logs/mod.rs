@@ -106,11 +106,11 @@ use rayon::prelude::*;
 use record::{Better, Imported, Labels, MetricKind};
 
 use failure::Failure;
-pub(crate) use names::Named;
+pub(crate) use names::NameText;
 use section::Section;
 use sections::Sections;
 use sign::Sign;
-pub(crate) use text::{Cut, Line, Text};
+pub(crate) use text::{Cut, Text, TextLine};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
 pub(crate) type Few<T> = smallvec::SmallVec<[T; 16]>;
@@ -226,7 +226,7 @@ impl Log {
     }
 
     /// Gives all further values a label; an empty value takes it away.
-    pub(crate) fn label(&mut self, key: impl Named, value: impl AsRef<str>) {
+    pub(crate) fn label(&mut self, key: impl NameText, value: impl AsRef<str>) {
         self.labels = names::labelled(&self.labels, key, value.as_ref());
     }
 
@@ -236,28 +236,43 @@ impl Log {
     }
 
     /// A duration or a mean latency in seconds, lower is better.
-    pub(crate) fn time(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn time(
+        &mut self,
+        metric: impl NameText,
+        value: f64,
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
         self.push(metric, value, "s", Some(Better::Lower), MetricKind::Time, at)
     }
 
     /// Work by time in `unit` (`1/s`, `B/s`), higher is better.
     pub(crate) fn rate(
         &mut self,
-        metric: impl Named,
+        metric: impl NameText,
         value: f64,
-        unit: impl Named,
-        at: impl At,
-    ) -> Value<'_> {
+        unit: impl NameText,
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
         self.push(metric, value, unit, Some(Better::Higher), MetricKind::Rate, at)
     }
 
     /// A quantile or an extreme of latencies in seconds, lower is better.
-    pub(crate) fn quantile(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn quantile(
+        &mut self,
+        metric: impl NameText,
+        value: f64,
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
         self.push(metric, value, "s", Some(Better::Lower), MetricKind::Quantile, at)
     }
 
     /// How many, of which neither more nor fewer are better.
-    pub(crate) fn count(&mut self, metric: impl Named, value: f64, at: impl At) -> Value<'_> {
+    pub(crate) fn count(
+        &mut self,
+        metric: impl NameText,
+        value: f64,
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
         self.push(metric, value, "count", None, MetricKind::Count, at)
     }
 
@@ -266,24 +281,24 @@ impl Log {
     /// benchmark measures that.
     pub(crate) fn push(
         &mut self,
-        metric: impl Named,
+        metric: impl NameText,
         value: f64,
-        unit: impl Named,
+        unit: impl NameText,
         better: Option<Better>,
         kind: MetricKind,
-        at: impl At,
-    ) -> Value<'_> {
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
         let metric = metric.named();
         if !value.is_finite() || metric.is_empty() {
-            return Value(None);
+            return NotedValue(None);
         }
         if value < 0.0 && kind != MetricKind::Count {
             self.unread_at(at.line_number(), &format!("{metric} = {value}"), "below zero");
-            return Value(None);
+            return NotedValue(None);
         }
         if self.values.len() >= self.room {
             self.leave_out(&metric, at.line_number());
-            return Value(None);
+            return NotedValue(None);
         }
         self.values.push(Imported {
             metric,
@@ -294,7 +309,7 @@ impl Log {
             labels: self.labels.clone(),
             line: at.line_number(),
         });
-        Value(self.values.last_mut())
+        NotedValue(self.values.last_mut())
     }
 
     /// Notes the first value for which there is no room. Apart from
@@ -327,7 +342,7 @@ impl Log {
     }
 
     /// Notes a line that could not be read.
-    pub(crate) fn unread(&mut self, line: Line<'_>, why: impl Into<String>) {
+    pub(crate) fn unread(&mut self, line: TextLine<'_>, why: impl Into<String>) {
         self.unread_at(line.number, line.text, why);
     }
 
@@ -342,7 +357,7 @@ impl Log {
 
 impl Log {
     /// Notes a line that says that the run failed.
-    pub(crate) fn failed(&mut self, line: Line<'_>, why: impl Into<String>) {
+    pub(crate) fn failed(&mut self, line: TextLine<'_>, why: impl Into<String>) {
         self.failed_at(line.number, line.text, why);
     }
 
@@ -362,11 +377,11 @@ fn left_out(metric: &str, line: usize) -> Box<Unread> {
 }
 
 /// A value that was just noted, to be described further.
-pub(crate) struct Value<'a>(Option<&'a mut Imported>);
+pub(crate) struct NotedValue<'a>(Option<&'a mut Imported>);
 
-impl Value<'_> {
+impl NotedValue<'_> {
     /// Adds a label, unless it says nothing.
-    pub(crate) fn label(mut self, key: impl Named, value: impl AsRef<str>) -> Self {
+    pub(crate) fn label(mut self, key: impl NameText, value: impl AsRef<str>) -> Self {
         let value = value.as_ref();
         if let Some(imported) = &mut self.0
             && !value.is_empty()
@@ -377,7 +392,7 @@ impl Value<'_> {
     }
 
     /// Gives it another unit than its kind has.
-    pub(crate) fn unit(mut self, unit: impl Named) -> Self {
+    pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
             imported.unit = unit.named();
         }
@@ -394,18 +409,18 @@ impl Value<'_> {
 }
 
 /// Where a value stands.
-pub(crate) trait At {
+pub(crate) trait LogPosition {
     /// The line's number.
     fn line_number(&self) -> usize;
 }
 
-impl At for Line<'_> {
+impl LogPosition for TextLine<'_> {
     fn line_number(&self) -> usize {
         self.number
     }
 }
 
-impl At for usize {
+impl LogPosition for usize {
     fn line_number(&self) -> usize {
         *self
     }

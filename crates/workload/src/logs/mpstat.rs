@@ -9,7 +9,7 @@ use super::json::{self, Node};
 use super::names::name;
 use super::sign::{json as in_json, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
@@ -77,7 +77,7 @@ fn columns(line: &str) -> Option<Few<&str>> {
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
 /// `Average:`.
-fn row(columns: &[Column], line: Line<'_>, log: &mut Log) {
+fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     if words.len() < columns.len() + 1 || words.len() > columns.len() + 3 {
         if words.len() > 3 {

@@ -28,35 +28,35 @@ thread_local! {
 }
 
 /// What can name a metric, a unit or a label.
-pub(crate) trait Named {
+pub(crate) trait NameText {
     /// The name.
     fn named(self) -> Name;
 }
 
-impl Named for &'static str {
+impl NameText for &'static str {
     fn named(self) -> Name {
         Name::known(self)
     }
 }
 
-impl Named for &String {
+impl NameText for &String {
     fn named(self) -> Name {
         name(self)
     }
 }
 
-impl Named for String {
+impl NameText for String {
     fn named(self) -> Name {
         name(&self)
     }
 }
 
-impl Named for fmt::Arguments<'_> {
+impl NameText for fmt::Arguments<'_> {
     fn named(self) -> Name {
         if let Some(text) = self.as_str() {
             return Name::known(text);
         }
-        let mut said = Said::default();
+        let mut said = KnownName::default();
         // Writing into memory cannot fail.
         let _ = said.write_fmt(self);
         name(&String::from_utf8_lossy(&said.0))
@@ -65,22 +65,22 @@ impl Named for fmt::Arguments<'_> {
 
 /// A text that is said once: most need no allocation.
 #[derive(Default)]
-struct Said(smallvec::SmallVec<[u8; 64]>);
+struct KnownName(smallvec::SmallVec<[u8; 64]>);
 
-impl fmt::Write for Said {
+impl fmt::Write for KnownName {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
     }
 }
 
-impl Named for Name {
+impl NameText for Name {
     fn named(self) -> Name {
         self
     }
 }
 
-impl Named for &Name {
+impl NameText for &Name {
     fn named(self) -> Name {
         self.clone()
     }
@@ -98,7 +98,7 @@ pub(crate) fn name(text: &str) -> Name {
 }
 
 /// `labels` with `key` set to `value`, or without it if that is empty.
-pub(super) fn labelled(labels: &Labels, key: impl Named, value: &str) -> Labels {
+pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labels {
     let key = key.named();
     if value.is_empty() {
         return if labels.get(&key).is_some() { labels.without(&key) } else { labels.clone() };

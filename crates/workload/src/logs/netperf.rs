@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "netperf",
@@ -58,23 +58,23 @@ struct State<'a> {
     /// Bytes a second of the throughput's unit.
     unit: Option<f64>,
     /// Lines of omni's heading, or the names of its CSV.
-    heading: Vec<Line<'a>>,
+    heading: Vec<TextLine<'a>>,
     csv: Option<Vec<&'a str>>,
     /// A throughput whose unit comes later.
-    throughput: Option<(f64, Line<'a>)>,
+    throughput: Option<(f64, TextLine<'a>)>,
     units: Option<&'a str>,
     /// Numbers of a row that means what the next row says (`-P 0`).
-    bare: Option<Line<'a>>,
+    bare: Option<TextLine<'a>>,
 }
 
 /// Whether a line is one of `-P 0`, by its exact columns: a stream's
 /// `%5d  %5d %6d    %-6.2f   %7.2f`, or the second row of UDP and of request and
 /// response, which name the same socket twice.
-pub(super) fn is_bare(above: Option<Line<'_>>, line: Line<'_>) -> bool {
+pub(super) fn is_bare(above: Option<TextLine<'_>>, line: TextLine<'_>) -> bool {
     is_stream(line) || above.is_some_and(|above| are_two_rows(above, line))
 }
 
-fn is_stream(line: Line<'_>) -> bool {
+fn is_stream(line: TextLine<'_>) -> bool {
     let words: Few<&str> = line.words().collect();
     let [receive, send, message, seconds, rate] = words[..] else { return false };
     let (Ok(seconds), Ok(rate)) = (seconds.parse::<f64>(), rate.parse::<f64>()) else {
@@ -89,8 +89,8 @@ fn is_stream(line: Line<'_>) -> bool {
     receive >= 1024 && send >= 1024 && message > 0 && row.trim() == line.text
 }
 
-fn are_two_rows(above: Line<'_>, below: Line<'_>) -> bool {
-    let columns = |line: Line<'_>| -> Option<(usize, u32)> {
+fn are_two_rows(above: TextLine<'_>, below: TextLine<'_>) -> bool {
+    let columns = |line: TextLine<'_>| -> Option<(usize, u32)> {
         let socket = line.word(0)?.parse().ok()?;
         let numbers = line.words().all(|word| number::parse(word).is_some());
         numbers.then(|| (line.words().count(), socket))
@@ -178,7 +178,7 @@ fn test_name(line: &str) -> Option<&str> {
 }
 
 /// Notes what a line of a classic heading says of the rows below it.
-fn heading<'a>(line: Line<'a>, state: &mut State<'a>) -> bool {
+fn heading<'a>(line: TextLine<'a>, state: &mut State<'a>) -> bool {
     let text = line.text;
     if text.holds("RoundTrip") && text.holds("Trans") {
         state.rows = Rows::RoundTrip;
@@ -241,7 +241,7 @@ fn bytes_per_s(unit: &str) -> Option<f64> {
 }
 
 /// `Interim result: 9412.34 10^6bits/s over 1.000 seconds ending at 1234.5`
-fn interim(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn interim(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let mut words = rest.words();
     let (Some(value), Some(unit)) = (words.next(), words.next()) else { return };
     match (rest.number(value), bytes_per_s(unit)) {
@@ -256,7 +256,7 @@ fn interim(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn row<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut Log) {
+fn row<'a>(line: TextLine<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut Log) {
     if state.rows == Rows::Bare && omni_table(line, words, state, log) {
         return;
     }
@@ -311,7 +311,7 @@ fn row<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut L
 fn throughput(
     value: f64,
     direction: Option<&str>,
-    line: Line<'_>,
+    line: TextLine<'_>,
     state: &State<'_>,
     log: &mut Log,
 ) {
@@ -325,7 +325,7 @@ fn throughput(
 
 /// Messages, errors (not a number where the row has none), throughput, and
 /// perhaps CPU and service demand.
-fn udp(values: &[f64], direction: &str, line: Line<'_>, state: &State<'_>, log: &mut Log) {
+fn udp(values: &[f64], direction: &str, line: TextLine<'_>, state: &State<'_>, log: &mut Log) {
     log.count("messages", values[0], line).label("direction", direction);
     log.count("errors", values[1], line)
         .label("direction", direction)
@@ -340,7 +340,7 @@ fn udp(values: &[f64], direction: &str, line: Line<'_>, state: &State<'_>, log: 
 
 /// CPU of both sides, then service demand of both sides; negative: not
 /// measured.
-fn utilisation(values: &[f64], per: &str, line: Line<'_>, log: &mut Log) {
+fn utilisation(values: &[f64], per: &str, line: TextLine<'_>, log: &mut Log) {
     let [local, remote, local_demand, remote_demand] = values[..] else { return };
     cpu(local, "local", line, log);
     cpu(remote, "remote", line, log);
@@ -348,13 +348,13 @@ fn utilisation(values: &[f64], per: &str, line: Line<'_>, log: &mut Log) {
     demand_of(remote_demand, per, "remote", line, log);
 }
 
-fn cpu(percent: f64, side: &str, line: Line<'_>, log: &mut Log) {
+fn cpu(percent: f64, side: &str, line: TextLine<'_>, log: &mut Log) {
     if percent >= 0.0 {
         log.push("cpu", percent, "%", None, MetricKind::Count, line).label("side", side);
     }
 }
 
-fn demand_of(micros: f64, per: &str, side: &str, line: Line<'_>, log: &mut Log) {
+fn demand_of(micros: f64, per: &str, side: &str, line: TextLine<'_>, log: &mut Log) {
     if micros >= 0.0 {
         log.time(format_args!("cpu-time-per-{per}"), micros / 1e6, line).label("side", side);
     }
@@ -362,7 +362,7 @@ fn demand_of(micros: f64, per: &str, side: &str, line: Line<'_>, log: &mut Log) 
 
 /// A row without a heading (`-P 0`): a stream has five numbers; six are UDP or
 /// request and response, which the next row tells: 4 or 2 numbers.
-fn bare<'a>(line: Line<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log) {
+fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log) {
     if line.is_open() {
         return log.unread(line, "the line may end early");
     }
@@ -390,7 +390,7 @@ fn bare<'a>(line: Line<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log
 }
 
 /// `THROUGHPUT=9413.45`
-fn keyed<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
+fn keyed<'a>(line: TextLine<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
     let Some((key, value)) = line.split("=") else { return false };
     let is_key = key.len() > 2
         && key
@@ -407,7 +407,7 @@ fn keyed<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
 }
 
 /// A heading `Throughput,Throughput Units,...` and the row below it.
-fn csv<'a>(line: Line<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
+fn csv<'a>(line: TextLine<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
     let text = in_a_string(line.text);
     if fields(text, b',').any(|name| name == "Throughput" || name == "Throughput Units") {
         state.csv = Some(fields(text, b',').collect());
@@ -439,12 +439,17 @@ fn in_a_string(line: &str) -> &str {
 
 /// Omni's table: headings of several lines, each column beginning where its
 /// value does.
-fn omni_table<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut Log) -> bool {
+fn omni_table<'a>(
+    line: TextLine<'a>,
+    words: &[&'a str],
+    state: &mut State<'a>,
+    log: &mut Log,
+) -> bool {
     let heading = std::mem::take(&mut state.heading);
     if !heading.iter().any(|line| line.text.holds("Throughput")) {
         return false;
     }
-    let column = |line: &Line<'_>, word: &str| {
+    let column = |line: &TextLine<'_>, word: &str| {
         line.indent + word.as_ptr() as usize - line.text.as_ptr() as usize
     };
     let starts: Vec<usize> = words.iter().map(|word| column(&line, word)).collect();
@@ -466,7 +471,13 @@ fn omni_table<'a>(line: Line<'a>, words: &[&'a str], state: &mut State<'a>, log:
 }
 
 /// One of omni's outputs, by its name in any of its three spellings.
-fn named<'a>(name: &str, value: Line<'a>, line: Line<'a>, state: &mut State<'a>, log: &mut Log) {
+fn named<'a>(
+    name: &str,
+    value: TextLine<'a>,
+    line: TextLine<'a>,
+    state: &mut State<'a>,
+    log: &mut Log,
+) {
     if name == "throughput-units" {
         if !value.may_be_cut(value.text) {
             state.units = Some(value.text);

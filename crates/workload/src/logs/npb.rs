@@ -6,7 +6,7 @@
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Line, Log, Text, Tool};
+use super::{Cut, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "npb",
@@ -25,9 +25,9 @@ pub(super) const TOOL: Tool = Tool {
 struct Block<'a> {
     name: Option<String>,
     labels: Vec<(&'static str, String)>,
-    time: Option<(f64, Line<'a>)>,
-    total: Option<(f64, Line<'a>)>,
-    each: Option<(f64, &'static str, Line<'a>)>,
+    time: Option<(f64, TextLine<'a>)>,
+    total: Option<(f64, TextLine<'a>)>,
+    each: Option<(f64, &'static str, TextLine<'a>)>,
 }
 
 /// Reads any number of blocks. Values are those of runs whose verification

@@ -6,10 +6,10 @@
 use record::{Better, MetricKind, Name};
 
 use super::failure::failed;
-use super::names::Named;
+use super::names::NameText;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
@@ -70,7 +70,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// `<throughput metric="mbps">9350.120</throughput>`: its mbps are 10^6 bits a
 /// second.
-fn element(line: Line<'_>, log: &mut Log) {
+fn element(line: TextLine<'_>, log: &mut Log) {
     let Some((head, rest)) = line.text[1..].split_once('>') else { return };
     let (name, metric) = head.split_once(" metric=\"").unwrap_or((head, ""));
     let Some((digits, end)) = rest.split_once("</") else { return };
@@ -103,13 +103,13 @@ fn element(line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn cycles(value: f64, line: Line<'_>, log: &mut Log) {
+fn cycles(value: f64, line: TextLine<'_>, log: &mut Log) {
     let better = Some(Better::Lower);
     log.push("cycles-per-byte", value, "count", better, MetricKind::Time, line);
 }
 
 /// `  throughput     :84.04Gbps`
-fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn linux(row: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let Some((name, value)) = row.split(":") else { return };
     let (digits, unit) = number::split_unit(value.word(0).unwrap_or_default());
     let cut = row.may_be_cut(value.text);
@@ -146,7 +146,7 @@ fn linux(row: Line<'_>, line: Line<'_>, log: &mut Log) {
 /// A row below `Bytes(MEG)    realtime(s) Avg Frame Size Throughput(MB/s)`, of
 /// which the last number is the throughput, or below `Throughput(Buffers/s)
 /// Cycles/Byte       Buffers`.
-fn windows(heading: &str, line: Line<'_>, log: &mut Log) {
+fn windows(heading: &str, line: TextLine<'_>, log: &mut Log) {
     let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     match (heading, &values[..]) {

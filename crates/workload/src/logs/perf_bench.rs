@@ -8,7 +8,7 @@ use super::failure::failed;
 use super::number::{self, grouped};
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-bench",
@@ -65,7 +65,7 @@ fn is_context(line: &str) -> bool {
 }
 
 /// Comments that say how much is done, by whom.
-fn context(comment: Line<'_>, log: &mut Log) {
+fn context(comment: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = comment.words().collect();
     match words[..] {
         ["function", name, ..] => log.label("function", name.trim_matches(['\'', '"'])),
@@ -81,14 +81,14 @@ fn context(comment: Line<'_>, log: &mut Log) {
     }
 }
 
-fn threads(rest: Line<'_>, log: &mut Log) {
+fn threads(rest: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     if let Some(at) = words.iter().position(|word| *word == "threads" || *word == "threads,") {
         log.label("threads", words[at.saturating_sub(1)]);
     }
 }
 
-fn value(line: Line<'_>, log: &mut Log) {
+fn value(line: TextLine<'_>, log: &mut Log) {
     if line.text.starts_with('[') {
         return of_one(line, log);
     }
@@ -184,7 +184,7 @@ fn value(line: Line<'_>, log: &mut Log) {
 }
 
 fn read_or_tell(
-    line: Line<'_>,
+    line: TextLine<'_>,
     log: &mut Log,
     value: Option<f64>,
     note: impl FnOnce(&mut Log, f64),
@@ -196,14 +196,14 @@ fn read_or_tell(
 }
 
 /// The time that stands from a word on, with its unit.
-fn time(line: Line<'_>, at: usize) -> Option<f64> {
+fn time(line: TextLine<'_>, at: usize) -> Option<f64> {
     let mut words = line.words().skip(at);
     let (value, unit) = (line.number(words.next()?)?, words.next()?);
     (!line.may_be_cut(unit)).then_some(value * number::seconds(unit)?)
 }
 
 /// `     5.370150 usecs/op`, `12.719798 GB/sec (with prefault)`.
-fn rate_or_time(line: Line<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&str]) {
+fn rate_or_time(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&str]) {
     let prefault = rest == ["(with", "prefault)"];
     let plain = rest.is_empty();
     match unit {
@@ -238,7 +238,7 @@ fn rate_or_time(line: Line<'_>, log: &mut Log, value: f64, unit: &str, rest: &[&
 }
 
 /// The rows of `perf bench numa`, in its long and its short words.
-fn numa(line: Line<'_>, log: &mut Log, value: f64, unit: &str, words: &str, name: &str) {
+fn numa(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, words: &str, name: &str) {
     let gib = 1_000_000_000.0;
     let noted = match words {
         "slowest (max) thread-runtime" | "runtime-max/thread" => {
@@ -290,7 +290,7 @@ fn numa(line: Line<'_>, log: &mut Log, value: f64, unit: &str, words: &str, name
 
 /// `[thread  0] ... [ 1220800 ops/sec ]`, `[Run 1]: Wokeup 4 of 4 threads in
 /// 0.2040 ms`.
-fn of_one(line: Line<'_>, log: &mut Log) {
+fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some((head, rest)) = line.split("]") else { return };
     let who: Few<&str> = head.trim_start_matches('[').split_ascii_whitespace().collect();
     let [kind @ ("thread" | "Run"), index] = who[..] else { return };
@@ -328,7 +328,7 @@ fn of_one(line: Line<'_>, log: &mut Log) {
 }
 
 /// Times to wake or requeue: of one run, or their mean.
-fn wakes(line: Line<'_>, log: &mut Log, run: Option<&str>) {
+fn wakes(line: TextLine<'_>, log: &mut Log, run: Option<&str>) {
     let Some(rest) = line.behind(" in ") else { return };
     match time(rest, 0) {
         Some(seconds) => {

@@ -11,7 +11,7 @@ use super::names;
 use super::number::{self, scaled};
 use super::sign::{Sign, hint, opens, part};
 use super::text::fields;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-stat",
@@ -104,7 +104,7 @@ fn is_event(word: &str) -> bool {
 }
 
 /// An event's count, in the unit that perf says.
-fn note(log: &mut Log, event: &str, value: f64, unit: &str, line: Line<'_>) {
+fn note(log: &mut Log, event: &str, value: f64, unit: &str, line: TextLine<'_>) {
     let name = event_name(event);
     let (value, base, kind) = match unit {
         "msec" => (value / 1e3, "s", MetricKind::Time),
@@ -130,7 +130,7 @@ fn is_clock(event: &str) -> bool {
 const UNITS: [&str; 7] = ["msec", "ns", "Joules", "MiB", "Bytes", "C", "KiB"];
 
 /// A row of the text: `[time] [CPU0] 1,234 [unit] event [# metric] [( +- %)]`
-fn row(line: Line<'_>, interval: bool, log: &mut Log) {
+fn row(line: TextLine<'_>, interval: bool, log: &mut Log) {
     let (counts, comment) = match line.text.cut("#") {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
@@ -214,7 +214,7 @@ fn is_place(word: &str) -> bool {
             })
 }
 
-fn elapsed(seconds: Option<f64>, what: &[&str], line: Line<'_>, log: &mut Log) {
+fn elapsed(seconds: Option<f64>, what: &[&str], line: TextLine<'_>, log: &mut Log) {
     let metric = match what {
         ["time", "elapsed", ..] => "elapsed-time",
         ["user", ..] => "user-time",
@@ -228,7 +228,7 @@ fn elapsed(seconds: Option<f64>, what: &[&str], line: Line<'_>, log: &mut Log) {
 }
 
 /// `1.23  insn per cycle`, `3.456 GHz`, `1.053 K/sec`, `0.07% of all branches`
-fn derived(event: &str, comment: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn derived(event: &str, comment: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = comment.words().collect();
     let [value, tail @ ..] = &words[..] else { return };
     let (value, percent) = match value.strip_suffix('%') {
@@ -243,7 +243,14 @@ fn derived(event: &str, comment: Line<'_>, line: Line<'_>, log: &mut Log) {
     metric(event, value, percent, tail, line, log);
 }
 
-fn metric(event: &str, value: f64, percent: bool, words: &[&str], line: Line<'_>, log: &mut Log) {
+fn metric(
+    event: &str,
+    value: f64,
+    percent: bool,
+    words: &[&str],
+    line: TextLine<'_>,
+    log: &mut Log,
+) {
     let event = event_name(event);
     match words {
         ["CPUs", "utilized", ..] | ["CPUs"] => {
@@ -317,7 +324,7 @@ fn at_count(fields: &[&str]) -> Option<usize> {
     })
 }
 
-fn of_csv(fields: &[&str], line: Line<'_>, log: &mut Log) {
+fn of_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
     let Some(at) = at_count(fields) else { return };
     if let Some(value) = number::parse(fields[at].trim()) {
         match &fields[..at] {
@@ -343,7 +350,7 @@ fn of_csv(fields: &[&str], line: Line<'_>, log: &mut Log) {
     log.clear_labels();
 }
 
-fn of_json(line: Line<'_>, log: &mut Log) {
+fn of_json(line: TextLine<'_>, log: &mut Log) {
     let Some((node, _)) = json::parse(Text::at(line.text, line.number), |_| false) else { return };
     let Some(event) = node.get("event").and_then(Node::text) else { return };
     if !node.whole {
@@ -394,7 +401,7 @@ pub(crate) fn read_kvm(text: Text<'_>, log: &mut Log) {
 
 /// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`,
 /// of which mails wrap the end into the next line.
-fn exit(line: Line<'_>, next: Option<Line<'_>>, log: &mut Log) {
+fn exit(line: TextLine<'_>, next: Option<TextLine<'_>>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let [reason, samples, percent, time, times @ ..] = &words[..] else { return };
     let percent = percent.strip_suffix('%').and_then(number::parse);
@@ -404,7 +411,7 @@ fn exit(line: Line<'_>, next: Option<Line<'_>>, log: &mut Log) {
     let wrapped = next
         .into_iter()
         .flat_map(|next| next.text.split_ascii_whitespace().map(move |word| (word, next)));
-    let times: Vec<(f64, Line<'_>)> = times
+    let times: Vec<(f64, TextLine<'_>)> = times
         .iter()
         .map(|word| (*word, line))
         .chain(wrapped)

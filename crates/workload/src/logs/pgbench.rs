@@ -7,7 +7,7 @@ use record::Better;
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "pgbench",
@@ -55,7 +55,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let Some(first) = value.word(0) else { return };
     let label = match name {
         "scaling factor" => "scale",
@@ -106,7 +106,7 @@ fn row(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `896.967014 (without initial connection time)`, or twice, `(including
 /// connections establishing)` and `(excluding ...`.
-fn tps(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn tps(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let value = rest.word(0).and_then(|word| rest.decimals(word, 6));
     let Some(value) = value else { return log.unread(line, "no number") };
     if line.is_open() && !line.text.ends_with(')') {
@@ -121,7 +121,7 @@ fn tps(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// `5.0 s, 1234.5 tps, lat 8.100 ms stddev 2.100`
-fn progress(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn progress(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     let [second, "s,", tps, "tps,", "lat", millis, "ms", ..] = words[..] else { return };
     if let Some(value) = number::parse(tps) {

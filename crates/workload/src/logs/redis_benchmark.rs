@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
@@ -78,12 +78,12 @@ fn old_csv(line: &str) -> Option<(&str, f64)> {
     (decimals == 2).then_some((test, number::parse(rate)?))
 }
 
-fn cells(line: Line<'_>) -> Few<&str> {
+fn cells(line: TextLine<'_>) -> Few<&str> {
     fields(line.text, b',').map(|cell| cell.trim_matches('"')).collect()
 }
 
 /// `"SET","38461.54","0.072",...`
-fn csv(names: &[&str], line: Line<'_>, log: &mut Log) {
+fn csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
     let cells = cells(line);
     let quoted = line.text.ends_with('"');
     if cells.len() != names.len() || !quoted {
@@ -105,7 +105,7 @@ fn csv(names: &[&str], line: Line<'_>, log: &mut Log) {
     log.clear_labels();
 }
 
-fn latency(statistic: &str, millis: f64, line: Line<'_>, log: &mut Log) {
+fn latency(statistic: &str, millis: f64, line: TextLine<'_>, log: &mut Log) {
     let seconds = millis / 1e3;
     match statistic {
         "avg" => drop(log.time("latency-avg", seconds, line)),
@@ -120,7 +120,7 @@ fn latency(statistic: &str, millis: f64, line: Line<'_>, log: &mut Log) {
 }
 
 /// The row below `avg min p50 p95 p99 max`.
-fn latencies(names: &[&str], line: Line<'_>, log: &mut Log) {
+fn latencies(names: &[&str], line: TextLine<'_>, log: &mut Log) {
     let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     match values.filter(|values| values.len() == names.len()) {
         Some(values) => {
@@ -132,7 +132,7 @@ fn latencies(names: &[&str], line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn rate(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn rate(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     match rest.first_number() {
         Some(value) => drop(log.rate("requests-per-s", value, "1/s", line)),
         None => log.unread(line, "no rate"),
@@ -141,7 +141,7 @@ fn rate(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `98911.97 requests per second`, or -q's `SET: 86956.52 requests per second,
 /// p50=0.031 msec`
-fn one_line(line: Line<'_>, log: &mut Log) {
+fn one_line(line: TextLine<'_>, log: &mut Log) {
     let Some((head, tail)) = line.split("requests per second") else { return };
     let (test, value) =
         head.rsplit_once(": ").map_or((None, head), |(test, value)| (Some(test), value));
@@ -164,7 +164,7 @@ fn one_line(line: Line<'_>, log: &mut Log) {
 
 /// `99.000% <= 1.103 milliseconds (cumulative count 98)`: the share of what was
 /// at most so late. Newer versions list quantiles first, then shares at steps.
-fn percentile(percent: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn percentile(percent: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let Some(percent) = percent.strip_suffix('%').filter(|word| number::parse(word).is_some())
     else {
         return;

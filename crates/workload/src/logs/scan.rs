@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::TOOLS;
 use super::prefix::{without_indent, without_prefix};
-use super::sign::{Place, Sign};
+use super::sign::{Sign, SignPosition};
 
 /// Parts of a log that are searched at once are about so long: few enough for
 /// what is found in them to be kept, and worth a thread.
@@ -60,7 +60,7 @@ static FINDER: LazyLock<Finder> = LazyLock::new(|| {
     let owners = (0..TOOLS.len())
         .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
     let (at_start, within_owners): (Vec<Owner>, Vec<Owner>) =
-        owners.partition(|owner| sign(*owner).place == Place::Start);
+        owners.partition(|owner| sign(*owner).place == SignPosition::Start);
     let within = AhoCorasick::builder()
         // No sign begins another one, so this finds all that begin somewhere.
         .match_kind(MatchKind::LeftmostFirst)

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Line, Log, Text, Tool};
+use super::{Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "schbench",
@@ -81,8 +81,8 @@ fn row(
     metric: &String,
     divisor: Option<f64>,
     name: &str,
-    rest: Line<'_>,
-    line: Line<'_>,
+    rest: TextLine<'_>,
+    line: TextLine<'_>,
     log: &mut Log,
 ) {
     let name = name.trim_start_matches('*').trim();
@@ -100,7 +100,7 @@ fn row(
 }
 
 /// `min=0, max=27264`
-fn extremes(metric: &str, divisor: Option<f64>, line: Line<'_>, log: &mut Log) {
+fn extremes(metric: &str, divisor: Option<f64>, line: TextLine<'_>, log: &mut Log) {
     for item in fields(line.text, b',') {
         let Some((name @ ("min" | "max"), value)) = item.trim().split_once('=') else { continue };
         let Some(value) = line.number(value.trim()) else { continue };

@@ -12,7 +12,7 @@ use super::bare::bare;
 use super::prefix::without_prefix;
 use super::scan::{Hit, Scanned, bare_line, scan, sign};
 use super::section::Section;
-use super::sign::{Place, STRONG};
+use super::sign::{STRONG, SignPosition};
 use super::text::Text;
 use super::{TOOLS, Tool};
 
@@ -165,7 +165,7 @@ impl<'a> Sections<'a> {
                 // On one line, the first strong sign decides.
                 Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
                 _ => {
-                    let start = if sign.place == Place::Json {
+                    let start = if sign.place == SignPosition::Json {
                         let floor = self.open.as_ref().map_or(0, |open| open.start);
                         document_start(text, floor, line_start, &mut self.backwards)
                     } else {

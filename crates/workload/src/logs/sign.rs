@@ -5,7 +5,7 @@ use super::text::Cut;
 /// Words that tell a tool's output.
 pub(crate) struct Sign {
     pub(super) needle: &'static str,
-    pub(super) place: Place,
+    pub(super) place: SignPosition,
     pub(super) weight: u32,
     /// Printed once a run, by which runs are told apart.
     pub(super) opens: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Sign {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SignPosition {
     /// The line begins with it.
     Start,
     /// Anywhere in a line.
@@ -32,7 +32,14 @@ const WEAK: u32 = 1;
 
 /// A line's beginning that this tool alone prints, once a run.
 pub(crate) const fn opens(needle: &'static str) -> Sign {
-    Sign { needle, place: Place::Start, weight: STRONG, opens: true, anew: false, check: None }
+    Sign {
+        needle,
+        place: SignPosition::Start,
+        weight: STRONG,
+        opens: true,
+        anew: false,
+        check: None,
+    }
 }
 
 /// A line's beginning that this tool alone prints, any number of times.
@@ -47,18 +54,18 @@ pub(crate) const fn hint(needle: &'static str) -> Sign {
 
 /// A word of a JSON document that this tool alone prints, once a document.
 pub(crate) const fn json(needle: &'static str) -> Sign {
-    Sign { place: Place::Json, ..opens(needle) }
+    Sign { place: SignPosition::Json, ..opens(needle) }
 }
 
 /// A word of a JSON document that this tool alone prints, any number of times.
 pub(crate) const fn json_part(needle: &'static str) -> Sign {
-    Sign { place: Place::Json, ..part(needle) }
+    Sign { place: SignPosition::Json, ..part(needle) }
 }
 
 impl Sign {
     /// The sign may stand anywhere in its line.
     pub(crate) const fn within(self) -> Self {
-        Self { place: Place::Within, ..self }
+        Self { place: SignPosition::Within, ..self }
     }
 
     /// The sign only counts in a line for which `check` is true.
@@ -84,8 +91,8 @@ impl Sign {
     /// Whether a line, without what surrounds it, has the sign.
     pub(super) fn is_in(&self, line: &str) -> bool {
         let found = match self.place {
-            Place::Start => line.starts_with(self.needle),
-            Place::Within | Place::Json => line.place(self.needle).is_some(),
+            SignPosition::Start => line.starts_with(self.needle),
+            SignPosition::Within | SignPosition::Json => line.place(self.needle).is_some(),
         };
         found && self.check.is_none_or(|check| check(line))
     }

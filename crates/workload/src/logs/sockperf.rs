@@ -7,7 +7,7 @@
 use super::failure::failed;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sockperf",
@@ -30,20 +30,21 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut of = Of::Latency;
+    let mut of = TimesOf::Latency;
     for line in text.lines() {
         let rest = line.after("sockperf: ").unwrap_or(line);
         if let Some(version) = rest.after("== version #") {
-            of = Of::Latency;
+            of = TimesOf::Latency;
             log.version = version.word(0).map(|word| word.trim_end_matches('.').to_owned());
         } else if rest.text.starts_with("[Total Run]") {
-            of = Of::Latency;
+            of = TimesOf::Latency;
         } else if let Some(summary) = rest.after("Summary: ") {
             self::summary(summary, line, &mut of, log);
         } else if let Some(rest) = rest.after("---> ") {
             observation(rest, of, line, log);
         } else if let Some(average) = rest.after("====> avg-") {
-            of = if average.text.starts_with("rtt") { Of::RoundTrip } else { Of::Latency };
+            of =
+                if average.text.starts_with("rtt") { TimesOf::RoundTrip } else { TimesOf::Latency };
             let Some((_, deviation)) = average.split("(std-dev=") else { continue };
             // Since 3.8 more follow behind a comma.
             let end = deviation.text.find([',', ')']);
@@ -63,12 +64,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// What the times of a run are of.
 #[derive(Clone, Copy)]
-enum Of {
+enum TimesOf {
     Latency,
     RoundTrip,
 }
 
-impl Of {
+impl TimesOf {
     fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -79,7 +80,7 @@ impl Of {
 
 /// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
 /// 325.185 MBps (2601.479 Mbps)`
-fn summary(rest: Line<'_>, line: Line<'_>, of: &mut Of, log: &mut Log) {
+fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesOf, log: &mut Log) {
     let words: Few<&str> = rest.words().collect();
     let at = words.iter().position(|word| *word == "is");
     let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
@@ -91,7 +92,7 @@ fn summary(rest: Line<'_>, line: Line<'_>, of: &mut Of, log: &mut Log) {
     };
     match what.as_str() {
         _ if what.starts_with("Latency") || what.starts_with("Round trip") => {
-            *of = if what.starts_with("Latency") { Of::Latency } else { Of::RoundTrip };
+            *of = if what.starts_with("Latency") { TimesOf::Latency } else { TimesOf::RoundTrip };
             let burst = what.cut(" of burst of ").and_then(|(_, rest)| rest.split(' ').next());
             match number::seconds(unit) {
                 Some(factor) => {
@@ -117,7 +118,7 @@ fn summary(rest: Line<'_>, line: Line<'_>, of: &mut Of, log: &mut Log) {
 }
 
 /// `percentile 99.000 =   26.163`, `<MAX> observation = 24498.270`
-fn observation(rest: Line<'_>, of: Of, line: Line<'_>, log: &mut Log) {
+fn observation(rest: TextLine<'_>, of: TimesOf, line: TextLine<'_>, log: &mut Log) {
     let Some((name, value)) = rest.split("=") else { return };
     let Some(micros) = value.decimals(value.text, 3) else {
         return log.unread(line, "no number");
@@ -134,7 +135,7 @@ fn observation(rest: Line<'_>, of: Of, line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn dropped(item: &str, line: Line<'_>, log: &mut Log) {
+fn dropped(item: &str, line: TextLine<'_>, log: &mut Log) {
     let Some((name, count)) = item.cut(" messages = ") else { return };
     if let Some(count) = line.number(count.trim()) {
         let metric = format!("{}-messages", super::text::slug(name));

@@ -6,7 +6,7 @@
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stream",
@@ -95,7 +95,7 @@ fn is_row(line: &str) -> bool {
         && words[1..].iter().all(|word| decimals(word) >= 4)
 }
 
-fn row(line: Line<'_>, table: &Columns, headed: bool, log: &mut Log) {
+fn row(line: TextLine<'_>, table: &Columns, headed: bool, log: &mut Log) {
     let (name, rest) = match line.split(":") {
         Some(sides) => sides,
         None if headed => match line.split(" ") {

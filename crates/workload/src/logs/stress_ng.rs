@@ -7,11 +7,11 @@
 use record::{Better, MetricKind};
 
 use super::failure::failed;
-use super::names::{Named, name};
+use super::names::{NameText, name};
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stress-ng",
@@ -94,7 +94,7 @@ fn is_failure(line: &str) -> bool {
 
 /// The message of `stress-ng: 12:34:56.78 info:  [1234] message`, and whether
 /// it was one.
-fn message(line: Line<'_>) -> (Line<'_>, bool) {
+fn message(line: TextLine<'_>) -> (TextLine<'_>, bool) {
     let inner = line.after("stress-ng: ").unwrap_or(line);
     let Some((head, rest)) = inner.split("]") else { return (line, false) };
     let Some((level, pid)) = head.split_once('[') else { return (line, false) };
@@ -117,7 +117,7 @@ fn is_stressor(name: &str) -> bool {
 
 /// `cpu  440  1.01  0.26  0.00  436.42  1671.04 [ 28.01  6468 ]`, or
 /// `pipe  102.19 MB per sec pipe write rate (geometric mean of 1 instances)`
-fn table(body: Line<'_>, columns: usize, line: Line<'_>, log: &mut Log) {
+fn table(body: TextLine<'_>, columns: usize, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = body.words().collect();
     let Some((name, cells)) = words.split_first().filter(|(name, _)| is_stressor(name)) else {
         return;
@@ -141,7 +141,7 @@ fn table(body: Line<'_>, columns: usize, line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn row(stressor: &str, values: &[f64], line: Line<'_>, log: &mut Log) {
+fn row(stressor: &str, values: &[f64], line: TextLine<'_>, log: &mut Log) {
     log.label("stressor", stressor);
     log.count("bogo-ops", values[0], line).better(Some(Better::Higher));
     for (metric, seconds) in
@@ -161,7 +161,7 @@ fn row(stressor: &str, values: &[f64], line: Line<'_>, log: &mut Log) {
 }
 
 /// A stressor's own metric, by its words.
-fn misc(stressor: &str, value: f64, words: &[&str], line: Line<'_>, log: &mut Log) {
+fn misc(stressor: &str, value: f64, words: &[&str], line: TextLine<'_>, log: &mut Log) {
     if !words.last().is_some_and(|word| word.ends_with(')')) && line.is_open() {
         return log.unread(line, "the line ends early");
     }
@@ -175,7 +175,7 @@ fn misc(stressor: &str, value: f64, words: &[&str], line: Line<'_>, log: &mut Lo
 }
 
 /// A value whose name says its unit: `nanosecs-per-mutex`, `write128-mb/sec`.
-fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &str) {
+fn described(name: &str, value: f64, line: TextLine<'_>, log: &mut Log, stressor: &str) {
     let lower = name.to_ascii_lowercase().replace('_', "-");
     let times = [
         ("nanosecs-per-", 1e-9),
@@ -213,7 +213,7 @@ fn described(name: &str, value: f64, line: Line<'_>, log: &mut Log, stressor: &s
 }
 
 /// `116.98s user time   (  4.06%)`
-fn times(body: Line<'_>, line: Line<'_>, log: &mut Log) -> bool {
+fn times(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) -> bool {
     let mut words = body.words();
     let (Some(seconds), Some(kind)) = (words.next(), words.next()) else { return false };
     let metric = match (kind, words.next(), words.next()) {
@@ -230,7 +230,7 @@ fn times(body: Line<'_>, line: Line<'_>, log: &mut Log) -> bool {
 }
 
 /// `472049260 CPU Clock   0.467 B/sec`
-fn perf(body: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn perf(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = body.words().collect();
     let [count, name @ .., rate, unit] = words.as_slice() else { return };
     let counted = number::grouped(count).or_else(|| number::parse(count));
@@ -242,7 +242,7 @@ fn perf(body: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// A line of the YAML; false if it is none.
-fn yaml(line: Line<'_>, part: &mut Part, log: &mut Log) -> bool {
+fn yaml(line: TextLine<'_>, part: &mut Part, log: &mut Log) -> bool {
     if line.text.ends_with(':') && !line.text.contains(' ') {
         let top = match line.text {
             "metrics:" => Part::YamlMetrics,

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sysbench",
@@ -70,7 +70,7 @@ const SUMMARIES: [&str; 8] = [
 ];
 
 /// Lines that say what is run.
-fn context(line: Line<'_>, log: &mut Log) -> bool {
+fn context(line: TextLine<'_>, log: &mut Log) -> bool {
     if line.is_open() {
         return false;
     }
@@ -109,7 +109,7 @@ fn context(line: Line<'_>, log: &mut Log) -> bool {
     true
 }
 
-fn result(line: Line<'_>, summary: bool, log: &mut Log) {
+fn result(line: TextLine<'_>, summary: bool, log: &mut Log) {
     if transferred(line, log) {
         return;
     }
@@ -181,7 +181,7 @@ fn result(line: Line<'_>, summary: bool, log: &mut Log) {
 /// `1024.00 MiB transferred (3584.41 MiB/sec)`, 0.4's `Read 93.75Mb  Written
 /// 62.5Mb  Total transferred 156.25Mb  (7.8079Mb/sec)` and `499.71 Requests/sec
 /// executed`, and the memory of preparing files.
-fn transferred(line: Line<'_>, log: &mut Log) -> bool {
+fn transferred(line: TextLine<'_>, log: &mut Log) -> bool {
     let text = line.text;
     if text.ends_with("Requests/sec executed") {
         match line.first_number() {
@@ -216,7 +216,7 @@ fn transferred(line: Line<'_>, log: &mut Log) -> bool {
 
 /// `1048576 (3670433.66 per second)`, `1048576 (1723456.64 ops/sec)`, 0.4's
 /// fileio `6000 Read, 4000 Write, 12800 Other = 22800 Total`.
-fn operations(value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn operations(value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     if value.text.holds(" Read") {
         let kinds = value.text.split([',', '=']);
         for kind in kinds {
@@ -246,7 +246,7 @@ fn operations(value: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// `10001  (166.45 per sec.)`
-fn per_second(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn per_second(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let name = slug(&name.replace('/', "-"));
     let mut words = value.words();
     let count = words.next().and_then(|word| value.number(word));
@@ -262,7 +262,7 @@ fn per_second(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// 1.1's `read:  IOPS=1234.56 19.29 MiB/s (20.23 MB/s)`.
-fn iops(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn iops(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let mut words = value.words();
     let rate = words.next().and_then(|word| value.number(word.strip_prefix("IOPS=")?));
     match rate {
@@ -277,7 +277,7 @@ fn iops(name: &str, value: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `[ 10s ] thds: 4 tps: 1234.56 qps: 24689.1 (...) lat (ms,95%): 3.55 ...`;
 /// 0.5 has commas between.
-fn interval(line: Line<'_>, log: &mut Log) {
+fn interval(line: TextLine<'_>, log: &mut Log) {
     let Some((second, rest)) = line.split("]") else { return };
     let second = second.trim_start_matches('[').trim().trim_end_matches('s').trim();
     if second.is_empty() || !second.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -52,9 +52,9 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Iterator for Lines<'a> {
-    type Item = Line<'a>;
+    type Item = TextLine<'a>;
 
-    fn next(&mut self) -> Option<Line<'a>> {
+    fn next(&mut self) -> Option<TextLine<'a>> {
         if self.rest.is_empty() {
             return None;
         }
@@ -62,7 +62,7 @@ impl<'a> Iterator for Lines<'a> {
             Some(end) => (&self.rest[..end], &self.rest[end + 1..], true),
             None => (self.rest, "", false),
         };
-        let line = Line::new(raw, self.number, terminated);
+        let line = TextLine::new(raw, self.number, terminated);
         self.rest = rest;
         self.number += 1;
         Some(line)
@@ -71,7 +71,7 @@ impl<'a> Iterator for Lines<'a> {
 
 /// One line, or a part of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line<'a> {
+pub(crate) struct TextLine<'a> {
     /// What the tool printed, without spaces at both ends.
     pub(crate) text: &'a str,
     /// From 1.
@@ -82,7 +82,7 @@ pub(crate) struct Line<'a> {
     terminated: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TextLine<'a> {
     fn new(raw: &'a str, number: usize, terminated: bool) -> Self {
         let body = without_prefix(raw);
         let text = without_indent(body);
@@ -119,8 +119,8 @@ impl<'a> Line<'a> {
 
     /// The words. Spaces of other scripts are part of a word: some locales
     /// group digits with them.
-    pub(crate) fn words(&self) -> Words<'a> {
-        Words { rest: self.text }
+    pub(crate) fn words(&self) -> AsciiWords<'a> {
+        AsciiWords { rest: self.text }
     }
 
     /// The word with an index.
@@ -134,7 +134,7 @@ impl<'a> Line<'a> {
         if self.may_be_cut(word) { None } else { number::parse(word) }
     }
 
-    /// As [`Line::number`], of a number that always has so many decimals: it is
+    /// As [`TextLine::number`], of a number that always has so many decimals: it is
     /// whole if it has them all, newline or not.
     pub(crate) fn decimals(&self, word: &str, decimals: usize) -> Option<f64> {
         let found = word.rsplit_once(['.', ',']).map_or(0, |(_, fraction)| fraction.len());
@@ -166,11 +166,11 @@ impl<'a> Line<'a> {
 
 /// As `split_ascii_whitespace` of a text, sooner.
 #[derive(Debug, Clone)]
-pub(crate) struct Words<'a> {
+pub(crate) struct AsciiWords<'a> {
     rest: &'a str,
 }
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for AsciiWords<'a> {
     type Item = &'a str;
 
     #[inline]
@@ -297,7 +297,7 @@ fn ends_lines_with_returns(text: &str) -> bool {
     if memchr::memchr(b'\n', bytes).is_some() || !overwrites(bytes) {
         return false;
     }
-    let mut first_words = text.split('\r').filter_map(|line| Words { rest: line }.next());
+    let mut first_words = text.split('\r').filter_map(|line| AsciiWords { rest: line }.next());
     let mut before = first_words.next();
     let (mut pairs, mut same) = (0_usize, 0_usize);
     for word in first_words {

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "time",
@@ -36,7 +36,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 /// Reads one line of any report, if it is one.
-pub(super) fn read_line(line: Line<'_>, log: &mut Log) {
+pub(super) fn read_line(line: TextLine<'_>, log: &mut Log) {
     let mut words = line.words();
     let (first, second) = (words.next().unwrap_or_default(), words.next());
     match (first, second) {
@@ -63,7 +63,7 @@ pub(super) fn read_line(line: Line<'_>, log: &mut Log) {
 }
 
 /// `0m1.234s`, in bash's locale: always three decimals.
-fn clock(line: Line<'_>, word: &str) -> Option<f64> {
+fn clock(line: TextLine<'_>, word: &str) -> Option<f64> {
     if line.may_be_cut(word) && !word.ends_with('s') {
         return None;
     }
@@ -81,7 +81,7 @@ fn minutes_and_seconds(word: &str) -> Option<f64> {
 }
 
 /// `1.23`, as POSIX prints it.
-fn plain(line: Line<'_>, word: &str) -> Option<f64> {
+fn plain(line: TextLine<'_>, word: &str) -> Option<f64> {
     let decimals = word.rsplit_once(['.', ',']).map_or(0, |(_, fraction)| fraction.len());
     if decimals == 0 || (line.may_be_cut(word) && decimals != 2) {
         return None;
@@ -118,7 +118,7 @@ fn gnu(line: &str) -> Option<()> {
 
 /// `147.20user 20.92system 0:47.15elapsed 356%CPU (0avgtext+0avgdata
 /// 123maxresident)k`
-fn default_line(line: Line<'_>, log: &mut Log) {
+fn default_line(line: TextLine<'_>, log: &mut Log) {
     if gnu(line.text).is_none() {
         return;
     }
@@ -139,7 +139,7 @@ fn default_line(line: Line<'_>, log: &mut Log) {
 }
 
 /// `0inputs+0outputs (1major+73minor)pagefaults 0swaps`
-fn faults(line: Line<'_>, log: &mut Log) {
+fn faults(line: TextLine<'_>, log: &mut Log) {
     let Some((_, rest)) = line.text.split_once('(') else { return };
     let Some((inner, _)) = rest.cut(")pagefaults") else { return };
     let Some((major, minor)) = inner.split_once('+') else { return };
@@ -151,7 +151,7 @@ fn faults(line: Line<'_>, log: &mut Log) {
 }
 
 /// `make -j4  400.2s user 33.1s system 360% cpu 2:00.50 total`
-fn zsh(line: Line<'_>, log: &mut Log) {
+fn zsh(line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let [.., user, "user", system, "system", percent, "cpu", total, "total"] = words[..] else {
         return;
@@ -173,7 +173,7 @@ fn zsh(line: Line<'_>, log: &mut Log) {
 }
 
 /// A row of `time -v`.
-fn verbose(line: Line<'_>, log: &mut Log) {
+fn verbose(line: TextLine<'_>, log: &mut Log) {
     if line.text.starts_with("Elapsed (wall clock) time") {
         let Some(value) = line.behind("): ") else { return };
         let whole = !line.may_be_cut(value.text)
@@ -213,10 +213,10 @@ fn verbose(line: Line<'_>, log: &mut Log) {
     }
 }
 
-fn cpu(percent: f64, line: Line<'_>, log: &mut Log) {
+fn cpu(percent: f64, line: TextLine<'_>, log: &mut Log) {
     log.push("cpu", percent, "%", None, MetricKind::Count, line);
 }
 
-fn resident(kib: f64, line: Line<'_>, log: &mut Log) {
+fn resident(kib: f64, line: TextLine<'_>, log: &mut Log) {
     log.push("max-resident", kib * 1024.0, "B", Some(Better::Lower), MetricKind::Count, line);
 }

@@ -11,7 +11,7 @@ use super::names;
 use super::number::scaled;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "turbostat",
@@ -115,7 +115,7 @@ impl<'a> Column<'a> {
     }
 }
 
-fn row(columns: &[Column<'_>], line: Line<'_>, log: &mut Log) {
+fn row(columns: &[Column<'_>], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let places =
         columns.iter().take_while(|column| column.place.is_some() || column.name == "usec").count();

@@ -11,7 +11,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "unixbench",
@@ -82,7 +82,7 @@ fn columns(line: &str) -> Option<[usize; 3]> {
 }
 
 /// The metric of a line with the score of all tests.
-fn score(line: Line<'_>) -> Option<&'static str> {
+fn score(line: TextLine<'_>) -> Option<&'static str> {
     let rest = line.text;
     if rest.starts_with("System Benchmarks Index Score") || rest.starts_with("FINAL SCORE") {
         Some("score")
@@ -100,9 +100,9 @@ fn score(line: Line<'_>) -> Option<&'static str> {
 fn index<'a>(
     metric: &'static str,
     value: f64,
-    line: Line<'_>,
+    line: TextLine<'_>,
     log: &'a mut Log,
-) -> super::Value<'a> {
+) -> super::NotedValue<'a> {
     log.push(metric, value, "1", Some(Better::Higher), MetricKind::Rate, line)
 }
 
@@ -129,7 +129,7 @@ fn sampled(line: &str) -> Option<(&str, f64, &str, &str)> {
     Some((name.trim(), number::parse(value)?, unit, tail))
 }
 
-fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
+fn rate(test: &str, value: f64, unit: &str, line: TextLine<'_>, log: &mut Log) {
     let noted = match unit {
         "lps" | "fps" => log.rate("rate", value, "1/s", line),
         "lpm" => log.rate("rate", value / 60.0, "1/s", line),
@@ -142,7 +142,7 @@ fn rate(test: &str, value: f64, unit: &str, line: Line<'_>, log: &mut Log) {
 
 /// `Execl Throughput    43.0   1493.0   347.2`: baseline, result, index. A test
 /// without a baseline has dashes.
-fn row(line: Line<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
+fn row(line: TextLine<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let starts_with_letter = line.text.starts_with(|first: char| first.is_ascii_alphabetic());
     if words.len() < 4 || !starts_with_letter || words[0] == "SUM" {

@@ -7,7 +7,7 @@
 use record::MetricKind;
 
 use super::sign::{opens, part};
-use super::{Cut, Few, Line, Log, Text, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "vmstat",
@@ -68,7 +68,7 @@ fn column(name: &str) -> Option<(&'static str, &'static str, f64)> {
     })
 }
 
-fn row(names: &[&str], first: bool, line: Line<'_>, log: &mut Log) {
+fn row(names: &[&str], first: bool, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     if words.len() < 3 || !words.iter().take(3).all(digits) {

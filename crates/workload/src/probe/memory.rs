@@ -8,11 +8,11 @@ use super::{
     Document, PROGRAM, REPEATED, REPEATS, TIME, Value, argv, bytes, document, read, take, time,
     timed_s,
 };
-use crate::entry::{DefaultValue, Entry, MetricDef, Param};
-use crate::parse::{Output, ParseError};
-use crate::roles::{Beside, SCRATCH};
+use crate::entry::{CatalogueEntry, DefaultValue, MetricDef, Param};
+use crate::parse::{CommandOutput, ParseError};
+use crate::roles::{RoleCommands, SCRATCH};
 
-pub(crate) static STREAM: Entry = Entry {
+pub(crate) static STREAM: CatalogueEntry = CatalogueEntry {
     name: "probe-stream",
     summary: "Memory bandwidth: copy, scale, add, triad (vmlab-probe)",
     about: "STREAM's four loops over three arrays that no cache holds, with its verification; \
@@ -20,7 +20,7 @@ pub(crate) static STREAM: Entry = Entry {
             are those of its loops.",
     measures: "Memory bandwidth: huge pages, pins, node placement.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("repeats", (1, 199), 3, "Samples of a run"),
         Param::per_vcpu("threads", 1024, "Threads"),
@@ -56,7 +56,7 @@ pub(crate) static STREAM: Entry = Entry {
     duration_s: |params, facts| facts.computing_s(1.3 + 0.3 * params.int("repeats") as f64),
 };
 
-pub(crate) static MALLOC: Entry = Entry {
+pub(crate) static MALLOC: CatalogueEntry = CatalogueEntry {
     name: "probe-malloc",
     summary: "Fresh memory: page faults, huge pages, giving it back (vmlab-probe)",
     about: "Memory that was never touched is read, written and given back page by page, with \
@@ -64,7 +64,7 @@ pub(crate) static MALLOC: Entry = Entry {
             to find a page too.",
     measures: "Page faults of the guest, and of the host below: huge pages, memory backing.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         REPEATS,
         Param::int("threads", (1, 1024), 1, "Threads"),
@@ -98,14 +98,14 @@ pub(crate) static MALLOC: Entry = Entry {
     duration_s: |params, facts| facts.computing_s(1.3 + 0.3 * params.int("repeats") as f64),
 };
 
-pub(crate) static TLB: Entry = Entry {
+pub(crate) static TLB: CatalogueEntry = CatalogueEntry {
     name: "probe-tlb",
     summary: "Latency of touching many pages, small and huge (vmlab-probe)",
     about: "Each touch depends on the one before and goes to another page. In a VM a miss walks \
             two tables, so small pages below small pages cost most.",
     measures: "Nested page tables: huge pages of guest and host.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -127,7 +127,7 @@ const fn hits(name: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help).optional()
 }
 
-pub(crate) static PAGECACHE: Entry = Entry {
+pub(crate) static PAGECACHE: CatalogueEntry = CatalogueEntry {
     name: "probe-pagecache",
     summary: "Scans of a file larger or smaller than the page cache (vmlab-probe)",
     about: "A file on a scratch disk is written, scanned cold and again, rewritten, and a hot \
@@ -135,9 +135,9 @@ pub(crate) static PAGECACHE: Entry = Entry {
             below and above the guest's memory.",
     measures: "The guest's page cache over the virtual disk.",
     needs: &[PROGRAM],
-    beside: Beside {
+    beside: RoleCommands {
         scratch_mib: |params, _| params.int("size_mib") as u64 * 21 / 20 + 64,
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         REPEATS,
@@ -175,7 +175,7 @@ pub(crate) static PAGECACHE: Entry = Entry {
     },
 };
 
-pub(crate) static NUMA: Entry = Entry {
+pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
     name: "probe-numa",
     summary: "Latency and bandwidth of local and remote memory (vmlab-probe)",
     about: "From every guest node to every guest node: of one repeat, local is the mean over all \
@@ -183,7 +183,7 @@ pub(crate) static NUMA: Entry = Entry {
             memory, wherever the host put it.",
     measures: "Whether guest nodes are where the host's are.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -204,7 +204,7 @@ pub(crate) static NUMA: Entry = Entry {
 
 /// The document with one value of each metric a repeat, where the probe says
 /// one a pair of nodes: their mean.
-fn over_pairs(output: Output<'_>, document: Document) -> Result<Document, ParseError> {
+fn over_pairs(output: CommandOutput<'_>, document: Document) -> Result<Document, ParseError> {
     let mut pairs: BTreeMap<(String, u32), Vec<Value>> = BTreeMap::new();
     for value in document.metrics {
         pairs.entry((value.name.clone(), value.repeat)).or_default().push(value);
@@ -258,7 +258,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Vec<(String, f64)>, ParseError> {
         let params = NUMA.resolve(&BTreeMap::new()).unwrap();
-        let output = Output { stdout: text, stderr: "" };
+        let output = CommandOutput { stdout: text, stderr: "" };
         let parsed = NUMA.parse(output, &params, &GuestFacts::alone(2, false))?;
         Ok(parsed.samples.into_iter().map(|sample| (sample.metric, sample.value)).collect())
     }

@@ -1,9 +1,9 @@
 //! Probes of the network between two guests.
 
 use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, count, quantile, rate, read, timed_s};
-use crate::entry::{DefaultValue, Entry, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, Param};
 use crate::params::Params;
-use crate::roles::{Beside, Daemon, Ready, Server, Step, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 5301;
 
@@ -11,7 +11,7 @@ const SERVER: Server = Server {
     needs: &[PROGRAM],
     setup: |_, _| {
         let argv = [PROGRAM, "net-server", "--port", &PORT.to_string()].map(str::to_owned).into();
-        vec![Step::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+        vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
     },
     under_test: UnderTest::Server,
 };
@@ -25,7 +25,7 @@ const REQUESTS: &[&str] = &["tcp_rr", "tcp_crr", "udp_rr"];
 /// Those whose packets may be lost.
 const DATAGRAMS: &[&str] = &["udp_stream", "udp_rr"];
 
-pub(crate) static NET: Entry = Entry {
+pub(crate) static NET: CatalogueEntry = CatalogueEntry {
     name: "probe-net",
     summary: "TCP streams, requests and connections, UDP (netperf's tests, vmlab-probe)",
     about: "`tcp_stream` sends to the server, `tcp_maerts` back; `tcp_rr` waits for the answer to \
@@ -34,7 +34,7 @@ pub(crate) static NET: Entry = Entry {
             be received.",
     measures: "The virtual network: bulk transfer, or the round trip with its wake-ups.",
     needs: &[PROGRAM],
-    beside: Beside { server: Some(SERVER), ..Beside::NOTHING },
+    beside: RoleCommands { server: Some(SERVER), ..RoleCommands::NOTHING },
     params: &[
         TIME,
         REPEATS,
@@ -81,7 +81,7 @@ pub(crate) static NET: Entry = Entry {
     duration_s,
 };
 
-pub(crate) static UDP: Entry = Entry {
+pub(crate) static UDP: CatalogueEntry = CatalogueEntry {
     name: "probe-udp",
     summary: "Datagrams a second one way, or there and back (vmlab-probe)",
     about: "The client sends datagrams as fast as it can or at a rate; the server counts them, and \
@@ -89,7 +89,7 @@ pub(crate) static UDP: Entry = Entry {
             virtual switches took.",
     measures: "Packets a second through the virtual network, with what is lost on the way.",
     needs: &[PROGRAM],
-    beside: Beside { server: Some(SERVER), ..Beside::NOTHING },
+    beside: RoleCommands { server: Some(SERVER), ..RoleCommands::NOTHING },
     params: &[
         TIME,
         REPEATS,

@@ -1,17 +1,17 @@
 //! Probes of the scheduler, interrupts, locks and clocks.
 
 use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, count, quantile, rate, read, time, timed_s};
-use crate::entry::{DefaultValue, Entry, Param};
-use crate::roles::Beside;
+use crate::entry::{CatalogueEntry, DefaultValue, Param};
+use crate::roles::RoleCommands;
 
-pub(crate) static SYSCALLS: Entry = Entry {
+pub(crate) static SYSCALLS: CatalogueEntry = CatalogueEntry {
     name: "probe-syscalls",
     summary: "System calls a second: write and read on /dev/null (vmlab-probe)",
     about: "A tight loop of two calls that enter the kernel and find nothing to do. No call waits, \
             so the vCPU leaves the guest for interrupts only.",
     measures: "Entering the guest's kernel: a VM should be as fast as its host.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -49,7 +49,7 @@ pub(crate) static SYSCALLS: Entry = Entry {
     },
 };
 
-pub(crate) static SEM: Entry = Entry {
+pub(crate) static SEM: CatalogueEntry = CatalogueEntry {
     name: "probe-sem",
     summary: "Producer and consumer on two semaphores: the cost of sleeping a while (vmlab-probe)",
     about: "Two threads hand over one item at a time. The producer has twice the work, so the \
@@ -58,7 +58,7 @@ pub(crate) static SEM: Entry = Entry {
             Give the guest two vCPUs at least.",
     measures: "Halts and IPIs of short sleeps: haltpoll, idle=poll, halt_poll_ns, cpu-pm.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -109,14 +109,14 @@ pub(crate) static SEM: Entry = Entry {
     },
 };
 
-pub(crate) static WAKEUP: Entry = Entry {
+pub(crate) static WAKEUP: CatalogueEntry = CatalogueEntry {
     name: "probe-wakeup",
     summary: "Latency of waking a thread on another vCPU (vmlab-probe)",
     about: "One thread wakes another, which sleeps on another vCPU, and notes when that runs; \
             then both hand one word to and fro as fast as they can. Needs two vCPUs.",
     measures: "One wake-up across vCPUs: IPI, leaving the halt, the host's scheduler.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -139,14 +139,14 @@ pub(crate) static WAKEUP: Entry = Entry {
     duration_s: |params, facts| timed_s(params, facts, 2.0),
 };
 
-pub(crate) static IPI: Entry = Entry {
+pub(crate) static IPI: CatalogueEntry = CatalogueEntry {
     name: "probe-ipi",
     summary: "Cost of interrupts to running vCPUs (membarrier, vmlab-probe)",
     about: "membarrier interrupts every vCPU that runs a thread of the process and returns when \
             all have answered. Needs two vCPUs.",
     measures: "IPIs to vCPUs that run: posted interrupts, AVIC, exits to send one.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -167,14 +167,14 @@ pub(crate) static IPI: Entry = Entry {
     duration_s: |params, facts| timed_s(params, facts, 2.0),
 };
 
-pub(crate) static LOCK: Entry = Entry {
+pub(crate) static LOCK: CatalogueEntry = CatalogueEntry {
     name: "probe-lock",
     summary: "A contended lock, and holders that lose their pCPU (vmlab-probe)",
     about: "All threads take one lock in turn. A ticket lock hands itself to the next in line, so \
             one vCPU that does not run stops all others.",
     measures: "Lock-holder and lock-waiter preemption under overcommit.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         TIME,
         REPEATS,
@@ -205,14 +205,14 @@ pub(crate) static LOCK: Entry = Entry {
     duration_s: |params, facts| timed_s(params, facts, 1.0),
 };
 
-pub(crate) static CLOCK: Entry = Entry {
+pub(crate) static CLOCK: CatalogueEntry = CatalogueEntry {
     name: "probe-clock",
     summary: "Cost of reading the clock, by clock source (vmlab-probe)",
     about: "A clock that the guest can read by itself (tsc, kvm-clock) is read without a system \
             call; others enter the kernel, and hpet or acpi_pm leave the guest each time.",
     measures: "The guest's clock source: kvm-clock, tsc, and what each costs.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[TIME, REPEATS],
     metrics: &[
         time("gettimeofday", "Mean time of gettimeofday").primary(),

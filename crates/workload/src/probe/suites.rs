@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use record::{Better, MetricKind, Sample};
 
 use super::{PROGRAM, REPEATS, TIME, argv, bytes, document, rate, read, take, timed_s};
-use crate::entry::{DefaultValue, Entry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{Output, ParseError, Parsed};
-use crate::roles::{Beside, SCRATCH};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::roles::{RoleCommands, SCRATCH};
 
 const fn index(name: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help)
 }
 
-pub(crate) static UNIXBENCH: Entry = Entry {
+pub(crate) static UNIXBENCH: CatalogueEntry = CatalogueEntry {
     name: "probe-unixbench",
     summary: "The twelve tests of the UnixBench index, vmlab's own implementation (vmlab-probe)",
     about: "Dhrystone, Whetstone, execl, three file copies, pipe, context switching, process \
@@ -23,7 +23,7 @@ pub(crate) static UNIXBENCH: Entry = Entry {
             own only.",
     measures: "A bit of everything: computing, system calls, processes, pipes.",
     needs: &[PROGRAM],
-    beside: Beside {
+    beside: RoleCommands {
         // Each copy of the largest file test has two files of 31 MiB.
         scratch_mib: |params, facts| {
             let copies = match params.int("copies") as u64 {
@@ -32,7 +32,7 @@ pub(crate) static UNIXBENCH: Entry = Entry {
             };
             128 + 64 * copies
         },
-        ..Beside::NOTHING
+        ..RoleCommands::NOTHING
     },
     params: &[
         TIME,
@@ -122,7 +122,11 @@ pub(crate) static UNIXBENCH: Entry = Entry {
 
 /// The published index: the geometric mean of what each test reached against
 /// its baseline, times ten. Given where all twelve were run.
-fn with_index(output: Output<'_>, params: &Params, _: &GuestFacts) -> Result<Parsed, ParseError> {
+fn with_index(
+    output: CommandOutput<'_>,
+    params: &Params,
+    _: &GuestFacts,
+) -> Result<ParsedOutput, ParseError> {
     let document = document(output)?;
     let mut logarithms: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for value in document.metrics.iter().filter(|value| value.name.ends_with("-index")) {
@@ -145,7 +149,7 @@ const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help).primary()
 }
 
-pub(crate) static NPB: Entry = Entry {
+pub(crate) static NPB: CatalogueEntry = CatalogueEntry {
     name: "probe-npb",
     summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, vmlab's own (vmlab-probe)",
     about: "From the published specification, with its verification values: a wrong result is \
@@ -154,7 +158,7 @@ pub(crate) static NPB: Entry = Entry {
             other two of the original, are not part of it.",
     measures: "Parallel computing: pins, siblings, memory, barriers between vCPUs.",
     needs: &[PROGRAM],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::int("repeats", (1, 100_000), 1, "Samples of a run"),
         Param::choice(

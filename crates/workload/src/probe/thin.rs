@@ -3,10 +3,10 @@
 use thinguest::{MAX_N, Operation};
 
 use super::{count, quantile, read, time};
-use crate::entry::{DefaultValue, Entry, Param};
-use crate::roles::Beside;
+use crate::entry::{CatalogueEntry, DefaultValue, Param};
+use crate::roles::RoleCommands;
 
-pub(crate) static THIN: Entry = Entry {
+pub(crate) static THIN: CatalogueEntry = CatalogueEntry {
     name: "thin",
     summary: "An exit, an interrupt, a wake-up: one operation of the thin guest, over and over",
     about: "A VM whose whole software is vmlab's thin guest (`vm.kernel = \"builtin:thin\"`) takes \
@@ -16,7 +16,7 @@ pub(crate) static THIN: Entry = Entry {
             ways: `apic=xapic`, `calls=ring3`, `wait=halt`.",
     measures: "What the host charges for one thing that guests do.",
     needs: &["vmlab-thin"],
-    beside: Beside::NOTHING,
+    beside: RoleCommands::NOTHING,
     params: &[
         Param::choice("operation", Operation::NAMES, "cpuid", "What is done"),
         Param::int("n", (1, MAX_N as i64), 1000, "Samples of a run"),

@@ -7,7 +7,7 @@ use std::path::Path;
 use suite::{PATIENCE, Tier, needs, skip};
 use thinguest::{ClockSource, MAX_N, write_record};
 use vmconfig::qemu::emit_serial;
-use vmconfig::{Accel, Arch, Boot, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
 use super::*;
 
@@ -97,7 +97,7 @@ fn first_failure(items: &[Item], said: &str, limit: Duration) -> ThinFailure {
     let (_folder, mut vm) = fake(items, said.as_bytes());
     loop {
         match vm.next(limit, &Cancel::new()) {
-            Ok(Told::Bye) => panic!("nothing failed"),
+            Ok(ThinMessage::Bye) => panic!("nothing failed"),
             Ok(_) => {}
             Err(failure) => return failure,
         }
@@ -216,7 +216,7 @@ impl Real {
             memory_mib: 256,
             kernel_cmdline: vec![format!("vmlab-thin=1 {plan} run={}", run.join(","))],
             extra_args: vec!["-icount".into(), "shift=0,sleep=off".into()],
-            ..VmSettings::new("thin", arch, Accel::Tcg, Boot::Kernel { kernel, initrd: None })
+            ..VmSettings::new("thin", arch, Accel::Tcg, BootSource::Kernel { kernel, initrd: None })
         };
         let spec = VmSpec::new(settings).unwrap();
         let args = emit_serial(&spec, &channels, &qemu.capabilities).args;
@@ -226,17 +226,17 @@ impl Real {
     }
 
     /// All that it says, and how it ended.
-    fn run(&self) -> (Vec<Told>, Option<ThinFailure>) {
+    fn run(&self) -> (Vec<ThinMessage>, Option<ThinFailure>) {
         let cancel = Cancel::new();
         let mut vm = ThinVm::start(&self.launch, &cancel).unwrap();
         let mut all = Vec::new();
         loop {
             match vm.next(PATIENCE, &cancel) {
-                Ok(told @ (Told::Ready(_) | Told::Taken)) => {
+                Ok(told @ (ThinMessage::Ready(_) | ThinMessage::Taken)) => {
                     all.push(told);
                     vm.go();
                 }
-                Ok(Told::Bye) => return (all, None),
+                Ok(ThinMessage::Bye) => return (all, None),
                 Ok(told) => all.push(told),
                 Err(failure) => return (all, Some(failure)),
             }
@@ -266,11 +266,11 @@ fn each_machine_counts_the_same_instructions_twice() {
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}");
         assert_eq!(told.len(), items.len() + 1, "{machine}: {told:?}");
-        let Told::Hello(hello) = told[0] else { panic!("{machine}: {told:?}") };
+        let ThinMessage::Hello(hello) = told[0] else { panic!("{machine}: {told:?}") };
         assert_eq!((hello.vcpus, hello.started), (vcpus, vcpus), "{machine}");
         for told in &told[1..] {
             match told {
-                Told::Done(done) => {
+                ThinMessage::Done(done) => {
                     // One instruction is one cycle, and nothing else takes time.
                     assert!(done.operation.vcpus() <= vcpus, "{machine}: {done:?}");
                     let sent = matches!(done.operation, Operation::SelfIpi | Operation::IpiSpin);
@@ -278,7 +278,7 @@ fn each_machine_counts_the_same_instructions_twice() {
                     let halts = matches!(done.operation, Operation::TimerHalt | Operation::IpiHalt);
                     assert!(!halts || done.hlts >= u64::from(done.n), "{machine}: {done:?}");
                 }
-                Told::Skipped(operation, why) => {
+                ThinMessage::Skipped(operation, why) => {
                     let expected = match operation {
                         Operation::Pvclock
                         | Operation::Hypercall
@@ -306,7 +306,7 @@ fn exceptions_are_recorded_with_their_place() {
             return;
         };
         let (told, failure) = real.run();
-        assert!(matches!(told[..], [Told::Hello(_)]), "{what}: {told:?}");
+        assert!(matches!(told[..], [ThinMessage::Hello(_)]), "{what}: {told:?}");
         assert!(failure.as_ref().is_some_and(holds), "{what}: {failure:?}");
     };
     const AT: Option<Operation> = Some(Operation::Cpuid);
@@ -337,7 +337,7 @@ fn arm64_s_exceptions_are_recorded_with_their_place() {
         let plan = format!("provoke={what}");
         let Some(real) = Real::new("virt,gic-version=3", 2, &plan, &items) else { return };
         let (told, failure) = real.run();
-        assert!(matches!(told[..], [Told::Hello(_)]), "{what}: {told:?}");
+        assert!(matches!(told[..], [ThinMessage::Hello(_)]), "{what}: {told:?}");
         let Some(ThinFailure::Fault { operation: Some(Operation::Hypercall), fault }) = failure
         else {
             panic!("{what}: {failure:?}")
@@ -361,11 +361,11 @@ fn an_arm64_guest_takes_other_machines_as_they_are() {
         let Some(real) = Real::new(machine, 2, "", &items) else { return };
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}");
-        let [Told::Hello(hello), Told::Done(_), skipped] = told[..] else {
+        let [ThinMessage::Hello(hello), ThinMessage::Done(_), skipped] = told[..] else {
             panic!("{machine}: {told:?}")
         };
         assert_eq!((hello.vcpus, hello.started), (2, 2), "{machine}");
-        assert_eq!(skipped, Told::Skipped(Operation::Cpuid, Skip::OtherArch), "{machine}");
+        assert_eq!(skipped, ThinMessage::Skipped(Operation::Cpuid, Skip::OtherArch), "{machine}");
     }
     // Another controller than is there.
     let Some(real) = Real::new("virt,gic-version=2", 1, "apic=gicv3", &items) else { return };
@@ -380,8 +380,8 @@ fn a_hang_is_named_with_its_registers() {
     let Some(real) = Real::new("q35", 1, "shake=on provoke=hang", &items) else { return };
     let cancel = Cancel::new();
     let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
-    assert!(matches!(vm.next(PATIENCE, &cancel), Ok(Told::Hello(_))));
-    assert_eq!(vm.next(PATIENCE, &cancel), Ok(Told::Ready(Operation::Cpuid)));
+    assert!(matches!(vm.next(PATIENCE, &cancel), Ok(ThinMessage::Hello(_))));
+    assert_eq!(vm.next(PATIENCE, &cancel), Ok(ThinMessage::Ready(Operation::Cpuid)));
     vm.go();
     let failure = vm.next(Duration::from_secs(1), &cancel).unwrap_err();
     let ThinFailure::Silent { operation, registers, .. } = failure else { panic!("{failure}") };
@@ -446,7 +446,8 @@ fn uefi_firmware_boots_the_same_guest() {
     real.launch.args.extend(["-device".to_owned(), device]);
     let (told, failure) = real.run();
     assert_eq!(failure, None, "{told:?}");
-    let [Told::Hello(hello), Told::Done(cpuid), Told::Done(ipi)] = told[..] else {
+    let [ThinMessage::Hello(hello), ThinMessage::Done(cpuid), ThinMessage::Done(ipi)] = told[..]
+    else {
         panic!("{told:?}")
     };
     assert_eq!((hello.vcpus, hello.started), (2, 2));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
-use super::super::tree::Kernel;
+use super::super::tree::KernelTree;
 use super::super::*;
 
 pub(super) const MOUNT: &str = "sys/fs/cgroup";
@@ -19,7 +19,7 @@ pub(super) const MOUNT: &str = "sys/fs/cgroup";
 /// A made-up machine: four pCPUs, two nodes.
 pub(super) struct Machine {
     _temp: TempDir,
-    pub(super) tree: Tree,
+    pub(super) tree: SettingsTree,
     pub(super) kernel: Arc<FakeKernel>,
 }
 
@@ -100,7 +100,7 @@ impl FakeKernel {
     }
 }
 
-impl Kernel for FakeKernel {
+impl KernelTree for FakeKernel {
     fn write(&self, file: &Path, text: &str) -> io::Result<()> {
         if self.writes.fetch_add(1, Ordering::Relaxed) == self.fails_at.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(22));
@@ -177,7 +177,7 @@ impl Machine {
             free_pages: AtomicU32::new(1_000_000),
             refusing: Mutex::new(Vec::new()),
         });
-        let tree = Tree { kernel: kernel.clone(), ..Tree::at(&root) };
+        let tree = SettingsTree { kernel: kernel.clone(), ..SettingsTree::at(&root) };
         let machine = Self { _temp: temp, tree, kernel };
         machine.files();
         for module in ["kvm", "kvm_intel", "kvm_amd", "haltpoll", "vhost_net"] {
@@ -214,8 +214,8 @@ impl Machine {
         self.file(governors, "ladder menu haltpoll");
         for setting in SETTINGS {
             match setting.place {
-                Place::Files(files) => self.file(files[0], first_text(setting, files[0])),
-                Place::Each { folder, prefix, file } => {
+                SettingPath::Files(files) => self.file(files[0], first_text(setting, files[0])),
+                SettingPath::Each { folder, prefix, file } => {
                     for number in [0, 2] {
                         let folder = format!("{folder}/{prefix}{number}");
                         let path = format!("{folder}/{file}");
@@ -226,7 +226,7 @@ impl Machine {
                         self.file(&format!("{folder}/{beside}"), list);
                     }
                 }
-                Place::Pool { kib } => {
+                SettingPath::Pool { kib } => {
                     for node in [0, 1] {
                         let folder = format!("sys/devices/system/node/node{node}/hugepages");
                         self.file(&format!("{folder}/hugepages-{kib}kB/nr_hugepages"), "1");
@@ -309,13 +309,13 @@ fn loadable() -> BTreeMap<String, BTreeMap<String, String>> {
     for setting in SETTINGS {
         let value = if setting.values == Values::Switch { "N" } else { "3" };
         match setting.place {
-            Place::Parameter(choices) => {
+            SettingPath::Parameter(choices) => {
                 for (module, parameter) in choices {
                     let parameters = all.entry((*module).to_owned()).or_default();
                     parameters.insert((*parameter).to_owned(), value.to_owned());
                 }
             }
-            Place::Module(module) => {
+            SettingPath::Module(module) => {
                 all.entry(module.to_owned()).or_default();
             }
             _ => {}

@@ -5,15 +5,15 @@ use topology::{CoreKind, Host};
 
 use super::hosts::{Shape, TWO_BY_EIGHT, add_pool, switch_off};
 use crate::plan::{
-    HostMap, NamedHost, Packing, Plan, Rules, Size, ThreadsPerCore, Wish, plan_fleet, plan_host,
-    svg, text,
+    HostMap, HostPlan, NamedHost, Packing, PlanRules, Size, ThreadsPerCore, VmWish, plan_fleet,
+    plan_host, svg, text,
 };
 
-fn wish(vcpus: u32, gib: u64) -> Wish {
-    Wish::new("vm", vcpus, Size::gib(gib))
+fn wish(vcpus: u32, gib: u64) -> VmWish {
+    VmWish::new("vm", vcpus, Size::gib(gib))
 }
 
-fn pins(plan: &Plan) -> String {
+fn pins(plan: &HostPlan) -> String {
     let of_vm = |placement: &crate::plan::Placement| {
         let pins = placement.vcpu_pins.values().map(ToString::to_string);
         pins.collect::<Vec<_>>().join(" ")
@@ -22,7 +22,7 @@ fn pins(plan: &Plan) -> String {
 }
 
 #[track_caller]
-fn check(host: &Host, wishes: &[Wish], rules: &Rules, expected: Expect) {
+fn check(host: &Host, wishes: &[VmWish], rules: &PlanRules, expected: Expect) {
     let plan = plan_host(host, wishes, rules);
     let mut shown = String::new();
     for placement in &plan.placements {
@@ -67,14 +67,14 @@ fn check(host: &Host, wishes: &[Wish], rules: &Rules, expected: Expect) {
 #[test]
 fn two_whole_cores_of_one_socket() {
     // The pins of the fully tuned VM of the classic measurement.
-    let plan = plan_host(&TWO_BY_EIGHT.host(), &[wish(4, 8)], &Rules::default());
+    let plan = plan_host(&TWO_BY_EIGHT.host(), &[wish(4, 8)], &PlanRules::default());
     assert_eq!(pins(&plan), "1 17 2 18");
     let topology = plan.placements[0].topology;
     assert_eq!((topology.sockets, topology.cores, topology.threads), (1, 2, 2));
     check(
         &TWO_BY_EIGHT.host(),
         &[wish(4, 8)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
           emulator 0,16; memory 8 GiB on 0
@@ -96,8 +96,8 @@ fn threads_as_asked() {
         (4, ThreadsPerCore::Exactly(2), "1 17 2 18"),
         (1, ThreadsPerCore::Auto, "1"),
     ] {
-        let wish = Wish { threads_per_core: threads, ..wish(vcpus, 1) };
-        assert_eq!(pins(&plan_host(&host, &[wish], &Rules::default())), expected, "{vcpus}");
+        let wish = VmWish { threads_per_core: threads, ..wish(vcpus, 1) };
+        assert_eq!(pins(&plan_host(&host, &[wish], &PlanRules::default())), expected, "{vcpus}");
     }
 }
 
@@ -107,7 +107,7 @@ fn refusals_say_what_would_fit() {
     check(
         &host,
         &[wish(20, 8)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm refused: 9 cores are free, 10 are asked [--vcpus 18; --overcommit 1.2; --leave none]
     "#]],
@@ -115,34 +115,34 @@ fn refusals_say_what_would_fit() {
     check(
         &host,
         &[wish(8, 200)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm refused: 93 GiB of memory is free, 200 GiB are asked [--memory 93GiB]
         "#]],
     );
-    let threads = Wish { threads_per_core: ThreadsPerCore::Exactly(2), ..wish(7, 8) };
+    let threads = VmWish { threads_per_core: ThreadsPerCore::Exactly(2), ..wish(7, 8) };
     check(
         &host,
         &[threads],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm refused: 7 vCPUs can't be 2 a core [--threads-per-core 1; --vcpus 6]
         "#]],
     );
-    let lone = Wish { threads_per_core: ThreadsPerCore::Exactly(1), ..wish(12, 8) };
+    let lone = VmWish { threads_per_core: ThreadsPerCore::Exactly(1), ..wish(12, 8) };
     check(
         &host,
         &[lone],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm refused: 9 cores are free, 12 are asked, 1 for each vCPU [--threads-per-core 2; --vcpus 9; --overcommit 1]
     "#]],
     );
-    let pages = Wish { huge_pages: Some(Size::gib(1)), ..wish(4, 128) };
+    let pages = VmWish { huge_pages: Some(Size::gib(1)), ..wish(4, 128) };
     check(
         &host,
         &[pages],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm refused: 93 huge pages of 1 GiB are reserved or reservable, 128 are asked [--memory 93GiB]
     "#]],
@@ -151,7 +151,7 @@ fn refusals_say_what_would_fit() {
     check(
         &tiny,
         &[wish(1, 1)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm refused: no core is free for VMs: all are left to the host or taken [--leave none]
     "#]],
@@ -159,7 +159,7 @@ fn refusals_say_what_would_fit() {
     check(
         &tiny,
         &[wish(0, 1)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm refused: vcpus is 0: a VM has at least 1 []
     "#]],
@@ -170,8 +170,8 @@ fn refusals_say_what_would_fit() {
 fn a_vm_bigger_than_a_node_gets_matching_cells() {
     // 80 vCPUs on 4 nodes of 10 cores of 2 threads: the whole machine.
     let host = Shape { nodes: 4, cores: 10, node_gib: 64, ..TWO_BY_EIGHT }.host();
-    let all = Rules { leave: Some("".parse().expect("empty")), ..Rules::default() };
-    let big = Wish { huge_pages: Some(Size::mib(2)), ..wish(80, 200) };
+    let all = PlanRules { leave: Some("".parse().expect("empty")), ..PlanRules::default() };
+    let big = VmWish { huge_pages: Some(Size::mib(2)), ..wish(80, 200) };
     check(
         &host,
         &[big],
@@ -199,7 +199,7 @@ fn a_vm_bigger_than_a_node_gets_matching_cells() {
     check(
         &host,
         &[wish(30, 70)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm: sockets=15,dies=1,clusters=1,cores=1,threads=2
               emulator 0,40; memory 38272 MiB on 0, 33408 MiB on 1
@@ -221,7 +221,7 @@ fn caches_become_dies() {
     check(
         &host,
         &[wish(16, 8)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=2,clusters=1,cores=4,threads=2
           emulator 0,16; memory 8 GiB on 0
@@ -238,7 +238,7 @@ fn caches_become_dies() {
     check(
         &arm,
         &[wish(8, 8)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=2,cores=4,threads=1
           emulator 0; memory 8 GiB on 0
@@ -267,7 +267,7 @@ fn kinds_of_cores_are_not_mixed() {
     check(
         &host,
         &[wish(6, 4)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=3,threads=2
           emulator 0,12; memory 4 GiB on 0
@@ -281,7 +281,7 @@ fn kinds_of_cores_are_not_mixed() {
     check(
         &host,
         &[wish(8, 4)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=8,threads=1
           emulator 0,12; memory 4 GiB on 0
@@ -296,7 +296,7 @@ fn kinds_of_cores_are_not_mixed() {
     check(
         &host,
         &[wish(11, 4)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=11,threads=1
           emulator 0,12; memory 4 GiB on 0
@@ -317,7 +317,7 @@ fn isolated_cores_come_first() {
     check(
         &host,
         &[wish(4, 4)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
           emulator 0,16; memory 4 GiB on 1
@@ -331,7 +331,7 @@ fn isolated_cores_come_first() {
     check(
         &host,
         &[wish(10, 4)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
         vm: sockets=1,dies=1,clusters=1,cores=5,threads=2
           emulator 0,16; memory 4 GiB on 0
@@ -349,10 +349,10 @@ fn isolated_cores_come_first() {
 fn offline_and_taken_and_busy_pcpus_are_avoided() {
     let mut host = TWO_BY_EIGHT.host();
     switch_off(&mut host, "17,2,18");
-    let rules = Rules {
+    let rules = PlanRules {
         irq_heavy: "3".parse().expect("a list"),
         taken: "20".parse().expect("a list"),
-        ..Rules::default()
+        ..PlanRules::default()
     };
     check(
         &host,
@@ -385,11 +385,11 @@ fn memory_decides_too() {
     let mut host = TWO_BY_EIGHT.host();
     add_pool(&mut host, 0, 1 << 30, 8);
     add_pool(&mut host, 1, 1 << 30, 80);
-    let pages = Wish { huge_pages: Some(Size::gib(1)), ..wish(4, 80) };
+    let pages = VmWish { huge_pages: Some(Size::gib(1)), ..wish(4, 80) };
     check(
         &host,
         &[pages],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
               emulator 0,16; memory 80 GiB on 1
@@ -405,7 +405,7 @@ fn memory_decides_too() {
     check(
         &host,
         &[wish(4, 60), wish(4, 60)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm: sockets=1,dies=1,clusters=1,cores=2,threads=2
               emulator 0,16; memory 60 GiB on 0
@@ -423,7 +423,7 @@ fn memory_decides_too() {
     check(
         &half,
         &[wish(16, 40)],
-        &Rules::default(),
+        &PlanRules::default(),
         expect![[r#"
             vm: sockets=1,dies=1,clusters=1,cores=8,threads=2
               emulator 0,16; memory 40 GiB on 0
@@ -439,8 +439,8 @@ fn memory_decides_too() {
 
 #[test]
 fn other_threads_have_cores_if_asked() {
-    let io = Wish { iothreads: 2, vhost_threads: 1, io_cores: 1, ..wish(4, 4) };
-    let plan = plan_host(&TWO_BY_EIGHT.host(), &[io], &Rules::default());
+    let io = VmWish { iothreads: 2, vhost_threads: 1, io_cores: 1, ..wish(4, 4) };
+    let plan = plan_host(&TWO_BY_EIGHT.host(), &[io], &PlanRules::default());
     let placement = &plan.placements[0];
     let shown = format!(
         "{} | {} | {:?} | {:?}",
@@ -451,14 +451,14 @@ fn other_threads_have_cores_if_asked() {
     );
     expect![[r#"1 17 2 18 | 3 | ["19", "3"] | ["19"]"#]].assert_eq(&shown);
     assert_eq!(placement.patch().vhost_pin, Some("19".parse().expect("a list")));
-    let none = plan_host(&TWO_BY_EIGHT.host(), &[wish(4, 4)], &Rules::default());
+    let none = plan_host(&TWO_BY_EIGHT.host(), &[wish(4, 4)], &PlanRules::default());
     assert_eq!(none.placements[0].patch().vhost_pin, None);
 }
 
 #[test]
 fn overcommit_is_said_plainly() {
     let host = Shape { nodes: 1, cores: 10, ..TWO_BY_EIGHT }.host();
-    let rules = Rules { overcommit: Some(1.2), ..Rules::default() };
+    let rules = PlanRules { overcommit: Some(1.2), ..PlanRules::default() };
     check(
         &host,
         &[wish(20, 8)],
@@ -501,9 +501,9 @@ fn overcommit_is_said_plainly() {
 #[test]
 fn the_map_shows_who_is_where() {
     let host = Shape { nodes: 2, caches: 2, cores: 3, ..TWO_BY_EIGHT }.host();
-    let rules = Rules { taken: "6".parse().expect("a list"), ..Rules::default() };
-    let io = Wish { io_cores: 1, ..Wish::new("db", 3, Size::gib(4)) };
-    let plan = plan_host(&host, &[Wish::new("web", 4, Size::gib(4)), io], &rules);
+    let rules = PlanRules { taken: "6".parse().expect("a list"), ..PlanRules::default() };
+    let io = VmWish { io_cores: 1, ..VmWish::new("db", 3, Size::gib(4)) };
+    let plan = plan_host(&host, &[VmWish::new("web", 4, Size::gib(4)), io], &rules);
     let placements: Vec<_> = plan.placements.iter().collect();
     let map = HostMap::new(&host, &rules, &placements);
     expect![[r#"
@@ -547,12 +547,12 @@ fn a_fleet_fills_hosts_in_use_first() {
     let host = TWO_BY_EIGHT.host();
     let hosts: Vec<NamedHost> =
         ["a", "b", "c"].map(|name| NamedHost { name, host: &host }).to_vec();
-    let wishes = [Wish { count: 5, ..wish(8, 20) }, Wish::new("big", 26, Size::gib(100))];
-    let plan = plan_fleet(&hosts, &wishes, &Rules::default(), Packing::BestFit);
+    let wishes = [VmWish { count: 5, ..wish(8, 20) }, VmWish::new("big", 26, Size::gib(100))];
+    let plan = plan_fleet(&hosts, &wishes, &PlanRules::default(), Packing::BestFit);
     let on: Vec<(String, usize)> =
         plan.vms.iter().map(|vm| (vm.placement.name.clone(), vm.host)).collect();
     expect![[r#"[("vm-1", 1), ("vm-2", 1), ("vm-3", 1), ("vm-4", 2), ("vm-5", 2), ("big", 0)] Totals { hosts_used: 3, free_cores: 12, fragmentation: 0.06666666666666667, over_nodes: 1, over_caches: 1 }"#]].assert_eq(&format!("{on:?} {:?}", plan.totals));
     assert_eq!(plan.refused, []);
-    let huge = plan_fleet(&hosts, &[wish(64, 20)], &Rules::default(), Packing::BestFit);
+    let huge = plan_fleet(&hosts, &[wish(64, 20)], &PlanRules::default(), Packing::BestFit);
     expect![[r#"[Refusal { name: "vm", why: "on a: 15 cores are free, 32 are asked", nearest: ["--vcpus 30", "--overcommit 2.2"] }]"#]].assert_eq(&format!("{:?}", huge.refused));
 }

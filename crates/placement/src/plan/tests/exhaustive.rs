@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::hosts::Shape;
-use crate::plan::{Placement, Rules, Score, Size, ThreadsPerCore, Wish, plan_host};
+use crate::plan::{Placement, PlanRules, Score, Size, ThreadsPerCore, VmWish, plan_host};
 
 /// A host of at most 8 cores of 1 or 2 threads, some of them taken.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Small {
 
     /// Cores that a VM needs: the guest sees whole host cores if its vCPUs fill
     /// them.
-    fn cores_for(&self, wish: &Wish) -> u32 {
+    fn cores_for(&self, wish: &VmWish) -> u32 {
         match wish.threads_per_core {
             ThreadsPerCore::Exactly(threads) => wish.vcpus / threads,
             ThreadsPerCore::Auto if wish.vcpus.is_multiple_of(self.shape.threads) => {
@@ -45,9 +45,13 @@ impl Small {
             .fold(0, |all, core| all | 1 << core)
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self) -> PlanRules {
         let taken = (0..self.cores()).filter(|core| self.taken[*core]).map(|core| core as u32);
-        Rules { leave: Some(topology::PcpuSet::new()), taken: taken.collect(), ..Rules::default() }
+        PlanRules {
+            leave: Some(topology::PcpuSet::new()),
+            taken: taken.collect(),
+            ..PlanRules::default()
+        }
     }
 
     /// Score of one VM's cores, computed from the definition alone. The free
@@ -154,11 +158,11 @@ fn small() -> impl Strategy<Value = Small> {
 }
 
 /// A VM of as many vCPUs, its threads left to the planner or one a core.
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = VmWish> {
     let threads = prop_oneof![Just(ThreadsPerCore::Auto), Just(ThreadsPerCore::Exactly(1))];
-    (1u32..9, threads).prop_map(|(vcpus, threads_per_core)| Wish {
+    (1u32..9, threads).prop_map(|(vcpus, threads_per_core)| VmWish {
         threads_per_core,
-        ..Wish::new("vm", vcpus, Size::mib(64))
+        ..VmWish::new("vm", vcpus, Size::mib(64))
     })
 }
 

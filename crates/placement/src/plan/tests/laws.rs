@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use topology::{Host, PcpuSet};
-use vmconfig::{Accel, Arch, Boot, DiskFormat, Resolve};
+use vmconfig::{Accel, Arch, BootSource, DiskFormat, Resolve};
 
 use super::hosts::{Shape, add_pool, switch_off};
 use crate::plan::{
-    NamedHost, Packing, Placement, Rules, Size, ThreadsPerCore, Wish, plan_fleet, plan_host,
+    NamedHost, Packing, Placement, PlanRules, Size, ThreadsPerCore, VmWish, plan_fleet, plan_host,
 };
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -36,7 +36,7 @@ fn host() -> impl Strategy<Value = Host> {
     })
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = VmWish> {
     let threads = proptest::sample::select(vec![
         ThreadsPerCore::Auto,
         ThreadsPerCore::Auto,
@@ -45,12 +45,12 @@ fn wish() -> impl Strategy<Value = Wish> {
     ]);
     let pages = proptest::sample::select(vec![None, Some(Size::mib(2)), Some(Size::gib(1))]);
     (1u32..24, 1u64..30_000, threads, pages, 0u32..3, 0u32..2).prop_map(
-        |(vcpus, mib, threads_per_core, huge_pages, iothreads, io_cores)| Wish {
+        |(vcpus, mib, threads_per_core, huge_pages, iothreads, io_cores)| VmWish {
             threads_per_core,
             huge_pages,
             iothreads,
             io_cores,
-            ..Wish::new("vm", vcpus, Size::mib(mib))
+            ..VmWish::new("vm", vcpus, Size::mib(mib))
         },
     )
 }
@@ -61,7 +61,7 @@ fn core_of(host: &Host, pcpu: u32) -> (Option<u32>, Option<u32>) {
 }
 
 /// Every promise of one placement.
-fn check_placement(host: &Host, wish: &Wish, placement: &Placement) -> Result<(), TestCaseError> {
+fn check_placement(host: &Host, wish: &VmWish, placement: &Placement) -> Result<(), TestCaseError> {
     let topology = placement.topology;
     prop_assert_eq!(topology.vcpus(), wish.vcpus);
     prop_assert_eq!(placement.vcpu_pins.len() as u32, wish.vcpus);
@@ -107,7 +107,7 @@ fn check_placement(host: &Host, wish: &Wish, placement: &Placement) -> Result<()
         prop_assert_eq!(pages, memory);
     }
     // It is a VM that can be.
-    let boot = Boot::Disk { image: "disk".into(), format: DiskFormat::Raw };
+    let boot = BootSource::Disk { image: "disk".into(), format: DiskFormat::Raw };
     let with = Resolve { name: "vm", arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
     let resolved = placement.patch().resolve(&with);
     prop_assert!(resolved.is_ok(), "{:?}", resolved);
@@ -158,12 +158,12 @@ proptest! {
 
     #[test]
     fn plans_keep_their_promises(host in host(), wishes in proptest::collection::vec(wish(), 1..5)) {
-        let wishes: Vec<Wish> = wishes
+        let wishes: Vec<VmWish> = wishes
             .into_iter()
             .enumerate()
-            .map(|(at, wish)| Wish { name: at.to_string(), ..wish })
+            .map(|(at, wish)| VmWish { name: at.to_string(), ..wish })
             .collect();
-        let plan = plan_host(&host, &wishes, &Rules::default());
+        let plan = plan_host(&host, &wishes, &PlanRules::default());
         prop_assert_eq!(plan.placements.len() + plan.refused.len(), wishes.len());
         let mut all = PcpuSet::new();
         for placement in &plan.placements {
@@ -173,7 +173,7 @@ proptest! {
         }
         check_together(&host, &plan.placements.iter().collect::<Vec<_>>())?;
         prop_assert!(plan.free.is_disjoint(&all) && plan.free.is_disjoint(&plan.leave_to_host));
-        prop_assert_eq!(&plan, &plan_host(&host, &wishes, &Rules::default()));
+        prop_assert_eq!(&plan, &plan_host(&host, &wishes, &PlanRules::default()));
     }
 
     #[test]
@@ -183,7 +183,7 @@ proptest! {
     ) {
         let known = |pcpu: u32| host.pcpu(pcpu).is_some_and(|pcpu| pcpu.online).then_some(pcpu);
         let set = |at: usize| known(held[at]).into_iter().collect::<PcpuSet>();
-        let rules = Rules {
+        let rules = PlanRules {
             leave: Some(set(0)),
             irq_heavy: set(1),
             taken: set(2),
@@ -202,11 +202,11 @@ proptest! {
 
     #[test]
     fn what_is_near_really_fits(host in host(), wish in wish()) {
-        let plan = plan_host(&host, std::slice::from_ref(&wish), &Rules::default());
+        let plan = plan_host(&host, std::slice::from_ref(&wish), &PlanRules::default());
         for refusal in &plan.refused {
             prop_assert!(!refusal.why.is_empty());
             for hint in &refusal.nearest {
-                let (mut wish, mut rules) = (wish.clone(), Rules::default());
+                let (mut wish, mut rules) = (wish.clone(), PlanRules::default());
                 let (option, value) = hint.split_once(' ').expect("option and value");
                 match option {
                     "--vcpus" => wish.vcpus = value.parse().expect("a number"),
@@ -234,7 +234,7 @@ proptest! {
             ..small
         };
         let fits = |shape: Shape| {
-            plan_host(&shape.host(), std::slice::from_ref(&wish), &Rules::default()).refused.is_empty()
+            plan_host(&shape.host(), std::slice::from_ref(&wish), &PlanRules::default()).refused.is_empty()
         };
         prop_assert!(fits(large) || !fits(small));
     }
@@ -248,12 +248,12 @@ proptest! {
         let hosts: Vec<NamedHost> =
             made.iter().map(|host| NamedHost { name: "h", host }).collect();
         for packing in [Packing::BestFit, Packing::FirstFit] {
-            let wishes: Vec<Wish> = wishes
+            let wishes: Vec<VmWish> = wishes
                 .iter()
                 .enumerate()
-                .map(|(at, wish)| Wish { name: at.to_string(), ..wish.clone() })
+                .map(|(at, wish)| VmWish { name: at.to_string(), ..wish.clone() })
                 .collect();
-            let plan = plan_fleet(&hosts, &wishes, &Rules::default(), packing);
+            let plan = plan_fleet(&hosts, &wishes, &PlanRules::default(), packing);
             prop_assert_eq!(plan.vms.len() + plan.refused.len(), wishes.len());
             for (at, host) in made.iter().enumerate() {
                 let here: Vec<&Placement> = plan
@@ -268,7 +268,7 @@ proptest! {
                 }
                 check_together(host, &here)?;
             }
-            prop_assert_eq!(&plan, &plan_fleet(&hosts, &wishes, &Rules::default(), packing));
+            prop_assert_eq!(&plan, &plan_fleet(&hosts, &wishes, &PlanRules::default(), packing));
         }
     }
 
@@ -277,7 +277,7 @@ proptest! {
         host in host(), wishes in proptest::collection::vec(wish(), 1..6), tenths in 10u32..30,
     ) {
         let ratio = f64::from(tenths) / 10.0;
-        let rules = Rules { overcommit: Some(ratio), ..Rules::default() };
+        let rules = PlanRules { overcommit: Some(ratio), ..PlanRules::default() };
         let plan = plan_host(&host, &wishes, &rules);
         let mut load: BTreeMap<PcpuSet, u32> = BTreeMap::new();
         for placement in plan.placements.iter().filter(|placement| placement.floating) {

@@ -3,7 +3,7 @@
 use topology::{CoreKind, Node, PcpuSet};
 
 use super::hosts::{Shape, TWO_BY_EIGHT};
-use crate::plan::{Rules, Size, Wish, plan_host};
+use crate::plan::{PlanRules, Size, VmWish, plan_host};
 
 /// 8 performance cores of 2 threads, and 16 efficiency cores of 1.
 fn hybrid() -> topology::Host {
@@ -22,15 +22,15 @@ fn hybrid() -> topology::Host {
 }
 
 #[track_caller]
-fn refusal(host: &topology::Host, wish: Wish) -> String {
-    let plan = plan_host(host, &[wish], &Rules::default());
+fn refusal(host: &topology::Host, wish: VmWish) -> String {
+    let plan = plan_host(host, &[wish], &PlanRules::default());
     plan.refused.first().map_or_else(String::new, |refusal| refusal.why.clone())
 }
 
 #[test]
 fn cores_of_fewer_threads_are_not_hidden() {
     let threads = crate::plan::ThreadsPerCore::Exactly(2);
-    let wish = Wish { threads_per_core: threads, ..Wish::new("vm", 24, Size::gib(4)) };
+    let wish = VmWish { threads_per_core: threads, ..VmWish::new("vm", 24, Size::gib(4)) };
     assert_eq!(
         refusal(&hybrid(), wish),
         "7 cores are free, 12 are asked; 16 other cores have fewer than 2 threads"
@@ -49,14 +49,14 @@ fn memory_without_pcpus_is_named() {
         huge_pages: Vec::new(),
     };
     host.nodes.push(far);
-    let why = refusal(&host, Wish::new("vm", 4, Size::gib(250)));
+    let why = refusal(&host, VmWish::new("vm", 4, Size::gib(250)));
     assert_eq!(
         why,
         "186 GiB of memory is free (node 0 93 GiB, node 1 93 GiB), 250 GiB are asked; node 2 has \
          248 GiB and no pCPU, which is far from every vCPU and not counted"
     );
     host.nodes.truncate(2);
-    let why = refusal(&host, Wish::new("vm", 4, Size::gib(250)));
+    let why = refusal(&host, VmWish::new("vm", 4, Size::gib(250)));
     assert!(why.ends_with("250 GiB are asked"), "{why}");
 }
 
@@ -65,7 +65,8 @@ fn vcpus_beyond_8_bits_get_their_word() {
     let says = |arch: &str, vcpus: u32| {
         let shape = Shape { nodes: 2, caches: 1, cores: 160, threads: 1, node_gib: 96 };
         let host = topology::Host { arch: Some(arch.to_owned()), ..shape.host() };
-        let plan = plan_host(&host, &[Wish::new("vm", vcpus, Size::gib(16))], &Rules::default());
+        let plan =
+            plan_host(&host, &[VmWish::new("vm", vcpus, Size::gib(16))], &PlanRules::default());
         plan.placements[0].reasons.iter().any(|reason| reason.contains("eim=on"))
     };
     assert!(says("x86_64", 256));

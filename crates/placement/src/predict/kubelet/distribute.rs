@@ -16,7 +16,7 @@ use topology::PcpuSet;
 
 use super::TakeError;
 use super::take::{Accumulator, Order, take_packed};
-use crate::predict::machine::Machine;
+use crate::predict::machine::KubeletHost;
 
 /// Combinations that are looked at before giving up. The kubelet itself would
 /// be busy for hours; machines with 8 nodes need a few thousand.
@@ -237,7 +237,7 @@ fn spend(budget: &mut u64) -> Result<(), TakeError> {
 /// # Errors
 /// [`TakeError`]: too few pCPUs, or one of the kubelet's own accounting errors.
 pub fn take_distributed(
-    machine: &Machine,
+    machine: &KubeletHost,
     available: &PcpuSet,
     count: u32,
     group: u32,
@@ -276,7 +276,7 @@ pub fn take_distributed(
 /// From the fewest nodes that could hold the request on an empty machine to all
 /// that have something free.
 fn node_counts(
-    machine: &Machine,
+    machine: &KubeletHost,
     taking: &Accumulator<'_>,
     group: u32,
 ) -> std::ops::RangeInclusive<usize> {
@@ -287,7 +287,7 @@ fn node_counts(
 }
 
 fn take_from(
-    machine: &Machine,
+    machine: &KubeletHost,
     taking: &mut Accumulator<'_>,
     request: &Request<'_>,
     nodes: &[u32],

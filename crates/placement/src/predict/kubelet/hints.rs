@@ -9,7 +9,7 @@
 use topology::PcpuSet;
 
 use super::options::{PolicyOptions, TopologyOptions, TopologyPolicy};
-use crate::predict::machine::Machine;
+use crate::predict::machine::KubeletHost;
 
 /// Nodes by number, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ pub(super) enum Advice {
 }
 
 pub(super) struct Advisor<'a> {
-    pub(super) machine: &'a Machine,
+    pub(super) machine: &'a KubeletHost,
     pub(super) options: PolicyOptions,
     pub(super) policy: TopologyPolicy,
     pub(super) topology_options: TopologyOptions,

@@ -19,7 +19,7 @@ pub use distribute::take_distributed;
 pub use options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
 pub use take::{Order, take_packed};
 
-use crate::predict::machine::Machine;
+use crate::predict::machine::KubeletHost;
 use hints::{Advice, Advisor, NodeMask};
 
 /// Error type for [`take_packed`] and [`take_distributed`]. The first four
@@ -110,7 +110,7 @@ pub enum Rejection {
 /// A kubelet with `cpuManagerPolicy: static`.
 #[derive(Clone, Debug)]
 pub struct StaticPolicy<'a> {
-    machine: &'a Machine,
+    machine: &'a KubeletHost,
     options: PolicyOptions,
     reserved: PcpuSet,
     topology_policy: TopologyPolicy,
@@ -123,7 +123,7 @@ impl<'a> StaticPolicy<'a> {
     /// # Errors
     /// [`OptionsError`]: the kubelet would not start.
     pub fn new(
-        machine: &'a Machine,
+        machine: &'a KubeletHost,
         options: PolicyOptions,
         reserved: PcpuSet,
     ) -> Result<Self, OptionsError> {
@@ -137,7 +137,7 @@ impl<'a> StaticPolicy<'a> {
 
     /// The same without a check, also for options that no kubelet starts with.
     pub(super) fn unchecked(
-        machine: &'a Machine,
+        machine: &'a KubeletHost,
         options: PolicyOptions,
         reserved: PcpuSet,
     ) -> Self {

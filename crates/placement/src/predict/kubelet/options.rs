@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::predict::machine::Machine;
+use crate::predict::machine::KubeletHost;
 
 /// `cpuManagerPolicyOptions` of the static policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl PolicyOptions {
     ///
     /// # Errors
     /// [`OptionsError`] names the two sides that do not go together.
-    pub fn check(&self, machine: &Machine, policy: TopologyPolicy) -> Result<(), OptionsError> {
+    pub fn check(&self, machine: &KubeletHost, policy: TopologyPolicy) -> Result<(), OptionsError> {
         let exclusive = [
             (self.full_pcpus_only, self.distribute_across_cores, FULL, CORES),
             (self.distribute_across_numa, self.distribute_across_cores, NUMA, CORES),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use topology::PcpuSet;
 
 use super::TakeError;
-use crate::predict::machine::{Machine, Seat};
+use crate::predict::machine::{KubeletHost, PcpuPosition};
 
 /// In which order single threads are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum Level {
 }
 
 impl Level {
-    fn of(self, seat: &Seat) -> u32 {
+    fn of(self, seat: &PcpuPosition) -> u32 {
         match self {
             Self::Node => seat.node,
             Self::Socket => seat.socket,
@@ -41,8 +41,8 @@ impl Level {
 
 /// pCPUs that are still free, and those taken so far.
 pub(super) struct Accumulator<'a> {
-    machine: &'a Machine,
-    free: BTreeMap<u32, Seat>,
+    machine: &'a KubeletHost,
+    free: BTreeMap<u32, PcpuPosition>,
     taken: BTreeSet<u32>,
     /// Signed: a unit that is listed twice is also counted twice.
     needed: i64,
@@ -50,7 +50,12 @@ pub(super) struct Accumulator<'a> {
 }
 
 impl<'a> Accumulator<'a> {
-    pub(super) fn new(machine: &'a Machine, available: &PcpuSet, count: u32, order: Order) -> Self {
+    pub(super) fn new(
+        machine: &'a KubeletHost,
+        available: &PcpuSet,
+        count: u32,
+        order: Order,
+    ) -> Self {
         let free = available.iter().filter_map(|pcpu| Some((pcpu, *machine.seat(pcpu)?))).collect();
         Self { machine, free, taken: BTreeSet::new(), needed: i64::from(count), order }
     }
@@ -251,7 +256,7 @@ impl<'a> Accumulator<'a> {
 /// # Errors
 /// [`TakeError::NotEnough`]: fewer are available than asked for.
 pub fn take_packed(
-    machine: &Machine,
+    machine: &KubeletHost,
     available: &PcpuSet,
     count: u32,
     order: Order,

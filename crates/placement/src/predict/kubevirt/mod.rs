@@ -11,19 +11,19 @@ mod vmi;
 use std::collections::BTreeMap;
 
 pub use iothreads::deal;
-pub use numa::{GuestMemory, GuestNode, GuestNuma, mirror_nodes};
+pub use numa::{GuestNuma, PredictedMemory, PredictedNode, mirror_nodes};
 pub use pool::{Crossing, GuestShape, Pool};
 pub use vmi::{
-    Amounts, Cpu, Devices, Disk, Domain, EVEN_PARITY, Hugepages, IoThreads, Memory, Metadata, Numa,
-    ReadVmiError, Resources, Spec, Vmi,
+    Amounts, Cpu, Devices, Domain, EVEN_PARITY, Hugepages, IoThreads, Metadata, Numa, ReadVmiError,
+    Resources, Spec, Vmi, VmiDisk, VmiMemory,
 };
 
-use crate::predict::machine::Cell;
+use crate::predict::machine::CapabilitiesCell;
 use crate::predict::version::{Ability, KubevirtVersion};
 
 /// The pins of one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pins {
+pub struct PredictedPins {
     /// pCPU of each vCPU. May be shorter than the guest has vCPUs: see
     /// [`Pool::fit_cores`].
     pub vcpus: Vec<u32>,
@@ -164,9 +164,9 @@ pub fn pod_cpus(version: KubevirtVersion, vmi: &Vmi) -> Option<u32> {
 pub fn pin(
     version: KubevirtVersion,
     vmi: &Vmi,
-    cells: &[Cell],
+    cells: &[CapabilitiesCell],
     cpuset: &[u32],
-) -> Result<Pins, PinError> {
+) -> Result<PredictedPins, PinError> {
     let mut pins = if version.can(Ability::PlacesByCore) {
         pin_by_core(version, vmi, cells, cpuset)?
     } else {
@@ -174,7 +174,7 @@ pub fn pin(
     };
     if vmi.passes_nodes_through() {
         let numbered: Vec<(u32, u32)> = (0..).zip(pins.vcpus.iter().copied()).collect();
-        let memory = GuestMemory {
+        let memory = PredictedMemory {
             bytes: vmi.memory_bytes().unwrap_or(0),
             page_bytes: vmi.page_bytes(),
             realtime: vmi.is_realtime(),
@@ -185,7 +185,7 @@ pub fn pin(
 }
 
 /// The old way: the emulator takes the last pCPU, vCPU i the i-th.
-fn pin_by_position(vmi: &Vmi, cpuset: &[u32]) -> Result<Pins, PinError> {
+fn pin_by_position(vmi: &Vmi, cpuset: &[u32]) -> Result<PredictedPins, PinError> {
     let (rest, emulator) = match cpuset.split_last() {
         Some((last, rest)) if vmi.isolates_emulator() => (rest, Some(*last)),
         _ => (cpuset, None),
@@ -199,7 +199,7 @@ fn pin_by_position(vmi: &Vmi, cpuset: &[u32]) -> Result<Pins, PinError> {
         let index = u64::try_from(rest.len()).unwrap_or(u64::MAX);
         return Err(PinError::IndexOutOfRange { index, length: rest.len() });
     };
-    let mut pins = Pins { vcpus: taken.to_vec(), ..Pins::default() };
+    let mut pins = PredictedPins { vcpus: taken.to_vec(), ..PredictedPins::default() };
     pins.emulator.extend(emulator);
     if iothreads::wanted(vmi) {
         let count = iothreads::count(vmi, false);
@@ -229,9 +229,9 @@ fn pin_iothreads(
 fn pin_by_core(
     version: KubevirtVersion,
     vmi: &Vmi,
-    cells: &[Cell],
+    cells: &[CapabilitiesCell],
     cpuset: &[u32],
-) -> Result<Pins, PinError> {
+) -> Result<PredictedPins, PinError> {
     let shape = vmi.shape();
     let has_hotplug = vmi.spec.architecture.as_deref().is_none_or(|name| name == "amd64");
     let max_sockets = vmi.max_sockets().filter(|_| version.can(Ability::SocketHotplug));
@@ -244,7 +244,7 @@ fn pin_by_core(
     let most = GuestShape { sockets: max_sockets, ..shape };
     let crossing = if vmi.passes_nodes_through() { Crossing::Strict } else { Crossing::Relaxed };
     let mut pool = Pool::new(enabled, cells, cpuset, crossing);
-    let mut pins = Pins { vcpus: pool.fit_cores()?, ..Pins::default() };
+    let mut pins = PredictedPins { vcpus: pool.fit_cores()?, ..PredictedPins::default() };
 
     let mut pool_threads = 0;
     let pool_size = iothreads::pool_size(vmi).filter(|size| *size > 0);

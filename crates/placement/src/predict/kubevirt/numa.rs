@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use super::PinError;
-use crate::predict::machine::Cell;
+use crate::predict::machine::CapabilitiesCell;
 
 /// What NUMA passthrough makes of the pins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestNuma {
     /// Guest nodes, numbered from 0 in the order of the host's.
-    pub nodes: Vec<GuestNode>,
+    pub nodes: Vec<PredictedNode>,
     /// Size of the huge pages behind each node.
     pub page_bytes: u64,
     /// Whether same-page merging is off (realtime guests).
@@ -21,7 +21,7 @@ pub struct GuestNuma {
 
 /// One guest node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestNode {
+pub struct PredictedNode {
     /// vCPUs that are pinned into the host node.
     pub vcpus: Vec<u32>,
     /// Memory: an equal share, however many vCPUs the node has.
@@ -32,7 +32,7 @@ pub struct GuestNode {
 
 /// The guest's memory, as far as passthrough looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GuestMemory {
+pub struct PredictedMemory {
     /// Size.
     pub bytes: u64,
     /// Size of a huge page; `None` without huge pages.
@@ -48,8 +48,8 @@ pub struct GuestMemory {
 /// [`PinError`] in KubeVirt's words.
 pub fn mirror_nodes(
     pins: &[(u32, u32)],
-    cells: &[Cell],
-    memory: GuestMemory,
+    cells: &[CapabilitiesCell],
+    memory: PredictedMemory,
 ) -> Result<Option<GuestNuma>, PinError> {
     if cells.is_empty() {
         return Ok(None);
@@ -79,7 +79,7 @@ pub fn mirror_nodes(
     let involved = cells.iter().filter_map(|cell| Some((cell.id, vcpus.get(&cell.id)?)));
     let nodes = involved
         .zip(0u64..)
-        .map(|((host_node, vcpus), at)| GuestNode {
+        .map(|((host_node, vcpus), at)| PredictedNode {
             vcpus: vcpus.clone(),
             memory_bytes: each + if at < longer { page } else { 0 },
             host_node,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::PinError;
-use crate::predict::machine::Cell;
+use crate::predict::machine::CapabilitiesCell;
 
 /// Sockets, cores and threads of a guest; each at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,12 @@ impl CellPool {
 impl Pool {
     /// The pod's pCPUs, sorted by cell and core. pCPUs of the pod that no cell
     /// knows are lost; the order of `cpuset` does not matter.
-    pub fn new(guest: GuestShape, cells: &[Cell], cpuset: &[u32], crossing: Crossing) -> Self {
+    pub fn new(
+        guest: GuestShape,
+        cells: &[CapabilitiesCell],
+        cpuset: &[u32],
+        crossing: Crossing,
+    ) -> Self {
         let threads = usize::try_from(guest.threads).unwrap_or(usize::MAX);
         let cells = by_core(cells, cpuset)
             .into_iter()
@@ -153,7 +158,7 @@ impl Pool {
 /// The pod's pCPUs in each cell, grouped by core. A pCPU without siblings is a
 /// core of its own. Siblings are listed in the capabilities' order; lists that
 /// contradict each other yield a pCPU twice, as in KubeVirt.
-fn by_core(cells: &[Cell], cpuset: &[u32]) -> Vec<Vec<Vec<u32>>> {
+fn by_core(cells: &[CapabilitiesCell], cpuset: &[u32]) -> Vec<Vec<Vec<u32>>> {
     let allowed: BTreeSet<u32> = cpuset.iter().copied().collect();
     let mut visited: BTreeSet<u32> = BTreeSet::new();
     let mut all = Vec::new();

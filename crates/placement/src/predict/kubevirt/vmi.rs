@@ -49,7 +49,7 @@ pub struct Domain {
     /// vCPUs.
     pub cpu: Option<Cpu>,
     /// Memory.
-    pub memory: Option<Memory>,
+    pub memory: Option<VmiMemory>,
     /// Requests and limits.
     pub resources: Resources,
     /// `shared`, `auto` or `supplementalPool`.
@@ -93,14 +93,14 @@ pub struct Numa {
 /// Memory of a [`Domain`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Memory {
+pub struct VmiMemory {
     /// What the guest sees.
     pub guest: Option<Quantity>,
     /// Huge pages.
     pub hugepages: Option<Hugepages>,
 }
 
-/// Huge pages of a [`Memory`].
+/// Huge pages of a [`VmiMemory`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Hugepages {
@@ -141,13 +141,13 @@ pub struct IoThreads {
 #[serde(default)]
 pub struct Devices {
     /// Disks.
-    pub disks: Option<Vec<Disk>>,
+    pub disks: Option<Vec<VmiDisk>>,
 }
 
 /// A disk of [`Devices`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Disk {
+pub struct VmiDisk {
     /// Whether the disk gets an IOThread of its own.
     #[serde(rename = "dedicatedIOThread")]
     pub dedicated_io_thread: Option<bool>,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, direct, with, xeon_4208};
@@ -19,7 +19,7 @@ fn script(name: &str) -> Command {
 
 /// The server's answers to objects; `None` if it can't be had here.
 fn answers(objects: &[String]) -> Option<Vec<String>> {
-    let _turn = needs(Tier::Full).pcpus(2).alone_with(Shared::Cache).turn()?;
+    let _turn = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache).turn()?;
     let folder = tempfile::tempdir().unwrap();
     let file = |number: usize, end: &str| folder.path().join(format!("{number}.{end}"));
     for (number, text) in objects.iter().enumerate() {

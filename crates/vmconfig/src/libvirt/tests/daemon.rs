@@ -11,8 +11,8 @@ use suite::{Tier, needs};
 use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, differences, direct, patch, xeon_4208};
 use crate::{
-    Accel, Arch, Boot, CpuProperty, Delegated, Disk, DiskSource, HostWishes, Memory, NumberSet,
-    Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
+    Accel, Arch, BootSource, CpuProperty, Delegated, Disk, DiskSource, HostWishes, Memory,
+    NumberSet, Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
 };
 
 use super::schema::installed;
@@ -58,7 +58,8 @@ const END: &str = "echo ==\\= end\n";
 const END_SAID: &str = "=== end";
 
 fn vm(name: &str, text: &str) -> VmSpec {
-    let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot: Boot::Firmware };
+    let with =
+        Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot: BootSource::Firmware };
     patch(text).resolve(&with).unwrap()
 }
 
@@ -67,7 +68,7 @@ fn all() -> Vec<VmSpec> {
     let host = xeon_4208();
     let of_variant = |name| {
         let patch = a_disk_and_a_nic().overlay(&variant(name, &host, 4).unwrap());
-        let boot = if patch.kernel_cmdline.is_some() { direct() } else { Boot::Firmware };
+        let boot = if patch.kernel_cmdline.is_some() { direct() } else { BootSource::Firmware };
         let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot };
         patch.resolve(&with).unwrap()
     };
@@ -141,12 +142,12 @@ fn without_migratable(found: &str, asked: &str) -> String {
 fn as_told(settings: &VmSettings, huge_pages: bool) -> VmSettings {
     let mut vm = settings.clone();
     match &vm.boot {
-        Boot::Direct { kernel, initrd, cmdline, .. } => {
+        BootSource::Direct { kernel, initrd, cmdline, .. } => {
             vm.kernel_cmdline = [cmdline.clone(), vm.kernel_cmdline].concat();
-            vm.boot = Boot::Kernel { kernel: kernel.clone(), initrd: Some(initrd.clone()) };
+            vm.boot = BootSource::Kernel { kernel: kernel.clone(), initrd: Some(initrd.clone()) };
         }
-        Boot::Disk { .. } => vm.boot = Boot::Firmware,
-        Boot::Kernel { .. } | Boot::Firmware => {}
+        BootSource::Disk { .. } => vm.boot = BootSource::Firmware,
+        BootSource::Kernel { .. } | BootSource::Firmware => {}
     }
     for disk in &mut vm.disks {
         (disk.boot_order, disk.transient) = (None, false);
@@ -187,7 +188,9 @@ pub(super) fn asked_and_told(spec: &VmSpec, line: &str) -> (VmSettings, VmSettin
     // A word that is no option stands in the line, and is an image there.
     assert!(extra.contains(&asked) || line.contains(&asked), "{extra}\n{line}");
     told.extra_args.clone_from(&spec.extra_args);
-    if let Boot::Direct { root_image: image, .. } | Boot::Disk { image, .. } = &spec.boot {
+    if let BootSource::Direct { root_image: image, .. } | BootSource::Disk { image, .. } =
+        &spec.boot
+    {
         assert_eq!(told.disks.remove(0).source, DiskSource::File(image.clone()), "{line}");
     }
     told.machine = unversioned(&told.machine, &spec.machine);

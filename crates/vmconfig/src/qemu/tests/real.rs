@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use suite::{Shared, Tier, needs};
+use suite::{SharedThing, Tier, needs};
 
 use super::*;
 
@@ -158,9 +158,9 @@ fn check_real(text: &str, qemu: &Qemu) {
     };
     let boot = if text.contains("image") {
         // A comma and a quote in the path must do no harm.
-        Boot::Disk { image: file("it's, mine.raw", &[0; 1 << 20]), format: DiskFormat::Raw }
+        BootSource::Disk { image: file("it's, mine.raw", &[0; 1 << 20]), format: DiskFormat::Raw }
     } else {
-        Boot::Direct {
+        BootSource::Direct {
             kernel: file("vmlinuz", &kernel_of_nothing()),
             initrd: file("initrd", &[0; 4096]),
             root_image: file("root,image", &[0; 1 << 20]),
@@ -272,7 +272,9 @@ fn it_takes_what_is_emitted_and_refuses_what_is_found() {
 
 #[test]
 fn so_does_a_newer_one() {
-    let Some(_turn) = needs(Tier::Full).pcpus(1).alone_with(Shared::Cache).turn() else { return };
+    let Some(_turn) = needs(Tier::Full).pcpus(1).alone_with(SharedThing::Cache).turn() else {
+        return;
+    };
     let Some(qemu) = Qemu::fetched() else { return };
     assert!(qemu.capabilities.version.major >= 10, "{}", qemu.capabilities.version);
     check_all(&qemu);
@@ -281,7 +283,7 @@ fn so_does_a_newer_one() {
     // An emulated model without x2APIC is refused, and taken with what is added.
     let many = format!("{BASE}cpu_model = 'qemu64'\nvcpus = 288");
     check_real(&many, &qemu);
-    let spec = patch(&many).resolve(&with(Boot::Firmware)).unwrap();
+    let spec = patch(&many).resolve(&with(BootSource::Firmware)).unwrap();
     let (whole, added) = spec.with_extended_interrupts().unwrap();
     assert_eq!((added.len(), super::check(&whole, &qemu.capabilities)), (3, Vec::new()));
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 use record::MetricKind;
 
 use super::super::number;
-use super::super::{Cut, Line, Log};
+use super::super::{Cut, Log, TextLine};
 use super::{latency, operation, percentile};
 
 /// Where in the output a line stands.
@@ -16,7 +16,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn line(&mut self, line: Line<'_>, log: &mut Log) {
+    pub(super) fn line(&mut self, line: TextLine<'_>, log: &mut Log) {
         let text = line.text;
         if let Some(version) = text.strip_prefix("fio-").filter(|rest| !rest.contains(' ')) {
             log.version = Some(version.to_owned());
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    fn of_job(&mut self, line: Line<'_>, log: &mut Log) {
+    fn of_job(&mut self, line: TextLine<'_>, log: &mut Log) {
         let Some((name, rest)) = line.split(":") else { return };
         if name == "fsync/fdatasync/sync_file_range" {
             log.label("op", "sync");
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// `|  1.00th=[    2],  5.00th=[    2], 10.00th=[    3],`
-    fn percentile_row(&mut self, line: Line<'_>, log: &mut Log) {
+    fn percentile_row(&mut self, line: TextLine<'_>, log: &mut Log) {
         let Some((kind, unit)) = &self.percentiles else { return };
         for item in line.text.trim_start_matches('|').split("],") {
             let Some((name, value)) = item.cut("=[") else {
@@ -95,7 +95,7 @@ impl State {
 }
 
 /// `0, jobs=1): err= 5 (file:...): pid=...`: the error.
-fn failed(rest: &str, line: Line<'_>, log: &mut Log) {
+fn failed(rest: &str, line: TextLine<'_>, log: &mut Log) {
     let error = rest.cut("err=").map(|(_, rest)| rest.trim_start());
     let number = error.and_then(|error| error.split([' ', ':', '(']).next());
     if number.is_some_and(|number| number != "0") {
@@ -121,7 +121,7 @@ fn rate(word: &str) -> Option<f64> {
 
 /// `IOPS=12.3k, BW=48.1MiB/s (50.4MB/s)(481MiB/10001msec)`, or version 2's
 /// `io=10240KB, bw=63551KB/s, iops=15887, runtime= 10001msec`.
-fn io(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn io(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     for item in rest.text.split(',') {
         let Some((key, value)) = item.split_once('=') else { continue };
         let value = value.trim().split([' ', '(', ';']).find(|word| !word.is_empty());
@@ -151,7 +151,7 @@ fn io(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 }
 
 /// `clat (usec): min=1, max=20, avg= 3.45, stdev= 1.20`
-fn statistics(kind: &str, unit: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn statistics(kind: &str, unit: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let Some(unit) = number::seconds(unit) else {
         return log.unread(line, "no unit of time");
     };
@@ -177,7 +177,7 @@ fn statistics(kind: &str, unit: &str, rest: Line<'_>, line: Line<'_>, log: &mut 
 }
 
 /// `usr=1.00%, sys=2.00%, ctx=3, majf=0, minf=12`
-fn cpu(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn cpu(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     log.label("op", "");
     for item in rest.text.split(',') {
         let Some((key, value)) = item.split_once('=') else { continue };
@@ -202,7 +202,7 @@ fn cpu(rest: Line<'_>, line: Line<'_>, log: &mut Log) {
 
 /// `READ: bw=4939KiB/s (5058kB/s), ...`, or version 2's `READ: io=10240KB,
 /// aggrb=63551KB/s, ...`.
-fn group(name: &str, rest: Line<'_>, line: Line<'_>, log: &mut Log) {
+fn group(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let Some(direction) = operation(name) else { return };
     for item in rest.text.split(',') {
         let Some((key @ ("bw" | "aggrb"), value)) = item.trim().split_once('=') else { continue };

@@ -4,7 +4,7 @@
 use record::MetricKind;
 
 use super::super::text::fields;
-use super::super::{Cut, Few, Line, Log};
+use super::super::{Cut, Few, Log, TextLine};
 use super::{latency, percentile};
 
 /// Fields of one direction: amount, rate, I/Os a second, runtime, two
@@ -22,7 +22,7 @@ pub(super) fn is_terse(line: &str) -> bool {
     known && memchr::memchr_iter(b';', line.as_bytes()).take(12).count() == 12 && line.holds("%=")
 }
 
-pub(super) fn read(line: Line<'_>, log: &mut Log) {
+pub(super) fn read(line: TextLine<'_>, log: &mut Log) {
     let fields: Few<&str> = fields(line.text, b';').collect();
     let version = fields[0];
     let named = if version == "2" { 1 } else { 2 };
@@ -58,7 +58,7 @@ pub(super) fn read(line: Line<'_>, log: &mut Log) {
 }
 
 /// Reads one direction; false if its fields are others.
-fn direction(fields: &[&str], line: Line<'_>, log: &mut Log) -> bool {
+fn direction(fields: &[&str], line: TextLine<'_>, log: &mut Log) -> bool {
     let number = |index: usize| line.number(fields[index]);
     if !fields[12..32].iter().all(|field| field.holds("%=")) {
         return false;

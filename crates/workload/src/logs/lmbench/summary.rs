@@ -6,7 +6,7 @@
 //! stands for no decimals, or in a `K`.
 
 use super::super::number;
-use super::super::{Few, Line, Log};
+use super::super::{Few, Log, TextLine};
 
 /// A table, by the words with which its title begins.
 struct Known {
@@ -149,7 +149,7 @@ pub(super) fn of_title(text: &str) -> Option<Table> {
 
 impl Table {
     /// Reads a line below the title; false where the table is over.
-    pub(super) fn line(&mut self, line: Line<'_>, log: &mut Log) -> bool {
+    pub(super) fn line(&mut self, line: TextLine<'_>, log: &mut Log) -> bool {
         if line.text.is_empty() {
             return self.ranges.is_empty();
         }
@@ -174,7 +174,7 @@ impl Table {
     fn row(
         &self,
         (host, system, columns): (&Range, &Range, &[Range]),
-        line: Line<'_>,
+        line: TextLine<'_>,
         log: &mut Log,
     ) {
         let known = TABLES
@@ -221,7 +221,7 @@ impl Table {
 }
 
 /// Where a word of a line stands.
-fn columns_of(line: Line<'_>, word: &str) -> (usize, usize) {
+fn columns_of(line: TextLine<'_>, word: &str) -> (usize, usize) {
     let start = line.indent + (word.as_ptr().addr() - line.text.as_ptr().addr());
     (start, start + word.len())
 }
@@ -235,7 +235,7 @@ fn value(word: &str) -> Option<f64> {
     Some(number::parse(digits.strip_suffix('.').unwrap_or(digits))? * factor)
 }
 
-fn note(known: &Known, name: &str, value: f64, line: Line<'_>, log: &mut Log) {
+fn note(known: &Known, name: &str, value: f64, line: TextLine<'_>, log: &mut Log) {
     let family = if known.title.starts_with("Basic float") {
         "float-"
     } else if known.title.starts_with("Basic double") {

@@ -5,35 +5,35 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use guest::{Cancel, Launch, Vm};
+use guest::{Cancel, Launch, OwnedVm};
 use host::counters::tracing::{Tracing, TracingError};
-use host::sandbox::{Sandbox, Wanted};
+use host::sandbox::{Sandbox, SandboxRequest};
 use host::scratch::Scratch;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
 use vmconfig::{CacheMode, VmSpec, qemu};
-use workload::{Entry, GuestFacts, Params, UnderTest};
+use workload::{CatalogueEntry, GuestFacts, Params, UnderTest};
 
 use super::between::{ADDRESSES, Between, MACS, OTHER, Plug, UNDER_TEST};
+use super::exec_target::ExecTarget;
 use super::failure::failure;
-use super::place::Place;
-use super::player::{Guest, named};
+use super::role_guest::{RoleGuest, named};
 use super::switch::RunningSwitch;
 use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
-use crate::study::{DiskPatch, Network, Seat};
+use crate::study::{RunsOn, StudyDisk, StudyNetwork};
 use crate::thin::is_thin;
 
 /// The guests of one trial, from first to last, or the host in the place of
 /// the one under test. QEMUs end before the network.
 #[derive(Debug)]
-pub(super) struct Cast {
+pub(super) struct TrialGuests {
     /// The VM under test, or the host.
-    pub(super) under_test: Guest,
+    pub(super) under_test: RoleGuest,
     /// The VM that plays the other role.
-    pub(super) other: Option<Guest>,
+    pub(super) other: Option<RoleGuest>,
     /// Arguments of that one's QEMU, one a line.
     pub(super) other_args: String,
     roles: UnderTest,
@@ -43,26 +43,26 @@ pub(super) struct Cast {
 }
 
 /// What a trial is made of.
-pub(super) struct Trial<'a> {
+pub(super) struct TrialParts<'a> {
     pub(super) variant: &'a PlanVariant,
     pub(super) workload: &'a PlanWorkload,
-    pub(super) entry: &'static Entry,
+    pub(super) entry: &'static CatalogueEntry,
     pub(super) params: &'a Params,
 }
 
-impl Trial<'_> {
+impl TrialParts<'_> {
     /// Time limit of each step before the benchmark.
     fn step_limit(&self) -> Duration {
         Duration::from_secs_f64(self.workload.limit_s)
     }
 }
 
-impl Cast {
+impl TrialGuests {
     /// Starts the VMs; the guests begin to boot. `started` is told QEMU's
     /// arguments of the VM under test.
     pub(super) fn start(
         lab: &LocalLab<'_>,
-        trial: &Trial<'_>,
+        trial: &TrialParts<'_>,
         consoles: &[PathBuf; 2],
         qemu_args: &mut Vec<String>,
     ) -> Result<Self, Failure> {
@@ -71,13 +71,13 @@ impl Cast {
         let Some(other_role) = roles.other() else {
             let spec = &mine_spec;
             let (place, args) = match trial.variant.on {
-                Seat::Vm => in_vm(lab, spec, "trial", &consoles[UNDER_TEST], None)?,
-                Seat::Host => (on_host(lab, trial.variant, None, scratch.as_ref())?, Vec::new()),
+                RunsOn::Vm => in_vm(lab, spec, "trial", &consoles[UNDER_TEST], None)?,
+                RunsOn::Host => (on_host(lab, trial.variant, None, scratch.as_ref())?, Vec::new()),
             };
             *qemu_args = args;
             let facts =
                 GuestFacts::alone(spec.vcpus(), trial.variant.environment.is_emulated_time());
-            let under_test = Guest { place, facts, role: None, counted: None };
+            let under_test = RoleGuest { place, facts, role: None, counted: None };
             return Ok(Self {
                 under_test,
                 other: None,
@@ -93,7 +93,7 @@ impl Cast {
         };
         let peer = lab.plan.peer.as_ref().ok_or_else(|| missing("other VM"))?;
         let mine = trial.variant.network.clone().ok_or_else(|| missing("network"))?;
-        let theirs = Network { kind: mine.kind, ..peer.network.clone() };
+        let theirs = StudyNetwork { kind: mine.kind, ..peer.network.clone() };
         let specs = [&mine_spec, other_spec.as_ref().unwrap_or(&peer.spec)];
         let (between, plugs) =
             Between::new(lab, [(mine, specs[UNDER_TEST]), (theirs, specs[OTHER])])?;
@@ -107,7 +107,7 @@ impl Cast {
         for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
             let fail = |failure| named(Some(role), failure);
             let (place, args) = match trial.variant.on {
-                Seat::Host if number == UNDER_TEST => {
+                RunsOn::Host if number == UNDER_TEST => {
                     // A server keeps the data; the other VM has it else.
                     let mine = scratch.as_ref().filter(|_| roles.serves());
                     let place = on_host(lab, trial.variant, between.of_kernel.as_ref(), mine);
@@ -119,7 +119,7 @@ impl Cast {
             };
             all_args.push(args);
             let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
-            guests.push(Guest { place, facts, role: Some(role), counted: None });
+            guests.push(RoleGuest { place, facts, role: Some(role), counted: None });
         }
         let (Some(other), Some(under_test)) = (guests.pop(), guests.pop()) else {
             return Err(missing("second guest"));
@@ -150,8 +150,12 @@ impl Cast {
     }
 
     /// Connects the guests and does what is to be done before the benchmark.
-    pub(super) fn prepare(&mut self, trial: &Trial<'_>, cancel: &Cancel) -> Result<(), Failure> {
-        if matches!(self.under_test.place, Place::Thin(_)) {
+    pub(super) fn prepare(
+        &mut self,
+        trial: &TrialParts<'_>,
+        cancel: &Cancel,
+    ) -> Result<(), Failure> {
+        if matches!(self.under_test.place, ExecTarget::Thin(_)) {
             // It brings all that it does.
             return Ok(());
         }
@@ -164,10 +168,10 @@ impl Cast {
             let wait_for = Some(theirs.as_str());
             self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
         }
-        let Trial { entry, params, .. } = trial;
+        let TrialParts { entry, params, .. } = trial;
         if self.scratch.is_some() {
-            let keeper = if entry.beside.server.is_some() { self.server() } else { self.client() };
-            keeper.mount_scratch(cancel)?;
+            let owner = if entry.beside.server.is_some() { self.server() } else { self.client() };
+            owner.mount_scratch(cancel)?;
         }
         let arch = trial.variant.spec.arch;
         if let Some(server) = &entry.beside.server {
@@ -188,7 +192,7 @@ impl Cast {
     }
 
     /// The guest that is spoken to.
-    fn server(&mut self) -> &mut Guest {
+    fn server(&mut self) -> &mut RoleGuest {
         match &mut self.other {
             Some(other) if !self.roles.serves() => other,
             _ => &mut self.under_test,
@@ -196,7 +200,7 @@ impl Cast {
     }
 
     /// The guest that runs the benchmark's command.
-    pub(super) fn client(&mut self) -> &mut Guest {
+    pub(super) fn client(&mut self) -> &mut RoleGuest {
         match &mut self.other {
             Some(other) if !self.roles.measures() => other,
             _ => &mut self.under_test,
@@ -275,9 +279,9 @@ fn of_peer(counters: CounterSet) -> CounterSet {
 /// the other one if it is that which gets the disk.
 fn scratch(
     lab: &LocalLab<'_>,
-    trial: &Trial<'_>,
+    trial: &TrialParts<'_>,
 ) -> Result<(Option<Scratch>, VmSpec, Option<VmSpec>), Failure> {
-    let Trial { variant, workload, entry, params } = trial;
+    let TrialParts { variant, workload, entry, params } = trial;
     let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
     let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
     let mib = entry.scratch_mib(params, &facts);
@@ -286,7 +290,7 @@ fn scratch(
     }
     let scratch = Scratch::new(mib).map_err(|error| refused(load_failure(&error).detail))?;
     let path = scratch.path();
-    let attach = |disk: &DiskPatch, spec: &VmSpec| {
+    let attach = |disk: &StudyDisk, spec: &VmSpec| {
         disk.attach(spec, &path).map_err(|error| refused(format!("[disk]: {error}")))
     };
     // A server keeps the data; without one there is but one guest.
@@ -294,7 +298,7 @@ fn scratch(
     let (mine, other) = match peer {
         Some(peer) => (variant.spec.clone(), Some(attach(&peer.disk, &peer.spec)?)),
         // It mounts the file itself.
-        None if variant.on == Seat::Host => (variant.spec.clone(), None),
+        None if variant.on == RunsOn::Host => (variant.spec.clone(), None),
         None => (attach(&variant.disk.clone().unwrap_or_default(), &variant.spec)?, None),
     };
     Ok((Some(scratch), mine, other))
@@ -304,20 +308,20 @@ fn scratch(
 fn on_host(
     lab: &LocalLab<'_>,
     variant: &PlanVariant,
-    network: Option<&host::network::Network>,
+    network: Option<&host::network::LabNetwork>,
     scratch: Option<&Scratch>,
-) -> Result<Place, Failure> {
+) -> Result<ExecTarget, Failure> {
     let pins = &variant.spec.pins.vcpus;
     let pcpus = pins.values().fold(PcpuSet::default(), |all, pcpus| all.union(pcpus));
     let cache = variant.disk.as_ref().and_then(|disk| disk.cache);
     let past_cache = matches!(cache, Some(CacheMode::None | CacheMode::Directsync));
-    let wanted = Wanted {
+    let wanted = SandboxRequest {
         pcpus: &pcpus,
         network: network.map(|network| (network, ADDRESSES[UNDER_TEST])),
         scratch: scratch.map(|scratch| (scratch, past_cache)),
     };
     let made = Sandbox::new(&wanted, lab.runtime.path(), &lab.owner);
-    made.map(Place::Host).map_err(|error| Failure {
+    made.map(ExecTarget::Host).map_err(|error| Failure {
         kind: FailureKind::WorkloadFailed,
         detail: load_failure(&error).detail,
     })
@@ -330,13 +334,13 @@ fn in_vm(
     name: &str,
     console_log: &Path,
     plug: Option<&Plug>,
-) -> Result<(Place, Vec<String>), Failure> {
+) -> Result<(ExecTarget, Vec<String>), Failure> {
     let (place, args) = if is_thin(spec) {
         let (thin, args) = ThinPlace::start(lab, spec, name)?;
-        (Place::Thin(Box::new(thin)), args)
+        (ExecTarget::Thin(Box::new(thin)), args)
     } else {
         let (vm, args) = start(lab, spec, name, console_log, plug)?;
-        (Place::Vm(Box::new(vm)), args)
+        (ExecTarget::Vm(Box::new(vm)), args)
     };
     if let Some(threads) = place.threads() {
         placement::pin(threads, spec)?;
@@ -351,7 +355,7 @@ fn start(
     name: &str,
     console_log: &Path,
     plug: Option<&Plug>,
-) -> Result<(Vm, Vec<String>), Failure> {
+) -> Result<(OwnedVm, Vec<String>), Failure> {
     let folder = lab.runtime.path();
     let channels = qemu::Channels {
         qmp_socket: folder.join(format!("{name}.qmp")),
@@ -374,7 +378,7 @@ fn start(
         channels,
         env: lab.owner.env().to_vec(),
     };
-    let vm = Vm::start(&launch, &lab.cancel).map_err(failure)?;
+    let vm = OwnedVm::start(&launch, &lab.cancel).map_err(failure)?;
     Ok((vm, args))
 }
 
@@ -384,6 +388,6 @@ pub(super) fn start_alone(
     spec: &VmSpec,
     name: &str,
     console_log: &Path,
-) -> Result<Vm, Failure> {
+) -> Result<OwnedVm, Failure> {
     start(lab, spec, name, console_log, None).map(|(vm, _)| vm)
 }

@@ -4,21 +4,21 @@
 
 use std::collections::BTreeSet;
 
-use vmconfig::source::{At, Span};
+use vmconfig::source::{Located, Span};
 
 /// What one VM asks for.
 #[derive(Debug, Default)]
-pub(crate) struct Asks {
+pub(crate) struct Requirements {
     /// The machine type without its properties.
-    pub(crate) machine: Option<At<String>>,
+    pub(crate) machine: Option<Located<String>>,
     /// The processor model, or libvirt's mode.
-    pub(crate) model: Option<At<String>>,
+    pub(crate) model: Option<Located<String>>,
     /// Whether the VM does not start when the processor lacks something.
     pub(crate) exact: bool,
     /// Whether no other model may come in the model's place.
     pub(crate) no_fallback: bool,
     /// Features that must be there, by their canonical names.
-    pub(crate) features: Vec<At<String>>,
+    pub(crate) features: Vec<Located<String>>,
     /// Features that are taken away, by their canonical names.
     pub(crate) disabled: BTreeSet<String>,
     /// UEFI that libvirt is to choose.
@@ -26,13 +26,13 @@ pub(crate) struct Asks {
     /// Secure boot, of a firmware that libvirt is to choose.
     pub(crate) secure_boot: Option<Span>,
     /// How the guest's memory is hidden from the host: `sev`, `tdx`.
-    pub(crate) launch_security: Option<At<String>>,
+    pub(crate) launch_security: Option<Located<String>>,
     /// Hyper-V enlightenments that are switched on.
-    pub(crate) enlightenments: Vec<At<String>>,
+    pub(crate) enlightenments: Vec<Located<String>>,
     /// Values for which libvirt has a list of those that it takes.
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<OfferedValue>,
     /// Types of QEMU's devices and objects.
-    pub(crate) types: Vec<At<String>>,
+    pub(crate) types: Vec<Located<String>>,
     /// Ports for hot-plug.
     pub(crate) ports: Option<Ports>,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Asks {
 /// A value of a list that libvirt tells: see
 /// [`DomainKind::values`](vmconfig::offers::DomainKind).
 #[derive(Debug)]
-pub(crate) struct Value {
+pub(crate) struct OfferedValue {
     /// The list: `video.modelType`.
     pub(crate) list: &'static str,
     /// What it is, for people.
     pub(crate) what: &'static str,
-    pub(crate) at: At<String>,
+    pub(crate) at: Located<String>,
 }
 
 /// PCI Express ports that take a device while the guest runs.

@@ -1,14 +1,14 @@
 //! One question from the first block to the verdict: which block comes next,
 //! how many iterations, is another block worth its time, and what may be said.
 //!
-//! A [`Case`] compares two configurations and plans their blocks itself, at the
+//! A [`AdaptiveComparison`] compares two configurations and plans their blocks itself, at the
 //! least machine time that keeps the promised rates of error:
 //!
 //! - the first block is long enough to see a warm-up; once it is known it is
 //!   discarded from all runs alike, and later runs are as long as the measured
 //!   variances and costs make worth while ([`crate::allocate`]), and as many in
 //!   a boot where a boot costs far more than a run;
-//! - after each block from [`Policy::first_look`] on, a difference and its
+//! - after each block from [`AdaptivePolicy::first_look`] on, a difference and its
 //!   absence are tested against group-sequential levels ([`Boundary`]);
 //! - as long as blocks show no common drift, the two configurations are
 //!   compared like independent samples, which knows their variance twice as
@@ -24,10 +24,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
-use crate::boundary::{Boundary, Looks, MOST_LOOKS};
-use crate::disturbance::{self, Claimed};
+use crate::boundary::{Boundary, LookSchedule, MOST_LOOKS};
+use crate::disturbance::{self, HostVerdict};
 use crate::judgement::ratio_of;
-use crate::variance::{Allocation, Components, Costs, allocate, components};
+use crate::variance::{Allocation, Components, RepetitionCosts, allocate, components};
 use crate::warm_up::{iteration_noise, most_departure, warm_up};
 use crate::{
     Better, Disturbance, HostDifference, InvalidPlan, Invalidity, Sign, Warning, Weight, lost,
@@ -47,7 +47,7 @@ pub enum Arm {
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Question {
+pub struct AdaptiveQuestion {
     /// The metric's better direction.
     pub better: Better,
     /// The rate of false claims, e.g. 0.05.
@@ -60,7 +60,7 @@ pub struct Question {
     /// trials' own times tell better.
     pub max_s: Option<f64>,
     /// What boots, invocations and iterations cost.
-    pub costs: Costs,
+    pub costs: RepetitionCosts,
     /// Decides the order inside the blocks.
     pub seed: u64,
 }
@@ -68,7 +68,7 @@ pub struct Question {
 /// How a case is planned. The default is what did best over simulated
 /// laboratories; each number is a trade between time and safety.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Policy {
+pub struct AdaptivePolicy {
     /// Iterations in the first block, which learns.
     pub first_iterations: u32,
     /// Fewest iterations that are kept of a run.
@@ -89,7 +89,7 @@ pub struct Policy {
     pub tolerance: f64,
     /// Blocks before the first look.
     pub first_look: u32,
-    /// Blocks before a difference is claimed that is not [`Policy::obvious`]:
+    /// Blocks before a difference is claimed that is not [`AdaptivePolicy::obvious`]:
     /// where boots are of two sorts, chance gives four of one to A and four of
     /// the other to B in one of 200 cases, and no variance tells.
     pub first_claim: u32,
@@ -98,7 +98,7 @@ pub struct Policy {
     pub obvious: f64,
     /// The last block that is planned for, however many are allowed.
     pub horizon: u32,
-    /// How the error is spent, see [`Looks::exponent`].
+    /// How the error is spent, see [`LookSchedule::exponent`].
     pub exponent: f64,
     /// Share of the error that claims of a difference may spend.
     pub difference_share: f64,
@@ -118,7 +118,7 @@ pub struct Policy {
     pub futile_from: u32,
 }
 
-impl Default for Policy {
+impl Default for AdaptivePolicy {
     fn default() -> Self {
         Self {
             first_iterations: 8,
@@ -147,7 +147,7 @@ impl Default for Policy {
 
 /// One boot's values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
+pub struct AdaptiveTrial {
     /// The configuration.
     pub arm: Arm,
     /// When it began, in seconds since the case began.
@@ -160,7 +160,7 @@ pub struct Trial {
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum AdaptiveStep {
     /// Boot both, in this order.
     Block {
         /// Which first.
@@ -169,12 +169,12 @@ pub enum Step {
         allocation: Allocation,
     },
     /// Stop: this is the answer.
-    Answer(Answer),
+    Answer(AdaptiveAnswer),
 }
 
 /// A claim about B against A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Claim {
+pub enum AdaptiveClaim {
     /// B is better, if only by less than the margin.
     BBetter,
     /// B is worse, if only by less than the margin.
@@ -187,9 +187,9 @@ pub enum Claim {
 
 /// How a case ends.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct AdaptiveAnswer {
     /// The claim.
-    pub claim: Claim,
+    pub claim: AdaptiveClaim,
     /// B by A.
     pub ratio: f64,
     /// Lower end of the interval of the ratio, which holds for all looks
@@ -222,9 +222,9 @@ impl Block {
 
 /// One question on its way to the verdict.
 #[derive(Debug, Clone)]
-pub struct Case {
-    question: Question,
-    policy: Policy,
+pub struct AdaptiveComparison {
+    question: AdaptiveQuestion,
+    policy: AdaptivePolicy,
     blocks: Vec<Block>,
     /// Blocks that were asked for, useless ones and restarts included.
     asked: u32,
@@ -240,13 +240,13 @@ const MEDIAN_VARIANCE: f64 = 1.4;
 /// Invocations in a boot by which their variance is measured.
 const TRIED_INVOCATIONS: u32 = 2;
 
-impl Case {
+impl AdaptiveComparison {
     /// A case with nothing measured.
     ///
     /// # Errors
     /// [`InvalidPlan`] if no block or no time is allowed, or a rate or the
     /// margin is not usable.
-    pub fn new(question: Question, policy: Policy) -> Result<Self, InvalidPlan> {
+    pub fn new(question: AdaptiveQuestion, policy: AdaptivePolicy) -> Result<Self, InvalidPlan> {
         if question.max_blocks == 0 {
             return Err(InvalidPlan::NoBlocks);
         }
@@ -268,7 +268,7 @@ impl Case {
     ///
     /// Runs may be shorter or fewer than asked for, but the first that are say
     /// how long or how many they can be: no more is asked for again.
-    pub fn record(&mut self, trials: &[Trial]) {
+    pub fn record(&mut self, trials: &[AdaptiveTrial]) {
         let asked = self.allocation(self.discard());
         let cost = self.costs(asked) / 2.0;
         for place in 0..2 {
@@ -298,7 +298,7 @@ impl Case {
 
     /// What to do now.
     #[must_use]
-    pub fn step(&self) -> Step {
+    pub fn step(&self) -> AdaptiveStep {
         if self.useless >= MOST_USELESS {
             return self.give_up("several blocks in a row had no usable values");
         }
@@ -318,7 +318,7 @@ impl Case {
         if let Some(evidence) = &evidence
             && let Some(answer) = self.decide(evidence, &levels, discard)
         {
-            return Step::Answer(answer);
+            return AdaptiveStep::Answer(answer);
         }
         if self.asked >= self.question.max_blocks {
             return self.end(evidence.as_ref(), &levels, "all allowed blocks were used");
@@ -342,7 +342,7 @@ impl Case {
                 );
             }
         }
-        Step::Block { order: self.order(), allocation }
+        AdaptiveStep::Block { order: self.order(), allocation }
     }
 
     /// Machine time used so far, s: by the trials' own times where they have
@@ -362,7 +362,7 @@ impl Case {
 
     /// What a block costs.
     fn costs(&self, allocation: Allocation) -> f64 {
-        let Costs { boot, invocation, iteration } = self.question.costs;
+        let RepetitionCosts { boot, invocation, iteration } = self.question.costs;
         let run = invocation + iteration * f64::from(allocation.iterations);
         2.0 * (boot + run * f64::from(allocation.invocations))
     }
@@ -385,11 +385,11 @@ impl Case {
     }
 
     fn levels(&self) -> Option<Levels> {
-        let Policy { first_look, horizon, exponent, .. } = self.policy;
+        let AdaptivePolicy { first_look, horizon, exponent, .. } = self.policy;
         let last = self.question.max_blocks.min(horizon).min(MOST_LOOKS).min(self.planned_blocks());
         let first = first_look.min(last);
         let alpha = self.question.alpha;
-        let boundary = |alpha: f64| Boundary::of(Looks { first, last, alpha, exponent });
+        let boundary = |alpha: f64| Boundary::of(LookSchedule { first, last, alpha, exponent });
         Some(Levels {
             difference: boundary(alpha * self.policy.difference_share)?,
             equivalence: boundary(2.0 * alpha * self.policy.equivalence_share)?,
@@ -400,7 +400,7 @@ impl Case {
     /// measured: what is planned for must not depend on the data.
     fn planned_blocks(&self) -> u32 {
         let Some(max_s) = self.question.max_s else { return u32::MAX };
-        let iterations = Policy::default().least_iterations;
+        let iterations = AdaptivePolicy::default().least_iterations;
         (max_s / self.costs(Allocation { invocations: 1, iterations })) as u32
     }
 
@@ -486,7 +486,7 @@ impl Case {
 
     /// Invocations in a boot until it is known what they are good for.
     fn tried_invocations(&self) -> u32 {
-        let Costs { boot, invocation, iteration } = self.question.costs;
+        let RepetitionCosts { boot, invocation, iteration } = self.question.costs;
         let run = invocation + iteration * f64::from(self.policy.first_iterations);
         let is_cheap = run <= self.policy.cheap_invocation * boot;
         if is_cheap { TRIED_INVOCATIONS.min(self.policy.most_invocations) } else { 1 }
@@ -508,16 +508,20 @@ impl Case {
     }
 
     fn allocation(&self, discard: usize) -> Allocation {
-        let Policy { first_iterations, least_iterations, most_iterations, .. } = self.policy;
+        let AdaptivePolicy { first_iterations, least_iterations, most_iterations, .. } =
+            self.policy;
         let tried = self.tried_invocations();
         if self.blocks.is_empty() {
             let iterations = first_iterations.min(most_iterations);
             return Allocation { invocations: tried, iterations };
         }
         let discarded = discard as u32;
-        let Costs { boot, invocation, iteration } = self.question.costs;
-        let costs =
-            Costs { boot, invocation: invocation + iteration * f64::from(discarded), iteration };
+        let RepetitionCosts { boot, invocation, iteration } = self.question.costs;
+        let costs = RepetitionCosts {
+            boot,
+            invocation: invocation + iteration * f64::from(discarded),
+            iteration,
+        };
         let single = self.iteration_variance(1.0);
         let between = if tried > 1 { self.invocation_variance(discard) } else { 0.0 };
         // Before boots can be told apart they are taken to differ like
@@ -547,7 +551,12 @@ impl Case {
         shares.sum::<f64>() / n.max(1.0)
     }
 
-    fn decide(&self, evidence: &Evidence, levels: &Levels, discard: usize) -> Option<Answer> {
+    fn decide(
+        &self,
+        evidence: &Evidence,
+        levels: &Levels,
+        discard: usize,
+    ) -> Option<AdaptiveAnswer> {
         let apart = evidence.half_width(levels.difference(evidence.n)?);
         let inside = evidence.half_width(levels.equivalence(evidence.n)?);
         let obvious = evidence.mean.abs() > self.policy.obvious * self.question.margin.ln_1p();
@@ -557,11 +566,11 @@ impl Case {
                 return None;
             }
             match (self.question.better, evidence.mean < 0.0) {
-                (Better::Lower, true) | (Better::Higher, false) => Claim::BBetter,
-                (Better::Lower, false) | (Better::Higher, true) => Claim::BWorse,
+                (Better::Lower, true) | (Better::Higher, false) => AdaptiveClaim::BBetter,
+                (Better::Lower, false) | (Better::Higher, true) => AdaptiveClaim::BWorse,
             }
         } else if evidence.mean.abs() + inside < self.question.margin.ln_1p() {
-            Claim::Equivalent
+            AdaptiveClaim::Equivalent
         } else {
             return None;
         };
@@ -577,19 +586,21 @@ impl Case {
     /// nothing to `claim`, and whether the claim stands all the same.
     fn host(
         &self,
-        claim: Claim,
+        claim: AdaptiveClaim,
         evidence: &Evidence,
         half_width: f64,
         discard: usize,
     ) -> Option<(HostDifference, bool)> {
-        let claimed = Claimed {
+        let claimed = HostVerdict {
             mean: evidence.mean,
             half_width,
             better: self.question.better,
             claim: match claim {
-                Claim::Equivalent => disturbance::Claim::NoDifference,
-                Claim::Inconclusive => disturbance::Claim::None,
-                Claim::BBetter | Claim::BWorse => disturbance::Claim::Difference,
+                AdaptiveClaim::Equivalent => disturbance::ClaimKind::NoDifference,
+                AdaptiveClaim::Inconclusive => disturbance::ClaimKind::None,
+                AdaptiveClaim::BBetter | AdaptiveClaim::BWorse => {
+                    disturbance::ClaimKind::Difference
+                }
             },
         };
         let host: Vec<_> = self.counted(discard).map(|block| block.host.clone()).collect();
@@ -599,33 +610,39 @@ impl Case {
         Some((found, found.weight > Weight::Unclear && claimed.survives_all_of(&found)))
     }
 
-    fn answer(&self, claim: Claim, evidence: &Evidence, half_width: f64, why: String) -> Answer {
+    fn answer(
+        &self,
+        claim: AdaptiveClaim,
+        evidence: &Evidence,
+        half_width: f64,
+        why: String,
+    ) -> AdaptiveAnswer {
         let Evidence { n, mean, .. } = *evidence;
         let (lo, hi) = (ratio_of(mean - half_width), ratio_of(mean + half_width));
-        Answer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, why }
+        AdaptiveAnswer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, why }
     }
 
-    fn end(&self, evidence: Option<&Evidence>, levels: &Levels, why: &str) -> Step {
+    fn end(&self, evidence: Option<&Evidence>, levels: &Levels, why: &str) -> AdaptiveStep {
         let width = |evidence: &Evidence| {
             levels.difference(evidence.n).map(|level| evidence.half_width(level))
         };
         match evidence.and_then(|evidence| width(evidence).map(|width| (evidence, width))) {
             Some((evidence, width)) => {
                 let discard = self.discard();
-                let host = self.host(Claim::Inconclusive, evidence, width, discard);
+                let host = self.host(AdaptiveClaim::Inconclusive, evidence, width, discard);
                 let beyond = host.filter(|(host, _)| host.weight == Weight::Beyond);
                 let why = beyond.map_or(why.to_owned(), |(host, _)| {
                     Invalidity::HostDiffered { host }.to_string()
                 });
-                Step::Answer(self.answer(Claim::Inconclusive, evidence, width, why))
+                AdaptiveStep::Answer(self.answer(AdaptiveClaim::Inconclusive, evidence, width, why))
             }
             None => self.give_up(why),
         }
     }
 
-    fn give_up(&self, why: &str) -> Step {
-        Step::Answer(Answer {
-            claim: Claim::Inconclusive,
+    fn give_up(&self, why: &str) -> AdaptiveStep {
+        AdaptiveStep::Answer(AdaptiveAnswer {
+            claim: AdaptiveClaim::Inconclusive,
             ratio: 1.0,
             lo: ratio_of(f64::NEG_INFINITY),
             hi: ratio_of(f64::INFINITY),
@@ -648,7 +665,7 @@ fn boot_log(invocations: &[Vec<f64>], discard: usize) -> f64 {
 }
 
 /// The block of these trials, if both configurations have usable values.
-fn block(trials: &[Trial]) -> Option<Block> {
+fn block(trials: &[AdaptiveTrial]) -> Option<Block> {
     let of = |arm: Arm| {
         let trial = trials.iter().find(|trial| trial.arm == arm)?;
         let finite = |run: &Vec<f64>| -> Vec<f64> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Where the workloads of a variant run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Seat {
+pub enum RunsOn {
     /// In a VM.
     #[default]
     Vm,
@@ -14,7 +14,7 @@ pub enum Seat {
     Host,
 }
 
-impl Seat {
+impl RunsOn {
     /// True for a VM, the usual place.
     #[must_use]
     pub fn is_vm(&self) -> bool {

@@ -2,15 +2,15 @@
 
 use crate::finding::AskedAndIs;
 use crate::live::Live;
-use crate::running::{Is, Who};
+use crate::running::{Observed, ThreadOwner};
 use crate::vm::Vm;
-use vmconfig::source::{Source, Span};
+use vmconfig::source::{SourceText, Span};
 
 /// `None` of a VM that does not run.
 ///
 /// A finding points at a fact, or at the option that asked for something; then
 /// the facts that this kind of option decides about are told.
-pub(crate) fn said(vm: &Vm, source: &Source<'_>, span: Span) -> Option<AskedAndIs> {
+pub(crate) fn said(vm: &Vm, source: &SourceText<'_>, span: Span) -> Option<AskedAndIs> {
     let live = vm.live.as_ref()?;
     let fact = live.facts.iter().find(|fact| {
         (fact.span.start..=fact.span.end).contains(&span.start) && span.end <= fact.span.end
@@ -31,24 +31,24 @@ pub(crate) fn said(vm: &Vm, source: &Source<'_>, span: Span) -> Option<AskedAndI
 }
 
 /// Whether a fact is one of those that an option decides about.
-type About = fn(&Is) -> bool;
+type About = fn(&Observed) -> bool;
 
 fn about(option: &str, text: &str) -> Option<About> {
     let option = option.trim_start_matches('-');
     match option {
         "object" if text.contains("memory-backend") => Some(is_memory),
-        "object" => Some(|is| matches!(is, Is::Thread(Who::Iothread(_), _))),
+        "object" => Some(|is| matches!(is, Observed::Thread(ThreadOwner::Iothread(_), _))),
         "m" | "mem-path" | "numa" => Some(is_memory),
         "machine" | "M" if text.contains("mem-merge") => Some(is_memory),
-        "netdev" => Some(|is| matches!(is, Is::Thread(Who::Vhost, _))),
-        "smp" | "cpu" | "overcommit" | "append" => Some(Is::is_of_vcpu),
-        _ if !text.starts_with('-') => Some(Is::is_of_vcpu),
+        "netdev" => Some(|is| matches!(is, Observed::Thread(ThreadOwner::Vhost, _))),
+        "smp" | "cpu" | "overcommit" | "append" => Some(Observed::is_of_vcpu),
+        _ if !text.starts_with('-') => Some(Observed::is_of_vcpu),
         _ => None,
     }
 }
 
-fn is_memory(is: &Is) -> bool {
-    matches!(is, Is::Memory(..))
+fn is_memory(is: &Observed) -> bool {
+    matches!(is, Observed::Memory(..))
 }
 
 /// The facts in words, alike vCPUs as one.
@@ -56,7 +56,7 @@ fn facts(live: &Live, about: About) -> Vec<String> {
     let mut said: Vec<(Vec<u32>, String)> = Vec::new();
     for fact in live.facts.iter().filter(|fact| about(&fact.value.is)) {
         let is = &fact.value.is;
-        let Is::Thread(Who::Vcpu(Some(vcpu)), thread) = is else {
+        let Observed::Thread(ThreadOwner::Vcpu(Some(vcpu)), thread) = is else {
             said.push((Vec::new(), is.to_string()));
             continue;
         };

@@ -8,10 +8,10 @@ use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
-use workload::{GuestFacts, SCRATCH, Step, UnderTest};
+use workload::{GuestFacts, GuestStep, SCRATCH, UnderTest};
 
+use super::exec_target::{ExecTarget, Stopped};
 use super::failure::failure;
-use super::place::{Place, Stopped};
 use crate::probe;
 use crate::study::SERIAL;
 
@@ -52,25 +52,25 @@ const BACKGROUND_LOG: &str = "/tmp/vmlab-background.log";
 
 /// A guest that plays its part in a trial.
 #[derive(Debug)]
-pub(super) struct Guest {
-    pub(super) place: Place,
+pub(super) struct RoleGuest {
+    pub(super) place: ExecTarget,
     /// What it is and whom it talks to.
     pub(super) facts: GuestFacts,
     /// Its role, where there is another guest.
     pub(super) role: Option<UnderTest>,
     /// What is counted of it, once that has begun.
-    pub(super) counted: Option<Counted>,
+    pub(super) counted: Option<VmCounters>,
 }
 
 /// What is counted of a VM.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct VmCounters {
     threads: VmThreads,
     /// Exits by reason, where the kernel counts them.
     exits: Option<ExitCounter>,
 }
 
-impl Guest {
+impl RoleGuest {
     /// `failure` with the role of this guest, where there is another one.
     pub(super) fn name(&self, failure: Failure) -> Failure {
         named(self.role, failure)
@@ -83,9 +83,9 @@ impl Guest {
         cancel: &Cancel,
     ) -> Result<Option<Duration>, Failure> {
         let boot = match &mut self.place {
-            Place::Host(_) => return Ok(None),
-            Place::Thin(thin) => thin.wait_ready(limit, cancel),
-            Place::Vm(vm) => vm.wait_ready(limit, cancel).map_err(failure),
+            ExecTarget::Host(_) => return Ok(None),
+            ExecTarget::Thin(thin) => thin.wait_ready(limit, cancel),
+            ExecTarget::Vm(vm) => vm.wait_ready(limit, cancel).map_err(failure),
         };
         boot.map(Some).map_err(|failure| named(self.role, failure))
     }
@@ -145,23 +145,23 @@ impl Guest {
     /// Does `steps` in their order, each in at most `limit`.
     pub(super) fn prepare(
         &mut self,
-        steps: &[Step],
+        steps: &[GuestStep],
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<(), Failure> {
         for (number, step) in steps.iter().enumerate() {
             match step {
-                Step::Write { path, text } => {
+                GuestStep::Write { path, text } => {
                     let script = "mkdir -p \"${1%/*}\" && cat >\"$1\"";
                     let mut command = GuestCommand::new(["sh", "-c", script, "sh", path], limit);
                     command.stdin = Some(text.clone().into_bytes());
                     self.must_with(&format!("writing {path}"), command, cancel)?;
                 }
-                Step::Run(argv) => {
+                GuestStep::Run(argv) => {
                     let program = argv.first().cloned().unwrap_or_default();
                     self.must(&format!("preparing with {program}"), argv, limit, cancel)?;
                 }
-                Step::Start(daemon) => {
+                GuestStep::Start(daemon) => {
                     let program = daemon.argv.first().cloned().unwrap_or_default();
                     let (log, ready) = (format!("/tmp/vmlab-{number}.log"), daemon.ready.script());
                     let words = ["sh", "-c", START, "sh", &log, &ready].map(str::to_owned);
@@ -265,20 +265,20 @@ impl Guest {
             Ok(exits) => (exits, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        self.counted = Some(Counted { threads, exits });
+        self.counted = Some(VmCounters { threads, exits });
         problem
     }
 
     /// The counters of this guest and its QEMU, or of the host's pCPUs.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
         match &self.place {
-            Place::Host(sandbox) => return Ok(counters::read_seat(sandbox.pcpus())),
-            Place::Thin(thin) => {
+            ExecTarget::Host(sandbox) => return Ok(counters::read_seat(sandbox.pcpus())),
+            ExecTarget::Thin(thin) => {
                 let mut all = thin.counters();
                 all.merge(self.counted());
                 return Ok(all);
             }
-            Place::Vm(_) => {}
+            ExecTarget::Vm(_) => {}
         }
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
         let text = self.exec(&command, cancel);
@@ -287,7 +287,7 @@ impl Guest {
         let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
         let (stat, interrupts) = text.split_at(split);
         let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
-        let Place::Vm(vm) = &mut self.place else { return Ok(all) };
+        let ExecTarget::Vm(vm) = &mut self.place else { return Ok(all) };
         let mut kvm = vm.query_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
         if kvm.is_empty() {
             kvm = counters::kvm::read_debugfs(vm.pid());
@@ -301,7 +301,9 @@ impl Guest {
 
     /// What is counted of the VM's threads.
     fn counted(&self) -> CounterSet {
-        let Some(Counted { threads, exits }) = &self.counted else { return CounterSet::default() };
+        let Some(VmCounters { threads, exits }) = &self.counted else {
+            return CounterSet::default();
+        };
         let mut all = counters::read_vm(threads);
         all.merge(exits.as_ref().map(ExitCounter::read).unwrap_or_default());
         all

@@ -1,6 +1,5 @@
-//! What a patch says of every disk or network interface, whichever the VM has:
-//! lists are replaced as a whole, so one knob of theirs could not be turned
-//! otherwise.
+//! Patches of all disks or all network interfaces of a VM. A patch replaces a list as
+//! a whole; these change one setting of each entry and keep the rest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use crate::{
 /// (vhost-scsi), which have none of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct DiskPatch {
+pub struct EveryDisk {
     /// See [`Disk::format`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<DiskFormat>,
@@ -68,7 +67,7 @@ pub struct NicPatch {
     pub tx_queue_size: Option<u32>,
 }
 
-impl DiskPatch {
+impl EveryDisk {
     pub(crate) fn overlay(self, over: Self) -> Self {
         overlay_fields!(
             self,

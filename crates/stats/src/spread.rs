@@ -163,7 +163,7 @@ impl Squares {
 /// What may be said about how much boots differ.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Spread {
+pub enum SpreadVerdict {
     /// B's boots differ less than A's.
     BSteadier {
         /// Spread of B by that of A.
@@ -185,16 +185,16 @@ pub enum Spread {
 /// Compares how much the boots of A and B differ, by one logarithm a boot
 /// ([`crate::BootStatistic::log`]), at the rate of false claims `alpha`.
 #[must_use]
-pub fn compare_spread(a: &[f64], b: &[f64], alpha: f64) -> Spread {
+pub fn compare_spread(a: &[f64], b: &[f64], alpha: f64) -> SpreadVerdict {
     let enough = a.len().min(b.len()) >= LEAST_BOOTS;
     let differs = enough && brown_forsythe(a, b).is_some_and(|p| p < alpha);
-    Spread::of(differs, spread_ratio(a, b, 1.0 - alpha))
+    SpreadVerdict::of(differs, spread_ratio(a, b, 1.0 - alpha))
 }
 
 /// The same for boots that blocks pair: the logarithms of A and B, block by
 /// block. What the boots of a block have in common counts as spread of both.
 #[must_use]
-pub fn compare_spread_in_blocks(pairs: &[(f64, f64)], alpha: f64) -> Spread {
+pub fn compare_spread_in_blocks(pairs: &[(f64, f64)], alpha: f64) -> SpreadVerdict {
     let enough = pairs.len() >= LEAST_BOOTS;
     let differs = enough && pitman_morgan(pairs).is_some_and(|p| p < alpha);
     let ratio = Squares::of(pairs).filter(|squares| squares.x > 0.0 && squares.y > 0.0);
@@ -202,10 +202,10 @@ pub fn compare_spread_in_blocks(pairs: &[(f64, f64)], alpha: f64) -> Spread {
         let (lo, hi) = squares.factors(student_critical(pairs.len() as u32, alpha));
         Interval { lo, hi, level: 1.0 - alpha }.map(f64::sqrt)
     });
-    Spread::of(differs, ratio)
+    SpreadVerdict::of(differs, ratio)
 }
 
-impl Spread {
+impl SpreadVerdict {
     fn of(differs: bool, ratio: Option<Interval>) -> Self {
         match ratio {
             Some(ratio) if differs && ratio.hi < 1.0 => Self::BSteadier { ratio },
@@ -274,8 +274,10 @@ mod tests {
                     (0..boots).map(|_| luck()).collect()
                 };
                 let (a, b) = (boots(0.01), boots(sd_b));
-                claims +=
-                    u32::from(!matches!(compare_spread(&a, &b, 0.05), Spread::CannotTell { .. }));
+                claims += u32::from(!matches!(
+                    compare_spread(&a, &b, 0.05),
+                    SpreadVerdict::CannotTell { .. }
+                ));
             }
             f64::from(claims) / 600.0
         };
@@ -329,7 +331,7 @@ mod tests {
                 })
                 .collect();
             let found = compare_spread_in_blocks(&pairs, 0.05);
-            claims += u32::from(!matches!(found, Spread::CannotTell { .. }));
+            claims += u32::from(!matches!(found, SpreadVerdict::CannotTell { .. }));
         }
         f64::from(claims) / f64::from(STUDIES)
     }
@@ -374,8 +376,8 @@ mod tests {
             factor in 0.2..5.0_f64,
         ) {
             let ratio = |spread| match spread {
-                Spread::BSteadier { ratio } | Spread::BLessSteady { ratio } => ratio,
-                Spread::CannotTell { ratio } => ratio.unwrap(),
+                SpreadVerdict::BSteadier { ratio } | SpreadVerdict::BLessSteady { ratio } => ratio,
+                SpreadVerdict::CannotTell { ratio } => ratio.unwrap(),
             };
             let found = ratio(compare_spread_in_blocks(&pairs, 0.05));
             let scaled: Vec<_> = pairs.iter().map(|(a, b)| (a * factor, *b)).collect();

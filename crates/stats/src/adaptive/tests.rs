@@ -6,21 +6,24 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::tests::normal;
 
-fn question() -> Question {
-    Question {
+fn question() -> AdaptiveQuestion {
+    AdaptiveQuestion {
         better: Better::Lower,
         alpha: 0.05,
         margin: 0.03,
         max_blocks: 40,
         max_s: None,
-        costs: Costs { boot: 8.0, invocation: 1.0, iteration: 1.0 },
+        costs: RepetitionCosts { boot: 8.0, invocation: 1.0, iteration: 1.0 },
         seed: 1,
     }
 }
 
 /// Plays a case to its end: `value(arm, block, iteration)`, and the greatest
 /// number of iterations that was asked for.
-fn play(question: Question, mut value: impl FnMut(Arm, u32, u32) -> f64) -> (Answer, u32, Case) {
+fn play(
+    question: AdaptiveQuestion,
+    mut value: impl FnMut(Arm, u32, u32) -> f64,
+) -> (AdaptiveAnswer, u32, AdaptiveComparison) {
     let (answer, asked, case) = play_runs(question, 1.0, |arm, block, _, i| value(arm, block, i));
     (answer, asked.iter().map(|asked| asked.iterations).max().unwrap(), case)
 }
@@ -28,16 +31,16 @@ fn play(question: Question, mut value: impl FnMut(Arm, u32, u32) -> f64) -> (Ans
 /// The same for `value(arm, block, invocation, iteration)`, in a laboratory that
 /// takes `slowness` seconds for a unit of cost; with all that was asked for.
 fn play_runs(
-    question: Question,
+    question: AdaptiveQuestion,
     slowness: f64,
     mut value: impl FnMut(Arm, u32, u32, u32) -> f64,
-) -> (Answer, Vec<Allocation>, Case) {
-    let mut case = Case::new(question, Policy::default()).unwrap();
+) -> (AdaptiveAnswer, Vec<Allocation>, AdaptiveComparison) {
+    let mut case = AdaptiveComparison::new(question, AdaptivePolicy::default()).unwrap();
     let (mut asked, mut now_s) = (Vec::new(), 0.0);
     for block in 0..=question.max_blocks {
         match case.step() {
-            Step::Answer(answer) => return (answer, asked, case),
-            Step::Block { order, allocation } => {
+            AdaptiveStep::Answer(answer) => return (answer, asked, case),
+            AdaptiveStep::Block { order, allocation } => {
                 asked.push(allocation);
                 let trials = order.map(|arm| {
                     let run = |invocation: u32| -> Vec<f64> {
@@ -48,7 +51,7 @@ fn play_runs(
                     let invocations = (0..allocation.invocations).map(run).collect();
                     let started_s = Some(now_s);
                     now_s += slowness * case.costs(allocation) / 2.0;
-                    Trial { arm, started_s, invocations, steal: Vec::new() }
+                    AdaptiveTrial { arm, started_s, invocations, steal: Vec::new() }
                 });
                 case.record(&trials);
             }
@@ -60,9 +63,11 @@ fn play_runs(
 /// Where a boot costs far more than a run, and runs differ more than boots.
 #[test]
 fn invocations_are_repeated_where_that_pays() {
-    let dear =
-        Question { costs: Costs { boot: 100.0, invocation: 1.0, iteration: 0.1 }, ..question() };
-    let invocations = |question: Question, boots: f64, runs: f64| {
+    let dear = AdaptiveQuestion {
+        costs: RepetitionCosts { boot: 100.0, invocation: 1.0, iteration: 0.1 },
+        ..question()
+    };
+    let invocations = |question: AdaptiveQuestion, boots: f64, runs: f64| {
         let mut random = Pcg64::seed_from_u64(66);
         let (mut boot, mut run) = ((Arm::A, u32::MAX, 0.0), (Arm::A, u32::MAX, u32::MAX, 0.0));
         let (answer, asked, case) = play_runs(question, 1.0, |arm, block, invocation, _| {
@@ -78,24 +83,30 @@ fn invocations_are_repeated_where_that_pays() {
         assert_eq!(asked[0].invocations, if question.costs.boot > 50.0 { 2 } else { 1 });
         case.allocation(case.discard()).invocations
     };
-    assert_eq!(invocations(dear, 0.002, 0.02), Policy::default().most_invocations);
-    assert!(invocations(Question { max_blocks: 8, ..dear }, 0.03, 0.001) <= 2);
+    assert_eq!(invocations(dear, 0.002, 0.02), AdaptivePolicy::default().most_invocations);
+    assert!(invocations(AdaptiveQuestion { max_blocks: 8, ..dear }, 0.03, 0.001) <= 2);
     // Where a run is not much cheaper than a boot none is repeated to find out.
     assert_eq!(invocations(question(), 0.002, 0.02), 1);
 }
 
 #[test]
 fn fewer_invocations_than_asked_for_are_taken_as_a_limit() {
-    let costs = Costs { boot: 100.0, invocation: 1.0, iteration: 0.1 };
-    let mut case = Case::new(Question { costs, ..question() }, Policy::default()).unwrap();
-    let trial = |arm| Trial {
+    let costs = RepetitionCosts { boot: 100.0, invocation: 1.0, iteration: 0.1 };
+    let mut case = AdaptiveComparison::new(
+        AdaptiveQuestion { costs, ..question() },
+        AdaptivePolicy::default(),
+    )
+    .unwrap();
+    let trial = |arm| AdaptiveTrial {
         arm,
         started_s: None,
         invocations: vec![vec![1.0, 1.02, 0.99, 1.01, 1.0, 0.98, 1.01, 1.0]],
         steal: Vec::new(),
     };
     for (invocations, iterations) in [(2, 8), (1, 8)] {
-        let Step::Block { allocation, .. } = case.step() else { panic!("{:?}", case.step()) };
+        let AdaptiveStep::Block { allocation, .. } = case.step() else {
+            panic!("{:?}", case.step())
+        };
         assert_eq!(allocation.invocations, invocations, "{allocation:?} {iterations}");
         case.record(&[trial(Arm::A), trial(Arm::B)]);
     }
@@ -107,7 +118,7 @@ fn no_case_outlasts_its_time() {
     for (max_s, slowness) in [(500.0, 1.0), (500.0, 3.0), (200.0, 1.0), (90.0, 1.0)] {
         let mut random = Pcg64::seed_from_u64(67);
         let mut boot = (Arm::A, u32::MAX, 0.0);
-        let timed = Question { max_s: Some(max_s), ..question() };
+        let timed = AdaptiveQuestion { max_s: Some(max_s), ..question() };
         let (answer, asked, case) = play_runs(timed, slowness, |arm, block, _, _| {
             if (boot.0, boot.1) != (arm, block) {
                 boot = (arm, block, 0.012 * normal(&mut random));
@@ -115,13 +126,16 @@ fn no_case_outlasts_its_time() {
             (boot.2 + if arm == Arm::B { 0.025 } else { 0.0 }).exp()
         });
         assert!(case.used_s() <= max_s, "{} of {max_s}", case.used_s());
-        let ended = answer.claim != Claim::Inconclusive || !answer.why.is_empty();
+        let ended = answer.claim != AdaptiveClaim::Inconclusive || !answer.why.is_empty();
         assert!(ended, "{answer:?}");
         most.push(asked.len());
     }
     assert!(most[0] > most[1] && most[0] > most[2] && most[2] > most[3], "{most:?}");
-    let none = Question { max_s: Some(0.0), ..question() };
-    assert_eq!(Case::new(none, Policy::default()).unwrap_err(), InvalidPlan::Time(0.0));
+    let none = AdaptiveQuestion { max_s: Some(0.0), ..question() };
+    assert_eq!(
+        AdaptiveComparison::new(none, AdaptivePolicy::default()).unwrap_err(),
+        InvalidPlan::Time(0.0)
+    );
 }
 
 #[test]
@@ -131,7 +145,7 @@ fn a_clear_difference_takes_the_fewest_blocks() {
         let level = if arm == Arm::B { 200.0 } else { 300.0 };
         level * (0.005 * normal(&mut random)).exp()
     });
-    assert_eq!((answer.claim, answer.blocks), (Claim::BBetter, 3), "{answer:?}");
+    assert_eq!((answer.claim, answer.blocks), (AdaptiveClaim::BBetter, 3), "{answer:?}");
     assert!(answer.lo < 2.0 / 3.0 && 2.0 / 3.0 < answer.hi && answer.hi < 0.7);
 }
 
@@ -145,7 +159,7 @@ fn a_hopeless_case_is_given_up_soon() {
         }
         f64::exp(boot.2)
     });
-    assert_eq!(answer.claim, Claim::Inconclusive);
+    assert_eq!(answer.claim, AdaptiveClaim::Inconclusive);
     assert!(answer.blocks < 8 && answer.why.contains("worth"), "{answer:?}");
     assert!(answer.lo < 1.0 && answer.hi > 1.0);
 }
@@ -157,7 +171,7 @@ fn an_unequal_warm_up_is_no_difference() {
         let length = if arm == Arm::B { 5.0 } else { 1.0 };
         (0.4 * (-f64::from(iteration) / length).exp() + 0.005 * normal(&mut random)).exp()
     });
-    assert_eq!(answer.claim, Claim::Equivalent, "{answer:?}");
+    assert_eq!(answer.claim, AdaptiveClaim::Equivalent, "{answer:?}");
     assert!(longest > 20 && case.discard() > 15, "{longest} {}", case.discard());
 }
 
@@ -168,15 +182,15 @@ fn runs_that_never_become_level_are_said() {
         let slope = if arm == Arm::B { 0.02 } else { 0.01 };
         (-slope * f64::from(iteration) + 0.002 * normal(&mut random)).exp()
     });
-    assert_eq!(answer.claim, Claim::Inconclusive);
+    assert_eq!(answer.claim, AdaptiveClaim::Inconclusive);
     assert!(answer.why.starts_with("no steady state"), "{answer:?}");
 }
 
 #[test]
 fn blocks_with_steal_are_set_aside_whole() {
-    let mut case = Case::new(question(), Policy::default()).unwrap();
+    let mut case = AdaptiveComparison::new(question(), AdaptivePolicy::default()).unwrap();
     let mut record = |steal: f64, b: f64| {
-        let trial = |arm, level: f64, steal| Trial {
+        let trial = |arm, level: f64, steal| AdaptiveTrial {
             arm,
             started_s: None,
             invocations: vec![vec![level, 1.01 * level, 0.99 * level, level, level]],
@@ -195,7 +209,7 @@ fn noise_decides_between_iterations_and_boots() {
     let mut random = Pcg64::seed_from_u64(65);
     let mut iterations = |boots: f64, single: f64| {
         let mut boot = (Arm::A, u32::MAX, 0.0);
-        let (.., case) = play(Question { max_blocks: 6, ..question() }, |arm, block, _| {
+        let (.., case) = play(AdaptiveQuestion { max_blocks: 6, ..question() }, |arm, block, _| {
             if (boot.0, boot.1) != (arm, block) {
                 boot = (arm, block, boots * normal(&mut random));
             }
@@ -209,7 +223,7 @@ fn noise_decides_between_iterations_and_boots() {
 
 #[test]
 fn orders_are_balanced_in_pairs() {
-    let mut case = Case::new(question(), Policy::default()).unwrap();
+    let mut case = AdaptiveComparison::new(question(), AdaptivePolicy::default()).unwrap();
     let mut first = Vec::new();
     for _ in 0..20 {
         first.push(case.order()[0]);
@@ -222,10 +236,17 @@ fn orders_are_balanced_in_pairs() {
 
 #[test]
 fn questions_without_sense_are_refused() {
-    let error = |question| Case::new(question, Policy::default()).unwrap_err();
-    assert_eq!(error(Question { max_blocks: 0, ..question() }), InvalidPlan::NoBlocks);
-    assert_eq!(error(Question { alpha: 0.5, ..question() }), InvalidPlan::Alpha(0.5));
-    assert_eq!(error(Question { margin: 0.0, ..question() }), InvalidPlan::Margin(0.0));
-    let one = Case::new(Question { max_blocks: 1, ..question() }, Policy::default()).unwrap();
-    assert!(matches!(one.step(), Step::Answer(answer) if answer.claim == Claim::Inconclusive));
+    let error =
+        |question| AdaptiveComparison::new(question, AdaptivePolicy::default()).unwrap_err();
+    assert_eq!(error(AdaptiveQuestion { max_blocks: 0, ..question() }), InvalidPlan::NoBlocks);
+    assert_eq!(error(AdaptiveQuestion { alpha: 0.5, ..question() }), InvalidPlan::Alpha(0.5));
+    assert_eq!(error(AdaptiveQuestion { margin: 0.0, ..question() }), InvalidPlan::Margin(0.0));
+    let one = AdaptiveComparison::new(
+        AdaptiveQuestion { max_blocks: 1, ..question() },
+        AdaptivePolicy::default(),
+    )
+    .unwrap();
+    assert!(
+        matches!(one.step(), AdaptiveStep::Answer(answer) if answer.claim == AdaptiveClaim::Inconclusive)
+    );
 }

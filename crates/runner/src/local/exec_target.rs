@@ -1,6 +1,6 @@
 //! Where a part in a trial is played: in a VM, or on the host itself.
 
-use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Vm};
+use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, OwnedVm};
 use host::sandbox::{self, Sandbox, SandboxCommand, SandboxExecError, SandboxOutput};
 use record::{Failure, FailureKind};
 
@@ -12,9 +12,9 @@ const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";
 
 /// Where a part in a trial is played.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ExecTarget {
     /// A VM.
-    Vm(Box<Vm>),
+    Vm(Box<OwnedVm>),
     /// A VM whose whole software is the thin guest.
     Thin(Box<ThinPlace>),
     /// The host itself.
@@ -34,7 +34,7 @@ pub(super) struct Threads<'a> {
 
 impl<'a> Threads<'a> {
     /// Those of a VM with an operating system.
-    pub(super) fn of(vm: &'a Vm) -> Self {
+    pub(super) fn of(vm: &'a OwnedVm) -> Self {
         Self { pid: vm.pid(), vcpu_tids: vm.vcpu_tids(), is_domain: vm.is_domain() }
     }
 }
@@ -47,7 +47,7 @@ pub(super) struct Stopped {
     pub(super) output: Option<ExecOutput>,
 }
 
-impl Place {
+impl ExecTarget {
     /// Runs a command to its end.
     pub(super) fn exec(
         &mut self,
@@ -89,7 +89,7 @@ impl Place {
     }
 
     /// The VM, if it is one.
-    pub(super) fn vm(&self) -> Option<&Vm> {
+    pub(super) fn vm(&self) -> Option<&OwnedVm> {
         match self {
             Self::Vm(vm) => Some(vm),
             Self::Thin(_) | Self::Host(_) => None,

@@ -10,7 +10,7 @@ use workload::UnderTest;
 
 use super::Freezer;
 use crate::probe;
-use crate::study::{NetworkKind, Problem, Seat, StudyWorkload, Variant};
+use crate::study::{NetworkKind, RunsOn, StudyProblem, StudyVariant, StudyWorkload};
 
 /// Programs that workloads need and Debian's packages with them.
 const PACKAGES: [(&str, &str); 24] = [
@@ -41,17 +41,17 @@ const PACKAGES: [(&str, &str); 24] = [
 ];
 
 /// Where the trials of a variant run on this host.
-pub(super) fn environment(on: Seat, accel: Accel, host: &Host) -> Environment {
+pub(super) fn environment(on: RunsOn, accel: Accel, host: &Host) -> Environment {
     let is_emulated = host.virtualised.emulator.is_some();
     match (on, accel) {
-        (Seat::Host, _) | (Seat::Vm, Accel::Kvm) if host.virtualised.counts_instructions => {
+        (RunsOn::Host, _) | (RunsOn::Vm, Accel::Kvm) if host.virtualised.counts_instructions => {
             Environment::InstructionCounted
         }
-        (Seat::Host, _) if is_emulated => Environment::EmulatedHost,
-        (Seat::Host, _) => Environment::Host,
-        (Seat::Vm, Accel::Kvm) if is_emulated => Environment::NestedKvm,
-        (Seat::Vm, Accel::Kvm) => Environment::Kvm,
-        (Seat::Vm, Accel::Tcg) => Environment::Tcg,
+        (RunsOn::Host, _) if is_emulated => Environment::EmulatedHost,
+        (RunsOn::Host, _) => Environment::Host,
+        (RunsOn::Vm, Accel::Kvm) if is_emulated => Environment::NestedKvm,
+        (RunsOn::Vm, Accel::Kvm) => Environment::Kvm,
+        (RunsOn::Vm, Accel::Tcg) => Environment::Tcg,
     }
 }
 
@@ -68,7 +68,7 @@ impl Freezer<'_> {
     pub(super) fn on_pcpus(&mut self, written: &str, changes: VmPatch) -> Option<VmPatch> {
         let vm = self.study.base.overlay(&changes);
         let line = |field: &str| self.study.line_of(written, field);
-        let problem = |field: &str, message: String| Problem {
+        let problem = |field: &str, message: String| StudyProblem {
             line: line(field),
             message: format!("{written}: on = \"host\": {message}"),
         };
@@ -108,7 +108,7 @@ impl Freezer<'_> {
     }
 
     /// What stands in the way of workloads on the host itself.
-    pub(super) fn host_seat(&mut self, written: &str, variant: &Variant) {
+    pub(super) fn host_seat(&mut self, written: &str, variant: &StudyVariant) {
         let mut obstacles = Vec::new();
         let Host { arch, .. } = &self.machine.host;
         let native = arch.as_deref().unwrap_or(std::env::consts::ARCH);
@@ -128,7 +128,7 @@ impl Freezer<'_> {
             ));
         }
         let line = self.study.line_of_variant(written);
-        self.problems.extend(obstacles.into_iter().map(|obstacle| Problem {
+        self.problems.extend(obstacles.into_iter().map(|obstacle| StudyProblem {
             line,
             message: format!("{written}: on = \"host\": {obstacle}"),
         }));
