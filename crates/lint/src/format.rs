@@ -15,7 +15,7 @@ pub enum Format {
     Kubevirt,
     /// Proxmox VE's configuration of a VM.
     Proxmox,
-    /// VMs that run: see [`ObservedVm`](crate::Running).
+    /// VMs that run: see [`ObservedVm`](crate::ObservedVm).
     Running,
 }
 

@@ -5,13 +5,13 @@ use crate::param::{Param, ParamKind, ParamValue};
 use std::collections::BTreeMap;
 
 /// A benchmark's parameters, complete and checked; made by
-/// [`CatalogueEntry::resolve`](crate::Entry::resolve).
+/// [`CatalogueEntry::resolve`](crate::CatalogueEntry::resolve).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
     values: BTreeMap<&'static str, Option<ParamValue>>,
 }
 
-/// Error type for [`CatalogueEntry::resolve`](crate::Entry::resolve).
+/// Error type for [`CatalogueEntry::resolve`](crate::CatalogueEntry::resolve).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ParamError {
     /// The benchmark has no such parameter.
