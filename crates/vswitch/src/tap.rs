@@ -38,7 +38,7 @@ const FEATURES: u64 = features::VERSION_1
 /// What Linux 6.2 and later do, too.
 const LATER: u64 = features::HOST_USO | features::GUEST_USO4 | features::GUEST_USO6;
 
-/// Error type for [`open`].
+/// Error type for opening a tap interface.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// There is no such device.

@@ -554,5 +554,5 @@ fn a_fleet_fills_hosts_in_use_first() {
     expect![[r#"[("vm-1", 1), ("vm-2", 1), ("vm-3", 1), ("vm-4", 2), ("vm-5", 2), ("big", 0)] Totals { hosts_used: 3, free_cores: 12, fragmentation: 0.06666666666666667, over_nodes: 1, over_caches: 1 }"#]].assert_eq(&format!("{on:?} {:?}", plan.totals));
     assert_eq!(plan.refused, []);
     let huge = plan_fleet(&hosts, &[wish(64, 20)], &PlanRules::default(), Packing::BestFit);
-    expect![[r#"[Refusal { name: "vm", why: "on a: 15 cores are free, 32 are asked", nearest: ["--vcpus 30", "--overcommit 2.2"] }]"#]].assert_eq(&format!("{:?}", huge.refused));
+    expect![[r#"[UnplacedVm { name: "vm", why: "on a: 15 cores are free, 32 are asked", nearest: ["--vcpus 30", "--overcommit 2.2"] }]"#]].assert_eq(&format!("{:?}", huge.refused));
 }
