@@ -18,7 +18,7 @@ use crate::counters::ThreadCounters;
 use crate::device::Queue;
 use crate::forward::{Forwarder, Parcel};
 use crate::memory;
-use crate::port::Snapshot;
+use crate::port::{PortView, Snapshot};
 use crate::ring::RingFault;
 use crate::tap::Tap;
 
@@ -69,6 +69,17 @@ pub(crate) struct Worker {
     pub(crate) pending: Option<Order>,
     /// Stopped rings of this snapshot that were told of.
     pub(crate) told: Vec<(u16, usize)>,
+}
+
+/// What a thread sleeps for.
+#[derive(Default)]
+struct Waiting<'s> {
+    /// The rings that drivers send with, of ports that may send now.
+    rings: Vec<(&'s PortView, &'s Queue)>,
+    /// Taps of such ports.
+    taps: Vec<&'s Tap>,
+    /// How long until the first of the others may send.
+    allowed_in: Option<Duration>,
 }
 
 impl Worker {
@@ -146,18 +157,25 @@ impl Worker {
         }
     }
 
-    /// The rings that drivers send with, of those that this thread serves, whose ports may
-    /// send now.
-    fn transmitters<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = (u16, &'s Queue)> {
-        snapshot.served_by(self.forwarder.thread).iter().flat_map(|served| {
-            let port = &served.port;
-            let may = port.limiter.as_ref().is_none_or(|limiter| limiter.allowed().is_ok());
-            let device = port.device.as_deref().filter(|_| may);
-            let queues = served.queues.iter();
-            queues.filter_map(move |&queue| {
-                Some((port.number, device?.pairs[usize::from(queue)].transmit.as_ref()?))
-            })
-        })
+    /// What to sleep for: of each port that this thread serves either its rings and its
+    /// tap, or the time until it may send again, by one look at its rate. By two, a port
+    /// that comes into its rate between them would be neither waited for nor woken by.
+    fn waiting<'s>(&self, snapshot: &'s Snapshot) -> Waiting<'s> {
+        let mut waiting = Waiting::default();
+        for served in snapshot.served_by(self.forwarder.thread) {
+            if let Some(Err(until)) = served.port.limiter.as_ref().map(|limiter| limiter.allowed())
+            {
+                let sooner = waiting.allowed_in.map_or(until, |other| other.min(until));
+                waiting.allowed_in = Some(sooner);
+                continue;
+            }
+            let Some(device) = &served.port.device else { continue };
+            let transmit = |&queue: &u16| device.pairs[usize::from(queue)].transmit.as_ref();
+            let rings = served.queues.iter().filter_map(transmit);
+            waiting.rings.extend(rings.map(|ring| (&*served.port, ring)));
+            waiting.taps.extend(device.tap.as_deref().filter(|tap| !tap.is_gone()));
+        }
+        waiting
     }
 
     /// Calls each driver once by every event that is new: a call of a switch that was
@@ -165,49 +183,25 @@ impl Worker {
     /// for it asks for no other.
     fn call_new_ones(&mut self, before: &Snapshot, now: &Snapshot) {
         let thread = self.forwarder.thread;
-        let calls = |snapshot: &Snapshot| -> Vec<Arc<OwnedFd>> {
-            let queues = snapshot.served_by(thread).iter().flat_map(|served| {
-                served.queues.iter().map(|&queue| (&served.port, usize::from(queue)))
-            });
-            let rings = queues.filter_map(|(port, queue)| {
-                let pair = &port.device.as_ref()?.pairs[queue];
-                Some([pair.receive.clone(), pair.transmit.clone()])
-            });
-            rings.flatten().flatten().filter_map(|queue| queue.call).collect()
-        };
-        let known: HashSet<_> = calls(before).iter().map(|call| Arc::as_ptr(call).addr()).collect();
-        for call in calls(now) {
-            if !known.contains(&Arc::as_ptr(&call).addr()) {
-                // What the kernel refuses here, the next frames' call makes good.
-                let _ = self.forwarder.caller.call(call.as_fd());
+        let address = |call: &Arc<OwnedFd>| Arc::as_ptr(call).addr();
+        let known: HashSet<_> = calls(before, thread).map(|(_, call)| address(call)).collect();
+        for (port, call) in calls(now, thread) {
+            if !known.contains(&address(call)) {
+                port.counters.count_signal(self.forwarder.caller.call(call.as_fd()));
             }
         }
     }
 
-    /// The taps that this thread reads, of those that may send now.
-    fn taps<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Tap> {
-        snapshot.served_by(self.forwarder.thread).iter().filter_map(|served| {
-            let may = served.port.limiter.as_ref().is_none_or(|limiter| limiter.allowed().is_ok());
-            let tap = served.port.device.as_ref()?.tap.as_deref()?;
-            (may && !tap.is_gone()).then_some(tap)
-        })
-    }
-
-    /// How long until a port that is over its rate may send.
-    fn until_allowed(&self, snapshot: &Snapshot) -> Option<Duration> {
-        let served = snapshot.served_by(self.forwarder.thread).iter();
-        served.filter_map(|served| served.port.limiter.as_ref()?.allowed().err()).min()
-    }
-
     fn ask_for_kicks(&self, snapshot: &Snapshot, wanted: bool) {
-        for (_, queue) in self.transmitters(snapshot) {
-            queue.ring.ask_for_kicks(wanted);
-        }
-        // What drivers receive with, they fill without kicks.
         for served in snapshot.served_by(self.forwarder.thread) {
             let Some(device) = &served.port.device else { continue };
             for &queue in &served.queues {
-                if let Some(receive) = &device.pairs[usize::from(queue)].receive {
+                let pair = &device.pairs[usize::from(queue)];
+                if let Some(transmit) = &pair.transmit {
+                    transmit.ring.ask_for_kicks(wanted);
+                }
+                // What drivers receive with, they fill without kicks.
+                if let Some(receive) = &pair.receive {
                     receive.ring.ask_for_kicks(false);
                 }
             }
@@ -220,12 +214,13 @@ impl Worker {
         self.report_faults(snapshot);
         self.bell.lie_down();
         self.ask_for_kicks(snapshot, true);
-        let has_work = self.transmitters(snapshot).any(|(_, queue)| queue.ring.has_work());
+        let waiting = self.waiting(snapshot);
+        let has_work = waiting.rings.iter().any(|(_, queue)| queue.ring.has_work());
         self.pending = self.orders.try_recv().ok();
         let parcel = self.parcels.try_recv();
         if !has_work && self.pending.is_none() && parcel.is_err() {
             self.counters.asleep_now.store(true, Ordering::Relaxed);
-            self.wait(snapshot);
+            wait(&self.bell, &waiting);
             self.counters.asleep_now.store(false, Ordering::Relaxed);
             self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
         }
@@ -235,31 +230,6 @@ impl Worker {
             self.forwarder.unpack(snapshot, &parcel);
         }
         began.elapsed()
-    }
-
-    fn wait(&self, snapshot: &Snapshot) {
-        let queues: Vec<(u16, &Queue)> = self.transmitters(snapshot).collect();
-        let kicks = queues.iter().filter_map(|&(port, queue)| Some((port, queue.kick.as_ref()?)));
-        let kicks: Vec<(u16, &Arc<OwnedFd>)> = kicks.collect();
-        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&*self.bell, PollFlags::IN)];
-        waited.extend(kicks.iter().map(|(_, kick)| PollFd::new(*kick, PollFlags::IN)));
-        let taps: Vec<&Tap> = self.taps(snapshot).collect();
-        waited.extend(taps.iter().map(|tap| PollFd::from_borrowed_fd(tap.file(), PollFlags::IN)));
-        let longest = if kicks.len() < queues.len() { NAP } else { Duration::from_secs(1) };
-        let longest = self.until_allowed(snapshot).map_or(longest, |until| longest.min(until));
-        let longest = Timespec::try_from(longest).expect("a short time");
-        // An interrupted wait is a short one.
-        let _ = poll(&mut waited, Some(&longest));
-        let kicked: Vec<bool> =
-            waited[1..=kicks.len()].iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
-        for ((port, kick), kicked) in kicks.into_iter().zip(kicked) {
-            if kicked {
-                drain(kick);
-                if let Some(Some(port)) = snapshot.ports.get(usize::from(port)) {
-                    port.counters.count_kick();
-                }
-            }
-        }
     }
 
     fn next_order(&mut self) -> Result<Order, TryRecvError> {
@@ -300,6 +270,40 @@ impl Worker {
         let _ = self.notices.send(notice);
         self.control.ring_always();
     }
+}
+
+/// Sleeps until a driver kicks, a tap has a frame, the bell rings, a port comes into its
+/// rate, or a second has passed.
+fn wait(bell: &Bell, waiting: &Waiting<'_>) {
+    let Waiting { rings, taps, allowed_in } = waiting;
+    let kicks = rings.iter().filter_map(|&(port, ring)| Some((port, ring.kick.as_ref()?)));
+    let kicks: Vec<(&PortView, &Arc<OwnedFd>)> = kicks.collect();
+    let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];
+    waited.extend(kicks.iter().map(|(_, kick)| PollFd::new(*kick, PollFlags::IN)));
+    waited.extend(taps.iter().map(|tap| PollFd::from_borrowed_fd(tap.file(), PollFlags::IN)));
+    let longest = if kicks.len() < rings.len() { NAP } else { Duration::from_secs(1) };
+    let longest = allowed_in.map_or(longest, |allowed_in| longest.min(allowed_in));
+    let longest = Timespec::try_from(longest).expect("a short time");
+    // An interrupted wait is a short one.
+    let _ = poll(&mut waited, Some(&longest));
+    let kicked: Vec<bool> =
+        waited[1..=kicks.len()].iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
+    for ((port, kick), kicked) in kicks.into_iter().zip(kicked) {
+        if kicked {
+            drain(kick);
+            port.counters.count_kick();
+        }
+    }
+}
+
+/// The events by which a thread calls drivers, each with its port.
+fn calls(snapshot: &Snapshot, thread: usize) -> impl Iterator<Item = (&PortView, &Arc<OwnedFd>)> {
+    snapshot.served_by(thread).iter().flat_map(|served| {
+        let pairs = served.port.device.as_deref().map_or(&[][..], |device| &device.pairs);
+        let own = served.queues.iter().filter_map(|&queue| pairs.get(usize::from(queue)));
+        let rings = own.flat_map(|pair| [&pair.receive, &pair.transmit]).flatten();
+        rings.filter_map(|ring| Some((&*served.port, ring.call.as_ref()?)))
+    })
 }
 
 fn count_ns(counter: &std::sync::atomic::AtomicU64, time: Duration) {
