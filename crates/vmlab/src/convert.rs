@@ -294,8 +294,12 @@ fn write_uefi_disk(path: &Path, plan: &str, arch: Arch) -> anyhow::Result<()> {
     }
     let disk = guest::thin::uefi_disk(plan)?;
     let cannot = || format!("Cannot write {}", path.display());
-    if path.exists() && !guest::thin::is_uefi_disk(path).with_context(cannot)? {
-        bail!("{} is in the way: it is no disk of the thin guest", path.display());
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(cannot),
+        // Whatever else stands there (a FIFO would never end) is not opened.
+        Ok(there) if there.is_file() && guest::thin::is_uefi_disk(path).with_context(cannot)? => {}
+        Ok(_) => bail!("{} is in the way: it is no disk of the thin guest", path.display()),
     }
     std::fs::write(path, disk).with_context(cannot)
 }

@@ -147,3 +147,42 @@ fn the_thin_guest_is_said_in_each_form() {
         }
     }
 }
+
+/// A disk of ours is written, and written over; nothing else is, nor waited for.
+#[test]
+fn a_disk_for_uefi_firmware_takes_the_place_of_none_but_another() {
+    if let Err(error) = guest::thin::uefi_disk("") {
+        skip(error);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("thin.toml");
+    fs::write(&file, "kernel = \"builtin:thin\"\n").unwrap();
+    let emit = |disk: &std::path::Path| {
+        let disk = disk.to_str().unwrap();
+        said(&mut vmlab(["emit", file.to_str().unwrap(), "--uefi-disk", disk, "--to", "qemu"]))
+    };
+    let disk = folder.path().join("thin.img");
+    for _ in 0..2 {
+        let shown = emit(&disk);
+        assert!(shown.code.is_some_and(|code| code < 2), "{shown:#?}");
+        assert!(shown.stdout.contains("thin.img"), "{shown:#?}");
+        assert_eq!(fs::metadata(&disk).unwrap().len(), 4 << 20);
+    }
+    let foreign = folder.path().join("foreign.img");
+    fs::write(&foreign, "something else").unwrap();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    for other in [&foreign, &fifo] {
+        let refused = emit(other);
+        assert!(refused.has_code(2).stderr.contains("is in the way"), "{refused:#?}");
+    }
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "something else");
+}
