@@ -1,6 +1,6 @@
 //! The profiles of variants beside those of the baseline, block by block.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use record::journal::TrialResult;
@@ -16,6 +16,9 @@ use crate::store;
 const LEAST_SHARE: f64 = 0.01;
 /// Frames that a report keeps.
 const MOST_FRAMES: usize = 2000;
+/// Places in the call tree, and names, that are told apart: what a guest makes up beyond
+/// them counts for its callers, and as no function of its own.
+const MOST_PLACES: usize = 100_000;
 /// Functions that it tells of, and the least difference.
 const MOST_FUNCTIONS: usize = 10;
 const LEAST_CHANGE: f64 = 0.002;
@@ -96,44 +99,111 @@ fn comparison(
     }
 }
 
-/// Shares of all samples by path or by name, of each block the baseline's and the
-/// variant's.
-type Shares<K> = BTreeMap<K, Vec<[f64; 2]>>;
+/// Shares of all samples, of each block the baseline's and the variant's.
+type Shares = Vec<[f64; 2]>;
+
+/// A frame below the frames that called it.
+struct Node<'a> {
+    name: &'a str,
+    depth: u32,
+    shares: Shares,
+    callees: Vec<usize>,
+}
+
+/// The call tree of all stacks: a guest's profile may hold as many and as deep ones as are
+/// read, so each frame of each stack costs one step.
+struct CallTree<'a> {
+    /// The first one is no frame: it calls the outermost ones.
+    nodes: Vec<Node<'a>>,
+    places: HashMap<(usize, &'a str), usize>,
+    blocks: usize,
+}
+
+impl<'a> CallTree<'a> {
+    fn new(blocks: usize) -> Self {
+        let root = Node { name: "", depth: 0, shares: Vec::new(), callees: Vec::new() };
+        Self { nodes: vec![root], places: HashMap::new(), blocks }
+    }
+
+    fn add(&mut self, stack: &'a [String], block: usize, which: usize, share: f64) {
+        let mut caller = 0;
+        for (depth, name) in stack.iter().enumerate() {
+            let next = self.nodes.len();
+            let known = self.places.get(&(caller, name.as_str())).copied();
+            if known.is_none() && next > MOST_PLACES {
+                return;
+            }
+            let place = known.unwrap_or(next);
+            if known.is_none() {
+                self.places.insert((caller, name), next);
+                let (depth, shares) = (depth as u32, vec![[0.0; 2]; self.blocks]);
+                self.nodes.push(Node { name, depth, shares, callees: Vec::new() });
+                self.nodes[caller].callees.push(place);
+            }
+            self.nodes[place].shares[block][which] += share;
+            caller = place;
+        }
+    }
+
+    /// Each frame behind its caller, callees by name. A frame that is left out has no
+    /// callee that would be kept: they have no larger share.
+    fn frames(&self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut left = vec![0];
+        while let Some(place) = left.pop() {
+            let node = &self.nodes[place];
+            if place > 0 {
+                if means(&node.shares).iter().all(|share| *share < LEAST_SHARE) {
+                    continue;
+                }
+                if frames.len() == MOST_FRAMES {
+                    break;
+                }
+                let (shares, change) = change(&node.shares);
+                let (depth, name) = (node.depth, node.name.to_owned());
+                frames.push(Frame { depth, name, shares, change });
+            }
+            let mut callees = node.callees.clone();
+            // The first by name is taken first.
+            callees.sort_by(|a, b| self.nodes[*b].name.cmp(self.nodes[*a].name));
+            left.extend(callees);
+        }
+        frames
+    }
+}
 
 fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, Folded); 2]]) -> ProfiledSide {
-    let mut paths: Shares<&[String]> = BTreeMap::new();
-    let mut names: Shares<&str> = BTreeMap::new();
+    let mut tree = CallTree::new(blocks.len());
+    let mut names: BTreeMap<&str, Shares> = BTreeMap::new();
     for (block, pair) in blocks.iter().enumerate() {
         for (which, (_, folded)) in pair.iter().enumerate() {
             let all = folded.samples().max(1) as f64;
             for (stack, count) in folded.stacks() {
                 let share = count as f64 / all;
-                let empty = || vec![[0.0; 2]; blocks.len()];
-                for depth in 1..=stack.len() {
-                    paths.entry(&stack[..depth]).or_insert_with(empty)[block][which] += share;
-                }
+                tree.add(stack, block, which, share);
                 // A function that calls itself has its samples once.
                 for name in stack.iter().map(String::as_str).collect::<BTreeSet<_>>() {
-                    names.entry(name).or_insert_with(empty)[block][which] += share;
+                    let is_full = names.len() >= MOST_PLACES && !names.contains_key(name);
+                    let empty = || vec![[0.0; 2]; blocks.len()];
+                    if !is_full {
+                        names.entry(name).or_insert_with(empty)[block][which] += share;
+                    }
                 }
             }
         }
     }
-    let seen = |shares: &[f64; 2]| shares.iter().any(|share| *share >= LEAST_SHARE);
-    let frames = paths.iter().filter_map(|(path, blocks)| {
-        let (name, depth) = (path.last()?.clone(), u32::try_from(path.len() - 1).ok()?);
-        let (shares, change) = change(blocks);
-        seen(&shares).then_some(Frame { depth, name, shares, change })
-    });
-    let frames: Vec<Frame> = frames.take(MOST_FRAMES).collect();
-    let functions = names.iter().map(|(name, blocks)| {
-        let (shares, change) = change(blocks);
+    let by = |shares: &Shares| {
+        let [a, b] = means(shares);
+        (b - a).abs()
+    };
+    let mut changed: Vec<_> =
+        names.iter().filter(|(_, shares)| by(shares) >= LEAST_CHANGE).collect();
+    changed.sort_by(|(_, a), (_, b)| by(b).total_cmp(&by(a)));
+    changed.truncate(MOST_FUNCTIONS);
+    let functions = changed.into_iter().map(|(name, shares)| {
+        let (shares, change) = change(shares);
         FunctionChange { name: (*name).to_owned(), shares, change }
     });
-    let mut functions: Vec<FunctionChange> =
-        functions.filter(|one| one.change.centre.abs() >= LEAST_CHANGE).collect();
-    functions.sort_by(|a, b| b.change.centre.abs().total_cmp(&a.change.centre.abs()));
-    functions.truncate(MOST_FUNCTIONS);
     let samples = [0, 1].map(|which| blocks.iter().map(|pair| pair[which].0.samples).sum());
     let mut of = blocks.iter().flatten().map(|(of, _)| of);
     ProfiledSide {
@@ -142,21 +212,26 @@ fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, Folded); 2]]) -> Pr
         blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
         samples,
         cut: of.any(|of| of.cut),
-        frames,
-        functions,
+        frames: tree.frames(),
+        functions: functions.collect(),
     }
+}
+
+/// The blocks' mean shares.
+fn means(blocks: &[[f64; 2]]) -> [f64; 2] {
+    let mean = |which: usize| {
+        blocks.iter().map(|shares| shares[which]).sum::<f64>() / blocks.len().max(1) as f64
+    };
+    [mean(0), mean(1)]
 }
 
 /// The mean shares of the blocks and their difference inside these.
 fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::ShownEstimate) {
-    let mean = |which: usize| {
-        blocks.iter().map(|shares| shares[which]).sum::<f64>() / blocks.len().max(1) as f64
-    };
     let differences: Vec<f64> = blocks.iter().map(|[a, b]| b - a).collect();
     let found = stats::account(&differences, &[], 1.0 - ALPHA).map(|found| found.difference);
     // No share changes by more than all of it.
     let whole = |end: f64| end.clamp(-1.0, 1.0);
-    let shares = [mean(0), mean(1)];
+    let shares = means(blocks);
     let change = report::ShownEstimate {
         centre: shares[1] - shares[0],
         interval: found.and_then(|found| found.interval).map(|found| span(found.map(whole))),
@@ -225,6 +300,21 @@ mod tests {
             missing: None,
         };
         (profile, folded)
+    }
+
+    #[test]
+    fn what_a_guest_makes_up_is_bounded() {
+        let deep = |number: u32| {
+            let frames: Vec<String> = (0..8).map(|depth| format!("f{depth}-{number}")).collect();
+            format!("a;b;{} 1\n", frames.join(";"))
+        };
+        let made_up: String = (0..19_000).map(deep).collect();
+        let folded = Folded::from_text(&made_up);
+        let one = || (side("a;b 1\n").0, folded.clone());
+        let found = profiled_side(ProfileSide::Guest, &[[one(), one()], [one(), one()]]);
+        let names: Vec<_> = found.frames.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names[..2], ["a", "b"], "{names:?}");
+        assert!(found.frames.iter().all(|frame| frame.shares[0] <= 1.0 + 1e-9));
     }
 
     #[test]
