@@ -138,6 +138,11 @@ impl NetworkPatch {
                            split rings alone";
             return Err(("packed", message.to_owned()));
         }
+        if !is_switch && !network.switch_pcpus.is_empty() {
+            let message = "switch_pcpus are those of a vhost-user switch's polling threads: write \
+                           kind = \"vhost-user\"";
+            return Err(("switch_pcpus", message.to_owned()));
+        }
         if let Some(sockets) = &network.sockets {
             let message = if !is_switch {
                 "sockets are those of a vhost-user switch: write kind = \"vhost-user\""
@@ -222,6 +227,7 @@ mod tests {
         check("kind = 'vhost-user'\nvhost = true", "vhost");
         check("kind = 'vhost-user'\nmodel = 'e1000'", "model");
         check("kind = 'bridge'\npacked = true", "");
+        check("kind = 'bridge'\nswitch_pcpus = '2'", "switch_pcpus");
         check("kind = 'bridge'\npacked = true\nvhost = true", "packed");
         check("kind = 'vhost-user'\nsockets = ['/run/a', '/run/b']", "");
         check("kind = 'vhost-user'\nsockets = ['/run/a', '/run/a']", "sockets");
