@@ -165,7 +165,7 @@ impl Calibration {
             let price = self.price(name)?;
             let exits = self.counted_each(price, "kvm.exits");
             let cost = self.estimate_of_many(price)?.centre;
-            (exits >= LEAST_PART).then_some(cost / exits)
+            (exits >= LEAST_PART && cost > 0.0).then_some(cost / exits)
         };
         let kinds: Vec<f64> = IN_KERNEL.iter().filter_map(each).collect();
         if kinds.len() < LEAST_KINDS {
