@@ -64,7 +64,6 @@ pub(super) struct Node {
     name: Value,
     pub(super) compatible: Value,
     pub(super) device_type: Value,
-    pub(super) interrupts: Value,
     pub(super) method: Value,
     pub(super) bootargs: Value,
     pub(super) numa_node: Value,
@@ -136,7 +135,6 @@ pub(super) fn each(tree: u64, seen: &mut dyn FnMut(&Node)) -> Option<()> {
                 let slot = match () {
                     () if is("compatible") => &mut node.compatible,
                     () if is("device_type") => &mut node.device_type,
-                    () if is("interrupts") => &mut node.interrupts,
                     () if is("method") => &mut node.method,
                     () if is("bootargs") => &mut node.bootargs,
                     () if is("numa-node-id") => &mut node.numa_node,

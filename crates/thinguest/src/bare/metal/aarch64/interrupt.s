@@ -67,22 +67,11 @@ exception_saved:
     b 3f
 1:  cmp w0, #1020
     b.hs 4f
-    cmp w0, #32
-    b.hs 2f
     msr cntv_ctl_el0, xzr
     isb
     ldr x2, [x1, #{timers}]
     add x2, x2, #1
     str x2, [x1, #{timers}]
-    b 3f
-2:  ldr x2, ={device_acknowledge}
-    ldr x2, [x2]
-    cbz x2, 5f
-    ldr w3, [x2]                // InterruptStatus
-    str w3, [x2, #4]            // InterruptACK
-5:  ldr x2, [x1, #{devices}]
-    add x2, x2, #1
-    str x2, [x1, #{devices}]
 3:  \end
 4:  ldp x2, x3, [sp, #16]
     ldp x0, x1, [sp], #32

@@ -64,8 +64,6 @@ pub(super) static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
 
 /// Where interrupts are acknowledged by memory accesses (GICv2).
 pub(super) static CPU_INTERFACE: AtomicU64 = AtomicU64::new(0);
-/// Where the device whose interrupts are counted has its interrupt's status; 0: nowhere.
-pub(super) static DEVICE_ACKNOWLEDGE: AtomicU64 = AtomicU64::new(0);
 
 // Names that `boot.s` and `interrupt.s` define.
 unsafe extern "C" {
