@@ -89,7 +89,7 @@ pub enum ExecutionEvent<'a> {
     /// A block does not count, as the host was not steady.
     BlockRejected(&'a [Unsteady]),
     /// Another block follows.
-    Standing {
+    Progress {
         /// Blocks that are complete now.
         done: u32,
         /// Seconds that the study probably still needs, if that can be said.
@@ -138,7 +138,7 @@ pub fn execute(
         }
         let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
         let remaining_s = remaining_s(plan, &state, &agenda);
-        observe(ExecutionEvent::Standing { done, remaining_s, agenda: &agenda });
+        observe(ExecutionEvent::Progress { done, remaining_s, agenda: &agenda });
         let block = agenda.block(plan, &state, state.next_block());
         let started = Instant::now();
         let end = run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)?;

@@ -65,7 +65,7 @@ impl<'a> Follower<'a> {
     fn stand(&mut self, observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
         let state = JournalState::from_events(&self.events);
         self.agenda = Agenda::of(self.plan, &state, &self.events);
-        observe(ExecutionEvent::Standing {
+        observe(ExecutionEvent::Progress {
             done: u32::try_from(state.complete.len()).unwrap_or(u32::MAX),
             remaining_s: remaining_s(self.plan, &state, &self.agenda),
             agenda: &self.agenda,
@@ -91,7 +91,7 @@ mod tests {
     /// What is told, without the time left, which depends on the clock.
     fn said(progress: &ExecutionEvent<'_>) -> String {
         match progress {
-            ExecutionEvent::Standing { done, agenda, .. } => {
+            ExecutionEvent::Progress { done, agenda, .. } => {
                 format!("{done} done, open: {:?}", agenda.open().collect::<Vec<_>>())
             }
             other => format!("{other:?}"),

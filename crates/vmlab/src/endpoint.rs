@@ -112,37 +112,37 @@ fn turn(listener: &TcpListener, asking: &mut Asking, page: &dyn Fn() -> io::Resu
     let now = Instant::now();
     // Who hangs up early has nothing to complain of.
     asking.retain_mut(|exchange| {
-        exchange.deadline > now && matches!(exchange.advance(page), Ok(Standing::Open))
+        exchange.deadline > now && matches!(exchange.advance(page), Ok(ExchangeState::Open))
     });
 }
 
 /// Whether there is more to do.
 #[derive(PartialEq, Eq)]
-enum Standing {
+enum ExchangeState {
     Open,
     Done,
 }
 
 impl Exchange {
-    fn advance(&mut self, page: &dyn Fn() -> io::Result<String>) -> io::Result<Standing> {
+    fn advance(&mut self, page: &dyn Fn() -> io::Result<String>) -> io::Result<ExchangeState> {
         if self.answer.is_none() {
             if !self.read()? {
-                return Ok(Standing::Open);
+                return Ok(ExchangeState::Open);
             }
             self.answer = Some(answer(&self.request, page)?);
         }
         let answer = self.answer.get_or_insert_default();
         while !answer.is_empty() {
             match self.stream.write(answer) {
-                Ok(0) => return Ok(Standing::Done),
+                Ok(0) => return Ok(ExchangeState::Done),
                 Ok(count) => drop(answer.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Standing::Open);
+                    return Ok(ExchangeState::Open);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Standing::Done)
+        Ok(ExchangeState::Done)
     }
 
     /// Reads what has come; true once the question is whole.

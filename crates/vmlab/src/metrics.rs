@@ -124,7 +124,7 @@ impl Instruments {
             ExecutionEvent::BlockRejected(_) => {
                 self.blocks_rejected.inc();
             }
-            ExecutionEvent::Standing { done, remaining_s, agenda } => {
+            ExecutionEvent::Progress { done, remaining_s, agenda } => {
                 self.blocks_done.set(i64::from(*done));
                 if let Some(seconds) = remaining_s {
                     self.remaining_s.set(*seconds);

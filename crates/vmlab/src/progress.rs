@@ -135,7 +135,7 @@ impl StudyProgress {
                 let first = reasons.first().map(report::unsteady).unwrap_or_default();
                 self.say(&format!("  out of line ({first}): the block is done again"));
             }
-            ExecutionEvent::Standing { remaining_s, agenda, done } => {
+            ExecutionEvent::Progress { remaining_s, agenda, done } => {
                 self.left = remaining_s.map(|seconds| (seconds, Instant::now()));
                 self.open = still_open(agenda);
                 if *done > 0 && !self.open.is_empty() {
