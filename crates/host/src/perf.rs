@@ -6,8 +6,13 @@
 //!
 //! Source: perf-record(1), `--control` and `--delay`; perf-kvm(1).
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::owner::Owner;
 
@@ -62,6 +67,9 @@ pub enum PerfError {
     /// perf or what starts it failed.
     #[error("perf: {0}")]
     Failed(String),
+    /// It was given up from outside; nothing of it runs any more.
+    #[error("Cancelled")]
+    Cancelled,
     /// A file for it could not be written.
     #[error("Cannot write {path}")]
     Write {
@@ -93,7 +101,8 @@ pub struct Recording {
 impl Recording {
     /// Begins to sample process `pid` with all its threads, `frequency_hz` times a second
     /// and pCPU; under KVM with the guest's kernel, named by `symbols`. Files lie in
-    /// `folder`, which the recording makes and removes.
+    /// `folder`, which the recording makes and removes. `is_cancelled` is looked at
+    /// meanwhile.
     ///
     /// # Errors
     /// [`PerfError`]; nothing is left running then.
@@ -103,6 +112,7 @@ impl Recording {
         pid: u32,
         frequency_hz: u32,
         symbols: Option<&GuestSymbols>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Self, PerfError> {
         let data = folder.join(DATA);
         let mut words = vec!["perf".to_owned()];
@@ -127,20 +137,44 @@ impl Recording {
         }
         words.extend(record);
         words.extend(["--max-size".to_owned(), MAX_SIZE.to_owned()]);
-        let begun = shell(owner, BEGIN, &[&folder.display().to_string()], &words);
         let recording = Self { folder: folder.to_owned(), symbols: options };
-        begun.map(|_| recording)
+        match shell(owner, BEGIN, &[&folder.display().to_string()], &words, is_cancelled) {
+            Ok(_) => Ok(recording),
+            Err(error) => {
+                recording.kill();
+                Err(error)
+            }
+        }
     }
 
     /// Ends it: what was sampled and, as `perf script` prints them, at most `most_bytes`
-    /// of samples.
+    /// of samples. `is_cancelled` is looked at meanwhile.
     ///
     /// # Errors
     /// [`PerfError`]; nothing is left running then.
-    pub fn end(self, owner: &Owner, most_bytes: usize) -> Result<Vec<u8>, PerfError> {
-        shell(owner, END, &[&self.folder.display().to_string()], &[])?;
+    pub fn end(
+        self,
+        owner: &Owner,
+        most_bytes: usize,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Vec<u8>, PerfError> {
+        let folder = self.folder.display().to_string();
+        if let Err(error) = shell(owner, END, &[&folder], &[], is_cancelled) {
+            self.kill();
+            return Err(error);
+        }
         let data = self.folder.join(DATA).display().to_string();
-        shell(owner, TELL, &[&data, &most_bytes.to_string()], &self.symbols)
+        shell(owner, TELL, &[&data, &most_bytes.to_string()], &self.symbols, is_cancelled)
+    }
+
+    /// Kills perf, which leads a session of its own, if the script came as far as to
+    /// start it.
+    fn kill(&self) {
+        let pid = std::fs::read_to_string(self.folder.join("pid")).unwrap_or_default();
+        if let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
     }
 }
 
@@ -162,26 +196,77 @@ fn write_error(path: &Path, source: std::io::Error) -> PerfError {
     PerfError::Write { path: path.to_owned(), source }
 }
 
+/// How often a wait looks whether it was given up.
+const CANCEL_CHECK: Duration = Duration::from_millis(50);
+
 /// Runs a script with its arguments; what it printed.
 fn shell(
     owner: &Owner,
     script: &str,
     arguments: &[&str],
     more: &[String],
+    is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Vec<u8>, PerfError> {
+    let failed = |error: io::Error| PerfError::Failed(error.to_string());
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", LIMIT_S, "sh", "-c", script, "sh"]).args(arguments).args(more);
     command.stdin(Stdio::null()).env("LC_ALL", "C");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     owner.apply(&mut command);
-    let output = command.output().map_err(|error| PerfError::Failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(output.stdout);
+    let mut child = command.spawn().map_err(failed)?;
+    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+    let printed = [stdout, stderr].map(|pipe| wait_read(&pipe, &mut child, is_cancelled));
+    let [stdout, stderr] = printed;
+    let (stdout, stderr) = (stdout?, stderr?);
+    // All of its ends of the pipes are closed.
+    let status = child.wait().map_err(failed)?;
+    outcome(status, stdout, &stderr)
+}
+
+/// All that comes out of `pipe`, when it has come to its end.
+fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What can't be read any more has ended.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        // Nobody waits for what was given up.
+        let _ = send.send(bytes);
+    });
+    receive
+}
+
+/// Waits until `pipe` has come to its end; `child` and what it started are killed if the
+/// wait is given up.
+fn wait_read(
+    pipe: &Receiver<Vec<u8>>,
+    child: &mut Child,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, PerfError> {
+    loop {
+        match pipe.recv_timeout(CANCEL_CHECK) {
+            Ok(bytes) => return Ok(bytes),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Vec::new()),
+            Err(RecvTimeoutError::Timeout) if is_cancelled() => {
+                // Its leader is not reaped yet, so the group is still its own.
+                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+                let _ = child.wait();
+                return Err(PerfError::Cancelled);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+}
+
+fn outcome(status: ExitStatus, stdout: Vec<u8>, stderr: &[u8]) -> Result<Vec<u8>, PerfError> {
+    if status.success() {
+        return Ok(stdout);
+    }
+    let said = String::from_utf8_lossy(stderr).trim().replace('\n', " ");
     if said.contains("not found") || said.contains("failed to execute perf") {
         return Err(PerfError::Missing);
     }
-    Err(PerfError::Failed(if said.is_empty() { output.status.to_string() } else { said }))
+    Err(PerfError::Failed(if said.is_empty() { status.to_string() } else { said }))
 }
 
 #[cfg(test)]
@@ -206,14 +291,14 @@ mod tests {
         let owner = Owner::current("perf").unwrap();
         let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
         let place = folder.path().join("host");
-        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None) {
+        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None, &|| false) {
             Ok(recording) => recording,
             Err(error) => return skip(error),
         };
         let used = || crate::proc::stat(busy.0.id()).map_or(0, |stat| stat.used_ticks);
         let before = used();
         suite::until("it has computed for a while", || (used() > before + 20).then_some(()));
-        let said = recording.end(&owner, 1 << 20).unwrap();
+        let said = recording.end(&owner, 1 << 20, &|| false).unwrap();
         let said = String::from_utf8_lossy(&said);
         let (event, samples) = said.split_once('\n').unwrap();
         assert!(["cycles", "cpu-clock"].iter().any(|name| event.starts_with(name)), "{event}");
@@ -227,8 +312,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let owner = Owner::current("perf").unwrap();
         // No process has this number.
-        let begun = Recording::begin(&owner, &folder.path().join("host"), 4_194_305, 99, None);
+        let begun =
+            Recording::begin(&owner, &folder.path().join("host"), 4_194_305, 99, None, &|| false);
         let error = begun.unwrap_err().to_string();
         assert!(error.starts_with("perf"), "{error}");
+    }
+
+    #[test]
+    fn scripts_that_are_given_up_end_with_all_they_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = Owner::current("perf").unwrap();
+        let started = folder.path().join("started");
+        let script = "sleep 1000 & echo $$ $! >\"$1.new\"; mv \"$1.new\" \"$1\"; wait";
+        let place = started.display().to_string();
+        let ended = shell(&owner, script, &[&place], &[], &|| started.exists());
+        assert!(matches!(ended, Err(PerfError::Cancelled)), "{ended:?}");
+        for pid in std::fs::read_to_string(&started).unwrap().split_whitespace() {
+            let pid: u32 = pid.parse().unwrap();
+            suite::until("its end", || {
+                crate::proc::stat(pid).is_none_or(|stat| stat.is_dead()).then_some(())
+            });
+        }
     }
 }

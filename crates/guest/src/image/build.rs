@@ -55,10 +55,13 @@ impl Builder<'_> {
         self.stage(Stage::Arranging, None);
         let release = self.take_kernel(&root)?;
         self.arrange(&root, &release)?;
+        self.cancel.check()?;
         self.make_initrd(&root, &release)?;
+        self.cancel.check()?;
         self.stage(Stage::RootImage, None);
         self.make_root_image(&root)?;
         let content_hash = self.content_hash(&root)?;
+        self.cancel.check()?;
         remove_folder(&root)?;
         Ok(Built { packages, content_hash })
     }
@@ -80,6 +83,7 @@ impl Builder<'_> {
         }
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
+            self.cancel.check()?;
             for name in names(&folder)? {
                 let path = folder.join(name);
                 let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
@@ -198,6 +202,7 @@ impl Builder<'_> {
     fn arrange(&mut self, root: &Path, release: &str) -> Result<(), BuildError> {
         for pattern in &self.recipe.left_out {
             for path in matching(root, pattern)? {
+                self.cancel.check()?;
                 remove(&path)?;
             }
         }

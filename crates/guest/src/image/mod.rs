@@ -42,7 +42,9 @@ mod tool;
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
@@ -266,7 +268,7 @@ pub enum BuildError {
         #[source]
         source: io::Error,
     },
-    /// It was cancelled; nothing is left but a folder that the next build removes.
+    /// It was cancelled; what was unpacked so far is being removed by a process of its own.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }
@@ -453,8 +455,11 @@ fn build_in(
         .build()
         .and_then(|built| seal(recipe, built, &unfinished, &folder));
     if let Err(error) = built {
-        // The first error is the one to tell; the next build tries this again.
-        let _ = fs::remove_dir_all(&unfinished);
+        match error {
+            BuildError::Cancelled(_) => remove_beside(&unfinished),
+            // The first error is the one to tell; the next build tries this again.
+            _ => drop(fs::remove_dir_all(&unfinished)),
+        }
         return Err(error);
     }
     remove_left_by_others(&images, &name);
@@ -510,6 +515,21 @@ fn remove_left_by_others(images: &Path, name: &str) {
         if entry.file_name().to_str().and_then(unfinished_of) == Some(name) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+/// Removes a folder in a process that outlives this one: an unpacked system takes seconds,
+/// and whoever pressed Ctrl-C wants the terminal back. Programs of the build that were
+/// killed just now may still write: then once more, a few times. What is left if that is
+/// ended, too, the next build removes.
+fn remove_beside(folder: &Path) {
+    const SCRIPT: &str = "for turn in 1 2 3 4 5; do rm -rf -- \"$1\" && exit; sleep 1; done";
+    let mut rm = Command::new("sh");
+    rm.args(["-c", SCRIPT, "sh"]).arg(folder).process_group(0);
+    rm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if rm.spawn().is_err() {
+        // The next build tries this again.
+        let _ = fs::remove_dir_all(folder);
     }
 }
 

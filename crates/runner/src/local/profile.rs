@@ -70,7 +70,9 @@ impl Profiling {
                 };
                 let place = folder.join("profile");
                 symbols.and_then(|symbols| {
-                    Recording::begin(owner, &place, pid, frequency_hz, symbols.as_ref())
+                    let symbols = symbols.as_ref();
+                    let is_cancelled = || cancel.is_cancelled();
+                    Recording::begin(owner, &place, pid, frequency_hz, symbols, &is_cancelled)
                         .map_err(|error| crate::host_settings::with_causes(&error))
                 })
             }
@@ -94,7 +96,7 @@ impl Profiling {
         cancel: &Cancel,
     ) -> Result<Profiled, Failure> {
         let host = self.host.and_then(|recording| {
-            let ended = recording.end(owner, MOST_BYTES);
+            let ended = recording.end(owner, MOST_BYTES, &|| cancel.is_cancelled());
             ended.map_err(|error| crate::host_settings::with_causes(&error))
         });
         let guest = match self.guest {

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect_file;
+use rustix::process::Signal;
 use serde_json::Value;
 use suite::{Tier, needs, skip};
 
 use crate::lab::{Said, vmlab};
+use crate::running::Running;
 
 fn calibrate(args: &[&str]) -> Said {
     Said::of(vmlab([&["calibrate"], args].concat()).output().unwrap())
@@ -112,6 +114,24 @@ fn instructions_are_the_same_in_every_run_and_a_change_is_exact() {
     let times = first.replace("\"instructions\"", "\"cycles\"");
     fs::write(&b, times).unwrap();
     calibrate(&["--compare", &a, &b]).is_error(&["can't be compared"]);
+}
+
+#[test]
+fn a_signal_ends_a_calibration_with_its_vm() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("prices.json");
+    // As many as it takes: minutes.
+    let args = ["calibrate", "--accel", "tcg", "--all", "--n", "65536"];
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut running = Running::spawn(vmlab(args).arg("--out").arg(&out), folder.path());
+        running.until("a VM", |running| running.qemus().pop());
+        running.interrupt(signal);
+        assert!(!out.exists(), "a list that was not measured to its end");
+    }
 }
 
 #[test]

@@ -565,8 +565,9 @@ fn studies_killed_again_and_again_come_to_their_end() {
         return;
     };
     let wanted = usize::try_from(number("VMLAB_FAULTS", 24)).unwrap();
-    let mut random =
-        Pcg64::seed_from_u64(number("VMLAB_FAULTS_SEED", rand::random::<u32>().into()));
+    let seed = number("VMLAB_FAULTS_SEED", rand::random::<u32>().into());
+    println!("VMLAB_FAULTS_SEED={seed}");
+    let mut random = Pcg64::seed_from_u64(seed);
     let mut forms = FORMS.to_vec();
     forms.retain(|form| form.is_missing().is_none());
     said(&mut vmlab(["clean"])).has_code(0);
@@ -620,6 +621,7 @@ fn settings_commands_that_are_killed_leave_what_clean_puts_back() {
     };
     said(&mut vmlab(["clean"])).has_code(0);
     let seed = number("VMLAB_FAULTS_SEED", rand::random::<u32>().into());
+    println!("VMLAB_FAULTS_SEED={seed}");
     let mut random = Pcg64::seed_from_u64(seed);
     let started = Instant::now();
     assert!(set().wait().unwrap().success());

@@ -1,26 +1,29 @@
 //! Guest images: the same from the same, and for both architectures.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use guest::qemu::find_qemu;
+use rustix::process::Signal;
 use serde_json::Value;
-use suite::{Tier, needs};
+use suite::{Tier, needs, until};
 use vmconfig::Arch;
 
-use crate::lab::{Machine, VMLAB};
-use crate::running::{Study, assert_complete, results};
+use crate::lab::{Machine, VMLAB, vmlab};
+use crate::running::{Running, Study, assert_complete, results};
 
 /// What `vmlab image show --json` says of the small image in a cache of its
 /// own, freshly built.
 fn built_in(cache: &tempfile::TempDir) -> Value {
-    let vmlab = |args: &[&str]| {
+    let said = |args: &[&str]| {
         let output =
             Command::new(VMLAB).args(args).env("XDG_CACHE_HOME", cache.path()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         output.stdout
     };
-    vmlab(&["image", "build"]);
-    let shown = String::from_utf8(vmlab(&["image", "show", "--json"])).unwrap();
+    said(&["image", "build"]);
+    let shown = String::from_utf8(said(&["image", "show", "--json"])).unwrap();
     crate::schemas::holds("image", &shown)
 }
 
@@ -36,6 +39,27 @@ fn two_builds_of_one_recipe_have_the_same_content() {
         shown[0]["packages"].as_array().unwrap().iter().map(|package| &package["name"]).collect();
     for wanted in ["fio", "nginx-light", "qemu-guest-agent", "rt-tests"] {
         assert!(names.iter().any(|name| *name == wanted), "{wanted}");
+    }
+}
+
+/// What a build has unpacked so far; a folder that it names after itself.
+fn unpacked(cache: &Path) -> Option<PathBuf> {
+    let images = fs::read_dir(cache.join("vmlab/images")).ok()?.flatten();
+    images.map(|entry| entry.path().join("root")).find(|root| root.join("usr/bin").is_dir())
+}
+
+#[test]
+fn a_signal_ends_a_build_and_what_was_unpacked_goes() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let cache = tempfile::tempdir().unwrap();
+        let mut build = vmlab(["image", "build"]);
+        let build = build.env("XDG_CACHE_HOME", cache.path());
+        let mut running = Running::spawn(build, cache.path());
+        let root = running.until("an unpacked system", |_| unpacked(cache.path()));
+        running.interrupt(signal);
+        // By a process of its own: nobody is to wait for it but this test.
+        until("the removal of what was unpacked", || (!root.parent()?.exists()).then_some(()));
     }
 }
 
