@@ -28,7 +28,7 @@ use crate::compare::Format;
 use crate::exit::FINDINGS;
 use crate::on::{self, OnArgs};
 use crate::progress::Spinner;
-use crate::{interrupt, terminal};
+use crate::{input, interrupt, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -458,7 +458,7 @@ impl CalibrateArgs {
             VmPatch { memory_mib: Some(MEMORY_MIB), vcpus: Some(VCPUS), ..VmPatch::default() };
         if let Some(file) = &self.vm {
             let named = || format!("Cannot read {}", file.display());
-            let text = fs::read_to_string(file).with_context(named)?;
+            let text = input::text(file).with_context(named)?;
             patch = patch.overlay(&toml::from_str(&text).with_context(named)?);
         }
         if self.vcpus.is_some() {
@@ -544,13 +544,8 @@ impl CalibrateArgs {
 }
 
 fn read(file: &Path) -> anyhow::Result<Calibration> {
-    /// More than any price list.
-    const MAX_BYTES: u64 = 16 << 20;
     let named = || format!("Cannot read {}", file.display());
-    if fs::metadata(file).with_context(named)?.len() > MAX_BYTES {
-        bail!("{} is bigger than {MAX_BYTES} bytes", file.display());
-    }
-    Calibration::from_json(&fs::read_to_string(file).with_context(named)?).with_context(named)
+    Calibration::from_json(&input::text(file).with_context(named)?).with_context(named)
 }
 
 /// Compares lists with the first.

@@ -2,7 +2,6 @@
 //! can't say.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,7 +17,7 @@ use vmconfig::{
 
 use crate::exit::FINDINGS;
 use crate::offers::OffersArgs;
-use crate::{host_file, terminal};
+use crate::{host_file, input, terminal};
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -354,22 +353,8 @@ fn list() -> String {
     builtin::VARIANTS.iter().map(line).collect()
 }
 
-/// More than any VM's description.
-const MAX_BYTES: u64 = 16 << 20;
-
 fn read(file: &Path) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    let cannot = || format!("Cannot read {}", file.display());
-    if file == Path::new("-") {
-        std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    } else {
-        let file = std::fs::File::open(file).with_context(cannot)?;
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
-    }
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!("{} is bigger than {MAX_BYTES} bytes", file.display());
-    }
-    String::from_utf8(bytes).with_context(cannot)
+    input::text(file).with_context(|| format!("Cannot read {}", file.display()))
 }
 
 /// What a text looks like.

@@ -4,7 +4,7 @@
 //! One JSON object a line, in and out. A line that makes no sense is answered
 //! with an error, and the session goes on as if it had not been there.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -16,6 +16,8 @@ use stats::{
     AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
     AdaptiveStep, AdaptiveTrial, Arm, Better, RepetitionCosts,
 };
+
+use crate::input;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +47,7 @@ pub(crate) fn run(_: &DecideArgs) -> anyhow::Result<ExitCode> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = input.read_until(b'\n', &mut line).context("Cannot read standard input")?;
+        let read = input::line(&mut input, &mut line).context("Cannot read standard input")?;
         if read == 0 {
             return Ok(ExitCode::SUCCESS);
         }

@@ -1,16 +1,13 @@
 //! A machine that is not this one: shared by the subcommands that take
 //! `--host FILE`.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use topology::{Described, Host, read_description};
 
-/// The most bytes that are taken from a file or a pipe; far more than
-/// [`read_description`] accepts as a machine.
-const MAX_BYTES: u64 = 64 << 20;
+use crate::input;
 
 /// Reads the machine that `path` describes: a saved host file, the output of
 /// `lscpu`, `lstopo --of xml`, `virsh capabilities` or `numactl -H`, a folder
@@ -50,21 +47,12 @@ pub(crate) fn load_merged(paths: &[impl AsRef<Path>]) -> anyhow::Result<Host> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Described> {
+    let stdin = path == Path::new("-");
+    let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
     let mut bytes = Vec::new();
-    let name = if path == Path::new("-") {
-        io::stdin()
-            .lock()
-            .take(MAX_BYTES)
-            .read_to_end(&mut bytes)
-            .context("Cannot read standard input")?;
-        "standard input".to_owned()
-    } else {
-        let name = path.display().to_string();
-        File::open(path)
-            .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
-            .with_context(|| format!("Cannot read {name}"))?;
-        name
-    };
+    input::open(path, input::MAX_TEXT_BYTES)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .with_context(|| format!("Cannot read {name}"))?;
     Ok(read_description(&name, &bytes)?)
 }
 

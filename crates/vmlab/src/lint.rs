@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, IsTerminal, Read as _};
+use std::io::{self, IsTerminal};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
 use crate::lint_rules::OwnRules;
 use crate::offers::{self, OffersArgs};
-use crate::{host_file, terminal};
+use crate::{host_file, input, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -547,15 +547,11 @@ fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> Outcom
     }
 }
 
-fn read(input: &Input) -> io::Result<String> {
-    match &input.source {
-        Source::File(path) => fs::read_to_string(path),
+fn read(from: &Input) -> io::Result<String> {
+    match &from.source {
+        Source::File(path) => input::text(path),
         Source::Text(text) => Ok(text.clone()),
-        Source::Stdin => {
-            let mut text = String::new();
-            io::stdin().lock().read_to_string(&mut text)?;
-            Ok(text)
-        }
+        Source::Stdin => input::text(Path::new("-")),
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context as _, bail};
 use lint::output::RulesUsed;
 use lint::site::{self, SiteRule, SiteRules, Suppressed};
 use lint::{Context, Finding};
+
+use crate::input;
 
 /// Looked for in the folder of each linted file and those above it.
 const NAME: &str = ".vmlab-lint.toml";
@@ -112,8 +113,7 @@ impl OwnRules {
     /// Adds a file whose ids must differ from those of the first so many.
     fn add_beside(&mut self, path: &Path, others: usize) -> anyhow::Result<usize> {
         let name = shortest(path);
-        let text =
-            fs::read_to_string(path).with_context(|| format!("Cannot read the rules in {name}"))?;
+        let text = input::text(path).with_context(|| format!("Cannot read the rules in {name}"))?;
         let beside: Vec<&SiteRules> = self.all[..others].iter().map(|one| &one.rules).collect();
         let rules = match SiteRules::read(&name, &text, &beside) {
             Ok(rules) => rules,

@@ -21,6 +21,7 @@ mod host;
 mod host_file;
 mod image;
 mod import;
+mod input;
 mod interrupt;
 mod lint;
 mod lint_rules;

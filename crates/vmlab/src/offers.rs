@@ -1,6 +1,5 @@
 //! What a host's QEMU and libvirt can do: from files, or asked here.
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -9,6 +8,8 @@ use guest::Cancel;
 use guest::libvirt::{Virsh, VirshError};
 use topology::{Host, read_description};
 use vmconfig::offers::{self, Offers};
+
+use crate::input;
 
 #[derive(Debug, Args)]
 pub(crate) struct OffersArgs {
@@ -35,7 +36,7 @@ impl OffersArgs {
         let mut texts = Vec::new();
         for path in &self.capabilities {
             let name = path.display().to_string();
-            let text = fs::read_to_string(path).with_context(|| format!("Cannot read {name}"))?;
+            let text = input::text(path).with_context(|| format!("Cannot read {name}"))?;
             texts.push((name, text));
         }
         if let Some(uri) = &self.libvirt {

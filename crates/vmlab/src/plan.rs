@@ -22,7 +22,7 @@ use vmconfig::VmPatch;
 
 use crate::exit::FINDINGS;
 use crate::host_file::load_host;
-use crate::terminal;
+use crate::{input, terminal};
 
 /// More VMs than any fleet has; a slip of the pen would fill memory.
 const MOST_VMS: u64 = 1_000_000;
@@ -187,7 +187,7 @@ fn wishes(args: &PlanArgs) -> anyhow::Result<Vec<VmWish>> {
 
 fn read_list(path: &Path) -> anyhow::Result<Vec<VmWish>> {
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("Cannot read {name}"))?;
+    let text = input::text(path).with_context(|| format!("Cannot read {name}"))?;
     let what = || format!("{name} is no list of VMs");
     let list: WishList = if path.extension().is_some_and(|extension| extension == "json") {
         serde_json::from_str(&text).with_context(what)?

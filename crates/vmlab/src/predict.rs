@@ -3,8 +3,6 @@
 mod jsonl;
 mod text;
 
-use std::fs;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,7 +16,7 @@ use topology::{Host, PcpuSet};
 
 use crate::exit::FINDINGS;
 use crate::host_file::load_host;
-use crate::terminal;
+use crate::{input, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,12 +113,10 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text).context("Cannot read standard input")?;
-        return Ok(text);
-    }
-    fs::read_to_string(file).with_context(|| format!("Cannot read {}", file.display()))
+    input::text(file).with_context(|| match file == Path::new("-") {
+        true => "Cannot read standard input".to_owned(),
+        false => format!("Cannot read {}", file.display()),
+    })
 }
 
 /// The guests of a file of one or more YAML documents (JSON is YAML). Documents

@@ -20,7 +20,7 @@ use sim::map::Map;
 use sim::scenario::Scenario;
 
 use crate::host_file::load_host;
-use crate::{exit, interrupt, terminal};
+use crate::{exit, input, interrupt, terminal};
 use draw::{DrawPlan, Job};
 
 const EXAMPLES: &str = "\
@@ -206,12 +206,8 @@ fn stem(path: &Path) -> String {
 
 /// Reads a scenario; the host description that it names lies beside it.
 fn read(path: &Path) -> anyhow::Result<Scenario> {
-    /// Scenarios are written by hand.
-    const MOST_BYTES: u64 = 4 << 20;
     let name = path.display().to_string();
-    let size = fs::metadata(path).with_context(|| format!("Cannot read {name}"))?.len();
-    anyhow::ensure!(size <= MOST_BYTES, "{name} has {size} bytes: no scenario is so long");
-    let text = fs::read_to_string(path).with_context(|| format!("Cannot read {name}"))?;
+    let text = input::text(path).with_context(|| format!("Cannot read {name}"))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let host =
         |file: &str| load_host(&folder.join(file)).map_err(|error| terminal::error_text(&error));

@@ -16,7 +16,7 @@ use topology::Host;
 
 use crate::host_file::load_host;
 use crate::progress::Spinner;
-use crate::terminal;
+use crate::{input, terminal};
 
 /// What a command line changes of a study's budget.
 #[derive(Debug, Default, Clone, clap::Args, Serialize, Deserialize)]
@@ -80,8 +80,7 @@ pub(crate) struct StudyText {
 impl StudyText {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("Cannot read the study {file}"))?;
+        let text = input::text(path).with_context(|| format!("Cannot read the study {file}"))?;
         let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
         Ok(Self { file, text, folder })
     }

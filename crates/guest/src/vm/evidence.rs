@@ -27,8 +27,8 @@ const TOLD_LOOKS: usize = 3;
 /// Between two looks.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// How long all of it may take: it comes on top of a limit.
-const LIMIT: Duration = Duration::from_secs(2);
+/// How long all of it may take.
+pub(super) const VCPUS_LIMIT: Duration = Duration::from_secs(2);
 
 /// vCPUs that are told of; the rest is left out.
 const MOST_VCPUS: usize = 16;
@@ -41,9 +41,8 @@ const ENTRY_BYTES: u64 = 0x40;
 const BREAKPOINT_GATE: u64 = 3 * 16;
 
 impl OwnedVm {
-    /// Adds to the console's end where each vCPU is, as far as QEMU tells.
-    pub(super) fn note_vcpus(&mut self, cancel: &Cancel) {
-        let until = Instant::now() + LIMIT;
+    /// Adds to the console's end where each vCPU is, as far as QEMU tells by `until`.
+    pub(super) fn note_vcpus(&mut self, until: Instant, cancel: &Cancel) {
         self.console.note("it no longer answers; its vCPUs:");
         let (mut looks, mut at_breakpoints) = (0, 0);
         let mut entry = None;

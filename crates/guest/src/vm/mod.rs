@@ -255,7 +255,7 @@ impl OwnedVm {
                 self.call();
             }
             if let Some(limit) = give_up(self.console.seen_bytes()) {
-                self.note_vcpus(cancel);
+                self.note_vcpus(Instant::now() + evidence::VCPUS_LIMIT, cancel);
                 return Err(self.end_with(GuestFailure::NeverAnswered { limit }));
             }
             self.pump(Instant::now() + CANCEL_CHECK, cancel)?;

@@ -1,8 +1,8 @@
 //! Files and folders become data.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -13,7 +13,7 @@ use runner::{results, store};
 use workload::logs;
 
 use super::DAMAGED;
-use crate::{results_folder, terminal};
+use crate::{input, results_folder, terminal};
 
 /// An input of the command line: what it is called, and where it lies.
 struct Input {
@@ -46,11 +46,8 @@ fn inputs(texts: &[String]) -> Vec<Input> {
 }
 
 fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let file = File::open(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    Ok(Box::new(file))
+    input::open(path, input::MAX_DATA_BYTES)
+        .with_context(|| format!("Cannot read {}", path.display()))
 }
 
 /// Reads all inputs, whatever their formats.

@@ -1,6 +1,6 @@
 //! Facts of VMs that no study started: from saved audits and libvirt's logs.
 
-use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
@@ -10,7 +10,7 @@ use host::audit::libvirt_log::{self, LoggedStart};
 use serde::Deserialize;
 
 use super::{CPU_PM, HostFactRow, NOT_ASKED_FOR, UNKNOWN};
-use crate::audit;
+use crate::{audit, input};
 
 /// What a start says where no audit looked at the VM.
 const STARTED: &str = "QEMU started; `vmlab audit` shows what is in force while the VM runs";
@@ -36,7 +36,10 @@ struct Audit {
 /// The rows of a saved audit, or of a log of libvirt's.
 pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let name = path.display();
-    let bytes = fs::read(path).with_context(|| format!("Cannot read {name}"))?;
+    let mut bytes = Vec::new();
+    input::open(path, input::MAX_TEXT_BYTES)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .with_context(|| format!("Cannot read {name}"))?;
     let text = String::from_utf8_lossy(&bytes);
     if text.trim_start().starts_with('{') {
         let what = || format!("{name} is not what `vmlab audit --json` prints");

@@ -1,7 +1,6 @@
 //! What differs between two descriptions of a host: `vmlab host --diff`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -9,6 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use topology::Host;
+
+use crate::input;
 
 /// Parts of a description that change by themselves, or that tell of the
 /// description and not of the host.
@@ -28,8 +29,7 @@ pub(crate) struct Drift {
 
 /// Reads a host that `vmlab host --json` saved.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Host> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    let text = input::text(path).with_context(|| format!("Cannot read {}", path.display()))?;
     Host::from_json(&text)
         .with_context(|| format!("{} is not what `vmlab host --json` saves", path.display()))
 }

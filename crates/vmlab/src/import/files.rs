@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+use crate::input;
+
 /// Endings of compressed files, and the program that undoes it.
 const COMPRESSED: [(&str, &str); 4] =
     [("gz", "gzip"), ("xz", "xz"), ("zst", "zstd"), ("bz2", "bzip2")];
@@ -134,12 +136,20 @@ impl LogSource {
     pub(super) fn text(&self, surely: bool) -> anyhow::Result<Text> {
         let Some(path) = &self.path else {
             let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes).context("Cannot read standard input")?;
+            input::open(Path::new("-"), input::MAX_DATA_BYTES)
+                .and_then(|mut stdin| stdin.read_to_end(&mut bytes))
+                .context("Cannot read standard input")?;
             return Ok(decode(bytes, surely));
         };
         let bytes = match decompressor(path) {
             Some(program) => decompress(path, program)?,
-            None => fs::read(path).with_context(|| format!("Cannot read {}", self.name))?,
+            None => {
+                let mut bytes = Vec::with_capacity(self.bytes().unwrap_or(0) as usize);
+                input::open(path, input::MAX_DATA_BYTES)
+                    .and_then(|mut file| file.read_to_end(&mut bytes))
+                    .with_context(|| format!("Cannot read {}", self.name))?;
+                bytes
+            }
         };
         Ok(decode(bytes, surely))
     }
@@ -154,17 +164,28 @@ fn decompressor(path: &Path) -> Option<&'static str> {
 
 fn decompress(path: &Path, program: &str) -> anyhow::Result<Vec<u8>> {
     let file = fs::File::open(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    let output = Command::new(program)
+    let mut child = Command::new(program)
         .arg("-dc")
         .stdin(file)
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .output()
+        .spawn()
         .with_context(|| format!("Cannot run {program}, which {} needs", path.display()))?;
+    // A few bytes may be packed of many.
+    let mut bytes = Vec::new();
+    let read = child
+        .stdout
+        .take()
+        .map(|unpacked| input::within(unpacked, input::MAX_DATA_BYTES).read_to_end(&mut bytes));
+    // Who is not read from any more ends.
+    let output = child.wait_with_output();
+    read.transpose().with_context(|| format!("Cannot read {}", path.display()))?;
+    let output = output.with_context(|| format!("Cannot wait for {program}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         bail!("{program} cannot decompress {}: {said}", path.display());
     }
-    Ok(output.stdout)
+    Ok(bytes)
 }
 
 /// UTF-8 with what isn't replaced; UTF-16, as PowerShell's `>` writes it, by

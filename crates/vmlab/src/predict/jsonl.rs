@@ -10,7 +10,7 @@ use placement::predict::entry::predict_entry;
 use serde_json::Value;
 
 use crate::exit::FINDINGS;
-use crate::terminal;
+use crate::{input, terminal};
 
 /// Predicts every line of a file, or of standard input.
 ///
@@ -42,7 +42,7 @@ pub(super) fn predict_lines(
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        if input.read_until(b'\n', &mut line).context("Cannot read the entries")? == 0 {
+        if input::line(&mut input, &mut line).context("Cannot read the entries")? == 0 {
             break;
         }
         if line.trim_ascii().is_empty() {

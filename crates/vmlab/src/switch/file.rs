@@ -1,6 +1,5 @@
 //! The switch's file: the same words as on the command line, as TOML.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use serde::Deserialize;
 use topology::PcpuSet;
 use vswitch::{MirrorConfig, PortConfig, SwitchConfig};
 
-use crate::endpoint;
+use crate::{endpoint, input};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
@@ -111,8 +110,7 @@ impl Port {
 
 /// Reads a switch's file: the switch, and where its metrics are asked for.
 pub(super) fn read(path: &Path) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    let text = input::text(path).with_context(|| format!("Cannot read {}", path.display()))?;
     parse(&text).with_context(|| path.display().to_string())
 }
 

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use suite::{Tier, needs, until};
 
 use crate::lab::vmlab;
-use crate::running::{Owned, Running, Study, assert_complete, results};
+use crate::running::{Owned, Running, Study, assert_complete, results, send};
 
 const HACKBENCH: &str =
     "[[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n\n";
@@ -224,6 +224,27 @@ impl Drop for Tmpfs {
     fn drop(&mut self) {
         tool("umount", &["-l", self.0.to_str().unwrap()]);
     }
+}
+
+#[test]
+fn a_vm_that_stops_for_good_is_a_recorded_outcome() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let study = Study::new(
+        2,
+        "[[variant]]\nname = \"one\"\n\n\
+         [[workload]]\nrun = \"sysbench-cpu\"\nlimit_s = 10\nparams = { time_s = 2 }\n",
+    );
+    let mut running = study.start_told();
+    let qemu = running.until_benchmark();
+    // Neither its guest nor its monitor says anything any more.
+    send(qemu.pid, Signal::STOP);
+    let said = running.wait();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let all = results(&store_of(&study));
+    let (first, later) = all.split_first().expect("the trial was recorded");
+    let Failure { kind, detail } = failure(first).expect("it failed");
+    assert_eq!(*kind, FailureKind::GuestHung, "{detail}");
+    assert!(later.iter().any(|result| result.outcome.is_completed()), "{later:#?}");
 }
 
 #[test]

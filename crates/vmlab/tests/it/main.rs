@@ -1,6 +1,7 @@
 //! Tests of the whole: the repository's rules, the command line, real VMs.
 
 mod audit;
+mod budgets;
 mod calibrate;
 mod circles;
 mod command_line;
