@@ -172,16 +172,10 @@ const LATER: [&str; 5] = [
 ];
 
 /// Rules about what a dry run alone does not refuse: a limit is looked at by another
-/// roll-out strategy only, an instance type that is not there is no conflict, gates are
-/// those of another cluster, and `scripts/ask-kube` has no webhooks for the last three.
-const NO_REFUSAL: [&str; 6] = [
-    "kubevirt-memory-limit",
-    "kubevirt-instancetype-conflict",
-    "kubevirt-feature-gate-off",
-    "kubevirt-migration",
-    "kubevirt-snapshot-source",
-    "kubevirt-restore",
-];
+/// roll-out strategy only, an instance type that is not there is no conflict, and gates
+/// are those of another cluster.
+const NO_REFUSAL: [&str; 3] =
+    ["kubevirt-memory-limit", "kubevirt-instancetype-conflict", "kubevirt-feature-gate-off"];
 
 /// Whether it is KubeVirt's code: issues tell of other things than refusals.
 fn is_source(source: &str) -> bool {

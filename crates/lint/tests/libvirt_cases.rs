@@ -359,6 +359,10 @@ fn what_libvirt_refuses_is_an_error_with_its_place() {
     assert!(known.len() >= 60);
 }
 
+/// What libvirt writes down and no QEMU starts: a cell of 768 MiB in pages of 1 GiB. QEMU
+/// 7.2 and 10.0 say "memory size 0x30000000 must be equal to or larger than page size".
+const NEVER_STARTS: [(&str, &str); 1] = [("hugepages-numa-nodeset-part", "memory-not-whole-pages")];
+
 #[test]
 fn what_libvirt_accepts_draws_no_error() {
     let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
@@ -375,7 +379,7 @@ fn what_libvirt_accepts_draws_no_error() {
             continue;
         };
         for one in found {
-            if one.severity == Severity::Error {
+            if one.severity == Severity::Error && !NEVER_STARTS.contains(&(name, &*one.rule)) {
                 wrong.push(format!(
                     "{name}:{}: {}: {} | {}",
                     one.place.line, one.rule, one.message, one.place.text

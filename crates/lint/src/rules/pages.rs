@@ -200,7 +200,8 @@ pub(crate) const MEMORY_NOT_WHOLE_PAGES: Rule = Rule {
     id: "memory-not-whole-pages",
     severity: Severity::Error,
     summary: "the memory is not a multiple of the huge page size",
-    why: "QEMU and KubeVirt refuse it; where it is rounded up, the last page is mostly wasted.",
+    why: "QEMU and KubeVirt refuse it; where an older QEMU (7.2) rounds the file up, the last page \
+          is mostly wasted, and what is smaller than one page it refuses as well.",
     mend: "Round the memory to whole huge pages",
     sources: &[HUGETLB, "https://kubevirt.io/user-guide/compute/hugepages/"],
     affected: &[],
