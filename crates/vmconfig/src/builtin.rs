@@ -399,7 +399,7 @@ switches! {
     "no-hpet", "No High Precision Event Timer", { clock: clock(|all| all.hpet = Some(false)) };
     "rtc-catchup", "Late ticks of the real-time clock are caught up", { clock: clock(|all| all.rtc = Some(TickPolicy::Catchup)) };
     "idle-poll", "The idle guest polls", { kernel_cmdline: cmdline("idle=poll") };
-    "haltpoll", "The guest polls a little before it halts", { kernel_cmdline: cmdline("cpuidle_haltpoll.force=1") };
+    "haltpoll", "The guest polls a little before it halts", { kernel_cmdline: cmdline("cpuidle_haltpoll.force=1 cpuidle.governor=haltpoll") };
     "huge-2m", "Memory of huge pages of 2 MiB", { memory: memory(|all| all.huge_pages = Some(PageSize::M2)) };
     "huge-1g", "Memory of huge pages of 1 GiB", { memory: memory(|all| all.huge_pages = Some(PageSize::G1)) };
     "prealloc", "All memory is allocated before the guest starts", { memory: memory(|all| all.prealloc = Some(true)) };
@@ -433,7 +433,7 @@ switches! {
     "ksm", "The host merges equal pages", { host: host(|all| all.ksm = Some(true)) };
     "no-ksm", "The host merges no pages", { host: host(|all| all.ksm = Some(false)) };
     "no-halt-poll", "KVM gives the pCPU away as soon as a vCPU halts", { host: host(|all| all.halt_poll_ns = Some(0)) };
-    "halt-poll-200us", "KVM polls for 200 µs when a vCPU halts", { host: host(|all| all.halt_poll_ns = Some(200_000)) };
+    "halt-poll-200us", "KVM polls for up to 200 µs when a vCPU halts", { host: host(|all| all.halt_poll_ns = Some(200_000)) };
     "no-ple", "Spinning never leaves the guest", { host: host(|all| all.ple_gap = Some(0)) };
     "no-numa-balancing", "The host does not move memory after its users", { host: host(|all| all.numa_balancing = Some(false)) };
 }

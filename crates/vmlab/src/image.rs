@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab image build                   build builtin:debian-12, if it is not there yet
   vmlab image build debian-12-full    with compiler, kernel source and PostgreSQL
+  vmlab image build debian-13         the tools of the next release, and Linux 6.12
   vmlab image build debian-12-aarch64 for arm64 guests
   vmlab image list
   vmlab image show debian-12          packages, sizes, hashes

@@ -12,12 +12,14 @@ const BUILDER: &str = "3";
 pub const BUILTIN: &str = "debian-12";
 
 /// The images that vmlab brings, with what they are for.
-pub const BUILTINS: [(&str, &str); 2] = [
+pub const BUILTINS: [(&str, &str); 3] = [
     (BUILTIN, "the tools of nearly all workloads; small, boots fast"),
     (FULL, "all of that, with compiler, kernel source and PostgreSQL"),
+    (NEWER, "those tools, of Debian 13 with Linux 6.12, whose idle vCPUs can poll (haltpoll)"),
 ];
 
 const FULL: &str = "debian-12-full";
+const NEWER: &str = "debian-13";
 
 /// The images of emulated hosts: name, Debian's suite, what is in it.
 pub const HOSTS: [(&str, &str, &str); 2] = [
@@ -113,6 +115,7 @@ impl Recipe {
         match name {
             BUILTIN => Ok(debian_12(arch)),
             FULL => Ok(debian_12_full(arch)),
+            NEWER => Ok(debian_13(arch)),
             _ => Err(RecipeError::UnknownName { name: name.to_owned() }),
         }
     }
@@ -134,7 +137,7 @@ impl Recipe {
     pub fn all() -> Vec<Self> {
         let of = |arch| {
             let hosts = HOSTS.iter().map(move |(name, suite, _)| host::debian(name, suite, arch));
-            [debian_12(arch), debian_12_full(arch)].into_iter().chain(hosts)
+            [debian_12(arch), debian_12_full(arch), debian_13(arch)].into_iter().chain(hosts)
         };
         [Arch::X86_64, Arch::Aarch64].into_iter().flat_map(of).collect()
     }
@@ -326,6 +329,36 @@ fn debian_12_full(arch: Arch) -> Recipe {
     }
 }
 
+/// The small image of the next release: from there on /bin, /sbin and /lib are links,
+/// which base-files has, and the rest of virtio is part of the kernel.
+fn debian_13(arch: Arch) -> Recipe {
+    let older = debian_12(arch);
+    let mut packages = older.packages;
+    packages.push("base-files".to_owned());
+    let mut left_out = older.left_out;
+    left_out.push("usr/lib/python3.13".to_owned());
+    let initrd_modules = words("virtio_blk overlay");
+    let merged = |path: String| match path.split_once('/') {
+        Some(("bin" | "sbin" | "lib", _)) => format!("usr/{path}"),
+        _ => path,
+    };
+    let mut files = older.files;
+    for file in &mut files {
+        file.path = merged(std::mem::take(&mut file.path));
+    }
+    Recipe {
+        name: NEWER.to_owned(),
+        suite: "trixie".to_owned(),
+        packages,
+        left_out,
+        initrd_init: initrd_init(&initrd_modules),
+        initrd_modules,
+        seed: older.seed.into_iter().map(merged).collect(),
+        files,
+        ..older
+    }
+}
+
 /// What a build of the kernel for these two architectures does not read: of
 /// the others, all but what configuring asks for.
 fn source_left_out() -> Vec<String> {
@@ -380,11 +413,11 @@ mod tests {
 
     #[test]
     fn unknown_names_are_said() {
-        let error = Recipe::builtin("debian-13", Arch::X86_64).unwrap_err();
+        let error = Recipe::builtin("debian-11", Arch::X86_64).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "No builtin image is named \"debian-13\"; there are builtin:debian-12, \
-             builtin:debian-12-full"
+            "No builtin image is named \"debian-11\"; there are builtin:debian-12, \
+             builtin:debian-12-full, builtin:debian-13"
         );
     }
 
@@ -392,7 +425,7 @@ mod tests {
     fn recipes_differ_and_fit_their_architecture() {
         let all = Recipe::all();
         let hashes: std::collections::BTreeSet<_> = all.iter().map(Recipe::hash).collect();
-        assert_eq!(hashes.len(), 8);
+        assert_eq!(hashes.len(), 10);
         for recipe in &all {
             let text = format!("{recipe:?}");
             assert!(!text.contains("@LIBRARIES@"), "{text}");

@@ -98,6 +98,7 @@ impl RoleGuest {
         let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
         let said = said.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
+        check_guest(spec, &facts)?;
         Ok(facts)
     }
 }
@@ -138,6 +139,35 @@ fn check_hints(spec: &VmSpec, found: &BTreeMap<String, bool>) -> Result<(), Fail
         (asked != is).then(|| format!("{name}: asked for {}, it is {}", word(asked), word(is)))
     };
     let deviations: Vec<String> = asked.into_iter().filter_map(deviation).collect();
+    if deviations.is_empty() { Ok(()) } else { Err(not_as_claimed(deviations.join("; "))) }
+}
+
+/// What the guest's kernel was told to do and does not. It says nothing of it: one that has
+/// no such clock keeps to its own, and without the governor of that name
+/// `cpuidle_haltpoll` halts at once, and tells the host not to poll either (Debian 12's
+/// kernel is built without; Linux `drivers/cpuidle/cpuidle-haltpoll.c`).
+fn check_guest(spec: &VmSpec, facts: &Facts) -> Result<(), Failure> {
+    let said = |parameter: &str| {
+        let words = spec.kernel_cmdline.iter();
+        words.rev().find_map(|word| word.strip_prefix(parameter)?.strip_prefix('='))
+    };
+    let fact = |name: &str| facts.get(name).map(String::as_str);
+    let mut deviations = Vec::new();
+    if let (Some(asked), Some(is)) = (said("clocksource"), fact("guest.clocksource"))
+        && asked != is
+    {
+        deviations.push(format!("clocksource: asked for {asked}, it is {is}"));
+    }
+    let forced = said("cpuidle_haltpoll.force").is_some_and(|word| matches!(word, "1" | "Y" | "y"));
+    let governor = fact("guest.cpuidle_governor");
+    if forced && governor.is_some_and(|governor| governor != "haltpoll") {
+        deviations.push(format!(
+            "cpuidle_haltpoll: the guest does not poll before it halts: its idle driver is {}, \
+             its governor {}",
+            fact("guest.cpuidle_driver").unwrap_or("none"),
+            governor.unwrap_or("none")
+        ));
+    }
     if deviations.is_empty() { Ok(()) } else { Err(not_as_claimed(deviations.join("; "))) }
 }
 
@@ -250,6 +280,43 @@ mod tests {
         let mut settings = vmconfig::VmSettings::new("vm", Arch::X86_64, accel, boot);
         settings.hints = toml::from_str(hints).expect("hints");
         VmSpec::new(settings).expect("a VM")
+    }
+
+    #[test]
+    fn a_guest_does_what_its_command_line_says() {
+        let check = |cmdline: &str, facts: &[(&str, &str)], expected: &str| {
+            let boot = vmconfig::BootSource::Direct {
+                kernel: "vmlinuz".into(),
+                initrd: "initrd".into(),
+                root_image: "root.ext4".into(),
+                cmdline: Vec::new(),
+            };
+            let mut settings = vmconfig::VmSettings::new("vm", Arch::X86_64, Accel::Kvm, boot);
+            settings.kernel_cmdline = cmdline.split_whitespace().map(str::to_owned).collect();
+            let facts = facts.iter().map(|(name, fact)| (format!("guest.{name}"), (*fact).into()));
+            let spec = VmSpec::new(settings).unwrap();
+            let found = check_guest(&spec, &facts.collect()).err();
+            assert_eq!(
+                found.map_or(String::new(), |failure| failure.detail),
+                expected,
+                "{cmdline}"
+            );
+        };
+        let menu = [("cpuidle_driver", "haltpoll"), ("cpuidle_governor", "menu")];
+        let polls = [("cpuidle_driver", "haltpoll"), ("cpuidle_governor", "haltpoll")];
+        let not = "cpuidle_haltpoll: the guest does not poll before it halts: its idle driver is \
+                   haltpoll, its governor menu";
+        check("quiet", &menu, "");
+        check("cpuidle_haltpoll.force=1 cpuidle.governor=haltpoll", &menu, not);
+        check("cpuidle_haltpoll.force=1", &polls, "");
+        check("cpuidle_haltpoll.force=0", &menu, "");
+        let tsc = [("clocksource", "tsc")];
+        check("clocksource=tsc tsc=reliable", &tsc, "");
+        check(
+            "clocksource=tsc clocksource=kvm-clock",
+            &tsc,
+            "clocksource: asked for kvm-clock, it is tsc",
+        );
     }
 
     #[test]

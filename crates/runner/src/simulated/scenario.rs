@@ -19,6 +19,8 @@ const DURATION_MS: i64 = 400;
 const WARMUP_MS: i64 = 100;
 /// The TSC's rate that windows in cycles are read with, MHz.
 const MHZ: f64 = 2_400.0;
+/// What a PAUSE of AMD's takes, cycles (Zen 2 to 4: 64 or 65; uops.info).
+const AMD_PAUSE_CYCLES: f64 = 65.0;
 /// The kernel of guests whose image does not say it.
 const GUEST_KERNEL: &str = "6.1";
 /// How long `cpuidle_haltpoll` polls at most, us (`guest_halt_poll_ns`).
@@ -99,9 +101,14 @@ fn kvm(plan: &Plan, host: &Host, load: &Load, variant: &PlanVariant) -> Table {
     if let Some(ns) = number("halt_poll_ns") {
         insert(&mut kvm, "halt_poll_us", ns / 1e3);
     }
-    if number("ple_gap") == Some(0.0) || number("ple_window") == Some(0.0) {
+    // On AMD either switches pause exits off (`svm_vm_init`); on Intel a window of 0 makes
+    // every loop exit at once, and the gap alone does (`vmx_vm_init`).
+    let is_amd = host.kvm.modules.iter().any(|module| module.name == "kvm_amd");
+    if number("ple_gap") == Some(0.0) || (is_amd && number("ple_window") == Some(0.0)) {
         insert(&mut kvm, "ple", false);
-    } else if let Some(cycles) = number("ple_window") {
+    } else if let Some(window) = number("ple_window") {
+        // AMD counts PAUSEs.
+        let cycles = window * if is_amd { AMD_PAUSE_CYCLES } else { 1.0 };
         insert(&mut kvm, "ple_window_ns", cycles * 1e3 / MHZ);
     }
     let switch = |id: &str| Some(matches!(*settings.get(id)?, "1" | "Y" | "y" | "on"));
