@@ -522,8 +522,10 @@ fn a_part_of_a_domain_is_not_taken_for_all_of_it() {
         assert_eq!(found, expected, "{head}");
     };
     check("", &[]);
+    check("<name>a</name>", &[]);
     // In a whole domain nothing said is one vCPU.
-    check("<name>a</name>", &["queues-exceed-vcpus", "vcpupin-without-vcpu"]);
+    let whole = "<name>a</name><memory>1048576</memory><os><type>hvm</type></os>";
+    check(whole, &["queues-exceed-vcpus", "vcpupin-without-vcpu"]);
     check(
         "<cpu><topology sockets='1' cores='2' threads='2'/></cpu>",
         &["pins-partial", "queues-exceed-vcpus"],

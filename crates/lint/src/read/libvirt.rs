@@ -28,7 +28,7 @@ pub(crate) fn read(text: &str, settings: bool, each: &mut dyn FnMut(Vm)) -> Resu
         let reader = Reader { base: start, text: part };
         let root = document.root_element();
         let parser = settings.then(|| Domains::new(&document));
-        for node in domains.filter(|node| *node == root || is_named(*node)) {
+        for node in domains.filter(|node| *node == root || has_child(*node, "name")) {
             let mut vm = reader.domain(node);
             vm.parsed = parser.as_ref().map(|parser| Box::new(parser.parse(node).below(lines)));
             each(vm);
@@ -38,8 +38,8 @@ pub(crate) fn read(text: &str, settings: bool, each: &mut dyn FnMut(Vm)) -> Resu
 }
 
 /// Inside other documents a VM's element has at least a name.
-fn is_named(node: Node<'_, '_>) -> bool {
-    node.children().any(|child| child.has_tag_name("name"))
+fn has_child(node: Node<'_, '_>, name: &str) -> bool {
+    node.children().any(|child| child.has_tag_name(name))
 }
 
 /// Splits a text that holds several documents in a row.
@@ -151,8 +151,10 @@ impl Reader<'_> {
         if let Some(cpu) = &mut vm.cpu {
             cpu.value.tsc_frequency = frequency;
         }
-        // A domain without a name is a part of one, as people show it to others.
-        if children(domain, "vcpu").next().is_none() && !is_named(domain) {
+        // A part of a domain, as people show it to others, says nothing of what it leaves
+        // out; libvirt takes none without these.
+        let is_whole = ["name", "memory", "os"].iter().all(|part| has_child(domain, part));
+        if children(domain, "vcpu").next().is_none() && !is_whole {
             let topology = vm.topology.as_ref();
             match topology.map(|at| Located::new(at.value.vcpus(), at.span)) {
                 Some(vcpus) => (vm.vcpus, vm.max_vcpus) = (vcpus.clone(), vcpus),
