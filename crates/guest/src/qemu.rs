@@ -25,8 +25,14 @@ impl Qemu {
     /// emulated AMD host come right and patched code is seen.
     #[must_use]
     pub fn is_mended(&self) -> bool {
-        self.version_text.contains("mended for vmlab replicas")
+        is_mended(&self.version_text)
     }
+}
+
+/// As [`Qemu::is_mended`], by the first line of `--version`.
+#[must_use]
+pub fn is_mended(version_text: &str) -> bool {
+    version_text.contains("mended for vmlab replicas")
 }
 
 /// Error type for [`find_qemu`].

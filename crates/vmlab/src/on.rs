@@ -135,6 +135,7 @@ pub(crate) fn plan(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Re
     let mut talk = there.ask_for_plan(&written, budget, false)?;
     let (plan, _) = talk.plan()?;
     talk.end()?;
+    there.warn(&plan);
     Ok(plan)
 }
 
@@ -160,6 +161,7 @@ pub(crate) fn start(
     let there = There::connect(on, &interrupts)?;
     let mut talk = there.ask_for_plan(&written, budget, true)?;
     let (plan, host) = talk.plan()?;
+    there.warn(&plan);
     let store = make(&plan, &host)?;
     let dir = store.dir().to_owned();
     talk.ask(&FarRequest::Go, b"");
@@ -207,6 +209,7 @@ pub(crate) fn resume(
     let dir = store.dir().to_owned();
     let there = There::connect(on, &interrupts)?;
     let Contents { plan, host, events, .. } = contents;
+    there.warn(plan);
     let needs_probe = runner::probe::is_needed_by(plan);
     let mut talk = there.talk(needs_probe.then(|| arch_of(plan)).flatten())?;
     talk.ask(&FarRequest::Resume, plan.to_json().as_bytes());
@@ -251,7 +254,7 @@ struct There {
     /// Holds the connection's socket.
     _runtime: RuntimeDir,
     /// Ends a replica that was brought up for this, behind its connection.
-    _reached: Reached,
+    reached: Reached,
 }
 
 impl There {
@@ -274,7 +277,14 @@ impl There {
         let session = SshSession::open(&destination, &options, Patience::new(limit, &cancelled))?;
         let interrupts = interrupts.clone();
         let (program, libvirt) = (on.remote_binary.clone(), on.libvirt());
-        Ok(Self { session, program, libvirt, interrupts, _runtime: runtime, _reached: reached })
+        Ok(Self { session, program, libvirt, interrupts, _runtime: runtime, reached })
+    }
+
+    /// Says what to know of the machine before the plan is executed there.
+    fn warn(&self, plan: &Plan) {
+        if let Some(warning) = self.reached.warning(plan) {
+            terminal::note(&format!("vmlab: {warning}"));
+        }
     }
 
     fn ask_for_plan(

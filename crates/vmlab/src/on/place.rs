@@ -7,8 +7,12 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::{Uri, UriError};
+use guest::qemu::is_mended;
 use remote::{Destination, DestinationError};
 use replica::{FindError, Replica, ReplicaState};
+use runner::plan::Plan;
+use runner::study::RunsOn;
+use vmconfig::Arch;
 
 use crate::terminal;
 
@@ -76,8 +80,38 @@ impl fmt::Display for OnTarget {
 /// A machine that can be reached now.
 pub(crate) struct Reached {
     pub(crate) destination: Destination,
+    /// For a replica whose emulator ends guests now and then: which QEMU that is.
+    faulty_qemu: Option<String>,
     /// Taken down when dropped.
     _brought_up: Option<BroughtUp>,
+}
+
+impl Reached {
+    fn machine(destination: Destination) -> Self {
+        Self { destination, faulty_qemu: None, _brought_up: None }
+    }
+
+    /// What to know of this machine before a study begins there.
+    pub(crate) fn warning(&self, plan: &Plan) -> Option<String> {
+        let qemu = self.faulty_qemu.as_ref()?;
+        let vms = plan.variants.iter().filter(|variant| variant.on == RunsOn::Vm);
+        let vcpus = vms.map(|variant| variant.spec.vcpus()).max()?;
+        let others = plan.peer.is_some() || plan.loads.iter().any(|load| load.vms.is_some());
+        let guests = guests_at_risk(vcpus, others)?;
+        Some(format!(
+            "{guests}, and the replica's emulator ({qemu}) now and then resets or ends such guests, at times its host, too: it delivers interrupts twice and mixes up the state of pCPUs (docs/replica.md). To be sure, end here, build one that does not (scripts/build-qemu), and bring the replica up anew"
+        ))
+    }
+}
+
+/// What of a study an emulator with the faults is likely to end: one vCPU alone seldom
+/// meets them.
+fn guests_at_risk(vcpus: u32, others: bool) -> Option<String> {
+    match (others, vcpus) {
+        (false, 0 | 1) => None,
+        (false, _) => Some(format!("This study boots guests of {vcpus} vCPUs")),
+        (true, _) => Some("This study boots several guests at a time".to_owned()),
+    }
 }
 
 struct BroughtUp(Replica);
@@ -97,12 +131,12 @@ impl OnTarget {
     pub(crate) fn reach(&self, cancel: &Cancel) -> anyhow::Result<Reached> {
         let host = match self {
             Self::Ssh(destination) => {
-                return Ok(Reached { destination: destination.clone(), _brought_up: None });
+                return Ok(Reached::machine(destination.clone()));
             }
             Self::Libvirt(uri) => {
                 let ssh = uri.ssh().context("This libvirt is no other machine's")?;
                 let destination = format!("ssh://{ssh}").parse()?;
-                return Ok(Reached { destination, _brought_up: None });
+                return Ok(Reached::machine(destination));
             }
             Self::Simulator(_) => bail!("The simulator is no machine that commands run on"),
             Self::Replica(host) => host.as_deref(),
@@ -119,7 +153,9 @@ impl OnTarget {
             Err(error) => return Err(error.into()),
         };
         let destination = replica.destination().context("The replica has no port")?;
-        Ok(Reached { destination, _brought_up: brought_up })
+        let is_faulty = replica.made.arch == Arch::X86_64 && !is_mended(&replica.made.qemu);
+        let faulty_qemu = is_faulty.then(|| replica.made.qemu.clone());
+        Ok(Reached { destination, faulty_qemu, _brought_up: brought_up })
     }
 }
 
@@ -141,6 +177,13 @@ fn bring_up(host: &str, cancel: &Cancel) -> anyhow::Result<Replica> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_vcpu_alone_needs_no_warning() {
+        assert_eq!(guests_at_risk(1, false), None);
+        assert_eq!(guests_at_risk(4, false).unwrap(), "This study boots guests of 4 vCPUs");
+        assert!(guests_at_risk(1, true).unwrap().contains("several guests"));
+    }
 
     #[test]
     fn places_are_read_and_said() {

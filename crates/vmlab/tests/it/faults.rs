@@ -437,8 +437,13 @@ impl<'a> Round<'a> {
     fn meet_qemu(&mut self, fault: Fault) -> bool {
         let mut running = self.run(&[]);
         let owner = running.pid();
-        let goes_on = self.let_go_on(&mut running);
-        let qemu = running.qemus().pop().filter(|_| goes_on);
+        self.let_go_on(&mut running);
+        // The next one, if there is none just now.
+        let mut qemu = None;
+        while qemu.is_none() && !running.has_ended() {
+            qemu = running.qemus().pop();
+            thread::sleep(Duration::from_millis(2));
+        }
         if let Some(qemu) = &qemu {
             let signal = match fault {
                 Fault::QemuKilled => Signal::KILL,

@@ -205,6 +205,9 @@ const MAX_UNREAD: usize = 1000;
 /// More values than these are no benchmark's results: memory is bounded.
 const MAX_VALUES: usize = 1_000_000;
 
+/// Few runs have so many values; those that do may have any number.
+const MANY_VALUES: usize = 1 << 15;
+
 /// Runs that are read at once have so many bytes or little more, or are a single
 /// one: what is read of them is in memory until they are taken. A log that has
 /// no more is read sooner than other threads have begun.
@@ -300,6 +303,9 @@ impl Log {
             self.leave_out(&metric, at.line_number());
             return NotedValue(None);
         }
+        if self.values.len() == self.values.capacity() {
+            self.make_room(1);
+        }
         self.values.push(Imported {
             metric,
             value: number::tidy(value),
@@ -324,6 +330,19 @@ impl Log {
         Self { room: self.room - self.values.len(), ..Self::new(self.tool) }
     }
 
+    /// Makes room for so many more values. To grow again and again would copy all of them
+    /// each time: where there are many, room for all that are kept is made at once, as
+    /// memory that is not used in the end is never touched. Apart from [`Log::push`], so
+    /// that this stays small.
+    #[cold]
+    fn make_room(&mut self, more: usize) {
+        if self.values.len() + more < MANY_VALUES {
+            self.values.reserve(more);
+        } else {
+            self.values.reserve_exact(self.room.saturating_sub(self.values.len()).max(more));
+        }
+    }
+
     /// Adds what was read of the lines behind.
     fn append(&mut self, mut behind: Self) {
         self.version = behind.version.or_else(|| self.version.take());
@@ -334,6 +353,9 @@ impl Log {
             self.left_out = first_out.or(behind.left_out);
         }
         behind.values.truncate(room);
+        if self.values.capacity() - self.values.len() < behind.values.len() {
+            self.make_room(behind.values.len());
+        }
         self.values.append(&mut behind.values);
         behind.unread.truncate(MAX_UNREAD - self.unread.len());
         self.unread.append(&mut behind.unread);
