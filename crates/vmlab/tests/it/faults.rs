@@ -555,6 +555,8 @@ fn studies_under_faults_lose_nothing_and_leave_nothing() {
             }
         }
         round.complete();
+        // Whoever ends it early knows what was done.
+        println!("FAULTS: {} so far", tally.values().sum::<usize>());
     }
     print(&tally);
 }
@@ -590,6 +592,8 @@ fn studies_killed_again_and_again_come_to_their_end() {
             }
         }
         round.complete();
+        // Whoever ends it early knows what was done.
+        println!("FAULTS: {} so far", tally.values().sum::<usize>());
     }
     print(&tally);
 }
