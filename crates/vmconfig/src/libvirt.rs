@@ -18,6 +18,7 @@ mod xml;
 pub use emit::{emit, emit_launched};
 pub use launched::{Launched, OWNER_NAMESPACE, owner_in};
 pub use parse::{Domains, NotLibvirt, parse};
+pub use parse_devices::bus_of_target;
 
 /// The namespace of `<qemu:commandline>`.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";

@@ -12,7 +12,7 @@ use crate::read::libvirt_asks;
 use crate::read::xml::{Reader, children};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
-use vmconfig::libvirt::{Domains, unit};
+use vmconfig::libvirt::{Domains, bus_of_target, unit};
 use vmconfig::source::Located;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row; with
@@ -382,7 +382,11 @@ impl Reader<'_> {
         let target = children(node, "target").next();
         let option = |name: &str| driver.and_then(|driver| self.attribute(driver, name));
         let source = children(node, "source").next();
-        let target_bus = target.and_then(|target| self.attribute(target, "bus"));
+        let told = target.and_then(|target| self.attribute(target, "bus"));
+        let target_bus = told.or_else(|| {
+            let dev = self.attribute(target?, "dev")?;
+            Some(Located::new(bus_of_target(&dev.value)?.to_owned(), dev.span))
+        });
         Disk {
             span: driver.map_or(self.tag(node), |driver| self.whole(driver)),
             name: target.and_then(|node| node.attribute("dev")).unwrap_or("disk").to_owned(),

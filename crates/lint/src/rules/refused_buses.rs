@@ -15,12 +15,12 @@ const PLACEMENT: &str = "https://libvirt.org/pci-hotplug.html";
 
 /// Kinds of x86 machines by their root bus.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Chipset {
+pub(super) enum Chipset {
     Pc,
     Q35,
 }
 
-fn chipset(domain: &Element) -> Option<Chipset> {
+pub(super) fn chipset(domain: &Element) -> Option<Chipset> {
     let machine = domain.first("os/type")?.get("machine")?;
     match machine {
         "pc" => Some(Chipset::Pc),

@@ -6,8 +6,10 @@ use crate::context::Context;
 use crate::element::Element;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
+use crate::rules::refused_buses::{Chipset, chipset};
 use crate::rules::worlds::ANY;
 use crate::vm::{Backend, Vm};
+use vmconfig::libvirt::bus_of_target;
 
 const DISKS: &str = "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms";
 const ADDRESSES: &str = "https://libvirt.org/formatdomain.html#device-addresses";
@@ -263,10 +265,12 @@ pub(crate) const DISK_IMPOSSIBLE: Rule = Rule {
     id: "disk-impossible",
     severity: Severity::Error,
     summary: "a disk with properties that its bus or kind can't have",
-    why: "libvirt refuses SCSI passthrough (device lun) of a file or behind virtio-blk, an empty USB \
+    why: "libvirt refuses IDE disks on q35, which has no such controller (a target hda without a bus \
+          is one), SCSI passthrough (device lun) of a file or behind virtio-blk, an empty USB \
           drive, vendor and product of anything but SCSI disks and longer than SCSI has room for, \
           and throttling in two ways at once.",
-    mend: "Use bus='scsi' with a virtio-scsi controller for lun, vendor and product; take the other \
+    mend: "Use bus='virtio' (for a guest without virtio drivers, bus='sata') in the place of IDE; \
+           bus='scsi' with a virtio-scsi controller for lun, vendor and product; take the other \
            one away",
     sources: &[DISKS],
     affected: &[],
@@ -280,16 +284,32 @@ pub(crate) const DISK_IMPOSSIBLE: Rule = Rule {
             ANY,
             "<devices><disk type='block'><source dev='/dev/a'/><target dev='vda' bus='virtio'/><vendor>ACME</vendor></disk></devices>\n",
         ),
+        xml(
+            ANY,
+            "\
+<os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices><disk type='file'><source file='/a'/><target dev='hda'/></disk></devices>
+",
+        ),
     ],
-    quiet: &[xml(
-        ANY,
-        "\
+    quiet: &[
+        xml(
+            ANY,
+            "\
 <devices>
   <disk type='block' device='lun'><source dev='/dev/a'/><target dev='sda' bus='scsi'/></disk>
   <disk type='block'><source dev='/dev/b'/><target dev='sdb' bus='scsi'/><vendor>ACME</vendor></disk>
 </devices>
 ",
-    )],
+        ),
+        xml(
+            ANY,
+            "\
+<os><type arch='x86_64' machine='pc'>hvm</type></os>
+<devices><disk type='file'><source file='/a'/><target dev='hda'/></disk></devices>
+",
+        ),
+    ],
 };
 
 /// Whether disks of a bus tell their vendor or product: the product (model) of
@@ -300,8 +320,15 @@ fn has_inquiry(bus: &str, name: &str) -> bool {
 
 fn disk_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
+    let is_q35 = chipset(domain) == Some(Chipset::Q35);
     for disk in domain.all("devices/disk") {
-        let bus = disk.first("target").and_then(|target| target.get("bus"));
+        let target = disk.first("target");
+        let told = target.and_then(|target| target.get("bus"));
+        let bus = told.or_else(|| bus_of_target(target?.get("dev")?));
+        if let Some(target) = target.filter(|_| bus == Some("ide") && is_q35) {
+            let place = target.place(if told.is_some() { "bus" } else { "dev" });
+            out.at(place, "q35 has no IDE controller");
+        }
         if disk.get("device") == Some("lun") {
             // A volume or a network's disk may be a device.
             if matches!(disk.get("type"), Some("file" | "dir")) {

@@ -120,7 +120,9 @@ impl<'a> Parser<'a> {
             _ => return false,
         };
         let target = child("target");
-        let bus = match target.and_then(|target| target.attribute("bus")) {
+        let told = target.and_then(|target| target.attribute("bus"));
+        let named = || bus_of_target(target?.attribute("dev")?);
+        let bus = match told.or_else(named) {
             Some("virtio") => DiskBus::VirtioBlk,
             Some("sata") => DiskBus::Sata,
             Some("ide") => DiskBus::Ide,
@@ -358,4 +360,21 @@ fn controller_of(target: &str) -> Option<u32> {
         number.checked_mul(26)?.checked_add(digit)
     })?;
     Some(number.checked_sub(1)? / 15)
+}
+
+/// The bus of a disk whose `<target>` names none, by its `dev`, as libvirt takes it
+/// (`virDomainDiskDefParseXML`); `None` for what is no disk's name.
+///
+/// Source: <https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms>.
+#[must_use]
+pub fn bus_of_target(dev: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, &str); 6] = [
+        ("fd", "fdc"),
+        ("hd", "ide"),
+        ("sd", "scsi"),
+        ("ubd", "uml"),
+        ("vd", "virtio"),
+        ("xvd", "xen"),
+    ];
+    PREFIXES.iter().find(|(prefix, _)| dev.starts_with(prefix)).map(|(_, bus)| *bus)
 }

@@ -419,6 +419,21 @@ fn iothreads_are_as_many_as_their_numbers_say() {
 }
 
 #[test]
+fn a_disk_without_a_bus_has_the_one_of_its_name() {
+    let bus = |dev: &str| {
+        let disk = format!("<disk type='file'><source file='/a'/><target dev='{dev}'/></disk>");
+        let parsed = domain(&format!("<devices>{disk}</devices>"));
+        parsed.settings.disks.first().map(|disk| disk.bus)
+    };
+    assert_eq!(bus("vda"), Some(DiskBus::VirtioBlk));
+    assert_eq!(bus("hda"), Some(DiskBus::Ide));
+    // libvirt adds a controller that is no virtio.
+    assert_eq!(bus("sda"), None);
+    assert_eq!(bus("xvda"), None);
+    assert_eq!(bus("abc"), None);
+}
+
+#[test]
 fn a_disk_of_another_controller_is_not_taken_for_virtio() {
     let check = |controller: &str, target: &str, expected: usize| {
         let parsed = domain(&format!(
