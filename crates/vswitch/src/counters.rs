@@ -73,6 +73,17 @@ impl DropReason {
     }
 }
 
+/// What a receiver left to do here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OffloadWork {
+    /// Nothing: the frame went as it came.
+    None,
+    /// To compute a checksum.
+    Checksum,
+    /// To cut segments, with their checksums.
+    Segments,
+}
+
 /// A port's counters. "In" is from the guest to the switch.
 #[derive(Debug, Default)]
 pub struct PortCounters {
@@ -84,6 +95,8 @@ pub struct PortCounters {
     kicks: AtomicU64,
     signals: AtomicU64,
     signals_lost: AtomicU64,
+    segmented: AtomicU64,
+    checksummed: AtomicU64,
     drops: [AtomicU64; DropReason::ALL.len()],
 }
 
@@ -119,6 +132,17 @@ impl PortCounters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What was done here for a frame, as the guest takes no offload.
+    #[inline]
+    pub(crate) fn count_work(&self, work: OffloadWork) {
+        match work {
+            OffloadWork::None => return,
+            OffloadWork::Checksum => &self.checksummed,
+            OffloadWork::Segments => &self.segmented,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+
     /// `frames` were dropped.
     #[inline]
     pub fn count_drop(&self, reason: DropReason, frames: u64) {
@@ -139,6 +163,8 @@ impl PortCounters {
             signals: get(&self.signals),
             signals_lost: get(&self.signals_lost),
             rate_waits: 0,
+            segmented: get(&self.segmented),
+            checksummed: get(&self.checksummed),
             drops: DropReason::ALL
                 .into_iter()
                 .map(|reason| (reason.name().to_owned(), get(&self.drops[reason as usize])))
@@ -171,6 +197,12 @@ pub struct PortCounts {
     /// How often the guest had frames and had to wait for its rate.
     #[serde(default)]
     pub rate_waits: u64,
+    /// Frames to the guest that were cut into segments here, because it takes none.
+    #[serde(default)]
+    pub segmented: u64,
+    /// Frames to the guest whose checksum was computed here, because it does not.
+    #[serde(default)]
+    pub checksummed: u64,
     /// Frames that were not passed on, by reason, where there were any: from this
     /// guest for what is wrong with them, to this guest for what it lacks.
     pub drops: std::collections::BTreeMap<String, u64>,

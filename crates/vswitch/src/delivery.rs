@@ -106,8 +106,9 @@ impl<'d, 'c> Delivery<'d, 'c> {
         let made = for_each_taken(whole, offload, agreed, segment, |frame, offload| {
             self.place_plain(frame, offload);
         });
-        if made.is_none() {
-            self.drops.push((DropReason::BadOffload, 1));
+        match made {
+            Some(work) => self.to.counters.count_work(work),
+            None => self.drops.push((DropReason::BadOffload, 1)),
         }
     }
 

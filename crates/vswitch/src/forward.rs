@@ -538,8 +538,9 @@ impl Forwarder {
             };
             let made =
                 for_each_taken(&mut self.whole, offload, tap.features(), &mut self.segment, give);
-            if made.is_none() {
-                to.counters.count_drop(DropReason::BadOffload, 1);
+            match made {
+                Some(work) => to.counters.count_work(work),
+                None => to.counters.count_drop(DropReason::BadOffload, 1),
             }
         }
         if frames > 0 {

@@ -199,6 +199,32 @@ impl Frame {
                 length: (bytes - device_header) as u32,
             });
         }
+        if let ([first, rest], true) = (segments, device_header == LONG_HEADER)
+            && first.len() == LONG_HEADER
+            && (HEAD..=SHORT).contains(&bytes)
+        {
+            // Many drivers give the header a descriptor of its own.
+            let own = &mut short.0[usize::from(chain)];
+            rest.bytes().copy_out_short(&mut own[LONG_HEADER..]);
+            let mut head = [0; HEAD];
+            head[LONG_HEADER..].copy_from_slice(&own[LONG_HEADER..HEAD]);
+            own[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
+            // Flags, kind, lengths; then where the checksum goes, and a number that only
+            // receivers look at.
+            let [word] = first.bytes().words().expect("it is longer");
+            head[..8].copy_from_slice(&word.to_le_bytes());
+            first.bytes().after(8).read(&mut head[8..LONG_HEADER]);
+            return Ok(Self {
+                head,
+                plain: [0; HEAD],
+                head_length: HEAD as u8,
+                has_offload: word as u8 & NEEDS_CSUM != 0 || word >> 8 & 0xff != 0,
+                taken: HEAD as u8,
+                chain,
+                is_short: true,
+                length: (bytes - device_header) as u32,
+            });
+        }
         let whole = bytes.min(HEAD);
         let (head, head_length, taken) = match segments[0].bytes().head() {
             Some(head) if device_header == LONG_HEADER => (head, HEAD, HEAD),

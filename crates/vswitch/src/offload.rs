@@ -4,6 +4,7 @@
 //! Source: RFC 1071 (the sum), RFC 9293 and RFC 8200 (the headers); Linux
 //! `Documentation/networking/segmentation-offloads.rst`.
 
+use crate::counters::OffloadWork;
 use crate::frame::{GSO_ECN, GSO_TCP4, GSO_UDP, Offload};
 
 /// The sum of `bytes` as 16-bit words, not folded.
@@ -37,27 +38,31 @@ pub(crate) fn complete_checksum(frame: &mut [u8], start: u16, offset: u16) {
 }
 
 /// Does what a receiver that agreed on `agreed` does not, and gives it what there is to
-/// give then: the frame with its offload, or its segments. None if it is not what its
-/// header says. `space` is used again from one to the next.
+/// give then: the frame with its offload, or its segments. Says what there was to do; None
+/// if the frame is not what its header says. `space` is used again from one to the next.
 pub(crate) fn for_each_taken(
     frame: &mut [u8],
     offload: Offload,
     agreed: u64,
     space: &mut Vec<u8>,
     mut take: impl FnMut(&[u8], Offload),
-) -> Option<()> {
+) -> Option<OffloadWork> {
     let none = Offload::default();
     if offload.is_taken_by(agreed) {
         take(frame, offload);
-    } else if offload.segments.is_some() {
-        for_each_segment(frame, offload, space, |part| take(part, none))?;
-    } else {
-        if let Some((start, offset)) = offload.checksum {
-            complete_checksum(frame, start, offset);
-        }
-        take(frame, none);
+        return Some(OffloadWork::None);
     }
-    Some(())
+    if offload.segments.is_some() {
+        for_each_segment(frame, offload, space, |part| take(part, none))?;
+        return Some(OffloadWork::Segments);
+    }
+    let Some((start, offset)) = offload.checksum else {
+        take(frame, none);
+        return Some(OffloadWork::None);
+    };
+    complete_checksum(frame, start, offset);
+    take(frame, none);
+    Some(OffloadWork::Checksum)
 }
 
 /// The segments of a large TCP or UDP frame, each with its checksums; none if the frame

@@ -675,6 +675,18 @@ pub const COUNTERS: &[Counter] = &[
     of_switch("switch.flooded", "count", "Frames of the VM that went to all ports"),
     of_switch("switch.kicks", "count", "Kicks of the VM's driver that the switch got"),
     of_switch("switch.signals", "count", "Interrupts that the switch asked for"),
+    of_switch("switch.signals_lost", "count", "Interrupts that the kernel refused to deliver"),
+    of_switch("switch.rate_waits", "count", "Times that the VM waited for its port's rate"),
+    of_switch(
+        "switch.segmented",
+        "count",
+        "Frames to the VM that the switch cut into segments, because the VM takes none",
+    ),
+    of_switch(
+        "switch.checksummed",
+        "count",
+        "Frames to the VM whose checksum the switch computed, because the VM does not",
+    ),
     of_switch(
         "switch.frames",
         "count",

@@ -197,8 +197,10 @@ fn counters(status: &Status) -> CounterSet {
             flooded,
             kicks,
             signals,
-            signals_lost: _,
-            rate_waits: _,
+            signals_lost,
+            rate_waits,
+            segmented,
+            checksummed,
             drops,
         } = &port.counts;
         for (what, value) in [
@@ -209,6 +211,10 @@ fn counters(status: &Status) -> CounterSet {
             ("flooded", flooded),
             ("kicks", kicks),
             ("signals", signals),
+            ("signals_lost", signals_lost),
+            ("rate_waits", rate_waits),
+            ("segmented", segmented),
+            ("checksummed", checksummed),
         ] {
             all.set(format!("{prefix}{SWITCH}{what}"), *value as f64);
         }

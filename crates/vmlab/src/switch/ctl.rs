@@ -122,6 +122,14 @@ fn status_text(status: &Status) -> String {
             let lost = counts.signals_lost;
             let _ = writeln!(text, "{:width$}  {lost} events could not be delivered", "");
         }
+        if counts.segmented + counts.checksummed > 0 {
+            let (cut, sums) = (counts.segmented, counts.checksummed);
+            let _ = writeln!(
+                text,
+                "{:width$}  takes no offload: {cut} frames cut into segments here, {sums} checksums computed",
+                ""
+            );
+        }
         for (ring, why) in &port.stopped {
             let _ = writeln!(text, "{:width$}  ring {ring} is stopped: {why}", "");
         }

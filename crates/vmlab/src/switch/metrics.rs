@@ -34,6 +34,10 @@ pub(super) fn page(status: &Status) -> io::Result<String> {
     let signals = of_ports("port_signals", "Events to the port's driver");
     let lost = of_ports("port_lost_signals", "Events that the kernel refused to deliver");
     let waits = of_ports("port_rate_waits", "Times that the port waited for its rate");
+    let segmented =
+        of_ports("port_segmented_frames", "Frames to the port that were cut into segments here");
+    let checksummed =
+        of_ports("port_checksummed_frames", "Frames to the port whose checksum was computed here");
     let connections = of_ports("port_connections", "Frontends that came");
     for port in &status.ports {
         let with = |more: Option<(&'static str, &str)>| {
@@ -61,6 +65,8 @@ pub(super) fn page(status: &Status) -> io::Result<String> {
             (&signals, counts.signals),
             (&lost, counts.signals_lost),
             (&waits, counts.rate_waits),
+            (&segmented, counts.segmented),
+            (&checksummed, counts.checksummed),
             (&connections, port.connections),
         ] {
             add(family, None, value);

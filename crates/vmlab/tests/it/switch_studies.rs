@@ -65,7 +65,11 @@ fn two_guests_talk_through_a_switch_that_is_counted_and_pinned() {
             "switch.busy_percent",
         ],
     );
-    assert!(run.counters.get("switch.drops.malformed") == Some(0.0), "{run:#?}");
+    for name in ["drops.malformed", "segmented", "signals_lost", "rate_waits"]
+        .map(|name| format!("switch.{name}"))
+    {
+        assert_eq!(run.counters.get(&name), Some(0.0), "{name}: {run:#?}");
+    }
     let fact = |name: &str| result.facts.get(name).cloned().unwrap_or_default();
     assert_eq!(fact("switch.polling_threads"), format!("pCPU {pcpu}"));
     assert!(fact("switch.port").contains("packed"), "{:#?}", result.facts);

@@ -151,7 +151,12 @@ fn two_guests_talk_and_outlive_their_switch() {
             assert!(known.contains(&part.into()), "{part}: {port}");
         }
     }
-    // Segments pass whole: far fewer frames than 1500 bytes each would make.
+    // Segments pass whole: nothing is cut here, and there are far fewer frames than 1500
+    // bytes each would make.
+    for number in 0..2 {
+        let counts = port(&switch, number)["counts"].clone();
+        assert_eq!((&counts["segmented"], &counts["checksummed"]), (&0.into(), &0.into()));
+    }
     let counts = port(&switch, 1)["counts"].clone();
     let (frames, bytes) = (&counts["frames_in"], &counts["bytes_in"]);
     let each = bytes.as_u64().unwrap() / frames.as_u64().unwrap();
@@ -168,9 +173,12 @@ fn two_guests_talk_and_outlive_their_switch() {
 #[test]
 fn guests_with_packed_rings_and_several_queues_talk() {
     let Some(lab) = lab(Tier::Full) else { return };
-    for (netdev, device) in
-        [("", ",packed=on"), ("", ",mrg_rxbuf=off,host_tso4=off"), (",queues=2", ",mq=on")]
-    {
+    for (netdev, device) in [
+        ("", ",packed=on"),
+        ("", ",mrg_rxbuf=off,host_tso4=off"),
+        ("", ",guest_tso4=off,guest_csum=off"),
+        (",queues=2", ",mq=on"),
+    ] {
         let switch = Running::new(&PORTS);
         let mut first = Guest::start(&lab, &switch.path("a.sock"), 1, netdev, device);
         let mut second = Guest::start(&lab, &switch.path("b.sock"), 2, "", "");
@@ -184,6 +192,9 @@ fn guests_with_packed_rings_and_several_queues_talk() {
             let port = port(&switch, number);
             assert_eq!(port["stopped"], serde_json::json!({}), "{device}: {port}");
             assert_eq!(port["state"], "running", "{device}: {port}");
+            // One that takes no segments gets them cut, and no other.
+            let cut = port["counts"]["segmented"].as_u64().unwrap() > 0;
+            assert_eq!(cut, number == 0 && device.contains("guest_tso4=off"), "{port}");
         }
         let packed = port(&switch, 0)["features"].as_array().unwrap().contains(&"packed".into());
         assert_eq!(packed, device.contains("packed"));

@@ -4,8 +4,9 @@ use std::process::Command;
 
 use vswitch::frontend::{FrontendOptions, Touch, TrafficPlan};
 
+use crate::machine::Distance;
 use crate::peers::{Kind, Peer};
-use crate::rows::{all, verdict};
+use crate::rows::{self, verdict};
 use crate::trial::{Figure, Judge, Unusable};
 
 /// What each is to be faster by.
@@ -14,10 +15,10 @@ const GOAL: f64 = 30.0;
 /// Compares 64 B one way. False if the kernel's bridge could not be measured.
 pub(crate) fn compare(script: &str, rounds: usize, peers: &mut [Peer], judge: &mut Judge) -> bool {
     let Some(ours) = peers.iter_mut().find(|peer| peer.kind == Kind::Ours) else { return false };
-    let plan = TrafficPlan { touch: Touch::All, ..all().swap_remove(0).plan };
+    let plan = TrafficPlan { touch: Touch::All, ..rows::all().swap_remove(0).plan };
     let mut fine = true;
     for way in ["tap", "veth"] {
-        let (mut ratios, mut rates) = (Vec::new(), [0.0, 0.0]);
+        let mut all = Vec::new();
         for _ in 0..rounds.min(5) {
             let theirs = match bridge(script, way, judge) {
                 Ok(rate) => rate,
@@ -29,8 +30,7 @@ pub(crate) fn compare(script: &str, rounds: usize, peers: &mut [Peer], judge: &m
             };
             match judge.trial(ours, FrontendOptions::default(), &plan, 2, Figure::Rate) {
                 Ok(measured) => {
-                    ratios.push(measured.value / theirs);
-                    rates = [rates[0] + measured.value, rates[1] + theirs];
+                    all.push((measured.distance, measured.value, theirs));
                 }
                 Err(Unusable::Disturbed(_)) => {}
                 Err(Unusable::Failed(error)) => {
@@ -39,15 +39,25 @@ pub(crate) fn compare(script: &str, rounds: usize, peers: &mut [Peer], judge: &m
                 }
             }
         }
-        if !ratios.is_empty() {
-            let mean = rates.map(|rate| rate / ratios.len() as f64 / 1e6);
+        for distance in [Distance::Near, Distance::Far] {
+            let of: Vec<[f64; 2]> = all
+                .iter()
+                .filter(|(found, ..)| *found == distance)
+                .map(|&(_, ours, theirs)| [ours, theirs])
+                .collect();
+            if of.is_empty() {
+                continue;
+            }
+            let mean =
+                [0, 1].map(|side| of.iter().map(|pair| pair[side]).sum::<f64>() / of.len() as f64);
+            let ratios: Vec<f64> = of.iter().map(|[ours, theirs]| ours / theirs).collect();
             println!(
                 "{:24} {:5} vmlab {:6.2} Mpps, {way}-bridge-{way} {:.3} Mpps: {}",
                 format!("64 B, Linux bridge, {way}"),
-                "",
-                mean[0],
-                mean[1],
-                verdict(&ratios, Figure::Rate, GOAL)
+                distance.name(),
+                mean[0] / 1e6,
+                mean[1] / 1e6,
+                verdict(&ratios, Figure::Rate, (distance == Distance::Near).then_some(GOAL))
             );
         }
     }

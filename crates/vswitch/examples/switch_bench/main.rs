@@ -33,12 +33,6 @@ struct Wanted {
     words: Vec<String>,
 }
 
-impl Wanted {
-    fn runs_kernel(&self) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| word == "bridge")
-    }
-}
-
 fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted, String> {
     let mut wanted =
         Wanted { rounds: 9, trial: Duration::from_millis(150), kernel: None, words: Vec::new() };
@@ -116,6 +110,14 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
             }
         }
     }
+    let is_wanted =
+        |what: &str| wanted.words.is_empty() || wanted.words.iter().any(|word| word == what);
+    let mut fair = is_wanted("fairness")
+        .then(|| Peer::start(Kind::Fair, folder.path(), pcpus, pages, 4))
+        .transpose()?;
+    if let Some(fair) = &mut fair {
+        fair.wake(false)?;
+    }
     // After they were started, which would all have been pinned there, too.
     machine::pin(pcpus.generator).map_err(|error| error.to_string())?;
     println!(
@@ -136,17 +138,13 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     for row in &rows {
         println!("{}", row.text());
     }
-    if wanted.words.is_empty() || wanted.words.iter().any(|word| word == "fairness") {
-        let fair = Peer::start(Kind::Fair, folder.path(), pcpus, pages, 4);
-        if let Err(error) = fair.and_then(|mut peer| {
-            peer.wake(false)?;
-            fairness::compare(&mut peer, wanted.rounds, wanted.trial)
-        }) {
-            eprintln!("switch_bench: fairness: {error}");
-            fine = false;
-        }
+    if let Some(fair) = &mut fair
+        && let Err(error) = fairness::compare(fair, wanted.rounds, wanted.trial)
+    {
+        eprintln!("switch_bench: fairness: {error}");
+        fine = false;
     }
-    if let Some(script) = wanted.kernel.as_ref().filter(|_| wanted.runs_kernel()) {
+    if let Some(script) = wanted.kernel.as_ref().filter(|_| is_wanted("bridge")) {
         fine &= kernel::compare(script, wanted.rounds, &mut peers, &mut judge);
     }
     let dropped: Vec<String> =

@@ -84,7 +84,6 @@ impl Judge {
         traffic.greet(GREETING).map_err(failed)?;
         // Since when frames count, how many there were, and what both threads had waited.
         let mut counted: Option<(Instant, u64, [u64; 2])> = None;
-        let began_at = Instant::now();
         let mut result = None;
         let began = Instant::now();
         let mut asked = 0_u32;
@@ -115,7 +114,7 @@ impl Judge {
             }
         });
         let (rate, waiting) = result.expect("it ran to its end");
-        let idle_share = traffic.idle_time().as_secs_f64() / began_at.elapsed().as_secs_f64();
+        let generator_busy = traffic.busy_share().expect("it has run");
         let Tally { lost, disordered, corrupt, .. } = *traffic.tally();
         if disordered + corrupt > 0 {
             let what = format!("{disordered} frames out of order, {corrupt} damaged");
@@ -147,7 +146,7 @@ impl Judge {
         if distance(self.pcpus) != before {
             return Err(Unusable::Disturbed("the pCPUs moved"));
         }
-        Ok(Measured { value, distance: before, lost, generator_busy: 1.0 - idle_share })
+        Ok(Measured { value, distance: before, lost, generator_busy })
     }
 }
 

@@ -165,12 +165,15 @@ pub struct Traffic {
     scratch: Vec<u8>,
     clock: Option<Clock>,
     effort: Effort,
+    /// Of the last run.
+    busy_share: Option<f64>,
 }
 
 /// How much of its time a source and sink has something to do. Where that is all, it is
 /// what limits, not the switch.
 #[derive(Debug)]
 struct Effort {
+    began: Instant,
     /// When the state that lasts now began.
     since: Instant,
     /// It has found nothing to do since then.
@@ -179,6 +182,18 @@ struct Effort {
 }
 
 impl Effort {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { began: now, since: now, idle: false, idle_time: Duration::ZERO }
+    }
+
+    /// The share of the time until now that was not idle.
+    fn busy_share(&self) -> f64 {
+        let now = Instant::now();
+        let idle = self.idle_time + if self.idle { now - self.since } else { Duration::ZERO };
+        1.0 - idle.as_secs_f64() / (now - self.began).as_secs_f64()
+    }
+
     fn note(&mut self, worked: bool) {
         if worked != self.idle {
             return;
@@ -246,7 +261,8 @@ impl Traffic {
             scratch: Vec::new(),
             clock,
             plan,
-            effort: Effort { since: Instant::now(), idle: false, idle_time: Duration::ZERO },
+            effort: Effort::begin(),
+            busy_share: None,
         };
         for port in 0..traffic.ports.len() {
             traffic.fill(port);
@@ -352,10 +368,11 @@ impl Traffic {
         self.effort.note(self.tally.sent + self.tally.received != before);
     }
 
-    /// The time of all passes in which there was nothing to send or receive.
+    /// The share of the last run's time, 0 to 1, in which there was something to send or
+    /// receive; none if it has not run.
     #[must_use]
-    pub fn idle_time(&self) -> Duration {
-        self.effort.idle_time
+    pub fn busy_share(&self) -> Option<f64> {
+        self.busy_share
     }
 
     /// Passes until `enough` says so, then until nothing is on its way.
@@ -370,11 +387,13 @@ impl Traffic {
                 self.count_missing();
             }
         }
+        self.busy_share = Some(self.effort.busy_share());
         self.drain();
     }
 
     /// What is due from now on counts from now on.
     fn set_out(&mut self) {
+        self.effort = Effort::begin();
         self.last_received.1 = Instant::now();
         if let Some(clock) = &mut self.clock {
             clock.began = Instant::now();
@@ -565,7 +584,7 @@ impl Sink<'_> {
         let first = ring.buffer(slot).bytes().first(bytes as usize);
         // In words: nothing that was written in parts has to be read as a whole, while
         // what was written before is still on its way.
-        let Some(head) = first.head_words() else {
+        let Some(head) = first.words::<4>() else {
             self.tally.corrupt += 1;
             return;
         };

@@ -153,6 +153,22 @@ impl Region {
         Ok((region, file.into()))
     }
 
+    /// Memory of this process alone, without a file, which Miri maps, too.
+    #[cfg(test)]
+    pub(crate) fn anonymous(size: u64, address: u64) -> Self {
+        let length = usize::try_from(size).unwrap().next_multiple_of(4096);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `map`.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE)
+        };
+        let start = mapped.unwrap().cast::<u8>();
+        let guard = Guard::new(start as usize, length).unwrap();
+        let placement =
+            Placement { guest_address: address, size, user_address: address, file_offset: 0 };
+        Self { placement, start, length, first: start, guard, untouched: true }
+    }
+
     /// Where it lies.
     #[must_use]
     pub fn placement(&self) -> Placement {

@@ -84,17 +84,18 @@ impl<'m> Bytes<'m> {
         Some(head)
     }
 
-    /// The first 32 bytes as words, each read once, to be looked at in registers. None if
+    /// The first bytes as words, each read once, to be looked at in registers. None if
     /// there are not as many.
     #[inline]
     #[must_use]
-    pub fn head_words(self) -> Option<[u64; 4]> {
-        if self.length < 32 {
+    pub fn words<const COUNT: usize>(self) -> Option<[u64; COUNT]> {
+        if self.length < 8 * COUNT {
             return None;
         }
         let words = self.start.cast::<Word>();
-        Some([0, 1, 2, 3].map(|i| {
-            // SAFETY: as in `head`.
+        Some(std::array::from_fn(|i| {
+            // SAFETY: `i < COUNT`: eight bytes are mapped there (checked above), which are a
+            // `Word` at any address. Volatile as in `head`.
             u64::from_le(unsafe { ptr::read_volatile(words.add(i)) }.0)
         }))
     }
@@ -144,10 +145,11 @@ impl<'m> Bytes<'m> {
         length
     }
 
-    /// Copies into `own`, which is as long or longer, without a call. Nothing, and 0, if
-    /// there are fewer than 16 bytes, or more than `own` has room for.
+    /// Copies into `own`, which is as long or longer, without a call: for a few hundred
+    /// bytes. Nothing, and 0, if there are fewer than 16 bytes, or more than `own` has room
+    /// for.
     #[inline]
-    pub fn copy_out_short(self, own: &mut [u8; 128]) -> usize {
+    pub fn copy_out_short(self, own: &mut [u8]) -> usize {
         if self.length < 16 || self.length > own.len() {
             return 0;
         }

@@ -205,12 +205,8 @@ impl<'m, 'c> Builder<'m, 'c> {
         // A table may be longer than the ring; what is used of it may not.
         let mut index = 0;
         for _ in 0..limit {
-            let mut own = [0; DESCRIPTOR];
-            span.bytes().after(index * DESCRIPTOR).read(&mut own);
-            let words = [0, 8].map(|at| {
-                let word: [u8; 8] = own[at..at + 8].try_into().expect("eight bytes");
-                u64::from_le_bytes(word)
-            });
+            let words = span.bytes().after(index * DESCRIPTOR).words();
+            let words = words.expect("a whole descriptor, as the index is below their count");
             let descriptor =
                 if linked { Descriptor::split(words) } else { Descriptor::packed(words) };
             if descriptor.has(flags::INDIRECT) {

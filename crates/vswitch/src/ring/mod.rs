@@ -15,6 +15,8 @@
 mod chain;
 mod packed;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 

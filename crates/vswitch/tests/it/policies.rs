@@ -232,7 +232,10 @@ fn large_segments_pass_whole_or_are_made_here() {
             }
             assert_eq!(payload, bytes[headers..], "{what}");
         }
-        assert!(lab.status().ports.iter().all(|port| port.counts.drops.is_empty()));
+        let status = lab.status();
+        assert!(status.ports.iter().all(|port| port.counts.drops.is_empty()));
+        let cut: Vec<u64> = status.ports.iter().map(|port| port.counts.segmented).collect();
+        assert_eq!(cut, [0, if whole { 0 } else { 4 }], "{receiver:#x}");
     }
 }
 
