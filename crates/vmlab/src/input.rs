@@ -43,7 +43,12 @@ pub(crate) fn open(path: &Path, most: u64) -> io::Result<Box<dyn Read>> {
     if path == Path::new("-") {
         return Ok(Box::new(within(io::stdin().lock(), most)));
     }
-    Ok(Box::new(within(File::open(path)?, most)))
+    let file = File::open(path)?;
+    // Of a whole file that is known at once.
+    match file.metadata()?.len() > most {
+        true => Err(too_large(most)),
+        false => Ok(Box::new(within(file, most))),
+    }
 }
 
 /// A text, from a file or, for `-`, from standard input.
@@ -73,6 +78,11 @@ mod tests {
     fn what_has_no_end_is_refused() {
         let endless = text(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(endless.to_string(), "it has more than 64 MiB, which is the most that is read");
+        let folder = tempfile::tempdir().unwrap();
+        let huge = folder.path().join("huge");
+        File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+        let refused = open(&huge, MAX_DATA_BYTES).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
         let mut kept = Vec::new();
         assert_eq!(line(&mut &b"one\ntwo\n"[..], &mut kept).unwrap(), 4);
         let endless = line(&mut io::BufReader::new(io::repeat(b' ')), &mut Vec::new());

@@ -144,7 +144,8 @@ impl LogSource {
         let bytes = match decompressor(path) {
             Some(program) => decompress(path, program)?,
             None => {
-                let mut bytes = Vec::with_capacity(self.bytes().unwrap_or(0) as usize);
+                let room = self.bytes().unwrap_or(0).min(input::MAX_DATA_BYTES);
+                let mut bytes = Vec::with_capacity(room as usize);
                 input::open(path, input::MAX_DATA_BYTES)
                     .and_then(|mut file| file.read_to_end(&mut bytes))
                     .with_context(|| format!("Cannot read {}", self.name))?;
