@@ -316,6 +316,25 @@ impl VmSpec {
         image.iter().chain(&self.kernel_cmdline).map(String::as_str).collect()
     }
 
+    /// The value of a kernel parameter, `""` if it has none; the last one counts, as it
+    /// does for the kernel.
+    #[must_use]
+    pub fn kernel_parameter(&self, name: &str) -> Option<&str> {
+        let parameters = self.kernel_parameters();
+        parameters.into_iter().rev().find_map(|parameter| {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            (key == name).then_some(value)
+        })
+    }
+
+    /// Whether the guest is told to poll before it halts, whatever KVM hints.
+    ///
+    /// Source: Linux `drivers/cpuidle/cpuidle-haltpoll.c`.
+    #[must_use]
+    pub fn forces_haltpoll(&self) -> bool {
+        matches!(self.kernel_parameter("cpuidle_haltpoll.force"), Some("1" | "Y" | "y"))
+    }
+
     /// The machine type without its properties.
     #[must_use]
     pub fn machine_type(&self) -> &str {

@@ -147,25 +147,20 @@ fn check_hints(spec: &VmSpec, found: &BTreeMap<String, bool>) -> Result<(), Fail
 /// `cpuidle_haltpoll` halts at once, and tells the host not to poll either (Debian 12's
 /// kernel is built without; Linux `drivers/cpuidle/cpuidle-haltpoll.c`).
 fn check_guest(spec: &VmSpec, facts: &Facts) -> Result<(), Failure> {
-    let said = |parameter: &str| {
-        let words = spec.kernel_cmdline.iter();
-        words.rev().find_map(|word| word.strip_prefix(parameter)?.strip_prefix('='))
-    };
     let fact = |name: &str| facts.get(name).map(String::as_str);
     let mut deviations = Vec::new();
-    if let (Some(asked), Some(is)) = (said("clocksource"), fact("guest.clocksource"))
+    if let (Some(asked), Some(is)) =
+        (spec.kernel_parameter("clocksource"), fact("guest.clocksource"))
         && asked != is
     {
         deviations.push(format!("clocksource: asked for {asked}, it is {is}"));
     }
-    let forced = said("cpuidle_haltpoll.force").is_some_and(|word| matches!(word, "1" | "Y" | "y"));
-    let governor = fact("guest.cpuidle_governor");
-    if forced && governor.is_some_and(|governor| governor != "haltpoll") {
+    let [driver, governor] =
+        ["driver", "governor"].map(|what| fact(&format!("guest.cpuidle_{what}")).unwrap_or("none"));
+    if spec.forces_haltpoll() && governor != "haltpoll" {
         deviations.push(format!(
-            "cpuidle_haltpoll: the guest does not poll before it halts: its idle driver is {}, \
-             its governor {}",
-            fact("guest.cpuidle_driver").unwrap_or("none"),
-            governor.unwrap_or("none")
+            "cpuidle_haltpoll: the guest does not poll before it halts: its idle driver is \
+             {driver}, its governor {governor}"
         ));
     }
     if deviations.is_empty() { Ok(()) } else { Err(not_as_claimed(deviations.join("; "))) }
@@ -310,6 +305,9 @@ mod tests {
         check("cpuidle_haltpoll.force=1 cpuidle.governor=haltpoll", &menu, not);
         check("cpuidle_haltpoll.force=1", &polls, "");
         check("cpuidle_haltpoll.force=0", &menu, "");
+        let nothing = "cpuidle_haltpoll: the guest does not poll before it halts: its idle driver \
+                       is none, its governor none";
+        check("cpuidle_haltpoll.force=Y", &[], nothing);
         let tsc = [("clocksource", "tsc")];
         check("clocksource=tsc tsc=reliable", &tsc, "");
         check(

@@ -3,7 +3,7 @@
 use guest::Cancel;
 use record::{Environment, Outcome};
 use sim::scenario::Scenario;
-use topology::{Host, Pcpu};
+use topology::{Host, KernelModule, Kvm, Pcpu};
 use workload::UnderTest;
 
 use super::*;
@@ -121,6 +121,31 @@ fn what_is_set_reaches_the_scenario() {
     for part in ["halt_poll_us = 0.0", "stress-ng", "threads = 4", "pins = [\"1\", \"3\"]"] {
         assert!(busy.contains(part), "{part}: {busy}");
     }
+}
+
+/// A window of 0 switches pause exits off on AMD, and makes Intel exit in every loop.
+#[test]
+fn a_window_of_pause_exits_is_the_processors_own() {
+    let Frozen { plan, .. } = made(STUDY).unwrap();
+    let check = |module: &str, settings: &[(&str, &str)], expected: &str| {
+        let module = KernelModule { name: module.to_owned(), ..KernelModule::default() };
+        let tunables = settings.iter().map(|(id, value)| ((*id).into(), (*value).into()));
+        let kvm = Kvm { modules: vec![module], ..Kvm::default() };
+        let host = Host { tunables: tunables.collect(), kvm, ..host() };
+        let cell =
+            scenario::of_cell(&plan, &host, &plan.loads[0], &plan.variants[0], &plan.workloads[0]);
+        let text = cell.unwrap().text;
+        let ple = text.lines().filter(|line| line.starts_with("ple"));
+        assert_eq!(ple.collect::<Vec<_>>().join(", "), expected, "{settings:?}");
+        // It is one that can be played.
+        Scenario::parse("cell.toml", &text, |_| Ok(host.clone())).unwrap();
+    };
+    check("kvm_intel", &[("ple_window", "4800")], "ple_window_ns = 2000.0");
+    check("kvm_intel", &[("ple_window", "0")], "ple_window_ns = 0.0");
+    check("kvm_intel", &[("ple_window", "0"), ("ple_gap", "0")], "ple = false");
+    check("kvm_amd", &[("ple_window", "3000")], "ple_window_ns = 80000.0");
+    check("kvm_amd", &[("ple_window", "0")], "ple = false");
+    check("kvm_amd", &[("ple_gap", "0")], "ple = false");
 }
 
 #[test]
