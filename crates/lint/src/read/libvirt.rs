@@ -385,7 +385,8 @@ impl Reader<'_> {
         let told = target.and_then(|target| self.attribute(target, "bus"));
         let target_bus = told.or_else(|| {
             let dev = self.attribute(target?, "dev")?;
-            Some(Located::new(bus_of_target(&dev.value)?.to_owned(), dev.span))
+            let bus = bus_of_target(node.attribute("device"), &dev.value)?;
+            Some(Located::new(bus.to_owned(), dev.span))
         });
         Disk {
             span: driver.map_or(self.tag(node), |driver| self.whole(driver)),

@@ -324,7 +324,7 @@ fn disk_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
     for disk in domain.all("devices/disk") {
         let target = disk.first("target");
         let told = target.and_then(|target| target.get("bus"));
-        let bus = told.or_else(|| bus_of_target(target?.get("dev")?));
+        let bus = told.or_else(|| bus_of_target(disk.get("device"), target?.get("dev")?));
         if let Some(target) = target.filter(|_| bus == Some("ide") && is_q35) {
             let place = target.place(if told.is_some() { "bus" } else { "dev" });
             out.at(place, "q35 has no IDE controller");

@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
         };
         let target = child("target");
         let told = target.and_then(|target| target.attribute("bus"));
-        let named = || bus_of_target(target?.attribute("dev")?);
+        let named = || bus_of_target(element.attribute("device"), target?.attribute("dev")?);
         let bus = match told.or_else(named) {
             Some("virtio") => DiskBus::VirtioBlk,
             Some("sata") => DiskBus::Sata,
@@ -362,19 +362,20 @@ fn controller_of(target: &str) -> Option<u32> {
     Some(number.checked_sub(1)? / 15)
 }
 
-/// The bus of a disk whose `<target>` names none, by its `dev`, as libvirt takes it
-/// (`virDomainDiskDefParseXML`); `None` for what is no disk's name.
+/// The bus of a disk whose `<target>` names none, by the disk's `device` and the target's
+/// `dev`, as libvirt takes it (`virDomainDiskDefPostParse`); `None` for what libvirt does
+/// not take for the name of such a device.
 ///
 /// Source: <https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms>.
 #[must_use]
-pub fn bus_of_target(dev: &str) -> Option<&'static str> {
-    const PREFIXES: [(&str, &str); 6] = [
-        ("fd", "fdc"),
-        ("hd", "ide"),
-        ("sd", "scsi"),
-        ("ubd", "uml"),
-        ("vd", "virtio"),
-        ("xvd", "xen"),
-    ];
-    PREFIXES.iter().find(|(prefix, _)| dev.starts_with(prefix)).map(|(_, bus)| *bus)
+pub fn bus_of_target(device: Option<&str>, dev: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, &str); 5] =
+        [("hd", "ide"), ("sd", "scsi"), ("vd", "virtio"), ("xvd", "xen"), ("ubd", "uml")];
+    let named = PREFIXES.iter().find(|(prefix, _)| dev.starts_with(prefix)).map(|(_, bus)| *bus);
+    match device {
+        Some("floppy") => Some("fdc"),
+        // Whatever it is called.
+        Some("cdrom") => named.or(Some("ide")),
+        _ => named,
+    }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::qemu::Channels;
 
-use super::{Launched, emit, emit_launched, parse};
+use super::{Launched, bus_of_target, emit, emit_launched, parse};
 
 mod daemon;
 mod oracle;
@@ -431,6 +431,11 @@ fn a_disk_without_a_bus_has_the_one_of_its_name() {
     assert_eq!(bus("sda"), None);
     assert_eq!(bus("xvda"), None);
     assert_eq!(bus("abc"), None);
+    // Floppies are on a controller of their own, and no other drive may be called so.
+    assert_eq!(bus("fda"), None);
+    assert_eq!(bus_of_target(Some("floppy"), "fda"), Some("fdc"));
+    assert_eq!(bus_of_target(Some("cdrom"), "sda"), Some("scsi"));
+    assert_eq!(bus_of_target(Some("cdrom"), "abc"), Some("ide"));
 }
 
 #[test]
