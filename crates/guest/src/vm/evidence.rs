@@ -43,7 +43,7 @@ const BREAKPOINT_GATE: u64 = 3 * 16;
 impl OwnedVm {
     /// Adds to the console's end where each vCPU is, as far as QEMU tells by `until`.
     pub(super) fn note_vcpus(&mut self, until: Instant, cancel: &Cancel) {
-        self.console.note("it no longer answers; its vCPUs:");
+        self.console.note("it has not answered yet; its vCPUs:");
         let (mut looks, mut at_breakpoints) = (0, 0);
         let mut entry = None;
         while looks < LOOKS && Instant::now() < until {

@@ -407,8 +407,8 @@ mod tests {
         check("", "");
         check("[ 1.0] smp: Bringing up\n", "; its console ends \"[ 1.0] smp: Bringing up\"");
         check(
-            "booting\nvmlab: it no longer answers; its vCPUs:\nvmlab: CPU#0 RIP=81 HLT=1\n",
-            "; its console ends \"booting\"; it no longer answers; its vCPUs:; CPU#0 RIP=81 HLT=1",
+            "booting\nvmlab: it has not answered yet; its vCPUs:\nvmlab: CPU#0 RIP=81 HLT=1\n",
+            "; its console ends \"booting\"; it has not answered yet; its vCPUs:; CPU#0 RIP=81 HLT=1",
         );
     }
 }
