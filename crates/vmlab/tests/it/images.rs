@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use guest::qemu::find_qemu;
+use record::{FailureKind, Outcome};
+use runner::store;
 use rustix::process::Signal;
 use serde_json::Value;
 use suite::{Tier, needs, until};
@@ -96,5 +98,37 @@ fn arm64_guests_run_the_same_studies() {
         assert!(result.outcome.is_completed(), "{result:#?}");
         let counters = &result.runs[0].counters;
         assert!(counters.get("guest.timer_interrupts").is_some_and(|count| count > 0.0));
+    }
+}
+
+/// Its tools run, and it alone has the governor that polls: KVM's guests do, others say
+/// that they are not what was asked for.
+#[test]
+fn the_newer_guest_runs_the_same_studies() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    let image = "vm.image = \"builtin:debian-13\"\nvm.memory_mib = 512\n";
+    let tools = ["hackbench", "cyclictest", "sysbench-cpu", "stress-ng", "redis", "fio", "iperf3"];
+    let tools = tools.map(|tool| format!("[[workload]]\nrun = \"{tool}\"\n"));
+    let study = Study::new(
+        1,
+        &format!(
+            "[[variant]]\nname = \"plain\"\n{image}\n\
+             [[variant]]\nuse = \"haltpoll\"\n{image}\n{}",
+            tools.join("\n")
+        ),
+    );
+    study.start().wait();
+    let all = results(&store::read(&study.dir()).unwrap().events);
+    assert_eq!(all.len(), 14, "{all:#?}");
+    for result in all {
+        let polls = result.trial.variant == "haltpoll";
+        let is_kvm = result.facts.contains_key("vcpu.kvm-poll-control");
+        match &result.outcome {
+            Outcome::Failed(failure) if polls && !is_kvm => {
+                assert_eq!(failure.kind, FailureKind::NotAsClaimed, "{failure:?}");
+                assert!(failure.detail.contains("its governor menu"), "{failure:?}");
+            }
+            outcome => assert!(outcome.is_completed() && polls <= is_kvm, "{result:#?}"),
+        }
     }
 }
