@@ -123,8 +123,8 @@ pub const SETTINGS: &[Setting] = &[
     // KVM's other parameters, x86.
     row("ple_gap", "Cycles between two PAUSEs of one spinning loop; 0 switches pause exits off (AMD: pause_filter_thresh)", CYCLES, U32, Parameter(&[("kvm_intel", "ple_gap"), ("kvm_amd", "pause_filter_thresh")]), PLE),
     row("ple_window", "How long a vCPU may spin before it exits (AMD: pause_filter_count, in PAUSEs)", CYCLES, U32, Parameter(&[("kvm_intel", "ple_window"), ("kvm_amd", "pause_filter_count")]), PLE),
-    row("ple_window_grow", "Factor by which the window grows after an exit", "", U32, Parameter(&[("kvm_intel", "ple_window_grow"), ("kvm_amd", "pause_filter_count_grow")]), PLE),
-    row("ple_window_shrink", "Divisor by which the window shrinks when a vCPU is scheduled in; 0 resets it", "", U32, Parameter(&[("kvm_intel", "ple_window_shrink"), ("kvm_amd", "pause_filter_count_shrink")]), PLE),
+    row("ple_window_grow", "Factor by which the window grows after an exit; from ple_window on it is added instead, and 0 keeps the window", "", U32, Parameter(&[("kvm_intel", "ple_window_grow"), ("kvm_amd", "pause_filter_count_grow")]), PLE),
+    row("ple_window_shrink", "Divisor by which the window shrinks when a vCPU is scheduled in; from ple_window on it is taken off instead, and 0 resets it", "", U32, Parameter(&[("kvm_intel", "ple_window_shrink"), ("kvm_amd", "pause_filter_count_shrink")]), PLE),
     row("ple_window_max", "Longest window", CYCLES, U32, Parameter(&[("kvm_intel", "ple_window_max"), ("kvm_amd", "pause_filter_count_max")]), PLE),
     row("nested", "Whether guests may run guests", "", Switch, Parameter(&[("kvm_intel", "nested"), ("kvm_amd", "nested")]), PARAMETERS),
     row("ept", "Nested paging on Intel", "", Switch, Parameter(&[("kvm_intel", "ept")]), KVM_INTEL)
