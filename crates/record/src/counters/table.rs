@@ -90,13 +90,13 @@ pub const COUNTERS: &[Counter] = &[
         name: "memory.present_bytes",
         unit: "B",
         meaning: "Guest memory that is present on the host at the run's end",
-        source: "/proc/<pid>/smaps",
+        source: "/proc/<pid>/smaps, numa_maps",
     },
     Counter {
         name: "memory.thp_bytes",
         unit: "B",
         meaning: "Guest memory backed by transparent huge pages at the run's end",
-        source: "/proc/<pid>/smaps AnonHugePages, ShmemPmdMapped",
+        source: "/proc/<pid>/smaps AnonHugePages, ShmemPmdMapped, numa_maps",
     },
     Counter {
         name: "memory.hugetlb_bytes",
