@@ -202,10 +202,11 @@ fn meaning(text: &str) -> Option<String> {
         return None;
     }
     let digits = digits.replace('_', "");
-    let (digits, radix) = match digits.split_at(digits.len().min(2)) {
-        ("0x" | "0X", rest) => (rest, 16),
-        ("0b" | "0B", rest) => (rest, 2),
-        ("0o" | "0O", rest) => (rest, 8),
+    // The second character may be of any script.
+    let (digits, radix) = match digits.split_at_checked(2) {
+        Some(("0x" | "0X", rest)) => (rest, 16),
+        Some(("0b" | "0B", rest)) => (rest, 2),
+        Some(("0o" | "0O", rest)) => (rest, 8),
         _ if digits.starts_with('0') && digits.len() > 1 => (&digits[1..], 8),
         _ => (digits.as_str(), 10),
     };
@@ -423,6 +424,7 @@ mod tests {
             ("0", "0"),
             ("00:11", "\"00:11\""),
             ("_1", "\"_1\""),
+            ("0\u{41b}i", "\"0\u{41b}i\""),
             ("1_000Mi", "\"1_000Mi\""),
             ("", "null"),
         ] {
