@@ -9,14 +9,18 @@
 //! [`findings`] says what that means for the guest; [`entry`] is the form for
 //! programs.
 //!
-//! What is not here: which node the scheduler picks, other containers of the
-//! pod, hints of devices and of the memory manager.
+//! [`node`] says which nodes a pod can go to at all, and what becomes of several VMs
+//! that come to one node in turn.
+//!
+//! What is not here: which of the possible nodes the scheduler picks, other containers of
+//! the pod, hints of devices and of the memory manager.
 
 pub mod entry;
 mod explain;
 pub mod kubelet;
 pub mod kubevirt;
 mod machine;
+pub mod node;
 mod version;
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub enum Ability {
     HotplugOnArm,
     /// IOThreads that are wished for but not made are an error with a text.
     ReportsMissingIothreads,
+    /// Pods with dedicated pCPUs ask for the node's label `kubevirt.io/cpumanager`;
+    /// before, for `cpumanager`.
+    LabelsWithDomain,
 }
 
 /// Half-open range of versions; no end: still so.
@@ -76,6 +79,7 @@ const ABILITIES: &[Since] = &[
     between(Ability::IothreadsCrash, (1, 5, 0), (1, 7, 5)),
     since(Ability::ParityCountsPoolTwice, (1, 6, 0)),
     since(Ability::ReportsMissingIothreads, (1, 8, 0)),
+    since(Ability::LabelsWithDomain, (1, 8, 0)),
     since(Ability::PoolInsidePod, (1, 9, 0)),
     since(Ability::IothreadsOverEnabled, (1, 9, 0)),
     since(Ability::HotplugOnArm, (1, 9, 0)),

@@ -135,6 +135,34 @@ impl<'a> StaticPolicy<'a> {
         Ok(Self::unchecked(machine, options, reserved))
     }
 
+    /// A kubelet that is told how many CPUs to keep (`kubeReserved` and `systemReserved`
+    /// together, rounded up) instead of which: it takes them as it would for a pod.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: the kubelet would not start.
+    ///
+    /// Source: `NewStaticPolicy` in `policy_static.go`.
+    pub fn reserving(
+        machine: &'a KubeletHost,
+        options: PolicyOptions,
+        count: u32,
+    ) -> Result<Self, OptionsError> {
+        let policy = Self::new(machine, options, PcpuSet::new())?;
+        let all = machine.pcpus();
+        let reserved = match count {
+            0 => PcpuSet::new(),
+            count => policy
+                .take(&all, count)
+                .map_err(|_| OptionsError::ReservedTooMany { count, pcpus: all.len() })?,
+        };
+        Ok(Self { reserved, ..policy })
+    }
+
+    /// The pCPUs that no pod gets for itself.
+    pub fn reserved(&self) -> &PcpuSet {
+        &self.reserved
+    }
+
     /// The same without a check, also for options that no kubelet starts with.
     pub(super) fn unchecked(
         machine: &'a KubeletHost,

@@ -99,6 +99,14 @@ pub enum OptionsError {
     /// Reserved pCPUs that the machine does not have.
     #[error("Reserved pCPUs {0} are not online on the host")]
     ReservedMissing(String),
+    /// More reserved CPUs than the machine has.
+    #[error("{count} CPUs are to be reserved, the host has {pcpus}")]
+    ReservedTooMany {
+        /// CPUs to reserve.
+        count: u32,
+        /// Online pCPUs.
+        pcpus: usize,
+    },
 }
 
 const FULL: &str = "full-pcpus-only";
@@ -130,6 +138,19 @@ impl PolicyOptions {
             _ => return Err(OptionsError::NotBoolean { name: name.into(), value: value.into() }),
         };
         Ok(())
+    }
+
+    /// The options that are on, by their names in the kubelet's configuration.
+    pub fn names(&self) -> Vec<&'static str> {
+        let all = [
+            (self.full_pcpus_only, FULL),
+            (self.distribute_across_numa, NUMA),
+            (self.align_by_socket, SOCKET),
+            (self.distribute_across_cores, CORES),
+            (self.strict_reservation, STRICT),
+            (self.prefer_uncore, UNCORE),
+        ];
+        all.into_iter().filter(|(on, _)| *on).map(|(_, name)| name).collect()
     }
 
     /// Checks that the kubelet would start with these options.
@@ -176,16 +197,25 @@ impl FromStr for PolicyOptions {
     }
 }
 
+impl TopologyPolicy {
+    const ALL: [Self; 4] = [Self::None, Self::BestEffort, Self::Restricted, Self::SingleNumaNode];
+
+    /// Its name in the kubelet's configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::BestEffort => "best-effort",
+            Self::Restricted => "restricted",
+            Self::SingleNumaNode => "single-numa-node",
+        }
+    }
+}
+
 impl FromStr for TopologyPolicy {
     type Err = OptionsError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "none" => Ok(Self::None),
-            "best-effort" => Ok(Self::BestEffort),
-            "restricted" => Ok(Self::Restricted),
-            "single-numa-node" => Ok(Self::SingleNumaNode),
-            _ => Err(OptionsError::UnknownPolicy(text.into())),
-        }
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| one.name() == text).ok_or_else(|| OptionsError::UnknownPolicy(text.into()))
     }
 }

@@ -34,10 +34,12 @@ pub struct Metadata {
 
 /// Specification of a [`Vmi`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Spec {
     /// `amd64`, `arm64`, `s390x`.
     pub architecture: Option<String>,
+    /// Labels that the node must have.
+    pub node_selector: Option<BTreeMap<String, String>>,
     /// The virtual machine.
     pub domain: Domain,
 }
@@ -289,6 +291,13 @@ impl Vmi {
     pub fn requested_cpus(&self) -> u64 {
         let cpus = self.request(|amounts| amounts.cpu).or(self.limit(|amounts| amounts.cpu));
         cpus.map_or(Some(1), Quantity::round_up).unwrap_or(1)
+    }
+
+    /// CPUs that are asked for outside of the topology, in thousandths: the request, else
+    /// the limit.
+    pub fn requested_cpu_milli(&self) -> Option<u64> {
+        let cpus = self.request(|amounts| amounts.cpu).or(self.limit(|amounts| amounts.cpu))?;
+        Some((cpus.as_f64() * 1000.0).ceil() as u64)
     }
 
     /// The guest's memory.
