@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
+use placement::predict::node::NodeOffer;
 use placement::predict::{KubevirtVersion, NEWEST_KNOWN};
 use serde_json::Value;
 use topology::{Host, PcpuSet};
@@ -49,6 +50,8 @@ pub struct Context {
     pub busy: Busy,
     /// What the host's QEMU and libvirt can do; `None` where nobody said.
     pub offers: Option<Offers>,
+    /// Nodes that a VM may go to; empty: nobody said.
+    pub nodes: Arc<[NodeOffer]>,
     /// KubeVirt's instance types and preferences, for VMs that name them.
     pub instancetypes: Catalogue,
     /// Nodes of the host's PCI devices by address (`0000:3b:00.0`).
@@ -68,6 +71,7 @@ impl Default for Context {
             offers: None,
             device_nodes: BTreeMap::new(),
             instancetypes: Catalogue::default(),
+            nodes: Arc::new([]),
         }
     }
 }

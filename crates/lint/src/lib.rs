@@ -76,13 +76,17 @@ pub struct Checked {
 }
 
 /// The VirtualMachineInstances that objects of a YAML text are or make, as JSON, with
-/// the instance types that the text holds too. Documents without a VM are there as they
-/// are; `file` names it in errors.
+/// the instance types that the text holds too, and else those given. Documents without a VM
+/// are there as they are; `file` names it in errors.
 ///
 /// # Errors
 /// [`TextError::Syntax`], also where an instance type is not there.
-pub fn read_instances(file: &str, text: &str) -> Result<Vec<serde_json::Value>, TextError> {
-    read::kubevirt::instances(text).map_err(|broken| read::in_file(broken, file, text))
+pub fn read_instances(
+    file: &str,
+    text: &str,
+    types: &vmconfig::kubevirt::Catalogue,
+) -> Result<Vec<serde_json::Value>, TextError> {
+    read::kubevirt::instances(text, types).map_err(|broken| read::in_file(broken, file, text))
 }
 
 /// The instance types and preferences of KubeVirt in a text, for VMs of other texts

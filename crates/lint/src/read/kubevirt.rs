@@ -55,14 +55,14 @@ pub(crate) fn read(
 }
 
 /// The VMIs that objects of a text are or make; documents without one as they are.
-pub(crate) fn instances(text: &str) -> Result<Vec<Value>, Broken> {
+pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, Broken> {
     let documents = bounded::yaml(text)?;
     let mut catalogue = Catalogue::default();
     catalogue.add(&documents);
     let mut all = Vec::new();
     for document in documents {
         let mut vms = Vec::new();
-        object(&document, &[&catalogue], false, &mut |item| match item {
+        object(&document, &[&catalogue, types], false, &mut |item| match item {
             Item::Vm(vm) => vms.push(vm),
             Item::Object(_) => {}
         });

@@ -17,6 +17,7 @@ mod memory;
 mod models;
 mod neighbours;
 mod nics;
+mod nodes;
 mod offered;
 mod offered_cpu;
 mod offered_texts;
@@ -251,6 +252,7 @@ pub static RULES: &[Rule] = &[
     fields::UNKNOWN_FIELD,
     fields::SCHEMA,
     forecast::REJECTED,
+    nodes::NO_NODE,
     forecast::SIBLINGS,
     forecast::NODES_HIDDEN,
     forecast::MEMORY_UNEVEN,

@@ -10,6 +10,7 @@ use crate::context::{Context, ExampleHost};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
 use placement::predict::KubevirtVersion;
+use placement::predict::node::NodeOffer;
 use vmconfig::offers::{self, Offers};
 
 const GIB: u64 = 1 << 30;
@@ -258,6 +259,10 @@ worlds! {
         }),
         ..Context::default()
     };
+    CLUSTER = "for a cluster of 2 nodes of 8 CPUs, one of them with static CPU management", Context {
+        nodes: [node("one", "true"), node("two", "false")].into(),
+        ..Context::default()
+    };
     HOST_DEVICES = "for a cluster with the feature gate HostDevices", Context {
         cluster: Some(Cluster { gates: ["HostDevices".to_owned()].into(), ..Cluster::default() }),
         ..Context::default()
@@ -266,6 +271,23 @@ worlds! {
         kubernetes: Version(1, 32, 0),
         ..Context::default()
     };
+}
+
+/// A node of 8 CPUs and 16 GiB.
+fn node(name: &str, cpu_manager: &str) -> NodeOffer {
+    let labels = [
+        ("kubernetes.io/arch", "amd64"),
+        ("kubevirt.io/schedulable", "true"),
+        ("kubevirt.io/cpumanager", cpu_manager),
+    ];
+    NodeOffer {
+        name: name.to_owned(),
+        labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        takes_pods: true,
+        cpu_milli: 8000,
+        memory_bytes: 16 * GIB,
+        ..NodeOffer::default()
+    }
 }
 
 fn kubevirt(version: KubevirtVersion) -> Context {

@@ -1,0 +1,102 @@
+//! What the nodes of a cluster have for this VM.
+
+use std::collections::BTreeMap;
+
+use placement::predict::kubevirt::Vmi;
+use placement::predict::node::{NodeShortfall, PodDemand};
+
+use crate::context::Context;
+use crate::finding::{Drafts, Severity};
+use crate::rule::{Check, Rule, yaml};
+use crate::rules::samples::TUNED;
+use crate::rules::worlds::{ANY, CLUSTER};
+use crate::vm::Vm;
+
+/// Reasons that are listed; the rest is counted.
+const SHOWN: usize = 4;
+
+pub(crate) const NO_NODE: Rule = Rule {
+    id: "kubevirt-no-node",
+    severity: Severity::Error,
+    summary: "no node of the cluster can take the VM's pod",
+    why: "The scheduler looks at labels and amounts. A VM that asks for more than any node has, or \
+          for a label that none has, stays in the phase Scheduling for ever, without an error of its \
+          own: only the pod's events say why.",
+    mend: "Ask for what a node has, or give a node what the VM asks for (a label, huge pages, the \
+           static CPU manager policy)",
+    sources: &[
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/",
+        "https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/",
+    ],
+    affected: &[],
+    check: Check::Vm(no_node),
+    fires: &[yaml(
+        CLUSTER,
+        "\
+domain:
+  cpu:
+    cores: 16
+    maxSockets: 1
+    dedicatedCpuPlacement: true
+  memory:
+    guest: 4Gi
+  devices: {}
+",
+    )],
+    quiet: &[
+        yaml(
+            CLUSTER,
+            "\
+domain:
+  cpu:
+    cores: 2
+    threads: 2
+    maxSockets: 1
+    dedicatedCpuPlacement: true
+  memory:
+    guest: 4Gi
+  devices: {}
+",
+        ),
+        yaml(ANY, TUNED),
+    ],
+};
+
+fn no_node(vm: &Vm, context: &Context, out: &mut Drafts) {
+    let Some(kubevirt) = vm.kubevirt.as_ref().filter(|kubevirt| !kubevirt.open) else { return };
+    if context.nodes.is_empty() {
+        return;
+    }
+    // Values that other rules complain of.
+    let Ok(vmi) = Vmi::from_value(&kubevirt.instance(&vm.name)) else { return };
+    let demand = PodDemand::of(&vmi, context.kubevirt);
+    if context.nodes.iter().any(|node| node.fits(&demand)) {
+        return;
+    }
+    // The reasons of each node, and the nodes that have the same.
+    let mut reasons: BTreeMap<Vec<NodeShortfall>, Vec<&str>> = BTreeMap::new();
+    for node in context.nodes.iter() {
+        reasons.entry(node.shortfalls(&demand)).or_default().push(&node.name);
+    }
+    let message = match &context.nodes[..] {
+        [node] => format!("The only node, {}, can't take this VM", node.name),
+        nodes => format!("None of {} nodes can take this VM", nodes.len()),
+    };
+    let draft = out.at(vm.vcpus.span, message);
+    // The fewest reasons first: those are the nearest to fit.
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(shortfalls, _)| shortfalls.len());
+    for (shortfalls, nodes) in reasons.iter().take(SHOWN) {
+        let said: Vec<String> = shortfalls.iter().map(ToString::to_string).collect();
+        let others = match nodes.len() {
+            1 => String::new(),
+            2 => " and 1 node more".to_owned(),
+            count => format!(" and {} nodes more", count - 1),
+        };
+        draft.note(format!("{}{others}: {}", nodes[0], said.join("; ")));
+    }
+    if reasons.len() > SHOWN {
+        let rest: usize = reasons[SHOWN..].iter().map(|(_, nodes)| nodes.len()).sum();
+        draft.note(format!("and {rest} nodes more, for other reasons"));
+    }
+}
