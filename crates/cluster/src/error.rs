@@ -1,0 +1,98 @@
+//! What goes wrong with a cluster.
+
+use std::fmt;
+
+/// Error type for [`crate::read`].
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// No kubeconfig, and this is no pod either.
+    #[error(
+        "No cluster is configured ({0}): set KUBECONFIG, name a file with --kubeconfig, or run \
+         where kubectl works"
+    )]
+    NoConfig(String),
+    /// The kubeconfig can't be read.
+    #[error("Cannot read the kubeconfig {file}: {reason}")]
+    Kubeconfig {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// No such context in it.
+    #[error("The kubeconfig has no context {wanted:?}: it has {}", listed(found))]
+    NoContext {
+        /// Asked for.
+        wanted: String,
+        /// There are.
+        found: Vec<String>,
+    },
+    /// What the kubeconfig says does not make a client.
+    #[error("Cannot use the kubeconfig's cluster: {0}")]
+    Client(String),
+    /// The server does not answer.
+    #[error("The API server {server} does not answer: {reason}")]
+    Unreachable {
+        /// Its URL.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// It does not know who asks.
+    #[error(
+        "The API server {server} does not accept the credentials ({reason}): a token may have \
+         expired, log in again"
+    )]
+    Unauthorized {
+        /// Its URL.
+        server: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Without this there is nothing to say.
+    #[error("{0}")]
+    Needed(Unread),
+    /// The cluster has no KubeVirt.
+    #[error("The cluster at {server} has no KubeVirt: nobody serves kubevirt.io/v1")]
+    NoKubevirt {
+        /// Its URL.
+        server: String,
+    },
+    /// No runtime for the requests.
+    #[error("Cannot start the client")]
+    Runtime(#[source] std::io::Error),
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The resource, as a Role names it: `nodes/proxy`, `virtualmachines.kubevirt.io`.
+    pub resource: String,
+    /// The verb that a Role would have to allow.
+    pub verb: &'static str,
+    /// Of which object, where it was one.
+    pub name: Option<String>,
+    /// Whether the server forbids it; else something went wrong.
+    pub is_forbidden: bool,
+    /// What the server said.
+    pub reason: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, verb, name, is_forbidden, reason } = self;
+        let what = if *is_forbidden { "May not" } else { "Cannot" };
+        write!(f, "{what} {verb} {resource}")?;
+        if let Some(name) = name {
+            write!(f, " of {name}")?;
+        }
+        match is_forbidden {
+            true => write!(f, ": `vmlab k8s rbac` prints the role that allows it ({reason})"),
+            false => write!(f, ": {reason}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! All that is read of a cluster.
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::api::{Api, ClusterTarget, Failure, ListError};
+use crate::error::{ClusterError, Unread};
+use crate::kubelet::{KubeletSettings, PerformanceProfile};
+use crate::node::ClusterNode;
+use crate::object::ClusterObject;
+use crate::pod::ExclusivePod;
+use crate::resource::{
+    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NODES, PODS, PROFILES, Read, VMS,
+};
+
+/// So many kubelets are asked at once.
+const AT_ONCE: usize = 16;
+
+/// What a cluster told.
+#[derive(Debug)]
+pub struct ClusterFacts {
+    /// URL of its API server.
+    pub server: String,
+    /// Its nodes, by name.
+    pub nodes: Vec<ClusterNode>,
+    /// Its KubeVirt objects: one, where all is well.
+    pub kubevirts: Vec<ClusterObject>,
+    /// Instance types and preferences.
+    pub instancetypes: Vec<ClusterObject>,
+    /// VirtualMachines.
+    pub vms: Vec<ClusterObject>,
+    /// VirtualMachineInstances.
+    pub instances: Vec<ClusterObject>,
+    /// Pods with pCPUs of their own, on any node; `None`: may not be read.
+    pub pods: Option<Vec<ExclusivePod>>,
+    /// What could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// Reads a cluster. `progress` is told what is being read.
+///
+/// # Errors
+/// [`ClusterError`]: without what is missing there is nothing to say.
+pub fn read(
+    target: &ClusterTarget,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ClusterFacts, ClusterError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ClusterError::Runtime)?;
+    runtime.block_on(read_all(target, progress))
+}
+
+async fn read_all(
+    target: &ClusterTarget,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ClusterFacts, ClusterError> {
+    let api = Api::connect(target).await?;
+    let mut reader = Reader { api: &api, unread: Vec::new(), progress };
+    let namespace = target.namespace.as_deref();
+    let nodes = reader.needed(&NODES, None, typed::<Node>).await?.unwrap_or_default();
+    let mut nodes: Vec<ClusterNode> = nodes.into_iter().map(ClusterNode::of).collect();
+    nodes.sort_by(|one, other| one.offer.name.cmp(&other.offer.name));
+    reader.kubelets(&mut nodes).await?;
+    let kubevirts = reader.objects(&KUBEVIRTS, None).await?;
+    let vms = reader.needed(&VMS, namespace, |item| object(&VMS, item)).await?;
+    let instances = reader.needed(&INSTANCES, namespace, |item| object(&INSTANCES, item)).await?;
+    let (Some(vms), Some(instances)) = (vms, instances) else {
+        return Err(ClusterError::NoKubevirt { server: api.server });
+    };
+    let mut instancetypes = Vec::new();
+    for kind in &INSTANCETYPES {
+        instancetypes.extend(reader.objects(kind, namespace).await?.unwrap_or_default());
+    }
+    let own = |item: &RawValue| {
+        let pod: Pod = serde_json::from_str(item.get())?;
+        Ok(ExclusivePod::of(&pod))
+    };
+    let pods = reader.optional(&PODS, None, own).await?;
+    let unread = reader.unread;
+    Ok(ClusterFacts {
+        server: api.server,
+        nodes,
+        kubevirts: kubevirts.unwrap_or_default(),
+        instancetypes,
+        vms,
+        instances,
+        pods,
+        unread,
+    })
+}
+
+fn typed<T: for<'de> Deserialize<'de>>(item: &RawValue) -> Result<Option<T>, serde_json::Error> {
+    serde_json::from_str(item.get()).map(Some)
+}
+
+fn object(kind: &Read, item: &RawValue) -> Result<Option<ClusterObject>, serde_json::Error> {
+    ClusterObject::read(kind, item).map(Some)
+}
+
+struct Reader<'a> {
+    api: &'a Api,
+    unread: Vec<Unread>,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Reader<'_> {
+    /// A list without which there is nothing to say. `None`: nobody serves it.
+    async fn needed<T>(
+        &mut self,
+        what: &Read,
+        namespace: Option<&str>,
+        each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
+    ) -> Result<Option<Vec<T>>, ClusterError> {
+        let say = &mut *self.progress;
+        let mut said = |count: usize| say(&format!("{}: {count}", what.name()));
+        said(0);
+        let list = self.api.list(what, namespace, each, &mut said).await;
+        list.map_err(|error| match error {
+            ListError::Unread(unread) => ClusterError::Needed(unread),
+            ListError::Whole(error) => error,
+        })
+    }
+
+    /// A list without which less can be said. `None`: it is not there, or may not be read.
+    async fn optional<T>(
+        &mut self,
+        what: &Read,
+        namespace: Option<&str>,
+        each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
+    ) -> Result<Option<Vec<T>>, ClusterError> {
+        match self.needed(what, namespace, each).await {
+            Err(ClusterError::Needed(unread)) => {
+                self.unread.push(unread);
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    async fn objects(
+        &mut self,
+        what: &Read,
+        namespace: Option<&str>,
+    ) -> Result<Option<Vec<ClusterObject>>, ClusterError> {
+        self.optional(what, namespace, |item| object(what, item)).await
+    }
+
+    /// Asks every kubelet for its settings; where one can't be asked, OpenShift's profile
+    /// of its node.
+    async fn kubelets(&mut self, nodes: &mut [ClusterNode]) -> Result<(), ClusterError> {
+        let api = self.api;
+        let asked = nodes.iter().enumerate().map(|(index, node)| {
+            let path = format!("/api/v1/nodes/{}/proxy/configz", node.offer.name);
+            async move { (index, api.get(&path).await) }
+        });
+        let asked: Vec<_> = asked.collect();
+        let mut answers = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        let (mut done, mut unread, mut forbidden) = (0, Vec::new(), None);
+        while let Some((index, answer)) = answers.next().await {
+            done += 1;
+            (self.progress)(&format!("kubelets: {done} of {}", nodes.len()));
+            let said = match answer {
+                Ok(text) => match KubeletSettings::from_configz(&text) {
+                    Ok(settings) => {
+                        nodes[index].kubelet = Some(settings);
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                },
+                Err(Failure::Unauthorized(reason)) => {
+                    let server = api.server.clone();
+                    return Err(ClusterError::Unauthorized { server, reason });
+                }
+                Err(Failure::Forbidden(said)) => {
+                    forbidden = Some(said);
+                    continue;
+                }
+                Err(Failure::Absent) => "it has no /configz".to_owned(),
+                Err(Failure::Gone(_)) => "it is gone".to_owned(),
+                Err(Failure::Unreachable(said) | Failure::Other(said)) => said,
+            };
+            let name = Some(nodes[index].offer.name.clone());
+            unread.push(kubelet_unread(name, false, said));
+        }
+        drop(answers);
+        // One role for all: said once.
+        unread.extend(forbidden.map(|said| kubelet_unread(None, true, said)));
+        if nodes.iter().any(|node| node.kubelet.is_none()) {
+            let profiles = self.optional(&PROFILES, None, typed::<PerformanceProfile>).await?;
+            for profile in profiles.unwrap_or_default() {
+                let Ok(settings) = KubeletSettings::from_profile(&profile) else { continue };
+                let silent = nodes.iter_mut().filter(|node| node.kubelet.is_none());
+                silent
+                    .filter(|node| profile.selects(&node.offer.labels))
+                    .for_each(|node| node.kubelet = Some(settings.clone()));
+            }
+        }
+        unread.sort_by(|one, other| one.name.cmp(&other.name));
+        self.unread.extend(unread);
+        Ok(())
+    }
+}
+
+fn kubelet_unread(name: Option<String>, is_forbidden: bool, reason: String) -> Unread {
+    Unread { resource: KUBELETS.name(), verb: KUBELETS.verb, name, is_forbidden, reason }
+}

@@ -1,0 +1,195 @@
+//! What is asked of a cluster, and the role that allows it.
+
+use std::fmt::Write as _;
+
+/// One kind of thing that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// API group; empty: the core's.
+    pub group: &'static str,
+    /// Version of the group.
+    pub version: &'static str,
+    /// Resource, with its subresource: `nodes/proxy`.
+    pub resource: &'static str,
+    /// What it is called in an object.
+    pub kind: &'static str,
+    /// `list` or `get`.
+    pub verb: &'static str,
+    /// Whether objects of it have a namespace.
+    pub namespaced: bool,
+    /// What it is read for.
+    pub purpose: &'static str,
+}
+
+impl Read {
+    /// Path of the list; of one namespace where objects have one.
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+        let root = match self.group {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        };
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.resource),
+            None => format!("{root}/{}", self.resource),
+        }
+    }
+
+    /// `virtualmachines.kubevirt.io`, as kubectl says it.
+    pub(crate) fn name(&self) -> String {
+        match self.group {
+            "" => self.resource.to_owned(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+}
+
+const fn core(
+    resource: &'static str,
+    kind: &'static str,
+    verb: &'static str,
+    namespaced: bool,
+    purpose: &'static str,
+) -> Read {
+    Read { group: "", version: "v1", resource, kind, verb, namespaced, purpose }
+}
+
+const fn kubevirt(
+    resource: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    purpose: &'static str,
+) -> Read {
+    Read { group: "kubevirt.io", version: "v1", resource, kind, verb: "list", namespaced, purpose }
+}
+
+const fn instancetype(resource: &'static str, kind: &'static str, namespaced: bool) -> Read {
+    Read {
+        group: "instancetype.kubevirt.io",
+        version: "v1beta1",
+        resource,
+        kind,
+        verb: "list",
+        namespaced,
+        purpose: "what VMs mean by their instance types and preferences",
+    }
+}
+
+pub(crate) const NODES: Read =
+    core("nodes", "Node", "list", false, "labels, and what is there for pods");
+pub(crate) const KUBELETS: Read = core(
+    "nodes/proxy",
+    "Node",
+    "get",
+    false,
+    "the kubelets' settings (/configz); this right also lets its owner run commands in pods",
+);
+pub(crate) const PODS: Read = core("pods", "Pod", "list", true, "who has pCPUs of a node alone");
+pub(crate) const KUBEVIRTS: Read =
+    kubevirt("kubevirts", "KubeVirt", true, "version and feature gates");
+pub(crate) const VMS: Read = kubevirt("virtualmachines", "VirtualMachine", true, "the VMs");
+pub(crate) const INSTANCES: Read = kubevirt(
+    "virtualmachineinstances",
+    "VirtualMachineInstance",
+    true,
+    "the VMs that run, and on which node",
+);
+pub(crate) const INSTANCETYPES: [Read; 4] = [
+    instancetype("virtualmachineinstancetypes", "VirtualMachineInstancetype", true),
+    instancetype("virtualmachineclusterinstancetypes", "VirtualMachineClusterInstancetype", false),
+    instancetype("virtualmachinepreferences", "VirtualMachinePreference", true),
+    instancetype("virtualmachineclusterpreferences", "VirtualMachineClusterPreference", false),
+];
+pub(crate) const PROFILES: Read = Read {
+    group: "performance.openshift.io",
+    version: "v2",
+    resource: "performanceprofiles",
+    kind: "PerformanceProfile",
+    verb: "list",
+    namespaced: false,
+    purpose: "OpenShift's: reserved pCPUs and topology policy where a kubelet can't be asked",
+};
+
+/// Everything that is read, in that order.
+pub const READS: [Read; 11] = {
+    let [a, b, c, d] = INSTANCETYPES;
+    [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES]
+};
+
+/// Whom a role is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RoleSubject {
+    /// A user by name.
+    User(String),
+    /// A service account.
+    ServiceAccount {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A ClusterRole that allows [`READS`], as YAML, with a binding where there is somebody to
+/// bind it to. Without `kubelets` it leaves out what is more than reading.
+#[must_use]
+pub fn role(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String {
+    let mut out = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: \
+         {name}\nrules:\n"
+    );
+    for read in READS.iter().filter(|read| kubelets || **read != KUBELETS) {
+        let Read { group, resource, verb, purpose, .. } = read;
+        // Writing to a String can't fail.
+        let _ = write!(
+            out,
+            "# {purpose}\n- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]\n  verbs: \
+             [\"{verb}\"]\n"
+        );
+    }
+    let Some(subject) = subject else { return out };
+    let subject = match subject {
+        RoleSubject::User(user) => {
+            format!("- apiGroup: rbac.authorization.k8s.io\n  kind: User\n  name: {user:?}\n")
+        }
+        RoleSubject::ServiceAccount { namespace, name } => {
+            format!("- kind: ServiceAccount\n  namespace: {namespace}\n  name: {name}\n")
+        }
+    };
+    out + &format!(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  \
+         name: {name}\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  \
+         name: {name}\nsubjects:\n{subject}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_where_the_server_has_them() {
+        assert_eq!(NODES.path(Some("a")), "/api/v1/nodes");
+        assert_eq!(VMS.path(None), "/apis/kubevirt.io/v1/virtualmachines");
+        assert_eq!(VMS.path(Some("a")), "/apis/kubevirt.io/v1/namespaces/a/virtualmachines");
+        assert_eq!(VMS.name(), "virtualmachines.kubevirt.io");
+    }
+
+    #[test]
+    fn the_role_holds_every_read_and_nothing_else() {
+        let text = role("reader", true, None);
+        let documents = topology::bounded::yaml(&text).expect("YAML");
+        let [role] = &documents[..] else { panic!("one document: {text}") };
+        let rules = role.get("rules").expect("rules").items();
+        assert_eq!(rules.len(), READS.len());
+        for (rule, read) in rules.iter().zip(READS) {
+            let one = |key| rule.get(key).and_then(|list| list.items().first()?.text());
+            assert_eq!(one("apiGroups"), Some(read.group));
+            assert_eq!(one("resources"), Some(read.resource));
+            assert_eq!(one("verbs"), Some(read.verb));
+        }
+        let account = RoleSubject::ServiceAccount { namespace: "lab".into(), name: "vmlab".into() };
+        let bound = super::role("reader", false, Some(&account));
+        assert!(!bound.contains("nodes/proxy"), "{bound}");
+        assert_eq!(topology::bounded::yaml(&bound).expect("YAML").len(), 2);
+    }
+}
