@@ -51,7 +51,7 @@ const CODES: &[Codes] = &[
     Codes {
         commands: &["plan"],
         fine: "all VMs have a place",
-        findings: Some("some have none"),
+        findings: Some("some have none, or with --cluster could not start"),
         ..GENERAL
     },
     Codes {

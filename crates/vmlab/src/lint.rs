@@ -1,5 +1,8 @@
 //! `vmlab lint`: what is wrong with configurations of VMs.
 
+#[cfg(feature = "kubernetes")]
+mod cluster;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -22,6 +25,8 @@ use vmconfig::kubevirt::Catalogue;
 
 use crate::audit::{self, Looked};
 use crate::exit::{ERROR, FINDINGS};
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{ClusterArgs, ClusterView};
 use crate::lint_rules::OwnRules;
 use crate::offers::{self, OffersArgs};
 use crate::{host_file, input, terminal};
@@ -37,6 +42,8 @@ Examples:
   vmlab lint --kubevirt 1.7.0 vmi.yaml       for a version of KubeVirt
   vmlab lint vm.yaml instancetypes.yaml      a VM with the instance type it names
   vmlab lint vm.yaml kubevirt.yaml           for a cluster's version and feature gates
+  vmlab lint --cluster                       every VM of kubectl's cluster, for its node
+  vmlab lint --cluster=prod -n shop vm.yaml  a file, for what that cluster is and has
   vmlab lint --fix --dry-run vm.xml          what --fix would write
   vmlab lint --running                       the VMs that run on this machine
   vmlab lint --sarif vms/ > lint.sarif       for code scanning
@@ -58,7 +65,7 @@ const EXTENSIONS: [&str; 8] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"
 pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines, Proxmox's .conf; folders; `-` for
     /// standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules", "libvirt"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules", "libvirt", "cluster"])]
     files: Vec<PathBuf>,
     /// The VMs that run on this machine instead of files: what is, against what
     /// was asked for (`vmlab audit` shows all that is known of them).
@@ -74,6 +81,9 @@ pub(crate) struct LintArgs {
     host: Option<PathBuf>,
     #[command(flatten)]
     offers: OffersArgs,
+    #[cfg(feature = "kubernetes")]
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Version of KubeVirt, all three numbers: 1.7.5 has what 1.7.0 has not. Without it
     /// that of a KubeVirt object among the files, else the newest that is known.
     #[arg(long, value_name = "VERSION")]
@@ -227,6 +237,10 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if args.running {
         return running(args);
     }
+    #[cfg(feature = "kubernetes")]
+    if let Some(view) = ClusterView::read(&args.cluster, args.kubevirt)? {
+        return in_cluster(args, &view);
+    }
     let mut context = context(args)?;
     let mut inputs = Vec::new();
     for path in &args.files {
@@ -287,6 +301,58 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
         terminal::note(&format!("vmlab: {problem}"));
     }
     Ok(verdict(args, &shown))
+}
+
+/// The VMs of a cluster, each for the node that it runs on, or files for the cluster.
+#[cfg(feature = "kubernetes")]
+fn in_cluster(args: &LintArgs, view: &ClusterView) -> anyhow::Result<ExitCode> {
+    let mut files = Vec::new();
+    for path in &args.files {
+        collect(path, true, &mut files)?;
+    }
+    let own = OwnRules::load(
+        &args.rules,
+        !args.no_config,
+        files.iter().map(|input| (input.name.as_str(), input.path())).chain([("-", None)]),
+    )?;
+    let mut all =
+        Found { findings: Vec::new(), suppressed: Vec::new(), files: 0, failed: Vec::new() };
+    let mut add = |found: Found| {
+        all.findings.extend(found.findings);
+        all.suppressed.extend(found.suppressed);
+        all.files += found.files;
+        all.failed.extend(found.failed);
+    };
+    let is_files = !files.is_empty();
+    if is_files {
+        add(check_all(&files, &mut view.context(None), &own, true));
+    } else {
+        for group in cluster::groups(view) {
+            let inputs: Vec<Input> = group
+                .objects
+                .iter()
+                .map(|object| Input {
+                    name: cluster::name(object),
+                    source: Source::Text(object.text.clone()),
+                    named: true,
+                })
+                .collect();
+            add(check_all(&inputs, &mut view.context(group.node), &own, true));
+        }
+    }
+    let shown = of_level(args, all.findings);
+    let failed: Vec<String> = all
+        .failed
+        .iter()
+        .cloned()
+        .chain(view.facts.unread.iter().map(ToString::to_string))
+        .collect();
+    let beside = LintNotes { suppressed: &all.suppressed, rules: &own.used(), failed: &failed };
+    say(args, &shown, &beside, all.files, if is_files { "file" } else { "VM" })?;
+    for message in &failed {
+        terminal::note(&format!("vmlab: {message}"));
+    }
+    Ok(if all.failed.is_empty() { verdict(args, &shown) } else { ExitCode::from(ERROR) })
 }
 
 fn of_level(args: &LintArgs, findings: Vec<Finding>) -> Vec<Finding> {

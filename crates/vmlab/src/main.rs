@@ -23,6 +23,10 @@ mod image;
 mod import;
 mod input;
 mod interrupt;
+#[cfg(feature = "kubernetes")]
+mod k8s;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod lint;
 mod lint_rules;
 mod manual;
@@ -127,6 +131,9 @@ enum Command {
     Replica(replica::ReplicaArgs),
     /// Simulate VMs on a host that nobody here has.
     Sim(sim::SimArgs),
+    /// Print what vmlab needs in a Kubernetes cluster.
+    #[cfg(feature = "kubernetes")]
+    K8s(k8s::K8sArgs),
     /// Connect VMs through a vhost-user switch in user space.
     Switch(switch::SwitchArgs),
     /// End what dead runs left behind.
@@ -175,6 +182,8 @@ fn main() -> ExitCode {
         Command::Settings(args) => settings::run(&args),
         Command::Replica(args) => replica::run(&args),
         Command::Sim(args) => sim::run(&args),
+        #[cfg(feature = "kubernetes")]
+        Command::K8s(args) => k8s::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),

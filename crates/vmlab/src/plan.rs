@@ -1,6 +1,10 @@
 //! `vmlab plan`: where VMs go on a host or a fleet, and what they shall look
 //! like there.
 
+#[cfg(feature = "kubernetes")]
+mod cluster;
+#[cfg(feature = "kubernetes")]
+mod forecast;
 mod simulate;
 
 use std::collections::BTreeMap;
@@ -14,6 +18,8 @@ use placement::plan::{
     FleetPlan, HostMap, HostPlan, NamedHost, Packing, Placement, PlanRules, Size, ThreadsPerCore,
     UnplacedVm, VmWish, WishList, plan_fleet, plan_host, svg, text,
 };
+#[cfg(feature = "kubernetes")]
+use placement::predict::KubevirtVersion;
 use runner::machine;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,6 +28,8 @@ use vmconfig::VmPatch;
 
 use crate::exit::FINDINGS;
 use crate::host_file::load_host;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{ClusterArgs, ClusterView};
 use crate::{input, terminal};
 
 /// More VMs than any fleet has; a slip of the pen would fill memory.
@@ -38,7 +46,9 @@ Examples:
                                                   several on several machines
   vmlab plan --vcpus 16 --memory 64GiB --huge-pages 1GiB --svg map.svg
   vmlab plan --vcpus 4 --memory 8GiB --host host.json --simulate stream --beside 14
-                                                  is it better than the other ways?";
+                                                  is it better than the other ways?
+  vmlab plan --cluster                            what will become of a cluster's VMs
+  vmlab plan --cluster=prod -n shop --hosts hosts/ --json";
 
 /// Plan where VMs go: pins, guest topology, memory, huge pages
 ///
@@ -55,12 +65,12 @@ pub(crate) struct PlanArgs {
     list: Option<PathBuf>,
 
     /// vCPUs of one VM
-    #[arg(long, value_name = "N", required_unless_present = "list",
+    #[arg(long, value_name = "N", required_unless_present_any = ["list", "cluster"],
         value_parser = clap::value_parser!(u32).range(1..))]
     vcpus: Option<u32>,
 
     /// Its memory: 16GiB, 512MiB, or a number of MiB
-    #[arg(long, value_name = "SIZE", required_unless_present = "list")]
+    #[arg(long, value_name = "SIZE", required_unless_present_any = ["list", "cluster"])]
     memory: Option<Size>,
 
     /// Its iothreads
@@ -132,6 +142,16 @@ pub(crate) struct PlanArgs {
     /// exactly one host
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    /// With --cluster: version of KubeVirt, all three numbers, instead of what its object
+    /// says
+    #[cfg(feature = "kubernetes")]
+    #[arg(long, value_name = "VERSION", requires = "cluster")]
+    kubevirt: Option<KubevirtVersion>,
+
+    #[cfg(feature = "kubernetes")]
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 fn pcpus_or_none(text: &str) -> Result<PcpuSet, topology::ParsePcpuSetError> {
@@ -152,6 +172,16 @@ fn ratio(text: &str) -> Result<f64, String> {
 /// Files that can't be read or don't say what they should; output that cannot
 /// be written.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "kubernetes")]
+    if let Some(view) = ClusterView::read(&args.cluster, args.kubevirt)? {
+        let forecast = forecast::forecast(&view);
+        match args.json {
+            true => print_json(&forecast)?,
+            false => terminal::print(&cluster::text(&forecast))?,
+        }
+        let fine = forecast.all_can_start();
+        return Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) });
+    }
     let wishes = wishes(args)?;
     let rules = PlanRules {
         leave: args.leave.clone(),
@@ -278,6 +308,9 @@ fn fleet(
     }
     Ok(plan.refused.is_empty())
 }
+
+#[cfg(feature = "kubernetes")]
+pub(crate) use forecast::ClusterForecast;
 
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct FleetJson<'a> {

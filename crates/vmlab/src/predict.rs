@@ -13,6 +13,7 @@ use placement::predict::kubevirt::Vmi;
 use placement::predict::{KubeletHost, KubevirtVersion, NEWEST_KNOWN, predict};
 use runner::machine;
 use topology::{Host, PcpuSet};
+use vmconfig::kubevirt::Catalogue;
 
 use crate::exit::FINDINGS;
 use crate::host_file::load_host;
@@ -122,7 +123,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 /// The guests of a file of one or more YAML documents (JSON is YAML). Documents
 /// of other kinds beside them are passed over.
 fn guests(file: &str, text: &str) -> anyhow::Result<Vec<Vmi>> {
-    let documents = lint::read_instances(file, text)?;
+    let documents = lint::read_instances(file, text, &Catalogue::default())?;
     let (guests, others): (Vec<_>, Vec<_>) =
         documents.iter().map(Vmi::from_value).partition(Result::is_ok);
     if guests.is_empty() {

@@ -108,6 +108,13 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         printed_by: &[],
         make: printed::<record::journal::Event>,
     },
+    #[cfg(feature = "kubernetes")]
+    Document {
+        name: "cluster-forecast",
+        about: "What will become of the VMs of a cluster",
+        printed_by: &["plan --cluster --json"],
+        make: printed::<crate::plan::ClusterForecast>,
+    },
     Document {
         name: "host",
         about: "A host: `host.json` of a results folder",

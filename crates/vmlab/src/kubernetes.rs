@@ -1,0 +1,43 @@
+//! The cluster that `--cluster` names: shared by the subcommands that take it.
+
+mod view;
+
+use std::path::PathBuf;
+
+use ::cluster::ClusterTarget;
+use clap::Args;
+
+pub(crate) use view::ClusterView;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct ClusterArgs {
+    /// Read the Kubernetes cluster of kubectl's current context, or of this one: its
+    /// nodes, their kubelets' settings, KubeVirt and its VMs. Nothing is changed there;
+    /// `vmlab k8s rbac` prints what has to be allowed.
+    #[arg(long, value_name = "CONTEXT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "")]
+    cluster: Option<String>,
+    /// The kubeconfig, where kubectl would take another one.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// VMs of this namespace alone.
+    #[arg(long, short = 'n', value_name = "NAMESPACE", requires = "cluster")]
+    namespace: Option<String>,
+    /// A folder with a host file of each node, NODE.json, that `vmlab host --json` wrote
+    /// there: the API tells of no sockets, cores and memory nodes.
+    #[arg(long, value_name = "FOLDER", requires = "cluster")]
+    hosts: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    /// The cluster, if one is named.
+    fn target(&self) -> Option<ClusterTarget> {
+        let context = self.cluster.clone()?;
+        Some(ClusterTarget {
+            kubeconfig: self.kubeconfig.clone(),
+            context: Some(context).filter(|context| !context.is_empty()),
+            namespace: self.namespace.clone(),
+        })
+    }
+}

@@ -1,0 +1,452 @@
+//! What will become of every VM of a cluster, as the predictors see it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use ::cluster::{ClusterNode, ClusterObject, ExclusivePod, ReservedCpus, SettingsSource};
+use placement::predict::kubelet::StaticPolicy;
+use placement::predict::kubevirt::{Vmi, pod_cpus};
+use placement::predict::node::{Arrival, PodDemand, admit_in_order};
+use placement::predict::{Admission, KubeletHost, Prediction, findings, predict};
+use schemars::JsonSchema;
+use serde::Serialize;
+use topology::PcpuSet;
+
+use crate::kubernetes::ClusterView;
+
+/// Nodes that a VM which does not run is tried on, those with the most pCPUs free first.
+const TRIED: usize = 8;
+
+/// What will become of the VMs of a cluster.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ClusterForecast {
+    /// URL of the API server.
+    pub(super) server: String,
+    /// The version of KubeVirt that is predicted for.
+    pub(super) kubevirt: String,
+    pub(super) nodes: Vec<NodeForecast>,
+    pub(super) vms: Vec<VmForecast>,
+    /// What could not be read.
+    pub(super) unread: Vec<String>,
+}
+
+/// A node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NodeForecast {
+    pub(super) name: String,
+    /// Whether it takes new pods.
+    pub(super) takes_pods: bool,
+    pub(super) cpus: u32,
+    /// Its kubelet; absent: nobody tells.
+    pub(super) kubelet: Option<KubeletForecast>,
+    /// Whether a host file tells where its pCPUs are.
+    pub(super) is_topology_known: bool,
+    /// pCPUs that pods have for themselves; absent: pods may not be read.
+    pub(super) exclusive_cpus: Option<u32>,
+    /// pCPUs that a pod could get for itself.
+    pub(super) free_cpus: Option<u32>,
+    /// VMs that run there.
+    pub(super) vms: usize,
+}
+
+/// A kubelet's settings that bear on pCPUs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct KubeletForecast {
+    /// `kubelet`, or `performance profile NAME`.
+    source: String,
+    /// Whether pods get pCPUs of their own.
+    pub(super) is_static: bool,
+    /// Options of the static policy that are on.
+    pub(super) options: Vec<&'static str>,
+    /// pCPUs that no pod gets for itself.
+    reserved_cpus: u32,
+    /// Which, as far as that is known.
+    pub(super) reserved: Option<PcpuSet>,
+    pub(super) topology_manager: &'static str,
+}
+
+impl KubeletForecast {
+    /// Which pCPUs it keeps, or how many.
+    pub(super) fn reserved_text(&self) -> String {
+        match &self.reserved {
+            Some(set) if set.is_empty() => "none".to_owned(),
+            Some(set) => set.to_string(),
+            None => format!("any {}", self.reserved_cpus),
+        }
+    }
+}
+
+/// How far a VM gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum VmState {
+    /// It runs.
+    Runs,
+    /// It does not run, and would start.
+    CanStart,
+    /// It does not run, and would not start.
+    CanNotStart,
+    /// Nothing can be said.
+    Unknown,
+}
+
+/// A VM.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct VmForecast {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) state: VmState,
+    /// The node that it runs on, or would first be tried on.
+    pub(super) node: Option<String>,
+    /// pCPUs that its pod has or would have for itself; absent: it shares the node's.
+    pub(super) exclusive_cpus: Option<u32>,
+    /// Nodes that have what it asks for when nothing runs there.
+    pub(super) nodes_that_fit: usize,
+    /// The pod's pCPUs, where the node's topology is known: of one that runs as if
+    /// everything had come to its node in order and nothing had left.
+    pub(super) cpuset: Option<PcpuSet>,
+    /// The pCPU of each vCPU, likewise.
+    pub(super) pins: Vec<u32>,
+    /// What is wrong: why it does not start, what its pins mean for the guest.
+    pub(super) findings: Vec<String>,
+}
+
+impl ClusterForecast {
+    /// Whether nothing that would be started fails.
+    pub(super) fn all_can_start(&self) -> bool {
+        self.vms.iter().all(|vm| vm.state != VmState::CanNotStart)
+    }
+}
+
+/// A node while VMs are laid on it.
+struct NodeState<'a> {
+    node: &'a ClusterNode,
+    machine: Option<&'a KubeletHost>,
+    policy: Option<StaticPolicy<'a>>,
+    /// Why there is no policy though the kubelet is static and the topology known.
+    broken: Option<String>,
+    /// Predicted to be given away.
+    taken: PcpuSet,
+    vms: usize,
+    exclusive_cpus: u32,
+}
+
+impl NodeState<'_> {
+    fn is_static(&self) -> bool {
+        self.node.kubelet.as_ref().is_some_and(|kubelet| kubelet.is_static)
+    }
+
+    /// pCPUs that no pod gets for itself.
+    fn reserved_cpus(&self) -> u32 {
+        match self.node.kubelet.as_ref().map(|kubelet| &kubelet.reserved) {
+            Some(ReservedCpus::Set(set)) => u32::try_from(set.len()).unwrap_or(u32::MAX),
+            Some(ReservedCpus::Count(count)) => *count,
+            None => 0,
+        }
+    }
+
+    /// `None`: nobody gets a pCPU for itself there, or it is not known who has.
+    fn free_cpus(&self, pods_known: bool) -> Option<u32> {
+        let own = self.is_static() && pods_known;
+        let taken = self.reserved_cpus().saturating_add(self.exclusive_cpus);
+        own.then(|| self.node.cpus.saturating_sub(taken))
+    }
+}
+
+type Key<'a> = (&'a str, &'a str);
+
+fn key(object: &ClusterObject) -> Key<'_> {
+    (object.namespace.as_deref().unwrap_or_default(), &object.name)
+}
+
+/// Of a cluster.
+pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
+    let facts = &view.facts;
+    let machines: BTreeMap<&str, KubeletHost> = facts
+        .nodes
+        .iter()
+        .filter_map(|node| {
+            let machine = KubeletHost::from_host(view.host(node)?).ok()?;
+            Some((node.offer.name.as_str(), machine))
+        })
+        .collect();
+    let mut nodes: Vec<NodeState> = facts
+        .nodes
+        .iter()
+        .map(|node| {
+            let machine = machines.get(node.offer.name.as_str());
+            let kubelet = node.kubelet.as_ref().filter(|kubelet| kubelet.is_static);
+            let policy = machine.and_then(|machine| Some(kubelet?.policy(machine)));
+            let (policy, broken) = match policy {
+                Some(Ok(policy)) => (Some(policy), None),
+                Some(Err(error)) => (None, Some(error.to_string())),
+                None => (None, None),
+            };
+            let taken = PcpuSet::new();
+            NodeState { node, machine, policy, broken, taken, vms: 0, exclusive_cpus: 0 }
+        })
+        .collect();
+    let at: HashMap<&str, usize> =
+        nodes.iter().enumerate().map(|(at, state)| (state.node.offer.name.as_str(), at)).collect();
+
+    let running: Vec<&ClusterObject> = facts
+        .instances
+        .iter()
+        .filter(|instance| !instance.is_over && instance.node.is_some())
+        .collect();
+    let mut vms = Vec::new();
+    lay_running(view, &mut nodes, &at, &running, &mut vms);
+    let seen: HashSet<Key> = running.iter().map(|object| key(object)).collect();
+    // An instance that has no node yet is tried as its VM is, or by itself.
+    let made: HashSet<Key> = facts.vms.iter().map(key).collect();
+    let waiting = facts.instances.iter().filter(|object| !object.is_over);
+    let waiting = waiting.filter(|object| !made.contains(&key(object)));
+    for object in facts.vms.iter().chain(waiting).filter(|object| !seen.contains(&key(object))) {
+        vms.push(try_to_start(view, &nodes, object));
+    }
+    vms.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    ClusterForecast {
+        server: facts.server.clone(),
+        kubevirt: view.kubevirt.to_string(),
+        nodes: nodes.iter().map(|state| node_forecast(state, facts.pods.is_some())).collect(),
+        vms,
+        unread: facts.unread.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Lays what runs on its node, in the order in which it came.
+fn lay_running(
+    view: &ClusterView,
+    nodes: &mut [NodeState<'_>],
+    at: &HashMap<&str, usize>,
+    running: &[&ClusterObject],
+    vms: &mut Vec<VmForecast>,
+) {
+    let vmis: HashMap<Key, Result<Vmi, String>> =
+        running.iter().map(|object| (key(object), read(view, object))).collect();
+    // The launchers' pods say when a VM came; one without says it itself.
+    let pods = view.facts.pods.as_deref().unwrap_or_default();
+    let started: HashMap<Key, &ExclusivePod> = pods
+        .iter()
+        .filter_map(|pod| Some(((pod.namespace.as_str(), pod.instance.as_deref()?), pod)))
+        .collect();
+    struct Coming<'a> {
+        time: &'a str,
+        who: Result<&'a ClusterObject, &'a ExclusivePod>,
+    }
+    let mut coming: Vec<Vec<Coming>> = nodes.iter().map(|_| Vec::new()).collect();
+    for object in running {
+        let node = object.node.as_deref().unwrap_or_default();
+        let time = started.get(&key(object)).map_or(&*object.created, |pod| &*pod.started);
+        match at.get(node) {
+            Some(at) => coming[*at].push(Coming { time, who: Ok(object) }),
+            None => {
+                let mut vm = blank(object, VmState::Runs);
+                vm.node = Some(node.to_owned());
+                vm.findings.push(format!("it runs on {node}, which the cluster does not list"));
+                vms.push(vm);
+            }
+        }
+    }
+    for pod in pods {
+        let its_vm = pod.instance.as_deref().map(|name| (pod.namespace.as_str(), name));
+        if !its_vm.is_some_and(|vm| vmis.contains_key(&vm))
+            && let Some(at) = at.get(pod.node.as_str())
+        {
+            coming[*at].push(Coming { time: &pod.started, who: Err(pod) });
+        }
+    }
+    for (state, mut coming) in nodes.iter_mut().zip(coming) {
+        coming.sort_by_key(|one| one.time);
+        let arrivals = coming.iter().filter_map(|one| match one.who {
+            Ok(object) => vmis[&key(object)].as_ref().ok().map(Arrival::Vm),
+            Err(pod) => Some(Arrival::Pod(pod.cpus)),
+        });
+        let mut admitted = match (state.machine, &state.policy) {
+            (Some(machine), Some(policy)) => {
+                admit_in_order(machine, policy, arrivals, view.kubevirt).into_iter()
+            }
+            _ => Vec::new().into_iter(),
+        };
+        for one in &coming {
+            match one.who {
+                Err(pod) => {
+                    state.exclusive_cpus = state.exclusive_cpus.saturating_add(pod.cpus);
+                    if let Some(prediction) = admitted.next().flatten() {
+                        take(&mut state.taken, &prediction);
+                    }
+                }
+                Ok(object) => {
+                    state.vms += 1;
+                    let vmi = vmis[&key(object)].as_ref();
+                    let mut vm = blank(object, VmState::Runs);
+                    vm.node = Some(state.node.offer.name.clone());
+                    vm.findings.extend(vmi.err().cloned());
+                    if let Ok(vmi) = vmi {
+                        vm.exclusive_cpus = pod_cpus(view.kubevirt, vmi);
+                        let demand = PodDemand::of(vmi, view.kubevirt);
+                        vm.nodes_that_fit = fitting(view, &demand).count();
+                        let cpus = vm.exclusive_cpus.unwrap_or(0);
+                        state.exclusive_cpus = state.exclusive_cpus.saturating_add(cpus);
+                        if let Some(prediction) = admitted.next().flatten() {
+                            take(&mut state.taken, &prediction);
+                            say(&mut vm, state, vmi, &prediction, true);
+                        }
+                    }
+                    vms.push(vm);
+                }
+            }
+        }
+    }
+}
+
+fn take(taken: &mut PcpuSet, prediction: &Prediction) {
+    if let Admission::Pinned { cpuset, .. } | Admission::NotPinned { cpuset, .. } =
+        &prediction.outcome
+    {
+        *taken = taken.union(cpuset);
+    }
+}
+
+/// A VM that does not run, on the nodes as they are.
+fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObject) -> VmForecast {
+    let vmi = match read(view, object) {
+        Ok(vmi) => vmi,
+        Err(why) => {
+            let mut vm = blank(object, VmState::Unknown);
+            vm.findings.push(why);
+            return vm;
+        }
+    };
+    let mut vm = blank(object, VmState::CanStart);
+    vm.exclusive_cpus = pod_cpus(view.kubevirt, &vmi);
+    let demand = PodDemand::of(&vmi, view.kubevirt);
+    let fit: Vec<usize> = fitting(view, &demand).collect();
+    vm.nodes_that_fit = fit.len();
+    if fit.is_empty() {
+        vm.state = VmState::CanNotStart;
+        vm.findings.push("no node has what it asks for: `vmlab lint --cluster` says what".into());
+        return vm;
+    }
+    let Some(cpus) = vm.exclusive_cpus else { return vm };
+    let free = |at: &usize| nodes[*at].free_cpus(view.facts.pods.is_some());
+    let mut roomy: Vec<usize> =
+        fit.iter().copied().filter(|at| free(at).is_none_or(|free| free >= cpus)).collect();
+    if roomy.is_empty() {
+        vm.state = VmState::CanNotStart;
+        let most = fit.iter().filter_map(free).max().unwrap_or(0);
+        vm.findings.push(format!(
+            "{cpus} pCPUs of its own, and no node that fits has more than {most} left"
+        ));
+        return vm;
+    }
+    roomy.sort_by_key(|at| Reverse(free(at)));
+    let mut refused = Vec::new();
+    for at in roomy.iter().copied().take(TRIED) {
+        let state = &nodes[at];
+        let name = &state.node.offer.name;
+        let (Some(machine), Some(policy)) = (state.machine, &state.policy) else {
+            vm.node = Some(name.clone());
+            vm.findings.extend(state.broken.as_ref().map(|why| format!("{name}: {why}")));
+            return vm;
+        };
+        let Some(prediction) = predict(machine, policy, &state.taken, &vmi, view.kubevirt) else {
+            return vm;
+        };
+        match &prediction.outcome {
+            Admission::Pinned { .. } => {
+                vm.node = Some(name.clone());
+                say(&mut vm, state, &vmi, &prediction, false);
+                return vm;
+            }
+            Admission::Rejected(why) => refused.push(format!("{name}: {why}")),
+            Admission::NotPinned { error, .. } => refused.push(format!("{name}: {error}")),
+        }
+    }
+    // One that was not tried may still take it.
+    vm.state = if roomy.len() > TRIED { VmState::Unknown } else { VmState::CanNotStart };
+    vm.findings = refused;
+    vm
+}
+
+/// What a prediction means for a VM on a node.
+fn say(vm: &mut VmForecast, state: &NodeState<'_>, vmi: &Vmi, prediction: &Prediction, runs: bool) {
+    let Some(machine) = state.machine else { return };
+    match &prediction.outcome {
+        Admission::Pinned { cpuset, pins } => {
+            let found = findings(machine, vmi, cpuset, pins);
+            vm.findings.extend(found.iter().map(ToString::to_string));
+            vm.pins = pins.vcpus.clone();
+            vm.cpuset = Some(cpuset.clone());
+        }
+        Admission::NotPinned { cpuset, error } => {
+            vm.cpuset = Some(cpuset.clone());
+            vm.findings.push(again(runs, &error.to_string()));
+        }
+        Admission::Rejected(why) => vm.findings.push(again(runs, &why.to_string())),
+    }
+}
+
+/// It runs, so it was admitted once, when other pods were there.
+fn again(runs: bool, why: &str) -> String {
+    if runs { format!("started anew on its node it would fail: {why}") } else { why.to_owned() }
+}
+
+/// The nodes that have what a pod asks for, by their place in the list.
+fn fitting(view: &ClusterView, demand: &PodDemand) -> impl Iterator<Item = usize> {
+    let nodes = view.facts.nodes.iter().enumerate();
+    nodes.filter(|(_, node)| node.offer.fits(demand)).map(|(at, _)| at)
+}
+
+/// The instance that an object is or makes.
+fn read(view: &ClusterView, object: &ClusterObject) -> Result<Vmi, String> {
+    let instances = lint::read_instances(&object.path(), &object.text, &view.instancetypes)
+        .map_err(|error| error.to_string())?;
+    let value = instances.first().ok_or("it holds no VM")?;
+    Vmi::from_value(value).map_err(|error| error.to_string())
+}
+
+fn blank(object: &ClusterObject, state: VmState) -> VmForecast {
+    let (namespace, name) = key(object);
+    VmForecast {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        state,
+        node: None,
+        exclusive_cpus: None,
+        nodes_that_fit: 0,
+        cpuset: None,
+        pins: Vec::new(),
+        findings: Vec::new(),
+    }
+}
+
+fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
+    let node = state.node;
+    let kubelet = node.kubelet.as_ref().map(|kubelet| KubeletForecast {
+        source: match &kubelet.source {
+            SettingsSource::Kubelet => "kubelet".to_owned(),
+            SettingsSource::PerformanceProfile(name) => format!("performance profile {name}"),
+        },
+        is_static: kubelet.is_static,
+        options: kubelet.options.names(),
+        reserved_cpus: state.reserved_cpus(),
+        reserved: match (&kubelet.reserved, &state.policy) {
+            (ReservedCpus::Set(set), _) => Some(set.clone()),
+            (ReservedCpus::Count(_), policy) => {
+                policy.as_ref().map(|policy| policy.reserved().clone())
+            }
+        },
+        topology_manager: kubelet.topology.name(),
+    });
+    NodeForecast {
+        name: node.offer.name.clone(),
+        takes_pods: node.offer.takes_pods,
+        cpus: node.cpus,
+        kubelet,
+        is_topology_known: state.machine.is_some(),
+        exclusive_cpus: pods_known.then_some(state.exclusive_cpus),
+        free_cpus: state.free_cpus(pods_known),
+        vms: state.vms,
+    }
+}
