@@ -4,6 +4,8 @@ mod audit;
 mod budgets;
 mod calibrate;
 mod circles;
+#[cfg(feature = "kubernetes")]
+mod clusters;
 mod command_line;
 mod compare;
 mod console_blocks;
@@ -14,6 +16,8 @@ mod elsewhere;
 mod export;
 mod facts;
 mod failures;
+#[cfg(feature = "kubernetes")]
+mod fake_api;
 mod faults;
 mod formats;
 mod images;

@@ -23,6 +23,8 @@ const READERS: &[&str] = &[
     "run PIPE",
     "run PIPE --dry-run",
     "lint PIPE",
+    #[cfg(feature = "kubernetes")]
+    "lint --cluster --kubeconfig PIPE",
     "convert PIPE --to qemu",
     "predict PIPE",
     "plan --vcpus 2 --memory 1GiB --host PIPE",
@@ -52,6 +54,8 @@ const SHORT: &[&str] = &[
     "export",
     "workloads",
     "variants",
+    #[cfg(feature = "kubernetes")]
+    "k8s",
     "schema",
     "clean",
     "completions",

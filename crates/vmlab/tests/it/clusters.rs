@@ -1,0 +1,466 @@
+//! What is said of clusters: against a server of our own (`fake_api.rs`), and in the full
+//! tier against a real API server with KubeVirt's definitions and a real kubelet, to which
+//! the same is asked.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use suite::{SharedThing, Tier, needs};
+
+use crate::fake_api::{Answer, Content, FakeApi};
+use crate::lab::{Said, VMLAB, said, vmlab};
+use crate::schemas;
+
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/pods";
+const VMS: &str = "/apis/kubevirt.io/v1/virtualmachines";
+const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
+const KUBEVIRTS: &str = "/apis/kubevirt.io/v1/kubevirts";
+const TYPES: &str = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A node as its kubelet makes it, with the labels that virt-handler gives.
+fn node(name: &str, cpus: u32, is_static: bool) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": {
+            "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true",
+            "cpumanager": is_static.to_string(),
+        }},
+        "spec": {},
+        "status": {
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastHeartbeatTime": null,
+                "lastTransitionTime": null,
+            }],
+            "capacity": { "cpu": cpus.to_string(), "memory": "32Gi" },
+            "allocatable": { "cpu": (cpus - 1).to_string(), "memory": "30Gi" },
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.3", "kernelVersion": "6.12.0", "machineID": "",
+                "systemUUID": "", "bootID": "", "osImage": "", "containerRuntimeVersion": "",
+                "kubeProxyVersion": "", "operatingSystem": "linux", "architecture": "amd64",
+            },
+        },
+    })
+}
+
+fn configz(is_static: bool) -> Answer {
+    let config = match is_static {
+        true => json!({
+            "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": { "full-pcpus-only": "true" },
+            "reservedSystemCPUs": "0,16", "topologyManagerPolicy": "restricted",
+        }),
+        false => json!({ "cpuManagerPolicy": "none" }),
+    };
+    Answer::new(200, json!({ "kubeletconfig": config }).to_string())
+}
+
+fn spec(cpu: Value, memory: &str) -> Value {
+    json!({ "domain": { "cpu": cpu, "memory": { "guest": memory }, "devices": {} } })
+}
+
+fn object(kind: &str, name: &str, rest: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": kind,
+        "metadata": {
+            "name": name, "namespace": "shop", "creationTimestamp": "2026-01-02T03:04:05Z",
+        },
+    });
+    for (key, value) in rest.as_object().expect("an object") {
+        object[key] = value.clone();
+    }
+    object
+}
+
+fn vm(name: &str, spec: Value) -> Value {
+    object(
+        "VirtualMachine",
+        name,
+        json!({ "spec": { "runStrategy": "Always", "template": { "spec": spec } } }),
+    )
+}
+
+/// The instance of a VM, on a node.
+fn running(name: &str, spec: Value, node: &str) -> Value {
+    let mut instance = object(
+        "VirtualMachineInstance",
+        name,
+        json!({ "spec": spec, "status": { "nodeName": node, "phase": "Running" } }),
+    );
+    instance["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "uid": "1",
+    }]);
+    instance
+}
+
+/// Two threads a core, of pCPUs of its own.
+fn pinned(cores: u32) -> Value {
+    spec(json!({ "cores": cores, "threads": 2, "dedicatedCpuPlacement": true }), "2Gi")
+}
+
+/// A cluster of two nodes, of which one hands out pCPUs, and five VMs.
+fn shop() -> Content {
+    let odd = spec(
+        json!({ "cores": 4, "dedicatedCpuPlacement": true, "isolateEmulatorThread": true }),
+        "2Gi",
+    );
+    let large = spec(json!({ "cores": 2 }), "64Gi");
+    let small = spec(json!({ "cores": 2 }), "1Gi");
+    let named = json!({
+        "runStrategy": "Halted",
+        "instancetype": { "name": "two", "kind": "VirtualMachineClusterInstancetype" },
+        "template": { "spec": { "domain": { "devices": {} } } },
+    });
+    let lists = BTreeMap::from([
+        (NODES.to_owned(), vec![node("two", 16, false), node("one", 32, true)]),
+        (
+            VMS.to_owned(),
+            vec![
+                vm("web", pinned(2)),
+                vm("odd", odd.clone()),
+                vm("large", large),
+                vm("small", small.clone()),
+                object("VirtualMachine", "named", json!({ "spec": named })),
+            ],
+        ),
+        (
+            INSTANCES.to_owned(),
+            vec![running("web", pinned(2), "one"), running("small", small, "two")],
+        ),
+        (
+            KUBEVIRTS.to_owned(),
+            vec![json!({
+                "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+                "metadata": { "name": "kubevirt", "namespace": "kubevirt" },
+                "spec": {}, "status": { "observedKubeVirtVersion": "v1.7.0" },
+            })],
+        ),
+        (
+            TYPES.to_owned(),
+            vec![json!({
+                "apiVersion": "instancetype.kubevirt.io/v1beta1",
+                "kind": "VirtualMachineClusterInstancetype", "metadata": { "name": "two" },
+                "spec": {
+                    "cpu": { "guest": 2, "dedicatedCPUPlacement": true },
+                    "memory": { "guest": "1Gi" },
+                },
+            })],
+        ),
+        (PODS.to_owned(), Vec::new()),
+    ]);
+    let mut content = Content { lists, ..Content::default() };
+    for (name, is_static) in [("one", true), ("two", false)] {
+        content.fixed.insert(format!("{NODES}/{name}/proxy/configz"), configz(is_static));
+    }
+    content
+}
+
+struct Lab {
+    folder: tempfile::TempDir,
+    api: FakeApi,
+}
+
+impl Lab {
+    fn new(content: Content) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let api = FakeApi::start(folder.path(), content);
+        Self { folder, api }
+    }
+
+    /// `vmlab WORDS... --cluster --kubeconfig FILE`.
+    fn say(&self, words: &[&str]) -> Said {
+        let mut command = vmlab(words);
+        said(command.arg("--cluster").arg("--kubeconfig").arg(&self.api.kubeconfig))
+    }
+
+    fn answer(&self, path: &str, answer: Answer) {
+        let mut content = self.api.content.lock().expect("no panic");
+        content.fixed.insert(path.to_owned(), answer);
+    }
+
+    /// What is answered first to requests that hold this text.
+    fn first(&self, text: &str, answers: impl IntoIterator<Item = Answer>) {
+        let mut content = self.api.content.lock().expect("no panic");
+        content.first.push((text.to_owned(), answers.into_iter().collect()));
+    }
+}
+
+/// Rules of the findings about each VM.
+fn rules(report: &Value) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for finding in report["findings"].as_array().expect("findings") {
+        let text = |key: &str| finding[key].as_str().expect("a text").to_owned();
+        found.entry(text("file")).or_default().push(text("rule"));
+    }
+    found
+}
+
+fn json_of(said: &Said) -> Value {
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:#?}"))
+}
+
+#[test]
+fn every_vm_of_a_cluster_is_linted_for_its_node() {
+    let lab = Lab::new(shop());
+    let said = lab.say(&["lint", "--json"]);
+    said.has_code(1);
+    assert_eq!(said.stderr, "");
+    let report = json_of(&said);
+    assert_eq!(report["files"], 5, "{report:#}");
+    let found = rules(&report);
+    let of = |name: &str| found.get(&format!("shop/virtualmachine/{name}")).cloned();
+    assert!(
+        of("large").is_some_and(|ids| ids.contains(&"kubevirt-no-node".to_owned())),
+        "{found:?}"
+    );
+    // full-pcpus-only is the kubelets', which no option of lint named.
+    assert!(
+        of("odd").is_some_and(|ids| ids.contains(&"kubevirt-odd-pcpus".to_owned())),
+        "{found:?}"
+    );
+    for fine in ["web", "small", "named"] {
+        let ids = of(fine).unwrap_or_default();
+        assert!(!ids.iter().any(|id| id == "kubevirt-no-node"), "{found:?}");
+    }
+    // The lines are those that kubectl shows.
+    let text = lab.say(&["lint"]).stdout;
+    assert!(text.contains("shop/virtualmachine/large"), "{text}");
+    assert!(text.contains("one and 1 node more: 30 GiB of memory, not 64 GiB"), "{text}");
+    // One namespace, and files for the cluster.
+    let none = said_json(&lab, &["lint", "--json", "-n", "other"]);
+    assert_eq!(none["files"], 0);
+    let file = lab.folder.path().join("vm.yaml");
+    fs::write(&file, vm("new", pinned(32)).to_string()).expect("a file");
+    let of_file = said_json(&lab, &["lint", "--json", file.to_str().expect("a path")]);
+    let ids: Vec<String> = rules(&of_file).into_values().flatten().collect();
+    assert!(ids.contains(&"kubevirt-no-node".to_owned()), "{of_file:#}");
+}
+
+fn said_json(lab: &Lab, words: &[&str]) -> Value {
+    json_of(&lab.say(words))
+}
+
+#[test]
+fn the_forecast_says_what_becomes_of_every_vm() {
+    let lab = Lab::new(shop());
+    let hosts = lab.folder.path().join("hosts");
+    fs::create_dir(&hosts).expect("a folder");
+    let described = root().join("docs/plan/two-sockets.json");
+    fs::copy(described, hosts.join("one.json")).expect("a host");
+    let said = lab.say(&["plan", "--json", "--hosts", hosts.to_str().expect("a path")]);
+    said.has_code(1);
+    let forecast = schemas::holds("cluster-forecast", &said.stdout);
+    let vm = |name: &str| {
+        let vms = forecast["vms"].as_array().expect("VMs");
+        vms.iter().find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("{forecast:#}")).clone()
+    };
+    assert_eq!(forecast["kubevirt"], "1.7.0");
+    assert_eq!(vm("web")["state"], "runs");
+    // Node one keeps 0 and 16; siblings are i and i + 16.
+    assert_eq!(vm("web")["cpuset"], "1-2,17-18");
+    assert_eq!(vm("web")["pins"], json!([1, 17, 2, 18]));
+    assert_eq!(vm("large")["state"], "can-not-start");
+    assert_eq!(vm("large")["nodes_that_fit"], 0);
+    assert_eq!(vm("odd")["state"], "can-not-start");
+    let why = vm("odd")["findings"].to_string();
+    assert!(why.contains("one: SMTAlignmentError"), "{why}");
+    // Its vCPUs are those of its instance type.
+    assert_eq!(vm("named")["exclusive_cpus"], 2);
+    assert_eq!(vm("named")["cpuset"], "3,19");
+    assert_eq!(vm("small")["exclusive_cpus"], Value::Null);
+    let one = &forecast["nodes"][0];
+    assert_eq!((&one["name"], &one["free_cpus"]), (&json!("one"), &json!(26)), "{one:#}");
+    let text = lab.say(&["plan"]);
+    text.has_code(1);
+    for part in [
+        "NODE",
+        "static, full-pcpus-only, topology restricted",
+        "0,16",
+        "shop/large",
+        "no node has what it asks for",
+        "The topology of 0 of 2 nodes is known",
+    ] {
+        assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
+    }
+}
+
+#[test]
+fn long_lists_are_read_whole_though_the_server_forgets_and_is_busy() {
+    let many = 1200;
+    let mut content = shop();
+    let vms = (0..many).map(|at| vm(&format!("vm-{at}"), spec(json!({ "cores": 1 }), "1Gi")));
+    content.lists.insert(VMS.to_owned(), vms.collect());
+    content.lists.insert(INSTANCES.to_owned(), Vec::new());
+    let lab = Lab::new(content);
+    let mut gone = Answer::refusal(410, "The provided continue parameter is too old");
+    gone.body = gone.body.replace("\"metadata\":{}", "\"metadata\":{\"continue\":\"500\"}");
+    let busy =
+        Answer { headers: "retry-after: 0\r\n", ..Answer::refusal(429, "too many requests") };
+    let whole = Answer::new(200, json!({ "metadata": {}, "items": [] }).to_string());
+    let cut = Answer { cut_at: Some(10), ..whole };
+    lab.first("virtualmachines?limit=500&continue=500", [gone, busy]);
+    lab.first("pods?", [cut]);
+    let said = lab.say(&["lint", "--json"]);
+    assert_eq!(json_of(&said)["files"], many, "{said:#?}");
+    let content = lab.api.content.lock().expect("no panic");
+    let asked = |text: &str| content.asked.iter().filter(|target| target.contains(text)).count();
+    assert_eq!(asked("virtualmachines?limit=500&continue=500"), 3);
+    assert_eq!(asked("virtualmachines?limit=500&continue=1000"), 1);
+}
+
+#[test]
+fn what_may_not_be_read_is_named() {
+    let forbidden = |what: &str| Answer::refusal(403, &format!("{what} is forbidden: User \"x\""));
+    let lab = Lab::new(shop());
+    for name in ["one", "two"] {
+        lab.answer(&format!("{NODES}/{name}/proxy/configz"), forbidden("nodes"));
+    }
+    lab.answer(PODS, forbidden("pods"));
+    let said = lab.say(&["lint", "--json"]);
+    said.has_code(1);
+    let lines: Vec<&str> = said.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{said:#?}");
+    assert!(lines[0].starts_with("vmlab: May not get nodes/proxy: `vmlab k8s rbac`"), "{said:#?}");
+    assert!(lines[1].starts_with("vmlab: May not list pods: "), "{said:#?}");
+    assert_eq!(json_of(&said)["failed"].as_array().map(Vec::len), Some(2));
+    // Without the VMs there is nothing to say.
+    lab.answer(VMS, forbidden("virtualmachines.kubevirt.io"));
+    lab.say(&["plan"]).is_error(&["May not list virtualmachines.kubevirt.io", "vmlab k8s rbac"]);
+}
+
+#[test]
+fn clusters_that_can_not_be_read_are_one_clear_error() {
+    let lab = Lab::new(shop());
+    let url = lab.api.url.clone();
+    lab.answer(NODES, Answer::refusal(401, "Unauthorized"));
+    lab.say(&["lint"]).is_error(&[&url, "does not accept the credentials", "log in again"]);
+    lab.answer(NODES, Answer::new(200, "<html>login</html>".to_owned()));
+    lab.say(&["lint"]).is_error(&["Cannot list nodes", "no list"]);
+    lab.answer(NODES, Answer::new(200, json!({ "items": null }).to_string()));
+    lab.answer(VMS, Answer::refusal(404, "not found"));
+    lab.say(&["lint"]).is_error(&[&url, "no KubeVirt"]);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    let with = |words: &[&str]| {
+        let mut command = vmlab(words);
+        said(command.arg("--kubeconfig").arg(&config).env_remove("KUBECONFIG"))
+    };
+    let missing = with(&["lint", "--cluster"]);
+    missing.is_error(&["Cannot read the kubeconfig", &config.display().to_string()]);
+    for (no_file, why) in [("/dev/zero", "it is no file"), ("/", "it is no file")] {
+        let mut command = vmlab(["lint", "--cluster", "--kubeconfig", no_file]);
+        said(&mut command).is_error(&["Cannot read the kubeconfig", no_file, why]);
+    }
+    fs::write(&config, "a: [").expect("a file");
+    with(&["lint", "--cluster"]).is_error(&["kubeconfig"]);
+    fs::copy(&lab.api.kubeconfig, &config).expect("a file");
+    with(&["lint", "--cluster=prod"]).is_error(&["no context \"prod\"", "it has fake"]);
+    // Nobody listens where somebody did.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let dead = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let text = fs::read_to_string(&config).expect("a file").replace(&url, &dead);
+    fs::write(&config, text).expect("a file");
+    with(&["plan", "--cluster"]).is_error(&[&dead, "does not answer"]);
+    let mut none = vmlab(["lint", "--cluster"]);
+    none.env("HOME", folder.path()).env_remove("KUBECONFIG");
+    said(&mut none).is_error(&["No cluster is configured", "KUBECONFIG"]);
+    let hosts = folder.path().join("hosts");
+    fs::create_dir(&hosts).expect("a folder");
+    let lab = Lab::new(shop());
+    lab.say(&["plan", "--hosts", hosts.to_str().expect("a path")])
+        .is_error(&["holds no host of the cluster's nodes", "vmlab host --json"]);
+}
+
+#[test]
+fn the_role_can_be_bound() {
+    let words = ["k8s", "rbac", "--service-account", "lab/vmlab", "--without-kubelets"];
+    let said_role = said(&mut vmlab(words));
+    said_role.has_code(0);
+    let text = said_role.stdout;
+    assert!(text.contains("kind: ClusterRoleBinding") && text.contains("namespace: lab"), "{text}");
+    assert!(!text.contains("nodes/proxy"), "{text}");
+    for bad in ["Lab/x", "lab", "lab/-x"] {
+        let refused = said(&mut vmlab(["k8s", "rbac", "--service-account", bad]));
+        refused.has_code(2);
+        assert!(refused.stderr.contains(bad), "{refused:#?}");
+    }
+}
+
+/// What a real server and kubelet tell, and what the same objects tell from memory.
+#[test]
+fn a_real_cluster_tells_what_the_made_up_one_does() {
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
+    let Some(_turn) = needed.turn() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    // The node is a real one, and of this machine; the VMs are made there.
+    let content = shop();
+    let objects = [(VMS, "virtualmachines"), (INSTANCES, "virtualmachineinstances")];
+    for (list, resource) in objects {
+        for object in &content.lists[list] {
+            let mut object = object.clone();
+            // Only the server says when.
+            object["metadata"].as_object_mut().expect("an object").remove("creationTimestamp");
+            if object["status"]["nodeName"].is_string() {
+                object["status"]["nodeName"] = "one".into();
+            }
+            let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
+            let path = folder.path().join(format!("{resource}.{name}.json"));
+            fs::write(path, object.to_string()).expect("a file");
+        }
+    }
+    fs::write(folder.path().join("type.json"), content.lists[TYPES][0].to_string())
+        .expect("a file");
+    let mut command = Command::new(root().join("scripts/with-kube"));
+    command.args(["--node", "one"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clusters.sh"));
+    let output = command.arg(VMLAB).arg(folder.path()).output().expect("the script");
+    let told = Said::of(output);
+    if told.code == Some(3) {
+        return suite::skip("no namespaces can be made here");
+    }
+    told.has_code(0);
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect(name);
+
+    // A user without rights is told what is missing, and the role is enough.
+    let refused = read("forbidden.txt");
+    assert!(refused.contains("May not list nodes: `vmlab k8s rbac`"), "{refused}");
+    let real = schemas::holds("cluster-forecast", &read("plan.json"));
+    assert_eq!(real["unread"], json!([]), "{real:#}");
+    let node = &real["nodes"][0];
+    assert_eq!(node["kubelet"]["options"], json!(["full-pcpus-only"]), "{node:#}");
+    assert_eq!(node["kubelet"]["reserved"], "0");
+    assert_eq!(node["kubelet"]["topology_manager"], "restricted");
+    assert_eq!(node["takes_pods"], true);
+
+    // The same lists from memory give the same.
+    let mut again = Content::default();
+    for (path, file) in [
+        (NODES, "nodes"),
+        (PODS, "pods"),
+        (VMS, "vms"),
+        (INSTANCES, "instances"),
+        (KUBEVIRTS, "kubevirts"),
+        (TYPES, "types"),
+    ] {
+        let list: Value = serde_json::from_str(&read(&format!("{file}.json"))).expect(file);
+        let items = list["items"].as_array().expect("items").clone();
+        assert!(!items.is_empty() || file == "pods", "{file}: {list}");
+        again.lists.insert(path.to_owned(), items);
+    }
+    let settings = Answer::new(200, read("configz.json"));
+    again.fixed.insert(format!("{NODES}/one/proxy/configz"), settings);
+    let lab = Lab::new(again);
+    let mut made_up = said_json(&lab, &["plan", "--json"]);
+    made_up["server"] = real["server"].clone();
+    assert_eq!(made_up, real);
+    let lint: Value = serde_json::from_str(&read("lint.json")).expect("a report");
+    assert_eq!(said_json(&lab, &["lint", "--json"]), lint);
+    assert!(rules(&lint).contains_key("shop/virtualmachine/large"), "{lint:#}");
+}
