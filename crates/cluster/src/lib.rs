@@ -11,7 +11,6 @@
 
 mod api;
 mod error;
-mod kubelet;
 mod node;
 mod object;
 mod pod;
@@ -20,7 +19,6 @@ mod resource;
 
 pub use api::ClusterTarget;
 pub use error::{ClusterError, Unread};
-pub use kubelet::{KubeletSettings, ReadSettingsError, ReservedCpus, SettingsSource};
 pub use node::ClusterNode;
 pub use object::ClusterObject;
 pub use pod::ExclusivePod;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use placement::predict::node::NodeOffer;
 use vmconfig::kubevirt::Quantity;
 
-use crate::kubelet::KubeletSettings;
+use placement::predict::kubelet::KubeletSettings;
 
 /// A node.
 #[derive(Clone, Debug)]

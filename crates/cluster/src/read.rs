@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 
 use crate::api::{Api, ClusterTarget, Failure, ListError};
 use crate::error::{ClusterError, Unread};
-use crate::kubelet::{KubeletSettings, PerformanceProfile};
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::ExclusivePod;
 use crate::resource::{
     INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NODES, PODS, PROFILES, Read, VMS,
 };
+use placement::predict::kubelet::{KubeletSettings, PerformanceProfile};
 
 /// So many kubelets are asked at once.
 const AT_ONCE: usize = 16;

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::cluster::{ClusterFacts, ClusterNode, KubeletSettings, ReservedCpus};
+use ::cluster::{ClusterFacts, ClusterNode};
 use anyhow::Context as _;
 use lint::{Cluster, Context, KubevirtVersion, Version};
 use placement::predict::KubeletHost;
+use placement::predict::kubelet::{KubeletSettings, ReservedCpus};
 use placement::predict::node::NodeOffer;
 use topology::{Host, PcpuSet};
 use vmconfig::kubevirt::Catalogue;
@@ -133,7 +134,7 @@ fn reserved(settings: &KubeletSettings, host: Option<&Host>) -> PcpuSet {
     };
     match &settings.reserved {
         ReservedCpus::Set(set) => set.clone(),
-        ReservedCpus::Count(_) => chosen().unwrap_or_default(),
+        ReservedCpus::Milli(_) => chosen().unwrap_or_default(),
     }
 }
 

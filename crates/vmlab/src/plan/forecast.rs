@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ::cluster::{ClusterNode, ClusterObject, ExclusivePod, ReservedCpus, SettingsSource};
-use placement::predict::kubelet::StaticPolicy;
+use ::cluster::{ClusterNode, ClusterObject, ExclusivePod};
+use placement::predict::kubelet::{ReservedCpus, SettingsSource, StaticPolicy};
 use placement::predict::kubevirt::{Vmi, pod_cpus};
 use placement::predict::node::{Arrival, PodDemand, admit_in_order};
 use placement::predict::{Admission, KubeletHost, Prediction, findings, predict};
@@ -138,11 +138,7 @@ impl NodeState<'_> {
 
     /// pCPUs that no pod gets for itself.
     fn reserved_cpus(&self) -> u32 {
-        match self.node.kubelet.as_ref().map(|kubelet| &kubelet.reserved) {
-            Some(ReservedCpus::Set(set)) => u32::try_from(set.len()).unwrap_or(u32::MAX),
-            Some(ReservedCpus::Count(count)) => *count,
-            None => 0,
-        }
+        self.node.kubelet.as_ref().map_or(0, |kubelet| kubelet.reserved.count())
     }
 
     /// `None`: nobody gets a pCPU for itself there, or it is not known who has.
@@ -433,7 +429,7 @@ fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
         reserved_cpus: state.reserved_cpus(),
         reserved: match (&kubelet.reserved, &state.policy) {
             (ReservedCpus::Set(set), _) => Some(set.clone()),
-            (ReservedCpus::Count(_), policy) => {
+            (ReservedCpus::Milli(_), policy) => {
                 policy.as_ref().map(|policy| policy.reserved().clone())
             }
         },

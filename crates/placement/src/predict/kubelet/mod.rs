@@ -9,6 +9,7 @@
 mod distribute;
 mod hints;
 mod options;
+mod settings;
 mod take;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,10 @@ use topology::PcpuSet;
 
 pub use distribute::take_distributed;
 pub use options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
+pub use settings::{
+    KubeletConfiguration, KubeletSettings, PerformanceProfile, ReadSettingsError, ReservedCpus,
+    SettingsSource,
+};
 pub use take::{Order, take_packed};
 
 use crate::predict::machine::KubeletHost;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use placement::predict::KubeletHost;
-use placement::predict::kubelet::{
-    OptionsError, PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy,
-};
 use serde::Deserialize;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Quantity;
+
+use super::StaticPolicy;
+use super::options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
+use crate::predict::machine::KubeletHost;
 
 /// Who told the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,20 @@ pub enum SettingsSource {
 pub enum ReservedCpus {
     /// These (`reservedSystemCPUs`).
     Set(PcpuSet),
-    /// So many, which the kubelet picks (`kubeReserved` and `systemReserved`).
-    Count(u32),
+    /// So many thousandths of a CPU, rounded up to whole ones, which the kubelet picks
+    /// (`kubeReserved` and `systemReserved`).
+    Milli(u64),
+}
+
+impl ReservedCpus {
+    /// How many.
+    pub fn count(&self) -> u32 {
+        let count = match self {
+            Self::Set(set) => set.len() as u64,
+            Self::Milli(milli) => milli.div_ceil(1000),
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
 }
 
 /// The settings.
@@ -70,13 +82,13 @@ pub enum ReadSettingsError {
 
 #[derive(Deserialize)]
 struct Configz {
-    kubeletconfig: Configuration,
+    kubeletconfig: KubeletConfiguration,
 }
 
 /// The part of `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1) that bears on pCPUs.
-#[derive(Deserialize, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Configuration {
+pub struct KubeletConfiguration {
     cpu_manager_policy: Option<String>,
     cpu_manager_policy_options: Option<BTreeMap<String, String>>,
     #[serde(rename = "reservedSystemCPUs")]
@@ -96,7 +108,15 @@ impl KubeletSettings {
     /// # Errors
     /// [`ReadSettingsError`]: another text, or an option that is not known.
     pub fn from_configz(text: &[u8]) -> Result<Self, ReadSettingsError> {
-        let Configz { kubeletconfig: given } = serde_json::from_slice(text)?;
+        let Configz { kubeletconfig } = serde_json::from_slice(text)?;
+        Self::from_configuration(kubeletconfig)
+    }
+
+    /// From a kubelet's configuration.
+    ///
+    /// # Errors
+    /// [`ReadSettingsError`]: an option that is not known.
+    pub fn from_configuration(given: KubeletConfiguration) -> Result<Self, ReadSettingsError> {
         let mut options = PolicyOptions::default();
         for (name, value) in given.cpu_manager_policy_options.unwrap_or_default() {
             options
@@ -128,7 +148,7 @@ impl KubeletSettings {
                         cpus += amount.as_f64();
                     }
                 }
-                ReservedCpus::Count(cpus.ceil() as u32)
+                ReservedCpus::Milli((cpus * 1000.0).round() as u64)
             }
         };
         Ok(Self {
@@ -176,7 +196,9 @@ impl KubeletSettings {
     pub fn policy<'a>(&self, machine: &'a KubeletHost) -> Result<StaticPolicy<'a>, OptionsError> {
         let policy = match &self.reserved {
             ReservedCpus::Set(set) => StaticPolicy::new(machine, self.options, set.clone())?,
-            ReservedCpus::Count(count) => StaticPolicy::reserving(machine, self.options, *count)?,
+            ReservedCpus::Milli(_) => {
+                StaticPolicy::reserving(machine, self.options, self.reserved.count())?
+            }
         };
         policy.with_topology_manager(self.topology, self.topology_options)
     }
@@ -216,7 +238,7 @@ struct ProfileNuma {
 
 impl PerformanceProfile {
     /// Whether it is for nodes with these labels.
-    pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let selector = &self.spec.node_selector;
         !selector.is_empty() && selector.iter().all(|(name, value)| labels.get(name) == Some(value))
     }
@@ -249,7 +271,7 @@ mod tests {
             "memoryManagerPolicy": "None", "cpuCFSQuota": true}}"#;
         let settings = KubeletSettings::from_configz(text).expect("settings");
         assert!(settings.is_static && settings.options.full_pcpus_only);
-        assert_eq!(settings.reserved, ReservedCpus::Count(2));
+        assert_eq!(settings.reserved, ReservedCpus::Milli(1100));
         assert_eq!(settings.topology, TopologyPolicy::Restricted);
         assert_eq!(settings.topology_options.max_nodes, 4);
         assert!(!settings.memory_is_static);
