@@ -57,7 +57,7 @@ const CODES: &[Codes] = &[
     Codes {
         commands: &["predict"],
         fine: "guest siblings lie on host siblings and nothing is shared",
-        findings: Some("something is wrong (or a bad line with --jsonl)"),
+        findings: Some("something is wrong (a bad line with --jsonl, a prediction with --verify)"),
         ..GENERAL
     },
     Codes { commands: &["lint"], findings: Some("findings (see --fail-on)"), ..GENERAL },

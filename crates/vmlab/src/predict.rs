@@ -2,6 +2,7 @@
 
 mod jsonl;
 mod text;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ Examples:
   vmlab predict vmi.yaml --taken 4-7,20-23 --topology-manager single-numa-node
   kubectl get vmi web -o yaml | vmlab predict - --host host.json
   vmlab predict --jsonl entries.jsonl
+  vmlab predict --verify                          is it right? Beside real kubelets
 
 Kubelet: the static CPU manager policy of Kubernetes 1.36. KubeVirt: 0.44 to
 1.9.";
@@ -40,7 +42,7 @@ Kubelet: the static CPU manager policy of Kubernetes 1.36. KubeVirt: 0.44 to
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PredictArgs {
     /// The guest (with --jsonl: the entries), '-' for standard input
-    #[arg(value_name = "FILE", required_unless_present = "jsonl")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["jsonl", "verify"])]
     file: Option<PathBuf>,
 
     /// The node: a file of 'vmlab host --json' or a folder with copies of /sys
@@ -92,6 +94,14 @@ pub(crate) struct PredictArgs {
         "kubevirt", "live_update", "even_parity",
     ])]
     jsonl: bool,
+
+    /// Hold the predictor against what real kubelets gave on many machines and with many
+    /// policies: the experiments that vmlab carries, or those of a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = [
+        "file", "jsonl", "host", "kubelet", "reserved", "taken", "topology_manager",
+        "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
+    ])]
+    verify: Option<Option<PathBuf>>,
 }
 
 /// Runs `vmlab predict`.
@@ -99,6 +109,9 @@ pub(crate) struct PredictArgs {
 /// # Errors
 /// Files that cannot be read; a guest, a host or options that cannot be.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.verify {
+        return verify::run(file.as_deref());
+    }
     if args.jsonl {
         return jsonl::run(args.file.as_deref());
     }

@@ -1,0 +1,269 @@
+//! The predictor held against a kubelet: what real ones gave, pod by pod, beside what is
+//! predicted.
+//!
+//! An experiment is a machine, a kubelet's configuration, pods that come and go, and what
+//! the kubelet made of each. [`RECORDED`] are those that `scripts/ask-kubelet` made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use topology::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet};
+
+use super::kubelet::{KubeletConfiguration, KubeletSettings, OptionsError, ReadSettingsError};
+use super::machine::{KubeletHost, MachineError};
+
+/// Experiments with the kubelet of Kubernetes 1.36.3, a list as JSON.
+pub const RECORDED: &str = include_str!("../../testdata/kubelet-1.36.3/experiments.json");
+
+/// More pCPUs than any machine has; guards against a mistyped file.
+const MAX_PCPUS: u32 = 65_536;
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// The machine that the kubelet saw.
+    pub machine: MachineShape,
+    /// What bears on pCPUs of its `KubeletConfiguration`, with that file's keys.
+    pub kubelet: serde_json::Map<String, serde_json::Value>,
+    /// What happened, in this order.
+    pub steps: Vec<Step>,
+    /// What became of each pod, in the order in which they came.
+    #[serde(default)]
+    pub answers: Vec<Answer>,
+}
+
+/// A machine whose parts are all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineShape {
+    /// Sockets.
+    pub sockets: u32,
+    /// Memory nodes of a socket.
+    pub nodes_per_socket: u32,
+    /// Cores of a node.
+    pub cores_per_node: u32,
+    /// Last-level caches of a node.
+    pub caches_per_node: u32,
+    /// Threads of a core.
+    pub threads: u32,
+    /// Which pCPUs are threads of one core.
+    pub siblings: Siblings,
+}
+
+/// How Linux numbers the threads of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Siblings {
+    /// Core i has pCPUs i, i + cores...
+    Far,
+    /// Core i has pCPUs 2i, 2i + 1.
+    Near,
+}
+
+/// What happens on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// A pod comes that asks for so many CPUs of its own.
+    Pod {
+        /// Its name.
+        name: String,
+        /// CPUs.
+        cpus: u32,
+    },
+    /// A pod goes.
+    Gone {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What became of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It got these pCPUs.
+    Pcpus(PcpuSet),
+    /// It was rejected: the pod's reason and message.
+    Rejected(String),
+}
+
+/// A pod's answer beside the prediction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VerifiedPod {
+    /// Its name.
+    pub name: String,
+    /// CPUs that it asked for.
+    pub cpus: u32,
+    /// What is predicted.
+    pub predicted: Answer,
+    /// What the kubelet gave.
+    pub given: Answer,
+}
+
+impl VerifiedPod {
+    /// Whether the prediction is right, to the letter.
+    pub fn is_right(&self) -> bool {
+        self.predicted == self.given
+    }
+}
+
+/// Error type for [`verify`].
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The shape of no machine.
+    #[error("A machine of {0} pCPUs: give sockets, nodes, cores and threads from 1 on")]
+    Shape(u64),
+    /// As many caches as do not divide the cores.
+    #[error("{caches} caches don't divide {cores} cores of a node")]
+    Caches {
+        /// Caches of a node.
+        caches: u32,
+        /// Its cores.
+        cores: u32,
+    },
+    /// Not the text of a configuration.
+    #[error("Not a KubeletConfiguration")]
+    Configuration(#[from] serde_json::Error),
+    /// A setting that is not known.
+    #[error(transparent)]
+    Settings(#[from] ReadSettingsError),
+    /// The kubelet would not start.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// No machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// Pods without answers, or answers without pods.
+    #[error("{pods} pods came and {answers} answers are there")]
+    Answers {
+        /// Pods.
+        pods: usize,
+        /// Answers.
+        answers: usize,
+    },
+    /// A pod that goes and is not there, or comes twice.
+    #[error("Step {0}: the pod {1:?} goes without being there, or comes twice")]
+    Pod(usize, String),
+}
+
+impl MachineShape {
+    /// All of it.
+    ///
+    /// # Errors
+    /// [`VerifyError::Shape`] and [`VerifyError::Caches`].
+    pub fn host(&self) -> Result<Host, VerifyError> {
+        let Self { sockets, nodes_per_socket, cores_per_node, caches_per_node, threads, siblings } =
+            *self;
+        let factors = [sockets, nodes_per_socket, cores_per_node, threads];
+        let all = factors.iter().map(|one| u64::from(*one)).try_fold(1_u64, u64::checked_mul);
+        let all = all.unwrap_or(u64::MAX);
+        let pcpus = u32::try_from(all).ok().filter(|all| (1..=MAX_PCPUS).contains(all));
+        let pcpus = pcpus.ok_or(VerifyError::Shape(all))?;
+        if caches_per_node == 0 || !cores_per_node.is_multiple_of(caches_per_node) {
+            let (caches, cores) = (caches_per_node, cores_per_node);
+            return Err(VerifyError::Caches { caches, cores });
+        }
+        let cores = pcpus / threads;
+        let per_cache = cores_per_node / caches_per_node;
+        let mut host = Host::default();
+        let mut caches: BTreeMap<u32, PcpuSet> = BTreeMap::new();
+        let mut nodes: BTreeMap<u32, PcpuSet> = BTreeMap::new();
+        for id in 0..pcpus {
+            let (core, thread) = match siblings {
+                Siblings::Far => (id % cores, id / cores),
+                Siblings::Near => (id / threads, id % threads),
+            };
+            let node = core / cores_per_node;
+            nodes.entry(node).or_default().insert(id);
+            caches.entry(core / per_cache).or_default().insert(id);
+            host.pcpus.push(Pcpu {
+                id,
+                online: true,
+                socket: Some(node / nodes_per_socket),
+                core: Some(core % (cores_per_node * nodes_per_socket)),
+                thread: Some(thread),
+                node: Some(node),
+                ..Pcpu::default()
+            });
+        }
+        let count = sockets * nodes_per_socket;
+        let distance = |from: u32, to: u32| match (from == to, from / nodes_per_socket) {
+            (true, _) => 10,
+            (_, socket) if socket == to / nodes_per_socket => 12,
+            _ => 20,
+        };
+        host.nodes = nodes
+            .into_iter()
+            .map(|(id, pcpus)| {
+                let distances = (0..count).map(|to| (to, distance(id, to))).collect();
+                Node { id, pcpus, distances, ..Node::default() }
+            })
+            .collect();
+        host.caches = caches
+            .into_values()
+            .map(|pcpus| Cache {
+                level: 3,
+                kind: CacheKind::Unified,
+                size_bytes: Some(32 << 20),
+                pcpus,
+            })
+            .collect();
+        Ok(host)
+    }
+}
+
+/// Predicts every pod of an experiment, each beside the kubelet's answer.
+///
+/// # Errors
+/// [`VerifyError`]: the experiment is none.
+pub fn verify(experiment: &Experiment) -> Result<Vec<VerifiedPod>, VerifyError> {
+    verify_on(&experiment.machine.host()?, experiment)
+}
+
+/// The same on a machine that was read from somewhere.
+///
+/// # Errors
+/// [`VerifyError`]: the experiment is none.
+pub fn verify_on(host: &Host, experiment: &Experiment) -> Result<Vec<VerifiedPod>, VerifyError> {
+    let machine = KubeletHost::from_host(host)?;
+    let configuration = serde_json::Value::Object(experiment.kubelet.clone());
+    let configuration: KubeletConfiguration = serde_json::from_value(configuration)?;
+    let settings = KubeletSettings::from_configuration(configuration)?;
+    let policy = settings.policy(&machine)?;
+    let mut there: BTreeMap<&str, PcpuSet> = BTreeMap::new();
+    let mut verified = Vec::new();
+    let mut answers = experiment.answers.iter();
+    for (at, step) in experiment.steps.iter().enumerate() {
+        let (name, cpus) = match step {
+            Step::Pod { name, cpus } => (name, *cpus),
+            Step::Gone { name } => {
+                there.remove(name.as_str()).ok_or_else(|| VerifyError::Pod(at, name.clone()))?;
+                continue;
+            }
+        };
+        let Some(given) = answers.next() else { break };
+        let taken = there.values().fold(PcpuSet::new(), |taken, set| taken.union(set));
+        // The kubelet's managers are asked before it counts CPUs itself (`OutOfcpu`).
+        let predicted = match policy.admit(&policy.shared_pool(&taken), cpus) {
+            Ok(pcpus) => Answer::Pcpus(pcpus),
+            Err(rejection) => Answer::Rejected(rejection.to_string()),
+        };
+        // What comes later stands beside what is really there.
+        let has = match given {
+            Answer::Pcpus(pcpus) => pcpus.clone(),
+            Answer::Rejected(_) => PcpuSet::new(),
+        };
+        if there.insert(name, has).is_some() {
+            return Err(VerifyError::Pod(at, name.clone()));
+        }
+        let (name, given) = (name.clone(), given.clone());
+        verified.push(VerifiedPod { name, cpus, predicted, given });
+    }
+    let pods = experiment.steps.iter().filter(|step| matches!(step, Step::Pod { .. })).count();
+    if pods != experiment.answers.len() {
+        return Err(VerifyError::Answers { pods, answers: experiment.answers.len() });
+    }
+    Ok(verified)
+}

@@ -1,0 +1,114 @@
+//! The predictor's scoreboard: what real kubelets gave beside what is predicted.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use placement::predict::verify::{
+    Answer, Experiment, MachineShape, RECORDED, Siblings, VerifiedPod, verify,
+};
+
+use crate::exit::FINDINGS;
+use crate::{input, terminal};
+
+/// Verifies the experiments of a file, or those that vmlab carries.
+///
+/// # Errors
+/// A file that can't be read or holds no experiments.
+pub(super) fn run(file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let (name, text) = match file {
+        None => ("experiments of Kubernetes 1.36.3".to_owned(), RECORDED.to_owned()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = input::text(path).with_context(|| format!("Cannot read {name}"))?;
+            (name, text)
+        }
+    };
+    let experiments: Vec<Experiment> =
+        serde_json::from_str(&text).with_context(|| format!("{name} holds no experiments"))?;
+    anyhow::ensure!(!experiments.is_empty(), "{name} holds no experiments");
+    let mut verified = Vec::new();
+    for (at, experiment) in experiments.iter().enumerate() {
+        let pods = verify(experiment).with_context(|| format!("{name}: experiment {}", at + 1))?;
+        verified.push((experiment, pods));
+    }
+    let (text, all_right) = scoreboard(&verified);
+    terminal::print(&text)?;
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+/// A line for each experiment, those that are wrong below it, and the sum.
+fn scoreboard(verified: &[(&Experiment, Vec<VerifiedPod>)]) -> (String, bool) {
+    let mut out = format!("{:<40} {:>7} {:>8}  KUBELET\n", "MACHINE", "RIGHT", "REJECTED");
+    let (mut right, mut all) = (0, 0);
+    for (experiment, pods) in verified {
+        let good = pods.iter().filter(|pod| pod.is_right()).count();
+        let rejected = pods.iter().filter(|pod| matches!(pod.given, Answer::Rejected(_))).count();
+        right += good;
+        all += pods.len();
+        // Writing to a String can't fail.
+        let _ = writeln!(
+            out,
+            "{:<40} {:>7} {rejected:>8}  {}",
+            machine(&experiment.machine),
+            format!("{good}/{}", pods.len()),
+            kubelet(experiment),
+        );
+        for pod in pods.iter().filter(|pod| !pod.is_right()) {
+            let VerifiedPod { name, cpus, predicted, given } = pod;
+            let _ = writeln!(
+                out,
+                "  WRONG {name}, {cpus} CPUs: predicted {}, given {}",
+                answer(predicted),
+                answer(given)
+            );
+        }
+    }
+    let _ = writeln!(out, "\n{right} of {all} pods got what is predicted");
+    (out, right == all)
+}
+
+fn answer(answer: &Answer) -> String {
+    match answer {
+        Answer::Pcpus(pcpus) => pcpus.to_string(),
+        Answer::Rejected(why) => why.clone(),
+    }
+}
+
+/// `2 x 1 x 8 x 2, siblings far`: sockets, nodes, cores, threads.
+fn machine(shape: &MachineShape) -> String {
+    let MachineShape { sockets, nodes_per_socket, cores_per_node, threads, .. } = shape;
+    let mut text = format!("{sockets} x {nodes_per_socket} x {cores_per_node} x {threads}");
+    if *threads > 1 {
+        text += match shape.siblings {
+            Siblings::Far => ", siblings far",
+            Siblings::Near => ", siblings near",
+        };
+    }
+    if shape.caches_per_node > 1 {
+        text += &format!(", {} caches", shape.caches_per_node);
+    }
+    text
+}
+
+/// Its settings without their quotes: options, topology manager, what is reserved.
+fn kubelet(experiment: &Experiment) -> String {
+    let mut said = Vec::new();
+    for (key, value) in &experiment.kubelet {
+        if key == "cpuManagerPolicy" || key == "featureGates" {
+            continue;
+        }
+        match value.as_object() {
+            Some(options) => {
+                said.extend(options.iter().map(|(name, value)| match value.as_str() {
+                    Some("true") => name.clone(),
+                    _ => format!("{key}.{name} {}", value.to_string().trim_matches('"')),
+                }))
+            }
+            None if value == "none" => {}
+            None => said.push(format!("{key} {}", value.to_string().trim_matches('"'))),
+        }
+    }
+    said.join(", ")
+}
