@@ -18,6 +18,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use vmconfig::qemu::Netdev;
+
 use crate::owner::Owner;
 
 /// What the holder prints once everything is made.
@@ -193,24 +195,13 @@ impl LabNetwork {
         words
     }
 
-    /// What QEMU's `-netdev` says of a port, without its id.
-    ///
-    /// Source: QEMU's manual page, `-netdev tap`.
+    /// What QEMU is connected to at a port.
     #[must_use]
-    pub fn netdev(&self, port: usize, vhost: bool) -> String {
-        let vhost = if vhost { "on" } else { "off" };
-        let queues = self.ports.get(port).map_or(1, |port| port.queues);
+    pub fn netdev(&self, port: usize, vhost: bool) -> Netdev {
+        let vhost = Some(vhost);
         match self.switch {
-            Switch::Bridge => {
-                let many = if queues > 1 { format!(",queues={queues}") } else { String::new() };
-                let name = name(port);
-                format!("tap,ifname={name},script=no,downscript=no,vhost={vhost}{many}")
-            }
-            Switch::Macvtap => {
-                let fds: Vec<String> = self.fds(port).map(|fd| fd.to_string()).collect();
-                let key = if queues > 1 { "fds" } else { "fd" };
-                format!("tap,{key}={},vhost={vhost}", fds.join(":"))
-            }
+            Switch::Bridge => Netdev::Tap { ifname: name(port), vhost },
+            Switch::Macvtap => Netdev::TapDescriptors { fds: self.fds(port).collect(), vhost },
         }
     }
 
@@ -322,10 +313,8 @@ mod tests {
             assert!(names.contains(&wanted), "{links}");
         }
         assert!(!names.contains(&"eth0"), "{links}");
-        assert_eq!(
-            network.netdev(1, true),
-            "tap,ifname=port1,script=no,downscript=no,vhost=on,queues=4"
-        );
+        let tap = Netdev::Tap { ifname: "port1".to_owned(), vhost: Some(true) };
+        assert_eq!(network.netdev(1, true), tap);
         let holder = network.holder.id();
         drop(network);
         assert!(!Path::new(&format!("/proc/{holder}/ns/net")).exists());
@@ -336,7 +325,8 @@ mod tests {
         let Some((_folder, network)) = made(Switch::Macvtap, 2) else { return };
         let open = inside(&network, 1, &["readlink", "/proc/self/fd/3", "/proc/self/fd/4"]);
         assert_eq!(open.lines().filter(|line| line.ends_with("/port1")).count(), 2, "{open}");
-        assert_eq!(network.netdev(1, false), "tap,fds=3:4,vhost=off");
+        let opened = Netdev::TapDescriptors { fds: vec![3, 4], vhost: Some(false) };
+        assert_eq!(network.netdev(1, false), opened);
     }
 
     #[test]

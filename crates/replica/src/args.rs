@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use topology::PcpuSet;
 use vmconfig::command_line::Smp;
-use vmconfig::{Arch, GuestTopology};
+use vmconfig::qemu::{
+    Capabilities, Interface, Netdev, escape_path, memory_backend, numa_distance, numa_node,
+};
+use vmconfig::{Accel, Arch, GuestTopology, Memory};
 
 use crate::shape::ReplicaMachine;
 
@@ -61,18 +63,17 @@ pub(crate) fn args(
     let smp = Smp::write(None, &topology, |level| ["sockets", "cores", "threads"].contains(&level));
     add(&["-smp", &smp, "-m", &format!("{}M", shape.memory_mib())]);
     for (id, node) in shape.nodes.iter().enumerate() {
-        let memory = format!("memory-backend-ram,id=memory{id},size={}M", node.memory_mib);
-        let pcpus = cpus(&node.pcpus);
-        let numa = format!("node,nodeid={id},memdev=memory{id}{pcpus}");
-        add(&["-object", &memory, "-numa", &numa]);
+        let backend_id = format!("memory{id}");
+        let memory = memory_backend(&backend_id, node.memory_mib, &Memory::default());
+        add(&["-object", &memory, "-numa", &numa_node(id, &node.pcpus, &backend_id)]);
     }
     for ((from, to), distance) in &shape.distances {
         if from != to {
-            add(&["-numa", &format!("dist,src={from},dst={to},val={distance}")]);
+            add(&["-numa", &numa_distance(*from, *to, *distance)]);
         }
     }
     let append = cmdline(shape, files.cmdline);
-    add(&["-kernel", &text(files.kernel), "-initrd", INITRD, "-append", &append]);
+    add(&["-kernel", &files.kernel.to_string_lossy(), "-initrd", INITRD, "-append", &append]);
     add(&["-chardev", &format!("file,id=console,path={CONSOLE}"), "-serial", "chardev:console"]);
     let scratch = Path::new(SCRATCH);
     for (serial, path, read_only) in [
@@ -80,7 +81,7 @@ pub(crate) fn args(
         ("guests", files.guests, "on"),
         ("scratch", scratch, "off"),
     ] {
-        let file = format!("driver=file,filename={},node-name={serial}-file", text(path));
+        let file = format!("driver=file,filename={},node-name={serial}-file", escape_path(path));
         let disk = format!("driver=raw,file={serial}-file,node-name={serial}");
         let read_only = format!("read-only={read_only}");
         add(&["-blockdev", &format!("{file},{read_only}")]);
@@ -88,8 +89,11 @@ pub(crate) fn args(
         add(&["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
     }
     // Nothing gets out; in comes ssh alone, at a port that the system picks.
-    add(&["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]);
-    add(&["-device", "virtio-net-pci,netdev=net,romfile="]);
+    let netdev = Netdev::Restricted { forward: "tcp:127.0.0.1:0-:22".to_owned() };
+    let interface = Interface { boots: false, ..Interface::new("net", netdev) };
+    for (option, value) in interface.options(Accel::Tcg, &Capabilities::oldest()) {
+        add(&[option, &value]);
+    }
     add(&["-qmp", &format!("unix:{QMP},server=on,wait=off")]);
     add(&["-daemonize", "-pidfile", PID]);
     if wait_for_state {
@@ -112,19 +116,4 @@ fn cmdline(shape: &ReplicaMachine, of_image: &[String]) -> String {
         words.extend(["tsc=reliable", "lpj=10000000"]);
     }
     words.join(" ")
-}
-
-fn cpus(set: &PcpuSet) -> String {
-    set.ranges()
-        .iter()
-        .map(|(first, last)| match first == last {
-            true => format!(",cpus={first}"),
-            false => format!(",cpus={first}-{last}"),
-        })
-        .collect()
-}
-
-/// A path as QEMU's options take it: a comma is doubled.
-fn text(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
 }

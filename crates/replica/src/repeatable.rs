@@ -20,6 +20,7 @@ use guest::image::{Archive, GuestImage};
 use guest::qemu::Qemu;
 use host::owner::{Owner, OwnerError, RuntimeDir, RuntimeDirError, runtime_dir};
 use topology::{Host, Virtualised};
+use vmconfig::qemu::escape_path;
 
 use crate::args::{CONSOLE, INITRD};
 use crate::disks::{self, DiskError};
@@ -262,9 +263,9 @@ fn args(kernel: &Path, cmdline: &[String], images: &[(PathBuf, u64)]) -> Vec<Str
     let max_mib = MEMORY_MIB + (bytes >> 20) + 1024 * (images.len() as u64 + 1);
     add(&["-m", &format!("{MEMORY_MIB}M,slots={},maxmem={max_mib}M", images.len())]);
     let append = [cmdline.join(" ").as_str(), "tsc=reliable", "lpj=10000000"].join(" ");
-    add(&["-kernel", &path_text(kernel), "-initrd", INITRD, "-append", &append]);
+    add(&["-kernel", &kernel.to_string_lossy(), "-initrd", INITRD, "-append", &append]);
     for (id, (path, bytes)) in images.iter().enumerate() {
-        let file = format!("memory-backend-file,id=image{id},mem-path={}", path_text(path));
+        let file = format!("memory-backend-file,id=image{id},mem-path={}", escape_path(path));
         add(&["-object", &format!("{file},size={bytes},share=off,readonly=on")]);
         add(&["-device", &format!("nvdimm,memdev=image{id},unarmed=on")]);
     }
@@ -273,11 +274,6 @@ fn args(kernel: &Path, cmdline: &[String], images: &[(PathBuf, u64)]) -> Vec<Str
         add(&["-serial", &format!("chardev:{id}")]);
     }
     args
-}
-
-/// A path as QEMU's options take it: a comma is doubled.
-fn path_text(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
 }
 
 #[cfg(test)]

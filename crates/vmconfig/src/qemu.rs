@@ -6,6 +6,7 @@
 mod attached;
 mod capabilities;
 mod devices;
+mod interface;
 mod lines;
 mod parse;
 mod reader;
@@ -13,7 +14,9 @@ mod reader;
 use std::path::{Path, PathBuf};
 
 pub use capabilities::{Capabilities, QemuVersion, UnusableVersion};
-pub use devices::{iothread_id, memory_backend_id};
+pub use devices::{iothread_id, memory_backend, memory_backend_id, numa_distance, numa_node};
+pub use interface::{Interface, Netdev};
+pub use lines::join;
 pub use parse::{NotQemu, parse, parse_args, parse_line};
 
 use crate::{Arch, BootSource, GuestTopology, SpecFinding, VmSpec};
@@ -326,11 +329,14 @@ fn socket(id: &str, path: &Path) -> String {
 }
 
 /// A value for QEMU's `key=value,...` syntax, in which a comma is said twice.
-fn escape(value: &str) -> String {
+#[must_use]
+pub fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }
 
-fn escape_path(path: &Path) -> String {
+/// A path as [`escape`] has it.
+#[must_use]
+pub fn escape_path(path: &Path) -> String {
     escape(&path.to_string_lossy())
 }
 

@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 
 use host::network::{Port, Switch};
 use record::{Failure, FailureKind};
-use vmconfig::{Accel, NicModel, VmSpec};
+use vmconfig::VmSpec;
+use vmconfig::qemu::{Interface, Netdev};
 
 use super::switch::RunningSwitch;
 use super::{LocalLab, load_failure};
@@ -21,10 +22,6 @@ pub(super) const ADDRESSES: [Ipv4Addr; 2] =
 /// Places in [`MACS`] and [`ADDRESSES`].
 pub(super) const UNDER_TEST: usize = 0;
 pub(super) const OTHER: usize = 1;
-
-/// The first QEMU that emulates a vhost-user NIC with interrupts of its own: those
-/// before end in `msix_set_vector_notifiers` when the guest's driver comes.
-const VECTORS_SINCE: u32 = 8;
 
 /// How a VM is plugged in.
 pub(super) struct Plug {
@@ -68,29 +65,27 @@ impl Between {
         // Left by a trial whose QEMU was killed.
         drop(std::fs::remove_file(&socket));
         let plug = |(number, (interface, spec)): (usize, &(StudyNetwork, &VmSpec))| {
-            let mut args = Vec::new();
             let netdev = if first.kind == NetworkKind::VhostUser {
                 let own = between.switch.as_ref().map(|switch| switch.socket(number));
                 let others = || first.sockets.as_ref().map(|sockets| sockets[number].clone());
-                let path = own.or_else(others).unwrap_or_default();
-                // QEMU takes a comma in a value if it stands there twice.
-                let path = path.display().to_string().replace(',', ",,");
-                args.extend(["-chardev".to_owned(), format!("socket,id=between,path={path}")]);
-                let queues = interface.queues;
-                let many = if queues > 1 { format!(",queues={queues}") } else { String::new() };
-                format!("vhost-user,chardev=between{many}")
+                let socket = own.or_else(others).unwrap_or_default();
+                Netdev::VhostUser { socket, server: false, reconnect_s: None }
             } else if let Some(network) = &between.of_kernel {
                 network.netdev(number, interface.vhost)
             } else {
                 // The VM under test is started first and listens.
-                let listens = if number == UNDER_TEST { "on" } else { "off" };
-                let path = socket.display();
-                format!("stream,server={listens},addr.type=unix,addr.path={path}")
+                Netdev::Stream { socket: socket.clone(), server: number == UNDER_TEST }
             };
-            let vectors = first.kind != NetworkKind::VhostUser
-                || spec.accel != Accel::Tcg
-                || lab.capabilities.version.major >= VECTORS_SINCE;
-            args.extend(interface_args(interface, number, &netdev, vectors));
+            let interface = Interface {
+                model: interface.model,
+                mac: Some(MACS[number].to_owned()),
+                queues: Some(interface.queues).filter(|queues| *queues > 1),
+                packed: interface.packed,
+                boots: false,
+                ..Interface::new("between", netdev)
+            };
+            let options = interface.options(spec.accel, &lab.capabilities).into_iter();
+            let args = options.flat_map(|(option, value)| [option.to_owned(), value]).collect();
             let enter = between.of_kernel.as_ref().map(|network| network.enter(number));
             Plug { enter: enter.unwrap_or_default(), args }
         };
@@ -113,39 +108,4 @@ fn of_kernel(
         kind: FailureKind::VmRefused,
         detail: load_failure(&error).detail,
     })
-}
-
-/// QEMU's arguments for an interface, with or without interrupts for each queue.
-///
-/// Source: QEMU's manual page, `-netdev`, `-device`.
-fn interface_args(
-    interface: &StudyNetwork,
-    number: usize,
-    netdev: &str,
-    vectors: bool,
-) -> Vec<String> {
-    let (backend, rest) = netdev.split_once(',').unwrap_or((netdev, ""));
-    let model = match interface.model {
-        NicModel::Virtio => "virtio-net-pci",
-        NicModel::E1000e => "e1000e",
-        NicModel::E1000 => "e1000",
-        NicModel::Rtl8139 => "rtl8139",
-    };
-    // Nothing boots from it, and not every QEMU has the ROMs to do so.
-    let mut device = format!("{model},netdev=between,mac={},romfile=", MACS[number]);
-    if interface.queues > 1 {
-        device.push_str(",mq=on");
-    }
-    if !vectors {
-        device.push_str(",vectors=0");
-    } else if interface.queues > 1 {
-        // One interrupt a queue and direction, one for changes of configuration
-        // and one for control.
-        device.push_str(&format!(",vectors={}", 2 * interface.queues + 2));
-    }
-    if interface.packed {
-        device.push_str(",packed=on");
-    }
-    let netdev = format!("{backend},id=between,{rest}");
-    ["-netdev", &netdev, "-device", &device].map(str::to_owned).into()
 }

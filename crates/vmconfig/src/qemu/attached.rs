@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Arch, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
+    Accel, Arch, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
     DiskSource, Iommu, Nic, NicBackend, NicModel, QueueIothread,
 };
 
+use super::interface::vectors;
 use super::reader::{Opt, Reader};
 use crate::command_line::{Properties, switch};
 
@@ -385,11 +386,14 @@ impl Attached {
         for key in ["id", "netdev"] {
             device.take(key);
         }
-        if let Some(queues) = nic.queues {
+        if nic.queues.is_some() {
             device.take_if("mq", |text| switch(text).filter(|on| *on));
-            let usual = u64::from(queues) * 2 + 2;
-            device.take_if("vectors", |text| (text.parse() == Ok(usual)).then_some(()));
         }
+        // What is written anew: see `Interface`.
+        let vhost_user = matches!(nic.backend, NicBackend::VhostUser { .. });
+        let without = vhost_user && reader.settings.accel == Accel::Tcg;
+        let usual = |count: u64| Some(count) == nic.queues.map(vectors) || without && count == 0;
+        device.take_if("vectors", |text| text.parse().ok().filter(|count| usual(*count)));
         let number = reader.settings.nics.len();
         reader.at(&format!("nics.{number}"), option.line);
         reader.settings.nics.push(nic);

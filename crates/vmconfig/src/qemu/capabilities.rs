@@ -58,6 +58,12 @@ impl Capabilities {
         }
     }
 
+    /// Those of the oldest QEMU that is used, for an argument that any QEMU may get.
+    #[must_use]
+    pub fn oldest() -> Self {
+        Self { version: OLDEST, query_stats: false, tcg_x2apic: false }
+    }
+
     /// From what `qemu-system-* --version` prints.
     ///
     /// # Errors
@@ -122,6 +128,12 @@ impl Capabilities {
     pub fn shares_queues(&self, bus: DiskBus) -> bool {
         let since = if bus == DiskBus::VirtioScsi { 10 } else { 9 };
         bus.is_virtio() && self.version.major >= since
+    }
+
+    /// True if a vhost-user interface can have interrupts of its own. QEMU before 8.0
+    /// ends in `msix_set_vector_notifiers` when the driver of an emulated guest comes.
+    pub(super) fn interrupts_of_vhost_user(&self, accel: Accel) -> bool {
+        accel != Accel::Tcg || self.version.major >= 8
     }
 
     /// What a socket is told so that it connects anew after `seconds`.

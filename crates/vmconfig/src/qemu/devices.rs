@@ -2,11 +2,11 @@
 
 use crate::cpu::HOST_MODEL;
 use crate::{
-    ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource, Nic,
+    ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource,
     NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
-use super::{Capabilities, Emitted, escape, escape_path};
+use super::{Capabilities, Emitted, Interface, escape, escape_path};
 use crate::command_line::Smp;
 
 /// Name of the backend that holds all memory of a VM without guest nodes.
@@ -27,8 +27,6 @@ pub fn memory_backend_id(node: Option<usize>) -> String {
 pub fn iothread_id(number: u32) -> String {
     format!("iothread{number}")
 }
-/// Where QEMU finds the program that makes tap devices in a bridge.
-const BRIDGE_HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
 
 /// `-machine` with the properties that have a field of their own.
 pub(super) fn machine(spec: &VmSpec) -> String {
@@ -87,19 +85,19 @@ fn memory(spec: &VmSpec, emitted: &mut Emitted) {
     let Memory { locked, host_nodes, policy, .. } = &spec.memory;
     if spec.numa.is_empty() && spec.memory.needs_backend() {
         let place = place(host_nodes.as_ref(), *policy);
-        emitted.option("-object", backend(&spec.memory, WHOLE, spec.memory_mib, &place));
+        let object = memory_backend(WHOLE, spec.memory_mib, &spec.memory) + &place;
+        emitted.option("-object", object);
     }
     for (number, node) in spec.numa.iter().enumerate() {
         let id = memory_backend_id(Some(number));
         let place = place(node.host_nodes.as_ref(), node.policy);
         let memory = node.memory(&spec.memory);
-        emitted.option("-object", backend(&memory, &id, node.memory_mib, &place));
-        let vcpus = repeated("cpus", &node.vcpus);
-        emitted.option("-numa", format!("node,nodeid={number}{vcpus},memdev={id}"));
+        emitted.option("-object", memory_backend(&id, node.memory_mib, &memory) + &place);
+        emitted.option("-numa", numa_node(number, &node.vcpus, &id));
     }
     for (number, node) in spec.numa.iter().enumerate() {
         for (other, distance) in &node.distances {
-            emitted.option("-numa", format!("dist,src={number},dst={other},val={distance}"));
+            emitted.option("-numa", numa_distance(number as u32, *other, *distance));
         }
     }
     if *locked == Some(true) {
@@ -110,7 +108,24 @@ fn memory(spec: &VmSpec, emitted: &mut Emitted) {
     }
 }
 
-fn backend(memory: &Memory, id: &str, size_mib: u64, place: &str) -> String {
+/// The value of `-numa` for guest node `number`: its vCPUs, and the memory backend that
+/// is its memory.
+#[must_use]
+pub fn numa_node(number: usize, vcpus: &NumberSet, backend_id: &str) -> String {
+    let vcpus = repeated("cpus", vcpus);
+    format!("node,nodeid={number}{vcpus},memdev={backend_id}")
+}
+
+/// The value of `-numa` for the distance between two guest nodes, 10 to a node itself.
+#[must_use]
+pub fn numa_distance(from: u32, to: u32, distance: u32) -> String {
+    format!("dist,src={from},dst={to},val={distance}")
+}
+
+/// The value of `-object` for the memory backend `id` of `size_mib` MiB, wherever the
+/// host takes it from.
+#[must_use]
+pub fn memory_backend(id: &str, size_mib: u64, memory: &Memory) -> String {
     let kind = match memory.source {
         None | Some(MemorySource::Anonymous) => "ram",
         Some(MemorySource::Memfd) => "memfd",
@@ -137,7 +152,7 @@ fn backend(memory: &Memory, id: &str, size_mib: u64, place: &str) -> String {
             text.push_str(&format!(",prealloc-threads={threads}"));
         }
     }
-    text + place
+    text
 }
 
 fn place(nodes: Option<&NumberSet>, policy: Option<MemoryPolicy>) -> String {
@@ -177,7 +192,10 @@ pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut E
         attach_disk(number, disk, emitted);
     }
     for (number, nic) in spec.nics.iter().enumerate() {
-        attach_nic(number, nic, capabilities, emitted);
+        let interface = Interface::of_nic(number, nic);
+        for (option, value) in interface.options(spec.accel, capabilities) {
+            emitted.option(option, value);
+        }
     }
 }
 
@@ -273,54 +291,6 @@ fn mapped(driver: &str, queues_key: &str, disk: &Disk) -> serde_json::Value {
         device[queues_key] = queues.into();
     }
     device
-}
-
-fn attach_nic(number: usize, nic: &Nic, capabilities: &Capabilities, emitted: &mut Emitted) {
-    let id = format!("net{number}");
-    let vhost = match nic.vhost {
-        Some(true) => ",vhost=on",
-        Some(false) => ",vhost=off",
-        None => "",
-    };
-    let queues = nic.queues.map(|n| format!(",queues={n}")).unwrap_or_default();
-    let netdev = match &nic.backend {
-        NicBackend::Tap { ifname } => {
-            let ifname = escape(ifname);
-            format!("tap,id={id},ifname={ifname},script=no,downscript=no{vhost}{queues}")
-        }
-        NicBackend::Bridge { name } => {
-            format!("tap,id={id},br={},helper={BRIDGE_HELPER}{vhost}", escape(name))
-        }
-        NicBackend::VhostUser { socket, server, reconnect_s } => {
-            let (path, server) = (escape_path(socket), if *server { "on,wait=off" } else { "off" });
-            let again = reconnect_s.map(|seconds| capabilities.reconnect(seconds));
-            let again = again.unwrap_or_default();
-            let chardev = format!("socket,id=chr-{id},path={path},server={server}{again}");
-            emitted.option("-chardev", chardev);
-            format!("vhost-user,id={id},chardev=chr-{id}{queues}")
-        }
-        // What only a manager of VMs can set up is said to be lost.
-        _ => format!("user,id={id}"),
-    };
-    emitted.option("-netdev", netdev);
-    let mut device = format!("{},netdev={id}", nic.model.device());
-    if let Some(mac) = &nic.mac {
-        device.push_str(&format!(",mac={mac}"));
-    }
-    if let Some(queues) = nic.queues.filter(|_| takes_queues(&nic.backend)) {
-        // One interrupt a queue and direction, one for changes of configuration
-        // and one for control.
-        device.push_str(&format!(",mq=on,vectors={}", 2 * queues + 2));
-    }
-    for (key, size) in [("rx_queue_size", nic.rx_queue_size), ("tx_queue_size", nic.tx_queue_size)]
-    {
-        device.extend(size.map(|size| format!(",{key}={size}")));
-    }
-    emitted.option("-device", device);
-}
-
-fn takes_queues(backend: &NicBackend) -> bool {
-    matches!(backend, NicBackend::Tap { .. } | NicBackend::VhostUser { .. })
 }
 
 /// What the command line can't say.

@@ -1,8 +1,9 @@
 //! Arguments as a shell takes them.
 
 /// The arguments as words of a POSIX shell, separated by spaces.
-pub(super) fn join(args: &[String]) -> String {
-    args.iter().map(|arg| quote(arg)).collect::<Vec<_>>().join(" ")
+#[must_use]
+pub fn join<S: AsRef<str>>(args: &[S]) -> String {
+    args.iter().map(|arg| quote(arg.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// Quoted only if a shell would take the plain text for something else.

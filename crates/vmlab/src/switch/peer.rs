@@ -1,8 +1,11 @@
 //! What belongs to the other end of a port: QEMU's arguments and libvirt's XML.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use report::escape;
+use vmconfig::Accel;
+use vmconfig::qemu::{Capabilities, Interface, Netdev, join};
 use vswitch::{PortConfig, mac_text};
 
 /// The text for all ports.
@@ -24,35 +27,26 @@ pub(super) fn text(ports: &[PortConfig]) -> String {
             continue;
         };
         let path = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
-        let path = path.display().to_string();
-        let _ =
-            write!(text, "\nport {}\n  {}\n{}", port.name, qemu(port, &path), libvirt(port, &path));
+        let libvirt = libvirt(port, &path.display().to_string());
+        let _ = write!(text, "\nport {}\n  {}\n{libvirt}", port.name, qemu(port, &path));
     }
     text
 }
 
-/// QEMU takes a comma in a value if it stands there twice.
-fn qemu(port: &PortConfig, path: &str) -> String {
-    let path = path.replace(',', ",,");
-    let end = if port.calls() { ",server=on,wait=off" } else { ",reconnect=1" };
-    let (name, queues) = (&port.name, port.queues);
-    let several = queues > 1;
-    let netdev = if several { format!(",queues={queues}") } else { String::new() };
-    let mut device = String::new();
-    if several {
-        let _ = write!(device, ",mq=on,vectors={}", 2 * queues + 2);
-    }
-    if let Some(mac) = port.policy.mac {
-        let _ = write!(device, ",mac={}", mac_text(mac));
-    }
-    if let Some(mtu) = port.policy.mtu {
-        let _ = write!(device, ",host_mtu={mtu}");
-    }
-    format!(
-        "-chardev socket,id={name},path={path}{end} \
-         -netdev vhost-user,id=net-{name},chardev={name}{netdev} \
-         -device virtio-net-pci,netdev=net-{name}{device}"
-    )
+fn qemu(port: &PortConfig, socket: &Path) -> String {
+    let server = port.calls();
+    let reconnect_s = Some(1).filter(|_| !server);
+    let netdev = Netdev::VhostUser { socket: socket.to_owned(), server, reconnect_s };
+    let interface = Interface {
+        mac: port.policy.mac.map(mac_text),
+        queues: Some(u32::from(port.queues)).filter(|queues| *queues > 1),
+        mtu: port.policy.mtu.map(u32::from),
+        ..Interface::new(&port.name, netdev)
+    };
+    // A word that every QEMU knows which is used.
+    let options = interface.options(Accel::Kvm, &Capabilities::oldest());
+    let words: Vec<&str> = options.iter().flat_map(|(option, value)| [*option, value]).collect();
+    join(&words)
 }
 
 fn libvirt(port: &PortConfig, path: &str) -> String {
@@ -97,11 +91,11 @@ mod tests {
         });
         let text = text(&ports);
         for part in [
-            "path=/s/a&b,,c.sock,reconnect=1",
+            "path=/s/a&b,,c.sock,server=off,reconnect=1",
             "path='/s/a&amp;b,c.sock' mode='client'",
-            "-chardev socket,id=b,path=/s/b.sock,server=on,wait=off",
-            "-netdev vhost-user,id=net-b,chardev=b,queues=4",
-            "mq=on,vectors=10,mac=52:54:00:00:00:01,host_mtu=9000",
+            "-chardev socket,id=chr-b,path=/s/b.sock,server=on,wait=off",
+            "-netdev vhost-user,id=b,chardev=chr-b,queues=4",
+            "-device virtio-net-pci,netdev=b,mac=52:54:00:00:00:01,mq=on,vectors=10,host_mtu=9000",
             "<mtu size='9000'/>",
             "tap:t0, to the host's network",
             "<driver queues='4'/>",

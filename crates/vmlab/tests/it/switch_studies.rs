@@ -49,7 +49,7 @@ fn two_guests_talk_through_a_switch_that_is_counted_and_pinned() {
     let result = &results(&contents.events)[0];
     assert!(result.outcome.is_completed(), "{result:#?}");
     let args = result.qemu_args.join(" ");
-    assert!(args.contains("vhost-user,id=between,chardev=between"), "{args}");
+    assert!(args.contains("vhost-user,id=between,chardev=chr-between"), "{args}");
     assert!(args.contains("packed=on"), "{args}");
     let run = &result.runs[0];
     positive(
