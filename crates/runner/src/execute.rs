@@ -121,64 +121,183 @@ pub fn execute(
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> Result<ExecutionEnd, StoreError> {
-    let mut events = earlier.to_vec();
-    let mut state = JournalState::from_events(&events);
     store.append(&Event::SessionStarted {
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
         plan_hash: plan.hash(),
         environment: plan.environment(),
         unix_s: unix_s(),
     })?;
-    loop {
-        let agenda = Agenda::of(plan, &state, &events);
-        let repeated = repeated(plan, &state, &events);
-        if let Some(reason) = end_reason(plan, &state, &agenda) {
-            store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
-            return Ok(ExecutionEnd::Complete);
-        }
-        let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
-        let remaining_s = remaining_s(plan, &state, &agenda);
-        observe(ExecutionEvent::Progress { done, remaining_s, agenda: &agenda });
-        let block = agenda.block(plan, &state, state.next_block());
-        let started = Instant::now();
-        let end = run_block(plan, &repeated, &state, &block, store, lab, cancel, observe)?;
-        let BlockEnd::Complete { results, attempt, not_restored } = end else {
-            return Ok(ExecutionEnd::Cancelled);
-        };
-        let reasons = stability::of_block(plan, &block, &results, &events);
-        let wall_s = started.elapsed().as_secs_f64();
-        state.begun.insert(block.number, attempt);
-        if !reasons.is_empty() && state.may_repeat(plan) {
-            events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
-            observe(ExecutionEvent::BlockRejected(&reasons));
-            store.append(&Event::BlockRejected {
-                block: block.number,
-                attempt,
-                reasons: reasons.clone(),
-                not_restored,
-                unix_s: unix_s(),
-            })?;
-            state.reject(block.number, attempt, reasons, wall_s);
-            continue;
-        }
-        store.append(&Event::BlockEnded {
-            block: block.number,
-            attempt,
-            unsteady: reasons.clone(),
-            not_restored,
-            unix_s: unix_s(),
-        })?;
-        for result in results {
-            state.count(&result);
-            events.push(Event::TrialEnded(Box::new(result)));
-        }
-        state.complete(block.number, attempt, &reasons, wall_s);
-    }
+    let events = earlier.to_vec();
+    let state = JournalState::from_events(&events);
+    Execution { plan, events, state, store, lab, cancel, observe }.run()
 }
 
-enum BlockEnd {
-    Complete { results: Vec<TrialResult>, attempt: u32, not_restored: Vec<String> },
-    Cancelled,
+/// A study that runs. Its way: the agenda says which block is next ([`NextBlock`]), its
+/// trials make results ([`FinishedBlock`]), and these are recorded, whereupon the agenda
+/// is another one.
+struct Execution<'a> {
+    plan: &'a Plan,
+    /// Ended trials of this session and all events before it.
+    events: Vec<Event>,
+    state: JournalState,
+    store: &'a mut dyn TrialSink,
+    lab: &'a mut dyn Lab,
+    cancel: &'a Cancel,
+    observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
+}
+
+/// A block that is to be run.
+struct NextBlock {
+    block: Block,
+    /// 0, or more if it is done again.
+    attempt: u32,
+    /// The plan's workloads with the repetitions that this block has.
+    workloads: Vec<PlanWorkload>,
+}
+
+/// A block that was run to its end.
+struct FinishedBlock {
+    results: Vec<TrialResult>,
+    not_restored: Vec<String>,
+    wall_s: f64,
+}
+
+impl Execution<'_> {
+    fn run(mut self) -> Result<ExecutionEnd, StoreError> {
+        while let Some(next) = self.next_block()? {
+            let Some(finished) = self.run_block(&next)? else {
+                return Ok(ExecutionEnd::Cancelled);
+            };
+            self.record(&next, finished)?;
+        }
+        Ok(ExecutionEnd::Complete)
+    }
+
+    /// What is to be done next; none once the study is complete, which is recorded.
+    fn next_block(&mut self) -> Result<Option<NextBlock>, StoreError> {
+        let Self { plan, state, events, .. } = self;
+        let agenda = Agenda::of(plan, state, events);
+        if let Some(reason) = end_reason(plan, state, &agenda) {
+            self.store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
+            return Ok(None);
+        }
+        let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
+        let remaining_s = remaining_s(plan, state, &agenda);
+        (self.observe)(ExecutionEvent::Progress { done, remaining_s, agenda: &agenda });
+        let block = agenda.block(plan, state, state.next_block());
+        let attempt = state.begun.get(&block.number).map_or(0, |attempt| attempt + 1);
+        Ok(Some(NextBlock { block, attempt, workloads: repeated(plan, state, events) }))
+    }
+
+    /// All trials of a block inside its host load; none if it was cancelled.
+    fn run_block(&mut self, next: &NextBlock) -> Result<Option<FinishedBlock>, StoreError> {
+        if self.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let NextBlock { block, attempt, .. } = next;
+        let (attempt, load) = (*attempt, &self.plan.loads[block.load]);
+        self.store.append(&Event::BlockStarted {
+            block: block.number,
+            attempt,
+            load: load.name.clone(),
+            unix_s: unix_s(),
+        })?;
+        (self.observe)(ExecutionEvent::BlockStarted { block, load, attempt });
+        // A load level at which all is decided has nothing to disturb.
+        let ready = if block.trials.is_empty() { Ok(()) } else { self.lab.begin_block(load) };
+        let results = self.run_trials(next, &ready);
+        // The host load ends before anything else can go wrong.
+        let not_restored = self.lab.end_block();
+        if !not_restored.is_empty() {
+            (self.observe)(ExecutionEvent::NotRestored(&not_restored));
+        }
+        let wall_s = started.elapsed().as_secs_f64();
+        Ok(results?.map(|results| FinishedBlock { results, not_restored, wall_s }))
+    }
+
+    /// The results of all trials of a block whose host load is there, or why it is not;
+    /// none if it was cancelled.
+    fn run_trials(
+        &mut self,
+        next: &NextBlock,
+        ready: &Result<(), Failure>,
+    ) -> Result<Option<Vec<TrialResult>>, StoreError> {
+        let NextBlock { block, attempt, workloads } = next;
+        let mut results = Vec::with_capacity(block.trials.len());
+        for (position, (workload, variant)) in block.trials.iter().enumerate() {
+            if self.cancel.is_cancelled() {
+                return Ok(None);
+            }
+            let key = self.plan.trial_key(block, *attempt, position);
+            self.store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
+            (self.observe)(ExecutionEvent::TrialStarted(&key));
+            let variant = &self.plan.variants[*variant];
+            let record = match ready {
+                Ok(()) => self.run_trial(&key, variant, &workloads[*workload]),
+                Err(failure) => TrialRecord::failed(key, failure.clone()),
+            };
+            let result = keep(self.store, record)?;
+            self.store.append(&Event::TrialEnded(Box::new(result.clone())))?;
+            (self.observe)(ExecutionEvent::TrialEnded(&result));
+            if matches!(&result.outcome, Outcome::Failed(failure) if failure.kind == FailureKind::Aborted)
+            {
+                return Ok(None);
+            }
+            results.push(result);
+        }
+        Ok(Some(results))
+    }
+
+    /// One trial, and what the host did meanwhile.
+    fn run_trial(
+        &mut self,
+        key: &TrialKey,
+        variant: &PlanVariant,
+        workload: &PlanWorkload,
+    ) -> TrialRecord {
+        let before = self.lab.watch(variant);
+        let mut record = self.lab.trial(key, variant, workload, self.observe);
+        if let Some(before) = before {
+            record.result.watch = Some(before.watched_until_now());
+        }
+        record
+    }
+
+    /// Records that a block counts, or that it does not as the host was not steady.
+    fn record(&mut self, next: &NextBlock, finished: FinishedBlock) -> Result<(), StoreError> {
+        let NextBlock { block, attempt, .. } = next;
+        let (block, attempt) = (block, *attempt);
+        let FinishedBlock { results, not_restored, wall_s } = finished;
+        let unsteady = stability::of_block(self.plan, block, &results, &self.events);
+        self.state.begun.insert(block.number, attempt);
+        let counts = unsteady.is_empty() || !self.state.may_repeat(self.plan);
+        let (block, unix_s) = (block.number, unix_s());
+        let reasons = unsteady.clone();
+        if counts {
+            self.store.append(&Event::BlockEnded {
+                block,
+                attempt,
+                unsteady,
+                not_restored,
+                unix_s,
+            })?;
+            results.iter().for_each(|result| self.state.count(result));
+            self.state.complete(block, attempt, &reasons, wall_s);
+        } else {
+            (self.observe)(ExecutionEvent::BlockRejected(&reasons));
+            self.store.append(&Event::BlockRejected {
+                block,
+                attempt,
+                reasons: unsteady,
+                not_restored,
+                unix_s,
+            })?;
+            self.state.reject(block, attempt, reasons, wall_s);
+        }
+        self.events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
+        Ok(())
+    }
 }
 
 /// The plan's workloads with the repetitions that the next block has.
@@ -189,87 +308,6 @@ fn repeated(plan: &Plan, state: &JournalState, events: &[Event]) -> Vec<PlanWork
         workload.invocations = pilot::repeats(plan, &trials, workload).invocations;
     }
     workloads
-}
-
-#[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
-fn run_block(
-    plan: &Plan,
-    workloads: &[PlanWorkload],
-    state: &JournalState,
-    block: &Block,
-    store: &mut dyn TrialSink,
-    lab: &mut dyn Lab,
-    cancel: &Cancel,
-    observe: &mut dyn FnMut(ExecutionEvent<'_>),
-) -> Result<BlockEnd, StoreError> {
-    if cancel.is_cancelled() {
-        return Ok(BlockEnd::Cancelled);
-    }
-    let attempt = state.begun.get(&block.number).map_or(0, |attempt| attempt + 1);
-    let load = &plan.loads[block.load];
-    store.append(&Event::BlockStarted {
-        block: block.number,
-        attempt,
-        load: load.name.clone(),
-        unix_s: unix_s(),
-    })?;
-    observe(ExecutionEvent::BlockStarted { block, load, attempt });
-    // A load level at which all is decided has nothing to disturb.
-    let ready = if block.trials.is_empty() { Ok(()) } else { lab.begin_block(load) };
-    let results = run_trials(plan, workloads, block, attempt, ready, store, lab, cancel, observe);
-    // The host load ends before anything else can go wrong.
-    let not_restored = lab.end_block();
-    if !not_restored.is_empty() {
-        observe(ExecutionEvent::NotRestored(&not_restored));
-    }
-    let Some(results) = results? else { return Ok(BlockEnd::Cancelled) };
-    Ok(BlockEnd::Complete { results, attempt, not_restored })
-}
-
-/// The results of all trials of the block, or none if it was cancelled.
-#[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
-fn run_trials(
-    plan: &Plan,
-    workloads: &[PlanWorkload],
-    block: &Block,
-    attempt: u32,
-    ready: Result<(), Failure>,
-    store: &mut dyn TrialSink,
-    lab: &mut dyn Lab,
-    cancel: &Cancel,
-    observe: &mut dyn FnMut(ExecutionEvent<'_>),
-) -> Result<Option<Vec<TrialResult>>, StoreError> {
-    let mut results = Vec::with_capacity(block.trials.len());
-    for (position, (workload, variant)) in block.trials.iter().enumerate() {
-        if cancel.is_cancelled() {
-            return Ok(None);
-        }
-        let key = plan.trial_key(block, attempt, position);
-        store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
-        observe(ExecutionEvent::TrialStarted(&key));
-        let record = match &ready {
-            Ok(()) => {
-                let variant = &plan.variants[*variant];
-                let before = lab.watch(variant);
-                let mut record = lab.trial(&key, variant, &workloads[*workload], observe);
-                if let Some(before) = before {
-                    record.result.watch = Some(before.watched_until_now());
-                }
-                record
-            }
-            Err(failure) => TrialRecord::failed(key, failure.clone()),
-        };
-        let result = keep(store, record)?;
-        let aborted =
-            matches!(&result.outcome, Outcome::Failed(Failure { kind: FailureKind::Aborted, .. }));
-        store.append(&Event::TrialEnded(Box::new(result.clone())))?;
-        observe(ExecutionEvent::TrialEnded(&result));
-        if aborted {
-            return Ok(None);
-        }
-        results.push(result);
-    }
-    Ok(Some(results))
 }
 
 /// Stores the texts of `record` and names them in its result.
