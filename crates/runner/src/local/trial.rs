@@ -9,7 +9,7 @@ use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Environment, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::Accel;
-use workload::{CatalogueEntry, CommandOutput, Params};
+use workload::CommandOutput;
 
 use super::profile::{self, Profiling};
 use super::role_guest::{how, last_words};
@@ -35,6 +35,7 @@ const INSTRUCTIONS_PER_S: f64 = 1e9;
 /// A load that reaches less than this part of what was asked is worth a word.
 const LOAD_SHORTFALL: f64 = 0.9;
 
+/// Boots `variant`, runs `workload` in it and ends it; what goes wrong is the outcome.
 pub(super) fn run(
     lab: &mut LocalLab<'_>,
     key: &TrialKey,
@@ -43,30 +44,183 @@ pub(super) fn run(
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> TrialRecord {
     let started = Instant::now();
-    let mut record = TrialRecord::failed(
-        key.clone(),
-        Failure { kind: FailureKind::Aborted, detail: "The trial did not begin".to_owned() },
-    );
-    let consoles = ["trial", "peer"].map(|name| lab.runtime.path().join(format!("{name}.console")));
-    let outcome = measure(lab, variant, workload, observe, &consoles, &mut record);
-    record.result.outcome = match outcome {
-        Ok(()) => Outcome::Completed,
-        Err(failure) => Outcome::Failed(failure),
-    };
-    let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
-    for path in &consoles {
-        // Gone already if the runtime folder was taken away: nothing to remove.
-        drop(std::fs::remove_file(path));
+    let mut trial = Trial::new(lab, key, observe);
+    let outcome = trial.carry_out(variant, workload);
+    trial.into_record(outcome, started)
+}
+
+/// A trial on its way: what it is made of ([`TrialParts`]), booted guests
+/// ([`TrialGuests`]), a benchmark that is ready in them ([`Bench`]), its runs, its end.
+struct Trial<'a, 'lab> {
+    lab: &'a mut LocalLab<'lab>,
+    observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
+    /// Files of the guests' consoles.
+    consoles: [PathBuf; 2],
+    /// All that was seen on the way.
+    record: TrialRecord,
+}
+
+impl<'a, 'lab> Trial<'a, 'lab> {
+    fn new(
+        lab: &'a mut LocalLab<'lab>,
+        key: &TrialKey,
+        observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
+    ) -> Self {
+        let detail = "The trial did not begin".to_owned();
+        let record =
+            TrialRecord::failed(key.clone(), Failure { kind: FailureKind::Aborted, detail });
+        let folder = lab.runtime.path();
+        let consoles = ["trial", "peer"].map(|name| folder.join(format!("{name}.console")));
+        Self { lab, observe, consoles, record }
     }
-    if !record.result.outcome.is_completed() {
-        let tails = [tail_of(&console), tail_of(&other)];
-        let tail = tails.join("\n");
-        record.result.console_tail = (!tail.trim().is_empty()).then(|| tail.trim_end().to_owned());
+
+    /// The whole way, a stage a line.
+    fn carry_out(&mut self, variant: &PlanVariant, workload: &PlanWorkload) -> Result<(), Failure> {
+        let parts = TrialParts::new(variant, workload)?;
+        self.check_load()?;
+        let guests = self.boot(&parts)?;
+        let mut bench = self.prepare(parts, guests)?;
+        let measured = self.measure(&mut bench);
+        bench.guests.shutdown();
+        measured?;
+        self.doubt()?;
+        self.check_load()
     }
-    record.console = console;
-    record.result.wall_s = started.elapsed().as_secs_f64();
-    record.result.unix_s = unix_s();
-    record
+
+    /// Guests that are up, placed as the plan says, and counted.
+    fn boot(&mut self, parts: &TrialParts<'_>) -> Result<TrialGuests, Failure> {
+        let (mut guests, boot_s) = self.boot_or_once_more(parts)?;
+        let Self { lab, record, .. } = self;
+        let (spec, result) = (&parts.variant.spec, &mut record.result);
+        result.boot_s = boot_s;
+        if let Some(vm) = guests.under_test.place.threads() {
+            result.vcpu_affinity = placement::check(vm, spec)?;
+            result.vcpu_scheduler = placement::schedulers(vm, spec)?;
+        }
+        result.facts = guests.under_test.found(spec, &lab.cancel)?;
+        if let Some(boot_s) = boot_s {
+            (self.observe)(ExecutionEvent::Booted(boot_s));
+        }
+        self.begin_counting(spec.accel, &mut guests);
+        Ok(guests)
+    }
+
+    /// Starts the guests and waits until they are up; the boot of the one under
+    /// test, s. A guest under TCG that never answered is started once more: of
+    /// hundreds with two vCPUs and nothing special, under QEMU 7.2, two were seen not
+    /// to. Under KVM, on an emulated host too, such a guest may be what a study looks
+    /// for.
+    fn boot_or_once_more(
+        &mut self,
+        parts: &TrialParts<'_>,
+    ) -> Result<(TrialGuests, Option<f64>), Failure> {
+        let Self { lab, consoles, record: TrialRecord { result, .. }, .. } = self;
+        let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
+        let mut start = || {
+            let mut guests = TrialGuests::start(lab, parts, consoles, &mut result.qemu_args)?;
+            let boot_s = guests.wait_ready(limit, &lab.cancel)?;
+            Ok((guests, boot_s))
+        };
+        let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
+        match start() {
+            Err(failure) if hung(&failure) && parts.variant.environment == Environment::Tcg => {
+                let said = consoles.each_ref().map(|path| last_said(&read_end(path, 4096)));
+                result.warnings.push(format!(
+                    "An emulated guest did not answer within {} s and was started again{}",
+                    limit.as_secs(),
+                    said.concat()
+                ));
+                start()
+            }
+            started => started,
+        }
+    }
+
+    /// Begins to count what the VMs do, exits by reason where there are exits.
+    fn begin_counting(&mut self, accel: Accel, guests: &mut TrialGuests) {
+        let Self { lab, record, .. } = self;
+        let any_exits = accel == Accel::Kvm && guests.has_vm();
+        let tracing = any_exits.then(|| lab.tracing());
+        let (instance, mut problem) = match &tracing {
+            Some(Ok(instance)) => (Some(*instance), None),
+            Some(Err(why)) => (None, Some(why.clone())),
+            None => (None, None),
+        };
+        if let Err(error) = guests.begin_counting(instance) {
+            problem = Some(with_causes(&error));
+        }
+        if tracing.is_some() {
+            let fact = problem.map_or("counted".to_owned(), |why| format!("not counted: {why}"));
+            record.result.facts.insert("exits by reason".to_owned(), fact);
+        }
+    }
+
+    /// A benchmark that can be invoked, with what is repeated beside it.
+    fn prepare<'p>(
+        &mut self,
+        parts: TrialParts<'p>,
+        mut guests: TrialGuests,
+    ) -> Result<Bench<'p>, Failure> {
+        let cancel = self.lab.cancel.clone();
+        guests.prepare(&parts, &cancel)?;
+        self.record.result.facts.extend(guests.switch_facts()?);
+        if let Some((entry, params)) = &parts.background {
+            let client = guests.client();
+            if entry.needs.contains(&probe::PROGRAM) {
+                client.install_probe(parts.variant.spec.arch, &cancel)?;
+            }
+            let steps = entry.setup(params, &client.facts);
+            client.prepare(&steps, parts.step_limit(), &cancel)?;
+        }
+        Ok(Bench { guests, parts, cancel })
+    }
+
+    /// All invocations, and one more that is profiled.
+    fn measure(&mut self, bench: &mut Bench<'_>) -> Result<(), Failure> {
+        let Self { lab, observe, record, .. } = self;
+        let invocations = bench.parts.workload.invocations;
+        let mut before = bench.counters(lab)?;
+        for run in 0..invocations {
+            observe(ExecutionEvent::RunStarted(run, invocations));
+            before = bench.run(run, before, lab, record)?;
+        }
+        if bench.parts.workload.profile { bench.profile(lab, record) } else { Ok(()) }
+    }
+
+    /// What was counted tells whether the guest was as claimed.
+    fn doubt(&mut self) -> Result<(), Failure> {
+        let TrialResult { facts, runs, warnings, .. } = &mut self.record.result;
+        found::cpu_pm_after(facts, runs)?;
+        warnings.extend(found::doubt(facts));
+        Ok(())
+    }
+
+    fn check_load(&mut self) -> Result<(), Failure> {
+        self.lab.check_load(&mut self.record.result.warnings)
+    }
+
+    /// The record of a trial that has ended, with what its consoles said.
+    fn into_record(self, outcome: Result<(), Failure>, started: Instant) -> TrialRecord {
+        let Self { mut record, consoles, .. } = self;
+        let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
+        for path in &consoles {
+            // Gone already if the runtime folder was taken away: nothing to remove.
+            drop(std::fs::remove_file(path));
+        }
+        let result = &mut record.result;
+        result.outcome = match outcome {
+            Ok(()) => Outcome::Completed,
+            Err(failure) => Outcome::Failed(failure),
+        };
+        if !result.outcome.is_completed() {
+            let tail = [tail_of(&console), tail_of(&other)].join("\n");
+            result.console_tail = (!tail.trim().is_empty()).then(|| tail.trim_end().to_owned());
+        }
+        result.wall_s = started.elapsed().as_secs_f64();
+        result.unix_s = unix_s();
+        record.console = console;
+        record
+    }
 }
 
 /// The last lines of a console.
@@ -87,172 +241,65 @@ fn last_said(console: &[u8]) -> String {
     end.into_iter().chain(vcpus.map(|line| format!("; {line}"))).collect()
 }
 
-fn measure(
-    lab: &mut LocalLab<'_>,
-    variant: &PlanVariant,
-    workload: &PlanWorkload,
-    observe: &mut dyn FnMut(ExecutionEvent<'_>),
-    consoles: &[PathBuf; 2],
-    record: &mut TrialRecord,
-) -> Result<(), Failure> {
-    let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
-    let (entry, params) = workload.resolve().map_err(|error| missing(error.to_string()))?;
-    let background = match &workload.background {
-        None => None,
-        Some(background) => {
-            let entry = workload::find(&background.workload);
-            let entry = entry.map_err(|error| missing(error.to_string()))?;
-            let params = entry.resolve(&background.params);
-            Some((entry, params.map_err(|error| missing(error.to_string()))?))
-        }
-    };
-    lab.check_load(&mut record.result.warnings)?;
-    let cancel = lab.cancel.clone();
-    let trial = TrialParts { variant, workload, entry, params: &params };
-    let (mut guests, boot_s) = boot(lab, &trial, consoles, &mut record.result)?;
-    record.result.boot_s = boot_s;
-    if let Some(vm) = guests.under_test.place.threads() {
-        record.result.vcpu_affinity = placement::check(vm, &variant.spec)?;
-        record.result.vcpu_scheduler = placement::schedulers(vm, &variant.spec)?;
-    }
-    record.result.facts = guests.under_test.found(&variant.spec, &cancel)?;
-    if let Some(boot_s) = boot_s {
-        observe(ExecutionEvent::Booted(boot_s));
-    }
-    begin_counting(lab, variant, &mut guests, record);
-    guests.prepare(&trial, &cancel)?;
-    record.result.facts.extend(guests.switch_facts()?);
-    if let Some((entry, params)) = &background {
-        let client = guests.client();
-        if entry.needs.contains(&probe::PROGRAM) {
-            client.install_probe(variant.spec.arch, &cancel)?;
-        }
-        let steps = entry.setup(params, &client.facts);
-        let limit = Duration::from_secs_f64(workload.limit_s);
-        client.prepare(&steps, limit, &cancel)?;
-    }
-    let mut bench = Bench { guests, trial, background, cancel: &cancel };
-    let mut outcome = invocations(lab, &mut bench, observe, record);
-    if outcome.is_ok() && workload.profile {
-        outcome = bench.profile(lab, record);
-    }
-    bench.guests.shutdown();
-    outcome?;
-    let TrialResult { facts, runs, warnings, .. } = &mut record.result;
-    found::cpu_pm_after(facts, runs)?;
-    warnings.extend(found::doubt(facts));
-    lab.check_load(&mut record.result.warnings)
-}
-
-/// Starts the guests and waits until they are up; the boot of the one under
-/// test, s. A guest under TCG that never answered is started once more: of
-/// hundreds with two vCPUs and nothing special, under QEMU 7.2, two were seen not
-/// to. Under KVM, on an emulated host too, such a guest may be what a study looks
-/// for.
-fn boot(
-    lab: &LocalLab<'_>,
-    trial: &TrialParts<'_>,
-    consoles: &[PathBuf; 2],
-    result: &mut TrialResult,
-) -> Result<(TrialGuests, Option<f64>), Failure> {
-    let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-    let mut start = || {
-        let mut guests = TrialGuests::start(lab, trial, consoles, &mut result.qemu_args)?;
-        let boot_s = guests.wait_ready(limit, &lab.cancel)?;
-        Ok((guests, boot_s))
-    };
-    let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
-    match start() {
-        Err(failure) if hung(&failure) && trial.variant.environment == Environment::Tcg => {
-            let said = consoles.each_ref().map(|path| last_said(&read_end(path, 4096)));
-            result.warnings.push(format!(
-                "An emulated guest did not answer within {} s and was started again{}",
-                limit.as_secs(),
-                said.concat()
-            ));
-            start()
-        }
-        started => started,
-    }
-}
-
-/// Begins to count what the VMs do, exits by reason where there are exits.
-fn begin_counting(
-    lab: &mut LocalLab<'_>,
-    variant: &PlanVariant,
-    guests: &mut TrialGuests,
-    record: &mut TrialRecord,
-) {
-    let any_exits = variant.spec.accel == Accel::Kvm && guests.has_vm();
-    let tracing = any_exits.then(|| lab.tracing());
-    let (instance, mut problem) = match &tracing {
-        Some(Ok(instance)) => (Some(*instance), None),
-        Some(Err(why)) => (None, Some(why.clone())),
-        None => (None, None),
-    };
-    if let Err(error) = guests.begin_counting(instance) {
-        problem = Some(with_causes(&error));
-    }
-    if tracing.is_some() {
-        let fact = problem.map_or("counted".to_owned(), |why| format!("not counted: {why}"));
-        record.result.facts.insert("exits by reason".to_owned(), fact);
-    }
-}
-
 /// A benchmark in booted guests.
 struct Bench<'a> {
     guests: TrialGuests,
-    trial: TrialParts<'a>,
-    /// What is repeated beside each invocation.
-    background: Option<(&'static CatalogueEntry, Params)>,
-    cancel: &'a Cancel,
-}
-
-fn invocations(
-    lab: &LocalLab<'_>,
-    bench: &mut Bench<'_>,
-    observe: &mut dyn FnMut(ExecutionEvent<'_>),
-    record: &mut TrialRecord,
-) -> Result<(), Failure> {
-    let invocations = bench.trial.workload.invocations;
-    let mut before = bench.counters(lab)?;
-    for run in 0..invocations {
-        observe(ExecutionEvent::RunStarted(run, invocations));
-        let mut result = bench.begin(run);
-        let mut texts = BTreeMap::new();
-        if run == 0 && !bench.guests.other_args.is_empty() {
-            texts.insert("peer-qemu".to_owned(), bench.guests.other_args.clone().into_bytes());
-        }
-        let outcome = bench.invoke_beside(&mut result, &mut texts, &mut record.result);
-        if let Err(failure) = &outcome {
-            result.outcome = Outcome::Failed(failure.clone());
-        } else {
-            let after = bench.counters(lab)?;
-            result.counters = after.since(&before);
-            add_ratios(&mut result.counters);
-            if bench.trial.variant.environment.is_deterministic()
-                && let Some(run_s) = result.counters.get("vcpu.run_s")
-            {
-                result.counters.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
-            }
-            result.counters.merge(bench.guests.memory());
-            before = after;
-        }
-        record.result.runs.push(result);
-        record.texts.push(texts);
-        outcome?;
-    }
-    Ok(())
+    parts: TrialParts<'a>,
+    cancel: Cancel,
 }
 
 impl Bench<'_> {
+    /// Invocation `run` with its counters since `before`, as it goes into the record;
+    /// the counters after it.
+    fn run(
+        &mut self,
+        run: u32,
+        before: CounterSet,
+        lab: &LocalLab<'_>,
+        record: &mut TrialRecord,
+    ) -> Result<CounterSet, Failure> {
+        let mut result = self.begin(run);
+        let mut texts = BTreeMap::new();
+        if run == 0 && !self.guests.other_args.is_empty() {
+            texts.insert("peer-qemu".to_owned(), self.guests.other_args.clone().into_bytes());
+        }
+        let outcome = self.invoke_beside(&mut result, &mut texts, &mut record.result);
+        let after = match outcome {
+            Ok(()) => {
+                let after = self.counters(lab)?;
+                result.counters = self.counted(&before, &after);
+                Ok(after)
+            }
+            Err(failure) => {
+                result.outcome = Outcome::Failed(failure.clone());
+                Err(failure)
+            }
+        };
+        record.result.runs.push(result);
+        record.texts.push(texts);
+        after
+    }
+
+    /// What was counted between two looks, and what follows from it.
+    fn counted(&self, before: &CounterSet, after: &CounterSet) -> CounterSet {
+        let mut counters = after.since(before);
+        add_ratios(&mut counters);
+        if self.parts.variant.environment.is_deterministic()
+            && let Some(run_s) = counters.get("vcpu.run_s")
+        {
+            counters.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
+        }
+        counters.merge(self.guests.memory());
+        counters
+    }
+
     /// Invocation `run`, of which nothing is known yet.
     fn begin(&mut self, run: u32) -> RunResult {
         let facts = self.guests.client().facts;
         RunResult {
             run,
             outcome: Outcome::Completed,
-            command: self.trial.entry.command(self.trial.params, &facts),
+            command: self.parts.entry.command(&self.parts.params, &facts),
             wall_s: 0.0,
             started_unix_s: unix_s(),
             tool_version: None,
@@ -266,15 +313,15 @@ impl Bench<'_> {
     /// One more invocation, with perf beside it. A failure of perf's or of that
     /// invocation is told and fails no trial.
     fn profile(&mut self, lab: &LocalLab<'_>, record: &mut TrialRecord) -> Result<(), Failure> {
-        let TrialParts { variant, workload, .. } = self.trial;
+        let TrialParts { variant, workload, .. } = self.parts;
         let vcpus = self.guests.under_test.facts.vcpus;
         let frequency_hz = profile::frequency_hz(workload.typical_s, vcpus);
         let (guest, accel) = (&mut self.guests.under_test, variant.spec.accel);
         let folder = lab.runtime.path();
-        let begun = Profiling::begin(guest, accel, &lab.owner, folder, frequency_hz, self.cancel)?;
+        let begun = Profiling::begin(guest, accel, &lab.owner, folder, frequency_hz, &self.cancel)?;
         let mut run = self.begin(workload.invocations);
         let outcome = self.invoke_beside(&mut run, &mut BTreeMap::new(), &mut record.result);
-        let (sides, texts) = begun.end(&mut self.guests.under_test, &lab.owner, self.cancel)?;
+        let (sides, texts) = begun.end(&mut self.guests.under_test, &lab.owner, &self.cancel)?;
         match outcome {
             Err(failure) if self.cancel.is_cancelled() => return Err(failure),
             Err(failure) => record.result.warnings.push(format!(
@@ -296,21 +343,21 @@ impl Bench<'_> {
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
         let client = self.guests.client();
-        let beside = match &self.background {
+        let beside = match &self.parts.background {
             None => None,
             Some((entry, params)) => {
                 let argv = entry.command(params, &client.facts);
-                Some((client.repeat(argv, self.cancel)?, entry.name))
+                Some((client.repeat(argv, &self.cancel)?, entry.name))
             }
         };
         let outcome = self.invoke(run, texts, trial);
         if outcome.is_err() {
             // What the other side says of its own end tells more.
-            self.guests.check_other(self.cancel)?;
+            self.guests.check_other(&self.cancel)?;
         }
         outcome?;
         match beside {
-            Some((pid, name)) => self.guests.client().end(&pid, name, self.cancel),
+            Some((pid, name)) => self.guests.client().end(&pid, name, &self.cancel),
             None => Ok(()),
         }
     }
@@ -322,11 +369,11 @@ impl Bench<'_> {
         texts: &mut BTreeMap<String, Vec<u8>>,
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
-        let limit = Duration::from_secs_f64(self.trial.workload.limit_s);
-        let TrialParts { entry, params, .. } = self.trial;
+        let limit = self.parts.step_limit();
+        let TrialParts { entry, params, .. } = &self.parts;
         let client = self.guests.client();
         let command = GuestCommand::new(run.command.clone(), limit);
-        let output = match client.exec(&command, self.cancel) {
+        let output = match client.exec(&command, &self.cancel) {
             Ok(output) => output,
             Err(stopped) => {
                 if let Some(output) = stopped.output {
@@ -362,7 +409,7 @@ impl Bench<'_> {
 
     /// All counters now: the guests' first and last around the run.
     fn counters(&mut self, lab: &LocalLab<'_>) -> Result<CounterSet, Failure> {
-        let mut all = self.guests.counters(self.cancel)?;
+        let mut all = self.guests.counters(&self.cancel)?;
         all.merge(counters::read_host());
         if let Some(load) = &lab.load {
             all.merge(load.counters());

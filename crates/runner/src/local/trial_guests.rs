@@ -47,12 +47,33 @@ pub(super) struct TrialParts<'a> {
     pub(super) variant: &'a PlanVariant,
     pub(super) workload: &'a PlanWorkload,
     pub(super) entry: &'static CatalogueEntry,
-    pub(super) params: &'a Params,
+    pub(super) params: Params,
+    /// What is repeated beside each invocation.
+    pub(super) background: Option<(&'static CatalogueEntry, Params)>,
 }
 
-impl TrialParts<'_> {
-    /// Time limit of each step before the benchmark.
-    fn step_limit(&self) -> Duration {
+impl<'a> TrialParts<'a> {
+    /// Looks up what the plan names.
+    pub(super) fn new(
+        variant: &'a PlanVariant,
+        workload: &'a PlanWorkload,
+    ) -> Result<Self, Failure> {
+        let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
+        let (entry, params) = workload.resolve().map_err(|error| missing(error.to_string()))?;
+        let background = match &workload.background {
+            None => None,
+            Some(background) => {
+                let entry = workload::find(&background.workload);
+                let entry = entry.map_err(|error| missing(error.to_string()))?;
+                let params = entry.resolve(&background.params);
+                Some((entry, params.map_err(|error| missing(error.to_string()))?))
+            }
+        };
+        Ok(Self { variant, workload, entry, params, background })
+    }
+
+    /// Time limit of an invocation, and of each step before it.
+    pub(super) fn step_limit(&self) -> Duration {
         Duration::from_secs_f64(self.workload.limit_s)
     }
 }
@@ -281,7 +302,7 @@ fn scratch(
     lab: &LocalLab<'_>,
     trial: &TrialParts<'_>,
 ) -> Result<(Option<Scratch>, VmSpec, Option<VmSpec>), Failure> {
-    let TrialParts { variant, workload, entry, params } = trial;
+    let TrialParts { variant, workload, entry, params, .. } = trial;
     let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
     let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
     let mib = entry.scratch_mib(params, &facts);
