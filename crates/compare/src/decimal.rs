@@ -42,22 +42,6 @@ pub(crate) fn push_signed(out: &mut String, value: f64, digits: usize) {
     push_fixed(out, value, digits);
 }
 
-/// `3`, `2.5`: a fraction as a percentage.
-pub(crate) fn percent(fraction: f64) -> String {
-    let size = (fraction * 100.0).abs();
-    let digits = match size {
-        s if s >= 100.0 => 0,
-        s if s >= 1.0 => 1,
-        _ => 2,
-    };
-    let mut text = String::new();
-    push_fixed(&mut text, fraction * 100.0, digits);
-    if text.contains('.') {
-        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

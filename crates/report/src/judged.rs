@@ -3,6 +3,7 @@
 use stats::{Comparison, Engine, Interval, Invalidity, Warning};
 
 use crate::host_beside;
+use crate::quantity::percent;
 use crate::sentence::as_sentence;
 use crate::{InterimLook, ShownEstimate, Span, VariantJudgement, Verdict};
 
@@ -91,12 +92,12 @@ fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) ->
     if at_most > HOPELESSLY_WIDE {
         return vec!["So few blocks exclude nothing yet.".to_owned()];
     }
-    let mut notes = vec![format!("They differ by at most {:.1} %.", at_most * 100.0)];
+    let mut notes = vec![format!("They differ by at most {}.", percent(at_most))];
     if more_blocks > 0 {
         let s = if more_blocks == 1 { "" } else { "s" };
         notes.push(format!(
-            "About {more_blocks} more block{s} would decide it, if all goes on as it was (margin {:.1} %).",
-            judged.margin * 100.0
+            "About {more_blocks} more block{s} would decide it, if all goes on as it was (margin {}).",
+            percent(judged.margin)
         ));
     }
     notes

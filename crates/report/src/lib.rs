@@ -45,4 +45,4 @@ pub use model::{
 };
 pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
 pub use terminal::{Style, terminal};
-pub use verdict::{Label, Terms, label};
+pub use verdict::{EQUAL, Label, Terms, class_sgr, direction, label, percent, steadiness};

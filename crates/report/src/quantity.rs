@@ -192,8 +192,7 @@ pub(crate) fn change(from: f64, to: f64) -> String {
 
 /// `95 %`, `99.5 %`.
 pub(crate) fn percent(fraction: f64) -> String {
-    let text = format!("{:.1}", fraction * 100.0);
-    format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
+    crate::verdict::percent(fraction) + " %"
 }
 
 /// `p99.9`.

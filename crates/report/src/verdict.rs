@@ -22,6 +22,8 @@ pub struct Label {
 pub enum Terms {
     /// As time and work by time do: faster, slower.
     Speed,
+    /// As the spread of values does: steadier, less steady.
+    Spread,
     /// As sizes do, of which one direction is the better: lower, higher.
     Size(Better),
     /// As sizes do, and nobody knows which direction is the better; whether the
@@ -48,6 +50,8 @@ impl Terms {
         match (self, is_better) {
             (Self::Speed, true) => "faster",
             (Self::Speed, false) => "slower",
+            (Self::Spread, true) => "steadier",
+            (Self::Spread, false) => "less steady",
             (Self::Size(better), _) if is_better == (better == Better::Lower) => "lower",
             (Self::Undirected { is_higher: false }, _) => "lower",
             (Self::Size(_) | Self::Undirected { .. }, _) => "higher",
@@ -60,8 +64,65 @@ impl Terms {
             "faster" => "barely faster",
             "slower" => "barely slower",
             "lower" => "barely lower",
-            _ => "barely higher",
+            "higher" => "barely higher",
+            "steadier" => "barely steadier",
+            _ => "barely less steady",
         }
+    }
+}
+
+/// The colour of a verdict's class on a terminal, as parameters of an escape sequence
+/// (ECMA-48, SGR); none for a class without a colour of its own.
+#[must_use]
+pub fn class_sgr(class: &str) -> Option<&'static str> {
+    match class {
+        "better" => Some("1;36"),
+        "worse" => Some("1;33"),
+        "invalid" => Some("1;35"),
+        _ => None,
+    }
+}
+
+/// The label of values without noise that are equal.
+pub const EQUAL: Label = Label { word: "equal", sign: "=", class: "undecided" };
+
+/// Whether a variant is steadier than the baseline: `it is less steady`.
+#[must_use]
+pub fn steadiness(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Better | Verdict::SlightlyBetter => {
+            format!("it is {}", Terms::Spread.comparative(true))
+        }
+        Verdict::Worse | Verdict::SlightlyWorse => {
+            format!("it is {}", Terms::Spread.comparative(false))
+        }
+        Verdict::Equivalent => "it is as steady".to_owned(),
+        Verdict::NotDecided | Verdict::Invalid => "nothing can be told".to_owned(),
+    }
+}
+
+/// A part of something in percent, to as many digits as tell something: `3`, `2.5`.
+#[must_use]
+pub fn percent(fraction: f64) -> String {
+    let size = (fraction * 100.0).abs();
+    let digits = match size {
+        s if s >= 100.0 => 0,
+        s if s >= 1.0 => 1,
+        _ => 2,
+    };
+    let mut text = format!("{:.digits$}", fraction * 100.0);
+    if text.contains('.') {
+        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+    }
+    text
+}
+
+/// The better direction of a metric as the statistics know it.
+#[must_use]
+pub fn direction(better: Better) -> stats::Better {
+    match better {
+        Better::Lower => stats::Better::Lower,
+        Better::Higher => stats::Better::Higher,
     }
 }
 
@@ -87,6 +148,17 @@ pub fn label(verdict: Verdict, is_aa: bool, terms: Terms) -> Label {
         (Verdict::Worse, _) => (terms.comparative(false), "▼", "worse"),
     };
     Label { word, sign, class }
+}
+
+impl From<&stats::SpreadVerdict> for Verdict {
+    /// Better is steadier.
+    fn from(verdict: &stats::SpreadVerdict) -> Self {
+        match verdict {
+            stats::SpreadVerdict::BSteadier { .. } => Self::Better,
+            stats::SpreadVerdict::BLessSteady { .. } => Self::Worse,
+            stats::SpreadVerdict::CannotTell { .. } => Self::NotDecided,
+        }
+    }
 }
 
 impl From<&stats::Verdict> for Verdict {

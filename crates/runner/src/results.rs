@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use record::journal::{RunResult, TrialResult};
-use record::{Better, Metric, Record, RecordSource};
+use record::{Metric, Record, RecordSource};
 use stats::{
     BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks,
     NoQuantile, PairedBlocks, Sequential, Sign, boot_statistic,
@@ -211,7 +211,7 @@ impl MetricGroup<'_> {
         let margin = self.workload.margin_percent.get(&self.metric.name);
         Comparison {
             blocks,
-            better: better(self.metric.better),
+            better: report::direction(self.metric.better),
             margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
             aa: plan.variants[variant].aa_of.is_some(),
             host,
@@ -320,11 +320,4 @@ pub fn records(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Record> {
         }
     }
     records
-}
-
-fn better(better: Better) -> stats::Better {
-    match better {
-        Better::Lower => stats::Better::Lower,
-        Better::Higher => stats::Better::Higher,
-    }
 }

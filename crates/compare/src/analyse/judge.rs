@@ -283,10 +283,7 @@ impl<'a> Judge<'a> {
         info: &MetricInfo,
     ) -> (VariantComparison, Option<Difference>) {
         // Where nobody knows the direction, words of direction are not used.
-        let better = match info.better.unwrap_or(Better::Lower) {
-            Better::Lower => stats::Better::Lower,
-            Better::Higher => stats::Better::Higher,
-        };
+        let better = report::direction(info.better.unwrap_or(Better::Lower));
         let margin = self.ask.margin;
         let sides = (base.logs.len() as u32, boots.logs.len() as u32);
         let mut judged = VariantComparison {

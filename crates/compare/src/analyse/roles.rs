@@ -269,8 +269,8 @@ impl Roles {
         });
         method.push(format!(
             "Verdicts at {} %, margin {} %.",
-            crate::decimal::percent(ask.alpha),
-            crate::decimal::percent(ask.margin)
+            report::percent(ask.alpha),
+            report::percent(ask.margin)
         ));
         method.extend(self.notes.iter().cloned());
         method

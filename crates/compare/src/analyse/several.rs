@@ -1,10 +1,10 @@
 //! Many comparisons at once: the list of findings, and the gate.
 
+use report::percent;
 use stats::SpreadVerdict;
 
 use super::judge::SpreadTest;
 use super::{ComparedRow, GateResult, MetricInfo, SpreadFinding, Steadiness};
-use crate::decimal::percent;
 
 /// Marks the verdicts that belong to a list in which at most `alpha` of the
 /// entries are false ([`stats::benjamini_hochberg`]). Returns how many there

@@ -1,11 +1,10 @@
 //! The comparison as one self-contained page: no script, nothing from a
 //! network, well-formed XML too.
 
-use report::escape;
+use report::{escape, percent};
 
 use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
 use crate::analyse::{ComparedData, VariantComparison};
-use crate::decimal::percent;
 
 const STYLE: &str = include_str!("style.css");
 

@@ -1,8 +1,9 @@
 //! The comparison as Markdown, for issues and pull requests.
 
+use report::percent;
+
 use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
 use crate::analyse::ComparedData;
-use crate::decimal::percent;
 
 /// The comparison as Markdown.
 #[must_use]

@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
+use report::{class_sgr, percent};
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
 use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
 use crate::analyse::ComparedData;
-use crate::decimal::percent;
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,21 +19,17 @@ pub struct Style {
     pub width: Option<usize>,
 }
 
-const BOLD: &str = "\x1b[1m";
-const ALARM: &str = "\x1b[33m";
-const RESET: &str = "\x1b[0m";
+/// Bold.
+const BOLD: &str = "1";
+/// As what is not valid.
+const ALARM: &str = "invalid";
 
-fn colour(class: &str) -> &'static str {
-    match class {
-        "better" => "\x1b[32m",
-        "worse" => "\x1b[31m",
-        "invalid" => ALARM,
-        _ => "",
+/// `text` in the colour of escape sequence `sgr`, if there is to be one.
+fn painted(text: &str, sgr: Option<&str>, style: Style) -> String {
+    match sgr.filter(|_| style.colour) {
+        Some(sgr) => format!("\x1b[{sgr}m{text}\x1b[0m"),
+        None => text.to_owned(),
     }
-}
-
-fn painted(text: &str, code: &str, style: Style) -> String {
-    if style.colour && !code.is_empty() { format!("{code}{text}{RESET}") } else { text.to_owned() }
 }
 
 /// The comparison as text.
@@ -59,7 +55,7 @@ pub fn write_text<E>(
 ) -> Result<(), E> {
     let mut out = String::new();
     let width = style.width.unwrap_or(100);
-    out.push_str(&painted(&against(comparison), BOLD, style));
+    out.push_str(&painted(&against(comparison), Some(BOLD), style));
     out.push('\n');
     paragraph(&mut out, &headline(comparison), "", width);
     for line in &comparison.method {
@@ -73,7 +69,7 @@ pub fn write_text<E>(
     for warning in &comparison.warnings {
         let mut lines = String::new();
         paragraph(&mut lines, &format!("! {}", warning.text), "", width);
-        out.push_str(&painted(lines.trim_end(), ALARM, style));
+        out.push_str(&painted(lines.trim_end(), class_sgr(ALARM), style));
         out.push('\n');
     }
     write(&out)?;
@@ -176,7 +172,7 @@ fn table<E>(
     if rows().next().is_none() {
         return Ok(());
     }
-    write(&format!("\n{}\n", painted(&title(info), BOLD, style)))?;
+    write(&format!("\n{}\n", painted(&title(info), Some(BOLD), style)))?;
     let range = range(comparison, metric);
     let two = comparison.variants.len() == 2;
     // With two variants a row is a line; with more each variant has one.
@@ -268,10 +264,10 @@ fn write_cells<E>(
             if !text.is_empty() {
                 out.extend(std::iter::repeat_n(' ', spaces + 2));
                 spaces = 0;
-                let code = if column + 1 == COLUMNS { colour(class) } else { "" };
-                match style.colour && !code.is_empty() {
-                    true => out.extend([code, text.trim_end(), RESET]),
-                    false => out.push_str(text),
+                let sgr = class_sgr(class).filter(|_| column + 1 == COLUMNS && style.colour);
+                match sgr {
+                    Some(sgr) => out.extend(["\x1b[", sgr, "m", text.trim_end(), "\x1b[0m"]),
+                    None => out.push_str(text),
                 }
                 spaces += widths[column] - width;
             } else {

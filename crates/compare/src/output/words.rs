@@ -1,14 +1,14 @@
 //! Verdicts and numbers in words.
 
 use record::{Better, Unit};
-use report::{Label, Terms};
+use report::{Label, Terms, percent};
 use stats::{Interval, Verdict};
 
 use crate::analyse::{
     ComparedCell, ComparedData, ComparedRow, Design, MetricInfo, SpreadFinding, Steadiness,
     VariantComparison,
 };
-use crate::decimal::{percent, push_fixed, push_signed};
+use crate::decimal::{push_fixed, push_signed};
 
 /// A verdict in short: a sign that needs no colour, a word, the rest, and the
 /// style-sheet class of its colour.
@@ -31,7 +31,7 @@ pub(super) fn words(judged: &VariantComparison, metric: &MetricInfo) -> VerdictW
     let judgement = &judged.judgement;
     let margin = judgement.margin;
     let Label { word, sign, class } = match metric.exact && !judgement.verdict.is_difference() {
-        true => Label { word: "equal", sign: "=", class: "undecided" },
+        true => report::EQUAL,
         false => report::label((&judgement.verdict).into(), judgement.aa, terms(judged, metric)),
     };
     let mut words = VerdictWords { sign, word, detail: String::new(), class };
@@ -244,7 +244,7 @@ pub(super) fn steadiness(comparison: &ComparedData) -> Vec<String> {
             comparison.metric(row).name,
             row.name,
             comparison.variants[*variant as usize],
-            if *steadier { "steadier" } else { "less steady" },
+            Terms::Spread.comparative(*steadier),
         )
     });
     lines.extend(named);

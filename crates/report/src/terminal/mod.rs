@@ -17,7 +17,7 @@ use crate::sentence::{
     VariantVerdict, count_of, count_values, counter_change, counts_title, each_operation, headline,
     label, under_load, what_is_missing, without_verdict,
 };
-use crate::verdict::Label;
+use crate::verdict::{Label, class_sgr};
 use crate::{
     Cell, CountOf, CounterRow, Curve, Distribution, Report, ResultGroup, Role, TABLE_SHARES,
     TrialFailure,
@@ -92,13 +92,13 @@ impl Paint {
         match self {
             Self::Bold => "1",
             Self::Quiet => "2",
-            Self::Better => "1;36",
-            Self::Worse => "1;33",
-            Self::Alarm => "1;35",
+            Self::Better => class_sgr("better").unwrap_or_default(),
+            Self::Worse => class_sgr("worse").unwrap_or_default(),
+            Self::Alarm => class_sgr("invalid").unwrap_or_default(),
         }
     }
 
-    fn of(label: Label) -> Self {
+    pub(crate) fn of(label: Label) -> Self {
         match label.class {
             "better" => Self::Better,
             "worse" => Self::Worse,

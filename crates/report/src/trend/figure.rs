@@ -35,8 +35,7 @@ pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
     }
     for change in &series.changes {
         let at = x(change.point as f64 - 0.5);
-        let class = if change.is_better { "better" } else { "worse" };
-        svg.line(&format!("ratio v-{class}"), (at, TOP), (at, TOP + HEIGHT));
+        svg.line(&format!("ratio v-{}", series.label(change).class), (at, TOP), (at, TOP + HEIGHT));
     }
     let mut borders: Vec<usize> = series.changes.iter().map(|change| change.point).collect();
     borders.insert(0, 0);

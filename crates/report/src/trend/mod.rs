@@ -7,12 +7,12 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use record::{Better, Environment, Metric};
+use record::{Environment, Metric};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{ChangeRule, change_points};
 
-use crate::{Report, ReportFact, Role, ShownEstimate};
+use crate::{Label, Report, ReportFact, Role, ShownEstimate, Terms, Verdict, direction, label};
 
 pub use page::html;
 pub use text::terminal;
@@ -100,6 +100,14 @@ pub struct SeriesChange {
 /// Facts that differ from result to result and explain nothing.
 const TELLS_NOTHING: [&str; 1] = ["started"];
 
+impl Series {
+    /// How a change of it is shown.
+    fn label(&self, change: &SeriesChange) -> Label {
+        let verdict = if change.is_better { Verdict::Better } else { Verdict::Worse };
+        label(verdict, false, Terms::of(self.metric.kind, self.metric.better))
+    }
+}
+
 impl Trend {
     /// From reports of one study, each with the place where it lies; their
     /// order does not matter.
@@ -181,12 +189,12 @@ fn changes(series: &Series, results: &[ResultFacts], rule: &ChangeRule) -> Vec<S
     let logs: Vec<f64> = series.points.iter().map(|point| point.value.centre.ln()).collect();
     let change = |found: stats::ChangePoint| {
         let result = |point: usize| &results[series.points[point].result];
-        let grew = found.after > found.before;
+        let verdict = Verdict::from(&found.verdict(direction(series.metric.better)));
         SeriesChange {
             point: found.index,
             ratio: (found.after - found.before).exp(),
             p: found.p,
-            is_better: grew == (series.metric.better == Better::Higher),
+            is_better: verdict == Verdict::Better,
             with: differences(result(found.index - 1), result(found.index)),
         }
     };

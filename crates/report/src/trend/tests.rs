@@ -56,7 +56,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             metric: Metric {
                 name: "time".to_owned(),
                 unit: Unit::from("s"),
-                better: Better::Lower,
+                better: record::Better::Lower,
                 kind: MetricKind::Time,
             },
             primary: true,
@@ -107,7 +107,7 @@ fn a_change_is_dated_and_told_with_what_else_changed() {
     assert_eq!(change.with, ["host kernel: 6.1.1 -> 6.1.2"]);
     assert!(found.is_worse_now());
     let text = terminal(&found, 80, crate::Style { colour: false });
-    assert!(text.contains("▼ since 2026-03-09T03:00:00Z: ×1.10, worse"), "{text}");
+    assert!(text.contains("▼ since 2026-03-09T03:00:00Z: ×1.10, slower"), "{text}");
     assert!(text.contains("host kernel: 6.1.1 -> 6.1.2"), "{text}");
     let page = html(&found);
     roxmltree::Document::parse_with_options(

@@ -1,9 +1,9 @@
 //! A trend for a terminal.
 
-use crate::Style;
 use crate::quantity::{UnitScale, counted, ratio, ratio_estimate};
 use crate::terminal::{Out, Paint};
 use crate::trend::{Series, SeriesChange, Trend, TrendSubject};
+use crate::{Label, Style};
 
 /// The trend as text of at most `width` columns (at least 40): the series that
 /// changed first, what changed with them, then those that did not.
@@ -25,7 +25,7 @@ pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
         out.blank();
         out.paragraph("", &heading(trend, series), Some(Paint::Bold));
         for change in &series.changes {
-            let paint = if change.is_better { Paint::Better } else { Paint::Worse };
+            let paint = Paint::of(series.label(change));
             out.paragraph("  ", &since(trend, series, change), Some(paint));
             for difference in &change.with {
                 out.paragraph("      ", difference, None);
@@ -57,10 +57,10 @@ pub(super) fn heading(trend: &Trend, series: &Series) -> String {
     format!("{variant} at {workload}, load {load}: {} {now}, {results}", metric.name)
 }
 
-/// `▼ since 2026-11-03: ×1.08, worse (p 0.0002), results/...`.
+/// `▼ since 2026-11-03: ×1.08, slower (p 0.0002), results/...`.
 pub(super) fn since(trend: &Trend, series: &Series, change: &SeriesChange) -> String {
     let result = &trend.results[series.points[change.point].result];
-    let (sign, word) = if change.is_better { ("▲", "better") } else { ("▼", "worse") };
+    let Label { sign, word, .. } = series.label(change);
     format!(
         "{sign} since {}: {}, {word} (p {:.1e}), {}",
         result.started,

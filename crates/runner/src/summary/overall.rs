@@ -2,7 +2,7 @@
 //! whether a variant is steadier.
 
 use report::{ReportFact, Suite, VariantJudgement};
-use stats::{Better, Comparison, Engine, PairedBlocks, SpreadVerdict, Verdict};
+use stats::{Better, Comparison, Engine, PairedBlocks, SpreadVerdict};
 
 use crate::plan::Plan;
 use crate::results::{self, ALPHA, BootValue, MetricGroup};
@@ -90,25 +90,21 @@ fn inside(engine: &dyn Engine, a: &[&BootValue], b: &[&BootValue]) -> String {
         host: Vec::new(),
     };
     let judged = engine.judge(&comparison);
-    let word = match judged.verdict {
-        Verdict::BBetter | Verdict::BelowMargin { b_better: true } => "it is steadier",
-        Verdict::BWorse | Verdict::BelowMargin { b_better: false } => "it is less steady",
-        Verdict::Equivalent => "it is as steady",
-        Verdict::NotDecided { .. } | Verdict::Invalid { .. } => "nothing can be told",
-    };
+    let word = report::steadiness((&judged.verdict).into());
     match judged.interval.filter(|span| span.lo > 1e-3 && span.hi < 1e3) {
         Some(span) => format!("{word} (spread ×{:.2} to ×{:.2})", span.lo, span.hi),
-        None => word.to_owned(),
+        None => word,
     }
 }
 
 fn between(a: &[&BootValue], b: &[&BootValue]) -> String {
     let logs: Vec<(f64, f64)> =
         in_blocks(a, b).map(|(a, b)| (a.statistic.log, b.statistic.log)).collect();
-    let (word, ratio) = match stats::compare_spread_in_blocks(&logs, ALPHA) {
-        SpreadVerdict::BSteadier { ratio } => ("it is steadier", Some(ratio)),
-        SpreadVerdict::BLessSteady { ratio } => ("it is less steady", Some(ratio)),
-        SpreadVerdict::CannotTell { ratio } => ("nothing can be told", ratio),
+    let verdict = stats::compare_spread_in_blocks(&logs, ALPHA);
+    let word = report::steadiness((&verdict).into());
+    let ratio = match verdict {
+        SpreadVerdict::BSteadier { ratio } | SpreadVerdict::BLessSteady { ratio } => Some(ratio),
+        SpreadVerdict::CannotTell { ratio } => ratio,
     };
     let few = logs.len() < stats::LEAST_BOOTS;
     let need = if few { format!("; it takes {} boots", stats::LEAST_BOOTS) } else { String::new() };

@@ -30,7 +30,8 @@ use crate::judgement::ratio_of;
 use crate::variance::{Allocation, Components, RepetitionCosts, allocate, components};
 use crate::warm_up::{iteration_noise, most_departure, warm_up};
 use crate::{
-    Better, Disturbance, HostDifference, InvalidPlan, Invalidity, Sign, Warning, Weight, lost,
+    Better, Disturbance, HostDifference, InvalidPlan, Invalidity, LogRatio, Sign, Verdict, Warning,
+    Weight, lost,
 };
 
 use clock::Clock;
@@ -183,6 +184,18 @@ pub enum AdaptiveClaim {
     Equivalent,
     /// Nothing is shown.
     Inconclusive,
+}
+
+impl From<&Verdict> for AdaptiveClaim {
+    /// A difference below the margin is one all the same.
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::BBetter | Verdict::BelowMargin { b_better: true } => Self::BBetter,
+            Verdict::BWorse | Verdict::BelowMargin { b_better: false } => Self::BWorse,
+            Verdict::Equivalent => Self::Equivalent,
+            Verdict::NotDecided { .. } | Verdict::Invalid { .. } => Self::Inconclusive,
+        }
+    }
 }
 
 /// How a case ends.
@@ -559,21 +572,17 @@ impl AdaptiveComparison {
     ) -> Option<AdaptiveAnswer> {
         let apart = evidence.half_width(levels.difference(evidence.n)?);
         let inside = evidence.half_width(levels.equivalence(evidence.n)?);
-        let obvious = evidence.mean.abs() > self.policy.obvious * self.question.margin.ln_1p();
+        let known =
+            LogRatio { mean: evidence.mean, half_width: apart, half_width_of_equivalence: inside };
+        let margin = self.question.margin;
+        let claim = AdaptiveClaim::from(&known.verdict(self.question.better, margin, |_| 0));
+        let obvious = evidence.mean.abs() > self.policy.obvious * margin.ln_1p();
         let may_claim = obvious || evidence.n >= self.policy.first_claim.min(levels.last());
-        let claim = if evidence.mean.abs() > apart {
-            if !may_claim {
-                return None;
-            }
-            match (self.question.better, evidence.mean < 0.0) {
-                (Better::Lower, true) | (Better::Higher, false) => AdaptiveClaim::BBetter,
-                (Better::Lower, false) | (Better::Higher, true) => AdaptiveClaim::BWorse,
-            }
-        } else if evidence.mean.abs() + inside < self.question.margin.ln_1p() {
-            AdaptiveClaim::Equivalent
-        } else {
-            return None;
-        };
+        match claim {
+            AdaptiveClaim::Inconclusive => return None,
+            AdaptiveClaim::BBetter | AdaptiveClaim::BWorse if !may_claim => return None,
+            _ => {}
+        }
         let why = match self.host(claim, evidence, apart, discard) {
             Some((_, false)) => return None,
             Some((_, true)) => Warning::HostDiffered.to_string(),

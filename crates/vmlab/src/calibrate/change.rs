@@ -3,6 +3,7 @@
 use runner::calibration::Calibration;
 use schemars::JsonSchema;
 use serde::Serialize;
+use stats::{Better, LogRatio, Verdict};
 
 /// An operation whose count is another one, or that only one list has.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -38,7 +39,10 @@ pub(super) fn changes(a: &Calibration, b: &Calibration, margin: f64) -> Vec<Chan
             let (old, new) = (of(&old), of(&new));
             if old != new {
                 let is_worse = match (old, new) {
-                    (Some(old), Some(new)) => new > old * (1.0 + margin),
+                    (Some(old), Some(new)) => {
+                        let known = LogRatio::exact(old, new);
+                        known.verdict(Better::Lower, margin, |_| 0) == Verdict::BWorse
+                    }
                     // What can't be done any more is worse; what is new is not.
                     (old, _) => old.is_some() && kind == INSTRUCTIONS,
                 };

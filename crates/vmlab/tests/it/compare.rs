@@ -148,10 +148,12 @@ fn a_verdict_is_the_same_wherever_it_is_told() {
         let noise = random.random_range(0.001..0.02) * f64::from(case % 3);
         let machine = Machine::with_qemu("8.2.0");
         let drawn: Vec<f64> = (0..64).map(|_| random.random_range(-noise..=noise)).collect();
+        let value = |block: u32, is_two: bool| {
+            let effect = if is_two { effect } else { 0.0 };
+            (drawn[2 * block as usize + usize::from(is_two)] + effect).exp()
+        };
         let results = machine.results_of(&[("blocks = 2", "blocks = 8")], &|trial| {
-            let is_two = usize::from(trial.variant == "two");
-            let at = 2 * trial.block as usize + is_two;
-            (drawn[at] + effect * is_two as f64).exp()
+            value(trial.block, trial.variant == "two")
         });
         let results = results.to_str().unwrap();
         let json = |args: &[&str]| -> serde_json::Value {
@@ -190,9 +192,68 @@ fn a_verdict_is_the_same_wherever_it_is_told() {
             assert!(page.contains(sign) && page.contains(word), "{args:?}: {short}");
         }
         machine.say(["compare", results, "--gate"]).has_code(i32::from(verdict == "worse"));
+        decide_says(&machine, verdict, &value);
+        if matches!(verdict, "better" | "worse") && effect.abs() > 0.035 {
+            trend_says(&machine, verdict, short, effect, &drawn);
+        }
         told.insert(verdict.to_owned());
     }
     assert!(told.len() >= 4, "{told:?}");
+}
+
+/// Told the same numbers block by block, `decide` has the verdict of the report, or none
+/// yet, as it may stop earlier; and its verdict is what its own interval says.
+fn decide_says(machine: &Machine, verdict: &str, value: &dyn Fn(u32, bool) -> f64) {
+    let block = |block: u32| {
+        let trial = |config, is_two| serde_json::json!({"config": config, "values": [value(block, is_two)]});
+        serde_json::json!({"op": "data", "trials": [trial("A", false), trial("B", true)]})
+    };
+    let start = serde_json::json!({"op": "start", "meta": {"margin": 0.03, "max_blocks": 8}});
+    let session: Vec<String> =
+        [start].into_iter().chain((0..8).map(block)).map(|line| line.to_string()).collect();
+    let said = machine.say_told(["decide"], &session.join("\n"));
+    let answers = said.has_code(0).stdout.lines();
+    let answer = answers
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .find(|line| line.get("verdict").is_some())
+        .unwrap();
+    let decided = answer["verdict"].as_str().unwrap();
+    let allowed: &[&str] = match verdict {
+        "better" => &["B_better", "inconclusive"],
+        "worse" => &["B_worse", "inconclusive"],
+        "slightly-better" => &["B_better", "equivalent", "inconclusive"],
+        "slightly-worse" => &["B_worse", "equivalent", "inconclusive"],
+        "equivalent" => &["equivalent", "inconclusive"],
+        _ => &["B_better", "B_worse", "equivalent", "inconclusive"],
+    };
+    assert!(allowed.contains(&decided), "{verdict}: {answer}");
+    let [lo, hi] = ["lo", "hi"].map(|key| answer[key].as_f64().unwrap());
+    match decided {
+        "B_better" => assert!(hi < 1.0, "{answer}"),
+        "B_worse" => assert!(lo > 1.0, "{answer}"),
+        "equivalent" => assert!(lo <= 1.0 && 1.0 <= hi, "{answer}"),
+        _ => {}
+    }
+}
+
+/// The difference between two variants, once it is one between yesterday and today, is
+/// told with the same sign and word, and stops at the same gate.
+fn trend_says(machine: &Machine, verdict: &str, short: &str, effect: f64, drawn: &[f64]) {
+    for day in 0..8_u32 {
+        let wobble = 1e-4 * f64::from(day % 3) + if day < 4 { 0.0 } else { effect };
+        let began_s = 1.8e9 + 86_400.0 * f64::from(day);
+        let value =
+            |trial: &record::journal::TrialKey| (drawn[trial.block as usize] + wobble).exp();
+        machine.results_again_of(&format!("nightly/{day}"), began_s, "8.2.0", &value);
+    }
+    let said = machine.say(["trend", "nightly", "--min-percent", "3", "--gate"]);
+    let text = &said.has_code(i32::from(verdict == "worse")).stdout;
+    let (sign, word) = short.split_once(' ').unwrap();
+    let change = text.lines().find(|line| line.contains(" since ")).unwrap_or_default();
+    assert!(
+        change.contains(&format!("{sign} since")) && change.contains(&format!(", {word} (")),
+        "{short}: {text}"
+    );
 }
 
 #[test]

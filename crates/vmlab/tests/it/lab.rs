@@ -113,6 +113,17 @@ impl Machine {
         said(&mut self.vmlab(args))
     }
 
+    /// The same, told `input`.
+    pub(crate) fn say_told<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+        input: &str,
+    ) -> Said {
+        let path = self.path("input");
+        fs::write(&path, input).unwrap();
+        said(self.vmlab(args).stdin(fs::File::open(path).unwrap()))
+    }
+
     /// Writes a sound study, `changed` by replacing one text by another.
     pub(crate) fn study(&self, changed: &[(&str, &str)]) -> PathBuf {
         let mut text = SMALL_STUDY.to_owned();
@@ -151,6 +162,18 @@ impl Machine {
     /// The study of [`Self::results`] once more, begun at `created_unix_s`, with
     /// another QEMU and times that are `factor` times as long.
     pub(crate) fn results_again(&self, name: &str, created_unix_s: f64, qemu: &str, factor: f64) {
+        let longer = |trial: &TrialKey| factor * made_up_value(trial);
+        self.results_again_of(name, created_unix_s, qemu, &longer);
+    }
+
+    /// The same with these numbers.
+    pub(crate) fn results_again_of(
+        &self,
+        name: &str,
+        created_unix_s: f64,
+        qemu: &str,
+        value: &dyn Fn(&TrialKey) -> f64,
+    ) {
         let first = self.path("results");
         let dir = self.path(name);
         fs::create_dir_all(&dir).unwrap();
@@ -162,8 +185,7 @@ impl Machine {
         fs::write(dir.join("plan.json"), &text).unwrap();
         let plan = Plan::from_json(text.as_bytes()).unwrap();
         fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
-        let longer = |trial: &TrialKey| factor * made_up_value(trial);
-        fs::write(dir.join("journal.jsonl"), journal(&plan, &longer)).unwrap();
+        fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
     }
 }
 

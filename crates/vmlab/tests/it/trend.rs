@@ -21,7 +21,7 @@ fn a_change_is_dated_and_named_with_what_else_changed() {
     let text = &said.has_code(0).stdout;
     assert!(text.contains("14 results"), "{text}");
     assert!(text.contains("▼ since 2027-01-23"), "{text}");
-    assert!(text.contains("×1.20, worse"), "{text}");
+    assert!(text.contains("×1.20, slower"), "{text}");
     assert!(text.contains("QEMU: 7.2.1 -> 7.2.2"), "{text}");
     let page = fs::read_to_string(machine.path("trend.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("QEMU: 7.2.1"));
