@@ -17,6 +17,8 @@ mod exit;
 mod export;
 mod facts;
 mod far_side;
+#[cfg(test)]
+mod glossary;
 mod host;
 mod host_file;
 mod image;

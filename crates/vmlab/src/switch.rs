@@ -32,7 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab switch --port a.sock --port b.sock
                                       connect two VMs; QEMU's arguments are printed
-  vmlab switch --port a.sock --port b.sock,queues=4,vlan=10 --cpus 2-3
+  vmlab switch --port a.sock --port b.sock,queues=4,vlan=10 --pcpus 2-3
   vmlab switch --config switch.toml   the same from a file
   vmlab switch --port a.sock,rate=1gbit --port tap:vmtap0,bridge=br0
                                       a VM in the host's network, held to a rate
@@ -77,8 +77,8 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A polling thread on each of these pCPUs; one thread anywhere if not given.
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<PcpuSet>,
+    #[arg(long, alias = "cpus", value_name = "LIST")]
+    pcpus: Option<PcpuSet>,
     /// The socket at which `vmlab switch ctl` asks.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -134,8 +134,8 @@ fn wanted(args: &RunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> 
     if config.ports.is_empty() {
         bail!("No port: give --port PATH for each VM, or --config FILE");
     }
-    if let Some(cpus) = &args.cpus {
-        config.pcpus = cpus.iter().collect();
+    if let Some(pcpus) = &args.pcpus {
+        config.pcpus = pcpus.iter().collect();
     }
     config.age_s = args.age.unwrap_or(config.age_s);
     config.control = Some(args.control.clone().or(config.control).unwrap_or_else(default_control));

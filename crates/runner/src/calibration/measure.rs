@@ -363,7 +363,7 @@ impl List {
             qemu: qemu.version_text.clone(),
             arch: ask.vm.arch.name().to_owned(),
             machine: ask.vm.machine.clone(),
-            cpu: ask.vm.cpu_model.clone(),
+            vcpu_model: ask.vm.cpu_model.clone(),
             vcpus: ask.vm.vcpus(),
             apic: apic.name().to_owned(),
             tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },

@@ -71,8 +71,9 @@ pub struct Calibration {
     pub arch: String,
     /// The machine type, the CPU model and the vCPUs of the VM.
     pub machine: String,
-    /// See [`Self::machine`].
-    pub cpu: String,
+    /// See [`Self::machine`]. Before: `cpu`.
+    #[serde(alias = "cpu")]
+    pub vcpu_model: String,
     /// See [`Self::machine`].
     pub vcpus: u32,
     /// The interrupt controller's mode: that of the local APIC, or the GIC's version.

@@ -37,7 +37,7 @@ pub(crate) fn list(prices: Vec<Price>) -> Calibration {
         qemu: "QEMU emulator version 7.2.22".to_owned(),
         arch: "x86_64".to_owned(),
         machine: "q35".to_owned(),
-        cpu: "host".to_owned(),
+        vcpu_model: "host".to_owned(),
         vcpus: 1,
         apic: "x2apic".to_owned(),
         tsc_khz: 2_000_000,

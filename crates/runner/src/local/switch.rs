@@ -65,7 +65,7 @@ impl RunningSwitch {
             command.args(["--port", &port]);
         }
         if !pcpus.is_empty() {
-            command.args(["--cpus", &pcpus.to_string()]);
+            command.args(["--pcpus", &pcpus.to_string()]);
         }
         // Its input ends with this process, whatever ends that.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);

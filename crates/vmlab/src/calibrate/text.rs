@@ -100,8 +100,8 @@ pub(super) fn prices(list: &Calibration) -> String {
     if !place.is_empty() {
         let _ = writeln!(text, "{}", place.join(", Linux "));
     }
-    let Calibration { qemu, machine, cpu, vcpus, apic, .. } = list;
-    let _ = writeln!(text, "{qemu}: {machine}, {cpu}, {vcpus} vCPUs, {apic}");
+    let Calibration { qemu, machine, vcpu_model, vcpus, apic, .. } = list;
+    let _ = writeln!(text, "{qemu}: {machine}, {vcpu_model}, {vcpus} vCPUs, {apic}");
     let _ = writeln!(text, "{}", list.environment_sentence());
     if counted {
         text += "Prices are instructions, the same in every run; none is a time.\n";

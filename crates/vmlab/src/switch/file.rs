@@ -18,7 +18,9 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub(crate) struct SwitchFile {
     version: u32,
-    cpus: Option<String>,
+    /// pCPUs of the polling threads, `2-3`. Before: `cpus`.
+    #[serde(alias = "cpus")]
+    pcpus: Option<String>,
     control: Option<PathBuf>,
     age_s: Option<u32>,
     sandbox: Option<bool>,
@@ -125,9 +127,9 @@ fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     config.mirrors = mirrors.collect::<Result<_, _>>()?;
     let metrics = file.metrics.as_deref().map(endpoint::parse_address).transpose();
     let metrics = metrics.map_err(|error| anyhow!("metrics: {error}"))?;
-    if let Some(cpus) = &file.cpus {
-        let cpus: PcpuSet = cpus.parse().with_context(|| format!("cpus = {cpus:?}"))?;
-        config.pcpus = cpus.iter().collect();
+    if let Some(pcpus) = &file.pcpus {
+        let pcpus: PcpuSet = pcpus.parse().with_context(|| format!("pcpus = {pcpus:?}"))?;
+        config.pcpus = pcpus.iter().collect();
     }
     config.control = file.control;
     config.age_s = file.age_s.unwrap_or(config.age_s).max(1);
@@ -178,6 +180,6 @@ mod tests {
         assert!(error(bad).contains("vlan=5000: a VLAN is a number from 1 to 4094"));
         assert!(error("version = 1\n[[port]]\nvlan = 1\n").contains("a socket (of a VM) or a tap"));
         assert!(error("version = 1\nmetrics = \"x\"\n").contains("metrics: must be a port"));
-        assert!(error("version = 1\ncpus = \"x\"\n").contains("cpus = \"x\""));
+        assert!(error("version = 1\npcpus = \"x\"\n").contains("pcpus = \"x\""));
     }
 }

@@ -162,7 +162,7 @@ fn what_is_wrong_is_one_clear_error() {
         (&["--port", &one, "--port", &two], &["the same address: 52:54:00:00:00:01"]),
         (&["--port", "a.sock,queues=65"], &["queues=65: 1 to 64 queues"]),
         (&["--port", "a.sock,vlan=5000"], &["vlan=5000: a VLAN is a number from 1 to 4094"]),
-        (&["--port", "a.sock", "--cpus", "9999"], &["pCPU 9999", "offline or not allowed"]),
+        (&["--port", "a.sock", "--pcpus", "9999"], &["pCPU 9999", "offline or not allowed"]),
         (&["--config", "old.toml"], &["old.toml", "this vmlab reads version 1"]),
         (&["--config", "none.toml"], &["Cannot read none.toml"]),
         (&["--port", "control"], &["is the control socket and a port's"]),
