@@ -11,6 +11,7 @@
 //! lies on disk (`runner`).
 
 mod counters;
+mod cpu_pm;
 mod environment;
 mod ground;
 mod histogram;
@@ -23,6 +24,7 @@ mod row;
 mod watch;
 
 pub use counters::{ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter};
+pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;
 pub use ground::Ground;
 pub use histogram::Histogram;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use host::audit::cpu_pm::CpuPmState;
 use record::journal::{Event, TrialResult};
-use record::{FailureKind, Outcome};
+use record::{CpuPmDeviation, CpuPmFinding, FailureKind, Outcome};
 use runner::store::{self, Contents};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -131,13 +131,13 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
             {
                 count(CPU_PM, NOT_ASKED_FOR.to_owned(), evidence);
             }
-            for (fact, value) in &result.facts {
-                let more = result.facts.get(&format!("{fact}.evidence"));
-                let (state, evidence) = state(value);
-                let evidence = more.cloned().unwrap_or(evidence);
-                if !fact.ends_with(".evidence") {
-                    count(fact, state, evidence);
-                }
+            if let Some(finding) = CpuPmFinding::read(&result.facts) {
+                let (state, evidence) = state(finding);
+                count(CPU_PM, state.to_string(), evidence);
+            }
+            let others = result.facts.iter().filter(|(fact, _)| !CpuPmFinding::is_told_by(fact));
+            for (fact, value) in others {
+                count(fact, value.clone(), String::new());
             }
         }
         rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| HostFactRow {
@@ -177,8 +177,10 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
             (CPU_PM, CpuPmState::RefusedByQemu.to_string())
         }
         FailureKind::NotAsClaimed if named => {
-            let by_kvm = failure.detail.contains("QEMU said");
-            let state = if by_kvm { CpuPmState::RefusedByKvm } else { CpuPmState::SilentlyIgnored };
+            let state = match CpuPmDeviation::read(&failure.detail) {
+                Some(CpuPmDeviation::Refused { .. }) => CpuPmState::RefusedByKvm,
+                _ => CpuPmState::SilentlyIgnored,
+            };
             (CPU_PM, state.to_string())
         }
         other if cpu_pm => (CPU_PM, format!("not known: {other}")),
@@ -187,16 +189,13 @@ fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, S
     Some((fact, state, failure.detail.lines().next().unwrap_or_default().to_owned()))
 }
 
-/// A fact's value as a state and what else it says.
-fn state(value: &str) -> (String, String) {
-    for (begin, state) in
-        [("not proven", CpuPmState::NotProven), ("not in force", CpuPmState::SilentlyIgnored)]
-    {
-        if let Some(why) = value.strip_prefix(begin) {
-            return (state.to_string(), why.trim_start_matches(": ").to_owned());
-        }
+/// What a trial found of `cpu_pm` as a state and what else it says.
+fn state(finding: CpuPmFinding) -> (CpuPmState, String) {
+    match finding {
+        CpuPmFinding::InForce { evidence } => (CpuPmState::InForce, evidence),
+        CpuPmFinding::NotProven { why } => (CpuPmState::NotProven, why),
+        CpuPmFinding::NotInForce { why } => (CpuPmState::SilentlyIgnored, why),
     }
-    (value.to_owned(), String::new())
 }
 
 fn table(rows: &[HostFactRow], args: &FactsArgs) -> String {

@@ -16,7 +16,7 @@ use std::fs;
 use guest::{Cancel, GuestCommand};
 use host::settings::{SettingsTree, setting};
 use record::journal::RunResult;
-use record::{EXITS, Failure, FailureKind};
+use record::{CpuPmDeviation, CpuPmFinding, EXITS, Failure, FailureKind};
 use vmconfig::{Accel, Arch, VmSpec};
 
 use super::exec_target::ExecTarget;
@@ -25,10 +25,6 @@ use super::role_guest::{MOMENT, RoleGuest, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
-
-/// The fact that tells of `cpu_pm`, and what shows it.
-const CPU_PM: &str = "cpu_pm";
-const EVIDENCE: &str = "cpu_pm.evidence";
 
 /// What QEMU prints when KVM refuses to disable exits, and goes on.
 const REFUSED: &str = "guest stopping CPU not supported";
@@ -61,15 +57,25 @@ const GUEST: &[(&str, &str)] = &[
     ("thp", "kernel/mm/transparent_hugepage/enabled"),
 ];
 
+/// What a VM is found to be.
+#[derive(Debug, Default)]
+pub(super) struct FoundVm {
+    pub(super) facts: Facts,
+    /// Of `cpu_pm`, where that was asked for, before anything ran.
+    pub(super) cpu_pm: Option<CpuPmFinding>,
+}
+
 impl RoleGuest {
     /// What is found of this VM, which has booted; an error where it is not
     /// what `spec` asks for. Nothing is found of the host in its place.
-    pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<Facts, Failure> {
+    pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<FoundVm, Failure> {
         let mut facts = Facts::new();
         let vm = match &mut self.place {
             ExecTarget::Vm(vm) => vm,
-            ExecTarget::Thin(thin) => return Ok(thin.facts()),
-            ExecTarget::Host(_) => return Ok(facts),
+            ExecTarget::Thin(thin) => {
+                return Ok(FoundVm { facts: thin.facts(), cpu_pm: None });
+            }
+            ExecTarget::Host(_) => return Ok(FoundVm::default()),
         };
         if spec.accel == Accel::Kvm {
             let tree = SettingsTree::live();
@@ -88,8 +94,10 @@ impl RoleGuest {
                 properties.into_iter().map(|(name, on)| (format!("vcpu.{name}"), word(on))),
             );
         }
-        if spec.hints.cpu_pm == Some(true) {
-            facts.insert(CPU_PM.to_owned(), cpu_pm_before(spec, &vm.printed())?);
+        let asks_cpu_pm = spec.hints.cpu_pm == Some(true);
+        let cpu_pm = asks_cpu_pm.then(|| cpu_pm_before(spec, &vm.printed())).transpose()?;
+        if let Some(finding) = &cpu_pm {
+            finding.write(&mut facts);
         }
         let script =
             "cd /sys; for f do read -r word <\"$f\" && echo \"$f $word\"; done 2>/dev/null; :";
@@ -99,7 +107,7 @@ impl RoleGuest {
         let said = said.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
         check_guest(spec, &facts)?;
-        Ok(facts)
+        Ok(FoundVm { facts, cpu_pm })
     }
 }
 
@@ -167,73 +175,69 @@ fn check_guest(spec: &VmSpec, facts: &Facts) -> Result<(), Failure> {
 }
 
 /// What is known of `cpu_pm` before anything ran; `printed` is QEMU's.
-fn cpu_pm_before(spec: &VmSpec, printed: &str) -> Result<String, Failure> {
+fn cpu_pm_before(spec: &VmSpec, printed: &str) -> Result<CpuPmFinding, Failure> {
     if spec.accel != Accel::Kvm {
-        return Ok(format!("not in force: {} does not know it", spec.accel));
+        let why = format!("{} does not know it", spec.accel);
+        return Ok(CpuPmFinding::NotInForce { why });
     }
     if spec.arch != Arch::X86_64 {
-        return Ok("not in force: QEMU does not look at it on Arm".to_owned());
+        let why = "QEMU does not look at it on Arm".to_owned();
+        return Ok(CpuPmFinding::NotInForce { why });
     }
     match printed.lines().find(|line| line.contains(REFUSED)) {
-        Some(line) => {
-            let line = line.trim();
-            Err(not_as_claimed(format!("cpu_pm is not in force: QEMU said {line:?}")))
-        }
-        None => Ok("not proven: no run".to_owned()),
+        Some(line) => Err(not_as_claimed(CpuPmDeviation::refused(line.trim()).to_string())),
+        None => Ok(CpuPmFinding::NotProven { why: "no run".to_owned() }),
     }
 }
 
-/// What the runs showed of `cpu_pm`, where it can be in force: the fact is
-/// completed, or the trial is not what it claims.
-pub(super) fn cpu_pm_after(facts: &mut Facts, runs: &[RunResult]) -> Result<(), Failure> {
-    let Some(fact) = facts.get_mut(CPU_PM).filter(|fact| fact.starts_with("not proven")) else {
-        return Ok(());
-    };
+/// What the runs showed of `cpu_pm`, of which `before` was known: more than that, or the
+/// trial is not what it claims.
+pub(super) fn cpu_pm_after(
+    before: CpuPmFinding,
+    facts: &Facts,
+    runs: &[RunResult],
+) -> Result<CpuPmFinding, Failure> {
+    if matches!(before, CpuPmFinding::NotInForce { .. }) {
+        return Ok(before);
+    }
     let total = |name: &str| -> Option<f64> {
         if runs.is_empty() {
             return None;
         }
         runs.iter().map(|run| run.counters.get(name)).sum()
     };
+    let not_proven = |why: &str| Ok(CpuPmFinding::NotProven { why: why.to_owned() });
     let (Some(halts), Some(idle_s)) = (total("kvm.halt_exits"), total("guest.idle_s")) else {
-        "not proven: KVM's halt exits or the guest's idle time are not counted".clone_into(fact);
-        return Ok(());
+        return not_proven("KVM's halt exits or the guest's idle time are not counted");
     };
     if halts > 0.0 {
-        return Err(not_as_claimed(format!(
-            "cpu_pm is not in force: {halts:.0} halt exits while the guest idled for {idle_s:.1} s\
-             {}",
-            why_halts_exit()
-        )));
+        let cause = why_halts_exit();
+        let evidence =
+            format!("{halts:.0} halt exits while the guest idled for {idle_s:.1} s{cause}");
+        return Err(not_as_claimed(CpuPmDeviation::Halts { evidence }.to_string()));
     }
     if idle_s < SHOWS_IDLING_S {
-        "not proven: the guest never idled".clone_into(fact);
-        return Ok(());
+        return not_proven("the guest never idled");
     }
-    let mut text = format!("no halt exit in {idle_s:.1} s of idle vCPUs");
+    let mut evidence = format!("no halt exit in {idle_s:.1} s of idle vCPUs");
     for (name, what) in [("pause", "PAUSE"), ("mwait", "MWAIT")] {
         let names = [name.to_owned(), format!("{name}_instruction")];
         let exits = names.iter().find_map(|name| total(&format!("{EXITS}{name}")));
         if let Some(exits) = exits {
-            text.push_str(&format!(", {exits:.0} {what} exits"));
+            evidence.push_str(&format!(", {exits:.0} {what} exits"));
         }
     }
-    "in force".clone_into(fact);
     // QEMU shows MWAIT to the guest only where its exits can be disabled.
     if facts.get("vcpu.monitor").is_some_and(|shown| shown == "off") {
-        text.push_str("; the guest has no MWAIT");
+        evidence.push_str("; the guest has no MWAIT");
     }
-    facts.insert(EVIDENCE.to_owned(), text);
-    Ok(())
+    Ok(CpuPmFinding::InForce { evidence })
 }
 
 /// A word for readers where `cpu_pm` was asked for and is not shown to be in
 /// force.
-pub(super) fn doubt(facts: &Facts) -> Option<String> {
-    facts
-        .get(CPU_PM)
-        .filter(|fact| fact.starts_with("not "))
-        .map(|fact| format!("cpu_pm is {fact}."))
+pub(super) fn doubt(finding: &CpuPmFinding) -> Option<String> {
+    finding.is_doubtful().then(|| format!("cpu_pm is {finding}."))
 }
 
 /// A cause that the host shows.
@@ -328,42 +332,40 @@ mod tests {
         assert!(
             failure.detail.contains("not in force") && failure.detail.contains("Invalid argument")
         );
-        let fact =
-            |accel, printed| cpu_pm_before(&spec(accel, "cpu_pm = true"), printed).expect("a fact");
-        assert!(fact(Accel::Kvm, "").starts_with("not proven"));
-        assert_eq!(fact(Accel::Tcg, ""), "not in force: tcg does not know it");
+        let fact = |accel, printed| {
+            cpu_pm_before(&spec(accel, "cpu_pm = true"), printed).expect("a finding")
+        };
+        assert_eq!(fact(Accel::Kvm, ""), CpuPmFinding::NotProven { why: "no run".to_owned() });
+        assert_eq!(fact(Accel::Tcg, "").to_string(), "not in force: tcg does not know it");
     }
 
     #[test]
     fn what_was_counted_decides() {
-        let after = |before: &str, runs: &[RunResult]| {
-            let mut facts = Facts::from([
-                (CPU_PM.to_owned(), before.to_owned()),
-                ("vcpu.monitor".to_owned(), "off".to_owned()),
-            ]);
-            let done = cpu_pm_after(&mut facts, runs).map_err(|failure| failure.detail);
-            done.map(|()| {
-                let evidence = facts.get(EVIDENCE).map(|text| format!(": {text}"));
-                facts[CPU_PM].clone() + &evidence.unwrap_or_default()
-            })
+        let facts = Facts::from([("vcpu.monitor".to_owned(), "off".to_owned())]);
+        let after = |before: &CpuPmFinding, runs: &[RunResult]| {
+            cpu_pm_after(before.clone(), &facts, runs).map_err(|failure| failure.detail)
         };
+        let open = CpuPmFinding::NotProven { why: "no run".to_owned() };
         let idle = [("guest.idle_s", 3.0), ("kvm.halt_exits", 0.0), ("kvm.exits.pause", 2.0)];
-        let found = after("not proven: no run", &[run(&idle), run(&idle)]).expect("in force");
-        let expected =
-            "in force: no halt exit in 6.0 s of idle vCPUs, 4 PAUSE exits; the guest has no MWAIT";
-        assert_eq!(found, expected);
+        let evidence =
+            "no halt exit in 6.0 s of idle vCPUs, 4 PAUSE exits; the guest has no MWAIT".to_owned();
+        let found = after(&open, &[run(&idle), run(&idle)]);
+        assert_eq!(found, Ok(CpuPmFinding::InForce { evidence }));
+        assert_eq!(doubt(&found.unwrap()), None);
         let halts = [("guest.idle_s", 3.0), ("kvm.halt_exits", 120.0)];
-        let failure = after("not proven: no run", &[run(&idle), run(&halts)]).expect_err("halts");
+        let failure = after(&open, &[run(&idle), run(&halts)]).expect_err("halts");
         assert!(failure.starts_with("cpu_pm is not in force: 120 halt exits"), "{failure}");
         let busy = [("guest.idle_s", 0.0), ("kvm.halt_exits", 0.0)];
-        let found = after("not proven: no run", &[run(&busy)]).expect("open");
-        assert_eq!(found, "not proven: the guest never idled");
+        let found = after(&open, &[run(&busy)]).expect("open");
+        assert_eq!(found.to_string(), "not proven: the guest never idled");
+        let doubted = doubt(&found);
+        assert_eq!(doubted.as_deref(), Some("cpu_pm is not proven: the guest never idled."));
         for runs in [vec![], vec![run(&[("guest.idle_s", 1.0)])]] {
-            let found = after("not proven: no run", &runs).expect("open");
+            let found = after(&open, &runs).expect("open").to_string();
             assert!(found.starts_with("not proven: KVM's halt exits"), "{found}");
         }
-        let told = "not in force: tcg does not know it";
-        assert_eq!(after(told, &[run(&halts)]), Ok(told.to_owned()));
+        let told = CpuPmFinding::NotInForce { why: "tcg does not know it".to_owned() };
+        assert_eq!(after(&told, &[run(&halts)]), Ok(told));
     }
 
     #[test]

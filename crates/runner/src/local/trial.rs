@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestCommand, NOTE, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, Outcome, TrialProfile};
+use record::{CounterSet, CpuPmFinding, Environment, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::Accel;
 use workload::CommandOutput;
 
@@ -58,6 +58,8 @@ struct Trial<'a, 'lab> {
     consoles: [PathBuf; 2],
     /// All that was seen on the way.
     record: TrialRecord,
+    /// What is known of `cpu_pm`, where it was asked for.
+    cpu_pm: Option<CpuPmFinding>,
 }
 
 impl<'a, 'lab> Trial<'a, 'lab> {
@@ -71,7 +73,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
             TrialRecord::failed(key.clone(), Failure { kind: FailureKind::Aborted, detail });
         let folder = lab.runtime.path();
         let consoles = ["trial", "peer"].map(|name| folder.join(format!("{name}.console")));
-        Self { lab, observe, consoles, record }
+        Self { lab, observe, consoles, record, cpu_pm: None }
     }
 
     /// The whole way, a stage a line.
@@ -97,7 +99,8 @@ impl<'a, 'lab> Trial<'a, 'lab> {
             result.vcpu_affinity = placement::check(vm, spec)?;
             result.vcpu_scheduler = placement::schedulers(vm, spec)?;
         }
-        result.facts = guests.under_test.found(spec, &lab.cancel)?;
+        let found = guests.under_test.found(spec, &lab.cancel)?;
+        (result.facts, self.cpu_pm) = (found.facts, found.cpu_pm);
         if let Some(boot_s) = boot_s {
             (self.observe)(ExecutionEvent::Booted(boot_s));
         }
@@ -189,9 +192,11 @@ impl<'a, 'lab> Trial<'a, 'lab> {
 
     /// What was counted tells whether the guest was as claimed.
     fn doubt(&mut self) -> Result<(), Failure> {
+        let Some(before) = self.cpu_pm.take() else { return Ok(()) };
         let TrialResult { facts, runs, warnings, .. } = &mut self.record.result;
-        found::cpu_pm_after(facts, runs)?;
-        warnings.extend(found::doubt(facts));
+        let finding = found::cpu_pm_after(before, facts, runs)?;
+        finding.write(facts);
+        warnings.extend(found::doubt(&finding));
         Ok(())
     }
 
