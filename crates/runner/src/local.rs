@@ -129,10 +129,17 @@ impl<'a> LocalLab<'a> {
             let ksm = (ground::KSM.to_owned(), ground::KSM_UNMERGED.to_owned());
             let unmerged = apply(&HostSettings::from([ksm]))?;
             let is_clean = self.until_unmerged();
-            let not_restored = put_back(unmerged).sentences();
-            is_clean?;
-            if let Some(first) = not_restored.into_iter().next() {
-                return Err(Failure { kind: FailureKind::HostSettingRefused, detail: first });
+            let not_restored = put_back(unmerged).sentences().join("; ");
+            match is_clean {
+                Ok(()) if not_restored.is_empty() => {}
+                Ok(()) => {
+                    let kind = FailureKind::HostSettingRefused;
+                    return Err(Failure { kind, detail: not_restored });
+                }
+                Err(failure) if not_restored.is_empty() => return Err(failure),
+                Err(Failure { kind, detail }) => {
+                    return Err(Failure { kind, detail: format!("{detail}; {not_restored}") });
+                }
             }
         }
         apply(settings)

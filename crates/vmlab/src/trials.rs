@@ -61,8 +61,16 @@ pub(crate) fn run(
             "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
         );
     }
-    let owner = Owner::current(&plan.run_id())?;
-    let mut lab = LocalLab::new(plan, host, owner, cancel.clone())?;
+    let lab = Owner::current(&plan.run_id())
+        .map_err(anyhow::Error::from)
+        .and_then(|owner| Ok(LocalLab::new(plan, host, owner, cancel.clone())?));
+    let mut lab = match lab {
+        Ok(lab) => lab,
+        Err(error) => {
+            restore_settings(settings);
+            return Err(error);
+        }
+    };
     if let Some(settings) = settings {
         lab.hold(settings);
     }
