@@ -289,10 +289,4 @@ impl Judgement {
             host: Vec::new(),
         }
     }
-
-    /// True if a variant seems to differ from itself.
-    #[must_use]
-    pub fn aa_alarm(&self) -> bool {
-        self.warnings.contains(&Warning::AaAlarm)
-    }
 }

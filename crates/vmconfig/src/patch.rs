@@ -11,9 +11,9 @@ use topology::PcpuSet;
 
 use crate::invalid::MAX_VCPUS;
 use crate::{
-    Accel, Arch, BootSource, Clock, CpuCache, Delegated, Disk, DiskFormat, EveryDisk, GuestNode,
-    GuestTopology, Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins,
-    SchedulerPatch, VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
+    Accel, Arch, BootSource, Clock, CpuCache, Delegated, Disk, EveryDisk, GuestNode, GuestTopology,
+    Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins, SchedulerPatch, VcpuPins,
+    VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -270,40 +270,6 @@ impl ResolveError {
 }
 
 impl VmPatch {
-    /// The keys that a patch may have, for near matches of mistyped ones.
-    pub const KEYS: &'static [&'static str] = &[
-        "vcpus",
-        "max_vcpus",
-        "topology",
-        "pins",
-        "emulator_pin",
-        "iothread_pins",
-        "vhost_pin",
-        "scheduler",
-        "memory_mib",
-        "memory",
-        "numa",
-        "cpu_model",
-        "cpu_features",
-        "cpu_cache",
-        "iothreads",
-        "disks",
-        "each_disk",
-        "nics",
-        "each_nic",
-        "clock",
-        "hints",
-        "iommu",
-        "host",
-        "delegated",
-        "machine",
-        "accel",
-        "image",
-        "kernel",
-        "kernel_cmdline",
-        "extra_args",
-    ];
-
     /// This patch with `over` laid over it. What `over` says holds; arguments
     /// and kernel parameters are appended. `vcpus`, `max_vcpus` and `topology`
     /// belong together: if `over` has one, this patch's are all forgotten.
@@ -509,16 +475,5 @@ impl fmt::Display for ImagePatch {
 impl From<ImagePatch> for String {
     fn from(image: ImagePatch) -> Self {
         image.to_string()
-    }
-}
-
-impl DiskFormat {
-    /// The format of an image by how its file begins: qcow2 has a magic
-    /// number, all else is raw.
-    ///
-    /// Source: QEMU `docs/interop/qcow2.txt`.
-    #[must_use]
-    pub fn of_beginning(bytes: &[u8]) -> Self {
-        if bytes.starts_with(b"QFI\xfb") { Self::Qcow2 } else { Self::Raw }
     }
 }

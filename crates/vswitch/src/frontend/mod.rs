@@ -10,7 +10,7 @@ mod traffic;
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -348,13 +348,6 @@ impl Frontend {
     #[must_use]
     pub fn channel(&self) -> &Channel {
         &self.channel
-    }
-
-    /// The events of all rings: those to kick with, and those that are called.
-    #[must_use]
-    pub fn event_fds(&self) -> Vec<&OwnedFd> {
-        let rings = self.pairs.iter().flat_map(|pair| [&pair.receive, &pair.transmit]);
-        rings.flat_map(|ring| <[_; 2]>::from(ring.events())).collect()
     }
 
     /// Sends a request.

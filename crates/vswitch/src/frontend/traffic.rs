@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::payload::Payload;
-use super::{DriverRing, Frontend, FrontendError};
+use super::{DriverRing, Frontend};
 
 /// Bytes of the Virtio header.
 const HEADER: usize = 12;
@@ -529,23 +529,6 @@ impl Traffic {
             }
             ring.publish();
         }
-    }
-
-    /// Waits, without using the pCPU, until a port has received something.
-    ///
-    /// # Errors
-    /// If the frontends do not ask for events.
-    pub fn wait_for_call(&self, port: usize, patience: Duration) -> Result<bool, FrontendError> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let (_, call) = self.ports[port].ring(0).events();
-        let patience = Timespec::try_from(patience).expect("a short time");
-        let mut waited = [PollFd::new(call, PollFlags::IN)];
-        let ready = poll(&mut waited, Some(&patience))
-            .map_err(|error| FrontendError::Event(error.into()))?;
-        if ready > 0 {
-            let _ = rustix::io::read(call, &mut [0_u8; 8]);
-        }
-        Ok(ready > 0)
     }
 }
 
