@@ -20,6 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use topology::PcpuSet;
+use vmconfig::command_line::shell::quote;
 
 /// How such a text begins.
 pub(crate) const MARK: &str = "# vmlab: running ";
@@ -132,7 +133,7 @@ impl fmt::Display for ObservedVm {
                 _ if is_value => " ",
                 _ => " \\\n  ",
             })?;
-            f.write_str(&quoted(word))?;
+            f.write_str(&quote(word))?;
         }
         f.write_str("\n")?;
         for fact in &self.facts {
@@ -143,15 +144,6 @@ impl fmt::Display for ObservedVm {
         }
         Ok(())
     }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 impl Observed {

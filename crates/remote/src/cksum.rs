@@ -2,40 +2,28 @@
 
 use std::fmt;
 
-/// Polynomial of IEEE 802.3, highest power first.
-const POLYNOMIAL: u32 = 0x04c1_1db7;
+use crc::{CRC_32_CKSUM, Crc, Digest};
 
-/// What each byte adds.
-const TABLE: [u32; 256] = table();
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut value = (byte as u32) << 24;
-        let mut bit = 0;
-        while bit < 8 {
-            value = if value >> 31 == 1 { value << 1 ^ POLYNOMIAL } else { value << 1 };
-            bit += 1;
-        }
-        table[byte] = value;
-        byte += 1;
-    }
-    table
-}
+static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_CKSUM);
 
 /// Check sum and size, shown as the program `cksum` prints them.
 ///
 /// Source: POSIX.1-2017, `cksum`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Cksum {
-    value: u32,
+    digest: Digest<'static, u32>,
     bytes: u64,
+}
+
+impl Default for Cksum {
+    fn default() -> Self {
+        Self { digest: CRC.digest(), bytes: 0 }
+    }
 }
 
 impl Cksum {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.value = bytes.iter().fold(self.value, |value, byte| step(value, *byte));
+        self.digest.update(bytes);
         self.bytes += bytes.len() as u64;
     }
 
@@ -44,17 +32,14 @@ impl Cksum {
     }
 }
 
-fn step(value: u32, byte: u8) -> u32 {
-    value << 8 ^ TABLE[usize::from((value >> 24) as u8 ^ byte)]
-}
-
 impl fmt::Display for Cksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The size follows the text, lowest byte first, without leading zeros.
         let size = self.bytes.to_le_bytes();
         let digits = size.len() - self.bytes.leading_zeros() as usize / 8;
-        let value = size[..digits].iter().fold(self.value, |value, byte| step(value, *byte));
-        write!(f, "{} {}", !value, self.bytes)
+        let mut digest = self.digest.clone();
+        digest.update(&size[..digits]);
+        write!(f, "{} {}", digest.finalize(), self.bytes)
     }
 }
 

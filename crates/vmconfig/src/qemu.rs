@@ -7,7 +7,6 @@ mod attached;
 mod capabilities;
 mod devices;
 mod interface;
-mod lines;
 mod parse;
 mod reader;
 
@@ -16,9 +15,9 @@ use std::path::{Path, PathBuf};
 pub use capabilities::{Capabilities, QemuVersion, UnusableVersion};
 pub use devices::{iothread_id, memory_backend, memory_backend_id, numa_distance, numa_node};
 pub use interface::{Interface, Netdev};
-pub use lines::join;
 pub use parse::{NotQemu, parse, parse_args, parse_line};
 
+use crate::command_line::shell;
 use crate::{Arch, BootSource, GuestTopology, SpecFinding, VmSpec};
 
 pub use crate::Loss;
@@ -82,7 +81,7 @@ impl Emitted {
         self.starts
             .iter()
             .zip(ends)
-            .map(|(&start, end)| lines::join(&self.args[start..end]))
+            .map(|(&start, end)| shell::join(&self.args[start..end]))
             .collect()
     }
 

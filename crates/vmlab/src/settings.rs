@@ -1,6 +1,7 @@
 //! `vmlab settings`: what of this host can be set, and commands under other
 //! settings.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,6 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use textwrap::{Options, WordSplitter};
 
 use crate::exit::ERROR;
 use crate::terminal;
@@ -222,20 +224,9 @@ fn now(row: &Row) -> String {
 }
 
 /// Breaks `text` between words.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always one");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.len() + 1 + word.len() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
+fn wrap(text: &str, width: usize) -> Vec<Cow<'_, str>> {
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation).break_words(false);
+    textwrap::wrap(text, options)
 }
 
 fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {

@@ -68,7 +68,7 @@ pub use entry::{
     CatalogueEntry, DefaultValue, Example, GuestFacts, MetricDef, Param, ParamKind, Scope,
 };
 pub use param::ParamValue;
-pub use params::{ParamError, Params};
+pub use params::{ParamError, Params, near};
 pub use parse::{CommandOutput, ParseError, ParsedOutput, Stream};
 pub use roles::{Daemon, FULL_IMAGE, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 

@@ -170,7 +170,8 @@ impl Params {
 }
 
 /// The candidate that `name` was probably meant to be.
-pub(crate) fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+#[must_use]
+pub fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     candidates
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(similarity, _)| *similarity > 0.75)

@@ -1,7 +1,10 @@
 //! For people: what, where, why, what to do.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use textwrap::{Options, WordSplitter};
 
 use crate::RULES;
 use crate::finding::{AskedAndIs, Finding, Severity};
@@ -121,22 +124,11 @@ fn window(place: &LineColumn, width: usize) -> (String, usize, usize) {
     (format!("{head}{shown}{tail}"), at - from + head.len(), length)
 }
 
-/// Lines of at most `width` characters; a longer word has a line of its own.
+/// Lines of at most `width` columns; a longer word has a line of its own.
 fn wrap(words: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in words.split_whitespace() {
-        let last = lines.len() - 1;
-        let line = &mut lines[last];
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation).break_words(false);
+    textwrap::wrap(&words, options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// Digits of the highest line number shown.

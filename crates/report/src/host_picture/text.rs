@@ -1,5 +1,8 @@
 //! The terminal's drawing: boxes in boxes.
 
+use std::borrow::Cow;
+
+use textwrap::{Options, WordSplitter};
 use topology::{Host, PcpuGroup, PcpuSet, TopologyLevel};
 
 use super::facts::facts;
@@ -290,37 +293,12 @@ fn breakable(pcpus: &PcpuSet) -> String {
 /// Breaks text between words; the lines after the first are indented. A word
 /// longer than a line is cut, so that nothing is ever wider.
 fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    let mut line_len = 0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        // A word brings the spaces before it along.
-        let spaces = rest.len() - rest.trim_start_matches(' ').len();
-        let word_end = rest[spaces..].find(' ').map_or(rest.len(), |at| spaces + at);
-        let (mut word, after) = rest.split_at(word_end);
-        rest = after;
-        if line_len + len(word) > width && line_len > indent {
-            lines.push(std::mem::take(&mut line));
-            line = " ".repeat(indent);
-            line_len = indent;
-            word = word.trim_start_matches(' ');
-        }
-        while line_len + len(word) > width {
-            let fits = width.saturating_sub(line_len).max(1);
-            let cut = word.char_indices().nth(fits).map_or(word.len(), |(at, _)| at);
-            line.push_str(&word[..cut]);
-            lines.push(std::mem::take(&mut line));
-            line = " ".repeat(indent);
-            line_len = indent;
-            word = &word[cut..];
-        }
-        line.push_str(word);
-        line_len += len(word);
-    }
-    if !line.trim().is_empty() {
-        lines.push(line);
-    }
+    let indent = " ".repeat(indent);
+    let options =
+        Options::new(width).subsequent_indent(&indent).word_splitter(WordSplitter::NoHyphenation);
+    let mut lines: Vec<String> =
+        textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect();
+    lines.retain(|line| !line.trim().is_empty());
     lines
 }
 

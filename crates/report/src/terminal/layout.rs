@@ -1,6 +1,9 @@
 //! Lines and columns, by the width that characters have on a terminal.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use std::borrow::Cow;
+
+use textwrap::{Options, WordSplitter};
+use unicode_width::UnicodeWidthStr;
 
 use crate::escape::visible;
 
@@ -26,32 +29,9 @@ pub(crate) fn one_line(text: &str) -> String {
 /// `text` in lines of at most `width` columns, parted at spaces, inside of
 /// words only where a word is longer than a line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(1);
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in one_line(text).split(' ').filter(|word| !word.is_empty()) {
-        let gap = usize::from(!line.is_empty());
-        if line.width() + gap + word.width() <= width {
-            if gap == 1 {
-                line.push(' ');
-            }
-            line.push_str(word);
-            continue;
-        }
-        if !line.is_empty() {
-            lines.push(std::mem::take(&mut line));
-        }
-        for character in word.chars() {
-            if !line.is_empty() && line.width() + character.width().unwrap_or(0) > width {
-                lines.push(std::mem::take(&mut line));
-            }
-            line.push(character);
-        }
-    }
-    if !line.is_empty() || lines.is_empty() {
-        lines.push(line);
-    }
-    lines
+    let text = one_line(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let options = Options::new(width.max(1)).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::wrap(&text, options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// A table whose first and last columns of text wrap where it would be too

@@ -52,20 +52,11 @@ fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown ")
         && let Some(unknown) = quoted.next()
-        && let Some(near) = near_match(unknown, quoted)
+        && let Some(near) = workload::near(unknown, quoted)
     {
         message = format!("{message}; did you mean `{near}`?");
     }
     StudyProblem { line, message }
-}
-
-/// The candidate that is most like `word`, if one is like it at all.
-fn near_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }
 
 pub(super) struct Checker {
@@ -574,7 +565,7 @@ pub(super) fn unknown<'a>(
     given: &str,
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
-    match near_match(given, known.clone()) {
+    match workload::near(given, known.clone()) {
         Some(near) => format!("{key} = {given:?}: no such {what}; did you mean {near:?}?"),
         None => {
             let list: Vec<_> = known.collect();

@@ -321,7 +321,7 @@ proptest! {
 
     #[test]
     fn a_shell_reads_the_lines_as_the_arguments(args in prop::collection::vec("[ -~äß€]{0,9}", 1..4)) {
-        prop_assert_eq!(words(&super::lines::join(&args)), args);
+        prop_assert_eq!(words(&crate::command_line::shell::join(&args)), args);
     }
 }
 

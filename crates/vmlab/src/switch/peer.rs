@@ -5,7 +5,8 @@ use std::path::Path;
 
 use report::escape;
 use vmconfig::Accel;
-use vmconfig::qemu::{Capabilities, Interface, Netdev, join};
+use vmconfig::command_line::shell::join;
+use vmconfig::qemu::{Capabilities, Interface, Netdev};
 use vswitch::{PortConfig, mac_text};
 
 /// The text for all ports.
