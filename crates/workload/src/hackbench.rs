@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{line_of, one_log, pick, take};
 use crate::roles::RoleCommands;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
@@ -111,49 +112,19 @@ fn parse(
     _: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    parse_messaging(output)
+    parse_messaging(output, "hackbench")
 }
 
-/// Reads hackbench's output in every form that its versions have: rt-tests
-/// (`Time:`), `perf bench` (`Total time:`), and perf's simple format (a
-/// number alone).
-///
-/// The first line changed with the way to call it: `Running with 10*40 (== 400)
-/// tasks.` in the first versions, `Running in process mode with 10 groups
-/// using 40 file descriptors each (== 400 tasks)` since.
-pub(crate) fn parse_messaging(output: CommandOutput<'_>) -> Result<ParsedOutput, ParseError> {
-    let mut parsed = ParsedOutput::default();
-    for line in output.stdout_lines() {
-        let text = line.text.trim();
-        let value = if let Some(rest) = text.strip_prefix("Time:") {
-            rest.trim()
-        } else if let Some(rest) = text.strip_prefix("Total time:") {
-            rest.trim()
-                .strip_suffix("[sec]")
-                .ok_or_else(|| line.expected("a time in [sec]"))?
-                .trim()
-        } else if text.starts_with(|first: char| first.is_ascii_digit()) {
-            text
-        } else if text.is_empty()
-            || text.starts_with('#')
-            || text.starts_with("Running ")
-            || text.starts_with("Each sender will pass ")
-        {
-            continue;
-        } else {
-            return Err(output.stderr_or(&line, "a time"));
-        };
-        if !parsed.samples.is_empty() {
-            return Err(line.expected("one time, not a second one"));
-        }
-        let seconds = line.number(value, "the time")?;
-        if seconds == 0.0 {
-            return Err(line.expected("a time above 0 (too short to be measured: more loops)"));
-        }
-        parsed.push("time", seconds);
+/// Takes the time out of a log of `tool`, hackbench or `perf bench`, whose benchmark of
+/// messages is the same.
+pub(crate) fn parse_messaging(
+    output: CommandOutput<'_>,
+    tool: &str,
+) -> Result<ParsedOutput, ParseError> {
+    let log = one_log(output, tool)?;
+    if let Some(value) = log.values.iter().find(|value| value.value <= 0.0) {
+        let wanted = "a time above 0 (too short to be measured: more loops)";
+        return Err(line_of(output, value).expected(wanted));
     }
-    if parsed.samples.is_empty() {
-        return Err(output.ended("a time"));
-    }
-    Ok(parsed)
+    take(output, &log, &[pick("time", "time")])
 }

@@ -3,11 +3,11 @@
 //! Source: iperf3's manual page and `src/iperf_api.c` (the JSON of `-J`).
 
 use record::{Better, MetricKind};
-use serde::Deserialize;
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{Pick, line_of, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 5201;
@@ -102,64 +102,30 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     argv
 }
 
-#[derive(Deserialize)]
-struct Json {
-    start: Start,
-    end: End,
-    error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Start {
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct End {
-    /// Datagrams: what both sides together know.
-    sum: Option<Sum>,
-    sum_sent: Option<Sum>,
-    sum_received: Option<Sum>,
-}
-
-#[derive(Deserialize)]
-struct Sum {
-    bits_per_second: f64,
-    retransmits: Option<f64>,
-    jitter_ms: Option<f64>,
-    lost_packets: Option<f64>,
-}
+/// Of one stream, and of the other direction.
+const PARTS: &[&str] = &["stream", "direction"];
 
 fn parse(
     output: CommandOutput<'_>,
     params: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let json: Json = output.json("iperf3's JSON")?;
-    if let Some(error) = json.error {
-        return Err(output.ended(format!("a result (iperf3 says: {error})")));
+    const THROUGHPUT: Pick =
+        pick("throughput", "throughput").with("end", "receiver").without(PARTS);
+    // Only the sending side counts them, and only on Linux.
+    const RETRANSMITS: Pick =
+        pick("retransmits", "retransmits").with("end", "sender").without(PARTS);
+    // What both sides together know of datagrams is of neither end.
+    const JITTER: Pick = pick("jitter", "jitter").without(&["end", "stream", "direction"]);
+    const LOST: Pick = pick("lost", "lost-datagrams").without(&["end", "stream", "direction"]);
+    let log = one_log(output, "iperf3")?;
+    let nothing = |value: &&record::Imported| THROUGHPUT.fits(value) && value.value <= 0.0;
+    if let Some(value) = log.values.iter().find(nothing) {
+        return Err(line_of(output, value).expected("a byte that arrived"));
     }
-    let received = json.end.sum_received.ok_or_else(|| output.ended("end.sum_received"))?;
-    if received.bits_per_second <= 0.0 {
-        return Err(output.ended("a byte that arrived (end.sum_received.bits_per_second is 0)"));
+    if params.text("protocol") != "tcp" {
+        return take(output, &log, &[THROUGHPUT, JITTER, LOST]);
     }
-    let mut parsed = ParsedOutput {
-        tool_version: json.start.version.strip_prefix("iperf ").map(str::to_owned),
-        ..ParsedOutput::default()
-    };
-    parsed.push("throughput", received.bits_per_second / 8.0);
-    if params.text("protocol") == "tcp" {
-        // Only the sending side counts them, and only on Linux.
-        if let Some(retransmits) = json.end.sum_sent.and_then(|sent| sent.retransmits) {
-            parsed.push("retransmits", retransmits);
-        }
-        return Ok(parsed);
-    }
-    let sum = json.end.sum.ok_or_else(|| output.ended("end.sum"))?;
-    let (Some(jitter_ms), Some(lost)) = (sum.jitter_ms, sum.lost_packets) else {
-        return Err(output.ended("end.sum.jitter_ms and lost_packets"));
-    };
-    parsed.push("jitter", jitter_ms / 1000.0);
-    parsed.push("lost", lost);
-    Ok(parsed)
+    let counts = log.values.iter().any(|value| RETRANSMITS.fits(value));
+    take(output, &log, if counts { &[THROUGHPUT, RETRANSMITS] } else { &[THROUGHPUT] })
 }

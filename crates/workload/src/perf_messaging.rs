@@ -35,7 +35,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
               runs.",
     example: &[("groups", DefaultValue::Int(4)), ("loops", DefaultValue::Int(1000))],
     command,
-    parse: |output, _, _| parse_messaging(output),
+    parse: |output, _, _| parse_messaging(output, "perf-bench"),
     duration_s: |params, facts| {
         let groups = params.int("groups") as f64;
         messaging_s(groups * 20.0, groups * 400.0 * params.int("loops") as f64, facts)

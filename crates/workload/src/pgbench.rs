@@ -7,6 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 
 /// Where Debian keeps PostgreSQL's programs.
@@ -140,36 +141,24 @@ fn parse(
     params: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let mut parsed = ParsedOutput::default();
-    let (mut rate, mut mean, mut deviation) = (None, None, None);
-    for line in output.stdout_lines() {
-        let text = line.text.trim();
-        let first = |label: &str| {
-            let rest = text.strip_prefix(label)?;
-            Some(rest.split(' ').next().unwrap_or_default())
-        };
-        if let Some(rest) = text.strip_prefix("pgbench (") {
-            parsed.tool_version = rest.split([' ', ')']).next().map(str::to_owned);
-        } else if let Some(value) = first("latency average = ") {
-            mean = Some(line.number(value, "a latency in ms")?);
-        } else if let Some(value) = first("latency stddev = ") {
-            deviation = Some(line.number(value, "a deviation in ms")?);
-        } else if let Some(value) = first("number of failed transactions: ")
-            && value != "0"
-        {
-            return Err(line.expected("0 failed transactions"));
-        } else if let Some(value) = first("number of clients: ")
-            && value != params.int("clients").to_string()
-        {
-            return Err(line.expected(format!("{} clients", params.int("clients"))));
-        } else if let Some(value) = first("tps = ") {
-            rate = Some(line.number(value, "a rate")?);
-        }
+    const PICKS: &[Pick] = &[
+        pick("transactions-per-s", "transactions-per-s"),
+        pick("latency-avg", "latency-avg"),
+        pick("latency-stddev", "latency-stddev"),
+    ];
+    let log = one_log(output, "pgbench")?;
+    above_zero(output, &log, "transactions-per-s")?;
+    let failed =
+        |value: &&record::Imported| value.metric == "failed-transactions" && value.value > 0.0;
+    if let Some(value) = log.values.iter().find(failed) {
+        return Err(line_of(output, value).expected("0 failed transactions"));
     }
-    let rate = rate.filter(|rate| *rate > 0.0);
-    parsed.push("transactions-per-s", rate.ok_or_else(|| output.ended("tps"))?);
-    parsed.push("latency-avg", mean.ok_or_else(|| output.ended("latency average"))? * 1e-3);
-    let deviation = deviation.ok_or_else(|| output.ended("latency stddev"))?;
-    parsed.push("latency-stddev", deviation * 1e-3);
-    Ok(parsed)
+    let clients = params.int("clients").to_string();
+    let others = |value: &&record::Imported| {
+        value.labels.get("clients").is_some_and(|found| *found != clients)
+    };
+    if let Some(value) = log.values.iter().find(others) {
+        return Err(line_of(output, value).expected(format!("{clients} clients")));
+    }
+    take(output, &log, PICKS)
 }

@@ -4,7 +4,7 @@
 use record::Imported;
 
 use crate::logs::{self, Log};
-use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
 
 /// A metric, and where a log has it.
 #[derive(Debug, Clone, Copy)]
@@ -15,11 +15,13 @@ pub(crate) struct Pick {
     pub(crate) from: &'static str,
     /// A label that tells it from others of that name.
     pub(crate) label: Option<(&'static str, &'static str)>,
+    /// Labels that tell others from it.
+    pub(crate) without: &'static [&'static str],
 }
 
 /// `metric` is the reader's `from`, and must be there.
 pub(crate) const fn pick(metric: &'static str, from: &'static str) -> Pick {
-    Pick { metric, from, label: None }
+    Pick { metric, from, label: None, without: &[] }
 }
 
 impl Pick {
@@ -29,20 +31,38 @@ impl Pick {
         self
     }
 
-    fn fits(&self, value: &Imported) -> bool {
+    /// Only values without any of these labels.
+    pub(crate) const fn without(mut self, keys: &'static [&'static str]) -> Self {
+        self.without = keys;
+        self
+    }
+
+    /// True if `value` is what is picked.
+    pub(crate) fn fits(&self, value: &Imported) -> bool {
         let labelled = |(key, wanted): (&str, &str)| {
             value.labels.get(key).is_some_and(|found| found == wanted)
         };
-        value.metric == self.from && self.label.is_none_or(labelled)
+        let has = |key: &&str| value.labels.get(key).is_some();
+        value.metric == self.from
+            && self.label.is_none_or(labelled)
+            && !self.without.iter().any(has)
     }
 }
 
 /// The one log of `tool` that standard output is.
 ///
 /// # Errors
-/// If there is none, more than one, or a line of it that makes no sense.
+/// If there is none, more than one, a line of it that makes no sense, or one, also on
+/// standard error, that says that the run failed.
 pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
     let known = logs::TOOLS.iter().find(|known| known.name == tool);
+    if let Some(failed) =
+        known.and_then(|tool| logs::failures(tool, output.stderr).into_iter().next())
+    {
+        let line = output.stderr_lines().nth(failed.line.max(1) - 1);
+        let line = line.unwrap_or_else(|| output.first_line());
+        return Err(line.expected(format!("a run that did not fail ({})", failed.why)));
+    }
     let mut found = logs::read(output.stdout, known).into_iter();
     let Some(log) = found.next() else {
         return Err(output.ended(format!("a result of {tool}")));
@@ -59,6 +79,26 @@ pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, Pars
     match found.next().and_then(|second| second.values.first().map(|value| value.line)) {
         Some(number) => Err(line(number).expected("one run's results, not a second one")),
         None => Ok(log),
+    }
+}
+
+/// The line of a value that a log has.
+pub(crate) fn line_of<'a>(output: CommandOutput<'a>, value: &Imported) -> OutputLine<'a> {
+    output.stdout_lines().nth(value.line.max(1) - 1).unwrap_or_else(|| output.first_line())
+}
+
+/// Refuses a log whose `from` is 0: nothing was done.
+///
+/// # Errors
+/// The line of it.
+pub(crate) fn above_zero(
+    output: CommandOutput<'_>,
+    log: &Log,
+    from: &str,
+) -> Result<(), ParseError> {
+    match log.values.iter().find(|value| value.metric == from && value.value <= 0.0) {
+        Some(value) => Err(line_of(output, value).expected(format!("a {from} above 0"))),
+        None => Ok(()),
     }
 }
 
@@ -80,8 +120,7 @@ pub(crate) fn take(
                 return Err(output.ended(format!("{} ({})", pick.metric, pick.from)));
             }
             (Some(_), Some(second)) => {
-                let number = second.line.max(1) - 1;
-                let line = output.stdout_lines().nth(number).unwrap_or(output.first_line());
+                let line = line_of(output, second);
                 return Err(line.expected(format!("one {}, not a second one", pick.from)));
             }
         }

@@ -9,6 +9,7 @@ use record::{Better, MetricKind};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{Pick, above_zero, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 6379;
@@ -92,39 +93,20 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     ["sh", "-c", &script].map(str::to_owned).into()
 }
 
-/// The columns of the table, and whether each is a time in ms.
-const HEAD: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
-                    \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"";
-
 fn parse(
     output: CommandOutput<'_>,
     _: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let mut lines = output.stdout_lines().skip_while(|line| line.text.trim() != HEAD);
-    lines.next().ok_or_else(|| output.ended("the head of redis-benchmark's table"))?;
-    let row = lines.next().ok_or_else(|| output.ended("a row of redis-benchmark's table"))?;
-    if let Some(second) = lines.next() {
-        return Err(second.expected("one row"));
-    }
-    let cells: Vec<&str> = row.text.trim().split(',').map(|cell| cell.trim_matches('"')).collect();
-    let [_, rate, mean, _, p50, p95, p99, max] = cells.as_slice() else {
-        return Err(row.expected("8 cells"));
-    };
-    let mut parsed = ParsedOutput::default();
-    let rate = row.number(rate, "a rate")?;
-    if rate == 0.0 {
-        return Err(row.expected("a rate above 0"));
-    }
-    parsed.push("requests-per-s", rate);
-    for (metric, cell) in [
-        ("latency-avg", mean),
-        ("latency-p50", p50),
-        ("latency-p95", p95),
-        ("latency-p99", p99),
-        ("latency-max", max),
-    ] {
-        parsed.push(metric, row.number(cell, "a latency in ms")? * 1e-3);
-    }
-    Ok(parsed)
+    const PICKS: &[Pick] = &[
+        pick("requests-per-s", "requests-per-s"),
+        pick("latency-avg", "latency-avg"),
+        pick("latency-p50", "latency").with("percentile", "50"),
+        pick("latency-p95", "latency").with("percentile", "95"),
+        pick("latency-p99", "latency").with("percentile", "99"),
+        pick("latency-max", "latency-max"),
+    ];
+    let log = one_log(output, "redis-benchmark")?;
+    above_zero(output, &log, "requests-per-s")?;
+    take(output, &log, PICKS)
 }

@@ -5,9 +5,10 @@
 use record::{Better, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::logs::Log;
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
-use crate::pick::{Pick, pick, read};
+use crate::pick::{Pick, one_log, pick, take};
 use crate::roles::{GuestStep, RoleCommands, SCRATCH};
 
 const THREADS: Param = Param::per_vcpu("threads", 4096, "Threads that work");
@@ -329,6 +330,18 @@ fn checked(
     facts: &GuestFacts,
     picks: &[Pick],
 ) -> Result<ParsedOutput, ParseError> {
+    take(output, &whole_log(output, params, facts)?, picks)
+}
+
+/// The log of a run that came to its end with the threads that were asked for.
+pub(crate) fn whole_log(
+    output: CommandOutput<'_>,
+    params: &Params,
+    facts: &GuestFacts,
+) -> Result<Log, ParseError> {
+    if let Some(line) = output.stdout_lines().find(|line| line.text.starts_with("FATAL")) {
+        return Err(line.expected("no fatal error"));
+    }
     // The last lines: without them something was cut off.
     if !output.stdout.trim_end().contains("execution time (avg/stddev):") {
         return Err(output.ended("sysbench's last line"));
@@ -337,5 +350,5 @@ fn checked(
     if !output.stdout_lines().any(|line| line.text.trim() == wanted) {
         return Err(output.ended(format!("{wanted:?}")));
     }
-    read(output, "sysbench", picks)
+    one_log(output, "sysbench")
 }

@@ -6,8 +6,10 @@ use record::{Better, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{Pick, above_zero, line_of, pick, take};
 use crate::roles::RoleCommands;
+use crate::sysbench;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "sysbench-cpu",
@@ -136,84 +138,33 @@ fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
     }
 }
 
-/// The lines with a value that must all be there, in the order of the output.
-/// The last one is there to know that nothing was cut off.
-const LINES: [(&str, &str); 9] = [
-    ("Number of threads:", ""),
-    ("events per second:", ""),
-    ("total time:", "s"),
-    ("total number of events:", ""),
-    ("avg:", ""),
-    ("max:", ""),
-    ("95th percentile:", ""),
-    ("sum:", ""),
-    ("execution time (avg/stddev):", ""),
-];
-
 fn parse(
     output: CommandOutput<'_>,
     params: &Params,
     facts: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let mut parsed = ParsedOutput::default();
-    let mut found: [Option<OutputLine<'_>>; LINES.len()] = [None; LINES.len()];
-    for line in output.stdout_lines() {
-        let text = line.text.trim();
-        if let Some(rest) = text.strip_prefix("sysbench ") {
-            parsed.tool_version = rest.split_whitespace().next().map(str::to_owned);
-        } else if text.starts_with("FATAL") {
-            return Err(line.expected("no fatal error"));
-        } else if text.starts_with("WARNING") {
-            parsed.warnings.push(format!("sysbench says: {text}"));
-        }
-        if let Some(index) = LINES.iter().position(|(label, _)| text.starts_with(label)) {
-            if found[index].is_some() {
-                return Err(line.expected("one run's results, not a second one"));
-            }
-            line.whole()?;
-            found[index] = Some(line);
-        }
-    }
-    let value = |index: usize| -> Result<(f64, OutputLine<'_>), ParseError> {
-        let (label, unit) = LINES[index];
-        let line = found[index].ok_or_else(|| output.ended(format!("{label:?}")))?;
-        let text = line.text.trim().strip_prefix(label).unwrap_or_default().trim();
-        let text = text.strip_suffix(unit).unwrap_or(text);
-        // "0.9982/0.00": the mean, and the deviation between the threads.
-        Ok((line.number(text.split('/').next().unwrap_or_default(), label)?, line))
+    const PICKS: &[Pick] = &[
+        pick("events-per-s", "events-per-s"),
+        pick("latency-avg", "latency-avg"),
+        pick("latency-p95", "latency").with("percentile", "95"),
+        pick("latency-max", "latency-max"),
+    ];
+    let log = sysbench::whole_log(output, params, facts)?;
+    let (events, time_s) = (params.int("events") as f64, params.int("time_s") as f64);
+    let (done, least, wanted) = match params.int("events") {
+        0 => ("total-time", 0.9 * time_s, format!("a run of {time_s} s")),
+        _ => ("events", events, format!("all {events} events")),
     };
-    for index in 0..LINES.len() {
-        value(index)?;
+    let done = log.values.iter().find(|value| value.metric == done);
+    if let Some(done) = done.filter(|done| done.value < least) {
+        let wanted = format!("{wanted}: it ended too early");
+        return Err(line_of(output, done).expected(wanted));
     }
-
-    let threads = params.int_or_vcpus("threads", facts);
-    let (ran, line) = value(0)?;
-    if ran != threads as f64 {
-        return Err(line.expected(format!("{threads} threads")));
-    }
-    let events = params.int("events");
-    if events > 0 {
-        let (done, line) = value(3)?;
-        if done < events as f64 {
-            return Err(line.expected(format!("all {events} events: it ended too early")));
-        }
-    } else {
-        let (took_s, line) = value(2)?;
-        if took_s < 0.9 * params.int("time_s") as f64 {
-            let time_s = params.int("time_s");
-            return Err(line.expected(format!("a run of {time_s} s: it ended too early")));
-        }
-    }
-    let (rate, line) = value(1)?;
-    if rate == 0.0 {
-        return Err(line.expected("a rate above 0 (no event ended in time: a lower cpu_max_prime)"));
-    }
-    parsed.push("events-per-s", rate);
-    for (metric, index) in [("latency-avg", 4), ("latency-p95", 6), ("latency-max", 5)] {
-        let (ms, _) = value(index)?;
-        if ms > 0.0 {
-            parsed.push(metric, ms / 1e3);
-        }
-    }
+    above_zero(output, &log, "events-per-s")?;
+    let mut parsed = take(output, &log, PICKS)?;
+    let warned = output.stdout_lines().filter(|line| line.text.trim().starts_with("WARNING"));
+    parsed.warnings.extend(warned.map(|line| format!("sysbench says: {}", line.text.trim())));
+    // 0.00 ms is less than it prints, not no time.
+    parsed.samples.retain(|sample| sample.value > 0.0);
     Ok(parsed)
 }

@@ -499,6 +499,15 @@ pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
     logs
 }
 
+/// The lines of `text`, which is no log but what `tool` said beside one, that say that its
+/// run failed.
+#[must_use]
+pub(crate) fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
+    let mut log = Log::new(tool.name);
+    failure::find(tool, Text::new(text), &mut log);
+    log.failed
+}
+
 /// As [`read`], of a log that may hold more runs than fit into memory. `shape`
 /// makes of each what is needed of it, in several threads if the log is large;
 /// `take` gets that in turn, in the log's order, whatever the threads.
