@@ -89,13 +89,13 @@ impl Setting {
     /// # Errors
     /// [`SettingRefusal`] says why not.
     pub fn check_settable(&self, tree: &SettingsTree, reload: bool) -> Result<(), SettingRefusal> {
-        let present = self.read(tree)?.value;
+        let Present { value: present, single, .. } = self.read(tree)?;
         // A value that it could have, if not the present one.
         let any = match self.place {
             SettingPath::BootOnly(_) => String::new(),
             SettingPath::Module(_) | SettingPath::Parameter(_) => self.another_than(&present),
             // Mixed values of several files are no value.
-            SettingPath::Each { .. } => present.split(" (").next().unwrap_or_default().to_owned(),
+            SettingPath::Each { .. } => single,
             SettingPath::Partition(_) | SettingPath::Irqs => {
                 let pcpus: Option<topology::PcpuSet> =
                     tree.text("sys/devices/system/cpu/online").ok().and_then(|t| t.parse().ok());

@@ -137,7 +137,7 @@ pub fn execute(
 /// is another one.
 struct Execution<'a> {
     plan: &'a Plan,
-    /// Ended trials of this session and all events before it.
+    /// All events before this run of it, and the trials that have ended since.
     events: Vec<Event>,
     state: JournalState,
     store: &'a mut dyn TrialSink,

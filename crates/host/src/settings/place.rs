@@ -54,10 +54,18 @@ pub enum SettingPath {
 /// What a setting is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present {
-    /// The value.
+    /// The value; where several files differ, each of them with who has it, for people.
     pub value: String,
+    /// The value of one file.
+    pub(crate) single: String,
     /// What the machine offers, where it says that.
     pub offered: Vec<String>,
+}
+
+impl Present {
+    fn new(value: String, offered: Vec<String>) -> Self {
+        Self { single: value.clone(), value, offered }
+    }
 }
 
 const PCPUS: &str = "sys/devices/system/cpu";
@@ -66,7 +74,7 @@ const DEBUGFS: &str = "sys/kernel/debug";
 
 /// What `setting` is on this machine now.
 pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present, SettingRefusal> {
-    let plain = |value| Present { value, offered: Vec::new() };
+    let plain = |value| Present::new(value, Vec::new());
     match setting.place {
         SettingPath::Files(files) => read(setting, tree, &first_file(tree, files)?),
         SettingPath::Each { folder, prefix, file } => each(setting, tree, folder, prefix, file),
@@ -85,7 +93,7 @@ pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present,
             let names: BTreeSet<String> = off.map(|state| state.name.clone()).collect();
             let offered: BTreeSet<String> = states.into_iter().map(|state| state.name).collect();
             let offered = offered.into_iter().collect();
-            Ok(Present { value: value::show_names(&names), offered })
+            Ok(Present::new(value::show_names(&names), offered))
         }
         SettingPath::IdleLatency => {
             let on = idle_states(tree)?.into_iter().filter(|state| !state.disabled);
@@ -213,7 +221,7 @@ fn read(setting: &Setting, tree: &SettingsTree, path: &str) -> Result<Present, S
     let value = Target::File(path.to_owned())
         .read(tree, &setting.values)
         .map_err(|error| unreadable(error.to_string()))?;
-    Ok(Present { value, offered: offered(tree, path, &text) })
+    Ok(Present::new(value, offered(tree, path, &text)))
 }
 
 /// What a file offers: by listing it, or by a file beside it.
@@ -235,7 +243,7 @@ fn file_step(
     path: String,
     wanted: &str,
 ) -> Result<SettingStep, SettingRefusal> {
-    let Present { value: old, offered } = read(setting, tree, &path)?;
+    let Present { value: old, offered, .. } = read(setting, tree, &path)?;
     if !offered.is_empty() && !offered.iter().any(|word| word == wanted) {
         return Err(SettingRefusal::NotOffered { value: wanted.to_owned(), offered });
     }
@@ -278,14 +286,11 @@ fn each(
         values.entry(present.value).or_default().push(name);
         offered = present.offered;
     }
-    let value = match values.len() {
-        1 => values.into_keys().next().unwrap_or_default(),
-        _ => {
-            let parts = values.iter().map(|(value, at)| format!("{value} ({})", at.join(" ")));
-            parts.collect::<Vec<_>>().join(", ")
-        }
-    };
-    Ok(Present { value, offered })
+    let parts = values.iter().map(|(value, at)| format!("{value} ({})", at.join(" ")));
+    let all = parts.collect::<Vec<_>>().join(", ");
+    let differ = values.len() != 1;
+    let single = values.into_keys().next().unwrap_or_default();
+    Ok(Present { value: if differ { all } else { single.clone() }, single, offered })
 }
 
 /// The file of a pool by node; one without a node where there are none.
@@ -319,7 +324,7 @@ fn pool(setting: &Setting, tree: &SettingsTree, kib: u32) -> Result<Present, Set
         1 => Pages::Total(nodes.into_values().sum()),
         _ => Pages::Nodes(nodes),
     };
-    Ok(Present { value: pages.to_string(), offered: Vec::new() })
+    Ok(Present::new(pages.to_string(), Vec::new()))
 }
 
 /// A number for the whole host is spread evenly over the nodes: what the
