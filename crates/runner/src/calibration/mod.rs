@@ -71,8 +71,8 @@ pub struct Calibration {
     pub arch: String,
     /// The machine type, the CPU model and the vCPUs of the VM.
     pub machine: String,
-    /// See [`Self::machine`]. Before: `cpu`.
-    #[serde(alias = "cpu")]
+    /// See [`Self::machine`].
+    #[serde(rename = "cpu")]
     pub vcpu_model: String,
     /// See [`Self::machine`].
     pub vcpus: u32,

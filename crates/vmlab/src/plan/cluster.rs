@@ -65,7 +65,7 @@ pub(super) fn text(forecast: &ClusterForecast) -> String {
 /// Whether there is more to say of a VM than that it is there.
 fn is_shown(vm: &VmForecast) -> bool {
     let starts = matches!(vm.state, VmState::Runs | VmState::CanStart);
-    vm.exclusive_cpus.is_some() || !vm.findings.is_empty() || !starts
+    vm.exclusive_pcpus.is_some() || !vm.findings.is_empty() || !starts
 }
 
 fn is_static(node: &NodeForecast) -> bool {
@@ -99,9 +99,9 @@ fn node_row(node: &NodeForecast) -> [String; 7] {
     let cordoned = if node.takes_pods { "" } else { " (takes no pods)" };
     [
         node.name.clone(),
-        node.cpus.to_string(),
-        or_dash(node.exclusive_cpus),
-        or_dash(node.free_cpus),
+        node.pcpus.to_string(),
+        or_dash(node.exclusive_pcpus),
+        or_dash(node.free_pcpus),
         node.vms.to_string(),
         reserved,
         kubelet + cordoned,
@@ -120,7 +120,7 @@ fn vm_row(vm: &VmForecast) -> [String; 6] {
         format!("{}/{}", vm.namespace, vm.name),
         state.to_owned(),
         or_dash(vm.node.as_ref()),
-        or_dash(vm.exclusive_cpus),
+        or_dash(vm.exclusive_pcpus),
         vm.nodes_that_fit.to_string(),
         or_dash(Some(pins.join(",")).filter(|pins| !pins.is_empty())),
     ]

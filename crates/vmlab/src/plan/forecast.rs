@@ -36,15 +36,15 @@ pub(crate) struct NodeForecast {
     pub(super) name: String,
     /// Whether it takes new pods.
     pub(super) takes_pods: bool,
-    pub(super) cpus: u32,
+    pub(super) pcpus: u32,
     /// Its kubelet; absent: nobody tells.
     pub(super) kubelet: Option<KubeletForecast>,
     /// Whether a host file tells where its pCPUs are.
     pub(super) is_topology_known: bool,
     /// pCPUs that pods have for themselves; absent: pods may not be read.
-    pub(super) exclusive_cpus: Option<u32>,
+    pub(super) exclusive_pcpus: Option<u32>,
     /// pCPUs that a pod could get for itself.
-    pub(super) free_cpus: Option<u32>,
+    pub(super) free_pcpus: Option<u32>,
     /// VMs that run there.
     pub(super) vms: usize,
 }
@@ -59,7 +59,7 @@ pub(crate) struct KubeletForecast {
     /// Options of the static policy that are on.
     pub(super) options: Vec<&'static str>,
     /// pCPUs that no pod gets for itself.
-    reserved_cpus: u32,
+    reserved_pcpus: u32,
     /// Which, as far as that is known.
     pub(super) reserved: Option<PcpuSet>,
     pub(super) topology_manager: &'static str,
@@ -71,7 +71,7 @@ impl KubeletForecast {
         match &self.reserved {
             Some(set) if set.is_empty() => "none".to_owned(),
             Some(set) => set.to_string(),
-            None => format!("any {}", self.reserved_cpus),
+            None => format!("any {}", self.reserved_pcpus),
         }
     }
 }
@@ -99,12 +99,12 @@ pub(crate) struct VmForecast {
     /// The node that it runs on, or would first be tried on.
     pub(super) node: Option<String>,
     /// pCPUs that its pod has or would have for itself; absent: it shares the node's.
-    pub(super) exclusive_cpus: Option<u32>,
+    pub(super) exclusive_pcpus: Option<u32>,
     /// Nodes that have what it asks for when nothing runs there.
     pub(super) nodes_that_fit: usize,
     /// The pod's pCPUs, where the node's topology is known: of one that runs as if
     /// everything had come to its node in order and nothing had left.
-    pub(super) cpuset: Option<PcpuSet>,
+    pub(super) pcpus: Option<PcpuSet>,
     /// The pCPU of each vCPU, likewise.
     pub(super) pins: Vec<u32>,
     /// What is wrong: why it does not start, what its pins mean for the guest.
@@ -128,7 +128,7 @@ struct NodeState<'a> {
     /// Predicted to be given away.
     taken: PcpuSet,
     vms: usize,
-    exclusive_cpus: u32,
+    exclusive_pcpus: u32,
 }
 
 impl NodeState<'_> {
@@ -137,14 +137,14 @@ impl NodeState<'_> {
     }
 
     /// pCPUs that no pod gets for itself.
-    fn reserved_cpus(&self) -> u32 {
+    fn reserved_pcpus(&self) -> u32 {
         self.node.kubelet.as_ref().map_or(0, |kubelet| kubelet.reserved.count())
     }
 
     /// `None`: nobody gets a pCPU for itself there, or it is not known who has.
-    fn free_cpus(&self, pods_known: bool) -> Option<u32> {
+    fn free_pcpus(&self, pods_known: bool) -> Option<u32> {
         let own = self.is_static() && pods_known;
-        let taken = self.reserved_cpus().saturating_add(self.exclusive_cpus);
+        let taken = self.reserved_pcpus().saturating_add(self.exclusive_pcpus);
         own.then(|| self.node.cpus.saturating_sub(taken))
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
                 None => (None, None),
             };
             let taken = PcpuSet::new();
-            NodeState { node, machine, policy, broken, taken, vms: 0, exclusive_cpus: 0 }
+            NodeState { node, machine, policy, broken, taken, vms: 0, exclusive_pcpus: 0 }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -267,7 +267,7 @@ fn lay_running(
         for one in &coming {
             match one.who {
                 Err(pod) => {
-                    state.exclusive_cpus = state.exclusive_cpus.saturating_add(pod.cpus);
+                    state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(pod.cpus);
                     if let Some(prediction) = admitted.next().flatten() {
                         take(&mut state.taken, &prediction);
                     }
@@ -279,11 +279,11 @@ fn lay_running(
                     vm.node = Some(state.node.offer.name.clone());
                     vm.findings.extend(vmi.err().cloned());
                     if let Ok(vmi) = vmi {
-                        vm.exclusive_cpus = pod_cpus(view.kubevirt, vmi);
+                        vm.exclusive_pcpus = pod_cpus(view.kubevirt, vmi);
                         let demand = PodDemand::of(vmi, view.kubevirt);
                         vm.nodes_that_fit = fitting(view, &demand).count();
-                        let cpus = vm.exclusive_cpus.unwrap_or(0);
-                        state.exclusive_cpus = state.exclusive_cpus.saturating_add(cpus);
+                        let cpus = vm.exclusive_pcpus.unwrap_or(0);
+                        state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(cpus);
                         if let Some(prediction) = admitted.next().flatten() {
                             take(&mut state.taken, &prediction);
                             say(&mut vm, state, vmi, &prediction, true);
@@ -315,7 +315,7 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
         }
     };
     let mut vm = blank(object, VmState::CanStart);
-    vm.exclusive_cpus = pod_cpus(view.kubevirt, &vmi);
+    vm.exclusive_pcpus = pod_cpus(view.kubevirt, &vmi);
     let demand = PodDemand::of(&vmi, view.kubevirt);
     let fit: Vec<usize> = fitting(view, &demand).collect();
     vm.nodes_that_fit = fit.len();
@@ -324,8 +324,8 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
         vm.findings.push("no node has what it asks for: `vmlab lint --cluster` says what".into());
         return vm;
     }
-    let Some(cpus) = vm.exclusive_cpus else { return vm };
-    let free = |at: &usize| nodes[*at].free_cpus(view.facts.pods.is_some());
+    let Some(cpus) = vm.exclusive_pcpus else { return vm };
+    let free = |at: &usize| nodes[*at].free_pcpus(view.facts.pods.is_some());
     let mut roomy: Vec<usize> =
         fit.iter().copied().filter(|at| free(at).is_none_or(|free| free >= cpus)).collect();
     if roomy.is_empty() {
@@ -373,10 +373,10 @@ fn say(vm: &mut VmForecast, state: &NodeState<'_>, vmi: &Vmi, prediction: &Predi
             let found = findings(machine, vmi, cpuset, pins);
             vm.findings.extend(found.iter().map(ToString::to_string));
             vm.pins = pins.vcpus.clone();
-            vm.cpuset = Some(cpuset.clone());
+            vm.pcpus = Some(cpuset.clone());
         }
         Admission::NotPinned { cpuset, error } => {
-            vm.cpuset = Some(cpuset.clone());
+            vm.pcpus = Some(cpuset.clone());
             vm.findings.push(again(runs, &error.to_string()));
         }
         Admission::Rejected(why) => vm.findings.push(again(runs, &why.to_string())),
@@ -409,9 +409,9 @@ fn blank(object: &ClusterObject, state: VmState) -> VmForecast {
         name: name.to_owned(),
         state,
         node: None,
-        exclusive_cpus: None,
+        exclusive_pcpus: None,
         nodes_that_fit: 0,
-        cpuset: None,
+        pcpus: None,
         pins: Vec::new(),
         findings: Vec::new(),
     }
@@ -426,7 +426,7 @@ fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
         },
         is_static: kubelet.is_static,
         options: kubelet.options.names(),
-        reserved_cpus: state.reserved_cpus(),
+        reserved_pcpus: state.reserved_pcpus(),
         reserved: match (&kubelet.reserved, &state.policy) {
             (ReservedCpus::Set(set), _) => Some(set.clone()),
             (ReservedCpus::Milli(_), policy) => {
@@ -438,11 +438,11 @@ fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
     NodeForecast {
         name: node.offer.name.clone(),
         takes_pods: node.offer.takes_pods,
-        cpus: node.cpus,
+        pcpus: node.cpus,
         kubelet,
         is_topology_known: state.machine.is_some(),
-        exclusive_cpus: pods_known.then_some(state.exclusive_cpus),
-        free_cpus: state.free_cpus(pods_known),
+        exclusive_pcpus: pods_known.then_some(state.exclusive_pcpus),
+        free_pcpus: state.free_pcpus(pods_known),
         vms: state.vms,
     }
 }

@@ -262,7 +262,7 @@ fn the_forecast_says_what_becomes_of_every_vm() {
     assert_eq!(forecast["kubevirt"], "1.7.0");
     assert_eq!(vm("web")["state"], "runs");
     // Node one keeps 0 and 16; siblings are i and i + 16.
-    assert_eq!(vm("web")["cpuset"], "1-2,17-18");
+    assert_eq!(vm("web")["pcpus"], "1-2,17-18");
     assert_eq!(vm("web")["pins"], json!([1, 17, 2, 18]));
     assert_eq!(vm("large")["state"], "can-not-start");
     assert_eq!(vm("large")["nodes_that_fit"], 0);
@@ -270,11 +270,11 @@ fn the_forecast_says_what_becomes_of_every_vm() {
     let why = vm("odd")["findings"].to_string();
     assert!(why.contains("one: SMTAlignmentError"), "{why}");
     // Its vCPUs are those of its instance type.
-    assert_eq!(vm("named")["exclusive_cpus"], 2);
-    assert_eq!(vm("named")["cpuset"], "3,19");
-    assert_eq!(vm("small")["exclusive_cpus"], Value::Null);
+    assert_eq!(vm("named")["exclusive_pcpus"], 2);
+    assert_eq!(vm("named")["pcpus"], "3,19");
+    assert_eq!(vm("small")["exclusive_pcpus"], Value::Null);
     let one = &forecast["nodes"][0];
-    assert_eq!((&one["name"], &one["free_cpus"]), (&json!("one"), &json!(26)), "{one:#}");
+    assert_eq!((&one["name"], &one["free_pcpus"]), (&json!("one"), &json!(26)), "{one:#}");
     let text = lab.say(&["plan"]);
     text.has_code(1);
     for part in [
