@@ -46,6 +46,7 @@ const CODES: &[Codes] = &[
         not_final: Some(NOT_DECIDED),
         ..GENERAL
     },
+    Codes { commands: &["state"], findings: Some("with `diff` if anything differs"), ..GENERAL },
     Codes { commands: &["host"], findings: Some("with --diff if anything differs"), ..GENERAL },
     Codes { commands: &["audit"], fine: "nothing is wrong", findings: Some("warnings"), ..GENERAL },
     Codes {

@@ -40,6 +40,7 @@ mod run;
 mod schema;
 mod settings;
 mod sim;
+mod state;
 mod study_file;
 mod switch;
 mod terminal;
@@ -47,6 +48,7 @@ mod trend;
 mod trials;
 mod variants;
 mod watch;
+mod whole_file;
 mod workloads;
 
 use std::process::ExitCode;
@@ -127,6 +129,8 @@ enum Command {
     Replica(replica::ReplicaArgs),
     /// Simulate VMs on a host that nobody here has.
     Sim(sim::SimArgs),
+    /// Show, compare and edit the state of a VM in a file.
+    State(state::StateArgs),
     /// Connect VMs through a vhost-user switch in user space.
     Switch(switch::SwitchArgs),
     /// End what dead runs left behind.
@@ -175,6 +179,7 @@ fn main() -> ExitCode {
         Command::Settings(args) => settings::run(&args),
         Command::Replica(args) => replica::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::State(args) => state::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),

@@ -259,6 +259,18 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         make: printed::<crate::sim::ScoresJson>,
     },
     Document {
+        name: "state",
+        about: "The state of a VM: every device, every field",
+        printed_by: &["state show --json"],
+        make: printed::<vmstate::StateFacts>,
+    },
+    Document {
+        name: "state-diff",
+        about: "What differs between two states of a VM",
+        printed_by: &["state diff --json"],
+        make: printed::<vmstate::StateDiff>,
+    },
+    Document {
         name: "switch",
         about: "A running switch",
         printed_by: &["switch ctl status --json"],
