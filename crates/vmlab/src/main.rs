@@ -6,6 +6,7 @@
 
 mod audit;
 mod calibrate;
+mod capture;
 mod check;
 mod clean;
 mod compare;
@@ -129,6 +130,8 @@ enum Command {
     Replica(replica::ReplicaArgs),
     /// Simulate VMs on a host that nobody here has.
     Sim(sim::SimArgs),
+    /// Write down what a running VM is at one moment: devices, memory.
+    Capture(capture::CaptureArgs),
     /// Show, compare and edit the state of a VM in a file.
     State(state::StateArgs),
     /// Connect VMs through a vhost-user switch in user space.
@@ -179,6 +182,7 @@ fn main() -> ExitCode {
         Command::Settings(args) => settings::run(&args),
         Command::Replica(args) => replica::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::State(args) => state::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),

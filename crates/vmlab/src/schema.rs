@@ -259,6 +259,12 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         make: printed::<crate::sim::ScoresJson>,
     },
     Document {
+        name: "capture",
+        about: "What was captured of a VM: `capture.json` of its folder",
+        printed_by: &["capture --json"],
+        make: printed::<crate::capture::CaptureFacts>,
+    },
+    Document {
         name: "state",
         about: "The state of a VM: every device, every field",
         printed_by: &["state show --json"],

@@ -43,7 +43,7 @@ use protocol::{QmpMessage, QmpRefusal};
 pub use console::{NOTE, read_end};
 pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, GuestCommand};
 pub use failure::GuestFailure;
-pub use monitor::{Monitor, MonitorError};
+pub use monitor::{Monitor, MonitorError, Qmp};
 pub use offers::{AskOffersError, ask_offers};
 pub use output::{ExecOutput, ExecStatusCode};
 pub use start_domain::DomainLaunch;
@@ -427,7 +427,7 @@ impl OwnedVm {
             let ChannelLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
-                Some(QmpMessage::Event { name, data }) => self.note_event(&name, &data),
+                Some(QmpMessage::Event { name, data, .. }) => self.note_event(&name, &data),
                 Some(QmpMessage::Greeting) | None => {}
             }
         }

@@ -1,0 +1,73 @@
+//! The QEMU of a libvirt domain, asked through libvirt: its monitor is libvirt's own.
+//!
+//! Source: `virsh(1)`, `qemu-monitor-command --pass-fds`; libvirt
+//! `virDomainQemuMonitorCommandWithFiles`.
+
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::libvirt::{Virsh, VirshError};
+use crate::vm::{MonitorError, Qmp};
+use crate::{Cancel, libvirt};
+
+/// Questions to a domain's QEMU.
+#[derive(Debug)]
+pub struct DomainMonitor {
+    virsh: Virsh,
+    domain: String,
+}
+
+impl DomainMonitor {
+    /// The QEMU of the domain `domain` (name, UUID or number).
+    ///
+    /// # Errors
+    /// [`VirshError`]: no virsh, no libvirt, no such domain.
+    pub fn find(uri: &str, domain: &str, cancel: &Cancel) -> Result<Self, VirshError> {
+        let virsh = Virsh::new(uri);
+        virsh.ask(&["domuuid", domain], cancel)?;
+        Ok(Self { virsh, domain: domain.to_owned() })
+    }
+
+    fn run(
+        &self,
+        words: &[&str],
+        command: &str,
+        arguments: Value,
+        stdin: Stdio,
+    ) -> Result<Value, MonitorError> {
+        let mut request = json!({ "execute": command });
+        if !arguments.is_null() {
+            request["arguments"] = arguments;
+        }
+        let request = request.to_string();
+        let words = [&["qemu-monitor-command"], words, &[&self.domain, &request]].concat();
+        // What was begun is to be put in order again, Ctrl-C or not.
+        let answer = self.virsh.ask_with(&words, stdin, libvirt::LIMIT, &Cancel::new())?;
+        let refused =
+            |detail: String| MonitorError::Refused { command: command.to_owned(), detail };
+        let answer: Value = serde_json::from_str(&answer)
+            .map_err(|error| refused(format!("virsh answers something else: {error}")))?;
+        match answer["error"]["desc"].as_str() {
+            Some(said) => Err(refused(said.to_owned())),
+            None => Ok(answer["return"].clone()),
+        }
+    }
+}
+
+impl Qmp for DomainMonitor {
+    fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
+        self.run(&[], command, arguments, Stdio::null())
+    }
+
+    fn give(&mut self, name: &str, fd: OwnedFd) -> Result<(), MonitorError> {
+        // virsh's standard input is a descriptor that it has for certain.
+        let words = ["--pass-fds", "0"];
+        self.run(&words, "getfd", json!({ "fdname": name }), Stdio::from(fd)).map(drop)
+    }
+
+    fn stood_still_us(&mut self) -> Option<u64> {
+        None
+    }
+}
