@@ -42,9 +42,12 @@ fn places(device: &Device) -> Vec<Place<'_>> {
     let registers = |path, at| field(device, path, 4, at + 2).map(|f| Place::Registers(f, at));
     let eeprom = |path| field(device, path, 2, EEPROM_WORDS).map(Place::Eeprom);
     match device.form.as_deref() {
+        // That which a driver reads, before, is a copy of what the device has, and empty
+        // until a driver has read it.
         Some("virtio-net") => device
             .fields
             .iter()
+            .rev()
             .filter(|field| field.kind == FieldKind::Mac)
             .map(Place::Plain)
             .collect(),

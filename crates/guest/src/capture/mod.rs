@@ -128,7 +128,7 @@ pub enum CaptureError {
     #[error("Cannot make a pipe to QEMU")]
     Pipe(#[source] io::Error),
     /// Ctrl-C.
-    #[error("Interrupted; the VM goes on")]
+    #[error("Interrupted")]
     Cancelled(#[from] Cancelled),
     /// The guest could not be seen to go on.
     #[error("{problem}; the guest was not seen to go on: if its QEMU still runs, tell it `cont`")]
@@ -309,20 +309,16 @@ impl Work<'_> {
             other => other.into(),
         };
         self.qmp.ask("migrate", json!({ "uri": "fd:vmlab-state" })).map_err(refused)?;
-        let read = self.until_read(from);
-        let read = read.and_then(|read| {
-            let ended = self.ended_migration()?;
-            Ok((read, ended))
-        });
-        let (StreamRead { skim, wrong, last }, ended) = read?;
-        match (ended["status"].as_str(), wrong) {
-            (Some("completed"), None) => {}
-            (_, Some(wrong)) => return Err(wrong.into()),
-            (status, None) => {
-                let status = status.unwrap_or("none");
-                let detail = ended["error-desc"].as_str().unwrap_or(status).to_owned();
-                return Err(CaptureError::Migration { detail });
-            }
+        let StreamRead { skim, wrong, last } = self.until_read(from)?;
+        if let Some(wrong) = wrong {
+            return Err(wrong.into());
+        }
+        // A stream that is cut may be one that QEMU gave up, which tells more.
+        let ended = self.ended_migration()?;
+        let status = ended["status"].as_str().unwrap_or("none");
+        if status != "completed" {
+            let detail = ended["error-desc"].as_str().unwrap_or(status).to_owned();
+            return Err(CaptureError::Migration { detail });
         }
         self.stands_since = Some((last, last));
         self.downtime = Duration::from_millis(ended["downtime"].as_u64().unwrap_or_default());
@@ -503,3 +499,6 @@ fn is_status_under_way(told: &Value) -> bool {
     let over = ["none", "completed", "failed", "cancelled"];
     told["status"].as_str().is_some_and(|status| !over.contains(&status))
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,6 +192,7 @@ mod tests {
             Some(QmpMessage::Event {
                 name: "SHUTDOWN".into(),
                 data: json!({"guest": true, "reason": "guest-reset"}),
+                at_us: 1_000_002,
             }),
         );
         check("not json", None);

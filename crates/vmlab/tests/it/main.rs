@@ -3,6 +3,7 @@
 mod audit;
 mod budgets;
 mod calibrate;
+mod capture;
 mod circles;
 mod command_line;
 mod compare;
