@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use guest::capture::{Captured, DomainMonitor, Wish, capture};
+use guest::libvirt::Uri;
 use guest::{Cancel, Monitor, Qmp};
 use runner::unix_s;
 use schemars::JsonSchema;
@@ -136,7 +137,14 @@ pub(crate) fn run(args: &CaptureArgs) -> anyhow::Result<ExitCode> {
             let pid = monitor.pid();
             (Box::new(monitor), pid)
         }
-        (None, Some(domain)) => (Box::new(DomainMonitor::find(&args.uri, domain, &cancel)?), None),
+        (None, Some(domain)) => {
+            let uri: Uri = args.uri.parse().with_context(|| args.uri.clone())?;
+            if let Some(machine) = uri.ssh() {
+                // Files are handed over, which nobody can to another machine.
+                bail!("the domain runs on {machine}: run `vmlab capture` there");
+            }
+            (Box::new(DomainMonitor::find(&args.uri, domain, &cancel)?), None)
+        }
         (None, None) => unreachable!("clap asks for one"),
     };
     let qemu_args = pid.and_then(command_line);

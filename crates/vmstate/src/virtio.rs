@@ -91,12 +91,14 @@ impl<'a> Parts<'a> {
         }
         self.config(config_bytes as usize, is_net)?;
         let queues = self.cursor.number32()?;
-        if queues > MAX_QUEUES {
+        // A device has one, and what is taken for a configuration that is too short has
+        // zeros here.
+        if !(1..=MAX_QUEUES).contains(&queues) {
             return Ok(false);
         }
         for queue in 0..queues {
             let entries = self.number(&format!("queue[{queue}].num"), 4)?;
-            if entries > u64::from(MAX_QUEUE_ENTRIES) {
+            if !(1..=u64::from(MAX_QUEUE_ENTRIES)).contains(&entries) {
                 return Ok(false);
             }
             if matches!(transport, Transport::Mmio) {

@@ -178,6 +178,7 @@ pub fn capture(
         was_running,
         set_back: Vec::new(),
         warnings: Vec::new(),
+        core_under_way: false,
         ended: false,
         stands_since: None,
         downtime: Duration::ZERO,
@@ -229,6 +230,8 @@ struct Work<'a> {
     set_back: Vec<(&'static str, Value)>,
     /// What could not be put back.
     warnings: Vec<String>,
+    /// A core is being written.
+    core_under_way: bool,
     /// QEMU was told to end.
     ended: bool,
     /// From when to when the guest stands still for certain.
@@ -258,6 +261,10 @@ impl Work<'_> {
     fn settle(&mut self) -> Result<(), CaptureError> {
         if self.ended {
             return Ok(());
+        }
+        if self.core_under_way {
+            // Nobody reads it any more, so QEMU gives it up.
+            drop(self.ended_core()?);
         }
         let until = Instant::now() + END_LIMIT;
         // What is under way nobody waits for any more.
@@ -407,15 +414,9 @@ impl Work<'_> {
     fn core(&mut self, file: &File) -> Result<Result<u64, String>, CaptureError> {
         let since = Instant::now();
         let (mut from, to) = pipe().map_err(CaptureError::Pipe)?;
-        self.qmp.give("vmlab-core", to)?;
-        let arguments = json!({ "paging": false, "protocol": "fd:vmlab-core", "detach": true });
-        match self.qmp.ask("dump-guest-memory", arguments) {
-            Ok(_) => {}
-            Err(MonitorError::Refused { detail, .. }) => {
-                // The file is still QEMU's; one that has taken it knows it no more.
-                let _ = self.qmp.ask("closefd", json!({ "fdname": "vmlab-core" }));
-                return Ok(Err(detail));
-            }
+        match self.qmp.begin_core(to) {
+            Ok(()) => self.core_under_way = true,
+            Err(MonitorError::Refused { detail, .. }) => return Ok(Err(detail)),
             Err(error) => return Err(error.into()),
         }
         if self.stands_since.is_none() {
@@ -433,19 +434,26 @@ impl Work<'_> {
                 }
             }
         }
-        let until = Instant::now() + END_LIMIT;
-        let ended = loop {
-            let told = self.qmp.ask("query-dump", Value::Null)?;
-            if told["status"] != "active" || Instant::now() >= until {
-                break told;
-            }
-            std::thread::sleep(ASK_AGAIN);
-        };
-        if ended["status"] != "completed" {
-            return Ok(Err(format!("QEMU gave it up after {} bytes", sparse.len())));
+        if let Err(why) = self.ended_core()? {
+            return Ok(Err(why));
         }
         let bytes = sparse.finish().map_err(|source| CaptureError::Write { what, source })?;
         Ok(Ok(bytes))
+    }
+
+    /// How the core ended, to whose pipe nobody writes any more, or from which nobody reads.
+    fn ended_core(&mut self) -> Result<Result<(), String>, CaptureError> {
+        let until = Instant::now() + END_LIMIT;
+        loop {
+            if let Some(ended) = self.qmp.core_ended()? {
+                self.core_under_way = false;
+                return Ok(ended);
+            }
+            if Instant::now() >= until {
+                return Ok(Err("QEMU does not end it".to_owned()));
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
     }
 }
 

@@ -19,11 +19,6 @@ impl<'a> SparseFile<'a> {
         Self { file, bytes: 0 }
     }
 
-    /// Length so far, bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.bytes
-    }
-
     pub(super) fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);

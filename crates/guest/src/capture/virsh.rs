@@ -3,8 +3,10 @@
 //! Source: `virsh(1)`, `qemu-monitor-command --pass-fds`; libvirt
 //! `virDomainQemuMonitorCommandWithFiles`.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::Stdio;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,11 +14,17 @@ use crate::libvirt::{Virsh, VirshError};
 use crate::vm::{MonitorError, Qmp};
 use crate::{Cancel, libvirt};
 
+/// How long a core may take: a hundred MB a second of 8 TiB. Whoever reads it can end it
+/// before.
+const CORE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Questions to a domain's QEMU.
 #[derive(Debug)]
 pub struct DomainMonitor {
     virsh: Virsh,
     domain: String,
+    /// virsh, which waits for a core.
+    core: Option<JoinHandle<Result<String, VirshError>>>,
 }
 
 impl DomainMonitor {
@@ -27,7 +35,7 @@ impl DomainMonitor {
     pub fn find(uri: &str, domain: &str, cancel: &Cancel) -> Result<Self, VirshError> {
         let virsh = Virsh::new(uri);
         virsh.ask(&["domuuid", domain], cancel)?;
-        Ok(Self { virsh, domain: domain.to_owned() })
+        Ok(Self { virsh, domain: domain.to_owned(), core: None })
     }
 
     fn run(
@@ -65,6 +73,37 @@ impl Qmp for DomainMonitor {
         // virsh's standard input is a descriptor that it has for certain.
         let words = ["--pass-fds", "0"];
         self.run(&words, "getfd", json!({ "fdname": name }), Stdio::from(fd)).map(drop)
+    }
+
+    /// By libvirt's own command: libvirtd 9.0 dies of QEMU's event that a core is written
+    /// which it has not asked for.
+    fn begin_core(&mut self, to: OwnedFd) -> Result<(), MonitorError> {
+        let (virsh, domain) = (self.virsh.clone(), self.domain.clone());
+        self.core = Some(std::thread::spawn(move || {
+            // libvirtd opens it anew, as it opens any file.
+            let path = format!("/proc/{}/fd/{}", std::process::id(), to.as_raw_fd());
+            let words = ["dump", &domain, &path, "--memory-only", "--format", "elf"];
+            let said = virsh.ask_within(&words, CORE_LIMIT, &Cancel::new());
+            // Who reads has the end of it once this is closed, too.
+            drop(to);
+            said
+        }));
+        Ok(())
+    }
+
+    fn core_ended(&mut self) -> Result<Option<Result<(), String>>, MonitorError> {
+        match self.core.take() {
+            Some(core) if !core.is_finished() => {
+                self.core = Some(core);
+                Ok(None)
+            }
+            Some(core) => match core.join().expect("asking virsh does not panic") {
+                Ok(_) => Ok(Some(Ok(()))),
+                Err(VirshError::Refused { said, .. }) => Ok(Some(Err(said))),
+                Err(error) => Err(error.into()),
+            },
+            None => Ok(Some(Err("libvirt was not asked for it".to_owned()))),
+        }
     }
 
     fn stood_still_us(&mut self) -> Option<u64> {

@@ -18,6 +18,9 @@ use super::protocol::{self, QmpMessage};
 use super::{QMP_BUDGET, QMP_LIMIT};
 use crate::libvirt::VirshError;
 
+/// What QEMU calls the pipe for a core.
+const CORE: &str = "vmlab-core";
+
 /// Somebody who asks a QEMU, and hands it files.
 pub trait Qmp {
     /// Runs one command; `arguments` may be null.
@@ -33,6 +36,39 @@ pub trait Qmp {
     ///
     /// Source: QMP `getfd`.
     fn give(&mut self, name: &str, fd: OwnedFd) -> Result<(), MonitorError>;
+
+    /// Begins to write memory as an ELF core into a pipe; the guest stands still meanwhile.
+    ///
+    /// # Errors
+    /// [`MonitorError`]; [`MonitorError::Refused`] where QEMU writes none.
+    ///
+    /// Source: QMP `dump-guest-memory`.
+    fn begin_core(&mut self, to: OwnedFd) -> Result<(), MonitorError> {
+        self.give(CORE, to)?;
+        let protocol = format!("fd:{CORE}");
+        let arguments = json!({ "paging": false, "protocol": protocol, "detach": true });
+        let begun = self.ask("dump-guest-memory", arguments);
+        if let Err(MonitorError::Refused { .. }) = &begun {
+            // The file is still QEMU's; one that has taken it knows it no more.
+            let _ = self.ask("closefd", json!({ "fdname": CORE }));
+        }
+        begun.map(drop)
+    }
+
+    /// How that ended; `None` while it goes on.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    ///
+    /// Source: QMP `query-dump`.
+    fn core_ended(&mut self) -> Result<Option<Result<(), String>>, MonitorError> {
+        let told = self.ask("query-dump", Value::Null)?;
+        Ok(match told["status"].as_str() {
+            Some("active") => None,
+            Some("completed") => Some(Ok(())),
+            _ => Some(Err("QEMU gave it up".to_owned())),
+        })
+    }
 
     /// For how long the guest stood still since this was asked last, microseconds, if
     /// QEMU's own events tell: from `STOP` to `RESUME`.

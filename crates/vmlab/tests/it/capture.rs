@@ -201,13 +201,13 @@ fn is_captured_and_starts_again(program: &Path, args: &[String], controller: &st
 
 #[test]
 fn a_vm_is_captured_edited_and_starts_again() {
-    let _turn = needs(Tier::Test).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     is_captured_and_starts_again("qemu-system-x86_64".as_ref(), &with_nics(), "apic", 3);
 }
 
 #[test]
 fn an_arm64_vm_is_captured_edited_and_starts_again() {
-    let _turn = needs(Tier::Full).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     let nic = format!("virtio-net-pci,mac={}", MACS[0]);
     let words = ["-machine", "virt", "-cpu", "max", "-m", "64", "-smp", "2", "-device", &nic];
     let words = words.map(str::to_owned);
@@ -216,7 +216,7 @@ fn an_arm64_vm_is_captured_edited_and_starts_again() {
 
 #[test]
 fn a_vm_of_a_newer_qemu_is_captured_edited_and_starts_again() {
-    let _turn = needs(Tier::Full).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/get-qemu");
     let got = Command::new(script).output().unwrap();
     if !got.status.success() {
@@ -230,7 +230,7 @@ fn a_vm_of_a_newer_qemu_is_captured_edited_and_starts_again() {
 /// Ctrl-C while the guest stands still: it goes on, and nothing is left.
 #[test]
 fn an_interrupted_capture_lets_the_vm_go_on() {
-    let _turn = needs(Tier::Test).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     // Enough memory that QEMU is at it when the signal comes.
     let args = ["-machine", "q35", "-m", "8192"].map(str::to_owned);
     let mut qemu = Qemu::start("qemu-system-x86_64".as_ref(), &args);
@@ -258,7 +258,7 @@ fn an_interrupted_capture_lets_the_vm_go_on() {
 
 #[test]
 fn a_full_disk_lets_the_vm_go_on() {
-    let _turn = needs(Tier::Test).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     let mut qemu = Qemu::start("qemu-system-x86_64".as_ref(), &with_nics());
     fs::create_dir(qemu.path("small")).unwrap();
     let mount = "mount -t tmpfs -o size=64k none small && exec \"$@\"";
@@ -278,7 +278,7 @@ fn a_full_disk_lets_the_vm_go_on() {
 
 #[test]
 fn what_can_not_be_captured_is_said() {
-    let _turn = needs(Tier::Test).pcpus(2).turn();
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     // A device that can't migrate: memory can be had nevertheless.
     let mut qemu = Qemu::start(
@@ -326,4 +326,47 @@ fn what_is_no_state_is_one_error() {
     check(&["show", "none"], &["Cannot read none", "No such file"]);
     check(&["diff", &bare, "none"], &["bare", "does not describe"]);
     check(&["edit", "-", "--set", "a.b=1", "-o", "x"], &["needs a file"]);
+}
+
+/// Namespaces in which a libvirtd of the test's own is alone.
+const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
+
+/// What runs in them.
+const SCRIPT: &str = concat!(
+    include_str!("../../../vmconfig/src/libvirt/tests/libvirtd.sh"),
+    include_str!("capture_libvirt.sh")
+);
+
+#[test]
+fn a_domain_is_captured_and_its_saved_state_is_read() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    let namespaces = Command::new("unshare").args(NAMESPACES).arg("true").output();
+    if !namespaces.is_ok_and(|output| output.status.success()) {
+        suite::skip("namespaces can't be made here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = Command::new("unshare")
+        .args(NAMESPACES)
+        .args(["sh", "-c", SCRIPT, "sh", crate::lab::VMLAB])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
+    let read = |name: &str| {
+        let path = folder.path().join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let facts = crate::schemas::holds("capture", &read("capture.json"));
+    assert_eq!(facts["stopped_by"], "vmlab");
+    assert!(facts["stopped_s"].as_f64().unwrap() > 0.0 && facts["no_core"].is_null(), "{facts}");
+    assert_eq!(macs(&show(&folder.path().join("captured/devices.vmstate"))), [MACS[0]]);
+    for after in ["after-capture", "after-interrupt", "after-restore"] {
+        assert_eq!(read(after).trim(), "running", "{after}");
+    }
+    assert_eq!(read("interrupted.code").trim(), "2", "{}", read("interrupted.err"));
+    assert!(read("none.err").contains("none"), "{}", read("none.err"));
+    assert_eq!(macs(&show(&folder.path().join("saved"))), [MACS[0]]);
+    assert_eq!(macs(&show(&folder.path().join("edited"))), [NEW_MACS[0]]);
+    assert_eq!(macs(&show(&folder.path().join("restored/devices.vmstate"))), [NEW_MACS[0]]);
 }
