@@ -386,6 +386,42 @@ fn an_eeprom_keeps_its_sum() {
     assert_eq!(registers[1], StateValue::Unsigned(0x8000_3020));
 }
 
+/// Streams that real QEMUs wrote: testdata/make.sh says how.
+#[test]
+fn streams_of_real_qemus_are_read() {
+    let check = |name: &str, machine: &str, controller: &str| {
+        let path = format!("{}/testdata/{name}.vmstate", env!("CARGO_MANIFEST_DIR"));
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let state = read(&bytes).unwrap();
+        assert_eq!(state.machine(), Some(machine));
+        assert!(state.devices.iter().all(|device| device.form.is_some()), "{name}");
+        assert!(state.devices.iter().any(|device| device.name == controller), "{name}");
+        let macs: Vec<String> =
+            state.devices.iter().filter_map(|device| state.mac_of(device)).collect();
+        assert_eq!(macs, ["52:54:00:11:22:33", "52:54:00:11:22:44"], "{name}");
+        // Every byte between the head of a section and its end is of a field.
+        for device in &state.devices {
+            let described: usize = device.fields.iter().map(Field::len).sum();
+            assert!(described > 0 && described as u64 <= device.bytes, "{}", device.label());
+        }
+        // What else is of virtio: the NIC on PCI, and the one behind a port of its own.
+        let nics = state.devices.iter().filter(|device| device.name.ends_with("/virtio-net"));
+        let configs: Vec<usize> = nics
+            .filter_map(|nic| nic.fields.iter().find(|field| field.path == "virtio.pci.config"))
+            .map(|field| field.size)
+            .collect();
+        assert_eq!(configs, [256, 4096], "{name}");
+        let new = edited(&bytes, &["0000:00:01.0/virtio-net.mac=52:54:00:12:34:56"]).unwrap();
+        let new = read(&new).unwrap();
+        let changed: Vec<String> =
+            compare(&state, &new, |_| true).changes.into_iter().map(|one| one.field).collect();
+        assert_eq!(changed, ["virtio.config.mac", "virtio.net.mac"], "{name}");
+    };
+    check("qemu-7.2.22/x86-64", "pc-q35-7.2", "apic");
+    check("qemu-7.2.22/arm64", "virt-7.2", "arm_gic");
+    check("qemu-10.0.13/x86-64", "pc-q35-10.0", "apic");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
