@@ -4,8 +4,8 @@
 //! `hw/net/virtio-net.c`; Intel 8254x manual, 5.6.1 (EEPROM) and 13.5.2 (receive address).
 
 use crate::cursor::number;
-use crate::edit::Patch;
 use crate::field::{Field, FieldKind};
+use crate::patch::Patch;
 use crate::state::{Device, State};
 
 /// The address of a NIC.

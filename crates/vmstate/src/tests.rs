@@ -1,3 +1,5 @@
+//! Streams put together by hand, real ones, and what is done with both.
+
 use proptest::prelude::*;
 use serde_json::json;
 

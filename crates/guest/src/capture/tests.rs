@@ -1,3 +1,5 @@
+//! Captures of a QEMU that is played, and that fails in every way.
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;

@@ -14,7 +14,11 @@ const SHOWN_BYTES: usize = 32;
 /// The state, a text a device.
 pub(super) fn lines(facts: &StateFacts, with_memory: bool) -> impl Iterator<Item = String> + '_ {
     let head = with_memory.then(|| head(facts));
-    head.into_iter().chain(facts.devices.iter().map(device))
+    let devices = facts.devices.iter().enumerate().map(move |(number, one)| {
+        let gap = if number > 0 || with_memory { "\n" } else { "" };
+        format!("{gap}{}", device(one))
+    });
+    head.into_iter().chain(devices)
 }
 
 fn head(facts: &StateFacts) -> String {
@@ -49,7 +53,7 @@ fn device(device: &DeviceFacts) -> String {
         None => "not described by the file".to_owned(),
     };
     let DeviceFacts { name, instance, at, bytes, .. } = device;
-    let mut text = format!("\n{name}#{instance}  ({form}, {bytes} bytes at {at:#x})\n");
+    let mut text = format!("{name}#{instance}  ({form}, {bytes} bytes at {at:#x})\n");
     let widest = device.fields.iter().map(|field| field.name.len()).max().unwrap_or(0).min(40);
     if let Some(mac) = &device.mac {
         let _ = writeln!(text, "  {:widest$}  {mac}", "mac");
