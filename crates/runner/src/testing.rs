@@ -218,6 +218,7 @@ impl Lab for FakeLab {
                 facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,
+                device_state: None,
                 watch: Some(HostWatch {
                     pcpus: 4,
                     wall_s: seconds,

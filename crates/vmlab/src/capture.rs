@@ -182,6 +182,7 @@ fn into(
         stream: state.as_ref().filter(|_| args.whole).map(WholeFile::file),
         core: core.as_ref().map(WholeFile::file),
         live_limit: Duration::from_secs(args.live_limit),
+        limit: None,
         end: args.end,
     };
     let begun_s = unix_s();

@@ -72,6 +72,8 @@ pub struct Wish<'a> {
     pub core: Option<&'a File>,
     /// How long the guest may run while its memory is sent; then it is stopped.
     pub live_limit: Duration,
+    /// How long all of the stream may take, if it may not take as long as it takes.
+    pub limit: Option<Duration>,
     /// The VM ends, instead of going on.
     pub end: bool,
 }
@@ -127,6 +129,9 @@ pub enum CaptureError {
     /// No pipe.
     #[error("Cannot make a pipe to QEMU")]
     Pipe(#[source] io::Error),
+    /// It took longer than it might.
+    #[error("QEMU did not tell all of it within {} s", .0.as_secs())]
+    Slow(Duration),
     /// Ctrl-C.
     #[error("Interrupted")]
     Cancelled(#[from] Cancelled),
@@ -336,6 +341,7 @@ impl Work<'_> {
     /// waits for a reader.
     fn until_read(&mut self, from: FromQemu) -> Result<StreamRead, CaptureError> {
         let until = Instant::now() + self.wish.live_limit;
+        let slow = self.wish.limit.map(|limit| (limit, Instant::now() + limit));
         let mut stopped = !self.was_running;
         let (file, give_up) = (self.wish.stream, Cancel::new());
         let (done, is_done) = mpsc::channel();
@@ -350,18 +356,21 @@ impl Work<'_> {
             while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_CHECK) {
                 if self.cancel.is_cancelled() {
                     give_up.cancel();
+                } else if let Some((limit, _)) = slow.filter(|(_, at)| Instant::now() >= *at) {
+                    problem.get_or_insert(CaptureError::Slow(limit));
+                    give_up.cancel();
                 } else if !stopped && Instant::now() >= until {
                     // The guest writes faster than it is read.
                     stopped = true;
                     if let Err(error) = self.qmp.ask("stop", Value::Null) {
-                        problem = Some(error);
+                        problem = Some(error.into());
                         give_up.cancel();
                     }
                 }
             }
             let read = reader.join().expect("reading does not panic");
             match problem {
-                Some(problem) => Err(problem.into()),
+                Some(problem) => Err(problem),
                 None => read,
             }
         })

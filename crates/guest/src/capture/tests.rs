@@ -181,6 +181,7 @@ fn run(fault: Fault, with_core: bool) -> (Result<Captured, CaptureError>, Played
         stream: None,
         core: with_core.then_some(&core),
         live_limit: Duration::from_secs(1000),
+        limit: None,
         end: false,
     };
     let captured = capture(&mut played, wish, &cancel);

@@ -14,7 +14,7 @@ use workload::{CatalogueEntry, CommandOutput, Params};
 use super::profile::{self, Profiling};
 use super::role_guest::{how, last_words};
 use super::switch::add_ratios;
-use super::trial_guests::{TrialGuests, TrialParts};
+use super::trial_guests::{TrialGuests, TrialParts, state_file};
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
@@ -53,6 +53,13 @@ pub(super) fn run(
         Ok(()) => Outcome::Completed,
         Err(failure) => Outcome::Failed(failure),
     };
+    // Of two guests that of the one under test, if both have left one.
+    let mut states = ["trial", "peer"].map(|name| {
+        let path = state_file(lab, name);
+        let state = std::fs::read(&path).unwrap_or_default();
+        drop(std::fs::remove_file(&path));
+        state
+    });
     let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
     for path in &consoles {
         // Gone already if the runtime folder was taken away: nothing to remove.
@@ -64,6 +71,10 @@ pub(super) fn run(
         record.result.console_tail = (!tail.trim().is_empty()).then(|| tail.trim_end().to_owned());
     }
     record.console = console;
+    if !record.result.outcome.is_completed() {
+        record.device_state =
+            states.iter_mut().map(std::mem::take).find(|one| !one.is_empty()).unwrap_or_default();
+    }
     record.result.wall_s = started.elapsed().as_secs_f64();
     record.result.unix_s = unix_s();
     record
