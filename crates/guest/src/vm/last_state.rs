@@ -31,11 +31,27 @@ impl OwnedVm {
         if self.process.domain().is_some() {
             return Ok(());
         }
-        // QEMU ends a VM that has panicked, else; before 6.0 it can't be asked not to.
+        // QEMU ends a VM that has panicked, else, with a device that tells it so or without
+        // one: a kernel that has panicked resets its machine, which is a shutdown here.
+        // Before 6.0 it can't be asked not to.
         let until = Instant::now() + QMP_LIMIT;
-        drop(self.qmp("set-action", Some(json!({ "panic": "pause" })), until, cancel)?);
+        let actions = json!({ "panic": "pause", "shutdown": "pause" });
+        drop(self.qmp("set-action", Some(actions), until, cancel)?);
         self.last_state = Some(path);
         Ok(())
+    }
+
+    /// Lets the QEMU end whose guest has shut down, or panicked and reset.
+    pub(super) fn after_shutdown(&mut self) {
+        if self.last_state.is_none() {
+            // It ends by itself.
+            return;
+        }
+        if self.console.panic_line().is_some() {
+            self.note_state();
+        }
+        self.last_state = None;
+        self.qmp.send(&protocol::request("quit", None, None));
     }
 
     /// Writes it down, once.
@@ -56,8 +72,8 @@ impl OwnedVm {
             devices: true,
             stream: None,
             core: None,
-            // Nobody needs it to go on.
-            live_limit: Duration::ZERO,
+            // QEMU says of it then that it ran.
+            live_limit: LIMIT / 2,
             limit: Some(LIMIT),
             end: false,
         };

@@ -459,10 +459,12 @@ impl OwnedVm {
         {
             self.end_with(flooded);
         }
-        if let Some(GuestFailure::Panicked { .. }) = &self.ended
-            && !process_ended
-        {
-            self.note_state();
+        if !process_ended {
+            match (&self.ended, &self.shutdown_reason) {
+                (Some(GuestFailure::Panicked { .. }), _) => self.note_state(),
+                (None, Some(_)) => self.after_shutdown(),
+                _ => {}
+            }
         }
         match &self.ended {
             Some(failure) => Err(failure.clone()),
