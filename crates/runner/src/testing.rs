@@ -230,6 +230,7 @@ impl Lab for FakeLab {
                 unix_s: unix_s(),
             },
             console: b"Linux version 6.1\n".to_vec(),
+            device_state: Vec::new(),
         }
     }
 

@@ -256,8 +256,14 @@ fn a_qemu_that_ends_is_said() {
 #[test]
 fn a_guest_that_stood_still_does_so_afterwards() {
     let mut played = Played { runs: false, ..Played::new(Fault::None) };
-    let wish =
-        Wish { devices: true, stream: None, core: None, live_limit: Duration::ZERO, end: false };
+    let wish = Wish {
+        devices: true,
+        stream: None,
+        core: None,
+        live_limit: Duration::ZERO,
+        limit: None,
+        end: false,
+    };
     let captured = capture(&mut played, wish, &Cancel::new()).unwrap();
     assert!(!played.runs && captured.stopped_s.is_none());
     assert!(captured.warnings[0].contains("has to go on"), "{:?}", captured.warnings);
@@ -265,10 +271,33 @@ fn a_guest_that_stood_still_does_so_afterwards() {
 }
 
 #[test]
+fn a_stream_that_takes_too_long_is_given_up() {
+    let mut played = Played::new(Fault::StreamNeverEnds);
+    let wish = Wish {
+        devices: true,
+        stream: None,
+        core: None,
+        live_limit: Duration::ZERO,
+        limit: Some(Duration::ZERO),
+        end: false,
+    };
+    // Nobody interrupts it.
+    let error = capture(&mut played, wish, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, CaptureError::Slow(_)), "{error}");
+    is_as_before(&played);
+}
+
+#[test]
 fn a_capture_waits_for_nobody_elses_migration() {
     let mut played = Played { migration: "active", ..Played::new(Fault::None) };
-    let wish =
-        Wish { devices: true, stream: None, core: None, live_limit: Duration::ZERO, end: false };
+    let wish = Wish {
+        devices: true,
+        stream: None,
+        core: None,
+        live_limit: Duration::ZERO,
+        limit: None,
+        end: false,
+    };
     let error = capture(&mut played, wish, &Cancel::new()).unwrap_err();
     assert!(matches!(error, CaptureError::Busy(_)), "{error}");
     assert!(!played.asked.iter().any(|command| command == "migrate_cancel"));

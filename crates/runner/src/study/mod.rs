@@ -140,7 +140,7 @@ pub struct StudyBudget {
     pub boot_limit_s: f64,
     /// Whether the devices' state of a guest that hangs or panics is kept. Plans of
     /// earlier versions did not say.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_state: bool,
 }
 
