@@ -220,7 +220,7 @@ fn a_vm_of_a_newer_qemu_is_captured_edited_and_starts_again() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/get-qemu");
     let got = Command::new(script).output().unwrap();
     if !got.status.success() {
-        suite::skip(&format!("get-qemu: {}", String::from_utf8_lossy(&got.stderr)));
+        suite::skip(format!("get-qemu: {}", String::from_utf8_lossy(&got.stderr)));
         return;
     }
     let program = PathBuf::from(String::from_utf8(got.stdout).unwrap().trim());
@@ -269,7 +269,7 @@ fn a_full_disk_lets_the_vm_go_on() {
         .current_dir(qemu.folder.path());
     let full = said(&mut unshare);
     if full.stderr.contains("unshare") {
-        suite::skip(&format!("no namespace here: {}", full.stderr));
+        suite::skip(format!("no namespace here: {}", full.stderr));
         return;
     }
     full.is_error(&["Cannot write", "No space left"]);
