@@ -131,7 +131,9 @@ impl Monitor {
     /// [`MonitorError`], if nobody listens or answers there.
     pub fn connect(path: &Path) -> Result<Self, MonitorError> {
         let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
-        let folder = File::open(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        // The parent of a bare name is no folder's name.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
         let name = path.file_name().unwrap_or_default();
         let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         let socket = UnixStream::connect(short).map_err(failed)?;

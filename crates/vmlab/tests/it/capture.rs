@@ -104,7 +104,8 @@ impl Qemu {
     }
 
     fn capture(&self, args: &[&str]) -> Said {
-        said(vmlab(["capture", "--qmp", &self.qmp()]).args(args).current_dir(self.folder.path()))
+        // By its bare name, as whoever stands in the folder calls it.
+        said(vmlab(["capture", "--qmp", "qmp"]).args(args).current_dir(self.folder.path()))
     }
 
     fn path(&self, name: &str) -> PathBuf {
