@@ -6,6 +6,8 @@
 //! - [`Monitor`]: questions to a QEMU that somebody else started.
 //! - [`thin`]: a VM whose whole software is the thin guest, which measures what the
 //!   host charges.
+//! - [`capture`]: the memory and the devices of a VM, while it stands still as shortly as may
+//!   be.
 //! - [`OwnedVm`]: one QEMU process from its start to its end: QMP, the guest agent,
 //!   commands in the guest, and every way in which they fail.
 //!
@@ -13,6 +15,7 @@
 //! the guest (`workload`), when (`runner`).
 
 mod cancel;
+pub mod capture;
 pub mod image;
 pub mod kvm;
 pub mod libvirt;
@@ -22,6 +25,6 @@ mod vm;
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
     AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput, ExecStatusCode,
-    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, ask_offers, read_end,
-    thin,
+    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, Qmp, ask_offers,
+    read_end, thin,
 };

@@ -23,7 +23,7 @@ use crate::{Cancel, Cancelled};
 
 /// How long a question may take: libvirtd may have to ask every QEMU that is
 /// installed what it can do, first.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Most of an answer, bytes: the domains of a large host.
 const ANSWER_BYTES: u64 = 64 << 20;
@@ -262,9 +262,20 @@ impl Virsh {
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<String, VirshError> {
+        self.ask_with(words, Stdio::null(), limit, cancel)
+    }
+
+    /// Like [`Self::ask_within`], with a standard input for virsh.
+    pub(crate) fn ask_with(
+        &self,
+        words: &[&str],
+        stdin: Stdio,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<String, VirshError> {
         let asked = words.first().copied().unwrap_or_default().to_owned();
         let mut command = self.command();
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Running(command.spawn().map_err(not_run)?);
         let answer = child.0.stdout.take().map(|from| read(from, ANSWER_BYTES + 1));
         let complaint = child.0.stderr.take().map(|from| read(from, COMPLAINT_BYTES));

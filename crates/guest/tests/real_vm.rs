@@ -9,6 +9,7 @@ use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Laun
 use suite::{PATIENCE, Tier, Turn, needs, until};
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, BootSource, GuestTopology, VmSettings, VmSpec};
+use vmstate::{Skim, State};
 
 struct Lab {
     _turn: Turn,
@@ -35,6 +36,29 @@ fn lab(vcpus: usize) -> Option<Lab> {
 impl Lab {
     fn console(&self) -> PathBuf {
         self.folder.path().join("console")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// The devices' state was kept, of a guest that QEMU said to be in `run_state`.
+    #[track_caller]
+    fn has_last_state(&self, run_state: &str) {
+        let console = std::fs::read_to_string(self.console()).unwrap();
+        assert!(console.contains("vmlab: the state of its devices was kept"), "{console}");
+        let mut skim = Skim::new();
+        skim.push(&std::fs::read(self.state()).unwrap()).unwrap();
+        let state = State::read(skim.finish().unwrap()).unwrap();
+        let device = |name: &str| {
+            state.devices.iter().find(|device| device.name == name).expect("it has one")
+        };
+        assert!(!device("cpu").fields.is_empty());
+        let fields = device("globalstate").fields.iter();
+        let told = fields
+            .map(|field| state.bytes_of(field))
+            .any(|bytes| bytes.starts_with(run_state.as_bytes()));
+        assert!(told, "{:?}", state.value_of(&device("globalstate").fields[1]));
     }
 
     fn launch(&self, vcpus: u32, parameters: &[&str]) -> Launch {
@@ -159,12 +183,24 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
 fn a_panic_is_seen() {
     let Some(lab) = lab(1) else { return };
     let mut vm = lab.boot(1);
+    vm.keep_last_state(lab.state(), &Cancel::new()).unwrap();
     let error = run(&mut vm, &shell("echo c >/proc/sysrq-trigger")).unwrap_err();
     let GuestFailure::Panicked { detail } = &error else { panic!("{error}") };
     assert!(detail.contains("sysrq triggered crash"), "{detail}");
     assert!(vm.console_tail(60).contains("Kernel panic"));
+    // The kernel has reset the machine, for which QEMU has one word.
+    lab.has_last_state("shutdown");
     // It stays what it is.
     assert_eq!(run(&mut vm, &shell("true")).unwrap_err(), error);
+    drop(vm);
+
+    // A driver tells QEMU at once.
+    let mut vm = lab.boot(1);
+    vm.keep_last_state(lab.state(), &Cancel::new()).unwrap();
+    run(&mut vm, &shell("modprobe pvpanic-pci")).unwrap();
+    let error = run(&mut vm, &shell("echo c >/proc/sysrq-trigger")).unwrap_err();
+    assert!(matches!(error, GuestFailure::Panicked { .. }), "{error}");
+    lab.has_last_state("guest-panicked");
 }
 
 #[test]
@@ -182,9 +218,16 @@ fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
     assert_eq!(error, GuestFailure::Died { detail: "it was killed by signal 9".into() });
     drop(vm);
 
-    let mut vm = lab.boot(1);
-    let error = run(&mut vm, &shell("poweroff -f")).unwrap_err();
-    assert_eq!(error, GuestFailure::Shutdown { detail: "guest-shutdown".into() });
+    // Whether its devices would be kept or not: they are of no interest then.
+    for keeps in [false, true] {
+        let mut vm = lab.boot(1);
+        if keeps {
+            vm.keep_last_state(lab.state(), &Cancel::new()).unwrap();
+        }
+        let error = run(&mut vm, &shell("poweroff -f")).unwrap_err();
+        assert_eq!(error, GuestFailure::Shutdown { detail: "guest-shutdown".into() });
+        assert!(!lab.state().exists());
+    }
 }
 
 #[test]
@@ -192,9 +235,11 @@ fn a_guest_without_an_agent_never_answers() {
     let Some(lab) = lab(1) else { return };
     let cancel = Cancel::new();
     let mut vm = OwnedVm::start(&lab.launch(1, &["vmlab.no_agent"]), &cancel).unwrap();
+    vm.keep_last_state(lab.state(), &cancel).unwrap();
     let limit = Duration::from_secs(10);
     let error = vm.wait_ready(limit, &cancel).unwrap_err();
     assert_eq!(error, GuestFailure::NeverAnswered { limit });
+    lab.has_last_state("running");
 }
 
 #[test]

@@ -171,6 +171,10 @@ pub struct TrialResult {
     pub console: Option<String>,
     /// The last lines of the console, for trials that failed.
     pub console_tail: Option<String>,
+    /// Hash of the devices' state, of a guest that hung or panicked: a file for
+    /// `vmlab state`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_state: Option<String>,
     /// What the host did meanwhile, where it was watched.
     #[serde(default)]
     pub watch: Option<HostWatch>,

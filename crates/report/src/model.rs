@@ -507,6 +507,9 @@ pub struct TrialFailure {
     pub console_tail: Option<String>,
     /// Where the whole console lies.
     pub console_file: Option<String>,
+    /// Where the devices' state lies, of a guest that hung or panicked: for `vmlab state`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_file: Option<String>,
 }
 
 impl Report {

@@ -57,6 +57,8 @@ pub struct TrialRecord {
     pub result: TrialResult,
     /// The console's text.
     pub console: Vec<u8>,
+    /// The devices' state of a guest that hung or panicked; mostly empty.
+    pub device_state: Vec<u8>,
     /// For each run the texts by role.
     pub texts: Vec<BTreeMap<String, Vec<u8>>>,
     /// The folded stacks of a profile, by its sides.
@@ -312,9 +314,12 @@ fn repeated(plan: &Plan, state: &JournalState, events: &[Event]) -> Vec<PlanWork
 
 /// Stores the texts of `record` and names them in its result.
 fn keep(store: &mut dyn TrialSink, record: TrialRecord) -> Result<TrialResult, StoreError> {
-    let TrialRecord { mut result, console, texts, mut profiles } = record;
+    let TrialRecord { mut result, console, device_state, texts, mut profiles } = record;
     if !console.is_empty() {
         result.console = Some(store.keep(&console)?);
+    }
+    if !device_state.is_empty() {
+        result.device_state = Some(store.keep(&device_state)?);
     }
     for (run, texts) in result.runs.iter_mut().zip(texts) {
         for (role, text) in texts {
@@ -348,12 +353,14 @@ impl TrialRecord {
                 facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,
+                device_state: None,
                 watch: None,
                 profile: None,
                 warnings: Vec::new(),
                 unix_s: unix_s(),
             },
             console: Vec::new(),
+            device_state: Vec::new(),
             texts: Vec::new(),
             profiles: BTreeMap::new(),
         }

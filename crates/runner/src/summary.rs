@@ -382,12 +382,13 @@ fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
     if failure.kind == FailureKind::Aborted {
         return None;
     }
-    let console_file = result.console.as_ref();
+    let (console_file, state_file) = (result.console.as_ref(), result.device_state.as_ref());
     Some(TrialFailure {
         trial: result.trial.clone(),
         failure: failure.clone(),
         console_tail: result.console_tail.clone(),
         console_file: console_file.map(|hash| blob_path(dir, hash).display().to_string()),
+        state_file: state_file.map(|hash| blob_path(dir, hash).display().to_string()),
     })
 }
 

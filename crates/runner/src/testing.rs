@@ -218,6 +218,7 @@ impl Lab for FakeLab {
                 facts: BTreeMap::new(),
                 console: None,
                 console_tail: None,
+                device_state: None,
                 watch: Some(HostWatch {
                     pcpus: 4,
                     wall_s: seconds,
@@ -229,6 +230,7 @@ impl Lab for FakeLab {
                 unix_s: unix_s(),
             },
             console: b"Linux version 6.1\n".to_vec(),
+            device_state: Vec::new(),
         }
     }
 

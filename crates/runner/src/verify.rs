@@ -99,7 +99,12 @@ pub fn verify(dir: &Path) -> Result<Verification, StoreError> {
 
 /// The names of all texts that a trial left.
 fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
-    trial.runs.iter().flat_map(|run| run.blobs.values()).chain(&trial.console)
+    trial
+        .runs
+        .iter()
+        .flat_map(|run| run.blobs.values())
+        .chain(&trial.console)
+        .chain(&trial.device_state)
 }
 
 fn reason(error: &io::Error) -> String {

@@ -46,6 +46,14 @@ const CODES: &[Codes] = &[
         not_final: Some(NOT_DECIDED),
         ..GENERAL
     },
+    Codes {
+        commands: &["capture"],
+        fine: "all was captured",
+        findings: Some("QEMU writes no core"),
+        error: "error or interrupted",
+        ..GENERAL
+    },
+    Codes { commands: &["state"], findings: Some("with `diff` if anything differs"), ..GENERAL },
     Codes { commands: &["host"], findings: Some("with --diff if anything differs"), ..GENERAL },
     Codes { commands: &["audit"], fine: "nothing is wrong", findings: Some("warnings"), ..GENERAL },
     Codes {

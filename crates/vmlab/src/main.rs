@@ -6,6 +6,7 @@
 
 mod audit;
 mod calibrate;
+mod capture;
 mod check;
 mod clean;
 mod compare;
@@ -46,6 +47,7 @@ mod run;
 mod schema;
 mod settings;
 mod sim;
+mod state;
 mod study_file;
 mod switch;
 mod terminal;
@@ -53,6 +55,7 @@ mod trend;
 mod trials;
 mod variants;
 mod watch;
+mod whole_file;
 mod workloads;
 
 use std::process::ExitCode;
@@ -136,6 +139,10 @@ enum Command {
     /// Print what vmlab needs in a Kubernetes cluster.
     #[cfg(feature = "kubernetes")]
     K8s(k8s::K8sArgs),
+    /// Write down what a running VM is at one moment: devices, memory.
+    Capture(capture::CaptureArgs),
+    /// Show, compare and edit the state of a VM in a file.
+    State(state::StateArgs),
     /// Connect VMs through a vhost-user switch in user space.
     Switch(switch::SwitchArgs),
     /// End what dead runs left behind.
@@ -186,6 +193,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         #[cfg(feature = "kubernetes")]
         Command::K8s(args) => k8s::run(&args),
+        Command::Capture(args) => capture::run(&args),
+        Command::State(args) => state::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Clean(args) => clean::run(&args),
         Command::FarSide(args) => far_side::run(&args),

@@ -243,6 +243,7 @@ mod tests {
             failure: Failure { kind: FailureKind::VmDied, detail: String::new() },
             console_tail: None,
             console_file: None,
+            state_file: None,
         });
         for require_decision in [false, true] {
             let code = exit_code(&failed, &Demand { require_decision });

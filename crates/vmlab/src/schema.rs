@@ -266,6 +266,24 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         make: printed::<crate::sim::ScoresJson>,
     },
     Document {
+        name: "capture",
+        about: "What was captured of a VM: `capture.json` of its folder",
+        printed_by: &["capture --json"],
+        make: printed::<crate::capture::CaptureFacts>,
+    },
+    Document {
+        name: "state",
+        about: "The state of a VM: every device, every field",
+        printed_by: &["state show --json"],
+        make: printed::<vmstate::StateFacts>,
+    },
+    Document {
+        name: "state-diff",
+        about: "What differs between two states of a VM",
+        printed_by: &["state diff --json"],
+        make: printed::<vmstate::StateDiff>,
+    },
+    Document {
         name: "switch",
         about: "A running switch",
         printed_by: &["switch ctl status --json"],

@@ -8,8 +8,11 @@
 //! [`ChannelBudget`] is not read at all.
 
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// The byte that stands before the answer to `guest-sync-delimited`.
 const SENTINEL: u8 = 0xff;
@@ -108,6 +111,27 @@ impl Channel {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.to_send.extend_from_slice(bytes);
         self.flush();
+    }
+
+    /// Sends `bytes` with `fd` beside the first of them; what waits goes before.
+    pub(crate) fn send_with(&mut self, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.flush();
+        if self.wants_to_send() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let fds = [fd];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        // There is room for one.
+        beside.push(SendAncillaryMessage::ScmRights(&fds));
+        let sent = rustix::net::sendmsg(
+            &self.socket,
+            &[io::IoSlice::new(bytes)],
+            &mut beside,
+            SendFlags::NOSIGNAL,
+        )?;
+        self.send(&bytes[sent..]);
+        Ok(())
     }
 
     /// Sends what waits, as far as the socket takes it.

@@ -317,6 +317,7 @@ impl OwnedVm {
             }
             if Instant::now() >= until {
                 let limit = until.saturating_duration_since(asked);
+                self.note_state();
                 let hung = GuestFailure::Hung { command: command.to_owned(), limit };
                 return Err(self.end_with(hung));
             }

@@ -13,6 +13,7 @@ mod domain;
 mod evidence;
 mod exec;
 mod failure;
+mod last_state;
 mod monitor;
 mod offers;
 mod output;
@@ -43,7 +44,7 @@ use protocol::{QmpMessage, QmpRefusal};
 pub use console::{NOTE, read_end};
 pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, GuestCommand};
 pub use failure::GuestFailure;
-pub use monitor::{Monitor, MonitorError};
+pub use monitor::{Monitor, MonitorError, Qmp};
 pub use offers::{AskOffersError, ask_offers};
 pub use output::{ExecOutput, ExecStatusCode};
 pub use start_domain::DomainLaunch;
@@ -125,6 +126,8 @@ pub struct OwnedVm {
     qmp_id: u64,
     /// Why QEMU said that it shuts down.
     shutdown_reason: Option<String>,
+    /// Where the devices' state goes, should the guest hang or panic.
+    last_state: Option<PathBuf>,
     /// How the VM failed, once it has.
     ended: Option<GuestFailure>,
 }
@@ -184,6 +187,7 @@ impl OwnedVm {
             qmp_answer: None,
             qmp_id: 0,
             shutdown_reason: None,
+            last_state: None,
             ended: None,
         };
         vm.call();
@@ -256,6 +260,7 @@ impl OwnedVm {
             }
             if let Some(limit) = give_up(self.console.seen_bytes()) {
                 self.note_vcpus(Instant::now() + evidence::VCPUS_LIMIT, cancel);
+                self.note_state();
                 return Err(self.end_with(GuestFailure::NeverAnswered { limit }));
             }
             self.pump(Instant::now() + CANCEL_CHECK, cancel)?;
@@ -376,6 +381,16 @@ impl OwnedVm {
         self.qmp_id += 1;
         let id = self.qmp_id;
         self.qmp.send(&protocol::request(command, arguments, Some(id)));
+        self.qmp_answer_by(id, until, cancel)
+    }
+
+    /// The answer to the request `id`; `None` if there is none by `until`.
+    fn qmp_answer_by(
+        &mut self,
+        id: u64,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<Option<Result<Value, QmpRefusal>>, GuestFailure> {
         loop {
             if let Some((answered, result)) = self.qmp_answer.take()
                 && answered == id
@@ -427,7 +442,7 @@ impl OwnedVm {
             let ChannelLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
-                Some(QmpMessage::Event { name, data }) => self.note_event(&name, &data),
+                Some(QmpMessage::Event { name, data, .. }) => self.note_event(&name, &data),
                 Some(QmpMessage::Greeting) | None => {}
             }
         }
@@ -443,6 +458,13 @@ impl OwnedVm {
             && self.ended.is_none()
         {
             self.end_with(flooded);
+        }
+        if !process_ended {
+            match (&self.ended, &self.shutdown_reason) {
+                (Some(GuestFailure::Panicked { .. }), _) => self.note_state(),
+                (None, Some(_)) => self.after_shutdown(),
+                _ => {}
+            }
         }
         match &self.ended {
             Some(failure) => Err(failure.clone()),

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +16,64 @@ use serde_json::{Value, json};
 use super::channel::{Channel, ChannelLine};
 use super::protocol::{self, QmpMessage};
 use super::{QMP_BUDGET, QMP_LIMIT};
+use crate::libvirt::VirshError;
+
+/// What QEMU calls the pipe for a core.
+const CORE: &str = "vmlab-core";
+
+/// Somebody who asks a QEMU, and hands it files.
+pub trait Qmp {
+    /// Runs one command; `arguments` may be null.
+    ///
+    /// # Errors
+    /// [`MonitorError`], after at most 10 s where QEMU itself is asked.
+    fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError>;
+
+    /// Gives QEMU an open file, which it calls `name` until it has used it.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    ///
+    /// Source: QMP `getfd`.
+    fn give(&mut self, name: &str, fd: OwnedFd) -> Result<(), MonitorError>;
+
+    /// Begins to write memory as an ELF core into a pipe; the guest stands still meanwhile.
+    ///
+    /// # Errors
+    /// [`MonitorError`]; [`MonitorError::Refused`] where QEMU writes none.
+    ///
+    /// Source: QMP `dump-guest-memory`.
+    fn begin_core(&mut self, to: OwnedFd) -> Result<(), MonitorError> {
+        self.give(CORE, to)?;
+        let protocol = format!("fd:{CORE}");
+        let arguments = json!({ "paging": false, "protocol": protocol, "detach": true });
+        let begun = self.ask("dump-guest-memory", arguments);
+        if let Err(MonitorError::Refused { .. }) = &begun {
+            // The file is still QEMU's; one that has taken it knows it no more.
+            let _ = self.ask("closefd", json!({ "fdname": CORE }));
+        }
+        begun.map(drop)
+    }
+
+    /// How that ended; `None` while it goes on.
+    ///
+    /// # Errors
+    /// [`MonitorError`].
+    ///
+    /// Source: QMP `query-dump`.
+    fn core_ended(&mut self) -> Result<Option<Result<(), String>>, MonitorError> {
+        let told = self.ask("query-dump", Value::Null)?;
+        Ok(match told["status"].as_str() {
+            Some("active") => None,
+            Some("completed") => Some(Ok(())),
+            _ => Some(Err("QEMU gave it up".to_owned())),
+        })
+    }
+
+    /// For how long the guest stood still since this was asked last, microseconds, if
+    /// QEMU's own events tell: from `STOP` to `RESUME`.
+    fn stood_still_us(&mut self) -> Option<u64>;
+}
 
 /// A connection to QEMU's monitor (QMP); QEMU serves one at a time.
 #[derive(Debug)]
@@ -23,6 +81,10 @@ pub struct Monitor {
     path: PathBuf,
     channel: Channel,
     id: u64,
+    /// When the guest was stopped, if it is.
+    stopped_us: Option<u64>,
+    /// How long it has stood still, once it went on.
+    stood_still_us: Option<u64>,
 }
 
 /// Error type for [`Monitor`].
@@ -45,6 +107,12 @@ pub enum MonitorError {
         /// The command.
         command: String,
     },
+    /// virsh could not ask it.
+    #[error(transparent)]
+    Virsh(#[from] VirshError),
+    /// A file could not be handed over.
+    #[error("Cannot hand QEMU a file")]
+    Give(#[source] io::Error),
     /// QEMU said no.
     #[error("QEMU refused {command}: {detail}")]
     Refused {
@@ -63,7 +131,9 @@ impl Monitor {
     /// [`MonitorError`], if nobody listens or answers there.
     pub fn connect(path: &Path) -> Result<Self, MonitorError> {
         let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
-        let folder = File::open(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        // The parent of a bare name is no folder's name.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
         let name = path.file_name().unwrap_or_default();
         let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         let socket = UnixStream::connect(short).map_err(failed)?;
@@ -74,7 +144,9 @@ impl Monitor {
     pub(crate) fn over(socket: UnixStream, path: &Path) -> Result<Self, MonitorError> {
         let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
         let channel = Channel::new(socket, QMP_BUDGET).map_err(failed)?;
-        let mut monitor = Self { path: path.to_owned(), channel, id: 0 };
+        let (stopped_us, stood_still_us) = (None, None);
+        let mut monitor =
+            Self { path: path.to_owned(), channel, id: 0, stopped_us, stood_still_us };
         monitor.ask("qmp_capabilities", Value::Null)?;
         Ok(monitor)
     }
@@ -86,16 +158,36 @@ impl Monitor {
     ///
     /// Source: QEMU `docs/interop/qmp-spec.rst`.
     pub fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
+        self.ask_with(command, arguments, None)
+    }
+
+    fn ask_with(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        fd: Option<OwnedFd>,
+    ) -> Result<Value, MonitorError> {
         self.id += 1;
         let arguments = (!arguments.is_null()).then_some(arguments);
-        self.channel.send(&protocol::request(command, arguments, Some(self.id)));
+        let request = protocol::request(command, arguments, Some(self.id));
+        match fd {
+            None => self.channel.send(&request),
+            Some(fd) => {
+                self.channel.send_with(&request, fd.as_fd()).map_err(MonitorError::Give)?;
+            }
+        }
         let until = Instant::now() + QMP_LIMIT;
         loop {
             self.channel.fill();
             while let Some(line) = self.channel.next_line() {
                 let ChannelLine::Text(line) = line else { continue };
-                let Some(QmpMessage::Answer { id, result }) = protocol::parse_qmp(&line) else {
-                    continue;
+                let (id, result) = match protocol::parse_qmp(&line) {
+                    Some(QmpMessage::Answer { id, result }) => (id, result),
+                    Some(QmpMessage::Event { name, at_us, .. }) => {
+                        self.note_event(&name, at_us);
+                        continue;
+                    }
+                    Some(QmpMessage::Greeting) | None => continue,
                 };
                 if id == self.id {
                     return result.map_err(|refusal| MonitorError::Refused {
@@ -112,6 +204,26 @@ impl Monitor {
             self.wait(left);
             self.channel.flush();
         }
+    }
+
+    fn note_event(&mut self, name: &str, at_us: u64) {
+        match name {
+            "STOP" => self.stopped_us = Some(at_us),
+            "RESUME" => {
+                if let Some(since) = self.stopped_us.take() {
+                    let still = self.stood_still_us.get_or_insert(0);
+                    *still = still.saturating_add(at_us.saturating_sub(since));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The process at the other end: QEMU's, if it listens itself.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        let peer = rustix::net::sockopt::socket_peercred(self.channel.fd()).ok()?;
+        Some(peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// What the human monitor prints for `line`.
@@ -133,6 +245,20 @@ impl Monitor {
         let timeout = Timespec::try_from(limit).expect("limits are far below 2^63 s");
         // Whatever ended the wait, the caller looks at everything.
         let _ = rustix::event::poll(&mut polled, Some(&timeout));
+    }
+}
+
+impl Qmp for Monitor {
+    fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
+        Monitor::ask(self, command, arguments)
+    }
+
+    fn give(&mut self, name: &str, fd: OwnedFd) -> Result<(), MonitorError> {
+        self.ask_with("getfd", json!({ "fdname": name }), Some(fd)).map(drop)
+    }
+
+    fn stood_still_us(&mut self) -> Option<u64> {
+        self.stood_still_us.take()
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) enum QmpMessage {
     Greeting,
     /// The answer to the request with this id.
     Answer { id: u64, result: Result<Value, QmpRefusal> },
-    /// Something that happened.
-    Event { name: String, data: Value },
+    /// Something that happened, and when, in microseconds of QEMU's wall clock.
+    Event { name: String, data: Value, at_us: u64 },
 }
 
 /// QMP's or the agent's own error.
@@ -49,7 +49,9 @@ pub(crate) fn parse_qmp(line: &[u8]) -> Option<QmpMessage> {
     if let Some(name) = value.get("event").and_then(Value::as_str) {
         let name = name.to_owned();
         let data = value.get_mut("data").map_or(Value::Null, Value::take);
-        return Some(QmpMessage::Event { name, data });
+        let part = |part: &str| value["timestamp"][part].as_u64().unwrap_or_default();
+        let at_us = part("seconds").saturating_mul(1_000_000).saturating_add(part("microseconds"));
+        return Some(QmpMessage::Event { name, data, at_us });
     }
     let id = value.get("id")?.as_u64()?;
     let result = match value.get_mut("error") {
@@ -190,6 +192,7 @@ mod tests {
             Some(QmpMessage::Event {
                 name: "SHUTDOWN".into(),
                 data: json!({"guest": true, "reason": "guest-reset"}),
+                at_us: 1_000_002,
             }),
         );
         check("not json", None);

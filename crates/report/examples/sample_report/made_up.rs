@@ -465,6 +465,7 @@ fn failure(load: &str, workload: &str, variant: &str, block: u32) -> TrialFailur
                 .to_owned(),
         ),
         console_file: Some("results/blobs/0f3a".to_owned()),
+        state_file: None,
     }
 }
 

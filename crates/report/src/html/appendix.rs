@@ -46,6 +46,12 @@ fn failure(failure: &TrialFailure) -> String {
             escape(file)
         ));
     }
+    if let Some(file) = &failure.state_file {
+        body.push_str(&format!(
+            "<p class=\"quiet\">The devices: <code>vmlab state show {}</code></p>\n",
+            escape(file)
+        ));
+    }
     format!(
         "<h3>{}: {}</h3>\n<p class=\"quiet\">{}, host load {}, block {}, attempt {}, trial {} in the order</p>\n<p>{}</p>\n{body}",
         escape(&trial.variant),

@@ -597,6 +597,13 @@ fn print_failure(failure: &TrialFailure, out: &mut Out) {
     for line in lines.iter().take(DETAIL_LINES) {
         out.line(&format!("  {line}"), None);
     }
+    if let Some(file) = &failure.state_file {
+        out.paragraph(
+            "  ",
+            &format!("devices: vmlab state show {}", one_line(file)),
+            Some(Paint::Quiet),
+        );
+    }
     let place = match (&failure.console_file, &failure.console_tail) {
         (Some(file), _) => format!("console: {}", one_line(file)),
         (None, Some(_)) => "console: its last lines are in the HTML report".to_owned(),

@@ -14,7 +14,7 @@ use workload::CommandOutput;
 use super::profile::{self, Profiling};
 use super::role_guest::{how, last_words};
 use super::switch::add_ratios;
-use super::trial_guests::{TrialGuests, TrialParts};
+use super::trial_guests::{TrialGuests, TrialParts, state_file};
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
@@ -206,7 +206,14 @@ impl<'a, 'lab> Trial<'a, 'lab> {
 
     /// The record of a trial that has ended, with what its consoles said.
     fn into_record(self, outcome: Result<(), Failure>, started: Instant) -> TrialRecord {
-        let Self { mut record, consoles, .. } = self;
+        let Self { lab, mut record, consoles, .. } = self;
+        // Of two guests that of the one under test, if both have left one.
+        let states = ["trial", "peer"].map(|name| {
+            let path = state_file(lab, name);
+            let state = std::fs::read(&path).unwrap_or_default();
+            drop(std::fs::remove_file(&path));
+            state
+        });
         let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
         for path in &consoles {
             // Gone already if the runtime folder was taken away: nothing to remove.
@@ -220,6 +227,8 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         if !result.outcome.is_completed() {
             let tail = [tail_of(&console), tail_of(&other)].join("\n");
             result.console_tail = (!tail.trim().is_empty()).then(|| tail.trim_end().to_owned());
+            record.device_state =
+                states.into_iter().find(|state| !state.is_empty()).unwrap_or_default();
         }
         result.wall_s = started.elapsed().as_secs_f64();
         result.unix_s = unix_s();

@@ -369,6 +369,11 @@ fn in_vm(
     Ok((place, args))
 }
 
+/// Where a VM's devices are written down, should its guest hang or panic.
+pub(super) fn state_file(lab: &LocalLab<'_>, name: &str) -> PathBuf {
+    lab.runtime.path().join(format!("{name}.vmstate"))
+}
+
 /// Starts the VM of `spec`; `name` tells its sockets apart.
 fn start(
     lab: &LocalLab<'_>,
@@ -399,7 +404,10 @@ fn start(
         channels,
         env: lab.owner.env().to_vec(),
     };
-    let vm = OwnedVm::start(&launch, &lab.cancel).map_err(failure)?;
+    let mut vm = OwnedVm::start(&launch, &lab.cancel).map_err(failure)?;
+    if lab.plan.budget.keep_state {
+        vm.keep_last_state(state_file(lab, name), &lab.cancel).map_err(failure)?;
+    }
     Ok((vm, args))
 }
 

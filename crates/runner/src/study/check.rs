@@ -178,6 +178,7 @@ impl Checker {
             race: table.race.unwrap_or_default(),
             aa_arm: table.aa_arm.unwrap_or_default(),
             boot_limit_s: table.boot_limit_s.unwrap_or(DEFAULT_BOOT_LIMIT_S),
+            keep_state: table.keep_state.unwrap_or(true),
         }
     }
 

@@ -59,6 +59,7 @@ pub(super) struct BudgetTable {
     pub(super) race: Option<bool>,
     pub(super) aa_arm: Option<bool>,
     pub(super) boot_limit_s: Option<f64>,
+    pub(super) keep_state: Option<bool>,
 }
 
 impl BudgetTable {
@@ -71,6 +72,7 @@ impl BudgetTable {
             race: over.race.or(self.race),
             aa_arm: over.aa_arm.or(self.aa_arm),
             boot_limit_s: over.boot_limit_s.or(self.boot_limit_s),
+            keep_state: over.keep_state.or(self.keep_state),
         }
     }
 }

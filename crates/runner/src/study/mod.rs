@@ -138,6 +138,10 @@ pub struct StudyBudget {
     pub aa_arm: bool,
     /// Time limit of a boot, s.
     pub boot_limit_s: f64,
+    /// Whether the devices' state of a guest that hangs or panics is kept. Plans of
+    /// earlier versions did not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_state: bool,
 }
 
 /// One configuration of the VM under test.

@@ -11,7 +11,7 @@ use record::{Failure, FailureKind, Outcome};
 use rustix::process::Signal;
 use suite::{Tier, needs, until};
 
-use crate::lab::vmlab;
+use crate::lab::{said as said_of, vmlab};
 use crate::running::{Owned, Running, Study, assert_complete, results, send};
 
 const HACKBENCH: &str =
@@ -93,6 +93,15 @@ fn a_guest_that_never_answers_was_given_two_chances() {
         // Emulated, it may have hung for no fault of its own.
         let again = result.warnings.iter().any(|warning| warning.contains("was started again"));
         assert!(again, "{result:#?}");
+        // What its devices were is kept, and said where it is.
+        let state = result.device_state.as_ref().unwrap_or_else(|| panic!("{result:#?}"));
+        let file = study.dir().join("blobs").join(state);
+        let shown = said_of(&mut vmlab(["state", "show", file.to_str().unwrap(), "--json"]));
+        let shown = crate::schemas::holds("state", &shown.has_code(0).stdout);
+        assert!(shown["devices"].as_array().unwrap().len() > 10, "{shown}");
+        for words in ["devices: vmlab state show", state] {
+            assert!(said.stdout.contains(words), "{words}: {said:#?}");
+        }
     }
 }
 

@@ -279,6 +279,7 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
                 facts: Default::default(),
                 console: None,
                 console_tail: None,
+                device_state: None,
                 watch: None,
                 profile: None,
                 warnings: Vec::new(),

@@ -3,6 +3,7 @@
 mod audit;
 mod budgets;
 mod calibrate;
+mod capture;
 mod circles;
 #[cfg(feature = "kubernetes")]
 mod clusters;

@@ -34,6 +34,10 @@ const READERS: &[&str] = &[
     "import PIPE --json",
     "compare PIPE PIPE",
     "sim PIPE",
+    "state show PIPE",
+    "state show PIPE --json",
+    "state diff PIPE PIPE",
+    "state edit PIPE --set a.b=1 -o edited",
     "decide",
     "import -",
     "lint -",
@@ -42,7 +46,7 @@ const READERS: &[&str] = &[
 /// Commands whose long work is not reading: by a signal they end in order, and a test
 /// beside what they do holds that.
 const IN_ORDER: &[&str] =
-    &["run", "calibrate", "image", "replica", "settings", "switch", "sim", "host"];
+    &["run", "calibrate", "capture", "image", "replica", "settings", "switch", "sim", "host"];
 
 /// Commands that say what they know, or read a results folder.
 const SHORT: &[&str] = &[

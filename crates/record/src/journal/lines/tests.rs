@@ -50,6 +50,7 @@ fn trial_ended(id: &str, attempt: u32) -> Event {
         facts: Default::default(),
         console: None,
         console_tail: None,
+        device_state: None,
         watch: None,
         profile: None,
         warnings: Vec::new(),
