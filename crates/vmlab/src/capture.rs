@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use guest::capture::{Captured, DomainMonitor, Wish, capture};
+use guest::capture::{CaptureOptions, Captured, DomainMonitor, capture};
 use guest::libvirt::Uri;
 use guest::{Cancel, Monitor, Qmp};
 use runner::unix_s;
@@ -98,6 +98,8 @@ pub(crate) struct CaptureFacts {
     name: Option<String>,
     /// QEMU's version.
     qemu: String,
+    /// What runs its guest: `kvm` or `tcg`. Under `tcg` times are those of an emulator.
+    accel: &'static str,
     /// QEMU's machine type, where devices were captured.
     machine: Option<String>,
     /// Devices that were captured.
@@ -177,7 +179,7 @@ fn into(
     let state_name = if args.whole { WHOLE } else { DEVICES };
     let state = (!args.no_devices).then(|| file(state_name)).transpose()?;
     let core = (!args.no_core).then(|| file(CORE)).transpose()?;
-    let wish = Wish {
+    let options = CaptureOptions {
         devices: !args.no_devices,
         stream: state.as_ref().filter(|_| args.whole).map(WholeFile::file),
         core: core.as_ref().map(WholeFile::file),
@@ -186,8 +188,17 @@ fn into(
         end: args.end,
     };
     let begun_s = unix_s();
-    let Captured { stream, state: read, core: cored, stopped_s, by_events, qemu, name, warnings } =
-        capture(qmp, wish, cancel)?;
+    let Captured {
+        stream,
+        state: read,
+        core: cored,
+        stopped_s,
+        by_events,
+        qemu,
+        accel,
+        name,
+        warnings,
+    } = capture(qmp, options, cancel)?;
     let finish = |file: WholeFile, name: &str| {
         file.finish().with_context(|| format!("Cannot write {}", out.join(name).display()))
     };
@@ -218,6 +229,7 @@ fn into(
         unix_s: begun_s,
         name,
         qemu,
+        accel: accel.name(),
         machine: read.as_ref().and_then(|state| state.machine().map(str::to_owned)),
         devices: read.as_ref().map(|state| state.devices.len()),
         stopped_s,
@@ -266,7 +278,9 @@ fn text(facts: &CaptureFacts, out: &Path) -> String {
         (None, false) => line("the guest", "did not run, and does not".to_owned()),
         (Some(stopped_s), false) => {
             let most = if facts.stopped_by == "qemu" { "" } else { "at most " };
-            line("stood still", format!("for {most}{:.1} ms; it goes on", stopped_s * 1e3));
+            let emulated = if facts.accel == "tcg" { " (emulated: TCG)" } else { "" };
+            let still = format!("for {most}{:.1} ms{emulated}; it goes on", stopped_s * 1e3);
+            line("stood still", still);
         }
     }
     for warning in &facts.warnings {

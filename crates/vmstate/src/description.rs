@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 5;
 
 /// A device, a structure, a field, or a subsection: each has some of these.
 #[derive(Debug, Default)]
-pub(crate) struct Described {
+pub(crate) struct FieldDescription {
     pub(crate) name: String,
     pub(crate) vmsd_name: Option<String>,
     pub(crate) instance: u32,
@@ -31,14 +31,14 @@ pub(crate) struct Described {
     pub(crate) array_len: Option<u64>,
     /// Which element of an array it is.
     pub(crate) index: Option<u64>,
-    pub(crate) structure: Option<Box<Described>>,
-    pub(crate) fields: Option<Vec<Described>>,
-    pub(crate) subsections: Vec<Described>,
+    pub(crate) structure: Option<Box<FieldDescription>>,
+    pub(crate) fields: Option<Vec<FieldDescription>>,
+    pub(crate) subsections: Vec<FieldDescription>,
     /// Its fields are written more than once, as those of a list's elements are.
     pub(crate) repeated: bool,
 }
 
-impl<'de> Deserialize<'de> for Described {
+impl<'de> Deserialize<'de> for FieldDescription {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Keys)
     }
@@ -48,14 +48,14 @@ impl<'de> Deserialize<'de> for Described {
 struct Keys;
 
 impl<'de> Visitor<'de> for Keys {
-    type Value = Described;
+    type Value = FieldDescription;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a device or a field")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Described, A::Error> {
-        let mut found = Described::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldDescription, A::Error> {
+        let mut found = FieldDescription::default();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "name" => found.name = map.next_value()?,
@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for Keys {
 pub(crate) struct Description {
     #[serde(default)]
     pub(crate) page_size: Option<u64>,
-    pub(crate) devices: Vec<Described>,
+    pub(crate) devices: Vec<FieldDescription>,
 }
 
 /// Where the description begins in `bytes`, from `from` on: it reaches to the end.

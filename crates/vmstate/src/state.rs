@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::cursor::Cursor;
-use crate::description::{self, Described};
+use crate::description::{self, FieldDescription};
 use crate::error::{Problem, StreamError};
 use crate::field::{Field, FieldKind};
 use crate::skim::part;
@@ -118,7 +118,7 @@ impl State {
 struct Walk<'a> {
     cursor: Cursor<'a>,
     bytes: &'a [u8],
-    forms: HashMap<(&'a str, u32), &'a Described>,
+    forms: HashMap<(&'a str, u32), &'a FieldDescription>,
     /// Fields that may still come.
     left: usize,
     /// Bytes that their names may still have.
@@ -213,7 +213,7 @@ impl Walk<'_> {
     }
 
     /// A structure's fields, and its subsections behind them.
-    fn structure(&mut self, form: &Described, path: &str) -> Result<(), Problem> {
+    fn structure(&mut self, form: &FieldDescription, path: &str) -> Result<(), Problem> {
         for field in form.fields.iter().flatten() {
             self.field(field, path)?;
         }
@@ -233,7 +233,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn field(&mut self, field: &Described, path: &str) -> Result<(), Problem> {
+    fn field(&mut self, field: &FieldDescription, path: &str) -> Result<(), Problem> {
         let own = match field.index {
             Some(index) => format!("{}[{index}]", field.name),
             None => field.name.clone(),

@@ -22,6 +22,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use vmconfig::Accel;
 use vmstate::{Skim, State, Stream, StreamError};
 
 use crate::cancel::CANCEL_CHECK;
@@ -63,7 +64,7 @@ const OFF: &[&str] = &[
 
 /// What is wanted of a VM.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct CaptureOptions<'a> {
     /// Its devices.
     pub devices: bool,
     /// The whole stream goes here: with it the VM can be started again.
@@ -93,6 +94,8 @@ pub struct Captured {
     pub by_events: bool,
     /// QEMU's version: `7.2.22`.
     pub qemu: String,
+    /// What runs its guest; times of an emulated one say nothing of real hardware.
+    pub accel: Accel,
     /// The VM's name, if it has one.
     pub name: Option<String>,
     /// What is as it was not before, a sentence each.
@@ -155,19 +158,21 @@ fn advice(detail: &str) -> &'static str {
     }
 }
 
-/// Captures what is wished of the VM that `qmp` asks.
+/// Captures what `options` ask for of the VM that `qmp` asks.
 ///
 /// # Errors
 /// [`CaptureError`]; the guest goes on, but for [`CaptureError::StillStopped`], or where
 /// its QEMU has ended.
 pub fn capture(
     qmp: &mut dyn Qmp,
-    wish: Wish<'_>,
+    options: CaptureOptions<'_>,
     cancel: &Cancel,
 ) -> Result<Captured, CaptureError> {
     let version = qmp.ask("query-version", Value::Null)?;
     let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
     let qemu = format!("{}.{}.{}", number("major"), number("minor"), number("micro"));
+    let has_kvm = qmp.ask("query-kvm", Value::Null)?["enabled"] == true;
+    let accel = if has_kvm { Accel::Kvm } else { Accel::Tcg };
     let name = qmp.ask("query-name", Value::Null)?["name"].as_str().map(str::to_owned);
     let before = qmp.ask("query-status", Value::Null)?;
     let was_running = before["running"] == true;
@@ -178,7 +183,7 @@ pub fn capture(
     let _ = qmp.stood_still_us();
     let mut work = Work {
         qmp,
-        wish,
+        options,
         cancel,
         was_running,
         set_back: Vec::new(),
@@ -205,7 +210,7 @@ pub fn capture(
     let stopped_s = by_events
         .map(|still_us| still_us as f64 / 1e6)
         .or(by_clock.map(|still| still.as_secs_f64()));
-    if !was_running && stream.is_some() && !wish.end {
+    if !was_running && stream.is_some() && !options.end {
         warnings.push(
             "The guest did not run and does not run now; before it is captured again, or \
              migrated, it has to go on (`cont`) for a moment"
@@ -220,6 +225,7 @@ pub fn capture(
         stopped_s: stopped_s.filter(|_| was_running),
         by_events: by_events.is_some(),
         qemu,
+        accel,
         name,
         warnings,
     })
@@ -228,7 +234,7 @@ pub fn capture(
 /// A capture under way.
 struct Work<'a> {
     qmp: &'a mut dyn Qmp,
-    wish: Wish<'a>,
+    options: CaptureOptions<'a>,
     cancel: &'a Cancel,
     was_running: bool,
     /// Commands that put back what was set, with their arguments.
@@ -249,13 +255,13 @@ type Taken = (Option<Stream>, Option<Result<u64, String>>);
 
 impl Work<'_> {
     fn take(&mut self) -> Result<Taken, CaptureError> {
-        let with_stream = self.wish.devices || self.wish.stream.is_some();
+        let with_stream = self.options.devices || self.options.stream.is_some();
         let stream = match with_stream {
             true => Some(self.stream()?),
             false => None,
         };
-        let core = self.wish.core.map(|file| self.core(file)).transpose()?;
-        if self.wish.end {
+        let core = self.options.core.map(|file| self.core(file)).transpose()?;
+        if self.options.end {
             self.qmp.ask("quit", Value::Null)?;
             self.ended = true;
         }
@@ -340,10 +346,10 @@ impl Work<'_> {
     /// Has the stream read to its end by another thread: QEMU may not answer while it
     /// waits for a reader.
     fn until_read(&mut self, from: FromQemu) -> Result<StreamRead, CaptureError> {
-        let until = Instant::now() + self.wish.live_limit;
-        let slow = self.wish.limit.map(|limit| (limit, Instant::now() + limit));
+        let until = Instant::now() + self.options.live_limit;
+        let slow = self.options.limit.map(|limit| (limit, Instant::now() + limit));
         let mut stopped = !self.was_running;
-        let (file, give_up) = (self.wish.stream, Cancel::new());
+        let (file, give_up) = (self.options.stream, Cancel::new());
         let (done, is_done) = mpsc::channel();
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {

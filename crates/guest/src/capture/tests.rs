@@ -82,6 +82,7 @@ impl Qmp for Played {
             "query-version" => {
                 return Ok(json!({ "qemu": { "major": 7, "minor": 2, "micro": 0 } }));
             }
+            "query-kvm" => return Ok(json!({ "present": true, "enabled": true })),
             "query-status" => return Ok(json!({ "running": self.runs })),
             "query-migrate" if self.fault == Fault::Gone && self.migration == "active" => {
                 let (path, command) = ("qmp".into(), command.to_owned());
@@ -176,7 +177,7 @@ fn run(fault: Fault, with_core: bool) -> (Result<Captured, CaptureError>, Played
     let core = tempfile::tempfile().unwrap();
     let mut played = Played::new(fault);
     let cancel = played.cancel.clone();
-    let wish = Wish {
+    let options = CaptureOptions {
         devices: true,
         stream: None,
         core: with_core.then_some(&core),
@@ -184,7 +185,7 @@ fn run(fault: Fault, with_core: bool) -> (Result<Captured, CaptureError>, Played
         limit: None,
         end: false,
     };
-    let captured = capture(&mut played, wish, &cancel);
+    let captured = capture(&mut played, options, &cancel);
     (captured, played, core)
 }
 
@@ -202,7 +203,7 @@ fn devices_and_core_are_of_one_stop() {
     assert_eq!(captured.state.unwrap().devices[0].name, "timer");
     assert_eq!(captured.core, Some(Ok(10_004)));
     assert_eq!(core.metadata().unwrap().len(), 10_004);
-    assert_eq!(captured.qemu, "7.2.0");
+    assert_eq!((captured.qemu.as_str(), captured.accel), ("7.2.0", Accel::Kvm));
     // What QEMU tells of its own stop, and what came after.
     assert!(captured.stopped_s.unwrap() >= 0.003 && !captured.by_events);
     let order: Vec<&str> = played
@@ -256,7 +257,7 @@ fn a_qemu_that_ends_is_said() {
 #[test]
 fn a_guest_that_stood_still_does_so_afterwards() {
     let mut played = Played { runs: false, ..Played::new(Fault::None) };
-    let wish = Wish {
+    let options = CaptureOptions {
         devices: true,
         stream: None,
         core: None,
@@ -264,7 +265,7 @@ fn a_guest_that_stood_still_does_so_afterwards() {
         limit: None,
         end: false,
     };
-    let captured = capture(&mut played, wish, &Cancel::new()).unwrap();
+    let captured = capture(&mut played, options, &Cancel::new()).unwrap();
     assert!(!played.runs && captured.stopped_s.is_none());
     assert!(captured.warnings[0].contains("has to go on"), "{:?}", captured.warnings);
     assert!(!played.asked.iter().any(|command| command == "cont" || command == "stop"));
@@ -273,7 +274,7 @@ fn a_guest_that_stood_still_does_so_afterwards() {
 #[test]
 fn a_stream_that_takes_too_long_is_given_up() {
     let mut played = Played::new(Fault::StreamNeverEnds);
-    let wish = Wish {
+    let options = CaptureOptions {
         devices: true,
         stream: None,
         core: None,
@@ -282,7 +283,7 @@ fn a_stream_that_takes_too_long_is_given_up() {
         end: false,
     };
     // Nobody interrupts it.
-    let error = capture(&mut played, wish, &Cancel::new()).unwrap_err();
+    let error = capture(&mut played, options, &Cancel::new()).unwrap_err();
     assert!(matches!(error, CaptureError::Slow(_)), "{error}");
     is_as_before(&played);
 }
@@ -290,7 +291,7 @@ fn a_stream_that_takes_too_long_is_given_up() {
 #[test]
 fn a_capture_waits_for_nobody_elses_migration() {
     let mut played = Played { migration: "active", ..Played::new(Fault::None) };
-    let wish = Wish {
+    let options = CaptureOptions {
         devices: true,
         stream: None,
         core: None,
@@ -298,7 +299,7 @@ fn a_capture_waits_for_nobody_elses_migration() {
         limit: None,
         end: false,
     };
-    let error = capture(&mut played, wish, &Cancel::new()).unwrap_err();
+    let error = capture(&mut played, options, &Cancel::new()).unwrap_err();
     assert!(matches!(error, CaptureError::Busy(_)), "{error}");
     assert!(!played.asked.iter().any(|command| command == "migrate_cancel"));
 }

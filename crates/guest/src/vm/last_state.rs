@@ -12,7 +12,7 @@ use super::monitor::{MonitorError, Qmp};
 use super::protocol::{self, QmpRefusal};
 use super::{GuestFailure, OwnedVm, QMP_LIMIT};
 use crate::Cancel;
-use crate::capture::{Wish, capture};
+use crate::capture::{CaptureOptions, capture};
 
 /// Most that is kept of a guest, bytes.
 const MAX_BYTES: usize = 16 << 20;
@@ -68,7 +68,7 @@ impl OwnedVm {
     }
 
     fn write_state(&mut self, path: &Path) -> Result<usize, String> {
-        let wish = Wish {
+        let options = CaptureOptions {
             devices: true,
             stream: None,
             core: None,
@@ -77,7 +77,7 @@ impl OwnedVm {
             limit: Some(LIMIT),
             end: false,
         };
-        let captured = capture(self, wish, &Cancel::new()).map_err(|error| error.to_string())?;
+        let captured = capture(self, options, &Cancel::new()).map_err(|error| error.to_string())?;
         let stream = captured.stream.ok_or("QEMU told none")?;
         let bytes = stream.bytes();
         if bytes.len() > MAX_BYTES {
