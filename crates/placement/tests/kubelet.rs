@@ -6,7 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use placement::predict::verify::{Answer, Experiment, RECORDED, Siblings, Step, verify, verify_on};
+use placement::predict::verify::{
+    Answer, Experiment, ExperimentRecord, MachineShape, RECORDED, Step, ThreadNumbering, verify,
+    verify_on,
+};
 use serde_json::{Map, Value, json};
 use suite::{SharedThing, Tier, needs};
 use topology::sysfs::{Tree, read_host};
@@ -17,20 +20,20 @@ fn root() -> PathBuf {
 }
 
 fn recorded() -> Vec<Experiment> {
-    serde_json::from_str(RECORDED).expect("experiments")
+    ExperimentRecord::from_json(RECORDED).expect("a record").experiments
 }
 
 /// Sockets, nodes of a socket, cores of a node, caches of a node, threads of a core.
-const MACHINES: [([u32; 5], Siblings); 9] = [
-    ([1, 1, 8, 1, 2], Siblings::Far),
-    ([2, 1, 8, 1, 2], Siblings::Far),
-    ([2, 1, 8, 1, 2], Siblings::Near),
-    ([4, 1, 4, 1, 2], Siblings::Far),
-    ([2, 2, 4, 1, 2], Siblings::Far),
-    ([1, 4, 4, 1, 1], Siblings::Far),
-    ([2, 1, 8, 1, 1], Siblings::Near),
-    ([1, 1, 16, 4, 2], Siblings::Far),
-    ([8, 1, 4, 1, 1], Siblings::Far),
+const MACHINES: [([u32; 5], ThreadNumbering); 9] = [
+    ([1, 1, 8, 1, 2], ThreadNumbering::Far),
+    ([2, 1, 8, 1, 2], ThreadNumbering::Far),
+    ([2, 1, 8, 1, 2], ThreadNumbering::Near),
+    ([4, 1, 4, 1, 2], ThreadNumbering::Far),
+    ([2, 2, 4, 1, 2], ThreadNumbering::Far),
+    ([1, 4, 4, 1, 1], ThreadNumbering::Far),
+    ([2, 1, 8, 1, 1], ThreadNumbering::Near),
+    ([1, 1, 16, 4, 2], ThreadNumbering::Far),
+    ([8, 1, 4, 1, 1], ThreadNumbering::Far),
 ];
 
 /// A policy: its options, the topology manager's policy, more of the configuration.
@@ -91,21 +94,23 @@ fn experiments() -> Vec<Experiment> {
     let mut sizes = Sizes(7);
     all.into_iter()
         .map(|(machine, kubelet)| {
-            let ([sockets, nodes_per_socket, cores_per_node, caches_per_node, threads], siblings) =
-                MACHINES[machine];
-            let machine = placement::predict::verify::MachineShape {
+            let (
+                [sockets, nodes_per_socket, cores_per_node, caches_per_node, threads],
+                thread_numbering,
+            ) = MACHINES[machine];
+            let machine = MachineShape {
                 sockets,
                 nodes_per_socket,
                 cores_per_node,
                 caches_per_node,
                 threads,
-                siblings,
+                thread_numbering,
             };
             let pcpus = sockets * nodes_per_socket * cores_per_node * threads;
             let mut steps: Vec<Step> = Vec::new();
             for at in 0..7 {
-                let cpus = sizes.next(pcpus / 3);
-                steps.push(Step::Pod { name: format!("p{at}"), cpus });
+                let pcpus_asked = sizes.next(pcpus / 3);
+                steps.push(Step::Pod { name: format!("p{at}"), pcpus: pcpus_asked });
                 // Holes, which later pods have to fill.
                 if at == 3 {
                     steps.push(Step::Gone { name: "p1".to_owned() });
@@ -227,8 +232,7 @@ fn every_pod_got_what_is_predicted() {
 fn an_experiment_that_is_none_is_an_error() {
     let good = recorded().into_iter().next().expect("an experiment");
     let shape = |sockets, caches_per_node| {
-        let machine =
-            placement::predict::verify::MachineShape { sockets, caches_per_node, ..good.machine };
+        let machine = MachineShape { sockets, caches_per_node, ..good.machine };
         Experiment { machine, ..good.clone() }
     };
     let steps = |steps: &[Step]| Experiment { steps: steps.to_vec(), ..good.clone() };
@@ -241,6 +245,15 @@ fn an_experiment_that_is_none_is_an_error() {
         (steps(&[]), "0 pods came and"),
     ] {
         let error = verify(&bad).expect_err(said).to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    for (text, said) in [
+        ("", "Not a record"),
+        ("[]", "Not a record"),
+        ("{\"version\": 2, \"pods\": []}", "has version 2, and this vmlab reads version 1"),
+        ("{\"version\": 1}", "Not a record"),
+    ] {
+        let error = ExperimentRecord::from_json(text).expect_err(said).to_string();
         assert!(error.contains(said), "{error}");
     }
 }
@@ -271,7 +284,7 @@ fn real_kubelets_give_what_is_kept() {
         let lines = experiment.kubelet.iter().map(|(key, value)| format!("{key}: {value}\n"));
         fs::write(case.join("kubelet.yaml"), lines.collect::<String>()).expect("a file");
         let steps = experiment.steps.iter().map(|step| match step {
-            Step::Pod { name, cpus } => format!("pod {name} {cpus}\n"),
+            Step::Pod { name, pcpus } => format!("pod {name} {pcpus}\n"),
             Step::Gone { name } => format!("gone {name}\n"),
         });
         fs::write(case.join("steps"), steps.collect::<String>()).expect("a file");
@@ -288,7 +301,9 @@ fn real_kubelets_give_what_is_kept() {
         experiment.answers = text.lines().map(answer).collect();
     }
     let kept = root().join("crates/placement/testdata/kubelet-1.36.3/experiments.json");
-    let text = serde_json::to_string_pretty(&experiments).expect("JSON") + "\n";
+    let (version, kubernetes) = (ExperimentRecord::VERSION, "1.36.3".to_owned());
+    let record = ExperimentRecord { version, kubernetes, experiments };
+    let text = serde_json::to_string_pretty(&record).expect("JSON") + "\n";
     expect_test::expect_file![kept].assert_eq(&text);
 }
 

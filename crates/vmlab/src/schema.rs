@@ -108,6 +108,12 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         printed_by: &[],
         make: printed::<record::journal::Event>,
     },
+    Document {
+        name: "kubelet-experiments",
+        about: "What kubelets gave pods, as JSON (`vmlab predict --verify=FILE`)",
+        printed_by: &[],
+        make: written::<placement::predict::verify::ExperimentRecord>,
+    },
     #[cfg(feature = "kubernetes")]
     Document {
         name: "cluster-forecast",

@@ -6,21 +6,54 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet};
 
 use super::kubelet::{KubeletConfiguration, KubeletSettings, OptionsError, ReadSettingsError};
 use super::machine::{KubeletHost, MachineError};
 
-/// Experiments with the kubelet of Kubernetes 1.36.3, a list as JSON.
+/// The [`ExperimentRecord`] of the kubelet of Kubernetes 1.36.3, as JSON.
 pub const RECORDED: &str = include_str!("../../testdata/kubelet-1.36.3/experiments.json");
 
 /// More pCPUs than any machine has; guards against a mistyped file.
 const MAX_PCPUS: u32 = 65_536;
 
+/// Experiments with one kubelet, as a file holds them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExperimentRecord {
+    /// Version of this form: [`ExperimentRecord::VERSION`].
+    pub version: u32,
+    /// Kubernetes' version, of which the kubelet is: `1.36.3`.
+    pub kubernetes: String,
+    /// What was done, and what came of it.
+    pub experiments: Vec<Experiment>,
+}
+
+impl ExperimentRecord {
+    /// The form that is read and written here.
+    pub const VERSION: u32 = 1;
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`VerifyError::Record`] and [`VerifyError::Version`].
+    pub fn from_json(text: &str) -> Result<Self, VerifyError> {
+        // Before anything else of it: a later form may have other keys.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let Version { version } = serde_json::from_str(text).map_err(VerifyError::Record)?;
+        if version != Self::VERSION {
+            return Err(VerifyError::Version(version));
+        }
+        serde_json::from_str(text).map_err(VerifyError::Record)
+    }
+}
+
 /// An experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
     /// The machine that the kubelet saw.
     pub machine: MachineShape,
@@ -34,8 +67,7 @@ pub struct Experiment {
 }
 
 /// A machine whose parts are all alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineShape {
     /// Sockets.
     pub sockets: u32,
@@ -48,13 +80,13 @@ pub struct MachineShape {
     /// Threads of a core.
     pub threads: u32,
     /// Which pCPUs are threads of one core.
-    pub siblings: Siblings,
+    pub thread_numbering: ThreadNumbering,
 }
 
 /// How Linux numbers the threads of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Siblings {
+pub enum ThreadNumbering {
     /// Core i has pCPUs i, i + cores...
     Far,
     /// Core i has pCPUs 2i, 2i + 1.
@@ -62,15 +94,15 @@ pub enum Siblings {
 }
 
 /// What happens on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// A pod comes that asks for so many CPUs of its own.
+    /// A pod comes.
     Pod {
         /// Its name.
         name: String,
-        /// CPUs.
-        cpus: u32,
+        /// pCPUs of its own that it asks for.
+        pcpus: u32,
     },
     /// A pod goes.
     Gone {
@@ -80,7 +112,7 @@ pub enum Step {
 }
 
 /// What became of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// It got these pCPUs.
@@ -94,8 +126,8 @@ pub enum Answer {
 pub struct VerifiedPod {
     /// Its name.
     pub name: String,
-    /// CPUs that it asked for.
-    pub cpus: u32,
+    /// pCPUs of its own that it asked for.
+    pub pcpus: u32,
     /// What is predicted.
     pub predicted: Answer,
     /// What the kubelet gave.
@@ -112,6 +144,12 @@ impl VerifiedPod {
 /// Error type for [`verify`].
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
+    /// Not the text of a record.
+    #[error("Not a record of experiments with a kubelet")]
+    Record(#[source] serde_json::Error),
+    /// A form that is not known.
+    #[error("The record has version {0}, and this vmlab reads version {v}", v = ExperimentRecord::VERSION)]
+    Version(u32),
     /// The shape of no machine.
     #[error("A machine of {0} pCPUs: give sockets, nodes, cores and threads from 1 on")]
     Shape(u64),
@@ -154,8 +192,14 @@ impl MachineShape {
     /// # Errors
     /// [`VerifyError::Shape`] and [`VerifyError::Caches`].
     pub fn host(&self) -> Result<Host, VerifyError> {
-        let Self { sockets, nodes_per_socket, cores_per_node, caches_per_node, threads, siblings } =
-            *self;
+        let Self {
+            sockets,
+            nodes_per_socket,
+            cores_per_node,
+            caches_per_node,
+            threads,
+            thread_numbering,
+        } = *self;
         let factors = [sockets, nodes_per_socket, cores_per_node, threads];
         let all = factors.iter().map(|one| u64::from(*one)).try_fold(1_u64, u64::checked_mul);
         let all = all.unwrap_or(u64::MAX);
@@ -171,9 +215,9 @@ impl MachineShape {
         let mut caches: BTreeMap<u32, PcpuSet> = BTreeMap::new();
         let mut nodes: BTreeMap<u32, PcpuSet> = BTreeMap::new();
         for id in 0..pcpus {
-            let (core, thread) = match siblings {
-                Siblings::Far => (id % cores, id / cores),
-                Siblings::Near => (id / threads, id % threads),
+            let (core, thread) = match thread_numbering {
+                ThreadNumbering::Far => (id % cores, id / cores),
+                ThreadNumbering::Near => (id / threads, id % threads),
             };
             let node = core / cores_per_node;
             nodes.entry(node).or_default().insert(id);
@@ -236,8 +280,8 @@ pub fn verify_on(host: &Host, experiment: &Experiment) -> Result<Vec<VerifiedPod
     let mut verified = Vec::new();
     let mut answers = experiment.answers.iter();
     for (at, step) in experiment.steps.iter().enumerate() {
-        let (name, cpus) = match step {
-            Step::Pod { name, cpus } => (name, *cpus),
+        let (name, pcpus) = match step {
+            Step::Pod { name, pcpus } => (name, *pcpus),
             Step::Gone { name } => {
                 there.remove(name.as_str()).ok_or_else(|| VerifyError::Pod(at, name.clone()))?;
                 continue;
@@ -246,7 +290,7 @@ pub fn verify_on(host: &Host, experiment: &Experiment) -> Result<Vec<VerifiedPod
         let Some(given) = answers.next() else { break };
         let taken = there.values().fold(PcpuSet::new(), |taken, set| taken.union(set));
         // The kubelet's managers are asked before it counts CPUs itself (`OutOfcpu`).
-        let predicted = match policy.admit(&policy.shared_pool(&taken), cpus) {
+        let predicted = match policy.admit(&policy.shared_pool(&taken), pcpus) {
             Ok(pcpus) => Answer::Pcpus(pcpus),
             Err(rejection) => Answer::Rejected(rejection.to_string()),
         };
@@ -259,7 +303,7 @@ pub fn verify_on(host: &Host, experiment: &Experiment) -> Result<Vec<VerifiedPod
             return Err(VerifyError::Pod(at, name.clone()));
         }
         let (name, given) = (name.clone(), given.clone());
-        verified.push(VerifiedPod { name, cpus, predicted, given });
+        verified.push(VerifiedPod { name, pcpus, predicted, given });
     }
     let pods = experiment.steps.iter().filter(|step| matches!(step, Step::Pod { .. })).count();
     if pods != experiment.answers.len() {

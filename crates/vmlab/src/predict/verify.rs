@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use placement::predict::verify::{
-    Answer, Experiment, MachineShape, RECORDED, Siblings, VerifiedPod, verify,
+    Answer, Experiment, ExperimentRecord, MachineShape, RECORDED, ThreadNumbering, VerifiedPod,
+    verify,
 };
 
 use crate::exit::FINDINGS;
@@ -18,28 +19,28 @@ use crate::{input, terminal};
 /// A file that can't be read or holds no experiments.
 pub(super) fn run(file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let (name, text) = match file {
-        None => ("experiments of Kubernetes 1.36.3".to_owned(), RECORDED.to_owned()),
+        None => ("The record that vmlab carries".to_owned(), RECORDED.to_owned()),
         Some(path) => {
             let name = path.display().to_string();
             let text = input::text(path).with_context(|| format!("Cannot read {name}"))?;
             (name, text)
         }
     };
-    let experiments: Vec<Experiment> =
-        serde_json::from_str(&text).with_context(|| format!("{name} holds no experiments"))?;
+    let record = ExperimentRecord::from_json(&text).with_context(|| name.clone())?;
+    let ExperimentRecord { kubernetes, experiments, .. } = record;
     anyhow::ensure!(!experiments.is_empty(), "{name} holds no experiments");
     let mut verified = Vec::new();
     for (at, experiment) in experiments.iter().enumerate() {
         let pods = verify(experiment).with_context(|| format!("{name}: experiment {}", at + 1))?;
         verified.push((experiment, pods));
     }
-    let (text, all_right) = scoreboard(&verified);
+    let (text, all_right) = scoreboard(&verified, &kubernetes);
     terminal::print(&text)?;
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
 /// A line for each experiment, those that are wrong below it, and the sum.
-fn scoreboard(verified: &[(&Experiment, Vec<VerifiedPod>)]) -> (String, bool) {
+fn scoreboard(verified: &[(&Experiment, Vec<VerifiedPod>)], kubernetes: &str) -> (String, bool) {
     let mut out = format!("{:<40} {:>7} {:>8}  KUBELET\n", "MACHINE", "RIGHT", "REJECTED");
     let (mut right, mut all) = (0, 0);
     for (experiment, pods) in verified {
@@ -56,16 +57,19 @@ fn scoreboard(verified: &[(&Experiment, Vec<VerifiedPod>)]) -> (String, bool) {
             kubelet(experiment),
         );
         for pod in pods.iter().filter(|pod| !pod.is_right()) {
-            let VerifiedPod { name, cpus, predicted, given } = pod;
+            let VerifiedPod { name, pcpus, predicted, given } = pod;
             let _ = writeln!(
                 out,
-                "  WRONG {name}, {cpus} CPUs: predicted {}, given {}",
+                "  WRONG {name}, {pcpus} pCPUs: predicted {}, given {}",
                 answer(predicted),
                 answer(given)
             );
         }
     }
-    let _ = writeln!(out, "\n{right} of {all} pods got what is predicted");
+    let _ = writeln!(
+        out,
+        "\n{right} of {all} pods got from the kubelet of Kubernetes {kubernetes} what is predicted"
+    );
     (out, right == all)
 }
 
@@ -81,9 +85,9 @@ fn machine(shape: &MachineShape) -> String {
     let MachineShape { sockets, nodes_per_socket, cores_per_node, threads, .. } = shape;
     let mut text = format!("{sockets} x {nodes_per_socket} x {cores_per_node} x {threads}");
     if *threads > 1 {
-        text += match shape.siblings {
-            Siblings::Far => ", siblings far",
-            Siblings::Near => ", siblings near",
+        text += match shape.thread_numbering {
+            ThreadNumbering::Far => ", siblings far",
+            ThreadNumbering::Near => ", siblings near",
         };
     }
     if shape.caches_per_node > 1 {

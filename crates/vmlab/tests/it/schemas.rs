@@ -115,6 +115,9 @@ fn what_people_write_is_as_the_schemas_say() {
     let read = |name: &str| fs::read_to_string(root().join("docs").join(name)).unwrap();
     is_valid("wishes", &toml(&read("plan/vms.toml")));
     is_valid("site-rules", &toml(&read("site-rules/site.toml")));
+    let experiments = "crates/placement/testdata/kubelet-1.36.3/experiments.json";
+    let experiments = fs::read_to_string(root().join(experiments)).unwrap();
+    is_valid("kubelet-experiments", &serde_json::from_str(&experiments).unwrap());
     let switch = read("switch.md");
     let (_, block) = switch.split_once("```toml\n").unwrap();
     is_valid("switch-file", &toml(block.split_once("```").unwrap().0));
