@@ -62,8 +62,8 @@ struct Status {
 impl ClusterObject {
     /// Reads an item of a list of this kind, which may leave out its kind.
     pub(crate) fn read(kind: &Read, item: &RawValue) -> Result<Self, serde_json::Error> {
-        let Header { metadata, status } = serde_json::from_str(item.get())?;
         let mut value: Value = serde_json::from_str(item.get())?;
+        let Header { metadata, status } = Header::deserialize(&value)?;
         if let Value::Object(fields) = &mut value {
             let version = format!("{}/{}", kind.group, kind.version);
             fields.insert("apiVersion".to_owned(), version.into());

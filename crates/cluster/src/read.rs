@@ -192,7 +192,19 @@ impl Reader<'_> {
         if nodes.iter().any(|node| node.kubelet.is_none()) {
             let profiles = self.optional(&PROFILES, None, typed::<PerformanceProfile>).await?;
             for profile in profiles.unwrap_or_default() {
-                let Ok(settings) = KubeletSettings::from_profile(&profile) else { continue };
+                let settings = match KubeletSettings::from_profile(&profile) {
+                    Ok(settings) => settings,
+                    Err(error) => {
+                        unread.push(Unread {
+                            resource: PROFILES.name(),
+                            verb: PROFILES.verb,
+                            name: Some(profile.name().to_owned()),
+                            is_forbidden: false,
+                            reason: error.to_string(),
+                        });
+                        continue;
+                    }
+                };
                 let silent = nodes.iter_mut().filter(|node| node.kubelet.is_none());
                 silent
                     .filter(|node| profile.selects(&node.offer.labels))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use placement::predict::kubelet::{PolicyOptions, TopologyPolicy};
+use placement::predict::kubelet::{PolicyOptions, TopologyOptions, TopologyPolicy};
 use placement::predict::node::NodeOffer;
 use placement::predict::{KubevirtVersion, NEWEST_KNOWN};
 use serde_json::Value;
@@ -22,12 +22,27 @@ pub const DEFAULT_KUBEVIRT: KubevirtVersion = NEWEST_KNOWN;
 pub const DEFAULT_KUBERNETES: Version = Version(1, 36, 3);
 
 /// The kubelet's settings that bear on pCPUs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Kubelet {
     /// Options of the static CPU manager policy.
     pub options: PolicyOptions,
     /// Policy of the topology manager.
     pub topology: TopologyPolicy,
+    /// Its options.
+    pub topology_options: TopologyOptions,
+    /// Whether a CPU limit is a quota (`cpuCFSQuota`).
+    pub cfs_quota: bool,
+}
+
+impl Default for Kubelet {
+    fn default() -> Self {
+        Self {
+            options: PolicyOptions::default(),
+            topology: TopologyPolicy::default(),
+            topology_options: TopologyOptions::default(),
+            cfs_quota: true,
+        }
+    }
 }
 
 /// What rules may know beside the configuration itself.

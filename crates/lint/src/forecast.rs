@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use placement::predict::kubelet::{StaticPolicy, TopologyOptions};
+use placement::predict::kubelet::StaticPolicy;
 use placement::predict::kubevirt::{PredictedPins, Vmi};
 use placement::predict::{Admission, KubeletHost, predict};
 use serde_json::Value;
@@ -53,7 +53,8 @@ pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> 
         let reserved = context.reserved.intersection(&machine.pcpus());
         let policy = StaticPolicy::new(&machine, context.kubelet.options, reserved)
             .and_then(|policy| {
-                policy.with_topology_manager(context.kubelet.topology, TopologyOptions::default())
+                let kubelet = &context.kubelet;
+                policy.with_topology_manager(kubelet.topology, kubelet.topology_options)
             })
             .ok()?;
         predict(&machine, &policy, &PcpuSet::new(), &vmi, context.kubevirt)?.outcome

@@ -31,6 +31,11 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// Whether a cluster is named.
+    pub(crate) fn is_given(&self) -> bool {
+        self.cluster.is_some()
+    }
+
     /// The cluster, if one is named.
     fn target(&self) -> Option<ClusterTarget> {
         let context = self.cluster.clone()?;

@@ -70,6 +70,7 @@ pub(crate) struct LintArgs {
     /// The VMs that run on this machine instead of files: what is, against what
     /// was asked for (`vmlab audit` shows all that is known of them).
     #[arg(long, conflicts_with_all = ["files", "fix"])]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     running: bool,
     /// With --running: draw the host's pCPUs with the threads that may run on
     /// them.
@@ -78,6 +79,7 @@ pub(crate) struct LintArgs {
     /// The host that the VMs run on: a saved host file, or a folder with sys and
     /// proc (`/`: here), which also tells of interrupts, load and devices.
     #[arg(long, value_name = "FILE")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     host: Option<PathBuf>,
     #[command(flatten)]
     offers: OffersArgs,
@@ -91,16 +93,20 @@ pub(crate) struct LintArgs {
     /// Feature gates that the cluster's KubeVirt has on (`--feature-gates ''`: none).
     /// Without it those of a KubeVirt object among the files, else none is known.
     #[arg(long, value_name = "GATE", value_delimiter = ',', num_args = 0..=1)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     feature_gates: Option<Vec<String>>,
     /// Version of Kubernetes.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBERNETES)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     kubernetes: Version,
     /// The kubelet's cpuManagerPolicyOptions by name (full-pcpus-only), and
     /// topology-manager-policy=POLICY.
     #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     kubelet: Vec<String>,
     /// pCPUs that are kept for the host.
     #[arg(long, value_name = "PCPUS", default_value = "")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     reserved: PcpuSet,
     /// Show findings of at least this severity.
     #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Hint)]
@@ -123,6 +129,7 @@ pub(crate) struct LintArgs {
     verbose: bool,
     /// Write the fixes that need no judgement into the files.
     #[arg(long)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     fix: bool,
     /// With --fix: show the changes and write nothing.
     #[arg(long, requires = "fix")]
@@ -236,6 +243,14 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     }
     if args.running {
         return running(args);
+    }
+    #[cfg(feature = "kubernetes")]
+    if args.cluster.is_given() {
+        anyhow::ensure!(
+            !args.offers.is_given(),
+            "--capabilities, --libvirt and --qemu tell of one host, --cluster of many: give one \
+             of them"
+        );
     }
     #[cfg(feature = "kubernetes")]
     if let Some(view) = ClusterView::read(&args.cluster, args.kubevirt)? {

@@ -27,6 +27,12 @@ pub(crate) struct OffersArgs {
 }
 
 impl OffersArgs {
+    /// Whether anything is to be asked or read.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn is_given(&self) -> bool {
+        !self.capabilities.is_empty() || self.libvirt.is_some() || self.qemu.is_some()
+    }
+
     /// What was said or asked, and the host where libvirt describes it; `None`
     /// without any of the options.
     ///

@@ -62,57 +62,70 @@ pub(crate) struct PlanArgs {
     /// Read VMs from a TOML or JSON file: a table 'vm' of the options below
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vcpus", "memory", "iothreads",
         "vhost_threads", "io_cores", "threads_per_core", "huge_pages"])]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     list: Option<PathBuf>,
 
     /// vCPUs of one VM
     #[arg(long, value_name = "N", required_unless_present_any = ["list", "cluster"],
         value_parser = clap::value_parser!(u32).range(1..))]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     vcpus: Option<u32>,
 
     /// Its memory: 16GiB, 512MiB, or a number of MiB
     #[arg(long, value_name = "SIZE", required_unless_present_any = ["list", "cluster"])]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     memory: Option<Size>,
 
     /// Its iothreads
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     iothreads: u32,
 
     /// Its vhost threads: one a queue of each network card with vhost
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     vhost_threads: u32,
 
     /// Host cores for its emulator, iothreads and vhost threads alone
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     io_cores: u32,
 
     /// Threads of a guest core: 1, 2..., or auto: as the host has
     #[arg(long, value_name = "N", default_value_t = ThreadsPerCore::Auto)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     threads_per_core: ThreadsPerCore,
 
     /// Back its memory with pages of this size: 2MiB, 1GiB
     #[arg(long, value_name = "SIZE")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     huge_pages: Option<Size>,
 
     /// Plan for the machine that this file or folder describes; several make a
     /// fleet
     #[arg(long, value_name = "FILE")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     host: Vec<PathBuf>,
 
     /// Leave the cores of these pCPUs to the host, or 'none' [default: the core
     /// of the lowest pCPU]
     #[arg(long, value_name = "PCPUS", value_parser = pcpus_or_none)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     leave: Option<PcpuSet>,
 
     /// Leave the cores of these pCPUs too: they serve many interrupts
     #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     irq_heavy: PcpuSet,
 
     /// Don't touch the cores of these pCPUs: others have them
     #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     taken: PcpuSet,
 
     /// Let VMs that don't fit otherwise share cores, up to so many vCPUs a pCPU
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     overcommit: Option<f64>,
 
     /// Print the plan as JSON
@@ -121,11 +134,13 @@ pub(crate) struct PlanArgs {
 
     /// Print a study's `[vm]` table; needs exactly one VM
     #[arg(long)]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     toml: bool,
 
     /// Rank the plan and other ways to place the same VMs by the simulator, as
     /// this kind of work sees them; needs exactly one host
     #[arg(long, value_name = "WORK", conflicts_with = "toml")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     simulate: Option<simulate::Work>,
 
     /// Threads of the host that are busy beside the VMs in the simulation
@@ -141,6 +156,7 @@ pub(crate) struct PlanArgs {
     /// Write the map as SVG to this file, '-' for standard output; needs
     /// exactly one host
     #[arg(long, value_name = "FILE")]
+    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     svg: Option<PathBuf>,
 
     /// With --cluster: version of KubeVirt, all three numbers, instead of what its object

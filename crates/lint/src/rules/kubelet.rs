@@ -5,7 +5,9 @@ use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Amount as _, Node};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
-use crate::rules::worlds::{ANY, EIGHT_NODES, FULL_PCPUS, KUBERNETES_1_32, TWO_SOCKETS};
+use crate::rules::worlds::{
+    ANY, EIGHT_NODES, FULL_PCPUS, KUBERNETES_1_32, KUBERNETES_1_32_NO_QUOTA, TWO_SOCKETS,
+};
 use crate::vm::Vm;
 
 const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
@@ -91,10 +93,13 @@ pub(crate) const DEDICATED_THROTTLED: Rule = Rule {
     affected: &[Affected::kubernetes(Some("1.33.0"))],
     check: Check::Vm(dedicated_throttled),
     fires: &[yaml(KUBERNETES_1_32, TUNED)],
-    quiet: &[yaml(ANY, TUNED)],
+    quiet: &[yaml(ANY, TUNED), yaml(KUBERNETES_1_32_NO_QUOTA, TUNED)],
 };
 
 fn dedicated_throttled(vm: &Vm, context: &Context, out: &mut Drafts) {
+    if !context.kubelet.cfs_quota {
+        return;
+    }
     if let Some(node) = vm.kube("domain.cpu.dedicatedCpuPlacement").filter(|node| node.is_true()) {
         out.at(node.span, format!("Kubernetes {} sets a quota on the pod", context.kubernetes));
     }

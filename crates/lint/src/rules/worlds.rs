@@ -271,6 +271,11 @@ worlds! {
         kubernetes: Version(1, 32, 0),
         ..Context::default()
     };
+    KUBERNETES_1_32_NO_QUOTA = "for Kubernetes 1.32 with cpuCFSQuota: false", {
+        let mut context = Context { kubernetes: Version(1, 32, 0), ..Context::default() };
+        context.kubelet.cfs_quota = false;
+        context
+    };
 }
 
 /// A node of 8 CPUs and 16 GiB.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::cluster::{ClusterFacts, ClusterNode};
 use anyhow::Context as _;
-use lint::{Cluster, Context, KubevirtVersion, Version};
+use lint::{Cluster, Context, Kubelet, KubevirtVersion, Version};
 use placement::predict::KubeletHost;
 use placement::predict::kubelet::{KubeletSettings, ReservedCpus};
 use placement::predict::node::NodeOffer;
@@ -98,16 +98,16 @@ impl ClusterView {
             Some(node) => node.kubelet.as_ref(),
             None => self.common_settings(),
         };
-        let Some(settings) = settings.filter(|settings| settings.is_static) else {
-            return match node.and_then(|node| self.host(node)) {
-                Some(host) => context.on(host.clone()),
-                None => context,
-            };
-        };
-        context.kubelet.options = settings.options;
-        context.kubelet.topology = settings.topology;
         let host = node.and_then(|node| self.host(node));
-        context.reserved = reserved(settings, host);
+        if let Some(settings) = settings.filter(|settings| settings.is_static) {
+            context.kubelet = Kubelet {
+                options: settings.options,
+                topology: settings.topology,
+                topology_options: settings.topology_options,
+                cfs_quota: settings.cfs_quota,
+            };
+            context.reserved = reserved(settings, host);
+        }
         match host {
             Some(host) => context.on(host.clone()),
             None => context,
@@ -119,9 +119,10 @@ impl ClusterView {
         let all = self.facts.nodes.iter().filter_map(|node| node.kubelet.as_ref());
         let mut all = all.filter(|settings| settings.is_static);
         let first = all.next()?;
-        let same = |other: &KubeletSettings| {
-            (other.options, other.topology) == (first.options, first.topology)
+        let of = |one: &KubeletSettings| {
+            (one.options, one.topology, one.topology_options, one.cfs_quota)
         };
+        let same = |other: &KubeletSettings| of(other) == of(first);
         all.all(same).then_some(first)
     }
 }

@@ -93,6 +93,9 @@ fn node_row(node: &NodeForecast) -> [String; 7] {
             if kubelet.topology_manager != "none" {
                 said += &format!(", topology {}", kubelet.topology_manager);
             }
+            if kubelet.is_memory_static {
+                said += ", memory Static (not predicted)";
+            }
             (kubelet.reserved_text(), said)
         }
     };

@@ -20,6 +20,8 @@ const TRIED: usize = 8;
 /// What will become of the VMs of a cluster.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ClusterForecast {
+    /// Version of this form: 1.
+    version: u32,
     /// URL of the API server.
     pub(super) server: String,
     /// The version of KubeVirt that is predicted for.
@@ -63,6 +65,8 @@ pub(crate) struct KubeletForecast {
     /// Which, as far as that is known.
     pub(super) reserved: Option<PcpuSet>,
     pub(super) topology_manager: &'static str,
+    /// Whether the memory manager binds pods to nodes: its hints are not predicted.
+    pub(super) is_memory_static: bool,
 }
 
 impl KubeletForecast {
@@ -202,6 +206,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
     }
     vms.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
     ClusterForecast {
+        version: 1,
         server: facts.server.clone(),
         kubevirt: view.kubevirt.to_string(),
         nodes: nodes.iter().map(|state| node_forecast(state, facts.pods.is_some())).collect(),
@@ -434,6 +439,7 @@ fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
             }
         },
         topology_manager: kubelet.topology.name(),
+        is_memory_static: kubelet.memory_is_static,
     });
     NodeForecast {
         name: node.offer.name.clone(),

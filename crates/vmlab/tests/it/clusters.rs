@@ -374,6 +374,18 @@ fn clusters_that_can_not_be_read_are_one_clear_error() {
     let hosts = folder.path().join("hosts");
     fs::create_dir(&hosts).expect("a folder");
     let lab = Lab::new(shop());
+    lab.say(&["lint", "--libvirt", "qemu:///system"]).is_error(&["--cluster of many"]);
+    // What tells of one host, or of no cluster, goes with none.
+    for words in [
+        &["plan", "--vcpus", "2", "--memory", "1GiB"][..],
+        &["lint", "--reserved", "0"],
+        &["lint", "--kubelet", "full-pcpus-only"],
+        &["plan", "--toml"],
+    ] {
+        let refused = lab.say(words);
+        refused.has_code(2);
+        assert!(refused.stderr.contains("cannot be used with"), "{refused:#?}");
+    }
     lab.say(&["plan", "--hosts", hosts.to_str().expect("a path")])
         .is_error(&["holds no host of the cluster's nodes", "vmlab host --json"]);
 }

@@ -56,6 +56,17 @@ pub enum OptionsError {
     /// No such option of the static policy.
     #[error("Unknown cpuManagerPolicyOptions {0:?}: use one of {names}", names = NAMES.join(", "))]
     Unknown(String),
+    /// No such option of the topology manager.
+    #[error("Unknown topologyManagerPolicyOptions {0:?}: use {CLOSEST} or {MAX_NODES}")]
+    UnknownTopology(String),
+    /// A value that is no number.
+    #[error("Option {name} is not a number: {value:?}")]
+    NotNumber {
+        /// The option.
+        name: String,
+        /// What stands there.
+        value: String,
+    },
     /// A value that is not a boolean.
     #[error("Option {name} is not a boolean: {value:?} (write {name}=true)")]
     NotBoolean {
@@ -115,7 +126,36 @@ const SOCKET: &str = "align-by-socket";
 const CORES: &str = "distribute-cpus-across-cores";
 const STRICT: &str = "strict-cpu-reservation";
 const UNCORE: &str = "prefer-align-cpus-by-uncorecache";
+const CLOSEST: &str = "prefer-closest-numa-nodes";
+const MAX_NODES: &str = "max-allowable-numa-nodes";
 const NAMES: [&str; 6] = [FULL, NUMA, SOCKET, CORES, STRICT, UNCORE];
+
+/// As the kubelet reads an option's value (Go's `strconv.ParseBool`).
+fn boolean(name: &str, value: &str) -> Result<bool, OptionsError> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(OptionsError::NotBoolean { name: name.into(), value: value.into() }),
+    }
+}
+
+impl TopologyOptions {
+    /// Sets one option by its name in the kubelet's configuration.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: no such option, or another value than it takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionsError> {
+        match name {
+            CLOSEST => self.prefer_closest = boolean(name, value)?,
+            MAX_NODES => {
+                let wrong = || OptionsError::NotNumber { name: name.into(), value: value.into() };
+                self.max_nodes = value.parse().map_err(|_| wrong())?;
+            }
+            _ => return Err(OptionsError::UnknownTopology(name.into())),
+        }
+        Ok(())
+    }
+}
 
 impl PolicyOptions {
     /// Sets one option by its name in the kubelet's configuration.
@@ -132,11 +172,7 @@ impl PolicyOptions {
             UNCORE => &mut self.prefer_uncore,
             _ => return Err(OptionsError::Unknown(name.into())),
         };
-        *place = match value {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => return Err(OptionsError::NotBoolean { name: name.into(), value: value.into() }),
-        };
+        *place = boolean(name, value)?;
         Ok(())
     }
 

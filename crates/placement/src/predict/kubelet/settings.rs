@@ -125,17 +125,8 @@ impl KubeletSettings {
         }
         let mut topology_options = TopologyOptions::default();
         for (name, value) in given.topology_manager_policy_options.unwrap_or_default() {
-            let key = "topologyManagerPolicyOptions";
-            match name.as_str() {
-                "prefer-closest-numa-nodes" => {
-                    topology_options.prefer_closest = value == "true";
-                }
-                "max-allowable-numa-nodes" => {
-                    topology_options.max_nodes =
-                        value.parse().map_err(|error| wrong(key, &value, &error))?;
-                }
-                _ => return Err(wrong(key, &name, &"an option that is not known here")),
-            }
+            let wrong = |error| wrong("topologyManagerPolicyOptions", &name, &error);
+            topology_options.set(&name, &value).map_err(wrong)?;
         }
         let reserved = match given.reserved_system_cpus.filter(|text| !text.is_empty()) {
             Some(text) => ReservedCpus::Set(pcpus("reservedSystemCPUs", &text)?),
@@ -237,6 +228,11 @@ struct ProfileNuma {
 }
 
 impl PerformanceProfile {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
     /// Whether it is for nodes with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let selector = &self.spec.node_selector;
