@@ -211,6 +211,9 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>])
 #[must_use]
 pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     let channels = placeholder_channels();
+    // A thin guest has no rings.
+    let ordered = spec.with_ordered_rings().filter(|_| !is_thin(spec));
+    let spec = ordered.as_ref().unwrap_or(spec);
     if let Some(libvirt) = &plan.libvirt {
         let text = crate::domains::domain(plan, libvirt, spec, "vm", &channels, "").text;
         let losses = crate::domains::losses(spec);

@@ -35,6 +35,7 @@ mod memory;
 mod nic;
 mod numa;
 pub mod offers;
+mod ordered_rings;
 mod patch;
 mod pins;
 pub mod proxmox;

@@ -390,6 +390,8 @@ fn start(
         console_socket: folder.join(format!("{name}.serial")),
         console_log: console_log.to_owned(),
     };
+    let ordered = spec.with_ordered_rings();
+    let spec = ordered.as_ref().unwrap_or(spec);
     if let Some(libvirt) = &lab.plan.libvirt {
         return domain::start(lab, libvirt, spec, name, channels);
     }

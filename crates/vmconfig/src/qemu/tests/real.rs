@@ -290,3 +290,55 @@ fn so_does_a_newer_one() {
     let mut started = Stopped::start(&whole, folder.path(), &qemu).unwrap();
     assert_eq!(started.ask("query-cpus-fast").as_array().unwrap().len(), 288);
 }
+
+/// Whether what QEMU makes of a guest's locked instruction is one for the host, too.
+fn locks(spec: &VmSpec, qemu: &Qemu) -> bool {
+    // A processor begins 16 bytes below the end of the firmware:
+    // lock addw $0, 0x1000; movb $0, %al; outb %al, $0xf4, which ends QEMU.
+    let code = [0xf0, 0x83, 0x06, 0x00, 0x10, 0x00, 0xb0, 0x00, 0xe6, 0xf4];
+    let mut firmware = vec![0_u8; 64 << 10];
+    firmware[0xfff0..][..code.len()].copy_from_slice(&code);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("firmware"), folder.path().join("operations"));
+    std::fs::write(&file, firmware).unwrap();
+    let ended = Command::new(&qemu.program)
+        .args(emit_plain(spec, &qemu.capabilities).args)
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-d", "op", "-bios"])
+        .args([&file, Path::new("-D"), &log])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    // Not 0, which would be the end of a QEMU that executed none of it.
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let operations = std::fs::read_to_string(log).unwrap();
+    // The last of the instructions is among them.
+    assert!(operations.contains("outb"), "{operations}");
+    operations.contains("call atomic_")
+}
+
+/// An emulated guest of one vCPU orders what it writes into its rings for QEMU's
+/// threads.
+fn check_order(qemu: &Qemu) {
+    let spec = patch(BASE).resolve(&with(BootSource::Firmware)).unwrap();
+    // Where this no longer holds, room for a second vCPU is needed no more.
+    assert!(!locks(&spec, qemu), "{}", qemu.capabilities.version);
+    assert!(locks(&spec.with_ordered_rings().unwrap(), qemu), "{}", qemu.capabilities.version);
+    let two = patch(&format!("{BASE}vcpus = 2")).resolve(&with(BootSource::Firmware)).unwrap();
+    assert!(locks(&two, qemu), "{}", qemu.capabilities.version);
+}
+
+#[test]
+fn an_emulated_guest_orders_its_rings() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let Some(qemu) = Qemu::installed() else { return };
+    check_order(&qemu);
+}
+
+#[test]
+fn so_it_orders_them_in_a_newer_one() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).alone_with(SharedThing::Cache).turn() else {
+        return;
+    };
+    let Some(qemu) = Qemu::fetched() else { return };
+    check_order(&qemu);
+}
