@@ -90,6 +90,13 @@ impl Owned {
         self.command_line.contains("qemu-system-")
     }
 
+    /// Whether this is the QEMU of that VM of a trial: `trial` is the one under test,
+    /// `peer` the one that plays the other role. Process numbers tell no order: they
+    /// begin again from below.
+    pub(crate) fn is_vm(&self, name: &str) -> bool {
+        self.is_qemu() && self.command_line.contains(&format!("/{name}.agent"))
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         let now = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         shown(&now) == self.command_line

@@ -103,9 +103,8 @@ fn a_switch_that_dies_is_the_recorded_reason() {
     // Datagrams go on for minutes: the run is told to end, and what is recorded is
     // what was found first.
     until("the end of the switch", || (!switch.is_alive()).then_some(()));
-    let guest =
-        until("the client's VM", || owned_by(owner).into_iter().find(|owned| owned.is_qemu()));
-    guest.kill();
+    let client = owned_by(owner).into_iter().find(|owned| owned.is_vm("peer"));
+    client.expect("the client's VM").kill();
     let said = running.wait();
     assert_eq!(said.code, Some(1), "{said:#?}");
     let all = results(&events(&study.dir()));
