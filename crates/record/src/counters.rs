@@ -92,6 +92,13 @@ impl CounterSet {
         self.0.extend(other.0);
     }
 
+    /// Adds all values of `other` to those of the same names.
+    pub fn add_all(&mut self, other: Self) {
+        for (name, value) in other.0 {
+            self.add(name, value);
+        }
+    }
+
     /// The differences from `before` to `self`, for the counters that both
     /// have. Levels (names ending in `_bytes`) are kept as they are now. What
     /// is counted by reason begins to exist with its first event.

@@ -38,10 +38,10 @@ pub use export::{Samples, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{PALETTE, html};
 pub use model::{
-    BootPoint, Cell, CounterMove, CounterRow, Curve, Distribution, HostBeside, InterimLook,
-    LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile, REPORT_VERSION,
-    Report, ReportFact, ReportVariant, ResultGroup, Role, Share, Suite, TABLE_SHARES, TrialFailure,
-    VariantDisturbance, VariantJudgement, Verdict,
+    BootPoint, Cell, CounterMove, CounterRow, Curve, Distribution, FurtherVm, HostBeside,
+    InterimLook, LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile,
+    REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, Role, Share, Suite,
+    TABLE_SHARES, TrialFailure, VariantDisturbance, VariantJudgement, Verdict,
 };
 pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
 pub use terminal::{Style, terminal};

@@ -143,6 +143,20 @@ pub struct ReportVariant {
     /// what was asked for is in force.
     #[serde(default)]
     pub found: Vec<ReportFact>,
+    /// The VMs that were measured together with the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<FurtherVm>,
+}
+
+/// A VM that was measured together with a variant's first one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FurtherVm {
+    /// Its name.
+    pub name: String,
+    /// Lines of its command line that the first VM's lacks.
+    pub qemu_lines: Vec<String>,
+    /// What could not be said there and does not hold for the first VM.
+    pub losses: Vec<String>,
 }
 
 /// What a variant is compared as.

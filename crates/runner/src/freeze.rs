@@ -1,6 +1,7 @@
 //! From a study and a machine to a frozen plan, or to everything that stands
 //! in the way.
 
+mod measured;
 mod on_host;
 
 use std::collections::BTreeMap;
@@ -203,7 +204,12 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
             .limit_s
             .unwrap_or((typical_s * LIMIT_FACTOR).clamp(limit_min_s, LONGEST_LIMIT_S)),
         metrics: workload.metrics(),
-        margin_percent: workload.margin_percent.clone(),
+        of_several_vms: if workload.several_vms {
+            workload.metrics_of_one_vm()
+        } else {
+            Vec::new()
+        },
+        margin_percent: workload.margins(),
         typical_s,
         under_test: workload.under_test,
         background: workload.background.clone(),
@@ -229,8 +235,7 @@ impl Freezer<'_> {
             }
             changes = self.on_pcpus(written, changes)?;
         }
-        let spec =
-            self.spec(&variant.name, written, written, &self.study.base.overlay(&changes))?;
+        let (spec, further) = self.measured(written, variant, &changes)?;
         if variant.on == RunsOn::Vm {
             let workloads = self.study.workloads.iter();
             let backgrounds = workloads.clone().filter_map(|workload| workload.background.as_ref());
@@ -260,6 +265,8 @@ impl Freezer<'_> {
             network: self.network(written, &variant.network, &spec),
             disk: self.disk(written, &variant.disk, &spec),
             spec,
+            further,
+            left_out: variant.measured.left_out.clone().unwrap_or_default(),
         })
     }
 
@@ -496,6 +503,9 @@ impl Freezer<'_> {
     /// Whether the host has room for the loads.
     fn loads(&mut self, variants: &[PlanVariant], other_vms: &BTreeMap<String, VmSpec>) {
         let host = &self.machine.host;
+        if self.study.loads.iter().all(|load| load.vms.is_none()) {
+            self.room(variants);
+        }
         for load in &self.study.loads {
             let stress =
                 load.stress.and_then(|stress| stress_problem(host, load, stress, variants));
@@ -521,7 +531,9 @@ fn stress_problem(
 ) -> Option<String> {
     let Load { name, .. } = load;
     let unpinned = |variant: &&PlanVariant| {
-        (0..variant.spec.vcpus()).any(|vcpu| !variant.spec.pins.vcpus.contains_key(&vcpu))
+        variant
+            .specs()
+            .any(|spec| (0..spec.vcpus()).any(|vcpu| !spec.pins.vcpus.contains_key(&vcpu)))
     };
     if stress.placement == LoadPlacement::OffVm {
         if let Some(variant) = variants.iter().find(unpinned) {
@@ -552,7 +564,7 @@ pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant])
     let pcpus = match stress.placement {
         LoadPlacement::Anywhere => usable,
         LoadPlacement::OffVm => {
-            let off = off_vm_pcpus(host, variants.iter().map(|variant| &variant.spec));
+            let off = off_vm_pcpus(host, variants.iter().flat_map(PlanVariant::specs));
             usable.intersection(&off)
         }
     };
@@ -571,7 +583,10 @@ fn memory_problem(
     others_mib: u64,
     variants: &[PlanVariant],
 ) -> Option<String> {
-    let largest = variants.iter().map(|variant| variant.spec.memory_mib).max().unwrap_or(0);
+    let of_variant = |variant: &PlanVariant| -> u64 {
+        variant.specs().map(|spec| spec.memory_mib).fold(0, u64::saturating_add)
+    };
+    let largest = variants.iter().map(of_variant).max().unwrap_or(0);
     let (needed, total) = (others_mib.saturating_add(largest), host.memory_bytes? >> 20);
     (needed > total).then(|| {
         format!(
@@ -624,6 +639,7 @@ fn summary(changes: &VmPatch, variant: &crate::study::StudyVariant) -> String {
         table.iter().map(pair).collect::<Vec<_>>()
     };
     let all = [
+        pairs("measured.", serde_json::to_value(&variant.measured)),
         pairs("", serde_json::to_value(changes)),
         pairs("network.", serde_json::to_value(&variant.network)),
         pairs("disk.", serde_json::to_value(&variant.disk)),

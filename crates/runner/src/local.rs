@@ -5,6 +5,7 @@ mod domain;
 mod exec_target;
 mod failure;
 mod found;
+mod invocation;
 mod others;
 mod placement;
 mod profile;
@@ -318,9 +319,11 @@ impl Lab for LocalLab<'_> {
     }
 
     fn watch(&mut self, variant: &PlanVariant) -> Option<Moment> {
-        let pins = &variant.spec.pins.vcpus;
-        let pinned = pins.len() == variant.spec.vcpus() as usize;
-        let all = || pins.values().fold(PcpuSet::default(), |all, pcpus| all.union(pcpus));
+        let pinned = variant.specs().all(|spec| spec.pins.vcpus.len() == spec.vcpus() as usize);
+        let all = || {
+            let pins = variant.specs().flat_map(|spec| spec.pins.vcpus.values());
+            pins.fold(PcpuSet::default(), |all, pcpus| all.union(pcpus))
+        };
         Some(Moment::before(&if pinned { all() } else { self.host.online() }))
     }
 

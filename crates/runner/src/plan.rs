@@ -7,7 +7,7 @@
 //! take turns in random order, so that drift of the machine hits all of them
 //! (split-plot with randomised complete blocks; Abedi & Brecht, ICPE 2017).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use guest::libvirt::LibvirtFacts;
@@ -188,6 +188,12 @@ pub struct PlanVariant {
     pub image: String,
     /// The whole configuration.
     pub spec: VmSpec,
+    /// Those of the other VMs that are measured together with it, by number from 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<VmSpec>,
+    /// Numbers of those that run the workload, and whose values and counters are left out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub left_out: BTreeSet<u32>,
     /// Host settings for its trials.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_settings: BTreeMap<String, String>,
@@ -197,6 +203,13 @@ pub struct PlanVariant {
     /// How its empty disk is attached, if a workload wants one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<StudyDisk>,
+}
+
+impl PlanVariant {
+    /// The configurations of all VMs that are measured together.
+    pub fn specs(&self) -> impl Iterator<Item = &VmSpec> {
+        std::iter::once(&self.spec).chain(&self.further)
+    }
 }
 
 /// The VM that plays the other role.
@@ -231,6 +244,10 @@ pub struct PlanWorkload {
     pub limit_s: f64,
     /// Its metrics, the primary one first.
     pub metrics: Vec<Metric>,
+    /// Where variants measure several VMs: the metrics that each VM has, of which those
+    /// are made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_several_vms: Vec<Metric>,
     /// Smallest difference that matters, percent, by metric.
     pub margin_percent: BTreeMap<String, f64>,
     /// Rough duration of one invocation here, s.

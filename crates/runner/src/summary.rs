@@ -15,8 +15,8 @@ use std::path::Path;
 use record::journal::{Event, TrialResult};
 use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unsteady};
 use report::{
-    Cell, LabelledText, Method, Report, ReportFact, ReportVariant, Role, ShownEstimate, Span,
-    TrialFailure, VariantJudgement,
+    Cell, FurtherVm, LabelledText, Method, Report, ReportFact, ReportVariant, Role, ShownEstimate,
+    Span, TrialFailure, VariantJudgement,
 };
 use stats::{Interval, Invalidity};
 use topology::Host;
@@ -203,7 +203,21 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>])
             found.extend(why::ground(&variant.name, trials));
             found
         },
+        further: further_vms(plan, variant),
     }
+}
+
+/// What sets the VMs that are measured together with a variant's first one apart from it.
+#[must_use]
+pub fn further_vms(plan: &Plan, variant: &PlanVariant) -> Vec<FurtherVm> {
+    let (first_lines, first_losses) = command_line(plan, &variant.spec);
+    let further = variant.further.iter().map(|spec| {
+        let (mut qemu_lines, mut losses) = command_line(plan, spec);
+        qemu_lines.retain(|line| !first_lines.contains(line));
+        losses.retain(|loss| !first_losses.contains(loss));
+        FurtherVm { name: spec.name.clone(), qemu_lines, losses }
+    });
+    further.collect()
 }
 
 /// QEMU's command line for `spec`, one option a line, or the domain where libvirt
@@ -237,6 +251,11 @@ pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
     (lines, losses.collect())
 }
 
+/// What is said of a workload's metrics where variants measure several VMs.
+const OVER_VMS: &str = ". In all VMs of a variant at once: .sum is their values added up, .mean \
+                        the arithmetic mean, .worst that of the VM worst off, .spread the largest \
+                        divided by the smallest, .sd the standard deviation between VMs.";
+
 fn workloads(plan: &Plan) -> Vec<LabelledText> {
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
     let run = plan.workloads.iter().map(|workload| {
@@ -245,7 +264,8 @@ fn workloads(plan: &Plan) -> Vec<LabelledText> {
             Ok((entry, params)) => {
                 let facts = workload::GuestFacts::alone(vcpus, emulated);
                 let command = workload::shell_line(&entry.command(&params, &facts));
-                format!("{}: {command}", entry.summary)
+                let several = if workload.of_several_vms.is_empty() { "" } else { OVER_VMS };
+                format!("{}: {command}{several}", entry.summary)
             }
             Err(error) => error.to_string(),
         };

@@ -6,7 +6,7 @@ use record::Environment;
 use runner::host_settings::describe;
 use runner::plan::Plan;
 use runner::study::{RunsOn, Until};
-use runner::summary::command_line;
+use runner::summary::{command_line, further_vms};
 
 /// Boots take about this long when nothing was measured yet, s.
 const BOOT_S: f64 = 1.5;
@@ -59,10 +59,18 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
             let end = if is_last { "" } else { " \\" };
             writeln!(out, "{indent}{line}{end}")?;
         }
+        let where_to = if plan.libvirt.is_some() { "in the domain" } else { "on the command line" };
         for loss in losses {
-            let where_to =
-                if plan.libvirt.is_some() { "in the domain" } else { "on the command line" };
             writeln!(out, "    not {where_to}: {loss}")?;
+        }
+        for vm in further_vms(plan, variant) {
+            writeln!(out, "    measured together with {}, the same but for", vm.name)?;
+            for line in vm.qemu_lines {
+                writeln!(out, "      {line}")?;
+            }
+            for loss in vm.losses {
+                writeln!(out, "      not {where_to}: {loss}")?;
+            }
         }
         for setting in describe(&variant.host_settings) {
             writeln!(out, "    host setting {setting}, for its trials")?;

@@ -337,7 +337,16 @@ fn variant(name: &str, vcpus: &str, index: usize) -> ReportVariant {
     let fact =
         |(name, value): (&str, &str)| ReportFact { name: name.to_owned(), value: value.to_owned() };
     let found = found.map(fact).to_vec();
-    ReportVariant { name: name.to_owned(), summary, role, on_host, qemu_lines, losses, found }
+    ReportVariant {
+        name: name.to_owned(),
+        summary,
+        role,
+        on_host,
+        qemu_lines,
+        losses,
+        found,
+        further: Vec::new(),
+    }
 }
 
 fn group_of(

@@ -7,7 +7,7 @@ use crate::escape::escape;
 use crate::html::table::{Table, Td};
 use crate::quantity::{UnitScale, counted, duration, percent};
 use crate::sentence::{as_sentence, under_load};
-use crate::{BootPoint, Report, ReportFact, ReportVariant, Role, TrialFailure};
+use crate::{BootPoint, FurtherVm, Report, ReportFact, ReportVariant, Role, TrialFailure};
 use crate::{host_beside, host_picture};
 
 /// Samples of one boot that the page lists; `samples.csv` has all of them.
@@ -186,6 +186,16 @@ pub(crate) fn command_lines(report: &Report) -> String {
     format!("<section>\n<h2>{title}</h2>\n{items}</section>\n")
 }
 
+fn further_vm(vm: &FurtherVm) -> String {
+    let lines: String = vm.qemu_lines.iter().map(|line| format!("  {}\n", escape(line))).collect();
+    let losses: String =
+        vm.losses.iter().map(|loss| format!("<li>{}</li>", escape(loss))).collect();
+    format!(
+        "<p>Measured together with {}, the same but for</p><pre class=\"lines\" tabindex=\"0\">{lines}</pre><ul>{losses}</ul>",
+        escape(&vm.name)
+    )
+}
+
 fn command_line(variant: &ReportVariant, baseline: Option<&ReportVariant>) -> String {
     let baseline = baseline.filter(|baseline| baseline.name != variant.name);
     let mut lines = String::new();
@@ -217,13 +227,14 @@ fn command_line(variant: &ReportVariant, baseline: Option<&ReportVariant>) -> St
     } else {
         format!("<p>Not said on the command line:</p><ul>{losses}</ul>")
     };
+    let further: String = variant.further.iter().map(further_vm).collect();
     let fact =
         |fact: &ReportFact| format!("<li>{}: {}</li>", escape(&fact.name), escape(&fact.value));
     let found: String = variant.found.iter().map(fact).collect();
     let found =
         if found.is_empty() { found } else { format!("<p>Found once it ran:</p><ul>{found}</ul>") };
     format!(
-        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\" tabindex=\"0\">{lines}</pre>{losses}{found}</details>\n",
+        "<details><summary>{} <span class=\"quiet\">({})</span></summary><pre class=\"lines\" tabindex=\"0\">{lines}</pre>{losses}{further}{found}</details>\n",
         escape(&variant.name),
         escape(&about)
     )

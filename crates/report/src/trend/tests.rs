@@ -16,6 +16,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         qemu_lines: Vec::new(),
         losses: Vec::new(),
         found: Vec::new(),
+        further: Vec::new(),
     };
     let interval = Some(Span { lo: seconds * 0.99, hi: seconds * 1.01 });
     let cell = |variant: &str, centre: f64| Cell {

@@ -87,7 +87,7 @@ impl RoleGuest {
         }
         if spec.accel == Accel::Kvm && spec.arch == Arch::X86_64 {
             let properties = vm.vcpu_properties(PROPERTIES, cancel);
-            let properties = properties.map_err(|error| named(self.role, failure(error)))?;
+            let properties = properties.map_err(|error| named(self.name, failure(error)))?;
             check_hints(spec, &properties)?;
             let word = |on| if on { "on" } else { "off" }.to_owned();
             facts.extend(
@@ -104,7 +104,7 @@ impl RoleGuest {
         let files = GUEST.iter().map(|(_, file)| *file);
         let argv = ["sh", "-c", script, "sh"].into_iter().chain(files);
         let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
-        let said = said.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
+        let said = said.map_err(|stopped| self.named(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
         check_guest(spec, &facts)?;
         Ok(FoundVm { facts, cpu_pm })

@@ -13,7 +13,6 @@ use super::exec_target::Threads;
 use super::failure::failure;
 use super::role_guest::RoleGuest;
 use super::{LocalLab, load_failure, placement, trial_guests};
-use crate::probe;
 use crate::study::{LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
@@ -68,22 +67,14 @@ impl OtherVm {
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let booted = vm.wait_ready(boot_limit, &lab.cancel);
         booted.map_err(|error| failed(failure(error)))?;
-        let mut guest =
-            RoleGuest { place: ExecTarget::Vm(Box::new(vm)), facts, role: None, counted: None };
+        let mut guest = RoleGuest::new(ExecTarget::Vm(Box::new(vm)), facts, None);
 
-        if scratch.is_some() {
-            guest.mount_scratch(&lab.cancel).map_err(failed)?;
-        }
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
         let limit = Duration::from_secs_f64(limit_s);
-        let server = entry.beside.server.iter().flat_map(|server| server.needs);
-        if entry.needs.iter().chain(server).any(|need| *need == probe::PROGRAM) {
-            guest.install_probe(spec.arch, &lab.cancel).map_err(failed)?;
-        }
-        let mut steps = entry.server_setup(&params, &facts);
-        steps.extend(entry.setup(&params, &facts));
-        guest.prepare(&steps, limit, &lab.cancel).map_err(failed)?;
+        let prepared =
+            guest.prepare_alone((entry, &params), spec.arch, scratch.is_some(), limit, &lab.cancel);
+        prepared.map_err(failed)?;
         let argv = entry.command(&params, &facts);
         guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;
         guest.repeat(argv, &lab.cancel).map_err(failed)?;

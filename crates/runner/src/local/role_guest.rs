@@ -1,6 +1,7 @@
 //! One guest of a trial, or the host in its place: preparing it, and what runs
 //! in it beside the benchmark's command.
 
+use std::fmt;
 use std::time::Duration;
 
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
@@ -8,7 +9,7 @@ use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
-use workload::{GuestFacts, GuestStep, SCRATCH, UnderTest};
+use workload::{CatalogueEntry, GuestFacts, GuestStep, Params, SCRATCH, UnderTest};
 
 use super::exec_target::{ExecTarget, Stopped};
 use super::failure::failure;
@@ -56,10 +57,37 @@ pub(super) struct RoleGuest {
     pub(super) place: ExecTarget,
     /// What it is and whom it talks to.
     pub(super) facts: GuestFacts,
-    /// Its role, where there is another guest.
-    pub(super) role: Option<UnderTest>,
+    /// What it is called, where there are other guests.
+    pub(super) name: Option<GuestName>,
     /// What is counted of it, once that has begun.
     pub(super) counted: Option<VmCounters>,
+    /// The process that repeats a background there.
+    pub(super) beside: Option<String>,
+}
+
+impl RoleGuest {
+    /// A guest of which nothing is counted yet.
+    pub(super) fn new(place: ExecTarget, facts: GuestFacts, name: Option<GuestName>) -> Self {
+        Self { place, facts, name, counted: None, beside: None }
+    }
+}
+
+/// What tells a trial's guests apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GuestName {
+    /// By its role in a benchmark of two.
+    Role(UnderTest),
+    /// By its number among those that are measured together.
+    Number(u32),
+}
+
+impl fmt::Display for GuestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Role(role) => role.fmt(f),
+            Self::Number(number) => write!(f, "VM {number}"),
+        }
+    }
 }
 
 /// What is counted of a VM.
@@ -71,9 +99,9 @@ pub(super) struct VmCounters {
 }
 
 impl RoleGuest {
-    /// `failure` with the role of this guest, where there is another one.
-    pub(super) fn name(&self, failure: Failure) -> Failure {
-        named(self.role, failure)
+    /// `failure` with the name of this guest, where there are others.
+    pub(super) fn named(&self, failure: Failure) -> Failure {
+        named(self.name, failure)
     }
 
     /// Waits until the guest is up; its boot. The host is.
@@ -87,7 +115,7 @@ impl RoleGuest {
             ExecTarget::Thin(thin) => thin.wait_ready(limit, cancel),
             ExecTarget::Vm(vm) => vm.wait_ready(limit, cancel).map_err(failure),
         };
-        boot.map(Some).map_err(|failure| named(self.role, failure))
+        boot.map(Some).map_err(|failure| named(self.name, failure))
     }
 
     /// Runs `argv` to its end.
@@ -118,7 +146,7 @@ impl RoleGuest {
     ) -> Result<String, Failure> {
         let output = self.exec(&command, cancel).map_err(|stopped| {
             let Failure { kind, detail } = stopped.failure;
-            self.name(Failure { kind, detail: format!("{what}: {detail}") })
+            self.named(Failure { kind, detail: format!("{what}: {detail}") })
         })?;
         let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
         if output.success() {
@@ -126,11 +154,14 @@ impl RoleGuest {
         }
         let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
         let detail = format!("{what} {}: {}", how(output.status), last_words(said));
-        Err(self.name(Failure { kind: FailureKind::WorkloadFailed, detail }))
+        Err(self.named(Failure { kind: FailureKind::WorkloadFailed, detail }))
     }
 
     /// Refuses a guest without the programs that a role needs.
     pub(super) fn require(&mut self, programs: &[&str], cancel: &Cancel) -> Result<(), Failure> {
+        if programs.is_empty() {
+            return Ok(());
+        }
         let script = "for p do command -v \"$p\" >/dev/null || echo \"$p\"; done";
         let argv = ["sh", "-c", script, "sh"].into_iter().chain(programs.iter().copied());
         let missing = self.must("looking for programs", argv, MOMENT, cancel)?;
@@ -139,7 +170,7 @@ impl RoleGuest {
         }
         let place = self.place.where_it_is();
         let detail = format!("{} is not {place}", missing.trim().replace('\n', ", "));
-        Err(self.name(Failure { kind: FailureKind::WorkloadMissing, detail }))
+        Err(self.named(Failure { kind: FailureKind::WorkloadMissing, detail }))
     }
 
     /// Does `steps` in their order, each in at most `limit`.
@@ -172,6 +203,29 @@ impl RoleGuest {
             }
         }
         Ok(())
+    }
+
+    /// Does what `entry` wants of a guest that has all its roles, each step in at most
+    /// `limit`; `scratch` says whether there is an empty disk.
+    pub(super) fn prepare_alone(
+        &mut self,
+        (entry, params): (&CatalogueEntry, &Params),
+        arch: Arch,
+        scratch: bool,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), Failure> {
+        if scratch {
+            self.mount_scratch(cancel)?;
+        }
+        let server = entry.beside.server.as_ref().map_or(&[][..], |server| server.needs);
+        if entry.needs.iter().chain(server).any(|need| *need == probe::PROGRAM) {
+            self.install_probe(arch, cancel)?;
+        }
+        self.require(server, cancel)?;
+        let mut steps = entry.server_setup(params, &self.facts);
+        steps.extend(entry.setup(params, &self.facts));
+        self.prepare(&steps, limit, cancel)
     }
 
     /// Puts the guests' own program where programs are found.
@@ -282,18 +336,18 @@ impl RoleGuest {
         }
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
         let text = self.exec(&command, cancel);
-        let text = text.map_err(|stopped| self.name(stopped.failure))?.stdout_text();
+        let text = text.map_err(|stopped| self.named(stopped.failure))?.stdout_text();
         // The table of interrupts begins with the row of vCPU names.
         let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
         let (stat, interrupts) = text.split_at(split);
         let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
         let ExecTarget::Vm(vm) = &mut self.place else { return Ok(all) };
-        let mut kvm = vm.query_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
+        let mut kvm = vm.query_stats(cancel).map_err(|error| named(self.name, failure(error)))?;
         if kvm.is_empty() {
             kvm = counters::kvm::read_debugfs(vm.pid());
         }
         all.merge(counters::kvm::counters(&kvm));
-        let stats = vm.domain_stats(cancel).map_err(|error| named(self.role, failure(error)))?;
+        let stats = vm.domain_stats(cancel).map_err(|error| named(self.name, failure(error)))?;
         all.merge(counters::domain_counters(&stats));
         all.merge(self.counted());
         Ok(all)
@@ -315,11 +369,11 @@ impl RoleGuest {
     }
 }
 
-/// `failure` with the role of the guest in which it happened.
-pub(super) fn named(role: Option<UnderTest>, failure: Failure) -> Failure {
-    match role {
-        Some(role) if failure.kind != FailureKind::Aborted => {
-            Failure { kind: failure.kind, detail: format!("{role}: {}", failure.detail) }
+/// `failure` with the name of the guest in which it happened.
+pub(super) fn named(name: Option<GuestName>, failure: Failure) -> Failure {
+    match name {
+        Some(name) if failure.kind != FailureKind::Aborted => {
+            Failure { kind: failure.kind, detail: format!("{name}: {}", failure.detail) }
         }
         _ => failure,
     }

@@ -1,20 +1,22 @@
 //! One trial: boot, pin, prepare, run, count, end.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use guest::{Cancel, GuestCommand, NOTE, read_end};
+use guest::{Cancel, NOTE, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, CpuPmFinding, Environment, Failure, FailureKind, Outcome, TrialProfile};
-use vmconfig::Accel;
-use workload::CommandOutput;
+use vmconfig::{Accel, VmSpec};
 
+use super::invocation::{self, Invocation};
 use super::profile::{self, Profiling};
-use super::role_guest::{how, last_words};
+use super::role_guest::RoleGuest;
 use super::switch::add_ratios;
-use super::trial_guests::{TrialGuests, TrialParts, state_file};
+use super::trial_guests::{
+    PEER_VM, TrialGuests, TrialParts, UNDER_TEST_VM, console_file, further_name, state_file,
+};
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
@@ -44,7 +46,7 @@ pub(super) fn run(
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> TrialRecord {
     let started = Instant::now();
-    let mut trial = Trial::new(lab, key, observe);
+    let mut trial = Trial::new(lab, key, variant, observe);
     let outcome = trial.carry_out(variant, workload);
     trial.into_record(outcome, started)
 }
@@ -54,8 +56,8 @@ pub(super) fn run(
 struct Trial<'a, 'lab> {
     lab: &'a mut LocalLab<'lab>,
     observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
-    /// Files of the guests' consoles.
-    consoles: [PathBuf; 2],
+    /// What the VMs are called in files, that of the one under test first.
+    vm_names: Vec<String>,
     /// All that was seen on the way.
     record: TrialRecord,
     /// What is known of `cpu_pm`, where it was asked for.
@@ -66,14 +68,15 @@ impl<'a, 'lab> Trial<'a, 'lab> {
     fn new(
         lab: &'a mut LocalLab<'lab>,
         key: &TrialKey,
+        variant: &PlanVariant,
         observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
     ) -> Self {
         let detail = "The trial did not begin".to_owned();
         let record =
             TrialRecord::failed(key.clone(), Failure { kind: FailureKind::Aborted, detail });
-        let folder = lab.runtime.path();
-        let consoles = ["trial", "peer"].map(|name| folder.join(format!("{name}.console")));
-        Self { lab, observe, consoles, record, cpu_pm: None }
+        let further = (1..).zip(&variant.further).map(|(number, _)| further_name(number));
+        let vm_names = [UNDER_TEST_VM, PEER_VM].map(str::to_owned).into_iter().chain(further);
+        Self { lab, observe, vm_names: vm_names.collect(), record, cpu_pm: None }
     }
 
     /// The whole way, a stage a line.
@@ -95,9 +98,19 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         let Self { lab, record, .. } = self;
         let (spec, result) = (&parts.variant.spec, &mut record.result);
         result.boot_s = boot_s;
-        if let Some(vm) = guests.under_test.place.threads() {
-            result.vcpu_affinity = placement::check(vm, spec)?;
-            result.vcpu_scheduler = placement::schedulers(vm, spec)?;
+        for (guest, spec) in guests.measured().zip(parts.variant.specs()) {
+            if let Some(vm) = guest.place.threads() {
+                let checked = placement::check(vm, spec).map_err(|failure| guest.named(failure))?;
+                result.vcpu_affinity.extend(checked);
+                let checked = placement::schedulers(vm, spec);
+                let checked = checked.map_err(|failure| guest.named(failure))?;
+                result.vcpu_scheduler.extend(checked);
+            }
+        }
+        // All are what they claim; what is told is the first one's.
+        let further: Vec<&VmSpec> = parts.variant.specs().skip(1).collect();
+        for (vm, spec) in guests.further.iter_mut().zip(further) {
+            vm.guest.found(spec, &lab.cancel)?;
         }
         let found = guests.under_test.found(spec, &lab.cancel)?;
         (result.facts, self.cpu_pm) = (found.facts, found.cpu_pm);
@@ -117,17 +130,20 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         &mut self,
         parts: &TrialParts<'_>,
     ) -> Result<(TrialGuests, Option<f64>), Failure> {
-        let Self { lab, consoles, record: TrialRecord { result, .. }, .. } = self;
+        let Self { lab, vm_names, record: TrialRecord { result, .. }, .. } = self;
         let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         let mut start = || {
-            let mut guests = TrialGuests::start(lab, parts, consoles, &mut result.qemu_args)?;
+            let mut guests = TrialGuests::start(lab, parts, &mut result.qemu_args)?;
             let boot_s = guests.wait_ready(limit, &lab.cancel)?;
             Ok((guests, boot_s))
         };
         let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
         match start() {
             Err(failure) if hung(&failure) && parts.variant.environment == Environment::Tcg => {
-                let said = consoles.each_ref().map(|path| last_said(&read_end(path, 4096)));
+                let said: Vec<String> = vm_names
+                    .iter()
+                    .map(|name| last_said(&read_end(&console_file(lab, name), 4096)))
+                    .collect();
                 result.warnings.push(format!(
                     "An emulated guest did not answer within {} s and was started again{}",
                     limit.as_secs(),
@@ -168,12 +184,14 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         guests.prepare(&parts, &cancel)?;
         self.record.result.facts.extend(guests.switch_facts()?);
         if let Some((entry, params)) = &parts.background {
-            let client = guests.client();
-            if entry.needs.contains(&probe::PROGRAM) {
-                client.install_probe(parts.variant.spec.arch, &cancel)?;
-            }
-            let steps = entry.setup(params, &client.facts);
-            client.prepare(&steps, parts.step_limit(), &cancel)?;
+            let prepare = |client: &mut RoleGuest| {
+                if entry.needs.contains(&probe::PROGRAM) {
+                    client.install_probe(parts.variant.spec.arch, &cancel)?;
+                }
+                let steps = entry.setup(params, &client.facts);
+                client.prepare(&steps, parts.step_limit(), &cancel)
+            };
+            guests.in_each_client(prepare)?;
         }
         Ok(Bench { guests, parts, cancel })
     }
@@ -206,18 +224,18 @@ impl<'a, 'lab> Trial<'a, 'lab> {
 
     /// The record of a trial that has ended, with what its consoles said.
     fn into_record(self, outcome: Result<(), Failure>, started: Instant) -> TrialRecord {
-        let Self { lab, mut record, consoles, .. } = self;
-        // Of two guests that of the one under test, if both have left one.
-        let states = ["trial", "peer"].map(|name| {
-            let path = state_file(lab, name);
-            let state = std::fs::read(&path).unwrap_or_default();
-            drop(std::fs::remove_file(&path));
-            state
-        });
-        let [console, other] = consoles.each_ref().map(|path| read_end(path, CONSOLE_KEPT_BYTES));
-        for path in &consoles {
+        let Self { lab, mut record, vm_names, .. } = self;
+        // Of several guests that of the first that has left one.
+        let (mut state, mut consoles) = (Vec::new(), Vec::new());
+        for name in &vm_names {
+            let (path, console) = (state_file(lab, name), console_file(lab, name));
+            if state.is_empty() {
+                state = std::fs::read(&path).unwrap_or_default();
+            }
+            consoles.push(read_end(&console, CONSOLE_KEPT_BYTES));
             // Gone already if the runtime folder was taken away: nothing to remove.
-            drop(std::fs::remove_file(path));
+            drop(std::fs::remove_file(&path));
+            drop(std::fs::remove_file(&console));
         }
         let result = &mut record.result;
         result.outcome = match outcome {
@@ -225,14 +243,14 @@ impl<'a, 'lab> Trial<'a, 'lab> {
             Err(failure) => Outcome::Failed(failure),
         };
         if !result.outcome.is_completed() {
-            let tail = [tail_of(&console), tail_of(&other)].join("\n");
+            let tails: Vec<String> = consoles.iter().map(|console| tail_of(console)).collect();
+            let tail = tails.join("\n");
             result.console_tail = (!tail.trim().is_empty()).then(|| tail.trim_end().to_owned());
-            record.device_state =
-                states.into_iter().find(|state| !state.is_empty()).unwrap_or_default();
+            record.device_state = state;
         }
         result.wall_s = started.elapsed().as_secs_f64();
         result.unix_s = unix_s();
-        record.console = console;
+        record.console = consoles.swap_remove(0);
         record
     }
 }
@@ -274,8 +292,10 @@ impl Bench<'_> {
     ) -> Result<CounterSet, Failure> {
         let mut result = self.begin(run);
         let mut texts = BTreeMap::new();
-        if run == 0 && !self.guests.other_args.is_empty() {
-            texts.insert("peer-qemu".to_owned(), self.guests.other_args.clone().into_bytes());
+        if run == 0 {
+            for (name, args) in &self.guests.other_args {
+                texts.insert(format!("{name}-qemu"), args.clone().into_bytes());
+            }
         }
         let outcome = self.invoke_beside(&mut result, &mut texts, &mut record.result);
         let after = match outcome {
@@ -356,68 +376,78 @@ impl Bench<'_> {
         texts: &mut BTreeMap<String, Vec<u8>>,
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
-        let client = self.guests.client();
-        let beside = match &self.parts.background {
-            None => None,
-            Some((entry, params)) => {
+        let beside = self.parts.background.as_ref();
+        let Self { guests, cancel, .. } = self;
+        if let Some((entry, params)) = beside {
+            guests.in_each_client(|client| {
                 let argv = entry.command(params, &client.facts);
-                Some((client.repeat(argv, &self.cancel)?, entry.name))
-            }
-        };
+                client.beside = Some(client.repeat(argv, cancel)?);
+                Ok(())
+            })?;
+        }
         let outcome = self.invoke(run, texts, trial);
+        let Self { guests, parts, cancel } = self;
         if outcome.is_err() {
             // What the other side says of its own end tells more.
-            self.guests.check_other(&self.cancel)?;
+            guests.check_other(cancel)?;
         }
         outcome?;
-        match beside {
-            Some((pid, name)) => self.guests.client().end(&pid, name, &self.cancel),
+        let name = parts.background.as_ref().map_or("", |(entry, _)| entry.name);
+        let ended = |client: &mut RoleGuest| match client.beside.take() {
+            Some(pid) => client.end(&pid, name, cancel),
             None => Ok(()),
-        }
+        };
+        guests.in_each_client(ended).map(drop)
     }
 
-    /// One invocation: its output, understood.
+    /// One invocation in each guest that is measured, begun together: their output,
+    /// understood.
     fn invoke(
         &mut self,
         run: &mut RunResult,
         texts: &mut BTreeMap<String, Vec<u8>>,
         trial: &mut TrialResult,
     ) -> Result<(), Failure> {
-        let limit = self.parts.step_limit();
-        let TrialParts { entry, params, .. } = &self.parts;
-        let client = self.guests.client();
-        let command = GuestCommand::new(run.command.clone(), limit);
-        let output = match client.exec(&command, &self.cancel) {
-            Ok(output) => output,
-            Err(stopped) => {
-                if let Some(output) = stopped.output {
-                    texts.insert("stdout".to_owned(), output.stdout);
-                    texts.insert("stderr".to_owned(), output.stderr);
-                }
-                return Err(client.name(stopped.failure));
-            }
-        };
-        run.wall_s = output.wall.as_secs_f64();
-        let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
-        let (status, success) = (output.status, output.success());
-        texts.insert("stdout".to_owned(), output.stdout);
-        texts.insert("stderr".to_owned(), output.stderr);
-        if !success {
-            let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
-            return Err(client.name(Failure {
-                kind: FailureKind::WorkloadFailed,
-                detail: format!("{} {}: {}", entry.name, how(status), last_words(said)),
-            }));
-        }
-        let output = CommandOutput { stdout: &stdout, stderr: &stderr };
-        let parsed = entry.parse(output, params, &client.facts).map_err(|error| {
-            let detail = format!("{}: {error}", entry.name);
-            Failure { kind: FailureKind::OutputNotUnderstood, detail }
+        let Self { guests, parts, cancel } = self;
+        let together = Barrier::new(guests.further.len() + 1);
+        let invocations = guests.in_each_client(|client| {
+            let argv = parts.entry.command(&parts.params, &client.facts);
+            together.wait();
+            Ok(Invocation::make(client, argv, parts, cancel))
         })?;
+        let begun = invocations.iter().map(|one| one.begun).min();
+        let ended = invocations.iter().map(|one| one.begun + one.wall).max();
+        run.wall_s = begun.zip(ended).map_or(0.0, |(from, to)| (to - from).as_secs_f64());
+        let overlap = invocation::overlap_percent(&invocations);
+        let mut outputs = Vec::new();
+        let mut failed = None;
+        for (number, Invocation { texts: of_one, outcome, .. }) in (0..).zip(invocations) {
+            let named = |role: String| match number {
+                0 => role,
+                number => format!("{}-{role}", further_name(number)),
+            };
+            texts.extend(of_one.into_iter().map(|(role, text)| (named(role), text)));
+            match outcome {
+                Ok(_) if parts.variant.left_out.contains(&number) => {}
+                Ok(output) => outputs.push(output),
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        let parsed = invocation::together(parts, outputs);
         run.samples = parsed.samples;
         run.histograms = parsed.histograms;
         run.tool_version = parsed.tool_version;
         trial.warnings.extend(parsed.warnings);
+        if overlap.is_some_and(|percent| percent < invocation::OVERLAP_WANTED) {
+            trial.warnings.push(format!(
+                "The VMs' workloads did not run together for {} % of the longest of them: not all \
+                 that is added up was done at once. Workloads of a fixed time end together.",
+                invocation::OVERLAP_WANTED
+            ));
+        }
         Ok(())
     }
 

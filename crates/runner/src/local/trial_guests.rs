@@ -2,7 +2,9 @@
 //! roles, the other VM; started, connected and prepared.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use guest::{Cancel, Launch, OwnedVm};
@@ -17,7 +19,7 @@ use workload::{CatalogueEntry, GuestFacts, Params, UnderTest};
 use super::between::{ADDRESSES, Between, MACS, OTHER, Plug, UNDER_TEST};
 use super::exec_target::ExecTarget;
 use super::failure::failure;
-use super::role_guest::{RoleGuest, named};
+use super::role_guest::{GuestName, RoleGuest, named};
 use super::switch::RunningSwitch;
 use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
@@ -25,6 +27,15 @@ use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
 use crate::study::{RunsOn, StudyDisk, StudyNetwork};
 use crate::thin::is_thin;
+
+/// What the VM under test and the one with the other role are called in files.
+pub(super) const UNDER_TEST_VM: &str = "trial";
+pub(super) const PEER_VM: &str = "peer";
+
+/// What VM `number` of those that are measured together is called in files.
+pub(super) fn further_name(number: u32) -> String {
+    format!("vm{number}")
+}
 
 /// The guests of one trial, from first to last, or the host in the place of
 /// the one under test. QEMUs end before the network.
@@ -34,12 +45,25 @@ pub(super) struct TrialGuests {
     pub(super) under_test: RoleGuest,
     /// The VM that plays the other role.
     pub(super) other: Option<RoleGuest>,
-    /// Arguments of that one's QEMU, one a line.
-    pub(super) other_args: String,
+    /// The VMs that are measured together with the one under test.
+    pub(super) further: Vec<FurtherVm>,
+    /// Arguments of the QEMUs beside that of the VM under test, one a line, by the
+    /// names of their VMs.
+    pub(super) other_args: BTreeMap<String, String>,
     roles: UnderTest,
     /// The empty disk of the guest that keeps data.
     scratch: Option<Scratch>,
     between: Between,
+}
+
+/// A VM that is measured together with the one under test.
+#[derive(Debug)]
+pub(super) struct FurtherVm {
+    pub(super) guest: RoleGuest,
+    /// Its empty disk, gone after the VM.
+    scratch: Option<Scratch>,
+    /// Whether what it does and says is left out of what is measured.
+    pub(super) left_out: bool,
 }
 
 /// What a trial is made of.
@@ -84,25 +108,33 @@ impl TrialGuests {
     pub(super) fn start(
         lab: &LocalLab<'_>,
         trial: &TrialParts<'_>,
-        consoles: &[PathBuf; 2],
         qemu_args: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let roles = trial.workload.under_test;
         let (scratch, mine_spec, other_spec) = scratch(lab, trial)?;
+        let emulated = trial.variant.environment.is_emulated_time();
         let Some(other_role) = roles.other() else {
-            let spec = &mine_spec;
+            let is_alone = trial.variant.further.is_empty();
+            let name = (!is_alone).then_some(GuestName::Number(0));
+            let fail = |failure| named(name, failure);
             let (place, args) = match trial.variant.on {
-                RunsOn::Vm => in_vm(lab, spec, "trial", &consoles[UNDER_TEST], None)?,
+                RunsOn::Vm => in_vm(lab, &mine_spec, UNDER_TEST_VM, None).map_err(fail)?,
                 RunsOn::Host => (on_host(lab, trial.variant, None, scratch.as_ref())?, Vec::new()),
             };
             *qemu_args = args;
-            let facts =
-                GuestFacts::alone(spec.vcpus(), trial.variant.environment.is_emulated_time());
-            let under_test = RoleGuest { place, facts, role: None, counted: None };
+            let facts = GuestFacts::alone(mine_spec.vcpus(), emulated);
+            let under_test = RoleGuest::new(place, facts, name);
+            let (mut further, mut other_args) = (Vec::new(), BTreeMap::new());
+            for (number, spec) in (1..).zip(&trial.variant.further) {
+                let (vm, args) = FurtherVm::start(lab, trial, spec, number)?;
+                further.push(vm);
+                other_args.insert(further_name(number), lines_of(&args));
+            }
             return Ok(Self {
                 under_test,
                 other: None,
-                other_args: String::new(),
+                further,
+                other_args,
                 roles,
                 scratch,
                 between: Between::default(),
@@ -118,15 +150,15 @@ impl TrialGuests {
         let specs = [&mine_spec, other_spec.as_ref().unwrap_or(&peer.spec)];
         let (between, plugs) =
             Between::new(lab, [(mine, specs[UNDER_TEST]), (theirs, specs[OTHER])])?;
-        let emulated = trial.variant.environment.is_emulated_time();
         let mut guests = Vec::new();
         let mut all_args = Vec::new();
         let places = [
-            (roles, specs[UNDER_TEST], "trial", ADDRESSES[OTHER]),
-            (other_role, specs[OTHER], "peer", ADDRESSES[UNDER_TEST]),
+            (roles, specs[UNDER_TEST], UNDER_TEST_VM, ADDRESSES[OTHER]),
+            (other_role, specs[OTHER], PEER_VM, ADDRESSES[UNDER_TEST]),
         ];
         for (number, (role, spec, name, address)) in places.into_iter().enumerate() {
-            let fail = |failure| named(Some(role), failure);
+            let called = Some(GuestName::Role(role));
+            let fail = |failure| named(called, failure);
             let (place, args) = match trial.variant.on {
                 RunsOn::Host if number == UNDER_TEST => {
                     // A server keeps the data; the other VM has it else.
@@ -134,13 +166,11 @@ impl TrialGuests {
                     let place = on_host(lab, trial.variant, between.of_kernel.as_ref(), mine);
                     (place.map_err(fail)?, Vec::new())
                 }
-                _ => {
-                    in_vm(lab, spec, name, &consoles[number], Some(&plugs[number])).map_err(fail)?
-                }
+                _ => in_vm(lab, spec, name, Some(&plugs[number])).map_err(fail)?,
             };
             all_args.push(args);
             let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
-            guests.push(RoleGuest { place, facts, role: Some(role), counted: None });
+            guests.push(RoleGuest::new(place, facts, called));
         }
         let (Some(other), Some(under_test)) = (guests.pop(), guests.pop()) else {
             return Err(missing("second guest"));
@@ -149,7 +179,8 @@ impl TrialGuests {
         Ok(Self {
             under_test,
             other: Some(other),
-            other_args: all_args.concat().join("\n") + "\n",
+            further: Vec::new(),
+            other_args: BTreeMap::from([(PEER_VM.to_owned(), lines_of(&all_args.concat()))]),
             roles,
             scratch,
             between,
@@ -167,6 +198,9 @@ impl TrialGuests {
         if let Some(other) = &mut self.other {
             other.wait_ready(limit, cancel)?;
         }
+        for vm in &mut self.further {
+            vm.guest.wait_ready(limit, cancel)?;
+        }
         Ok(boot.map(|boot| boot.as_secs_f64()))
     }
 
@@ -181,6 +215,15 @@ impl TrialGuests {
             return Ok(());
         }
         let limit = trial.step_limit();
+        let TrialParts { entry, params, .. } = trial;
+        let arch = trial.variant.spec.arch;
+        if self.other.is_none() {
+            let scratch = self.scratch.is_some();
+            let prepared = self.in_each(|guest| {
+                guest.prepare_alone((entry, params), arch, scratch, limit, cancel)
+            });
+            return prepared.map(drop);
+        }
         if let Some(other) = &mut self.other {
             let (mine, theirs) = (ADDRESSES[UNDER_TEST].to_string(), ADDRESSES[OTHER].to_string());
             // The host has its address already; guests wait for each other.
@@ -189,12 +232,10 @@ impl TrialGuests {
             let wait_for = Some(theirs.as_str());
             self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
         }
-        let TrialParts { entry, params, .. } = trial;
         if self.scratch.is_some() {
             let owner = if entry.beside.server.is_some() { self.server() } else { self.client() };
             owner.mount_scratch(cancel)?;
         }
-        let arch = trial.variant.spec.arch;
         if let Some(server) = &entry.beside.server {
             let guest = self.server();
             if server.needs.contains(&probe::PROGRAM) {
@@ -210,6 +251,44 @@ impl TrialGuests {
         }
         let steps = entry.setup(params, &client.facts);
         client.prepare(&steps, limit, cancel)
+    }
+
+    /// All VMs that are measured, or the host.
+    pub(super) fn measured(&mut self) -> impl Iterator<Item = &mut RoleGuest> {
+        std::iter::once(&mut self.under_test).chain(self.further.iter_mut().map(|vm| &mut vm.guest))
+    }
+
+    /// Does `what` in all guests that are measured, at once; the first failure by
+    /// number, when all have come to an end.
+    pub(super) fn in_each<T: Send>(
+        &mut self,
+        what: impl Fn(&mut RoleGuest) -> Result<T, Failure> + Sync,
+    ) -> Result<Vec<T>, Failure> {
+        if self.further.is_empty() {
+            return what(&mut self.under_test).map(|one| vec![one]);
+        }
+        let what = &what;
+        thread::scope(|scope| {
+            let begun: Vec<_> =
+                self.measured().map(|guest| scope.spawn(move || what(guest))).collect();
+            let ended: Vec<_> = begun
+                .into_iter()
+                .map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect();
+            ended.into_iter().collect()
+        })
+    }
+
+    /// [`Self::in_each`], or in the guest that runs the command where there are two
+    /// roles.
+    pub(super) fn in_each_client<T: Send>(
+        &mut self,
+        what: impl Fn(&mut RoleGuest) -> Result<T, Failure> + Sync,
+    ) -> Result<Vec<T>, Failure> {
+        if self.other.is_some() {
+            return what(self.client()).map(|one| vec![one]);
+        }
+        self.in_each(what)
     }
 
     /// The guest that is spoken to.
@@ -234,13 +313,21 @@ impl TrialGuests {
     /// Why exits are not counted by reason; the rest is counted.
     pub(super) fn begin_counting(&mut self, tracing: Option<&Tracing>) -> Result<(), TracingError> {
         let begun = self.under_test.begin_counting(tracing);
-        let others = self.other.as_mut().map(|other| other.begin_counting(tracing));
-        begun.and(others.unwrap_or(Ok(())))
+        let further = self.further.iter_mut().map(|vm| &mut vm.guest);
+        let others = self.other.iter_mut().chain(further);
+        others.fold(begun, |begun, other| {
+            let other = other.begin_counting(tracing);
+            begun.and(other)
+        })
     }
 
-    /// The counters of all guests; the other VM's begin with `peer.`.
+    /// The counters of all guests: those that are measured together are added up, the
+    /// other VM's begin with `peer.`.
     pub(super) fn counters(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
         let mut all = self.under_test.counters(cancel)?;
+        for vm in self.further.iter_mut().filter(|vm| !vm.left_out) {
+            all.add_all(vm.guest.counters(cancel)?);
+        }
         if let Some(other) = &mut self.other {
             all.merge(of_peer(other.counters(cancel)?));
         }
@@ -253,6 +340,9 @@ impl TrialGuests {
     /// Where the memory of all guests lies now.
     pub(super) fn memory(&self) -> CounterSet {
         let mut all = self.under_test.memory();
+        for vm in self.further.iter().filter(|vm| !vm.left_out) {
+            all.add_all(vm.guest.memory());
+        }
         if let Some(other) = &self.other {
             all.merge(of_peer(other.memory()));
         }
@@ -273,7 +363,7 @@ impl TrialGuests {
         let measures = self.roles.measures();
         let Some(other) = &mut self.other else { return Ok(()) };
         let silent = if measures { other } else { &mut self.under_test };
-        silent.place.check_alive(cancel).map_err(|failure| silent.name(failure))
+        silent.place.check_alive(cancel).map_err(|failure| silent.named(failure))
     }
 
     /// What is known of the switch between the VMs, if there is one.
@@ -284,10 +374,61 @@ impl TrialGuests {
     /// Ends all VMs, and what runs on the host.
     pub(super) fn shutdown(self) {
         self.under_test.place.shutdown();
+        for vm in self.further {
+            vm.guest.place.shutdown();
+            drop(vm.scratch);
+        }
         if let Some(other) = self.other {
             other.place.shutdown();
         }
     }
+}
+
+impl FurtherVm {
+    /// VM `number` of those that are measured together, with its empty disk, if the
+    /// workload wants one, and QEMU's arguments.
+    fn start(
+        lab: &LocalLab<'_>,
+        trial: &TrialParts<'_>,
+        spec: &VmSpec,
+        number: u32,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        let name = Some(GuestName::Number(number));
+        let emulated = trial.variant.environment.is_emulated_time();
+        let facts = GuestFacts::alone(spec.vcpus(), emulated);
+        let scratch = scratch_of(trial, &facts).map_err(|failure| named(name, failure))?;
+        let with_disk = match &scratch {
+            Some(scratch) => Some(attach(trial.variant.disk.as_ref(), spec, scratch)?),
+            None => None,
+        };
+        let spec = with_disk.as_ref().unwrap_or(spec);
+        let (place, args) = in_vm(lab, spec, &further_name(number), None)
+            .map_err(|failure| named(name, failure))?;
+        let left_out = trial.variant.left_out.contains(&number);
+        Ok((Self { guest: RoleGuest::new(place, facts, name), scratch, left_out }, args))
+    }
+}
+
+/// The empty disk that the workload wants, if it does.
+fn scratch_of(trial: &TrialParts<'_>, facts: &GuestFacts) -> Result<Option<Scratch>, Failure> {
+    let mib = trial.entry.scratch_mib(&trial.params, facts);
+    let scratch = (mib > 0).then(|| Scratch::new(mib)).transpose();
+    scratch.map_err(|error| refused(load_failure(&error).detail))
+}
+
+/// `spec` with its empty disk.
+fn attach(disk: Option<&StudyDisk>, spec: &VmSpec, scratch: &Scratch) -> Result<VmSpec, Failure> {
+    let attached = disk.cloned().unwrap_or_default().attach(spec, &scratch.path());
+    attached.map_err(|error| refused(format!("[disk]: {error}")))
+}
+
+fn refused(detail: String) -> Failure {
+    Failure { kind: FailureKind::VmRefused, detail }
+}
+
+/// Arguments, one a line.
+fn lines_of(args: &[String]) -> String {
+    args.join("\n") + "\n"
 }
 
 /// Counters of the other VM.
@@ -302,25 +443,18 @@ fn scratch(
     lab: &LocalLab<'_>,
     trial: &TrialParts<'_>,
 ) -> Result<(Option<Scratch>, VmSpec, Option<VmSpec>), Failure> {
-    let TrialParts { variant, workload, entry, params, .. } = trial;
-    let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
+    let TrialParts { variant, workload, .. } = trial;
     let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
-    let mib = entry.scratch_mib(params, &facts);
-    if mib == 0 {
+    let Some(scratch) = scratch_of(trial, &facts)? else {
         return Ok((None, variant.spec.clone(), None));
-    }
-    let scratch = Scratch::new(mib).map_err(|error| refused(load_failure(&error).detail))?;
-    let path = scratch.path();
-    let attach = |disk: &StudyDisk, spec: &VmSpec| {
-        disk.attach(spec, &path).map_err(|error| refused(format!("[disk]: {error}")))
     };
     // A server keeps the data; without one there is but one guest.
     let peer = lab.plan.peer.as_ref().filter(|_| !workload.under_test.serves());
     let (mine, other) = match peer {
-        Some(peer) => (variant.spec.clone(), Some(attach(&peer.disk, &peer.spec)?)),
+        Some(peer) => (variant.spec.clone(), Some(attach(Some(&peer.disk), &peer.spec, &scratch)?)),
         // It mounts the file itself.
         None if variant.on == RunsOn::Host => (variant.spec.clone(), None),
-        None => (attach(&variant.disk.clone().unwrap_or_default(), &variant.spec)?, None),
+        None => (attach(variant.disk.as_ref(), &variant.spec, &scratch)?, None),
     };
     Ok((Some(scratch), mine, other))
 }
@@ -353,20 +487,24 @@ fn in_vm(
     lab: &LocalLab<'_>,
     spec: &VmSpec,
     name: &str,
-    console_log: &Path,
     plug: Option<&Plug>,
 ) -> Result<(ExecTarget, Vec<String>), Failure> {
     let (place, args) = if is_thin(spec) {
         let (thin, args) = ThinPlace::start(lab, spec, name)?;
         (ExecTarget::Thin(Box::new(thin)), args)
     } else {
-        let (vm, args) = start(lab, spec, name, console_log, plug)?;
+        let (vm, args) = start(lab, spec, name, &console_file(lab, name), plug)?;
         (ExecTarget::Vm(Box::new(vm)), args)
     };
     if let Some(threads) = place.threads() {
         placement::pin(threads, spec)?;
     }
     Ok((place, args))
+}
+
+/// The file of a VM's console.
+pub(super) fn console_file(lab: &LocalLab<'_>, name: &str) -> PathBuf {
+    lab.runtime.path().join(format!("{name}.console"))
 }
 
 /// Where a VM's devices are written down, should its guest hang or panic.

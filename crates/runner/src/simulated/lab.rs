@@ -13,10 +13,11 @@ use record::{CounterSet, Failure, FailureKind, Outcome, Sample};
 use sim::scenario::Scenario;
 use topology::Host;
 
+use super::models::WorkloadModel;
 use super::scenario::{self, CellScenario};
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::Load;
+use crate::study::{Load, values_over_vms};
 use crate::unix_s;
 
 /// Plays the trials of a plan on a described host.
@@ -107,17 +108,12 @@ impl<'p> SimulatedLab<'p> {
                 match sim::run(&played, || !self.cancel.is_cancelled()) {
                     Err(None) => failed(FailureKind::Aborted, "Ctrl-C".to_owned()),
                     Err(Some(stuck)) => failed(FailureKind::GuestHung, stuck.to_string()),
-                    Ok(outcome) => match outcome.meters.first() {
-                        Some(meter) if meter.done > 0 => {
-                            let known = |name: &str| {
-                                workload.metrics.iter().any(|metric| metric.name == name)
-                            };
-                            let metrics = model.metrics.iter().filter(|(name, _)| known(name));
-                            let samples = metrics.map(|(name, scale)| Sample {
-                                metric: (*name).to_owned(),
-                                value: scale.value(meter.per_s),
-                            });
-                            Ok((samples.collect(), counters(&outcome, load)))
+                    Ok(outcome) => match outcome.meters.get(..variant.specs().count()) {
+                        Some(meters) if meters.iter().all(|meter| meter.done > 0) => {
+                            let counts = |number| !variant.left_out.contains(&number);
+                            let counted = (0..).zip(meters).filter(|(number, _)| counts(*number));
+                            let per_s: Vec<f64> = counted.map(|(_, meter)| meter.per_s).collect();
+                            Ok((samples(&model, workload, &per_s), counters(&outcome, load)))
                         }
                         _ => failed(
                             FailureKind::TimeLimit,
@@ -129,6 +125,26 @@ impl<'p> SimulatedLab<'p> {
         };
         Played { scenario: text, wall_s: started.elapsed().as_secs_f64(), result }
     }
+}
+
+/// What the meters of the VMs that are measured say of the workload's metrics.
+fn samples(model: &WorkloadModel, workload: &PlanWorkload, per_s: &[f64]) -> Vec<Sample> {
+    let sample = |(metric, value)| Sample { metric, value };
+    let value = |name: &str| {
+        let (_, scale) = model.metrics.iter().find(|(known, _)| *known == name)?;
+        Some(per_s.iter().map(|per_s| Some(scale.value(*per_s))).collect::<Vec<_>>())
+    };
+    if workload.of_several_vms.is_empty() {
+        let own = workload.metrics.iter().filter_map(|metric| {
+            Some((metric.name.clone(), value(&metric.name)?.into_iter().flatten().next()?))
+        });
+        return own.map(sample).collect();
+    }
+    let several = workload
+        .of_several_vms
+        .iter()
+        .filter_map(|metric| Some(values_over_vms(metric, &value(&metric.name)?)));
+    several.flatten().map(sample).collect()
 }
 
 /// What KVM would have counted of the VM, where it is alone.

@@ -12,12 +12,13 @@ mod scenario;
 
 use std::path::Path;
 
+use record::Metric;
 use topology::Host;
 
 use crate::freeze::{Frozen, freeze};
 use crate::machine;
 use crate::plan::Plan;
-use crate::study::{Study, StudyProblem};
+use crate::study::{Study, StudyProblem, metrics_over_vms};
 
 pub use lab::SimulatedLab;
 pub use scenario::{DESCRIBED_HOST, placed};
@@ -69,7 +70,13 @@ pub fn plan(
         // One run tells all of a boot that knows no noise but its own.
         (workload.invocations, workload.adapt) = (1, false);
         let known = models::of_plan(workload, 1).map(|model| model.metrics).unwrap_or_default();
-        workload.metrics.retain(|metric| known.iter().any(|(name, _)| *name == metric.name));
+        let is_known = |metric: &Metric| known.iter().any(|(name, _)| *name == metric.name);
+        if workload.of_several_vms.is_empty() {
+            workload.metrics.retain(is_known);
+        } else {
+            workload.of_several_vms.retain(is_known);
+            workload.metrics = metrics_over_vms(&workload.of_several_vms);
+        }
     }
     plan.frozen = None;
     Ok(Frozen { plan: plan.freeze(), warnings })

@@ -66,9 +66,15 @@ pub(super) fn of_cell(
     }
     insert(&mut top, "host", described);
     let kernel = guest_kernel(plan, &variant.image);
-    let mut vms = vec![vm("measured", &variant.spec, host, &kernel, variant.on)];
-    let mut workloads = Table::new();
-    insert(&mut workloads, "measured", model.table.clone());
+    // A workload, and so a meter, for each VM that is measured.
+    let (mut vms, mut workloads) = (Vec::new(), Table::new());
+    for (number, spec) in variant.specs().enumerate() {
+        // Meters come in the order of their names, before "other".
+        let name =
+            if number == 0 { "measured".to_owned() } else { format!("measured-{number:03}") };
+        vms.push(vm(&name, spec, host, &kernel, variant.on));
+        insert(&mut workloads, &name, model.table.clone());
+    }
     if let (Some(others), Some(spec)) = (&load.vms, plan.other_vms.get(&load.name)) {
         let other = models::of_name(&others.workload, &others.params, spec.vcpus())
             .map_err(|why| format!("the other VMs' {}: {why}", others.workload))?;

@@ -18,8 +18,8 @@ use super::lines::{Lines, PathStep};
 use super::names::PublishableNames;
 use super::{
     AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
-    LONGEST_LIMIT_S, Load, OtherVms, ParseStudyError, Places, Stress, Study, StudyBudget,
-    StudyProblem, StudyVariant, StudyWorkload, Until,
+    LONGEST_LIMIT_S, Load, MeasuredVms, OtherVms, ParseStudyError, Places, Stress, Study,
+    StudyBudget, StudyProblem, StudyVariant, StudyWorkload, Until,
 };
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
@@ -102,7 +102,8 @@ impl Checker {
             variants.push(copy);
         }
         let loads = self.loads(&parsed);
-        let (workloads, later) = self.workloads(&parsed);
+        let several_vms = variants.iter().any(|variant| variant.measured.count() > 1);
+        let (workloads, later) = self.workloads(&parsed, several_vms);
         let (host_settings, reload) = self.study_settings(&parsed.host);
         self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
         let named = PublishableNames {
@@ -230,7 +231,9 @@ impl Checker {
                     self.problem(&[Key("vm"), field], error.to_string());
                 }
             }
-            self.check_runs_on(index, table);
+            let measured = parsed.measured.overlay(&table.measured);
+            self.check_runs_on(index, table, &measured);
+            self.measured_vms(index, &measured);
             variants.push(StudyVariant {
                 name,
                 about: table.about.clone(),
@@ -238,6 +241,7 @@ impl Checker {
                 builtin: table.builtin.clone(),
                 vm,
                 changes: table.vm.clone(),
+                measured,
                 network: table.network.clone(),
                 disk: table.disk.clone(),
                 host: self.host_settings(&at("host"), &table.host),
@@ -343,7 +347,24 @@ impl Checker {
         }
     }
 
-    fn workloads(&mut self, parsed: &StudyFile) -> (Vec<StudyWorkload>, Vec<(String, String)>) {
+    /// The VMs that a variant measures together: its own key is wrong, or the study's.
+    fn measured_vms(&mut self, index: usize, measured: &MeasuredVms) {
+        use PathStep::{Index, Key};
+        let Err((key, message)) = measured.check() else { return };
+        let own = [Key("variant"), Index(index), Key("measured"), Key(key)];
+        let line = self.lines.exactly(&own);
+        let line = line.unwrap_or_else(|| self.lines.of(&[Key("measured"), Key(key)]));
+        let problem = StudyProblem { line, message: format!("measured.{message}") };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    fn workloads(
+        &mut self,
+        parsed: &StudyFile,
+        several_vms: bool,
+    ) -> (Vec<StudyWorkload>, Vec<(String, String)>) {
         use PathStep::{Index, Key};
         let mut workloads: Vec<StudyWorkload> = Vec::new();
         let mut later: Vec<(String, String)> = Vec::new();
@@ -388,6 +409,16 @@ impl Checker {
                     format!("under_test: {} has only one role; leave it out", entry.name),
                 );
             }
+            let under_test = table.under_test.unwrap_or(entry.under_test());
+            if several_vms && under_test.other().is_some() {
+                self.problem(
+                    &at("run"),
+                    format!(
+                        "{} has two roles, and measured.vms is for workloads of one: write under_test = \"both\" to have both in each VM",
+                        entry.name
+                    ),
+                );
+            }
             let background = self.background(index, table.background.as_ref());
             if let Some(params) = self.params(&at("params"), entry, &table.params) {
                 workloads.push(StudyWorkload {
@@ -397,9 +428,10 @@ impl Checker {
                     invocations,
                     margin_percent,
                     limit_s: table.limit_s,
-                    under_test: table.under_test.unwrap_or(entry.under_test()),
+                    under_test,
                     background,
                     profile: table.profile,
+                    several_vms,
                 });
             }
         }

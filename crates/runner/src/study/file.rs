@@ -7,7 +7,7 @@ use serde::Deserialize;
 use vmconfig::{Arch, VmPatch};
 use workload::{ParamValue, UnderTest};
 
-use super::{NetworkPatch, StudyDisk, schema};
+use super::{MeasuredVms, NetworkPatch, StudyDisk, schema};
 
 /// Version of the study format that this vmlab reads.
 pub(super) const STUDY_FORMAT_VERSION: u32 = 1;
@@ -32,6 +32,9 @@ pub struct StudyFile {
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    /// Several equal VMs that are measured together.
+    #[serde(default)]
+    pub(super) measured: MeasuredVms,
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]
@@ -90,6 +93,8 @@ pub(super) struct VariantTable {
     pub(super) on: super::RunsOn,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) measured: MeasuredVms,
     #[serde(default)]
     pub(super) disk: StudyDisk,
     #[serde(default)]
@@ -209,8 +214,14 @@ pub(super) struct ScaleTable {
     #[serde(default)]
     #[schemars(with = "crate::limits::StabilityLimits")]
     pub(super) stability: toml::Table,
+    /// Host settings, laid over the study's.
+    #[serde(default)]
+    #[schemars(with = "schema::HostSettings")]
+    pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    #[serde(default)]
+    pub(super) measured: MeasuredVms,
     #[serde(default)]
     pub(super) network: NetworkPatch,
     /// Parameters by workload label, laid over the study's.

@@ -9,6 +9,7 @@ mod check;
 mod disk;
 mod file;
 mod lines;
+mod measured;
 mod names;
 mod network;
 mod on_host;
@@ -30,6 +31,10 @@ use workload::{CatalogueEntry, ParamValue, UnderTest};
 pub(crate) use disk::SERIAL;
 pub use disk::StudyDisk;
 pub use file::StudyFile;
+pub use measured::{
+    MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms, metrics_over_vms,
+    values_over_vms,
+};
 pub use network::{NetworkKind, NetworkPatch, StudyNetwork};
 pub use published::{StudyClaim, StudyClaimKind, StudyPublished};
 pub use runs_on::RunsOn;
@@ -161,6 +166,8 @@ pub struct StudyVariant {
     pub vm: VmPatch,
     /// The variant's changes alone.
     pub changes: VmPatch,
+    /// The VMs that are measured together: the study's, with the variant's changes.
+    pub measured: MeasuredVms,
     /// What it changes of the study's network.
     pub network: NetworkPatch,
     /// What it changes of the study's empty disk.
@@ -280,6 +287,8 @@ pub struct StudyWorkload {
     pub background: Option<Background>,
     /// Whether one more invocation of each trial is profiled.
     pub profile: bool,
+    /// Whether any variant measures several VMs.
+    pub several_vms: bool,
 }
 
 /// A workload that is repeated in a guest while another one is measured there.
@@ -292,15 +301,41 @@ pub struct Background {
 }
 
 impl StudyWorkload {
-    /// The metrics of the workload, the primary one first.
+    /// The metrics of the workload, the primary one first; of several VMs those that
+    /// are made of each VM's value.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
+        self.over_vms(self.metrics_of_one_vm())
+    }
+
+    /// The metrics that each VM has, the primary one first.
+    pub(crate) fn metrics_of_one_vm(&self) -> Vec<Metric> {
         let mut metrics: Vec<_> = match self.entry.resolve(&self.params) {
             Ok(params) => self.entry.metrics(&params).collect(),
             Err(_) => self.entry.metrics.iter().collect(),
         };
         metrics.sort_by_key(|metric| !metric.primary);
         metrics.into_iter().map(workload::MetricDef::to_metric).collect()
+    }
+
+    /// All metrics that a study can name, those too that other parameters have.
+    pub(crate) fn nameable_metrics(&self) -> Vec<Metric> {
+        self.over_vms(self.entry.metrics.iter().map(workload::MetricDef::to_metric).collect())
+    }
+
+    /// The smallest differences that matter, percent, by the names of [`Self::metrics`].
+    pub(crate) fn margins(&self) -> BTreeMap<String, f64> {
+        let mut margins = self.margin_percent.clone();
+        for of_one in self.metrics_of_one_vm().iter().filter(|_| self.several_vms) {
+            let Some(margin) = self.margin_percent.get(&of_one.name) else { continue };
+            let over = metrics_over_vms(std::slice::from_ref(of_one)).into_iter();
+            margins.extend(over.map(|metric| (metric.name, *margin)));
+        }
+        margins
+    }
+
+    fn over_vms(&self, of_one: Vec<Metric>) -> Vec<Metric> {
+        if self.several_vms { metrics_over_vms(&of_one) } else { of_one }
     }
 }
 
@@ -377,6 +412,19 @@ impl Study {
         use lines::PathStep::{Index, Key};
         let index = self.places.variants.get(variant).copied().unwrap_or(0);
         self.places.lines.of(&[Key("variant"), Index(index)])
+    }
+
+    /// Where it is said how many VMs the variant measures: in its own table, else in the
+    /// study's.
+    #[must_use]
+    pub fn line_of_measured(&self, variant: &str) -> usize {
+        use lines::PathStep::{Index, Key};
+        let lines = &self.places.lines;
+        let own = self.places.variants.get(variant).copied();
+        let own = own.map(|index| [Key("variant"), Index(index), Key("measured")]);
+        own.and_then(|path| lines.exactly(&path))
+            .or_else(|| lines.exactly(&[Key("measured")]))
+            .unwrap_or_else(|| self.line_of_variant(variant))
     }
 
     /// Where the workload stands in the file; where the workloads begin if some of

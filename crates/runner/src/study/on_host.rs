@@ -5,7 +5,7 @@ use vmconfig::VmPatch;
 use super::check::Checker;
 use super::file::VariantTable;
 use super::lines::PathStep::{Index, Key};
-use super::{NetworkPatch, StudyDisk};
+use super::{MeasuredVms, NetworkPatch, StudyDisk};
 
 /// What a variant on the host may say of the VM: how many CPUs and which, and
 /// the host's settings.
@@ -13,7 +13,12 @@ const OF_THE_HOST: [&str; 3] = ["vcpus", "pins", "host"];
 
 impl Checker {
     /// A variant on the host has no VM that could be configured.
-    pub(super) fn check_runs_on(&mut self, index: usize, table: &VariantTable) {
+    pub(super) fn check_runs_on(
+        &mut self,
+        index: usize,
+        table: &VariantTable,
+        measured: &MeasuredVms,
+    ) {
         if table.on.is_vm() {
             return;
         }
@@ -33,6 +38,10 @@ impl Checker {
         if table.network != NetworkPatch::default() {
             let message = "network: on = \"host\" has no interface of its own, it sits at the bridge; leave it out";
             self.problem(&at("network"), message);
+        }
+        if measured.count() > 1 {
+            let message = "measured.vms: on = \"host\" is one host; write measured.vms = 1 for it";
+            self.problem(&at("on"), message);
         }
         let kept = StudyDisk { cache: table.disk.cache, ..StudyDisk::default() };
         if table.disk != kept {

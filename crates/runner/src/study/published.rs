@@ -190,8 +190,9 @@ impl Checker {
         };
         let mut found = Vec::new();
         for (metric, numbers) in &table.values {
-            let Some(known) = run.entry.metrics.iter().find(|known| known.name == metric) else {
-                let names = run.entry.metrics.iter().map(|metric| metric.name);
+            let all = run.nameable_metrics();
+            let Some(known) = all.iter().find(|known| known.name == *metric) else {
+                let names = all.iter().map(|metric| metric.name.as_str());
                 self.problem(&at(metric), unknown("values", "metric", metric, names));
                 continue;
             };
@@ -219,7 +220,7 @@ impl Checker {
                 ratio: None,
                 ratio_range: None,
                 sd: None,
-                unit: known.unit.to_owned(),
+                unit: known.unit.0.clone(),
                 better: None,
                 source: table.source.clone(),
             });
@@ -417,16 +418,17 @@ impl Checker {
             // A workload that has problems of its own, else.
             return;
         };
-        match run.entry.metrics.iter().find(|known| known.name == metric) {
+        let all = run.nameable_metrics();
+        match all.iter().find(|known| known.name == metric) {
             None => {
-                let names = run.entry.metrics.iter().map(|metric| metric.name);
+                let names = all.iter().map(|metric| metric.name.as_str());
                 self.problem(&at("metric"), unknown("metric", "metric", metric, names));
             }
             Some(known) => {
-                if let Some(unit) = table.unit.as_ref().filter(|unit| known.unit != **unit) {
+                if let Some(unit) = table.unit.as_ref().filter(|unit| known.unit.0 != **unit) {
                     let message = format!(
                         "unit = {unit:?}: metric {} is kept in {:?}; give the value in that unit",
-                        known.name, known.unit
+                        known.name, known.unit.0
                     );
                     self.problem(&at("unit"), message);
                 }

@@ -43,7 +43,9 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     study.budget = study.budget.overlay(scale.budget);
     study.stability = overlay(study.stability, scale.stability)
         .map_err(|error| format!("[scale.{name}] stability: {}", error.message()))?;
+    study.host.extend(scale.host);
     study.vm = study.vm.overlay(&scale.vm);
+    study.measured = study.measured.overlay(&scale.measured);
     study.network = study.network.overlay(&scale.network);
     let stays = |name: &String| !scale.without.contains(name);
     study.workload.retain(|table| stays(&label(table)));

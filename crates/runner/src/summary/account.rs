@@ -36,7 +36,11 @@ pub(super) fn accounting(
     }
     let mut accounts = Vec::new();
     let mut payable = false;
-    for group in groups.iter().filter(|group| group.is_primary()) {
+    // VMs that are measured together do their work side by side: what all of them were
+    // charged is nobody's time.
+    let of_one_vm =
+        |group: &&MetricGroup<'_>| group.is_primary() && group.workload.of_several_vms.is_empty();
+    for group in groups.iter().filter(of_one_vm) {
         for differences in differences(plan, group, trials) {
             payable |= differences.has_exits();
             accounts.extend(prices.and_then(|prices| account(prices, group, &differences)));

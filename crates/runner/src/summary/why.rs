@@ -8,6 +8,7 @@ use report::{CounterMove, ReportFact};
 
 use crate::plan::Plan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
+use crate::study::is_sum_over_vms;
 
 /// Counters shown for each group: more would bury the ones that explain.
 const MOVERS_SHOWN: usize = 12;
@@ -94,7 +95,8 @@ pub(super) fn movers(
             let mut of_counter = test_counter(name, &variant.name, &values);
             if let Some(tested) = &mut of_counter {
                 let each = both(&|trial| per_operation(group.metric, trial, name));
-                tested.mover.per_operation = mean_of_pairs(&each);
+                let each = mean_of_pairs(&each).filter(|_| is_of_all_vms(group));
+                tested.mover.per_operation = each;
             }
             tested.extend(of_counter);
         }
@@ -176,7 +178,14 @@ fn per_operation(metric: &Metric, result: &TrialResult, name: &str) -> Option<f6
 
 /// Operations of all runs of a boot, where each of them tells.
 pub(super) fn operations_of(group: &MetricGroup<'_>, result: &TrialResult) -> Option<f64> {
-    operations_of_runs(group.metric, result)
+    operations_of_runs(group.metric, result).filter(|_| is_of_all_vms(group))
+}
+
+/// Whether a metric tells of all that the counters count: one VM's value does not where
+/// several are measured.
+fn is_of_all_vms(group: &MetricGroup<'_>) -> bool {
+    let one_vm = &group.workload.of_several_vms;
+    one_vm.is_empty() || is_sum_over_vms(group.metric, one_vm)
 }
 
 fn operations_of_runs(metric: &Metric, result: &TrialResult) -> Option<f64> {

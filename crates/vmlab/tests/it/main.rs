@@ -28,6 +28,7 @@ mod kvm_counts;
 mod lab;
 mod libvirt_trials;
 mod lint;
+mod measured_vms;
 mod metrics;
 mod on_host;
 mod profile;

@@ -16,7 +16,7 @@ use crate::lab::events;
 use crate::running::{Study, assert_complete, owned_by, results};
 
 /// The pCPUs that this process may use: the first and the last.
-fn two_pcpus() -> Option<(u32, u32)> {
+pub(crate) fn two_pcpus() -> Option<(u32, u32)> {
     let allowed = thread_affinity(std::process::id()).unwrap();
     let (first, last) = (allowed.iter().next()?, allowed.iter().next_back()?);
     (first != last).then_some((first, last))
