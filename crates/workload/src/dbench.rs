@@ -32,28 +32,41 @@ const METRICS: &[MetricDef] = &[
     ),
 ];
 
-const PARAMS: &[Param] = &[
-    Param::per_vcpu("clients", 4096, "Clients that replay the calls"),
-    Param::int("time_s", (1, 86_400), 60, "How long").unit("s"),
-];
+const CLIENTS: Param = Param::per_vcpu("clients", 4096, "Clients that replay the calls");
+
+const TIME: Param = Param::int("time_s", (1, 86_400), 60, "How long").unit("s");
 
 const REPEATS: &str = "One run lasts `time_s`, after a warm-up of a fifth of that, and brings one \
                        sample of every metric.";
+
+/// A tmpfs that every Linux guest has.
+const TMPFS: &str = "/dev/shm";
 
 pub(crate) static DBENCH: CatalogueEntry = CatalogueEntry {
     name: "dbench",
     summary: "A file server's work on a scratch disk: small files, metadata, flushes (dbench 4)",
     about: "Every client replays the file calls of a recorded NetBench session: mostly metadata \
-            and small writes, with flushes. It shows the disk's flushes as well as the guest's \
-            file system and its locks.",
+            and small writes, with flushes. On a disk it shows the disk's flushes as well as the \
+            guest's file system and its locks; in a tmpfs the guest's locks alone, where the \
+            files of all clients have to fit into the guest's memory.",
     measures: "File calls over the virtual disk: flushes, cache mode, lock contention.",
     needs: &["dbench"],
-    beside: RoleCommands { scratch_mib: |_, _| 2048, ..RoleCommands::NOTHING },
-    params: PARAMS,
+    beside: RoleCommands {
+        scratch_mib: |params, _| if params.text("files") == "tmpfs" { 0 } else { 2048 },
+        ..RoleCommands::NOTHING
+    },
+    params: &[
+        CLIENTS,
+        TIME,
+        Param::choice("files", &["disk", "tmpfs"], "disk", "Where the clients' files are"),
+    ],
     metrics: METRICS,
     repeats: REPEATS,
     example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],
-    command: |params, facts| argv("dbench", &["--directory", SCRATCH], params, facts),
+    command: |params, facts| {
+        let folder = if params.text("files") == "tmpfs" { TMPFS } else { SCRATCH };
+        argv("dbench", &["--directory", folder], params, facts)
+    },
     parse,
     duration_s,
 };
@@ -76,7 +89,7 @@ pub(crate) static TBENCH: CatalogueEntry = CatalogueEntry {
         }),
         ..RoleCommands::NOTHING
     },
-    params: PARAMS,
+    params: &[CLIENTS, TIME],
     metrics: METRICS,
     repeats: REPEATS,
     example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],
