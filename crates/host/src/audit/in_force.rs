@@ -180,7 +180,9 @@ fn memory(wish: &MemoryWish, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
         return;
     }
     let mut elsewhere: BTreeMap<u32, u64> = BTreeMap::new();
-    for region in &regions {
+    // Without a backend's name all mappings are here, and only RAM was asked for.
+    let ram = |region: &&&VmMapping| wish.backend.is_some() || Some(**region) == greatest.copied();
+    for region in regions.iter().filter(ram) {
         match &region.by_node {
             None => return deviate(&nodes_asked, "but its nodes are not known".to_owned()),
             Some(by_node) => {
@@ -324,6 +326,14 @@ mod tests {
             ..VmMapping::default()
         }];
         check(&wish(None, &[0, 1], Some(4096)), &running, &[]);
+        // Firmware is not what was bound.
+        let mut with_firmware = running.clone();
+        with_firmware.memory.regions.push(VmMapping {
+            bytes: 2 * MIB,
+            by_node: Some([(3, 2 * MIB)].into()),
+            ..VmMapping::default()
+        });
+        check(&wish(None, &[0, 1], None), &with_firmware, &[]);
         check(
             &wish(Some("ram0"), &[0], Some(2 * MIB)),
             &running,
