@@ -1,6 +1,7 @@
 //! From a study and a machine to a frozen plan, or to everything that stands
 //! in the way.
 
+mod kubevirt;
 mod measured;
 mod on_host;
 
@@ -24,8 +25,8 @@ use crate::plan::{
 };
 use crate::shown;
 use crate::study::{
-    LONGEST_LIMIT_S, Load, LoadPlacement, NetworkKind, NetworkPatch, RunsOn, Stress, Study,
-    StudyDisk, StudyNetwork, StudyProblem, StudyWorkload,
+    LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
+    Stress, Study, StudyDisk, StudyNetwork, StudyProblem, StudyWorkload,
 };
 use crate::thin::{self, Task};
 
@@ -267,6 +268,7 @@ impl Freezer<'_> {
             spec,
             further,
             left_out: variant.measured.left_out.clone().unwrap_or_default(),
+            follows_memory: variant.measured.placement == Some(MeasuredPlacement::Memory),
         })
     }
 

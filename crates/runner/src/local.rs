@@ -4,6 +4,7 @@ mod between;
 mod domain;
 mod exec_target;
 mod failure;
+mod follow_memory;
 mod found;
 mod invocation;
 mod others;

@@ -194,6 +194,9 @@ pub struct PlanVariant {
     /// Numbers of those that run the workload, and whose values and counters are left out.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_out: BTreeSet<u32>,
+    /// Whether vCPUs are pinned, once a guest is up, to the node where its memory lies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows_memory: bool,
     /// Host settings for its trials.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_settings: BTreeMap<String, String>,

@@ -39,22 +39,30 @@ invocations = 2
 "#;
 
 pub(crate) fn host() -> Host {
-    let pcpu = |id| Pcpu { id, online: true, ..Pcpu::default() };
+    host_of(4, |pcpu| pcpu)
+}
+
+/// A host of so many pCPUs, each placed by `place`.
+pub(crate) fn host_of(pcpus: u32, place: impl Fn(Pcpu) -> Pcpu) -> Host {
+    let pcpu = |id| place(Pcpu { id, online: true, ..Pcpu::default() });
     Host {
-        pcpus: (0..4).map(pcpu).collect(),
+        pcpus: (0..pcpus).map(pcpu).collect(),
         memory_bytes: Some(8 << 30),
         available_bytes: Some(6 << 30),
         ..Host::default()
     }
 }
 
-pub(crate) fn machine() -> MachineFacts {
-    let boot = BootSource::Direct {
+pub(crate) fn boot() -> BootSource {
+    BootSource::Direct {
         kernel: "/images/vmlinuz".into(),
         initrd: "/images/initrd".into(),
         root_image: "/images/root".into(),
         cmdline: vec!["console=ttyS0".into()],
-    };
+    }
+}
+
+pub(crate) fn machine() -> MachineFacts {
     let facts = ImageFacts { identity: "0123456789ab".into(), kernel: None };
     let qemu = QemuFacts {
         path: "/usr/bin/qemu-system-x86_64".into(),
@@ -70,7 +78,7 @@ pub(crate) fn machine() -> MachineFacts {
         environment_why: Some("there is no /dev/kvm".into()),
         images: BTreeMap::from([(
             ImagePatch::Builtin("debian-12".into()),
-            MachineImage { boot, facts },
+            MachineImage { boot: boot(), facts },
         )]),
         is_simulated: false,
     }

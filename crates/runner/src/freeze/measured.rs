@@ -2,9 +2,9 @@
 //! pCPUs of its own where `vmlab plan` places them.
 
 use placement::plan::{PlanRules, Size, VmWish, plan_host};
-use vmconfig::{BuiltinKernel, VmPatch, VmSpec};
+use vmconfig::{BuiltinKernel, GuestNode, VmPatch, VmSpec};
 
-use super::Freezer;
+use super::{Freezer, kubevirt};
 use crate::plan::PlanVariant;
 use crate::study::{MeasuredPlacement, StudyProblem, StudyVariant};
 
@@ -20,9 +20,20 @@ impl Freezer<'_> {
         let whole = self.study.base.overlay(changes);
         let count = variant.measured.count();
         let first = self.spec(&variant.name, written, written, &self.patch(variant, 0, &whole))?;
-        let placed = match variant.measured.placement.unwrap_or_default() {
-            MeasuredPlacement::Same => Vec::new(),
-            MeasuredPlacement::Planned => self.planned(written, &first, count)?,
+        let placed = match variant.measured.placement.as_ref().unwrap_or(&MeasuredPlacement::Same) {
+            MeasuredPlacement::Same => Ok(Vec::new()),
+            MeasuredPlacement::Planned => self.planned(&first, count),
+            MeasuredPlacement::Memory => is_followed(&first).map(|()| Vec::new()),
+            MeasuredPlacement::Kubevirt(node) => {
+                kubevirt::placed(&self.machine.host, &first, count, node)
+            }
+        };
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(why) => {
+                self.problem_of_measured(written, format!("{written}: measured.placement = {why}"));
+                return None;
+            }
         };
         if count > 1 && BuiltinKernel::is_thin(&variant.vm.image()) {
             let message =
@@ -53,7 +64,7 @@ impl Freezer<'_> {
     }
 
     /// Where `vmlab plan` puts `count` VMs like `spec` on this host.
-    fn planned(&mut self, written: &str, spec: &VmSpec, count: u32) -> Option<Vec<VmPatch>> {
+    fn planned(&self, spec: &VmSpec, count: u32) -> Result<Vec<VmPatch>, String> {
         let wish = VmWish {
             count,
             iothreads: spec.iothreads,
@@ -62,15 +73,13 @@ impl Freezer<'_> {
         };
         let plan = plan_host(&self.machine.host, &[wish], &PlanRules::default());
         if let Some(refused) = plan.refused.first() {
-            let message = format!(
-                "{written}: measured.placement = \"planned\": {} of {count} VMs have a place on this host: {}",
+            return Err(format!(
+                "\"planned\": {} of {count} VMs have a place on this host: {}",
                 plan.placements.len(),
                 refused.why
-            );
-            self.problem_of_measured(written, message);
-            return None;
+            ));
         }
-        Some(plan.placements.iter().map(placement::plan::Placement::patch).collect())
+        Ok(plan.placements.iter().map(placement::plan::Placement::patch).collect())
     }
 
     fn problem_of_measured(&mut self, written: &str, message: String) {
@@ -95,4 +104,22 @@ impl Freezer<'_> {
             }
         }
     }
+}
+
+/// Whether there will be memory to follow once the guest is up.
+fn is_followed(spec: &VmSpec) -> Result<(), String> {
+    let of_node = |node: &GuestNode| node.memory(&spec.memory).prealloc == Some(true);
+    let all = match spec.numa.as_slice() {
+        [] => spec.memory.prealloc == Some(true),
+        nodes => nodes.iter().all(of_node),
+    };
+    if !all {
+        return Err("\"memory\": write memory.prealloc = true in the VM: a guest that has just \
+                    begun has touched little of its memory"
+            .to_owned());
+    }
+    if !spec.pins.vcpus.is_empty() {
+        return Err("\"memory\": the VM has pins; leave them out".to_owned());
+    }
+    Ok(())
 }

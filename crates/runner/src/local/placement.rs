@@ -132,7 +132,7 @@ pub(super) fn check(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failu
 }
 
 /// What QEMU's memory of a guest node is called where vmlab starts it.
-fn own_backend(node: usize) -> String {
+pub(super) fn own_backend(node: usize) -> String {
     qemu::memory_backend_id(Some(node))
 }
 
@@ -181,7 +181,7 @@ fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
     }
 }
 
-fn read(vm: Threads<'_>) -> Result<RunningVm, Failure> {
+pub(super) fn read(vm: Threads<'_>) -> Result<RunningVm, Failure> {
     let look = AuditScope { vcpu_tids: vm.vcpu_tids.to_vec(), ..AuditScope::default() };
     audit::read(vm.pid, &look).map_err(|error| refused(&error))
 }

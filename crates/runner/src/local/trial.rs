@@ -10,6 +10,7 @@ use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, CpuPmFinding, Environment, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::{Accel, VmSpec};
 
+use super::follow_memory::follow_memory;
 use super::invocation::{self, Invocation};
 use super::profile::{self, Profiling};
 use super::role_guest::RoleGuest;
@@ -98,8 +99,22 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         let Self { lab, record, .. } = self;
         let (spec, result) = (&parts.variant.spec, &mut record.result);
         result.boot_s = boot_s;
-        for (guest, spec) in guests.measured().zip(parts.variant.specs()) {
+        let mut follows = BTreeMap::new();
+        for (number, (guest, spec)) in guests.measured().zip(parts.variant.specs()).enumerate() {
             if let Some(vm) = guest.place.threads() {
+                let mut followed = None;
+                if parts.variant.follows_memory {
+                    let found = placement::read(vm)?;
+                    let found = follow_memory(spec, &found.memory, lab.host);
+                    let (spec, told) = found.map_err(|failure| guest.named(failure))?;
+                    placement::pin(vm, &spec)?;
+                    let told = told.into_iter();
+                    follows.extend(told.map(|(cell, told)| {
+                        (format!("memory of guest node {cell}, VM {number}"), told)
+                    }));
+                    followed = Some(spec);
+                }
+                let spec = followed.as_ref().unwrap_or(spec);
                 let checked = placement::check(vm, spec).map_err(|failure| guest.named(failure))?;
                 result.vcpu_affinity.extend(checked);
                 let checked = placement::schedulers(vm, spec);
@@ -114,6 +129,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         }
         let found = guests.under_test.found(spec, &lab.cancel)?;
         (result.facts, self.cpu_pm) = (found.facts, found.cpu_pm);
+        result.facts.extend(follows);
         if let Some(boot_s) = boot_s {
             (self.observe)(ExecutionEvent::Booted(boot_s));
         }

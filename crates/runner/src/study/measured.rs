@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::{Better, Metric, MetricKind, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use topology::PcpuSet;
 use vmconfig::VmPatch;
 
 /// Most VMs that are measured together.
 pub const MAX_MEASURED_VMS: u32 = 256;
 
 /// How the VMs of a variant come to their pCPUs.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasuredPlacement {
     /// All as the variant says, so that those with pins share them.
@@ -20,6 +21,36 @@ pub enum MeasuredPlacement {
     /// Each where `vmlab plan` puts it: pins, guest topology, cells and memory nodes of
     /// its own.
     Planned,
+    /// Each guest node's vCPUs on the host node that has most of its memory, once the
+    /// guest is up.
+    Memory,
+    /// Where a kubelet and KubeVirt put them, one after the other.
+    Kubevirt(KubevirtNode),
+}
+
+/// A node of a cluster, and the guest's part in where it gets its pCPUs there. What is not
+/// said is as these programs have it.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KubevirtNode {
+    /// KubeVirt's version, all three numbers; the newest that is known if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The kubelet's `cpuManagerPolicyOptions`, with commas.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kubelet: String,
+    /// Its `reservedSystemCPUs`.
+    #[serde(skip_serializing_if = "PcpuSet::is_empty")]
+    pub reserved: PcpuSet,
+    /// Its `topologyManagerPolicy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_manager: Option<String>,
+    /// The guest's `isolateEmulatorThread`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub isolate_emulator_thread: bool,
+    /// The guest's `numa.guestMappingPassthrough`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub guest_mapping_passthrough: bool,
 }
 
 /// The VMs that are measured together: a study's `[measured]`, or what a variant changes
@@ -50,7 +81,7 @@ impl MeasuredVms {
         let over = over.clone();
         Self {
             vms: over.vms.or(self.vms),
-            placement: over.placement.or(self.placement),
+            placement: over.placement.or_else(|| self.placement.clone()),
             each: over.each.or_else(|| self.each.clone()),
             left_out: over.left_out.or_else(|| self.left_out.clone()),
         }

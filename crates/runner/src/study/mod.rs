@@ -32,8 +32,8 @@ pub(crate) use disk::SERIAL;
 pub use disk::StudyDisk;
 pub use file::StudyFile;
 pub use measured::{
-    MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms, metrics_over_vms,
-    values_over_vms,
+    KubevirtNode, MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms,
+    metrics_over_vms, values_over_vms,
 };
 pub use network::{NetworkKind, NetworkPatch, StudyNetwork};
 pub use published::{StudyClaim, StudyClaimKind, StudyPublished};

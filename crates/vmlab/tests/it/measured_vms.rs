@@ -95,6 +95,45 @@ fn a_vm_that_dies_among_several_is_named() {
     assert!(failure.detail.contains("VM 1"), "{failure:?}");
 }
 
+/// Who else places VMs: a cluster's node by its rules, and where memory came to lie.
+#[test]
+fn vms_are_where_others_would_put_them() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let host = runner::machine::this_host();
+    let online = host.online();
+    let (Some(first), true) = (online.first(), online.len() > 1) else {
+        return suite::skip("one pCPU: a node of a cluster has none to give");
+    };
+    let study = Study::new(
+        1,
+        &format!(
+            "[[variant]]\nname = \"kubevirt\"\n\
+             measured.placement.kubevirt = {{ reserved = \"{first}\" }}\n\n\
+             [[variant]]\nname = \"memory\"\nvm.memory.prealloc = true\n\
+             measured = {{ vms = 2, placement = \"memory\" }}\n\n\
+             [[workload]]\nrun = \"hackbench\"\nparams = {{ groups = 1, loops = 5 }}\n"
+        ),
+    );
+    let said = study.start().wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    for result in results(&assert_complete(&study.dir()).events) {
+        assert!(result.outcome.is_completed(), "{result:#?}");
+        let pcpus = |list: &String| list.parse::<topology::PcpuSet>().unwrap();
+        let affinity: Vec<_> = result.vcpu_affinity.iter().map(pcpus).collect();
+        if result.trial.variant == "kubevirt" {
+            assert_eq!(affinity.len(), 1, "{result:#?}");
+            assert!(affinity[0].len() == 1 && !affinity[0].contains(first), "{result:#?}");
+            continue;
+        }
+        for (number, pcpus) in affinity.iter().enumerate() {
+            let told = &result.facts[&format!("memory of guest node 0, VM {number}")];
+            let of_node = |node| host.select(|pcpu| pcpu.online && pcpu.node == Some(node));
+            let home = (0..64).find(|node| told.starts_with(&format!("node {node} has "))).unwrap();
+            assert_eq!(*pcpus, of_node(home), "{told}");
+        }
+    }
+}
+
 /// What stands in the way is said by line before anything boots.
 #[test]
 fn what_can_t_be_measured_together_is_said() {
@@ -116,6 +155,13 @@ fn what_can_t_be_measured_together_is_said() {
     check("vms = 257", "hackbench", "vms = 257: must be 1 to 256");
     check("vms = 2, each.2 = { memory_mib = 512 }", "hackbench", "there is no VM 2 among 2");
     check("vms = 2, left_out = [0]", "hackbench", "leave out another");
+    check("placement = \"memory\"", "hackbench", "write memory.prealloc = true");
+    check("placement.kubevirt.version = \"9\"", "hackbench", "kubevirt: ");
+    check(
+        "vms = 64, placement.kubevirt = { kubelet = \"full-pcpus-only\" }",
+        "hackbench",
+        "the kubelet rejects VM ",
+    );
     check("vms = 2", "iperf3", "two roles");
     check("vms = 200, each.0 = { memory_mib = 900000 }", "hackbench", "200 VMs need");
     check("vms = 64, placement = \"planned\"", "hackbench", "of 64 VMs have a place on this host");
