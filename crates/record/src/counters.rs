@@ -47,6 +47,13 @@ pub fn counter(name: &str) -> Option<Counter> {
     Some(Counter { meaning: reason.or_else(of_linux).unwrap_or(family.meaning), ..family })
 }
 
+/// Whether a counter tells how much there is at one moment, not how often something
+/// happened.
+#[must_use]
+pub fn is_level(name: &str) -> bool {
+    ["_bytes", "_vcpus"].iter().any(|suffix| name.ends_with(suffix))
+}
+
 /// Values of counters at one moment, or their differences over a run.
 ///
 /// A counter that could not be read is absent; it is never zero.
@@ -100,12 +107,12 @@ impl CounterSet {
     }
 
     /// The differences from `before` to `self`, for the counters that both
-    /// have. Levels (names ending in `_bytes`) are kept as they are now. What
-    /// is counted by reason begins to exist with its first event.
+    /// have. Levels are kept as they are now. What is counted by reason begins to
+    /// exist with its first event.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let difference = |(name, now): (&String, &f64)| {
-            if name.ends_with("_bytes") {
+            if is_level(name) {
                 return Some((name.clone(), *now));
             }
             before.counted(name).map(|then| (name.clone(), now - then))
@@ -202,6 +209,7 @@ mod tests {
             assert!(COUNTERS[i + 1..].iter().all(|b| b.name != a.name), "{} twice", a.name);
             assert_eq!(a.unit == "s", a.name.ends_with("_s"), "{}: unit and name disagree", a.name);
             assert_eq!(a.unit == "B", a.name.ends_with("_bytes"), "{}: unit and name", a.name);
+            assert_eq!(a.unit == "vCPU", a.name.ends_with("_vcpus"), "{}: unit and name", a.name);
         }
     }
 }

@@ -23,7 +23,9 @@ mod profile;
 mod row;
 mod watch;
 
-pub use counters::{ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter};
+pub use counters::{
+    ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter, is_level,
+};
 pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;
 pub use ground::Ground;

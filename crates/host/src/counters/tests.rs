@@ -103,11 +103,12 @@ fn vhost_threads_are_counted_apart() {
 #[test]
 fn guest_memory_is_told_by_page_size_and_node() {
     let temp = tempfile::tempdir().expect("temp folder");
-    fs::create_dir(temp.path().join("7")).expect("mkdir");
+    let process = temp.path().join("proc/7");
+    fs::create_dir_all(&process).expect("mkdir");
     for file in ["smaps", "numa_maps"] {
-        fs::copy(golden().join("qemu").join(file), temp.path().join("7").join(file)).expect("copy");
+        fs::copy(golden().join("qemu").join(file), process.join(file)).expect("copy");
     }
-    let levels = memory::read_memory_in(temp.path(), 7);
+    let levels = memory::read_memory_in(temp.path(), 7, &[]);
     let names: Vec<&String> = levels.0.keys().collect();
     let expected = ["hugetlb", "node0", "present", "swapped", "thp"];
     assert_eq!(
@@ -118,7 +119,24 @@ fn guest_memory_is_told_by_page_size_and_node() {
     assert!(levels.get("memory.thp_bytes") >= Some(f64::from(64 << 20)));
     assert!(levels.get("memory.present_bytes") >= Some(f64::from(64 << 20)));
     assert_eq!(levels.get("memory.node0_bytes"), levels.get("memory.present_bytes"));
-    assert_eq!(memory::read_memory_in(temp.path(), 8), CounterSet::default());
+    assert_eq!(memory::read_memory_in(temp.path(), 8, &[]), CounterSet::default());
+
+    // On a host of two nodes: what is on the VM's own, memory and vCPUs.
+    let nodes = temp.path().join("sys/devices/system/node");
+    fs::create_dir_all(nodes.join("node0/cpu3")).expect("mkdir");
+    fs::write(nodes.join("online"), "0-1\n").expect("written");
+    for (tid, pcpu) in [(70, 3), (71, 9)] {
+        let task = process.join(format!("task/{tid}"));
+        fs::create_dir_all(&task).expect("mkdir");
+        let fields: Vec<String> = (4..=52)
+            .map(|field| if field == 39 { pcpu.to_string() } else { "0".to_owned() })
+            .collect();
+        let stat = format!("{tid} (CPU 0/KVM) x) S {}\n", fields.join(" "));
+        fs::write(task.join("stat"), stat).expect("written");
+    }
+    let levels = memory::read_memory_in(temp.path(), 7, &[70, 71, 72]);
+    assert_eq!(levels.get("memory.home_bytes"), levels.get("memory.present_bytes"));
+    assert_eq!(levels.get("memory.home_vcpus"), Some(1.0));
 }
 
 #[test]

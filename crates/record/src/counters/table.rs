@@ -105,6 +105,18 @@ pub const COUNTERS: &[Counter] = &[
         source: "/proc/<pid>/smaps Shared_Hugetlb, Private_Hugetlb",
     },
     Counter {
+        name: "memory.home_bytes",
+        unit: "B",
+        meaning: "Guest memory on the node that has most of that VM's, at the run's end",
+        source: "/proc/<pid>/numa_maps, on hosts of several nodes",
+    },
+    Counter {
+        name: "memory.home_vcpus",
+        unit: "vCPU",
+        meaning: "vCPUs that were on the node that has most of their VM's memory, at the run's end",
+        source: "/proc/<pid>/task/<tid>/stat processor, on hosts of several nodes",
+    },
+    Counter {
         name: "memory.swapped_bytes",
         unit: "B",
         meaning: "Guest memory that is swapped out at the run's end",

@@ -365,7 +365,8 @@ impl RoleGuest {
 
     /// Where this guest's memory lies now: levels, which a run's end has.
     pub(super) fn memory(&self) -> CounterSet {
-        self.place.threads().map(|vm| counters::read_memory(vm.pid)).unwrap_or_default()
+        let vm = self.place.threads();
+        vm.map(|vm| counters::read_memory(vm.pid, vm.vcpu_tids)).unwrap_or_default()
     }
 }
 

@@ -54,6 +54,8 @@ const TOLD: &[&str] = &[
     "memory.hugetlb_bytes",
     "memory.merged_bytes",
     "memory.node",
+    "memory.home_bytes",
+    "memory.home_vcpus",
     "host.ksm_shared_bytes",
     "host.thp_splits",
     "host.ksm_copies",
@@ -141,12 +143,14 @@ fn row(
 
 /// What a counter is told by; `by_operation` if all trials count operations.
 pub(super) fn counted_of(name: &str, by_operation: bool) -> CountOf {
-    match (record::counter(name).map(|counter| counter.unit), by_operation) {
-        (Some("B"), _) => CountOf::End,
-        // A ratio is one already.
-        (_, _) if name.ends_with("_per_burst") || name.ends_with("_percent") => CountOf::Run,
-        (_, true) if !name.starts_with("host.") => CountOf::Operation,
-        (_, _) => CountOf::Run,
+    // A ratio is one already.
+    let is_ratio = name.ends_with("_per_burst") || name.ends_with("_percent");
+    if record::is_level(name) {
+        CountOf::End
+    } else if by_operation && !is_ratio && !name.starts_with("host.") {
+        CountOf::Operation
+    } else {
+        CountOf::Run
     }
 }
 

@@ -169,8 +169,7 @@ pub(super) fn total(result: &TrialResult, name: &str) -> Option<f64> {
 /// counts operations. What the whole host did, and levels, are no one
 /// operation's.
 fn per_operation(metric: &Metric, result: &TrialResult, name: &str) -> Option<f64> {
-    let is_level = record::counter(name).is_some_and(|counter| counter.unit == "B");
-    if is_level || name.starts_with("host.") {
+    if record::is_level(name) || name.starts_with("host.") {
         return None;
     }
     Some(total(result, name)? / operations_of_runs(metric, result)?)
