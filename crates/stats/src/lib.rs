@@ -11,6 +11,8 @@
 //! "no difference larger than the margin". Samples without blocks are for
 //! [`mann_whitney`] and [`welch`].
 //!
+//! A change that some hosts of a fleet got is looked at every day by [`rollout_looks`].
+//!
 //! Who asks one question only, and boots by himself, leaves all of it to a
 //! [`AdaptiveComparison`]: it finds the warm-up, splits the time between boots and iterations
 //! and gives up what is hopeless.
@@ -45,6 +47,7 @@ mod judgement;
 mod latency;
 mod multiplicity;
 mod racing;
+mod rollout;
 mod sequential;
 mod signed_rank;
 mod spread;
@@ -77,6 +80,10 @@ pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, War
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
+pub use rollout::{
+    FleetHost, FleetNoise, LEAST_HOSTS, RolloutLook, RolloutRule, RolloutStep, RolloutTimes,
+    SizeQuestion, fleet_noise, look_share, missing_hosts, rollout_looks,
+};
 pub use sequential::{FIRST_LOOK, Sequential};
 pub use spread::{
     LEAST_BOOTS, SpreadVerdict, brown_forsythe, compare_spread, compare_spread_in_blocks,
