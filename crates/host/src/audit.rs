@@ -99,6 +99,9 @@ pub struct AuditScope {
     pub pages: bool,
     /// The vCPUs' threads by vCPU number, for who knows them.
     pub vcpu_tids: Vec<u32>,
+    /// Look at threads alone: not at memory, which costs a walk through page tables, and not
+    /// at what KVM and libvirt's log tell of it.
+    pub threads_only: bool,
 }
 
 impl RunningVm {
@@ -170,9 +173,10 @@ pub enum ReadVmError {
 pub fn running(look: &AuditScope) -> (Vec<RunningVm>, Vec<String>) {
     let mut pids = proc::pids();
     pids.sort_unstable();
+    let vhost = kernel_vhost(&pids);
     let (mut vms, mut problems) = (Vec::new(), Vec::new());
     for pid in pids {
-        match read(pid, look) {
+        match read_with(pid, look, &vhost) {
             Ok(vm) => vms.push(vm),
             Err(error @ ReadVmError::Denied { .. }) if is_named_like_qemu(pid) => {
                 problems.push(error.to_string());
@@ -189,6 +193,28 @@ pub fn running(look: &AuditScope) -> (Vec<RunningVm>, Vec<String>) {
 /// [`ReadVmError`]. What can't be read beyond the command line is absent in
 /// the result and told in its notes.
 pub fn read(pid: u32, look: &AuditScope) -> Result<RunningVm, ReadVmError> {
+    read_with(pid, look, &kernel_vhost(&proc::pids()))
+}
+
+/// The threads named `vhost-<pid>` by what they are named after. Before Linux 6.4 they are
+/// the kernel's own, and stand among the processes.
+fn kernel_vhost(pids: &[u32]) -> BTreeMap<u32, Vec<u32>> {
+    let mut vhost: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for &tid in pids {
+        let name = fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+        let of = name.trim_end().strip_prefix("vhost-").and_then(|pid| pid.parse().ok());
+        if let Some(pid) = of.filter(|pid| *pid != tid) {
+            vhost.entry(pid).or_default().push(tid);
+        }
+    }
+    vhost
+}
+
+fn read_with(
+    pid: u32,
+    look: &AuditScope,
+    vhost: &BTreeMap<u32, Vec<u32>>,
+) -> Result<RunningVm, ReadVmError> {
     let root = Path::new("/");
     let stat = proc::stat(pid).filter(|stat| !stat.is_dead()).ok_or(ReadVmError::Gone { pid })?;
     let argv = read_argv(root, pid)?;
@@ -223,9 +249,11 @@ pub fn read(pid: u32, look: &AuditScope) -> Result<RunningVm, ReadVmError> {
             Err(why) => vm.notes.push(format!("What the guest sees is not known: {why}")),
         }
     }
-    read_threads(root, &mut vm, &look.vcpu_tids);
-    read_memory(root, &mut vm, look.pages);
-    cpu_pm::look(&mut vm);
+    read_threads(root, &mut vm, &look.vcpu_tids, vhost.get(&pid).map_or(&[], Vec::as_slice));
+    if !look.threads_only {
+        read_memory(root, &mut vm, look.pages);
+        cpu_pm::look(&mut vm);
+    }
     // A pid that was given to another process in between is not this VM.
     match proc::stat(pid) {
         Some(now) if now.starttime_ticks == stat.starttime_ticks => Ok(vm),
@@ -286,7 +314,7 @@ fn is_qemu(program: &str, argv: &[String]) -> bool {
         || has("-machine") && has("-smp") && (has("-m") || has("-nodefaults"))
 }
 
-fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32]) {
+fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32], kernel_vhost: &[u32]) {
     let task = root.join(format!("proc/{}/task", vm.pid));
     let mut tids: Vec<u32> = fs::read_dir(&task)
         .into_iter()
@@ -300,14 +328,8 @@ fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32]) {
     for tid in tids {
         seen.extend(read_thread(&task.join(tid.to_string()), tid, vm, &hierarchies));
     }
-    // Before Linux 6.4, vhost threads are the kernel's own.
-    let vhost_name = format!("vhost-{}", vm.pid);
-    for tid in proc::pids() {
-        let folder = root.join(format!("proc/{tid}"));
-        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        if name.trim_end() == vhost_name && tid != vm.pid {
-            seen.extend(read_thread(&folder, tid, vm, &hierarchies));
-        }
+    for &tid in kernel_vhost {
+        seen.extend(read_thread(&root.join(format!("proc/{tid}")), tid, vm, &hierarchies));
     }
     vm.vcpus_known_by = tell_vcpus(&mut seen, vm, known);
     if vm.vcpus_known_by == KnownBy::Nothing {

@@ -122,7 +122,7 @@ pub(crate) struct Audit<'a> {
 /// # Errors
 /// A process that is no QEMU, or may not be read.
 pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let wanted = AuditScope { qmp: !args.no_qmp, pages: args.pages, vcpu_tids: Vec::new() };
+    let wanted = AuditScope { qmp: !args.no_qmp, pages: args.pages, ..AuditScope::default() };
     let host = machine::this_host();
     // Also those that nobody asked about stand in the way of those in question.
     let mut looked = look(&wanted, &host, &Context::default().on(host.clone()), &[]);
