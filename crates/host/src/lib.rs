@@ -19,6 +19,7 @@ pub mod scheduler;
 pub mod scratch;
 pub mod settings;
 pub mod snapshot;
+pub mod state_dir;
 pub mod watch;
 
 mod proc;

@@ -98,6 +98,14 @@ const CODES: &[Codes] = &[
         ),
         ..GENERAL
     },
+    Codes { commands: &["watch"], fine: "fine, also when a signal ends it", ..GENERAL },
+    Codes {
+        commands: &["rollout"],
+        fine: "fine, decided or not",
+        findings: Some("with --gate if the change is to be stopped"),
+        not_final: Some("with --require-decision if it is to wait"),
+        ..GENERAL
+    },
     Codes { commands: &["export", "facts"], findings: Some("results are damaged"), ..GENERAL },
     Codes {
         commands: &["import"],

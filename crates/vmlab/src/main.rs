@@ -43,6 +43,7 @@ mod progress;
 mod replica;
 mod report;
 mod results_folder;
+mod rollout;
 mod run;
 mod schema;
 mod settings;
@@ -55,6 +56,7 @@ mod trend;
 mod trials;
 mod variants;
 mod watch;
+mod watcher;
 mod whole_file;
 mod workloads;
 
@@ -120,6 +122,10 @@ enum Command {
     Trend(trend::TrendArgs),
     /// Show what was found of the VMs: is what was asked for in force, by host?
     Facts(facts::FactsArgs),
+    /// Count all VMs of this host every few minutes, into one small file.
+    Watch(watch::WatchArgs),
+    /// Judge a change that some hosts got: widen, wait or stop.
+    Rollout(rollout::RolloutArgs),
     /// Give a study's samples to other tools: benchfmt, CSV, JSON lines, Parquet.
     Export(export::ExportArgs),
     /// Build, list or remove guest images.
@@ -183,6 +189,8 @@ fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Decide(args) => decide::run(&args),
         Command::Facts(args) => facts::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Rollout(args) => rollout::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Import(args) => import::run(&args),

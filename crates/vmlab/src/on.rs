@@ -34,7 +34,7 @@ use crate::interrupt::Interrupts;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
-use crate::watch::{Watch, Watcher};
+use crate::watcher::{Watch, Watcher};
 use messages::{FarReply, FarRequest, GREETING, PROTOCOL, of_frame, to_frame};
 use place::{OnTarget, Reached};
 

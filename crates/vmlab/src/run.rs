@@ -22,7 +22,7 @@ use topology::Host;
 use crate::on::{self, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
-use crate::watch::{Watch, Watcher};
+use crate::watcher::{Watch, Watcher};
 use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
 const EXAMPLES: &str = "\

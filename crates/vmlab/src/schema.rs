@@ -212,6 +212,24 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         make: printed::<report::trend::Trend>,
     },
     Document {
+        name: "watched",
+        about: "What the store of a watched host holds",
+        printed_by: &["watch show --json"],
+        make: printed::<fleet::stored::StoredReadings>,
+    },
+    Document {
+        name: "rollout-plan",
+        about: "A roll-out, as TOML",
+        printed_by: &[],
+        make: written::<fleet::plan::RolloutFile>,
+    },
+    Document {
+        name: "rollout",
+        about: "What a roll-out says",
+        printed_by: &["rollout --json"],
+        make: printed::<fleet::rollout::RolloutAnswer>,
+    },
+    Document {
         name: "imported",
         about: "A value, a failed run or an unread line of a tool's log",
         printed_by: &["import --json"],

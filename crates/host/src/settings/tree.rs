@@ -23,7 +23,7 @@ impl SettingsTree {
     /// This machine.
     #[must_use]
     pub fn live() -> Self {
-        Self { root: "/".into(), state_dir: state_dir(), kernel: Arc::new(Linux) }
+        Self { root: "/".into(), state_dir: crate::state_dir::state_dir().join("settings"), kernel: Arc::new(Linux) }
     }
 
     /// The machine whose files lie below `root`, where its journals lie, too,
@@ -71,20 +71,6 @@ impl SettingsTree {
 }
 
 const STATE_DIR: &str = "var/lib/vmlab/settings";
-
-fn state_dir() -> PathBuf {
-    // One place for the whole machine: two vmlabs must see each other's.
-    if rustix::process::geteuid().is_root() {
-        return Path::new("/").join(STATE_DIR);
-    }
-    let from = |variable: &str| {
-        std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
-    };
-    from("XDG_STATE_HOME")
-        .or_else(|| Some(from("HOME")?.join(".local/state")))
-        .unwrap_or_else(|| PathBuf::from("/var/tmp"))
-        .join("vmlab/settings")
-}
 
 /// The four ways in which a setting is changed.
 pub(super) trait KernelTree: fmt::Debug + Send + Sync {

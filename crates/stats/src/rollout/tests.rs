@@ -83,7 +83,14 @@ fn too_little_is_waited_for() {
     check(&[nothing(true), nothing(true), nothing(false), nothing(false)], &times());
     // Nothing is known of before.
     check(&fleet(0.5), &RolloutTimes { before: 0..10, after: 1336..1528 });
-    assert_eq!(rollout_looks(&fleet(0.5), &RolloutTimes { after: 9..3, ..times() }, &RULE), []);
+    assert_eq!(
+        rollout_looks(
+            &fleet(0.5),
+            &RolloutTimes { after: Range { start: 9, end: 3 }, ..times() },
+            &RULE
+        ),
+        []
+    );
     assert_eq!(fleet_noise(&fleet(0.0)[..2], &(1000..1528)), None);
     assert_eq!(fleet_noise(&fleet(0.0), &(1000..1100)), None);
 }
