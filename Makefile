@@ -32,7 +32,7 @@ ready:
 
 lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features vmlab/parquet,vmlab/sqlite -- -D warnings
 	@scripts/build-thinguest --lint
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
@@ -43,7 +43,7 @@ fuzz: ## Every reader of foreign text over random bytes, half a minute each
 	@scripts/fuzz
 
 build: probe ## The release binary, target/release/vmlab, and the guests' program
-	$(CARGO) build --release --package vmlab
+	$(CARGO) build --release --package vmlab --features sqlite
 
 probe: ## The guests' programs: vmlab-probe, and the thin guest that vmlab carries
 	@scripts/install-deps static

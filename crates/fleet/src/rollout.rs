@@ -25,6 +25,10 @@ pub const VERSION: u32 = 1;
 /// No roll-out is looked at longer, days.
 const MOST_DAYS: i64 = 366;
 
+/// How much hosts differ from themselves is told by so many days at most, or as many as are
+/// compared with.
+const NOISE_DAYS: u32 = 56;
+
 /// For how many days sizes are told.
 const TOLD_DAYS: [u32; 6] = [1, 3, 7, 14, 21, 28];
 
@@ -187,12 +191,16 @@ fn of_stores(hosts: &[RolloutHost]) -> Vec<String> {
 /// among them.
 fn known_until(hosts: &[(bool, i64)]) -> Option<i64> {
     let of = |is_changed: bool| {
-        let mut last: Vec<i64> =
-            hosts.iter().filter(|host| host.0 == is_changed).map(|host| host.1).collect();
-        last.sort_unstable_by(|a, b| b.cmp(a));
-        last.get(1).copied()
+        reached_by_two(hosts.iter().filter(|host| host.0 == is_changed).map(|host| host.1))
     };
     Some(of(false)?.min(of(true)?))
+}
+
+/// The hour that two of those with such last hours reached.
+fn reached_by_two(last: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut last: Vec<i64> = last.collect();
+    last.sort_unstable_by(|a, b| b.cmp(a));
+    last.get(1).copied()
 }
 
 fn of_metric(
@@ -228,7 +236,7 @@ fn of_metric(
     let before_hours = i64::from(plan.before_days) * 24;
     let mut looks = Vec::new();
     // Where nothing is changed, all that is known is before.
-    let mut before_end = last.iter().map(|last| last.1).max().unwrap_or(0);
+    let mut before_end = reached_by_two(last.iter().map(|last| last.1)).unwrap_or(0);
     if let Some(changed_unix_s) = plan.changed_unix_s {
         before_end = changed_unix_s.div_euclid(3600);
         let begin =
@@ -247,7 +255,8 @@ fn of_metric(
             }
         }
     }
-    let before = before_end - before_hours..before_end;
+    let noise_days = NOISE_DAYS.max(plan.before_days);
+    let before = before_end - i64::from(noise_days) * 24..before_end;
     let is_known = |hour: &&(i64, f64)| before.contains(&hour.0);
     let first =
         series.iter().flat_map(|host| &host.hours).filter(is_known).map(|hour| hour.0).min();
@@ -257,7 +266,7 @@ fn of_metric(
     let question = noise.map(|noise| SizeQuestion {
         noise,
         before_days: if measured.is_some() && plan.changed_unix_s.is_some() {
-            u32::try_from(known_days).unwrap_or(plan.before_days)
+            u32::try_from(known_days).map_or(plan.before_days, |days| days.min(plan.before_days))
         } else {
             plan.before_days
         },

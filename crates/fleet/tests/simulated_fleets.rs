@@ -235,8 +235,9 @@ fn right(fleet: &Fleet, effect: f64, rollouts: u32, seed: u64) -> u32 {
     ends.count() as u32
 }
 
-/// Asks for sizes at `power`, and rolls out with them.
-fn keeps_its_promise(rollouts: u32) {
+/// Asks for sizes at a power of 80 %, and rolls out with them.
+fn keeps_its_promise(rollouts: u32, is_many: bool) {
+    let mut all = (0, 0);
     for (seed, (days, host_sd)) in (1..).zip([(7, 0.01), (14, 0.0), (14, 0.03), (28, 0.03)]) {
         let fleet = Fleet { after_days: days, host_sd, before_days: 28, ..QUIET };
         let question = SizeQuestion {
@@ -250,27 +251,37 @@ fn keeps_its_promise(rollouts: u32) {
         for effect in [0.0, RULE.margin] {
             let right = right(&fleet, effect, rollouts, seed);
             let (low, high) = rate_interval(right, rollouts);
+            let percent = (low * 100.0, high * 100.0);
             println!(
                 "{days} days, host sd {host_sd}: {each} hosts each, effect {effect}: {right} of {rollouts} ({:.1} to {:.1} %)",
-                low * 100.0,
-                high * 100.0
+                percent.0, percent.1
             );
-            // Earlier looks add to what is promised of the best one.
-            assert!(high >= 0.8, "{each} hosts: {right} of {rollouts}");
-            assert!(low <= 0.93, "{each} hosts are more than needed: {right} of {rollouts}");
+            if is_many {
+                is_as_promised(right, rollouts);
+            }
+            all = (all.0 + right, all.1 + rollouts);
         }
     }
+    is_as_promised(all.0, all.1);
+}
+
+/// About 80 %. Earlier looks add to what is promised of the best one, so it may be more.
+#[track_caller]
+fn is_as_promised(right: u32, of: u32) {
+    let (low, high) = rate_interval(right, of);
+    assert!(high >= 0.8, "{right} of {of} have an answer");
+    assert!(low <= 0.93, "{right} of {of} have one: fewer hosts would do");
 }
 
 #[test]
 fn a_cohort_of_the_told_size_sees_what_was_promised() {
-    keeps_its_promise(60);
+    keeps_its_promise(40, false);
 }
 
 #[test]
 fn a_cohort_of_the_told_size_sees_what_was_promised_in_thousands_of_rollouts() {
     let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
-    keeps_its_promise(2000);
+    keeps_its_promise(2000, true);
 }
 
 #[test]

@@ -52,14 +52,12 @@ pub(crate) struct RolloutArgs {
 pub(crate) fn run(args: &RolloutArgs) -> anyhow::Result<ExitCode> {
     let name = args.plan.display().to_string();
     let text = input::text(&args.plan).with_context(|| format!("Cannot read {name}"))?;
-    let mut plan = RolloutPlan::parse(&name, &text)?;
+    let plan = RolloutPlan::parse(&name, &text)?;
     let folder = args.plan.parent().unwrap_or(Path::new(""));
     let hosts = hosts(&plan, folder)?;
     if args.plan_only {
         // What came after a change tells nothing of hosts without one.
-        let changed_unix_s = plan.changed_unix_s;
-        plan.changed_unix_s = None;
-        let hosts = match changed_unix_s {
+        let hosts = match plan.changed_unix_s {
             Some(changed_unix_s) => until(hosts, changed_unix_s),
             None => hosts,
         };

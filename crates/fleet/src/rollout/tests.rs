@@ -1,3 +1,5 @@
+//! Answers to hours that are made up.
+
 use super::*;
 use crate::hours::HourTotal;
 

@@ -1,3 +1,5 @@
+//! Stores over days and months, by readings that are made up.
+
 use std::fs;
 
 use record::CounterSet;
@@ -222,4 +224,30 @@ fn two_writers_and_a_reader_do_not_disturb_each_other() {
         scope.spawn(|| (0..40).for_each(|_| drop(contents(&path))));
     });
     assert_eq!(contents(&path).unwrap().readings, 80);
+}
+
+#[test]
+fn a_store_of_each_version_is_read_and_written_on() {
+    let (_folder, path) = store();
+    let sql = include_str!("../../testdata/watch-1.sql");
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    let exits = hours(&path, "kvm.exits", Some("vcpu.run_s")).unwrap();
+    let total = exits.hours[&(MONDAY_S / 3600)];
+    assert_eq!((total.counted, total.per, total.watched_s), (12_000.0, 30.0, 1200.0));
+    assert_eq!(exits.environments, [Environment::Kvm].into());
+    let found = contents(&path).unwrap();
+    assert_eq!((found.host.as_str(), found.readings, found.vms.len()), ("node7", 2, 2));
+    let later = reading("b", MONDAY_S + 600, 1200, &[41]);
+    WatchStore::open(&path).unwrap().add(&later, &BOUNDS).unwrap();
+    assert_eq!(contents(&path).unwrap().boots, 2);
+    // The tables that are made now are those.
+    let (_other, new) = self::store();
+    drop(WatchStore::open(&new).unwrap());
+    let tables = |path: &Path| -> Vec<String> {
+        let connection = Connection::open(path).unwrap();
+        let mut tables = connection.prepare("SELECT sql FROM sqlite_schema ORDER BY name").unwrap();
+        let rows = tables.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+        rows.map(|row| row.unwrap().unwrap_or_default()).collect()
+    };
+    assert_eq!(tables(&path), tables(&new));
 }

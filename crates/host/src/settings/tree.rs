@@ -23,7 +23,11 @@ impl SettingsTree {
     /// This machine.
     #[must_use]
     pub fn live() -> Self {
-        Self { root: "/".into(), state_dir: crate::state_dir::state_dir().join("settings"), kernel: Arc::new(Linux) }
+        Self {
+            root: "/".into(),
+            state_dir: crate::state_dir::state_dir().join("settings"),
+            kernel: Arc::new(Linux),
+        }
     }
 
     /// The machine whose files lie below `root`, where its journals lie, too,

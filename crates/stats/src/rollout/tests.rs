@@ -1,3 +1,5 @@
+//! Roll-outs whose noise is no noise, so that each number is known.
+
 use proptest::prelude::*;
 
 use super::*;

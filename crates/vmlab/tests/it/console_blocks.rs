@@ -247,9 +247,13 @@ fn studies_and_rules_in_the_documentation_are_what_they_say() {
     for (page, blocks) in pages() {
         for block in blocks.iter().filter(|block| block.text().starts_with("vmlab = ")) {
             fs::write(&file, block.text()).unwrap();
-            // Both begin with the version.
+            // All begin with the version.
             let is_rules = block.text().contains("[[rule]]");
-            let command = if is_rules { "vmlab lint --check-rules" } else { "vmlab check" };
+            let command = match block.text().contains("[[metric]]") {
+                true => "vmlab rollout --plan-only",
+                false if is_rules => "vmlab lint --check-rules",
+                false => "vmlab check",
+            };
             let ran = run(&format!("{command} {}", file.display()), home.path());
             let text = String::from_utf8_lossy(&ran.stdout);
             // That this machine lacks what it takes is no fault of the study.

@@ -36,6 +36,7 @@ mod quickstart;
 mod replicas;
 mod repository;
 mod roles;
+mod rollout;
 mod running;
 mod schemas;
 mod settings;
@@ -50,4 +51,6 @@ mod switch_vms;
 mod thin_studies;
 mod trend;
 mod trials;
+#[cfg(feature = "sqlite")]
+mod watch;
 mod workloads;

@@ -103,6 +103,8 @@ fn every_schema_is_held_against_what_is_printed() {
 
 #[test]
 fn what_people_write_is_as_the_schemas_say() {
+    let rollout = fs::read_to_string(root().join("studies/rollouts/cpu-pm.toml")).unwrap();
+    is_valid("rollout-plan", &toml(&rollout));
     let mut studies = 0;
     for entry in fs::read_dir(root().join("studies")).unwrap() {
         let path = entry.unwrap().path();
