@@ -461,9 +461,8 @@ fn try_contents(connection: &Connection) -> Result<StoredReadings, rusqlite::Err
          WHERE reading = (SELECT max(id) FROM reading) AND vm = ?1",
     )?;
     let mut span = connection.prepare(
-        "SELECT reading.unix_s FROM reading
-         WHERE EXISTS (SELECT 1 FROM value WHERE value.reading = reading.id AND value.vm = ?1)
-         ORDER BY id LIMIT 1",
+        "SELECT unix_s FROM reading
+         WHERE id >= (SELECT first_reading FROM vm WHERE id = ?1) ORDER BY id LIMIT 1",
     )?;
     let mut rows = of_last.query([])?;
     while let Some(row) = rows.next()? {
@@ -503,34 +502,53 @@ fn host_name(connection: &Connection) -> Result<String, rusqlite::Error> {
     Ok(found.unwrap_or_default())
 }
 
-/// What each hour had of the counter `metric`, by the counter `per` or by vCPU seconds, of
-/// all VMs of the store's host together.
+/// A metric in a store: a counter, and the counter that it is divided by, if any.
+pub type StoredMetric<'a> = (&'a str, Option<&'a str>);
+
+/// What each hour had of each of `metrics`, by the other counter or by vCPU seconds, of all
+/// VMs of the store's host together.
 ///
-/// Costs a pass over the file.
+/// Costs a pass over the file, however many metrics there are.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn hours(path: &Path, metric: &str, per: Option<&str>) -> Result<HostHours, StoreError> {
+pub fn hours(path: &Path, metrics: &[StoredMetric<'_>]) -> Result<Vec<HostHours>, StoreError> {
     let connection = open_to_read(path)?;
-    try_hours(&connection, metric, per).map_err(|source| failed(path, source))
+    try_hours(&connection, metrics).map_err(|source| failed(path, source))
+}
+
+/// One VM's values of one reading.
+struct Row {
+    vm: i64,
+    unix_s: i64,
+    since_boot_ms: i64,
+    /// By the counters' ids.
+    values: HashMap<i64, f64>,
 }
 
 fn try_hours(
     connection: &Connection,
-    metric: &str,
-    per: Option<&str>,
-) -> Result<HostHours, rusqlite::Error> {
+    metrics: &[StoredMetric<'_>],
+) -> Result<Vec<HostHours>, rusqlite::Error> {
     let id_of = |name: &str| {
         connection
             .query_row("SELECT id FROM counter WHERE name = ?1", [name], |row| row.get::<_, i64>(0))
             .optional()
     };
-    let mut all = HostHours { host: host_name(connection)?, ..HostHours::default() };
-    let per_id = per.map(id_of).transpose()?.flatten();
-    let Some(metric) = id_of(metric)? else { return Ok(all) };
-    if per.is_some() && per_id.is_none() {
-        return Ok(all);
+    let host = host_name(connection)?;
+    let mut all = vec![HostHours { host, ..HostHours::default() }; metrics.len()];
+    // The ids of each metric that has all of its counters here.
+    let mut known: Vec<(usize, i64, Option<i64>)> = Vec::new();
+    for (at, (counter, per)) in metrics.iter().enumerate() {
+        let per_id = per.map(id_of).transpose()?.flatten();
+        if let Some(counter) = id_of(counter)?
+            && per.is_some() == per_id.is_some()
+        {
+            known.push((at, counter, per_id));
+        }
     }
+    let ids = known.iter().flat_map(|(_, counter, per)| [Some(*counter), *per]).flatten();
+    let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
     let mut vms: HashMap<i64, (u32, Option<Environment>)> = HashMap::new();
     let mut of_vms = connection.prepare("SELECT id, vcpus, environment FROM vm")?;
     let mut rows = of_vms.query([])?;
@@ -538,29 +556,49 @@ fn try_hours(
         let environment: String = row.get(2)?;
         vms.insert(row.get(0)?, (row.get(1)?, environment_of(&environment)));
     }
-    let mut values = connection.prepare(
-        "SELECT value.vm, reading.unix_s, reading.since_boot_ms, value.value,
-                (SELECT per.value FROM value AS per WHERE per.reading = value.reading
-                 AND per.vm = value.vm AND per.counter = ?2)
-         FROM reading JOIN value ON value.reading = reading.id
-         WHERE value.counter = ?1 ORDER BY reading.id, value.vm",
-    )?;
-    let mut rows = values.query(params![metric, per_id])?;
     // A VM is of one boot, so its readings are.
-    let mut earlier: HashMap<i64, CountedValue> = HashMap::new();
-    while let Some(row) = rows.next()? {
-        let vm: i64 = row.get(0)?;
-        let now = CountedValue {
-            unix_s: row.get(1)?,
-            since_boot_ms: row.get(2)?,
-            value: row.get(3)?,
-            per: row.get(4)?,
-        };
-        let (vcpus, environment) = vms.get(&vm).copied().unwrap_or((1, None));
-        if let Some(before) = earlier.insert(vm, now) {
-            all.add(&before, &now, vcpus);
-            all.environments.extend(environment);
+    let mut earlier: HashMap<(usize, i64), CountedValue> = HashMap::new();
+    let mut add = |row: &Row| {
+        let (vcpus, environment) = vms.get(&row.vm).copied().unwrap_or((1, None));
+        for (at, counter, per) in &known {
+            let Some(value) = row.values.get(counter) else { continue };
+            let now = CountedValue {
+                unix_s: row.unix_s,
+                since_boot_ms: row.since_boot_ms,
+                value: *value,
+                per: per.and_then(|per| row.values.get(&per).copied()),
+            };
+            if let Some(before) = earlier.insert((*at, row.vm), now) {
+                all[*at].add(&before, &now, vcpus);
+                all[*at].environments.extend(environment);
+            }
         }
+    };
+    let mut values = connection.prepare(&format!(
+        "SELECT reading.id, value.vm, reading.unix_s, reading.since_boot_ms, value.counter,
+                value.value
+         FROM reading JOIN value ON value.reading = reading.id
+         WHERE value.counter IN ({}) ORDER BY reading.id, value.vm",
+        ids.join(", ")
+    ))?;
+    let mut rows = values.query([])?;
+    let mut current: Option<(i64, Row)> = None;
+    while let Some(row) = rows.next()? {
+        let (reading, vm): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let is_next = !current.as_ref().is_some_and(|now| (now.0, now.1.vm) == (reading, vm));
+        if is_next {
+            let new =
+                Row { vm, unix_s: row.get(2)?, since_boot_ms: row.get(3)?, values: HashMap::new() };
+            if let Some((_, done)) = current.replace((reading, new)) {
+                add(&done);
+            }
+        }
+        if let Some((_, now)) = &mut current {
+            now.values.insert(row.get(4)?, row.get(5)?);
+        }
+    }
+    if let Some((_, done)) = current {
+        add(&done);
     }
     Ok(all)
 }

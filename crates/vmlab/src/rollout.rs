@@ -100,6 +100,8 @@ fn until(mut hosts: Vec<RolloutHost>, changed_unix_s: i64) -> Vec<RolloutHost> {
 fn hosts(plan: &RolloutPlan, folder: &Path) -> anyhow::Result<Vec<RolloutHost>> {
     use std::path::PathBuf;
 
+    use rayon::prelude::*;
+
     let mut stores: Vec<(PathBuf, bool)> = Vec::new();
     for (named, is_changed) in [(&plan.unchanged, false), (&plan.changed, true)] {
         for name in named {
@@ -112,15 +114,13 @@ fn hosts(plan: &RolloutPlan, folder: &Path) -> anyhow::Result<Vec<RolloutHost>> 
     if let Some(pair) = stores.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         bail!("{} is named twice: a host is in one cohort, once", pair[0].0.display());
     }
+    let metrics: Vec<fleet::store::StoredMetric<'_>> =
+        plan.metrics.iter().map(|metric| (&*metric.counter, metric.per.as_deref())).collect();
     let host = |(path, is_changed): (PathBuf, bool)| {
-        let metrics = plan
-            .metrics
-            .iter()
-            .map(|metric| fleet::store::hours(&path, &metric.counter, metric.per.as_deref()));
-        let metrics = metrics.collect::<Result<_, _>>()?;
+        let metrics = fleet::store::hours(&path, &metrics)?;
         Ok(RolloutHost { store: path.display().to_string(), is_changed, metrics })
     };
-    stores.into_iter().map(host).collect()
+    stores.into_par_iter().map(host).collect()
 }
 
 /// A store, or those in a folder.

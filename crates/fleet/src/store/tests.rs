@@ -33,6 +33,10 @@ fn store() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+fn one(path: &Path, metric: StoredMetric<'_>) -> Result<HostHours, StoreError> {
+    hours(path, &[metric]).map(|mut all| all.remove(0))
+}
+
 fn freed_pages(path: &Path) -> i64 {
     let connection = Connection::open(path).unwrap();
     connection.pragma_query_value(None, "freelist_count", |row| row.get(0)).unwrap()
@@ -49,7 +53,7 @@ fn readings_become_hours() {
     for at in (7500..=10_800).step_by(300) {
         store.add(&reading("b", MONDAY_S + at, at - 7400, &[41]), &BOUNDS).unwrap();
     }
-    let hours = hours(&path, "kvm.exits", None).unwrap();
+    let hours = one(&path, ("kvm.exits", None)).unwrap();
     assert_eq!((hours.host.as_str(), hours.gaps, hours.went_back), ("node7", 0, 0));
     let per_vcpu_s: Vec<f64> =
         hours.hours.values().map(|total| total.counted / total.per).collect();
@@ -58,10 +62,14 @@ fn readings_become_hours() {
     // The host and two VMs of two vCPUs; then the host and one, without the interval across.
     assert!((hours.hours[&first].watched_s - 6.0 * 3600.0).abs() < 1e-6);
     assert!((hours.hours[&(first + 2)].watched_s - 4.0 * 3300.0).abs() < 1e-6);
-    let ratio = super::hours(&path, "kvm.exits", Some("vcpu.run_s")).unwrap();
+    let ratio = one(&path, ("kvm.exits", Some("vcpu.run_s"))).unwrap();
     assert!(ratio.hours.values().all(|total| (total.counted / total.per - 2.0).abs() < 1e-9));
-    assert_eq!(super::hours(&path, "kvm.nothing", None).unwrap().hours.len(), 0);
-    assert_eq!(super::hours(&path, "kvm.exits", Some("no.such")).unwrap().hours.len(), 0);
+    assert_eq!(one(&path, ("kvm.nothing", None)).unwrap().hours.len(), 0);
+    assert_eq!(one(&path, ("kvm.exits", Some("no.such"))).unwrap().hours.len(), 0);
+
+    let asked = [("kvm.nothing", None), ("kvm.exits", Some("vcpu.run_s")), ("kvm.exits", None)];
+    let together = super::hours(&path, &asked).unwrap();
+    assert_eq!(together, asked.map(|metric| one(&path, metric).unwrap()));
 
     let found = contents(&path).unwrap();
     assert_eq!((found.readings, found.boots, found.vms_seen), (37, 2, 3));
@@ -84,10 +92,10 @@ fn old_hours_lose_their_details_and_nothing_else() {
         vms.extend((at % 7200 < 2700).then_some(50 + (at / 7200) as u32));
         store.add(&reading("a", MONDAY_S + at, 1000 + at, &vms), &BOUNDS).unwrap();
         if at == 86_400 {
-            expected = hours(&path, "kvm.exits", None).unwrap();
+            expected = one(&path, ("kvm.exits", None)).unwrap();
         }
     }
-    let found = hours(&path, "kvm.exits", None).unwrap();
+    let found = one(&path, ("kvm.exits", None)).unwrap();
     for (hour, total) in expected.hours.iter().take(24) {
         let now = found.hours[hour];
         assert!((now.counted - total.counted).abs() < 1e-6, "{hour}: {now:?} {total:?}");
@@ -143,7 +151,7 @@ fn a_clock_that_jumps_ends_little() {
     }
     let found = contents(&path).unwrap();
     assert!(found.readings > 1000, "{}", found.readings);
-    let hours = hours(&path, "kvm.exits", None).unwrap();
+    let hours = one(&path, ("kvm.exits", None)).unwrap();
     assert_eq!(hours.went_back, 0);
     let rates = hours.hours.values().map(|total| total.counted / total.per);
     assert!(rates.clone().all(|rate| (rate - 0.5).abs() < 1e-9), "{:?}", rates.collect::<Vec<_>>());
@@ -204,7 +212,7 @@ fn what_is_no_store_or_a_later_one_is_left_alone() {
     assert!(WatchStore::copy(&cut, &copied).is_err(), "nothing is written over");
     let bytes = fs::read(&cut).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
-    let error = hours(&cut, "kvm.exits", None).unwrap_err();
+    let error = one(&cut, ("kvm.exits", None)).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
 }
 
@@ -231,7 +239,7 @@ fn a_store_of_each_version_is_read_and_written_on() {
     let (_folder, path) = store();
     let sql = include_str!("../../testdata/watch-1.sql");
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-    let exits = hours(&path, "kvm.exits", Some("vcpu.run_s")).unwrap();
+    let exits = one(&path, ("kvm.exits", Some("vcpu.run_s"))).unwrap();
     let total = exits.hours[&(MONDAY_S / 3600)];
     assert_eq!((total.counted, total.per, total.watched_s), (12_000.0, 30.0, 1200.0));
     assert_eq!(exits.environments, [Environment::Kvm].into());

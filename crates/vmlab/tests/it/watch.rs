@@ -64,7 +64,8 @@ fn counters_of_a_real_guest_rise_from_one_reading_to_the_next() {
     assert_eq!((&vm["pid"], &vm["vcpus"]), (&qemu.0.id().into(), &2.into()));
     assert_eq!(vm["environment"], "tcg");
     assert_eq!(now["vms"][0]["pid"], 0);
-    let hours = fleet::store::hours(&store, "vcpu.run_s", None).unwrap();
+    let hours = fleet::store::hours(&store, &[("vcpu.run_s", None)]).unwrap();
+    let hours = &hours[0];
     let counted: f64 = hours.hours.values().map(|total| total.counted).sum();
     assert!(counted > 0.0 && hours.went_back == 0, "{hours:?}");
     assert!(hours.environments.contains(&Environment::Tcg));
