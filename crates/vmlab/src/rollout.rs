@@ -68,6 +68,11 @@ pub(crate) fn run(args: &RolloutArgs) -> anyhow::Result<ExitCode> {
             "{name} does not say when hosts were changed: add changed_at = 2026-03-02T06:00:00Z, or ask with --plan-only how many hosts and days it takes"
         );
     }
+    for (cohort, named) in [("changed", &plan.changed), ("unchanged", &plan.unchanged)] {
+        if named.is_empty() {
+            bail!("{name} names no {cohort} hosts: add {cohort} = [\"FOLDER\"] to [hosts]");
+        }
+    }
     show(args, &plan, &hosts)
 }
 

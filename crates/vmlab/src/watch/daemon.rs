@@ -83,6 +83,10 @@ pub(super) fn run(args: &DaemonArgs) -> anyhow::Result<()> {
     let mut said = String::new();
     loop {
         let found = look(&host, args);
+        if said.is_empty() && found.is_err() {
+            // What never worked is no passing trouble: whoever started it must know.
+            return found.map(drop);
+        }
         let now = match &found {
             Ok(reading) => {
                 format!("{} every {} s in {}", sentence(reading), args.interval_s, path.display())

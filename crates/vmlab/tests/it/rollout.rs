@@ -32,6 +32,9 @@ fn sizes_are_told_before_anything_is_changed() {
     assert!(text.contains(&format!("{} hosts each", each(7))), "{text}");
     // It is not said when hosts were changed.
     said(&mut vmlab(["rollout", plan])).is_error(&["plan.toml", "changed_at", "--plan-only"]);
+    let changed = PLAN.replacen('\n', "\nchanged_at = 2026-03-02T06:00:00Z\n", 1);
+    fs::write(&path, changed).unwrap();
+    said(&mut vmlab(["rollout", plan])).is_error(&["names no changed hosts", "[hosts]"]);
     fs::write(&path, PLAN.replace("margin_percent = 5", "margin_percent = 0")).unwrap();
     said(&mut vmlab(["rollout", plan])).is_error(&["plan.toml:6: margin_percent is 0"]);
     said(&mut vmlab(["rollout", "none.toml"])).is_error(&["Cannot read none.toml"]);

@@ -89,6 +89,8 @@ fn a_watch_that_is_killed_loses_nothing_that_was_stored() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("w.sqlite");
     let journal = folder.path().join("w.sqlite-journal");
+    // What never worked ends at once.
+    watch(&folder.path().join("none/w"), &[]).is_error(&["Cannot open the store", "none/w"]);
     watch(&store, &["--once"]).has_code(0);
     let mut torn = 0;
     for _ in 0..8 {
