@@ -102,7 +102,36 @@ impl HostHours {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_counted_is_neither_lost_nor_made_up(
+            steps in proptest::collection::vec(
+                (any::<i32>(), -100_i64..20_000, -50.0..100_f64, 1..64_u32), 1..40)
+        ) {
+            let mut hours = HostHours::default();
+            let (mut since_boot_s, mut value) = (0, 0.0);
+            let (mut counted, mut watched_s) = (0.0, 0.0);
+            // A wall's clock that jumps as it likes.
+            for (unix_s, seconds, more, vcpus) in steps {
+                let before = at(0, since_boot_s, value);
+                let now = at(unix_s.into(), since_boot_s + seconds, value + more);
+                hours.add(&before, &now, vcpus);
+                if (1..=7200).contains(&seconds) && now.value >= before.value {
+                    counted += now.value - before.value;
+                    watched_s += seconds as f64 * f64::from(vcpus);
+                }
+                (since_boot_s, value) = (since_boot_s + seconds, value + more);
+            }
+            let total = |of: fn(&HourTotal) -> f64| hours.hours.values().map(of).sum::<f64>();
+            prop_assert!((total(|hour| hour.counted) - counted).abs() < 1e-6);
+            prop_assert!((total(|hour| hour.watched_s) - watched_s).abs() < 1e-6 * watched_s.max(1.0));
+            prop_assert!(hours.logarithms(1.0).iter().all(|(_, value)| value.is_finite()));
+        }
+    }
 
     fn at(unix_s: i64, since_boot_s: i64, value: f64) -> CountedValue {
         CountedValue { unix_s, since_boot_ms: since_boot_s * 1000, value, per: None }

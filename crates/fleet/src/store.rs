@@ -585,7 +585,7 @@ fn try_hours(
     let mut current: Option<(i64, Row)> = None;
     while let Some(row) = rows.next()? {
         let (reading, vm): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let is_next = !current.as_ref().is_some_and(|now| (now.0, now.1.vm) == (reading, vm));
+        let is_next = current.as_ref().is_none_or(|now| (now.0, now.1.vm) != (reading, vm));
         if is_next {
             let new =
                 Row { vm, unix_s: row.get(2)?, since_boot_ms: row.get(3)?, values: HashMap::new() };
