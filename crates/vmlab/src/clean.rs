@@ -33,8 +33,8 @@ metadata name a vmlab that is dead, and no other domain is touched. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
-vmlab sets outlives one. Replicas that are up stay (`vmlab replica down`); dead
-ones are removed. Results folders are never touched.";
+vmlab sets outlives one. Replicas and clusters that are up stay (`vmlab replica
+down`, `vmlab cluster down`); dead ones are removed. Results folders are never touched.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -66,6 +66,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(
             dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
         );
+        lines.extend(dead_clusters(false).0);
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
         let (domains, bad) = left_domains(&args.libvirt, false);
@@ -77,6 +78,9 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         failed |= bad;
         let (domains, bad) = left_domains(&args.libvirt, true);
         lines.extend(domains);
+        failed |= bad;
+        let (clusters, bad) = dead_clusters(true);
+        lines.extend(clusters);
         failed |= bad;
         for dead in dead_replicas() {
             match dead.down() {
@@ -217,6 +221,34 @@ fn dead_replicas() -> Vec<Replica> {
     let mut all = replica::list().unwrap_or_default();
     all.retain(|replica| replica.state() == ReplicaState::Dead);
     all
+}
+
+/// Clusters whose keeper, or whose vmlab that started them, was killed: removed, or only
+/// named; true if one could not be removed.
+#[cfg(feature = "kubernetes")]
+fn dead_clusters(end: bool) -> (Vec<String>, bool) {
+    let mut all = localcluster::list().unwrap_or_default();
+    all.retain(|cluster| cluster.state() == localcluster::ClusterState::Dead);
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for dead in all {
+        if !end {
+            lines.push(format!("would remove cluster {}", dead.name));
+            continue;
+        }
+        match dead.down() {
+            Ok(()) => lines.push(format!("removed cluster {}", dead.name)),
+            Err(error) => {
+                failed = true;
+                lines.push(terminal::error_text(&error.into()));
+            }
+        }
+    }
+    (lines, failed)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn dead_clusters(_end: bool) -> (Vec<String>, bool) {
+    (Vec::new(), false)
 }
 
 /// True if dead runs left processes that would disturb a measurement.

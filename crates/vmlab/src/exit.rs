@@ -131,6 +131,12 @@ const CODES: &[Codes] = &[
         ..GENERAL
     },
     Codes {
+        commands: &["cluster"],
+        findings: Some("with `status` if something is not well"),
+        error: "error or interrupted",
+        ..GENERAL
+    },
+    Codes {
         commands: &["replica", "settings"],
         fine: "fine, or that of the command that they run",
         ..GENERAL

@@ -9,6 +9,8 @@ mod calibrate;
 mod capture;
 mod check;
 mod clean;
+#[cfg(feature = "kubernetes")]
+mod cluster;
 mod compare;
 mod completions;
 mod convert;
@@ -142,6 +144,9 @@ enum Command {
     Replica(replica::ReplicaArgs),
     /// Simulate VMs on a host that nobody here has.
     Sim(sim::SimArgs),
+    /// Start and use a Kubernetes cluster on this machine.
+    #[cfg(feature = "kubernetes")]
+    Cluster(cluster::ClusterArgs),
     /// Print what vmlab needs in a Kubernetes cluster.
     #[cfg(feature = "kubernetes")]
     K8s(k8s::K8sArgs),
@@ -201,6 +206,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         #[cfg(feature = "kubernetes")]
         Command::K8s(args) => k8s::run(&args),
+        #[cfg(feature = "kubernetes")]
+        Command::Cluster(args) => cluster::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::State(args) => state::run(&args),
         Command::Switch(args) => switch::run(&args),

@@ -277,6 +277,20 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         printed_by: &["replica up --dry-run --json"],
         make: printed::<crate::replica::ReplicaPreview<'static>>,
     },
+    #[cfg(feature = "kubernetes")]
+    Document {
+        name: "clusters",
+        about: "The clusters on this machine, and how they are",
+        printed_by: &["cluster status --json"],
+        make: printed::<Vec<localcluster::ClusterStatus>>,
+    },
+    #[cfg(feature = "kubernetes")]
+    Document {
+        name: "local-cluster",
+        about: "A cluster on this machine that was started",
+        printed_by: &["cluster up --json"],
+        make: printed::<localcluster::ClusterStatus>,
+    },
     Document {
         name: "simulation",
         about: "What a simulated host does",

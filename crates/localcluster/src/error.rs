@@ -1,0 +1,173 @@
+//! What can go wrong, and what to do next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use host::owner::{EndOrphanError, OwnerError};
+
+use crate::state::ClusterState;
+
+/// A file or folder that can't be made or read.
+#[derive(Debug, thiserror::Error)]
+#[error("Cannot {doing} {path}")]
+pub struct FileError {
+    /// `make`, `read`...
+    pub doing: &'static str,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self { doing, path: path.to_owned(), source }
+    }
+}
+
+/// Error type for [`crate::find`] and [`crate::list`].
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// None has that name.
+    #[error("There is no cluster {name:?}: `vmlab cluster status` shows those that there are")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// There is none at all.
+    #[error("There is no cluster: make one with `vmlab cluster up`")]
+    None,
+    /// No name was given and there are several.
+    #[error("There are several clusters ({names}): name one")]
+    Several {
+        /// Their names.
+        names: String,
+    },
+    /// The folder can't be read.
+    #[error(transparent)]
+    Read(#[from] FileError),
+}
+
+/// Error type for [`crate::LocalCluster::down`].
+#[derive(Debug, thiserror::Error)]
+pub enum DownError {
+    /// A process can't be ended.
+    #[error(transparent)]
+    End(#[from] EndOrphanError),
+    /// Processes are still in its cgroups.
+    #[error("Cannot remove the cgroup {path}")]
+    Cgroup {
+        /// The folder of the cgroup.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its folder can't be removed.
+    #[error(transparent)]
+    Remove(#[from] FileError),
+}
+
+/// Error type for [`crate::LocalCluster::load`].
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The cluster is not up.
+    #[error("The cluster {name:?} is {}: `vmlab cluster up` starts one", state.word())]
+    NotUp {
+        /// Its name.
+        name: String,
+        /// Its state.
+        state: ClusterState,
+    },
+    /// The archive can't be read.
+    #[error(transparent)]
+    Read(#[from] FileError),
+    /// containerd does not take it.
+    #[error("containerd does not take {path}: {said}")]
+    Refused {
+        /// The archive.
+        path: PathBuf,
+        /// What ctr said.
+        said: String,
+    },
+}
+
+/// Error type for [`crate::up`].
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// It can't be a name.
+    #[error(
+        "{0:?} can't be a cluster's name: it has at most 20 small letters, digits and '-', and \
+         begins and ends with a letter or digit"
+    )]
+    Name(String),
+    /// The name is taken.
+    #[error(
+        "There is a cluster {name:?} already ({}): end it with `vmlab cluster down {name}`, or \
+         give another --name", state.word()
+    )]
+    Exists {
+        /// The name.
+        name: String,
+        /// Its state.
+        state: ClusterState,
+    },
+    /// Namespaces, cgroups and mounts are root's.
+    #[error("A cluster needs root: it has namespaces, cgroups and mounts of its own")]
+    NotRoot,
+    /// Kubernetes' programs are not there.
+    #[error("There is no {program} in {folder}: scripts/get-kube of vmlab's source builds all")]
+    NoProgram {
+        /// The first that is missing.
+        program: &'static str,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+    /// A program of the system's is missing.
+    #[error("There is no {program}: apt-get install {package}")]
+    NotInstalled {
+        /// The program.
+        program: String,
+        /// Debian's package with it.
+        package: &'static str,
+    },
+    /// A program does not tell its version.
+    #[error("Cannot run {program} --version: {said}")]
+    NoVersion {
+        /// The program.
+        program: PathBuf,
+        /// Why, or what it said.
+        said: String,
+    },
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The folder can't hold a cluster.
+    #[error(
+        "{folder} can't hold a cluster: its path has at most 80 bytes and is not below /run, \
+         /var/lib or /var/log; set XDG_STATE_HOME to another folder"
+    )]
+    Folder {
+        /// The cluster's folder.
+        folder: PathBuf,
+    },
+    /// This vmlab can't be named.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// Namespaces can't be made.
+    #[error("Cannot start the keeper of the cluster in namespaces of its own: {said}")]
+    Keeper {
+        /// What it or the system said.
+        said: String,
+    },
+    /// Something did not come up; the end of its log is in it.
+    #[error("{said}")]
+    NotUp {
+        /// What, and the end of its log.
+        said: String,
+    },
+    /// Interrupted.
+    #[error("Interrupted")]
+    Cancelled,
+}

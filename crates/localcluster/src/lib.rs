@@ -1,0 +1,34 @@
+//! A Kubernetes cluster of one node on this machine, of the real programs: etcd, the API
+//! server, the controllers, the scheduler, containerd and a kubelet.
+//!
+//! All of it lives in namespaces of its own (processes, mounts, network), whose first
+//! process is a keeper ([`keep`]). With the keeper the kernel ends all else in there, and
+//! with the last process its mounts and interfaces are gone. What is outside is a folder
+//! and the cgroups, both noted in the folder's `cluster.json` ([`Made`]), so that they can
+//! be removed whoever was killed.
+//!
+//! The keeper has a socket of the host's loopback, through which the API server is
+//! reached, and one in the folder, which tells how all are ([`ClusterStatus`]).
+
+mod authority;
+mod cgroup;
+mod component;
+mod error;
+mod forward;
+mod image;
+mod keeper;
+mod node;
+mod probe;
+mod programs;
+mod state;
+mod status;
+mod store;
+mod up;
+
+pub use error::{DownError, FileError, FindError, LoadError, UpError};
+pub use keeper::keep;
+pub use programs::KubePrograms;
+pub use state::ClusterState;
+pub use status::{ClusterStatus, ComponentState, ComponentStatus, NodeStatus};
+pub use store::{LocalCluster, Made, find, folder, list};
+pub use up::{UpRequest, up};

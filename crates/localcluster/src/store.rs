@@ -1,0 +1,350 @@
+//! The clusters that there are: a folder each, which outlives the command that made it.
+//!
+//! `$XDG_STATE_HOME/vmlab/clusters/<name>` (else below `~/.local/state`) holds
+//! `cluster.json` ([`Made`]), keys and certificates, what the servers keep, and their logs.
+//! The keeper is told by its process id together with its start and the machine's boot, so
+//! that another process of that number is never mistaken for it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use host::owner::{self, Owner};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup;
+use crate::error::{DownError, FileError, FindError, LoadError};
+use crate::state::ClusterState;
+use crate::status::{ClusterStatus, KeeperReport};
+
+pub(crate) const MADE: &str = "cluster.json";
+/// The administrator's way in, from this machine.
+pub(crate) const KUBECONFIG: &str = "kubeconfig";
+/// Where the keeper tells how all are.
+pub(crate) const KEEPER: &str = "keeper.sock";
+/// containerd's.
+pub(crate) const CONTAINERD: &str = "containerd.sock";
+/// The namespace of containerd that kubelets use.
+pub(crate) const IMAGES: &str = "k8s.io";
+
+/// How long the keeper may take to end, and with it all of the cluster.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long the keeper may take to ask everybody.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// No report is larger.
+const MAX_REPORT_BYTES: u64 = 1 << 20;
+
+/// How a cluster came to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Made {
+    /// Version of this format.
+    pub format: u32,
+    /// The vmlab that made it.
+    pub vmlab: String,
+    /// Kubernetes' programs.
+    pub programs: PathBuf,
+    /// The plugins for pods' networks.
+    pub cni: PathBuf,
+    /// What each program says of its version.
+    pub versions: BTreeMap<String, String>,
+    /// Where containerd unpacks images: `overlayfs`, `native`.
+    pub snapshotter: String,
+    /// The cgroup of its servers and pods, in every hierarchy.
+    pub cgroup: String,
+    /// When it was made, seconds since the Unix epoch.
+    pub made_unix_s: u64,
+    /// The vmlab that starts it.
+    pub starter: Owner,
+    /// What made the namespaces; it ends with the keeper.
+    pub holder: Option<Owner>,
+    /// The first process in the namespaces, once it runs.
+    pub keeper: Option<Owner>,
+    /// The port of this machine's loopback that leads to the API server.
+    pub port: Option<u16>,
+    /// From its start until the node was ready, seconds; absent before.
+    pub ready_s: Option<f64>,
+}
+
+impl Made {
+    /// The version that is written.
+    pub(crate) const FORMAT: u32 = 1;
+}
+
+/// A cluster that was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LocalCluster {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How it came to be.
+    pub made: Made,
+}
+
+/// The folder of all clusters of this user.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let set =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    state.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("vmlab/clusters")
+}
+
+/// All clusters of this user, by name.
+///
+/// # Errors
+/// [`FindError::Read`].
+pub fn list() -> Result<Vec<LocalCluster>, FindError> {
+    list_in(&folder())
+}
+
+fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(FileError::of("read", root))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(FileError::of("read", root))?.path();
+        found.extend(LocalCluster::read(&folder));
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The cluster of that name, or the only one if none is given; whatever its state.
+///
+/// # Errors
+/// [`FindError`] says which there are.
+pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
+    let mut all = list()?;
+    let Some(name) = name else {
+        if all.len() > 1 {
+            let names: Vec<String> = all.into_iter().map(|cluster| cluster.name).collect();
+            return Err(FindError::Several { names: names.join(", ") });
+        }
+        return all.pop().ok_or(FindError::None);
+    };
+    all.into_iter()
+        .find(|cluster| cluster.name == name)
+        .ok_or_else(|| FindError::Unknown { name: name.to_owned() })
+}
+
+impl LocalCluster {
+    /// The cluster of a folder; one that is being made or removed at this moment has no
+    /// such file.
+    pub(crate) fn read(folder: &Path) -> Option<Self> {
+        let text = fs::read_to_string(folder.join(MADE)).ok()?;
+        let made: Made = serde_json::from_str(&text).ok()?;
+        let name = folder.file_name()?.to_str()?.to_owned();
+        Some(Self { name, folder: folder.to_owned(), made })
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn state(&self) -> ClusterState {
+        let runs = self.made.keeper.as_ref().is_some_and(Owner::is_alive);
+        match self.made.ready_s {
+            Some(_) if runs => ClusterState::Up,
+            None if self.made.starter.is_alive() => ClusterState::Starting,
+            _ => ClusterState::Dead,
+        }
+    }
+
+    /// The administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join(KUBECONFIG)
+    }
+
+    /// The API server, from this machine; `None` before it was started.
+    #[must_use]
+    pub fn server(&self) -> Option<String> {
+        self.made.port.map(|port| format!("https://127.0.0.1:{port}"))
+    }
+
+    /// How it is, as its keeper tells.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        let state = self.state();
+        let (report, unanswered) = match state {
+            ClusterState::Up => match self.ask_keeper() {
+                Ok(report) => (report, None),
+                Err(error) => {
+                    (KeeperReport::default(), Some(format!("its keeper does not answer: {error}")))
+                }
+            },
+            _ => (KeeperReport::default(), None),
+        };
+        let shown = |path: PathBuf| path.display().to_string();
+        let up = state == ClusterState::Up;
+        ClusterStatus {
+            name: self.name.clone(),
+            state,
+            kubernetes: self.made.versions.get("kube-apiserver").cloned().unwrap_or_default(),
+            server: self.server().filter(|_| up),
+            kubeconfig: up.then(|| shown(self.kubeconfig())),
+            folder: shown(self.folder.clone()),
+            cgroup: self.made.cgroup.clone(),
+            ready_s: self.made.ready_s,
+            components: report.components,
+            nodes: report.nodes,
+            unanswered,
+        }
+    }
+
+    fn ask_keeper(&self) -> io::Result<KeeperReport> {
+        let stream = UnixStream::connect(self.folder.join(KEEPER))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        let mut text = Vec::new();
+        stream.take(MAX_REPORT_BYTES).read_to_end(&mut text)?;
+        serde_json::from_slice(&text).map_err(io::Error::from)
+    }
+
+    /// Gives the node the images of an archive (OCI's or docker's); what was loaded, in
+    /// ctr's words.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn load(&self, archive: &Path) -> Result<Vec<String>, LoadError> {
+        match self.state() {
+            ClusterState::Up => load(&self.folder, &self.made.snapshotter, archive),
+            state => Err(LoadError::NotUp { name: self.name.clone(), state }),
+        }
+    }
+
+    /// Ends it and removes all that is left of it: processes, cgroups, its folder.
+    ///
+    /// # Errors
+    /// [`DownError`].
+    pub fn down(&self) -> Result<(), DownError> {
+        // The kernel ends everybody in the namespaces before the keeper is gone.
+        for process in [&self.made.keeper, &self.made.holder].into_iter().flatten() {
+            owner::end_kept(process, END_LIMIT)?;
+        }
+        cgroup::remove(&self.made.cgroup)?;
+        let removed = fs::remove_dir_all(&self.folder);
+        Ok(removed.map_err(FileError::of("remove", &self.folder))?)
+    }
+
+    /// Makes the folder of a new cluster; fails if there is one of that name.
+    pub(crate) fn create(name: &str, made: Made) -> io::Result<Self> {
+        let root = folder();
+        DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
+        let folder = root.join(name);
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let cluster = Self { name: name.to_owned(), folder, made };
+        cluster.save()?;
+        Ok(cluster)
+    }
+
+    /// Writes `cluster.json`.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&self.made).map_err(io::Error::from)? + "\n";
+        let unfinished = self.folder.join(".cluster.json");
+        fs::write(&unfinished, text)?;
+        fs::rename(unfinished, self.folder.join(MADE))
+    }
+}
+
+/// Gives the containerd of a cluster's folder the images of an archive.
+pub(crate) fn load(
+    folder: &Path,
+    snapshotter: &str,
+    archive: &Path,
+) -> Result<Vec<String>, LoadError> {
+    // ctr's own word of a file that is not there names no file.
+    fs::File::open(archive).map_err(FileError::of("read", archive))?;
+    let refused = |said: String| LoadError::Refused { path: archive.to_owned(), said };
+    let output = Command::new("ctr")
+        .arg("--address")
+        .arg(folder.join(CONTAINERD))
+        .args(["--namespace", IMAGES, "images", "import", "--snapshotter", snapshotter])
+        .arg(archive)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| refused(error.to_string()))?;
+    if !output.status.success() {
+        return Err(refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    Ok(said.lines().map(str::to_owned).collect())
+}
+
+/// Writes a file that only this user may read.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file =
+        fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> Made {
+        let me = Owner::current("cluster").unwrap();
+        Made {
+            format: Made::FORMAT,
+            vmlab: "0".to_owned(),
+            programs: PathBuf::from("/none"),
+            cni: PathBuf::from("/none"),
+            versions: BTreeMap::new(),
+            snapshotter: "native".to_owned(),
+            cgroup: "vmlab-none".to_owned(),
+            made_unix_s: 1,
+            starter: Owner { boot_id: "of an earlier boot".to_owned(), ..me },
+            holder: None,
+            keeper: None,
+            port: None,
+            ready_s: None,
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_as_alive_as_its_keeper() {
+        let me = Owner::current("cluster").unwrap();
+        let mut cluster =
+            LocalCluster { name: "a".to_owned(), folder: PathBuf::from("/none"), made: made() };
+        assert_eq!(cluster.state(), ClusterState::Dead);
+        cluster.made.keeper = Some(me.clone());
+        assert_eq!(cluster.state(), ClusterState::Dead, "nobody waits for it");
+        cluster.made.starter = me.clone();
+        assert_eq!(cluster.state(), ClusterState::Starting);
+        cluster.made.ready_s = Some(1.0);
+        cluster.made.port = Some(6443);
+        assert_eq!(cluster.state(), ClusterState::Up);
+        assert_eq!(cluster.status().server.as_deref(), Some("https://127.0.0.1:6443"));
+        assert!(cluster.status().unanswered.is_some(), "it has no socket");
+        assert!(!cluster.status().is_well());
+        cluster.made.keeper.as_mut().unwrap().starttime_ticks += 1;
+        assert_eq!(cluster.state(), ClusterState::Dead, "another process of that number");
+        let error = cluster.load(Path::new("/none")).unwrap_err();
+        assert!(error.to_string().contains("is dead"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_cluster_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(list_in(&root.path().join("none")).unwrap().is_empty());
+        for name in ["torn", "empty", "b", "a"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        fs::write(root.path().join("torn").join(MADE), "{").unwrap();
+        for name in ["a", "b"] {
+            let folder = root.path().join(name);
+            LocalCluster { name: name.to_owned(), folder, made: made() }.save().unwrap();
+        }
+        let found = list_in(root.path()).unwrap();
+        let names: Vec<&str> = found.iter().map(|cluster| cluster.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        // Nobody runs: its folder is all that there is to remove.
+        found[0].down().unwrap();
+        assert!(!found[0].folder.exists() && found[1].folder.exists());
+    }
+}

@@ -1,0 +1,240 @@
+//! `vmlab cluster up|status|load|down`: a Kubernetes cluster of this machine's own.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use guest::image::cache_dir;
+use localcluster::{
+    ClusterState, ClusterStatus, ComponentState, KubePrograms, LocalCluster, UpRequest,
+};
+
+use crate::exit::FINDINGS;
+use crate::progress::Spinner;
+use crate::{interrupt, terminal};
+
+/// How the keeper is started: see [`localcluster::keep`].
+const KEEPER: [&str; 2] = ["cluster", "keep"];
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab cluster up                    etcd to kubelet, and a node that takes pods
+  vmlab cluster up --name static --kubelet static.yaml
+                                      with the kubelet's settings of a file
+  export KUBECONFIG=$(vmlab cluster status --json | jq -r '.[0].kubeconfig')
+  kubectl get nodes
+  vmlab cluster load image.tar        an image for its pods: none is fetched
+  vmlab cluster status                is all of it well?
+  vmlab cluster down lab
+
+A cluster is made of the real programs, on this machine, for root. Build Kubernetes' own
+with scripts/get-kube of vmlab's source; containerd, runc and the network plugins are the
+distribution's. It stays until `down`, or until the machine's end.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Start a cluster and wait until its node takes pods.
+    #[command(after_help = EXAMPLES)]
+    Up(UpArgs),
+    /// Tell how clusters are: each program, the node, versions.
+    #[command(after_help = EXAMPLES)]
+    Status {
+        /// The cluster; all if not given.
+        name: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a cluster's node the images of an archive (OCI's or docker's).
+    #[command(after_help = EXAMPLES)]
+    Load {
+        /// The archive.
+        file: PathBuf,
+        /// The cluster; the only one if not given.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// End clusters, and remove what dead ones left.
+    #[command(after_help = EXAMPLES)]
+    Down {
+        /// The clusters: what is ended is named.
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// All clusters.
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// The first process of a cluster.
+    #[command(hide = true)]
+    Keep {
+        /// The cluster's folder.
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct UpArgs {
+    /// The cluster's name.
+    #[arg(long, default_value = "lab")]
+    name: String,
+    /// More settings of the kubelet: a KubeletConfiguration (YAML or JSON), which is read
+    /// after vmlab's own.
+    #[arg(long, value_name = "FILE")]
+    kubelet: Option<PathBuf>,
+    /// The folder with Kubernetes' programs; what scripts/get-kube built last if not
+    /// given.
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// # Errors
+/// What can't be started, found or ended.
+pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
+    match &args.action {
+        Action::Up(args) => up(args),
+        Action::Status { name, json } => status(name.as_deref(), *json),
+        Action::Load { file, name } => {
+            for line in localcluster::find(name.as_deref())?.load(file)? {
+                terminal::print(&(line + "\n"))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Down { names, all } => down(names, *all),
+        Action::Keep { folder } => match localcluster::keep(folder) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(said) => bail!(said),
+        },
+    }
+}
+
+fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
+    let cancel = interrupt::cancel_on_signals()?;
+    let programs = KubePrograms::find(args.programs.as_deref(), &cache_dir().join("kube"))?;
+    let vmlab = std::env::current_exe().context("Cannot find this vmlab")?;
+    let spinner = Spinner::start();
+    let began = Instant::now();
+    let wanted = UpRequest {
+        name: &args.name,
+        programs: &programs,
+        kubelet: args.kubelet.as_deref(),
+        keeper: (&vmlab, &KEEPER),
+    };
+    let is_cancelled = || cancel.is_cancelled();
+    let cluster = localcluster::up(&wanted, &is_cancelled, &mut |step| {
+        spinner.say(&format!("{}: {step} ({:.0} s)", args.name, began.elapsed().as_secs_f64()));
+    })?;
+    drop(spinner);
+    if args.json {
+        terminal::print(&(serde_json::to_string_pretty(&cluster.status())? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = &cluster.name;
+    terminal::print(&format!(
+        "{name} is up after {:.1} s: Kubernetes {}, one node that takes pods\n\
+         Next: export KUBECONFIG={}\n      vmlab cluster down {name}\n",
+        cluster.made.ready_s.unwrap_or_default(),
+        programs.kubernetes(),
+        remote::quote([cluster.kubeconfig().display().to_string()]),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(name: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    let found = match name {
+        Some(name) => vec![localcluster::find(Some(name))?],
+        None => localcluster::list()?,
+    };
+    let all: Vec<ClusterStatus> = found.iter().map(LocalCluster::status).collect();
+    let text = match (json, all.is_empty()) {
+        (true, _) => serde_json::to_string_pretty(&all)? + "\n",
+        (false, true) => "No clusters: `vmlab cluster up` starts one.\n".to_owned(),
+        (false, false) => all.iter().map(shown).collect::<Vec<_>>().join("\n"),
+    };
+    terminal::print(&text)?;
+    let well = all.iter().all(ClusterStatus::is_well);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
+}
+
+/// A cluster in words.
+fn shown(status: &ClusterStatus) -> String {
+    let (name, state) = (&status.name, status.state.word());
+    let mut text = format!("{name} is {state}: Kubernetes {}", status.kubernetes);
+    if let Some(server) = &status.server {
+        let _ = write!(text, " at {server}");
+    }
+    text.push('\n');
+    if let Some(kubeconfig) = &status.kubeconfig {
+        let _ = writeln!(text, "kubeconfig: {kubeconfig}");
+    }
+    let _ = writeln!(text, "logs: {}/logs", status.folder);
+    match status.state {
+        ClusterState::Dead => {
+            let _ = writeln!(text, "`vmlab cluster down {name}` removes what is left of it");
+        }
+        ClusterState::Starting => {}
+        ClusterState::Up => {
+            if let Some(why) = &status.unanswered {
+                let _ = writeln!(text, "{why}");
+            }
+            let _ = writeln!(text, "\n{:<24} {:<8} VERSION", "COMPONENT", "STATE");
+            for one in &status.components {
+                let version = one.version.as_deref().unwrap_or("-");
+                let _ = writeln!(text, "{:<24} {:<8} {version}", one.name, one.state.word());
+                if one.state != ComponentState::Well {
+                    let _ = writeln!(text, "  {}", one.reason.as_deref().unwrap_or_default());
+                }
+            }
+            let _ = writeln!(
+                text,
+                "\n{:<24} {:<8} {:<10} {:<22} PODS",
+                "NODE", "STATE", "KUBELET", "RUNTIME"
+            );
+            for node in &status.nodes {
+                let _ = writeln!(
+                    text,
+                    "{:<24} {:<8} {:<10} {:<22} {}",
+                    node.name,
+                    if node.ready { "ready" } else { "unready" },
+                    node.kubelet,
+                    node.runtime,
+                    node.running_pods
+                );
+                if let Some(why) = &node.reason {
+                    let _ = writeln!(text, "  {why}");
+                }
+            }
+        }
+    }
+    text
+}
+
+fn down(names: &[String], all: bool) -> anyhow::Result<ExitCode> {
+    let found = match all {
+        true => localcluster::list()?,
+        false => {
+            names.iter().map(|name| localcluster::find(Some(name))).collect::<Result<_, _>>()?
+        }
+    };
+    for cluster in found {
+        let was = match cluster.state() {
+            ClusterState::Dead => " (it was dead already)",
+            _ => "",
+        };
+        cluster.down()?;
+        terminal::print(&format!("{} is down{was}\n", cluster.name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
