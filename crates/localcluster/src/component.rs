@@ -56,11 +56,13 @@ pub(crate) fn etcd(folder: &Path, made: &Made) -> Component {
     }
 }
 
-/// The API server.
+/// The API server. Nobody translates the addresses of services: it looks up the pods behind
+/// those of its webhooks and extensions itself.
 pub(crate) fn api_server(folder: &Path, made: &Made) -> Component {
     let text = format!(
         "--etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --secure-port={API_PORT} \
          --advertise-address={NODE_ADDRESS} --endpoint-reconciler-type=none \
+         --enable-aggregator-routing=true \
          --tls-cert-file=@/apiserver.crt --tls-private-key-file=@/apiserver.key \
          --client-ca-file=@/{CA} --authorization-mode=Node,RBAC \
          --enable-admission-plugins=NodeRestriction --allow-privileged=true \

@@ -33,7 +33,7 @@ pub(crate) const CONTAINERD: &str = "containerd.sock";
 pub(crate) const IMAGES: &str = "k8s.io";
 
 /// How long the keeper may take to end, and with it all of the cluster.
-const END_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 /// How long the keeper may take to ask everybody.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// No report is larger.

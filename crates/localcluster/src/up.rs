@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use host::owner::{OWNER_VARIABLE, Owner, RUN_VARIABLE};
+use host::owner::{self, OWNER_VARIABLE, Owner, RUN_VARIABLE};
 use ring::digest::{SHA256, digest};
 
 use crate::authority;
@@ -20,7 +20,7 @@ use crate::keeper::{KEEP, KeeperWord};
 use crate::node::HIDDEN;
 use crate::programs::KubePrograms;
 use crate::state::ClusterState;
-use crate::store::{KUBECONFIG, LocalCluster, Made, find, folder, write_private};
+use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, Made, find, folder, write_private};
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
 const MAX_FOLDER_BYTES: usize = 80;
@@ -194,8 +194,11 @@ fn start(
         .map_err(failed)?;
     let result = follow(cluster, &mut holder, &ours, is_cancelled, say);
     if result.is_err() {
-        // Its end is the keeper's, if it has not said its name yet.
-        let _ = holder.kill();
+        // What made the namespaces reaps the keeper, and ends then.
+        let keeper = cluster.made.keeper.clone().or_else(|| keeper_of(&holder).ok());
+        if keeper.is_none_or(|keeper| owner::end_kept(&keeper, END_LIMIT).is_err()) {
+            let _ = holder.kill();
+        }
         let _ = holder.wait();
     }
     result.map_err(|error| match error {

@@ -28,6 +28,8 @@ mod kvm_counts;
 mod lab;
 mod libvirt_trials;
 mod lint;
+#[cfg(feature = "kubernetes")]
+mod local_clusters;
 mod measured_vms;
 mod metrics;
 mod on_host;

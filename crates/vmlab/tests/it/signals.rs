@@ -45,8 +45,19 @@ const READERS: &[&str] = &[
 
 /// Commands whose long work is not reading: by a signal they end in order, and a test
 /// beside what they do holds that.
-const IN_ORDER: &[&str] =
-    &["run", "calibrate", "capture", "image", "replica", "settings", "switch", "sim", "host"];
+const IN_ORDER: &[&str] = &[
+    "run",
+    "calibrate",
+    "capture",
+    "image",
+    "replica",
+    #[cfg(feature = "kubernetes")]
+    "cluster",
+    "settings",
+    "switch",
+    "sim",
+    "host",
+];
 
 /// Commands that say what they know, or read a results folder.
 const SHORT: &[&str] = &[

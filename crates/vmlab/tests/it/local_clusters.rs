@@ -1,0 +1,306 @@
+//! `vmlab cluster`: what it says without one, and in the full tier real clusters, in which
+//! a pod runs and of which nothing stays, however they end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use suite::{SharedThing, Tier, Turn, needs, until};
+
+use crate::lab::{Said, said, vmlab};
+use crate::schemas;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A user with clusters of their own.
+struct User {
+    state: tempfile::TempDir,
+}
+
+impl User {
+    fn new() -> Self {
+        Self { state: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn vmlab(&self, words: &[&str]) -> Command {
+        let mut command = vmlab(words);
+        command.env("XDG_STATE_HOME", self.state.path());
+        command
+    }
+
+    fn say(&self, words: &[&str]) -> Said {
+        said(&mut self.vmlab(words))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.path().join("vmlab/clusters/lab")
+    }
+
+    /// What its `cluster.json` says.
+    fn made(&self) -> Option<Value> {
+        let text = fs::read_to_string(self.folder().join("cluster.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Asks the API server, with the certificates that are in the folder.
+    fn ask(&self, server: &str, path: &str, body: Option<&Value>) -> Value {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--fail-with-body", "-H", "Content-Type: application/json"]);
+        for (option, file) in
+            [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")]
+        {
+            curl.arg(option).arg(self.folder().join(file));
+        }
+        if let Some(body) = body {
+            curl.args(["-d", &body.to_string()]);
+        }
+        let told = Said::of(curl.arg(format!("{server}{path}")).output().expect("curl"));
+        told.has_code(0);
+        serde_json::from_str(&told.stdout).expect("JSON")
+    }
+}
+
+/// Lines of a file of this machine that name the folder or the cgroup of a cluster.
+fn lines_with(path: &Path, texts: &[&str]) -> Vec<String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    let found = text.lines().filter(|line| texts.iter().any(|text| line.contains(text)));
+    found.map(|line| format!("{}: {line}", path.display())).collect()
+}
+
+/// What there is of a cluster outside its folder: processes by their command line, cgroup
+/// and mounts, and cgroups.
+fn left(folder: &Path, cgroup: &str) -> Vec<String> {
+    let texts = [folder.to_str().expect("a path"), cgroup];
+    let mut found = lines_with(Path::new("/proc/self/mountinfo"), &texts);
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        for name in ["cmdline", "cgroup", "mountinfo"] {
+            found.extend(lines_with(&entry.path().join(name), &texts));
+        }
+    }
+    let hierarchies = fs::read_dir("/sys/fs/cgroup").expect("cgroups").flatten();
+    let all = hierarchies.map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
+    let cgroups = all.map(|hierarchy| hierarchy.join(cgroup)).filter(|path| path.exists());
+    found.extend(cgroups.map(|path| path.display().to_string()));
+    found
+}
+
+/// Processes whose command lines name the folder and hold this word.
+fn processes(folder: &Path, word: &str) -> Vec<u64> {
+    let folder = folder.to_str().expect("a path");
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let holds = |pid: &u64| {
+        let lines = lines_with(Path::new(&format!("/proc/{pid}/cmdline")), &[folder]);
+        lines.iter().any(|line| line.contains(word))
+    };
+    pids.filter(holds).collect()
+}
+
+#[test]
+fn without_a_cluster_there_is_one_clear_word() {
+    let user = User::new();
+    let none = user.say(&["cluster", "status"]);
+    none.has_code(0);
+    assert_eq!(none.stdout, "No clusters: `vmlab cluster up` starts one.\n");
+    let listed = schemas::holds("clusters", &user.say(&["cluster", "status", "--json"]).stdout);
+    assert_eq!(listed, json!([]));
+    user.say(&["cluster", "status", "lab"]).is_error(&["no cluster \"lab\""]);
+    user.say(&["cluster", "down", "lab"]).is_error(&["no cluster \"lab\""]);
+    user.say(&["cluster", "load", "x.tar"]).is_error(&["There is no cluster"]);
+    user.say(&["cluster", "keep", "/"]).is_error(&["started by `vmlab cluster up` alone"]);
+    let all = user.say(&["cluster", "down", "--all"]);
+    all.has_code(0);
+    assert_eq!(all.stdout, "");
+}
+
+/// What a dead vmlab left is told, and goes.
+#[test]
+fn a_dead_cluster_is_removed() {
+    let user = User::new();
+    let owner = json!({
+        "pid": 1, "starttime_ticks": 1, "boot_id": "of an earlier boot", "pid_namespace": null,
+        "run_id": "cluster",
+    });
+    let made = json!({
+        "format": 1, "vmlab": "0", "programs": "/none", "cni": "/none",
+        "versions": { "kube-apiserver": "1.36.3" }, "snapshotter": "native",
+        "cgroup": "vmlab-cluster-of-nobody", "made_unix_s": 1, "starter": owner, "holder": owner,
+        "keeper": owner, "port": 1, "ready_s": 1.5,
+    });
+    let make = || {
+        fs::create_dir_all(user.folder()).expect("a folder");
+        fs::write(user.folder().join("cluster.json"), made.to_string()).expect("a file");
+    };
+    make();
+    let told = user.say(&["cluster", "status", "--json"]);
+    told.has_code(1);
+    let listed = schemas::holds("clusters", &told.stdout);
+    assert_eq!(listed[0]["state"], "dead");
+    let text = user.say(&["cluster", "status"]).stdout;
+    assert!(text.contains("lab is dead") && text.contains("vmlab cluster down lab"), "{text}");
+    user.say(&["cluster", "load", "/dev/null"]).is_error(&["\"lab\" is dead"]);
+    let down = user.say(&["cluster", "down", "lab"]);
+    assert_eq!(down.stdout, "lab is down (it was dead already)\n");
+    assert!(!user.folder().exists());
+    make();
+    let dry = user.say(&["clean", "--dry-run"]);
+    assert!(dry.stdout.contains("would remove cluster lab"), "{dry:#?}");
+    assert!(user.folder().exists());
+}
+
+/// A turn, and the folder with Kubernetes' programs.
+fn programs() -> Option<(Turn, String)> {
+    let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
+    let turn = needed.alone_with(SharedThing::Leftovers).turn()?;
+    let built = Command::new(root().join("scripts/get-kube")).output().expect("the script");
+    let built = Said::of(built);
+    built.has_code(0);
+    Some((turn, built.stdout.trim().to_owned()))
+}
+
+fn start(user: &User, programs: &str) -> Child {
+    let mut command = user.vmlab(&["cluster", "up", "--json", "--programs", programs]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
+}
+
+fn send(pid: u64, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
+}
+
+#[test]
+fn a_pod_runs_and_nothing_stays() {
+    let Some((_turn, programs)) = programs() else { return };
+    let user = User::new();
+    let up = Said::of(start(&user, &programs).wait_with_output().expect("vmlab"));
+    if up.code == Some(2) && up.stderr.contains("needs root") {
+        return suite::skip("a cluster needs root");
+    }
+    up.has_code(0);
+    let status = schemas::holds("local-cluster", &up.stdout);
+    assert_eq!(status["state"], "up");
+    let server = status["server"].as_str().expect("an address").to_owned();
+    let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
+    user.say(&["cluster", "up"]).is_error(&["There is a cluster \"lab\" already (up)"]);
+    // The same image under another name, as if it were the user's.
+    let archive = user.folder().join("pause.tar");
+    let loaded = user.say(&["cluster", "load", archive.to_str().expect("a path")]);
+    loaded.has_code(0);
+    assert!(loaded.stdout.contains("vmlab/pause:1"), "{loaded:#?}");
+    user.say(&["cluster", "load", "/dev/null"]).is_error(&["containerd does not take"]);
+
+    let container = json!({
+        "name": "it", "image": "vmlab/pause:1", "imagePullPolicy": "Never",
+        "resources": { "requests": { "cpu": "100m", "memory": "16Mi" } },
+    });
+    let pod = json!({ "metadata": { "name": "web" }, "spec": { "containers": [container] } });
+    let pods = "/api/v1/namespaces/default/pods";
+    user.ask(&server, pods, Some(&pod));
+    let running = until("the pod runs", || {
+        let pod = user.ask(&server, &format!("{pods}/web"), None);
+        (pod["status"]["phase"] == "Running").then_some(pod)
+    });
+    let status = &running["status"];
+    assert_eq!(status["containerStatuses"][0]["ready"], true, "{status:#}");
+    let address = status["podIP"].as_str().unwrap_or_default();
+    assert!(address.starts_with("10.244.0."), "{status:#}");
+    let scheduled = until("the scheduler tells", || {
+        let events = user.ask(&server, "/api/v1/namespaces/default/events", None);
+        let events = events["items"].as_array().cloned().unwrap_or_default();
+        events.into_iter().find(|event| event["reason"] == "Scheduled")
+    });
+    assert!(scheduled.to_string().contains("default-scheduler"), "{scheduled:#}");
+
+    let told = user.say(&["cluster", "status", "--json"]);
+    told.has_code(0);
+    let listed = schemas::holds("clusters", &told.stdout);
+    let names: Vec<_> = listed[0]["components"].as_array().expect("components").iter().collect();
+    assert_eq!(names.len(), 6, "{listed:#}");
+    assert_eq!(listed[0]["nodes"][0]["running_pods"], 1, "{listed:#}");
+    let text = user.say(&["cluster", "status"]).stdout;
+    assert!(text.contains("kube-scheduler") && text.contains("ready"), "{text}");
+    let there = left(&user.folder(), &cgroup);
+    assert!(there.len() > 10, "{there:#?}");
+    // Nothing of it is mounted for others.
+    let folder = user.folder();
+    let seen = lines_with(Path::new("/proc/self/mountinfo"), &[folder.to_str().expect("a path")]);
+    assert!(seen.is_empty(), "{seen:#?}");
+
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert!(!user.folder().exists());
+    assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_stays_of_a_cluster_that_is_killed() {
+    let Some((_turn, programs)) = programs() else { return };
+    let user = User::new();
+    let up = Said::of(start(&user, &programs).wait_with_output().expect("vmlab"));
+    if up.code == Some(2) && up.stderr.contains("needs root") {
+        return suite::skip("a cluster needs root");
+    }
+    up.has_code(0);
+    let made = user.made().expect("a cluster");
+    let cgroup = made["cgroup"].as_str().expect("a cgroup").to_owned();
+    // A server that ends is told, by its reason.
+    let listed: Value = serde_json::from_str(&up.stdout).expect("JSON");
+    assert_eq!(listed["components"][3]["name"], "kube-scheduler", "{listed:#}");
+    let schedulers = processes(&user.folder(), "kube-scheduler");
+    let [scheduler] = schedulers[..] else { panic!("{schedulers:?}") };
+    send(scheduler, Signal::KILL);
+    let told = until("it is told", || {
+        let told = user.say(&["cluster", "status", "--json"]);
+        (told.code == Some(1)).then_some(told)
+    });
+    let listed: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let scheduler = &listed[0]["components"][3];
+    assert_eq!((&scheduler["state"], &listed[0]["state"]), (&json!("ended"), &json!("up")));
+    assert_eq!(scheduler["reason"], "signal 9 ended it");
+
+    send(made["keeper"]["pid"].as_u64().expect("a pid"), Signal::KILL);
+    until("its end", || {
+        let told = user.say(&["cluster", "status"]);
+        told.stdout.contains("lab is dead").then_some(())
+    });
+    user.say(&["clean"]).has_code(0);
+    assert!(!user.folder().exists());
+    assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_stays_of_a_start_that_is_interrupted() {
+    let Some((_turn, programs)) = programs() else { return };
+    for signal in [Signal::INT, Signal::KILL] {
+        let user = User::new();
+        let mut starting = start(&user, &programs);
+        let made = until("the keeper runs", || {
+            let made = user.made().filter(|made| made["keeper"].is_object());
+            if made.is_none() && starting.try_wait().expect("vmlab").is_some() {
+                return Some(None);
+            }
+            made.map(Some)
+        });
+        let Some(made) = made else {
+            let ended = Said::of(starting.wait_with_output().expect("vmlab"));
+            assert!(ended.stderr.contains("needs root"), "{ended:#?}");
+            return suite::skip("a cluster needs root");
+        };
+        let cgroup = made["cgroup"].as_str().expect("a cgroup").to_owned();
+        send(u64::from(starting.id()), signal);
+        let ended = starting.wait_with_output().expect("vmlab");
+        if signal == Signal::INT {
+            Said::of(ended).has_code(2);
+        } else {
+            // Its keeper has seen that nobody waits any more.
+            until("the keeper's end", || processes(&user.folder(), "").is_empty().then_some(()));
+            user.say(&["cluster", "down", "lab"]).has_code(0);
+        }
+        assert!(!user.folder().exists());
+        assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+    }
+}
