@@ -124,6 +124,12 @@ pub enum UpError {
         /// Where it was looked for.
         folder: PathBuf,
     },
+    /// KubeVirt is not there.
+    #[error("There is no {file}: scripts/get-kube --kubevirt of vmlab's source makes it")]
+    NoKubeVirt {
+        /// The first file that is missing.
+        file: PathBuf,
+    },
     /// A program of the system's is missing.
     #[error("There is no {program}: apt-get install {package}")]
     NotInstalled {

@@ -20,12 +20,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{WaitOptions, wait};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::authority::{self, ROLES};
 use crate::component::{self, API_PORT, API_SERVER, Component, PAUSE_IMAGE};
-use crate::node::{self, SERVICE_ADDRESS};
+use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest};
+use crate::node::{self, NODE_NAME, SERVICE_ADDRESS};
 use crate::probe::{Probe, Prober};
 use crate::status::{ComponentState, ComponentStatus, KeeperReport};
 use crate::store::{KEEPER, LocalCluster, write_private};
@@ -35,6 +37,8 @@ use crate::{cgroup, forward, image, store};
 pub(crate) const KEEP: u8 = b'k';
 /// The servers' logs, below the folder.
 pub(crate) const LOGS: &str = "logs";
+/// The label of nodes of the control plane.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// How often a program is asked that is not well yet: none tells when it is.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long anything may take to come up.
@@ -104,11 +108,13 @@ pub fn keep(folder: &Path) -> Result<(), String> {
     reap(&ended);
     say(&KeeperWord::Ready).map_err(|error| error.to_string())?;
     kept.join().map_err(|_| "The thread that waits for the start's end panicked".to_owned())?;
-    let versions = LocalCluster::read(folder).map(|cluster| cluster.made.versions);
-    let versions = versions.unwrap_or_default();
+    let made = LocalCluster::read(folder).map(|cluster| cluster.made);
+    let has_kubevirt = made.as_ref().is_some_and(|made| made.kubevirt.is_some());
+    let versions = made.map(|made| made.versions).unwrap_or_default();
     for client in listener.incoming() {
         let Ok(mut client) = client else { continue };
-        let report = report(&components, &versions, &prober, &ended);
+        let mut report = report(&components, &versions, &prober, &ended);
+        report.kubevirt = has_kubevirt.then(|| prober.kubevirt().unwrap_or_default());
         // Whoever asked may have gone.
         let _ = serde_json::to_writer(&mut client, &report);
     }
@@ -174,6 +180,7 @@ fn report(
     KeeperReport {
         components: components.iter().map(status).collect(),
         nodes: prober.nodes().unwrap_or_default(),
+        kubevirt: None,
     }
 }
 
@@ -228,7 +235,45 @@ impl Start<'_> {
         })?;
         // A pod has one, or is refused.
         self.wait_for("kube-controller-manager", |_, _| prober.has_default_account())?;
+        // What is made for nodes of the control plane has no other one.
+        let label = json!({ "metadata": { "labels": { CONTROL_PLANE: "" } } });
+        prober.merge(&format!("/api/v1/nodes/{NODE_NAME}"), &label)?;
+        if let Some(wanted) = &made.kubevirt {
+            self.install_kubevirt(&cluster, wanted, &prober)?;
+        }
         Ok(prober)
+    }
+
+    /// Brings KubeVirt's operator into the cluster and waits until all is there that it
+    /// makes.
+    fn install_kubevirt(
+        &mut self,
+        cluster: &LocalCluster,
+        wanted: &KubeVirtRequest,
+        prober: &Prober,
+    ) -> Result<(), String> {
+        self.step("loading KubeVirt's images")?;
+        let programs = &cluster.made.programs;
+        for archive in ARCHIVES {
+            let path = kubevirt::file(programs, archive);
+            store::load(self.folder, &cluster.made.snapshotter, &path)
+                .map_err(|error| error.to_string())?;
+        }
+        self.step("installing KubeVirt")?;
+        for object in kubevirt::operator(programs)? {
+            prober.post(&object)?;
+        }
+        // Its kind is known a moment after its definition.
+        let own = kubevirt::object(wanted);
+        self.wait_for("kube-apiserver", |_, _| prober.post(&own))?;
+        self.wait_for("kubelet", |_, _| {
+            let status = prober.kubevirt()?;
+            match status.phase.as_deref() {
+                _ if status.is_deployed() => Ok(()),
+                phase => Err(format!("KubeVirt is {}", phase.unwrap_or("not begun"))),
+            }
+        })?;
+        self.wait_for("kubelet", |_, _| prober.takes_vms(NODE_NAME))
     }
 
     fn step(&self, what: &str) -> Result<(), String> {

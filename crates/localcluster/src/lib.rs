@@ -17,6 +17,7 @@ mod error;
 mod forward;
 mod image;
 mod keeper;
+mod kubevirt;
 mod node;
 mod probe;
 mod programs;
@@ -27,6 +28,7 @@ mod up;
 
 pub use error::{DownError, FileError, FindError, LoadError, UpError};
 pub use keeper::keep;
+pub use kubevirt::{KubeVirtRequest, KubeVirtStatus};
 pub use programs::KubePrograms;
 pub use state::ClusterState;
 pub use status::{ClusterStatus, ComponentState, ComponentStatus, NodeStatus};

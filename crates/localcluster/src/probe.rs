@@ -10,6 +10,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use crate::kubevirt::{self, INSTANCES, KubeVirtStatus};
 use crate::status::NodeStatus;
 
 /// A program that takes longer is not well.
@@ -74,21 +75,48 @@ impl Prober {
         }
     }
 
+    /// Puts an object into the cluster.
+    pub(crate) fn post(&self, object: &Value) -> Result<(), String> {
+        let path = kubevirt::list_path(object).ok_or("It is no object of Kubernetes'")?;
+        self.send("POST", &path, "application/json", object)
+    }
+
+    /// Changes an object (RFC 7396).
+    pub(crate) fn merge(&self, path: &str, change: &Value) -> Result<(), String> {
+        self.send("PATCH", path, "application/merge-patch+json", change)
+    }
+
+    fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> Result<(), String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, kind)
+            .body(body.to_string().into_bytes())
+            .map_err(|error| error.to_string())?;
+        self.answer(&self.administrator, request).map(drop)
+    }
+
     /// The body of a good answer.
     fn get(&self, server: Option<&str>, path: &str) -> Result<String, String> {
+        let client = match server {
+            None => self.administrator.clone(),
+            Some(server) => {
+                let url = server.parse().map_err(|error| format!("{server}: {error}"))?;
+                let mut config = Config::new(url);
+                // They make their certificates themselves, and are on the loopback of a
+                // namespace where nobody else is.
+                config.accept_invalid_certs = true;
+                // A client belongs to the runtime that it is made in.
+                let _entered = self.runtime.enter();
+                Client::try_from(config).map_err(|error| error.to_string())?
+            }
+        };
+        let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+        self.answer(&client, request)
+    }
+
+    fn answer(&self, client: &Client, request: Request<Vec<u8>>) -> Result<String, String> {
         self.runtime.block_on(async {
-            let client = match server {
-                None => self.administrator.clone(),
-                Some(server) => {
-                    let url = server.parse().map_err(|error| format!("{server}: {error}"))?;
-                    let mut config = Config::new(url);
-                    // They make their certificates themselves, and are on the loopback of
-                    // a namespace where nobody else is.
-                    config.accept_invalid_certs = true;
-                    Client::try_from(config).map_err(|error| error.to_string())?
-                }
-            };
-            let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
             match tokio::time::timeout(LIMIT, client.request_text(request)).await {
                 Ok(answer) => answer.map_err(|error| error.to_string()),
                 Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
@@ -105,6 +133,21 @@ impl Prober {
         let nodes = self.get_json("/api/v1/nodes")?;
         let pods = self.get_json("/api/v1/pods?fieldSelector=status.phase%3DRunning")?;
         Ok(node_list(&nodes, &pods))
+    }
+
+    /// KubeVirt, as it says that it is.
+    pub(crate) fn kubevirt(&self) -> Result<KubeVirtStatus, String> {
+        let kubevirt = self.get_json(&kubevirt::object_path())?;
+        Ok(KubeVirtStatus::of(&kubevirt, &self.get_json(INSTANCES)?))
+    }
+
+    /// Whether VMs can be put on the node.
+    pub(crate) fn takes_vms(&self, node: &str) -> Result<(), String> {
+        let node = self.get_json(&format!("/api/v1/nodes/{node}"))?;
+        match node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true" {
+            true => Ok(()),
+            false => Err("the node takes no VMs yet".to_owned()),
+        }
     }
 
     /// Whether pods can be made in the default namespace.

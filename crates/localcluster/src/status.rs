@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kubevirt::KubeVirtStatus;
 use crate::state::ClusterState;
 
 /// How a program of the cluster is.
@@ -64,6 +65,7 @@ pub struct NodeStatus {
 pub(crate) struct KeeperReport {
     pub(crate) components: Vec<ComponentStatus>,
     pub(crate) nodes: Vec<NodeStatus>,
+    pub(crate) kubevirt: Option<KubeVirtStatus>,
 }
 
 /// A cluster and how it is.
@@ -89,6 +91,8 @@ pub struct ClusterStatus {
     pub components: Vec<ComponentStatus>,
     /// Its nodes; none if the API server does not answer.
     pub nodes: Vec<NodeStatus>,
+    /// KubeVirt, if the cluster was started with it.
+    pub kubevirt: Option<KubeVirtStatus>,
     /// Why the keeper tells nothing.
     pub unanswered: Option<String>,
 }
@@ -101,5 +105,6 @@ impl ClusterStatus {
             && self.components.iter().all(|one| one.state == ComponentState::Well)
             && !self.nodes.is_empty()
             && self.nodes.iter().all(|node| node.ready)
+            && self.kubevirt.as_ref().is_none_or(KubeVirtStatus::is_deployed)
     }
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::error::{DownError, FileError, FindError, LoadError};
+use crate::kubevirt::KubeVirtRequest;
 use crate::state::ClusterState;
 use crate::status::{ClusterStatus, KeeperReport};
 
@@ -56,6 +57,9 @@ pub struct Made {
     pub snapshotter: String,
     /// The cgroup of its servers and pods, in every hierarchy.
     pub cgroup: String,
+    /// KubeVirt, if it is in it.
+    #[serde(default)]
+    pub kubevirt: Option<KubeVirtRequest>,
     /// When it was made, seconds since the Unix epoch.
     pub made_unix_s: u64,
     /// The vmlab that starts it.
@@ -194,6 +198,7 @@ impl LocalCluster {
             ready_s: self.made.ready_s,
             components: report.components,
             nodes: report.nodes,
+            kubevirt: report.kubevirt,
             unanswered,
         }
     }
@@ -297,6 +302,7 @@ mod tests {
             versions: BTreeMap::new(),
             snapshotter: "native".to_owned(),
             cgroup: "vmlab-none".to_owned(),
+            kubevirt: None,
             made_unix_s: 1,
             starter: Owner { boot_id: "of an earlier boot".to_owned(), ..me },
             holder: None,

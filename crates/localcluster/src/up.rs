@@ -17,6 +17,7 @@ use crate::authority;
 use crate::component::KUBELET_MORE;
 use crate::error::{FileError, UpError};
 use crate::keeper::{KEEP, KeeperWord};
+use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
 use crate::node::HIDDEN;
 use crate::programs::KubePrograms;
 use crate::state::ClusterState;
@@ -40,6 +41,8 @@ pub struct UpRequest<'a> {
     pub programs: &'a KubePrograms,
     /// A file with further settings of the kubelet (KubeletConfiguration).
     pub kubelet: Option<&'a Path>,
+    /// KubeVirt, if it is to be in it.
+    pub kubevirt: Option<KubeVirtRequest>,
     /// The vmlab that keeps it, and the words by which that one runs [`crate::keep`] with
     /// the folder that comes last.
     pub keeper: (&'a Path, &'a [&'a str]),
@@ -61,6 +64,13 @@ pub fn up(
     }
     let more = wanted.kubelet.map(|file| fs::read(file).map_err(FileError::of("read", file)));
     let more = more.transpose()?;
+    if wanted.kubevirt.is_some() {
+        let files = ARCHIVES.iter().chain([&OPERATOR]);
+        let mut paths = files.map(|name| kubevirt::file(&wanted.programs.folder, name));
+        if let Some(file) = paths.find(|path| !path.is_file()) {
+            return Err(UpError::NoKubeVirt { file });
+        }
+    }
     let began = Instant::now();
     let mut cluster = create(wanted)?;
     let result =
@@ -115,6 +125,7 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
         versions: wanted.programs.versions.clone(),
         snapshotter: String::new(),
         cgroup: cgroup_name(wanted.name, &path),
+        kubevirt: wanted.kubevirt.clone(),
         made_unix_s: since.as_secs(),
         starter: Owner::current("cluster")?,
         holder: None,

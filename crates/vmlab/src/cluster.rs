@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use guest::image::cache_dir;
 use localcluster::{
-    ClusterState, ClusterStatus, ComponentState, KubePrograms, LocalCluster, UpRequest,
+    ClusterState, ClusterStatus, ComponentState, KubePrograms, KubeVirtRequest, LocalCluster,
+    UpRequest,
 };
 
 use crate::exit::FINDINGS;
@@ -26,6 +27,7 @@ Examples:
                                       with the kubelet's settings of a file
   export KUBECONFIG=$(vmlab cluster status --json | jq -r '.[0].kubeconfig')
   kubectl get nodes
+  vmlab cluster up --kubevirt         with KubeVirt: it takes VMs, too
   vmlab cluster load image.tar        an image for its pods: none is fetched
   vmlab cluster status                is all of it well?
   vmlab cluster down lab
@@ -95,9 +97,24 @@ struct UpArgs {
     /// given.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
+    /// With KubeVirt, whose VMs are emulated, or with =kvm need /dev/kvm.
+    #[arg(
+        long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true,
+        default_missing_value = "emulated"
+    )]
+    kubevirt: Option<VmAcceleration>,
     /// As JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What runs the VMs of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum VmAcceleration {
+    /// QEMU's TCG, on any machine.
+    Emulated,
+    /// KVM, by KubeVirt's device plugin.
+    Kvm,
 }
 
 /// # Errors
@@ -130,6 +147,9 @@ fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
         name: &args.name,
         programs: &programs,
         kubelet: args.kubelet.as_deref(),
+        kubevirt: args
+            .kubevirt
+            .map(|how| KubeVirtRequest { emulated: how == VmAcceleration::Emulated }),
         keeper: (&vmlab, &KEEPER),
     };
     let is_cancelled = || cancel.is_cancelled();
@@ -215,6 +235,15 @@ fn shown(status: &ClusterStatus) -> String {
                 if let Some(why) = &node.reason {
                     let _ = writeln!(text, "  {why}");
                 }
+            }
+            if let Some(kubevirt) = &status.kubevirt {
+                let _ = writeln!(
+                    text,
+                    "\nKubeVirt {}: {}, {} VMs run",
+                    kubevirt.version.as_deref().unwrap_or("-"),
+                    kubevirt.phase.as_deref().unwrap_or("not there"),
+                    kubevirt.running_vms
+                );
             }
         }
     }
