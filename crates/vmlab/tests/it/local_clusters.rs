@@ -153,19 +153,19 @@ fn a_dead_cluster_is_removed() {
     assert!(user.folder().exists());
 }
 
-/// A turn, and the folder with Kubernetes' programs.
-fn programs() -> Option<(Turn, String)> {
+/// A turn, and the folder with Kubernetes' programs, and with `--kubevirt` KubeVirt's.
+fn programs(words: &[&str]) -> Option<(Turn, String)> {
     let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let turn = needed.alone_with(SharedThing::Leftovers).turn()?;
-    let built = Command::new(root().join("scripts/get-kube")).output().expect("the script");
-    let built = Said::of(built);
+    let built = Command::new(root().join("scripts/get-kube")).args(words).output();
+    let built = Said::of(built.expect("the script"));
     built.has_code(0);
     Some((turn, built.stdout.trim().to_owned()))
 }
 
-fn start(user: &User, programs: &str) -> Child {
+fn start(user: &User, programs: &str, words: &[&str]) -> Child {
     let mut command = user.vmlab(&["cluster", "up", "--json", "--programs", programs]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
+    command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
 }
 
 fn send(pid: u64, signal: Signal) {
@@ -175,9 +175,9 @@ fn send(pid: u64, signal: Signal) {
 
 #[test]
 fn a_pod_runs_and_nothing_stays() {
-    let Some((_turn, programs)) = programs() else { return };
+    let Some((_turn, programs)) = programs(&[]) else { return };
     let user = User::new();
-    let up = Said::of(start(&user, &programs).wait_with_output().expect("vmlab"));
+    let up = Said::of(start(&user, &programs, &[]).wait_with_output().expect("vmlab"));
     if up.code == Some(2) && up.stderr.contains("needs root") {
         return suite::skip("a cluster needs root");
     }
@@ -238,9 +238,9 @@ fn a_pod_runs_and_nothing_stays() {
 
 #[test]
 fn nothing_stays_of_a_cluster_that_is_killed() {
-    let Some((_turn, programs)) = programs() else { return };
+    let Some((_turn, programs)) = programs(&[]) else { return };
     let user = User::new();
-    let up = Said::of(start(&user, &programs).wait_with_output().expect("vmlab"));
+    let up = Said::of(start(&user, &programs, &[]).wait_with_output().expect("vmlab"));
     if up.code == Some(2) && up.stderr.contains("needs root") {
         return suite::skip("a cluster needs root");
     }
@@ -274,10 +274,10 @@ fn nothing_stays_of_a_cluster_that_is_killed() {
 
 #[test]
 fn nothing_stays_of_a_start_that_is_interrupted() {
-    let Some((_turn, programs)) = programs() else { return };
+    let Some((_turn, programs)) = programs(&[]) else { return };
     for signal in [Signal::INT, Signal::KILL] {
         let user = User::new();
-        let mut starting = start(&user, &programs);
+        let mut starting = start(&user, &programs, &[]);
         let made = until("the keeper runs", || {
             let made = user.made().filter(|made| made["keeper"].is_object());
             if made.is_none() && starting.try_wait().expect("vmlab").is_some() {
@@ -303,4 +303,90 @@ fn nothing_stays_of_a_start_that_is_interrupted() {
         assert!(!user.folder().exists());
         assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
     }
+}
+
+/// KubeVirt is the real one, and a VM gets the pCPU that was predicted.
+#[test]
+fn a_vm_runs_where_it_was_predicted() {
+    if !rustix::process::geteuid().is_root() {
+        return suite::skip("a cluster needs root");
+    }
+    let Some((_turn, programs)) = programs(&["--kubevirt"]) else { return };
+    let user = User::new();
+    let hosts = user.state.path().join("hosts");
+    fs::create_dir(&hosts).expect("a folder");
+    let host = user.say(&["host", "--json"]);
+    fs::write(hosts.join("vmlab.json"), &host.stdout).expect("a file");
+    // One pCPU is not handed out, of which other pods still may have most.
+    let settings = user.state.path().join("static.yaml");
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                cpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n";
+    fs::write(&settings, text).expect("a file");
+    let words = ["--kubevirt", "--kubelet", settings.to_str().expect("a path")];
+    let up = Said::of(start(&user, &programs, &words).wait_with_output().expect("vmlab"));
+    up.has_code(0);
+    let status = schemas::holds("local-cluster", &up.stdout);
+    assert_eq!(status["kubevirt"]["phase"], "Deployed", "{status:#}");
+    let server = status["server"].as_str().expect("an address").to_owned();
+    let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
+
+    let vm = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "web" },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "domain": {
+                "memory": { "guest": "64Mi" },
+                "cpu": { "cores": 1, "dedicatedCpuPlacement": true },
+                "devices": { "autoattachPodInterface": false },
+            },
+        },
+    });
+    let vms = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
+    user.ask(&server, vms, Some(&vm));
+    until("the VM runs", || {
+        let vm = user.ask(&server, &format!("{vms}/web"), None);
+        assert_ne!(vm["status"]["phase"], "Failed", "{vm:#}");
+        (vm["status"]["phase"] == "Running").then_some(())
+    });
+    let kubeconfig = user.folder().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("a path");
+    let hosts = hosts.to_str().expect("a path");
+    let plan = ["plan", "--cluster", "--kubeconfig", kubeconfig, "--json", "--hosts", hosts];
+    let told = user.say(&plan);
+    told.has_code(0);
+    let forecast = schemas::holds("cluster-forecast", &told.stdout);
+    assert_eq!(forecast["unread"], json!([]), "{forecast:#}");
+    let vm = &forecast["vms"][0];
+    assert_eq!((&vm["name"], &vm["state"]), (&json!("web"), &json!("runs")), "{forecast:#}");
+    let pins = vm["pins"].as_array().expect("pins");
+    let predicted: Vec<String> = pins.iter().map(Value::to_string).collect();
+    assert_eq!(predicted.len(), 1, "{vm:#}");
+    assert_eq!(vcpu_affinity(&cgroup), predicted, "{vm:#}");
+
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert!(!user.folder().exists());
+    assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+}
+
+/// The pCPUs on which each vCPU's thread may run, of the QEMU in this cgroup.
+fn vcpu_affinity(cgroup: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let process = entry.path();
+        if lines_with(&process.join("cgroup"), &[cgroup]).is_empty() {
+            continue;
+        }
+        let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            if !(name.starts_with("CPU ") && name.trim_end().ends_with("/TCG")) {
+                continue;
+            }
+            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            found.extend(line.map(|list| list.trim().to_owned()));
+        }
+    }
+    found
 }
