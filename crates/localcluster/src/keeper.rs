@@ -167,9 +167,12 @@ fn report(
     prober: &Prober,
     ended: &Ended,
 ) -> KeeperReport {
-    let ended = ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
     let status = |(component, pid): &(Component, u32)| {
-        let (state, reason) = match (ended.get(pid), prober.ask(&component.probe)) {
+        let answer = prober.ask(&component.probe);
+        // One that has ended meanwhile did not answer because of that.
+        reap(ended);
+        let ended = ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (state, reason) = match (ended.get(pid), answer) {
             (Some(how), _) => (ComponentState::Ended, Some(how.clone())),
             (None, Ok(())) => (ComponentState::Well, None),
             (None, Err(why)) => (ComponentState::Unwell, Some(why)),
