@@ -1,34 +1,58 @@
 #!/usr/bin/env bash
-# Puts VMs into the cluster that scripts/with-kube started, asks vmlab about them, and
-# keeps its answers and the server's lists.
+# Puts VMs into a cluster of `vmlab cluster up`, asks vmlab about them, and keeps its
+# answers and the server's lists.
 #
-# Usage: scripts/with-kube --node NAME clusters.sh VMLAB FOLDER
+# Usage: clusters.sh VMLAB CLUSTER SERVER PROGRAMS FOLDER
+#
+# CLUSTER is the cluster's folder, PROGRAMS that of scripts/get-kube.
 set -eu
-vmlab=$1
-cd "$2"
+vmlab=$1 cluster=$2 api=$3 programs=$4 work=$5
+scripts=$(cd "$(dirname "$0")/../../../../scripts" && pwd)
+cd "$work"
 
-ask() { curl -sS -f --cacert "$KUBE_CA" -H "Authorization: Bearer $KUBE_TOKEN" "$@"; }
-post() { # path, file
-    ask -o answer -H 'Content-Type: application/json' "$KUBE_API$1" -d "@$2"
+ask() {
+    curl -sS -f --cacert "$cluster/ca.crt" --cert "$cluster/admin.crt" --key "$cluster/admin.key" "$@"
+}
+post() { # path, content
+    ask -o answer -H 'Content-Type: application/json' "$api$1" -d "$2"
 }
 apply() { # path, name: the document comes from standard input
     ask -o answer -X PATCH -H 'Content-Type: application/apply-patch+yaml' --data-binary @- \
-        "$KUBE_API$1/$2?fieldManager=test&force=true"
+        "$api$1/$2?fieldManager=test&force=true"
 }
+# shellcheck source=scripts/kubelet-node
+. "$scripts/kubelet-node"
+cp "$cluster/ca.crt" .
+gates=CPUManager,NUMA
+# shellcheck source=scripts/kubevirt-objects
+. "$scripts/kubevirt-objects"
+
+# The administrator, and a user without any right for whom they can speak.
+python3 - "$cluster/kubeconfig" >kubeconfig <<'END'
+import json, sys
+
+config = json.load(open(sys.argv[1]))
+reader = json.loads(json.dumps(config["users"][0]["user"])) | {"as": "reader"}
+config["users"].append({"name": "reader", "user": reader})
+cluster = config["clusters"][0]["name"]
+config["contexts"].append({"name": "reader", "context": {"cluster": cluster, "user": "reader"}})
+json.dump(config, sys.stdout)
+END
+export KUBECONFIG=$work/kubeconfig
+
 kubevirt=/apis/kubevirt.io/v1
-echo '{"metadata": {"name": "shop"}}' >shop.json
-post /api/v1/namespaces shop.json
+post /api/v1/namespaces '{"metadata": {"name": "shop"}}'
 for file in virtualmachines.*.json virtualmachineinstances.*.json; do
-    post "$kubevirt/namespaces/shop/${file%%.*}" "$file"
+    post "$kubevirt/namespaces/shop/${file%%.*}" "@$file"
 done
-post /apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes type.json
+post /apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes @type.json
 # What virt-operator and virt-handler do.
 status='{"status": {"phase": "Deployed", "observedKubeVirtVersion": "v1.7.0"}}'
 ask -o answer -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$status" \
-    "$KUBE_API$kubevirt/namespaces/kubevirt/kubevirts/kubevirt/status"
+    "$api$kubevirt/namespaces/kubevirt/kubevirts/kubevirt/status"
 labels='{"metadata": {"labels": {"kubevirt.io/schedulable": "true", "cpumanager": "true"}}}'
 ask -o answer -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$labels" \
-    "$KUBE_API/api/v1/nodes/one"
+    "$api/api/v1/nodes/vmlab"
 
 code=0
 "$vmlab" plan --cluster=reader >forbidden.txt 2>&1 || code=$?
@@ -48,10 +72,10 @@ done
 [ $code -eq 1 ]
 # A kubelet writes its node's status again and again: what was read is what is compared.
 "$vmlab" lint --cluster=reader --json >lint.json || [ $? -eq 1 ]
-ask "$KUBE_API/api/v1/nodes" >nodes.json
-ask "$KUBE_API/api/v1/nodes/one/proxy/configz" >configz.json
-ask "$KUBE_API/api/v1/pods" >pods.json
-ask "$KUBE_API$kubevirt/virtualmachines" >vms.json
-ask "$KUBE_API$kubevirt/virtualmachineinstances" >instances.json
-ask "$KUBE_API$kubevirt/kubevirts" >kubevirts.json
-ask "$KUBE_API/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes" >types.json
+ask "$api/api/v1/nodes" >nodes.json
+ask "$api/api/v1/nodes/vmlab/proxy/configz" >configz.json
+ask "$api/api/v1/pods" >pods.json
+ask "$api$kubevirt/virtualmachines" >vms.json
+ask "$api$kubevirt/virtualmachineinstances" >instances.json
+ask "$api$kubevirt/kubevirts" >kubevirts.json
+ask "$api/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes" >types.json

@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 }
 
 /// A user with clusters of their own.
-struct User {
+pub(crate) struct User {
     state: tempfile::TempDir,
 }
 
@@ -29,7 +29,7 @@ impl Drop for User {
 }
 
 impl User {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { state: tempfile::tempdir().expect("a folder") }
     }
 
@@ -43,7 +43,7 @@ impl User {
         said(&mut self.vmlab(words))
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.state.path().join("vmlab/clusters/lab")
     }
 
@@ -161,7 +161,7 @@ fn a_dead_cluster_is_removed() {
 }
 
 /// A turn, and the folder with Kubernetes' programs, and with `--kubevirt` KubeVirt's.
-fn programs(words: &[&str]) -> Option<(Turn, String)> {
+pub(crate) fn programs(words: &[&str]) -> Option<(Turn, String)> {
     let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let turn = needed.alone_with(SharedThing::Leftovers).turn()?;
     let built = Command::new(root().join("scripts/get-kube")).args(words).output();
@@ -175,6 +175,19 @@ fn start(user: &User, programs: &str, words: &[&str]) -> Child {
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
 }
 
+/// Starts a cluster, and what is said of it; none where none can be started.
+pub(crate) fn up(user: &User, programs: &str, words: &[&str]) -> Option<Value> {
+    if !rustix::process::geteuid().is_root() {
+        suite::skip("a cluster needs root");
+        return None;
+    }
+    let up = Said::of(start(user, programs, words).wait_with_output().expect("vmlab"));
+    up.has_code(0);
+    let status = schemas::holds("local-cluster", &up.stdout);
+    assert_eq!(status["state"], "up");
+    Some(status)
+}
+
 fn send(pid: u64, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
     kill_process(pid, signal).expect("it runs");
@@ -184,13 +197,7 @@ fn send(pid: u64, signal: Signal) {
 fn a_pod_runs_and_nothing_stays() {
     let Some((_turn, programs)) = programs(&[]) else { return };
     let user = User::new();
-    let up = Said::of(start(&user, &programs, &[]).wait_with_output().expect("vmlab"));
-    if up.code == Some(2) && up.stderr.contains("needs root") {
-        return suite::skip("a cluster needs root");
-    }
-    up.has_code(0);
-    let status = schemas::holds("local-cluster", &up.stdout);
-    assert_eq!(status["state"], "up");
+    let Some(status) = up(&user, &programs, &[]) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
     let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
     user.say(&["cluster", "up"]).is_error(&["There is a cluster \"lab\" already (up)"]);
@@ -247,16 +254,11 @@ fn a_pod_runs_and_nothing_stays() {
 fn nothing_stays_of_a_cluster_that_is_killed() {
     let Some((_turn, programs)) = programs(&[]) else { return };
     let user = User::new();
-    let up = Said::of(start(&user, &programs, &[]).wait_with_output().expect("vmlab"));
-    if up.code == Some(2) && up.stderr.contains("needs root") {
-        return suite::skip("a cluster needs root");
-    }
-    up.has_code(0);
+    let Some(status) = up(&user, &programs, &[]) else { return };
     let made = user.made().expect("a cluster");
     let cgroup = made["cgroup"].as_str().expect("a cgroup").to_owned();
     // A server that ends is told, by its reason.
-    let listed: Value = serde_json::from_str(&up.stdout).expect("JSON");
-    assert_eq!(listed["components"][3]["name"], "kube-scheduler", "{listed:#}");
+    assert_eq!(status["components"][3]["name"], "kube-scheduler", "{status:#}");
     let schedulers = processes(&user.folder(), "kube-scheduler");
     let [scheduler] = schedulers[..] else { panic!("{schedulers:?}") };
     send(scheduler, Signal::KILL);
@@ -265,7 +267,7 @@ fn nothing_stays_of_a_cluster_that_is_killed() {
         let told = user.say(&["cluster", "status", "--json"]);
         let listed: Value = serde_json::from_str(&told.stdout).expect("JSON");
         let has_ended = listed[0]["components"][3]["state"] == "ended";
-        has_ended.then(|| (told.code, listed))
+        has_ended.then_some((told.code, listed))
     });
     assert_eq!((code, &listed[0]["state"]), (Some(1), &json!("up")));
     assert_eq!(listed[0]["components"][3]["reason"], "signal 9 ended it");
@@ -316,9 +318,6 @@ fn nothing_stays_of_a_start_that_is_interrupted() {
 /// KubeVirt is the real one, and a VM gets the pCPU that was predicted.
 #[test]
 fn a_vm_runs_where_it_was_predicted() {
-    if !rustix::process::geteuid().is_root() {
-        return suite::skip("a cluster needs root");
-    }
     let Some((_turn, programs)) = programs(&["--kubevirt"]) else { return };
     let user = User::new();
     let hosts = user.state.path().join("hosts");
@@ -331,9 +330,7 @@ fn a_vm_runs_where_it_was_predicted() {
                 cpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n";
     fs::write(&settings, text).expect("a file");
     let words = ["--kubevirt", "--kubelet", settings.to_str().expect("a path")];
-    let up = Said::of(start(&user, &programs, &words).wait_with_output().expect("vmlab"));
-    up.has_code(0);
-    let status = schemas::holds("local-cluster", &up.stdout);
+    let Some(status) = up(&user, &programs, &words) else { return };
     assert_eq!(status["kubevirt"]["phase"], "Deployed", "{status:#}");
     let server = status["server"].as_str().expect("an address").to_owned();
     let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
