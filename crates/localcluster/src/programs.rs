@@ -21,7 +21,7 @@ const OF_THE_SYSTEM: [(&str, &str); 5] = [
 ];
 
 /// Where distributions and the project itself put the plugins for pods' networks.
-const CNI_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 const CNI_PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 
 /// Folders that scripts/get-kube makes begin so.
