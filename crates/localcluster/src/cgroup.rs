@@ -18,8 +18,8 @@ const SERVERS: &str = "servers";
 const LEAVE_LIMIT: Duration = Duration::from_secs(20);
 /// A cgroup tells nobody in version 1 that it is empty.
 const LOOK: Duration = Duration::from_millis(20);
-/// What version 2 hands down to pods.
-const CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "io", "memory", "pids"];
+/// What version 2 hands down to pods: a kubelet wants all that it knows of what there is.
+const CONTROLLERS: [&str; 6] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids"];
 
 /// The top folder of each hierarchy.
 fn hierarchies(root: &Path) -> Vec<PathBuf> {
