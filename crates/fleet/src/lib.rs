@@ -1,6 +1,6 @@
 //! What a fleet of hosts counts of its VMs over weeks, and what a change does to it.
 //!
-//! [`reading`] is what one look at this host counts, [`store`] keeps readings in a file that
+//! [`reading`] is what one look at this host counts, `store` keeps readings in a file that
 //! stays small, [`hours`] makes of them what each hour had. [`plan`] is what a roll-out asks,
 //! and [`rollout`] answers it from the stores of its hosts.
 //!
