@@ -426,10 +426,16 @@ impl Bench<'_> {
     ) -> Result<(), Failure> {
         let Self { guests, parts, cancel } = self;
         let together = Barrier::new(guests.further.len() + 1);
+        // What one of them can't do ends the others: they would be measured for nothing.
+        let all = cancel.of_part();
         let invocations = guests.in_each_client(|client| {
             let argv = parts.entry.command(&parts.params, &client.facts);
             together.wait();
-            Ok(Invocation::make(client, argv, parts, cancel))
+            let invocation = Invocation::make(client, argv, parts, &all);
+            if invocation.outcome.is_err() {
+                all.cancel();
+            }
+            Ok(invocation)
         })?;
         let begun = invocations.iter().map(|one| one.begun).min();
         let ended = invocations.iter().map(|one| one.begun + one.wall).max();
@@ -446,7 +452,10 @@ impl Bench<'_> {
             match outcome {
                 Ok(_) if parts.variant.left_out.contains(&number) => {}
                 Ok(output) => outputs.push(output),
-                Err(failure) => failed = failed.or(Some(failure)),
+                Err(failure) => {
+                    let is_cause = |known: &Failure| known.kind != FailureKind::Aborted;
+                    failed = failed.filter(is_cause).or(Some(failure));
+                }
             }
         }
         if let Some(failure) = failed {
