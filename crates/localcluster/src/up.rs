@@ -24,7 +24,7 @@ use crate::state::ClusterState;
 use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, Made, find, folder, write_private};
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
-const MAX_FOLDER_BYTES: usize = 80;
+const LONGEST_FOLDER: usize = 80;
 /// How long a read waits before it is looked whether all was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 /// What the keeper itself says.
@@ -102,8 +102,7 @@ fn check_name(name: &str) -> Result<(), UpError> {
 /// Takes the name: a dead cluster of it makes room, a living one does not.
 fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
     let path = folder().join(wanted.name);
-    if path.as_os_str().len() > MAX_FOLDER_BYTES
-        || HIDDEN.iter().any(|place| path.starts_with(place))
+    if path.as_os_str().len() > LONGEST_FOLDER || HIDDEN.iter().any(|place| path.starts_with(place))
     {
         return Err(UpError::Folder { folder: path });
     }

@@ -34,6 +34,7 @@ const READERS: &[&str] = &[
     "import PIPE --json",
     "compare PIPE PIPE",
     "sim PIPE",
+    "rollout PIPE",
     "state show PIPE",
     "state show PIPE --json",
     "state diff PIPE PIPE",
@@ -57,6 +58,7 @@ const IN_ORDER: &[&str] = &[
     "switch",
     "sim",
     "host",
+    "watch",
 ];
 
 /// Commands that say what they know, or read a results folder.
