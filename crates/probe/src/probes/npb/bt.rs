@@ -1,11 +1,10 @@
 //! BT: a flow whose factors are block tridiagonal, with blocks of 5 x 5: much
 //! computing on values that lie close together.
 
-use super::flow::{self, ALONG, C1, C1C5, C2, C3C4, DAMPING, Line, Problem, Values, View};
+use super::flow::{self, DAMPING, Flow, Line, Problem, Values, View};
+use super::jacobian::{self, Block, take};
 use super::{Class, Done};
 use crate::team::Team;
-
-type Block = [[f64; 5]; 5];
 
 fn problem(class: Class) -> Problem {
     let (n, steps, dt, residual, error) = match class {
@@ -86,7 +85,7 @@ fn problem(class: Class) -> Problem {
             ],
         ),
     };
-    Problem { n, steps, dt, residual, error }
+    Problem { n, steps, dt, gain: 1.0, residual, error }
 }
 
 /// Bytes that a class needs.
@@ -98,7 +97,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     let problem = problem(class);
     let n = problem.n as f64;
     let operations = 3478.8 * n.powi(3) - 17_655.7 * n.powi(2) + 28_023.7 * n;
-    flow::run(&problem, team, operations * problem.steps as f64, |flow| {
+    Flow::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
         for axis in 0..3 {
             let blocks = |n| vec![[[0.0; 5]; 5]; n];
             flow.lines(axis, blocks, |factors, view, line, change| {
@@ -151,8 +150,7 @@ fn solve(factors: &mut [Block], view: &View<'_>, line: Line, change: &mut [Value
     }
 }
 
-/// How the flux of a point along an axis, and the viscosity's, follow its
-/// values: rows are fluxes, columns are values.
+/// Of a point of a line.
 struct Jacobians {
     flux: Block,
     viscous: Block,
@@ -163,41 +161,10 @@ impl Jacobians {
     fn at(view: &View<'_>, line: Line, i: usize) -> Self {
         let at = line.at(i);
         let (u, state) = (&view.u[at], &view.states[at]);
-        let (inverse, velocity) = (state.inverse, state.velocity);
-        let own = 1 + line.axis;
-        let speed = velocity[line.axis];
-
-        let mut flux = [[0.0; 5]; 5];
-        flux[0][own] = 1.0;
-        for m in 1..4 {
-            flux[m][0] = -velocity[m - 1] * speed;
-            flux[m][m] = speed;
-            // The same in the other rows' own column, and twice on the diagonal.
-            flux[m][own] += velocity[m - 1];
-            flux[4][m] = -C2 * velocity[m - 1] * speed;
+        Self {
+            flux: jacobian::flux(u, state, line.axis),
+            viscous: jacobian::viscous(u, state, line.axis),
         }
-        flux[own][0] += C2 * state.specific;
-        for m in 1..4 {
-            flux[own][m] -= C2 * velocity[m - 1];
-        }
-        flux[own][4] = C2;
-        let energy = u[4] * inverse;
-        flux[4][0] = (2.0 * C2 * state.specific - C1 * energy) * speed;
-        flux[4][own] += C1 * energy - C2 * state.specific;
-        flux[4][4] = C1 * speed;
-
-        let mut viscous = [[0.0; 5]; 5];
-        let heat = C3C4 * C1C5 * inverse;
-        viscous[4][0] = -heat * energy;
-        for m in 1..4 {
-            let factor = C3C4 * inverse * if m == own { ALONG } else { 1.0 };
-            viscous[m][0] = -factor * velocity[m - 1];
-            viscous[m][m] = factor;
-            viscous[4][0] -= (factor - heat) * velocity[m - 1] * velocity[m - 1];
-            viscous[4][m] = (factor - heat) * velocity[m - 1];
-        }
-        viscous[4][4] = heat;
-        Self { flux, viscous }
     }
 }
 
@@ -210,14 +177,6 @@ fn take_product(b: &mut Block, a: &Block, c: &Block) {
                 *b -= factor * c;
             }
         }
-    }
-}
-
-/// b = b - a x.
-#[inline]
-fn take(b: &mut Values, a: &Block, x: &Values) {
-    for (b, a) in b.iter_mut().zip(a) {
-        *b -= a.iter().zip(x).map(|(a, x)| a * x).sum::<f64>();
     }
 }
 

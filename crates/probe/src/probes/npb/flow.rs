@@ -1,10 +1,11 @@
-//! What BT and SP share: a flow through a unit cube, its equations in
+//! What BT, SP and LU share: a flow through a unit cube, its equations in
 //! differences, and the solution that they are to find.
 //!
 //! Five values a point (density, three momenta, energy) follow the compressible
 //! Navier-Stokes equations with a source that makes a given polynomial their
-//! steady state. A step solves (I - dt L) du = dt r, with L taken apart into one
-//! factor a direction; BT and SP differ in the form of these factors.
+//! steady state. A step solves (I - dt L) du = dt r. BT and SP take L apart into
+//! one factor a direction, and differ in the form of these factors; LU takes it
+//! apart into what comes before a point and what comes after it.
 //!
 //! Source: RNR-94-007, chapter 3.
 
@@ -57,6 +58,8 @@ pub(super) struct Problem {
     pub(super) n: usize,
     pub(super) steps: usize,
     pub(super) dt: f64,
+    /// By how much a step's change is multiplied before it is added.
+    pub(super) gain: f64,
     /// Root mean squares, by value: of the residual and of the error.
     pub(super) residual: Values,
     pub(super) error: Values,
@@ -109,11 +112,12 @@ impl Line {
 /// The flow at one time, on a grid of n points along each edge; x varies
 /// fastest. Values on the faces are the solution's and stay.
 pub(super) struct Flow<'a> {
-    team: &'a Team,
+    pub(super) team: &'a Team,
     pub(super) n: usize,
-    pub(super) dt: f64,
+    dt: f64,
+    gain: f64,
     pub(super) u: Vec<Values>,
-    pub(super) states: Vec<State>,
+    states: Vec<State>,
     /// The right side, then what solving makes of it: the change of a step.
     change: Vec<Values>,
     source: Vec<Values>,
@@ -124,50 +128,15 @@ pub(super) fn bytes(n: usize) -> u64 {
     (n.pow(3) * (3 * size_of::<Values>() + size_of::<State>())) as u64
 }
 
-/// Runs a benchmark: `step` makes the right side of a flow its change.
-/// Operations are those of the reports, for the whole run.
-pub(super) fn run(
-    problem: &Problem,
-    team: &Team,
-    operations: f64,
-    solve: fn(&mut Flow<'_>),
-) -> Done {
-    let mut flow = Flow::new(problem, team);
-    // One step touches everything, and is not timed.
-    flow.step(solve);
-    flow.start();
-
-    let begin = Instant::now();
-    for _ in 0..problem.steps {
-        flow.step(solve);
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-
-    let error = flow.error();
-    flow.right_side();
-    let residual = flow.residual();
-    let agree = |found: Values, published: Values| {
-        found.iter().zip(published).all(|(found, published)| near(*found, published, 1e-8))
-    };
-    Done {
-        seconds,
-        operations,
-        verified: agree(residual, problem.residual) && agree(error, problem.error),
-        detail: format!(
-            "residuals {residual:?}, published {:?}; errors {error:?}, published {:?}",
-            problem.residual, problem.error
-        ),
-    }
-}
-
 impl<'a> Flow<'a> {
-    fn new(problem: &Problem, team: &'a Team) -> Self {
+    pub(super) fn new(problem: &Problem, team: &'a Team) -> Self {
         let n = problem.n;
         let points = n.pow(3);
         let mut flow = Self {
             team,
             n,
             dt: problem.dt,
+            gain: problem.gain,
             u: vec![[0.0; 5]; points],
             states: vec![State::default(); points],
             change: vec![[0.0; 5]; points],
@@ -183,6 +152,36 @@ impl<'a> Flow<'a> {
         }
         flow.start();
         flow
+    }
+
+    /// Runs a benchmark: `solve` makes the right side of a flow its change.
+    /// Operations are those of the reports, for the whole run.
+    pub(super) fn run(&mut self, problem: &Problem, operations: f64, solve: fn(&mut Self)) -> Done {
+        // One step touches everything, and is not timed.
+        self.step(solve);
+        self.start();
+
+        let begin = Instant::now();
+        for _ in 0..problem.steps {
+            self.step(solve);
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+
+        let error = self.error();
+        self.right_side();
+        let residual = self.residual();
+        let agree = |found: Values, published: Values| {
+            found.iter().zip(published).all(|(found, published)| near(*found, published, 1e-8))
+        };
+        Done {
+            seconds,
+            operations,
+            verified: agree(residual, problem.residual) && agree(error, problem.error),
+            detail: format!(
+                "residuals {residual:?}, published {:?}; errors {error:?}, published {:?}",
+                problem.residual, problem.error
+            ),
+        }
     }
 
     /// Sets every point by its place.
@@ -224,13 +223,13 @@ impl<'a> Flow<'a> {
     fn step(&mut self, solve: fn(&mut Self)) {
         self.right_side();
         solve(self);
-        let (n, team) = (self.n, self.team);
+        let (n, team, gain) = (self.n, self.team, self.gain);
         let change = &self.change;
         team.each(team.cut(&mut self.u, n * n), |thread, part| {
             let range = team.range(n, thread);
             let change = &change[range.start * n * n..range.end * n * n];
             for (u, change) in part.as_flattened_mut().iter_mut().zip(change.as_flattened()) {
-                *u += change;
+                *u += gain * change;
             }
         });
     }
@@ -292,6 +291,19 @@ impl<'a> Flow<'a> {
         })
     }
 
+    /// What solving reads, and some rows of every plane of the change for each
+    /// thread: those of [`Team::range`].
+    pub(super) fn rows(&mut self) -> (View<'_>, Vec<Vec<&mut [Values]>>) {
+        let (n, team) = (self.n, self.team);
+        let mut parts: Vec<Vec<_>> = (0..team.threads()).map(|_| Vec::with_capacity(n)).collect();
+        for plane in self.change.chunks_exact_mut(n * n) {
+            for (parts, part) in parts.iter_mut().zip(team.cut(plane, n)) {
+                parts.push(part);
+            }
+        }
+        (View { n, dt: self.dt, u: &self.u, states: &self.states }, parts)
+    }
+
     /// Calls `work(scratch, line, changes)` for each line along `axis` that has
     /// inner points; each thread has a scratch of its own.
     pub(super) fn lines<S>(
@@ -301,9 +313,9 @@ impl<'a> Flow<'a> {
         work: impl Fn(&mut S, &View<'_>, Line, &mut [Values]) + Sync,
     ) {
         let (n, team) = (self.n, self.team);
-        let view = View { n, dt: self.dt, u: &self.u, states: &self.states };
         let stride = n.pow(axis as u32);
         if axis < 2 {
+            let view = View { n, dt: self.dt, u: &self.u, states: &self.states };
             team.each(team.cut(&mut self.change, n * n), |thread, part| {
                 let (mut scratch, mut gathered) = (scratch(n), vec![[0.0; 5]; n]);
                 for (plane, points) in inner(&team.range(n, thread), n, part) {
@@ -323,13 +335,7 @@ impl<'a> Flow<'a> {
             });
             return;
         }
-        // Each thread gets some rows of every plane.
-        let mut parts: Vec<Vec<&mut [Values]>> = (0..team.threads()).map(|_| Vec::new()).collect();
-        for plane in self.change.chunks_exact_mut(n * n) {
-            for (parts, part) in parts.iter_mut().zip(team.cut(plane, n)) {
-                parts.push(part);
-            }
-        }
+        let (view, parts) = self.rows();
         team.each(parts, |thread, mut planes| {
             let (mut scratch, mut gathered) = (scratch(n), vec![[0.0; 5]; n]);
             let rows = team.range(n, thread);

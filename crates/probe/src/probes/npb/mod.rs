@@ -1,4 +1,4 @@
-//! npb: seven of the NAS Parallel Benchmarks, from their specification.
+//! npb: eight of the NAS Parallel Benchmarks, from their specification.
 //!
 //! Source: D. Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007, and the
 //! verification values and operation counts of NPB 3's reports. vmlab's own
@@ -10,6 +10,8 @@ mod ep;
 mod flow;
 mod ft;
 mod is;
+mod jacobian;
+mod lu;
 mod mg;
 mod random;
 mod sp;
@@ -23,24 +25,25 @@ use crate::{machine, vcpus};
 /// The row of the table.
 pub static PROBE: Probe = Probe {
     name: "npb",
-    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP (vmlab's own implementation)",
+    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, LU (vmlab's own implementation)",
     about: "Kernels of numerical programs, in the published classes S, W, A and B: `ep` computes \
             and shares nothing; `cg` reads memory at random places and synchronises often; `mg` \
             walks through grids with long strides; `ft` moves all memory through all threads; \
             `is` counts whole numbers at random places; `bt` and `sp` follow a flow through a \
             cube, along its lines in all three directions, `bt` with much computing for each \
-            value that it reads, `sp` with little. Together they show what placement, nodes, \
+            value that it reads, `sp` with little; `lu` follows the flow from corner to corner, \
+            where each point waits for its neighbours. Together they show what placement, nodes, \
             huge pages and stolen time cost parallel programs. Threads get equal parts, wait \
-            for each other after each step, and sleep while they wait. Operations are counted \
-            by the formulas of the published reports. LU and UA are not part of it: LU's lines \
-            wait for each other as no other's do, UA's mesh changes as it goes, and of UA there \
-            is no specification but its source.",
+            for each other after each step, those of `lu` for the one before them after each \
+            plane of the cube too, and sleep while they wait. Operations are counted by the \
+            formulas of the published reports. UA is not part of it: its mesh changes as it \
+            goes, and there is no specification of it but its source.",
     verifies: "results agree with the published verification values of the class, to the published \
                precision.",
     options: &[
         Opt {
             name: "benchmark",
-            kind: Kind::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp"]),
+            kind: Kind::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu"]),
             default: Default::Text("all"),
             unit: "",
             help: "Which benchmark",
@@ -64,6 +67,7 @@ pub static PROBE: Probe = Probe {
         MetricDef::rate("is", "1/s", "Operations a second of IS"),
         MetricDef::rate("bt", "1/s", "Operations a second of BT"),
         MetricDef::rate("sp", "1/s", "Operations a second of SP"),
+        MetricDef::rate("lu", "1/s", "Operations a second of LU"),
         MetricDef::time("ep-time", "Time of EP"),
         MetricDef::time("cg-time", "Time of CG"),
         MetricDef::time("mg-time", "Time of MG"),
@@ -71,6 +75,7 @@ pub static PROBE: Probe = Probe {
         MetricDef::time("is-time", "Time of IS"),
         MetricDef::time("bt-time", "Time of BT"),
         MetricDef::time("sp-time", "Time of SP"),
+        MetricDef::time("lu-time", "Time of LU"),
     ],
     histograms: &[],
     example: "--benchmark cg --class A --threads 4",
@@ -97,7 +102,7 @@ struct Done {
 /// A benchmark: its name, how it runs, and the memory that it needs.
 type Benchmark = (&'static str, fn(Class, &Team) -> Done, fn(Class) -> u64);
 
-const BENCHMARKS: [Benchmark; 7] = [
+const BENCHMARKS: [Benchmark; 8] = [
     ("ep", ep::run, |_| 1 << 20),
     ("cg", cg::run, cg::bytes),
     ("mg", mg::run, mg::bytes),
@@ -105,6 +110,7 @@ const BENCHMARKS: [Benchmark; 7] = [
     ("is", is::run, is::bytes),
     ("bt", bt::run, bt::bytes),
     ("sp", sp::run, sp::bytes),
+    ("lu", lu::run, lu::bytes),
 ];
 
 /// True if `value` is within `by` of `published`, relatively.

@@ -2,7 +2,7 @@
 //! pentadiagonal equations: little computing for each value that is moved.
 
 use super::flow::{
-    self, C1C5, C2, C3C4, DAMPING, FOURTH, Line, Problem, State, Values, View, fourth,
+    self, C1C5, C2, C3C4, DAMPING, FOURTH, Flow, Line, Problem, State, Values, View, fourth,
 };
 use super::{Class, Done};
 use crate::team::Team;
@@ -89,7 +89,7 @@ fn problem(class: Class) -> Problem {
             ],
         ),
     };
-    Problem { n, steps, dt, residual, error }
+    Problem { n, steps, dt, gain: 1.0, residual, error }
 }
 
 /// Bytes that a class needs.
@@ -101,7 +101,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     let problem = problem(class);
     let n = problem.n as f64;
     let operations = 881.174 * n.powi(3) - 4683.91 * n.powi(2) + 11_484.5 * n - 19_272.4;
-    flow::run(&problem, team, operations * problem.steps as f64, |flow| {
+    Flow::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
         for axis in 0..3 {
             flow.lines(axis, |n| [(); 3].map(|()| vec![[0.0; 5]; n]), solve);
         }
