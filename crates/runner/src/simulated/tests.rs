@@ -150,12 +150,13 @@ fn a_window_of_pause_exits_is_the_processors_own() {
 
 #[test]
 fn a_study_without_models_is_refused() {
-    let text = STUDY.replace(
-        "run = \"hackbench\"\nparams = { groups = 1, fds = 4, loops = 100 }",
-        "run = \"boot\"",
-    );
-    let problems = made(&text).unwrap_err();
-    assert!(problems[0].message.contains("how many steps"), "{problems:?}");
+    let lu = "run = \"probe-npb\"\nparams = { benchmark = \"lu\" }";
+    for (run, why) in [("run = \"boot\"", "how many steps"), (lu, "wait for one neighbour")] {
+        let text = STUDY
+            .replace("run = \"hackbench\"\nparams = { groups = 1, fds = 4, loops = 100 }", run);
+        let problems = made(&text).unwrap_err();
+        assert!(problems[0].message.contains(why), "{problems:?}");
+    }
 }
 
 /// Each name has a model with the defaults or with what its reason asks for, and the
