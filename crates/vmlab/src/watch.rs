@@ -112,7 +112,7 @@ Examples:
 const COPY_EXAMPLES: &str = "\
 Examples:
   vmlab watch copy /tmp/node7.sqlite
-  ssh root@node7 'rm -f /tmp/w; vmlab watch copy /tmp/w; cat /tmp/w' > stores/node7.sqlite";
+  ssh root@node7 'rm -f /tmp/readings; vmlab watch copy /tmp/readings; cat /tmp/readings' > stores/node7.sqlite";
 
 #[cfg(feature = "sqlite")]
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
