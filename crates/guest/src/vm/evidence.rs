@@ -84,7 +84,12 @@ impl OwnedVm {
     }
 
     /// What QEMU's human monitor prints for `line`, if it does by `until`.
-    fn ask_human(&mut self, line: &str, until: Instant, cancel: &Cancel) -> Option<String> {
+    pub(super) fn ask_human(
+        &mut self,
+        line: &str,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Option<String> {
         let arguments = json!({ "command-line": line });
         let answer = self.qmp_by("human-monitor-command", Some(arguments), until, cancel);
         Some(answer.ok()??.ok()?.as_str()?.to_owned())

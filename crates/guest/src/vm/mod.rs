@@ -19,6 +19,7 @@ mod offers;
 mod output;
 mod process;
 mod protocol;
+mod ram;
 mod start_domain;
 pub mod thin;
 

@@ -23,7 +23,7 @@ impl Freezer<'_> {
         let placed = match variant.measured.placement.as_ref().unwrap_or(&MeasuredPlacement::Same) {
             MeasuredPlacement::Same => Ok(Vec::new()),
             MeasuredPlacement::Planned => self.planned(&first, count),
-            MeasuredPlacement::Memory => is_followed(&first).map(|()| Vec::new()),
+            MeasuredPlacement::Memory => self.is_followed(&first).map(|()| Vec::new()),
             MeasuredPlacement::Kubevirt(node) => {
                 kubevirt::placed(&self.machine.host, &first, count, node)
             }
@@ -82,6 +82,34 @@ impl Freezer<'_> {
         Ok(plan.placements.iter().map(placement::plan::Placement::patch).collect())
     }
 
+    /// Whether there will be memory to follow once the guest is up.
+    fn is_followed(&self, spec: &VmSpec) -> Result<(), String> {
+        if self.machine.is_simulated {
+            return Err(
+                "\"memory\": where memory comes to lie is not in the simulator's model".to_owned()
+            );
+        }
+        if self.machine.libvirt.is_some() {
+            return Err("\"memory\": libvirt pins its domains before their guests begin".to_owned());
+        }
+        let of_node = |node: &GuestNode| node.memory(&spec.memory).prealloc == Some(true);
+        let all = match spec.numa.as_slice() {
+            [] => spec.memory.prealloc == Some(true),
+            nodes => nodes.iter().all(of_node),
+        };
+        if !all {
+            return Err(
+                "\"memory\": write memory.prealloc = true in the VM: a guest that has just \
+                        begun has touched little of its memory"
+                    .to_owned(),
+            );
+        }
+        if !spec.pins.vcpus.is_empty() {
+            return Err("\"memory\": the VM has pins; leave them out".to_owned());
+        }
+        Ok(())
+    }
+
     fn problem_of_measured(&mut self, written: &str, message: String) {
         let line = self.study.line_of_measured(written);
         self.problems.push(StudyProblem { line, message });
@@ -104,22 +132,4 @@ impl Freezer<'_> {
             }
         }
     }
-}
-
-/// Whether there will be memory to follow once the guest is up.
-fn is_followed(spec: &VmSpec) -> Result<(), String> {
-    let of_node = |node: &GuestNode| node.memory(&spec.memory).prealloc == Some(true);
-    let all = match spec.numa.as_slice() {
-        [] => spec.memory.prealloc == Some(true),
-        nodes => nodes.iter().all(of_node),
-    };
-    if !all {
-        return Err("\"memory\": write memory.prealloc = true in the VM: a guest that has just \
-                    begun has touched little of its memory"
-            .to_owned());
-    }
-    if !spec.pins.vcpus.is_empty() {
-        return Err("\"memory\": the VM has pins; leave them out".to_owned());
-    }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Where a part in a trial is played: in a VM, or on the host itself.
 
+use std::collections::BTreeMap;
+
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, OwnedVm};
 use host::sandbox::{self, Sandbox, SandboxCommand, SandboxExecError, SandboxOutput};
 use record::{Failure, FailureKind};
@@ -104,6 +106,15 @@ impl ExecTarget {
             Self::Host(_) => return None,
         };
         Some(Threads { pid, vcpu_tids, is_domain })
+    }
+
+    /// Where in QEMU the memory of each backend is, by its id: an address in it. Of a VM
+    /// with an operating system.
+    pub(super) fn ram_addresses(&mut self, cancel: &Cancel) -> BTreeMap<String, u64> {
+        match self {
+            Self::Vm(vm) => vm.ram_addresses(cancel),
+            Self::Thin(_) | Self::Host(_) => BTreeMap::new(),
+        }
     }
 
     /// What it is called in failures, behind a program that is missing.

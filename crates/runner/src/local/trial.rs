@@ -101,11 +101,15 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         result.boot_s = boot_s;
         let mut follows = BTreeMap::new();
         for (number, (guest, spec)) in guests.measured().zip(parts.variant.specs()).enumerate() {
+            let addresses = match parts.variant.follows_memory {
+                true => guest.place.ram_addresses(&lab.cancel),
+                false => BTreeMap::new(),
+            };
             if let Some(vm) = guest.place.threads() {
                 let mut followed = None;
                 if parts.variant.follows_memory {
                     let found = placement::read(vm)?;
-                    let found = follow_memory(spec, &found.memory, lab.host);
+                    let found = follow_memory(spec, &found.memory, &addresses, lab.host);
                     let (spec, told) = found.map_err(|failure| guest.named(failure))?;
                     placement::pin(vm, &spec)?;
                     let told = told.into_iter();

@@ -111,7 +111,7 @@ fn vms_are_where_others_would_put_them() {
             "[[variant]]\nname = \"kubevirt\"\n\
              measured.placement.kubevirt = {{ reserved = \"{first}\" }}\n\n\
              [[variant]]\nname = \"memory\"\nvm.memory.prealloc = true\n\
-             measured = {{ vms = 2, placement = \"memory\" }}\n\n\
+             vm.vcpus = 2\nvm.numa = [{{}}, {{}}]\nmeasured = {{ vms = 2, placement = \"memory\" }}\n\n\
              [[workload]]\nrun = \"hackbench\"\nparams = {{ groups = 1, loops = 5 }}\n"
         ),
     );
@@ -126,8 +126,11 @@ fn vms_are_where_others_would_put_them() {
             assert!(affinity[0].len() == 1 && !affinity[0].contains(first), "{result:#?}");
             continue;
         }
+        assert_eq!(affinity.len(), 4, "{result:#?}");
         for (number, pcpus) in affinity.iter().enumerate() {
-            let told = &result.facts[&format!("memory of guest node 0, VM {number}")];
+            // Two vCPUs a VM, one a guest node.
+            let (vm, node) = (number / 2, number % 2);
+            let told = &result.facts[&format!("memory of guest node {node}, VM {vm}")];
             let of_node = |node| host.select(|pcpu| pcpu.online && pcpu.node == Some(node));
             let home = (0..64).find(|node| told.starts_with(&format!("node {node} has "))).unwrap();
             assert_eq!(*pcpus, of_node(home), "{told}");
@@ -185,9 +188,20 @@ fn several_vms_are_simulated_where_the_planner_puts_them() {
     let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/hosts/four-sockets.json");
     let on = format!("sim:{}", host.display());
     let out = folder.path().join("results");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vmlab"));
-    command.arg("run").arg(&path).args(["--on", &on, "--out"]).arg(&out);
-    let said = Said::of(command.output().unwrap());
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmlab"));
+        command.arg("run").arg(&path).args(["--on", &on, "--out"]).arg(&out);
+        Said::of(command.output().unwrap())
+    };
+    // Where memory comes to lie is not played, and not passed over.
+    let study = fs::read_to_string(&path).unwrap();
+    let followed = study.replace("\"planned\"\n\n", "\"memory\"\n\n");
+    fs::write(&path, followed).unwrap();
+    let said = run();
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.stderr.contains("not in the simulator's model"), "{said:#?}");
+    fs::write(&path, study).unwrap();
+    let said = run();
     assert_eq!(said.code, Some(0), "{said:#?}");
     let report: serde_json::Value =
         serde_json::from_slice(&fs::read(out.join("report.json")).unwrap()).unwrap();
