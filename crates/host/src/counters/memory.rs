@@ -47,8 +47,13 @@ pub(super) fn read_memory_in(root: &Path, pid: u32, vcpu_tids: &[u32]) -> Counte
         levels.set("memory.home_bytes", *bytes as f64);
         let home = nodes.join(format!("node{home}"));
         let at_home = |pcpu: &u32| home.join(format!("cpu{pcpu}")).exists();
-        let pcpus = vcpu_tids.iter().filter_map(|tid| last_pcpu(&process, *tid));
-        levels.set("memory.home_vcpus", pcpus.filter(at_home).count() as f64);
+        // Where one thread is not known, no count is.
+        let pcpus: Option<Vec<u32>> =
+            vcpu_tids.iter().map(|tid| last_pcpu(&process, *tid)).collect();
+        if let Some(pcpus) = pcpus.filter(|pcpus| !pcpus.is_empty()) {
+            levels
+                .set("memory.home_vcpus", pcpus.iter().filter(|pcpu| at_home(pcpu)).count() as f64);
+        }
     }
     let merged = fs::read_to_string(process.join("ksm_merging_pages")).ok();
     if let Some(pages) = merged.and_then(|text| text.trim().parse::<u64>().ok()) {

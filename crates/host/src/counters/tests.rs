@@ -134,9 +134,13 @@ fn guest_memory_is_told_by_page_size_and_node() {
         let stat = format!("{tid} (CPU 0/KVM) x) S {}\n", fields.join(" "));
         fs::write(task.join("stat"), stat).expect("written");
     }
-    let levels = memory::read_memory_in(temp.path(), 7, &[70, 71, 72]);
+    let levels = memory::read_memory_in(temp.path(), 7, &[70, 71]);
     assert_eq!(levels.get("memory.home_bytes"), levels.get("memory.present_bytes"));
     assert_eq!(levels.get("memory.home_vcpus"), Some(1.0));
+    for unknown in [&[70, 72][..], &[]] {
+        let levels = memory::read_memory_in(temp.path(), 7, unknown);
+        assert_eq!(levels.get("memory.home_vcpus"), None);
+    }
 }
 
 #[test]
