@@ -113,6 +113,15 @@ pub enum UpError {
         /// Its state.
         state: ClusterState,
     },
+    /// What stands in the place of the name can't be read.
+    #[error(
+        "{path} can't be read, of a cluster that a later vmlab made, it seems: end it with that \
+         one, or give another --name"
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+    },
     /// Namespaces, cgroups and mounts are root's.
     #[error("A cluster needs root: it has namespaces, cgroups and mounts of its own")]
     NotRoot,

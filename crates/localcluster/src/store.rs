@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use host::owner::{self, Owner};
+use host::state_dir::{kept, user_state_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
@@ -93,10 +94,7 @@ pub struct LocalCluster {
 /// The folder of all clusters of this user.
 #[must_use]
 pub fn folder() -> PathBuf {
-    let set =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-    state.unwrap_or_else(|| PathBuf::from("/var/tmp")).join("vmlab/clusters")
+    user_state_dir().unwrap_or_else(|| PathBuf::from("/var/tmp/vmlab")).join("clusters")
 }
 
 /// All clusters of this user, by name.
@@ -108,17 +106,9 @@ pub fn list() -> Result<Vec<LocalCluster>, FindError> {
 }
 
 fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(FileError::of("read", root))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let folder = entry.map_err(FileError::of("read", root))?.path();
-        found.extend(LocalCluster::read(&folder));
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    let all = kept(root, MADE).map_err(FileError::of("read", root))?.into_iter();
+    let all = all.filter(|(_, _, made): &(_, _, Made)| made.format <= Made::FORMAT);
+    Ok(all.map(|(name, folder, made)| LocalCluster { name, folder, made }).collect())
 }
 
 /// The cluster of that name, or the only one if none is given; whatever its state.
@@ -140,13 +130,9 @@ pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
 }
 
 impl LocalCluster {
-    /// The cluster of a folder; one that is being made or removed at this moment has no
-    /// such file.
+    /// The cluster of a folder that this vmlab has made.
     pub(crate) fn read(folder: &Path) -> Option<Self> {
-        let text = fs::read_to_string(folder.join(MADE)).ok()?;
-        let made: Made = serde_json::from_str(&text).ok()?;
-        let name = folder.file_name()?.to_str()?.to_owned();
-        Some(Self { name, folder: folder.to_owned(), made })
+        list_in(folder.parent()?).ok()?.into_iter().find(|one| one.folder == folder)
     }
 
     /// Whether it can be used.
@@ -342,6 +328,10 @@ mod tests {
             fs::create_dir(root.path().join(name)).unwrap();
         }
         fs::write(root.path().join("torn").join(MADE), "{").unwrap();
+        // A later vmlab's is that one's to end.
+        let later = Made { format: Made::FORMAT + 1, ..made() };
+        let folder = root.path().join("empty");
+        LocalCluster { name: "empty".to_owned(), folder, made: later }.save().unwrap();
         for name in ["a", "b"] {
             let folder = root.path().join(name);
             LocalCluster { name: name.to_owned(), folder, made: made() }.save().unwrap();

@@ -21,7 +21,7 @@ use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
 use crate::node::HIDDEN;
 use crate::programs::KubePrograms;
 use crate::state::ClusterState;
-use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, Made, find, folder, write_private};
+use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, find, folder, write_private};
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
 const LONGEST_FOLDER: usize = 80;
@@ -112,6 +112,10 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
             let _ = old.down();
         }
         Ok(old) => return Err(UpError::Exists { name: old.name.clone(), state: old.state() }),
+        // A later vmlab's, which may run: not this one's to remove.
+        Err(_) if path.join(MADE).exists() => {
+            return Err(UpError::Unreadable { path: path.join(MADE) });
+        }
         // What was killed at its very beginning.
         Err(_) => drop(fs::remove_dir_all(&path)),
     }

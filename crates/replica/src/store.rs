@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::owner::{self, EndOrphanError, Owner};
+use host::state_dir::{kept, user_state_dir};
 use remote::Destination;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -172,11 +173,8 @@ pub enum DownError {
 /// The folder of all replicas of this user.
 #[must_use]
 pub fn folder() -> PathBuf {
-    let set =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-    let state = state.unwrap_or_else(|| guest::image::cache_dir().join("state"));
-    state.join("vmlab/replicas")
+    let state = user_state_dir();
+    state.unwrap_or_else(|| guest::image::cache_dir().join("state/vmlab")).join("replicas")
 }
 
 /// All replicas of this user, by name.
@@ -189,21 +187,8 @@ pub fn list() -> Result<Vec<Replica>, FindError> {
 
 fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
     let failed = |source| FindError::Read { path: root.to_owned(), source };
-    let entries = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let folder = entry.map_err(failed)?.path();
-        // One that is being made or removed at this moment has no such file.
-        let Ok(text) = fs::read_to_string(folder.join(MADE)) else { continue };
-        let Ok(made) = serde_json::from_str(&text) else { continue };
-        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
-        found.push(Replica { name: name.to_owned(), made, folder });
-    }
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+    let all = kept(root, MADE).map_err(failed)?.into_iter();
+    Ok(all.map(|(name, folder, made)| Replica { name, folder, made }).collect())
 }
 
 /// The replica of that name, or the only one if none is given; whatever its
