@@ -16,6 +16,9 @@ pub const PLAN_FORMAT_VERSION: u32 = 1;
 /// are changed one after the other, and caches are cold after a boot.
 pub const DEFAULT_SETTLE_HOURS: u32 = 1;
 
+/// Hours after the change that may be left out at most.
+const LONGEST_SETTLE_HOURS: u32 = 24 * 366;
+
 /// Days before the change that are compared with, unless a plan says otherwise: each hour of
 /// the week four times.
 pub const DEFAULT_BEFORE_DAYS: u32 = 28;
@@ -49,7 +52,8 @@ pub struct RolloutFile {
     changed_at: Option<Spanned<Datetime>>,
     /// Hours after the change that do not count: 1 unless said otherwise.
     #[serde(default)]
-    settle_hours: Option<u32>,
+    #[schemars(with = "Option<u32>")]
+    settle_hours: Option<Spanned<u32>>,
     /// Days before the change that are compared with, at least 7: 28 unless said otherwise.
     #[serde(default)]
     #[schemars(with = "Option<u32>")]
@@ -233,6 +237,15 @@ impl RolloutPlan {
             );
             return Err(error(at, message));
         }
+        let settle = parsed.settle_hours.as_ref();
+        let settle_hours = settle.map_or(DEFAULT_SETTLE_HOURS, |hours| *hours.get_ref());
+        if settle_hours > LONGEST_SETTLE_HOURS {
+            let at = settle.map_or(0, |hours| hours.span().start);
+            let message = format!(
+                "settle_hours is {settle_hours}: it must be {LONGEST_SETTLE_HOURS}, a year, at most"
+            );
+            return Err(error(at, message));
+        }
         if !(1..=MOST_METRICS).contains(&parsed.metric.len()) {
             let message = format!(
                 "{} metrics: name 1 to {MOST_METRICS} with [[metric]]",
@@ -289,7 +302,7 @@ impl RolloutPlan {
         Ok(Self {
             title: parsed.title.unwrap_or_else(|| file.to_owned()),
             changed_unix_s,
-            settle_hours: parsed.settle_hours.unwrap_or(DEFAULT_SETTLE_HOURS).min(24 * 366),
+            settle_hours,
             before_days,
             alpha,
             power,
@@ -302,7 +315,7 @@ impl RolloutPlan {
 }
 
 fn check_counter(name: &str) -> Result<(), String> {
-    if name.ends_with("_bytes") {
+    if record::is_level(name) {
         return Err(format!("{name} is a level, not a count: a roll-out compares what is counted"));
     }
     // KVM has counters that are not known here.
@@ -349,6 +362,7 @@ mod tests {
         check("vmlab = 1\nalpha = 0.7\n", 2, "alpha is 0.7");
         check("vmlab = 1\npower = 1\n", 2, "power is 1");
         check("vmlab = 1\nbefore_days = 3\n", 2, "before_days is 3");
+        check("vmlab = 1\nsettle_hours = 8785\n", 2, "settle_hours is 8785");
         check("vmlab = 1\ncolour = 3\n", 2, "unknown field `colour`");
         let metric = |rest: &str| format!("vmlab = 1\n[[metric]]\nbetter = 'lower'\n{rest}\n");
         check(&metric("counter = 'kvm.mapped_4k_bytes'"), 4, "is a level");

@@ -9,7 +9,7 @@ use report::direction;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{
-    FleetHost, FleetNoise, Interval, RolloutLook, RolloutRule, RolloutStep, RolloutTimes,
+    FleetHost, FleetNoise, Interval, LogRatio, RolloutLook, RolloutRule, RolloutStep, RolloutTimes,
     SizeQuestion,
 };
 
@@ -315,19 +315,18 @@ fn ratio(log: f64) -> f64 {
     log.clamp(-700.0, 700.0).exp()
 }
 
-/// What an interval of the logarithm says of the difference.
+/// What an interval of the logarithm says of the difference, by the rule of all verdicts.
+/// It holds at its level for both tests of equivalence, too.
 fn verdict(interval: Option<&Interval>, rule: &RolloutRule) -> Verdict {
     let Some(interval) = interval else { return Verdict::NotDecided };
-    let is_small = interval.lo > -rule.margin && interval.hi < rule.margin;
-    let is_better = (interval.hi < 0.0) == (rule.better == stats::Better::Lower);
-    match (interval.contains(0.0), is_small) {
-        (true, true) => Verdict::Equivalent,
-        (true, false) => Verdict::NotDecided,
-        (false, true) if is_better => Verdict::SlightlyBetter,
-        (false, true) => Verdict::SlightlyWorse,
-        (false, false) if is_better => Verdict::Better,
-        (false, false) => Verdict::Worse,
-    }
+    let half_width = (interval.hi - interval.lo) / 2.0;
+    let ratio = LogRatio {
+        mean: (interval.lo + interval.hi) / 2.0,
+        half_width,
+        half_width_of_equivalence: half_width,
+    };
+    // A look is not made sharper by blocks.
+    Verdict::from(&ratio.verdict(rule.better, rule.margin.exp_m1(), |_| 0))
 }
 
 #[cfg(test)]

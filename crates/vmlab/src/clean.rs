@@ -66,7 +66,9 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(
             dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
         );
-        lines.extend(dead_clusters(false).0);
+        let (clusters, bad) = dead_clusters(false);
+        lines.extend(clusters);
+        failed |= bad;
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
         let (domains, bad) = left_domains(&args.libvirt, false);
@@ -227,7 +229,10 @@ fn dead_replicas() -> Vec<Replica> {
 /// named; true if one could not be removed.
 #[cfg(feature = "kubernetes")]
 fn dead_clusters(end: bool) -> (Vec<String>, bool) {
-    let mut all = localcluster::list().unwrap_or_default();
+    let mut all = match localcluster::list() {
+        Ok(all) => all,
+        Err(error) => return (vec![terminal::error_text(&error.into())], true),
+    };
     all.retain(|cluster| cluster.state() == localcluster::ClusterState::Dead);
     let (mut lines, mut failed) = (Vec::new(), false);
     for dead in all {

@@ -37,6 +37,11 @@ fn better(metric: &MetricAnswer) -> &'static str {
     }
 }
 
+fn heading(metric: &MetricAnswer) -> String {
+    let MetricAnswer { counter, per, margin, .. } = metric;
+    format!("{counter} by {per} ({}, margin {} %)\n", better(metric), percent(*margin))
+}
+
 fn days(count: u32) -> String {
     format!("{count} day{}", if count == 1 { "" } else { "s" })
 }
@@ -90,14 +95,7 @@ pub(super) fn answer(answer: &RolloutAnswer, plan: &RolloutPlan, all_looks: bool
     for metric in &answer.metrics {
         let terms = Terms::Size(metric.better);
         let verdict = label(metric.verdict, false, terms);
-        let _ = writeln!(
-            text,
-            "{} by {} ({}, margin {} %)",
-            metric.counter,
-            metric.per,
-            better(metric),
-            percent(metric.margin)
-        );
+        text += &heading(metric);
         let shown = painted(&format!("{} {}", verdict.sign, verdict.word), verdict.class);
         let _ = writeln!(text, "  {shown}: {}", reason(metric));
         let decided = metric.looks.iter().find(|look| Some(look.day) == metric.decided_day);
@@ -161,14 +159,7 @@ pub(super) fn sizes(answer: &RolloutAnswer, plan: &RolloutPlan) -> String {
         percent(plan.power)
     );
     for metric in &answer.metrics {
-        let _ = writeln!(
-            text,
-            "{} by {} ({}, margin {} %)",
-            metric.counter,
-            metric.per,
-            better(metric),
-            percent(metric.margin)
-        );
+        text += &heading(metric);
         let Some(noise) = metric.noise else {
             text += "  Not known: it takes three hosts and eight days of their stores, or [assume] in the plan\n\n";
             continue;
