@@ -108,6 +108,8 @@ pub enum DiskSource {
     /// A SCSI target of the host's kernel, by its name (`naa.5001405...`):
     /// vhost-scsi.
     VhostScsi(String),
+    /// Another process that serves it, by its vhost-user socket (vhost-user-blk).
+    VhostUser(PathBuf),
     /// A PersistentVolumeClaim of Kubernetes.
     Claim(String),
     /// A container image that holds a disk (KubeVirt `containerDisk`).
@@ -295,8 +297,14 @@ impl Disk {
         }
     }
 
+    /// Whether something else than this QEMU reads and writes its sectors.
+    #[must_use]
+    pub fn is_served_elsewhere(&self) -> bool {
+        matches!(self.source, DiskSource::VhostScsi(_) | DiskSource::VhostUser(_))
+    }
+
     /// What can't be about this disk, as the end of a sentence.
-    fn fault(&self, iothreads: u32) -> Option<String> {
+    fn fault(&self, iothreads: u32, shared: bool) -> Option<String> {
         if self.io == Some(DiskIo::Native) && !self.cache.is_some_and(CacheMode::is_direct) {
             let cache = self.cache.map_or("writeback (QEMU's own choice)", CacheMode::name);
             return Some(format!(
@@ -332,17 +340,26 @@ impl Disk {
         if self.transient && self.readonly {
             return Some("is transient and readonly: there is nothing to forget".to_owned());
         }
-        if matches!(self.source, DiskSource::VhostScsi(_)) {
+        if self.is_served_elsewhere() {
             let plain = Self {
                 queues: self.queues,
                 boot_order: self.boot_order,
                 ..Self::new(self.source.clone())
             };
             if *self != plain {
-                return Some(
-                    "is a target of the host's kernel: only queues and boot_order apply".to_owned(),
-                );
+                let server = match self.source {
+                    DiskSource::VhostUser(_) => "served by another process",
+                    _ => "a target of the host's kernel",
+                };
+                return Some(format!("is {server}: only queues and boot_order apply"));
             }
+        }
+        if matches!(self.source, DiskSource::VhostUser(_)) && !shared {
+            return Some(
+                "is vhost-user, whose server must map the guest's memory: write memory.shared = \
+                 true and memory.source = \"memfd\" or \"file\""
+                    .to_owned(),
+            );
         }
         self.texts().find_map(|text| {
             let bad = text.is_empty() || text.chars().any(char::is_control);
@@ -391,7 +408,9 @@ impl Disk {
 
     fn texts(&self) -> impl Iterator<Item = String> {
         let source = match &self.source {
-            DiskSource::File(path) | DiskSource::Block(path) => path.to_string_lossy().into_owned(),
+            DiskSource::File(path) | DiskSource::Block(path) | DiskSource::VhostUser(path) => {
+                path.to_string_lossy().into_owned()
+            }
             DiskSource::VhostScsi(text) | DiskSource::Claim(text) | DiskSource::Container(text) => {
                 text.clone()
             }
@@ -421,26 +440,25 @@ pub(crate) fn normalise(disks: &mut [Disk], machine: &str) {
     }
 }
 
-pub(crate) fn check(disks: &[Disk], iothreads: u32) -> Result<(), InvalidVm> {
+pub(crate) fn check(disks: &[Disk], iothreads: u32, shared: bool) -> Result<(), InvalidVm> {
     let refuse = |number: usize, message: String| {
         let message = format!("number {number} {message}");
         Err(InvalidVm::Contradiction { field: "disks", message })
     };
     for (number, disk) in disks.iter().enumerate() {
-        if let Some(message) = disk.fault(iothreads) {
+        if let Some(message) = disk.fault(iothreads, shared) {
             return refuse(number, message);
         }
         let same = |other: &Disk| other.boot_order.is_some() && other.boot_order == disk.boot_order;
         if disks[..number].iter().any(same) {
             return refuse(number, "has the boot_order of another".to_owned());
         }
-        let same = |other: &Disk| {
-            matches!(disk.source, DiskSource::VhostScsi(_)) && other.source == disk.source
-        };
+        let same = |other: &Disk| disk.is_served_elsewhere() && other.source == disk.source;
         if disks[..number].iter().any(same) {
             return refuse(
                 number,
-                "is the vhost-scsi target of another, which has one user".into(),
+                "has the vhost-scsi target or vhost-user socket of another, which serves one"
+                    .into(),
             );
         }
     }

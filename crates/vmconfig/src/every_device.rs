@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, Nic,
-    NicBackend, NicModel, QueueIothread, overlay_fields,
+    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, Nic, NicBackend, NicModel,
+    QueueIothread, overlay_fields,
 };
 
 /// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
@@ -85,7 +85,7 @@ impl EveryDisk {
     }
 
     pub(crate) fn apply(&self, disk: Disk) -> Disk {
-        if matches!(disk.source, DiskSource::VhostScsi(_)) {
+        if disk.is_served_elsewhere() {
             return disk;
         }
         Disk {

@@ -71,6 +71,10 @@ pub struct VmPatch {
     /// Number of threads that serve disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothreads: Option<u32>,
+    /// How long each of them polls for requests before it sleeps, ns at most; 0 is
+    /// never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iothread_poll_max_ns: Option<u64>,
     /// Disks beside the image; replaces the base's as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Vec<Disk>>,
@@ -305,6 +309,7 @@ impl VmPatch {
             cpu_features: [base.cpu_features, over.cpu_features].concat(),
             cpu_cache: over.cpu_cache.or(base.cpu_cache),
             iothreads: over.iothreads.or(base.iothreads),
+            iothread_poll_max_ns: over.iothread_poll_max_ns.or(base.iothread_poll_max_ns),
             disks: over.disks.or(base.disks),
             each_disk: base.each_disk.overlay(over.each_disk),
             nics: over.nics.or(base.nics),
@@ -425,6 +430,7 @@ impl VmPatch {
             },
             scheduler: self.scheduler.clone().resolve(topology.vcpus().min(MAX_VCPUS), iothreads),
             iothreads,
+            iothread_poll_max_ns: self.iothread_poll_max_ns,
             disks: disks.into_iter().map(|disk| self.each_disk.apply(disk)).collect(),
             nics: nics.into_iter().map(|nic| self.each_nic.apply(nic)).collect(),
             clock: self.clock.clone(),

@@ -110,6 +110,11 @@ pub struct VmSettings {
     /// 1. QEMU `-object iothread`, libvirt `<iothreads>`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub iothreads: u32,
+    /// How long each of them polls for requests before it sleeps, ns at most; 0 is
+    /// never, QEMU's own choice is 32768. QEMU `-object iothread,poll-max-ns=`,
+    /// libvirt `<iothreadids><iothread><poll max=>` (9.4).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub iothread_poll_max_ns: Option<u64>,
     /// Disks beside what [`VmSettings::boot`] names.
     #[serde(default, skip_serializing_if = "is_default")]
     pub disks: Vec<Disk>,
@@ -158,6 +163,7 @@ impl VmSettings {
             pins: Pins::default(),
             scheduler: Schedulers::default(),
             iothreads: 0,
+            iothread_poll_max_ns: None,
             disks: Vec::new(),
             nics: Vec::new(),
             clock: Clock::default(),
@@ -375,6 +381,16 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
         let message = format!("is {iothreads}: at most {MAX_IOTHREADS}");
         return Err(InvalidVm::Contradiction { field: "iothreads", message });
     }
+    if let Some(ns) = settings.iothread_poll_max_ns {
+        let fault = match (*iothreads, ns) {
+            (0, _) => Some("is for iothreads, and the VM has none: write iothreads = 1".to_owned()),
+            (_, MAX_POLL_NS..) => Some(format!("is {ns} ns: less than {MAX_POLL_NS} (1 s)")),
+            _ => None,
+        };
+        if let Some(message) = fault {
+            return Err(InvalidVm::Contradiction { field: "iothread_poll_max_ns", message });
+        }
+    }
     let field = "iothread_pins";
     for (number, pcpus) in pins.iothreads.iter() {
         if *number == 0 || number > iothreads {
@@ -386,8 +402,9 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
         }
     }
     settings.scheduler.check(max_vcpus, *iothreads)?;
-    disk::check(&settings.disks, *iothreads)?;
-    nic::check(&settings.nics, settings.backing().iter().all(|one| one.shared == Some(true)))?;
+    let shared = settings.backing().iter().all(|one| one.shared == Some(true));
+    disk::check(&settings.disks, *iothreads, shared)?;
+    nic::check(&settings.nics, shared)?;
     settings.clock.check()?;
     settings.hints.check()?;
     let (arch, machine, irqchip) = (settings.arch, &settings.machine, settings.hints.irqchip);
@@ -396,6 +413,9 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
 
 /// More than anybody has disks.
 pub(crate) const MAX_IOTHREADS: u32 = 1024;
+
+/// A thread that polls for longer does nothing else.
+const MAX_POLL_NS: u64 = 1_000_000_000;
 
 /// No text that QEMU would misread.
 fn check_texts(settings: &VmSettings) -> Result<(), InvalidVm> {

@@ -499,7 +499,7 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
                     .with("type", Yaml::text("Disk"));
                 volume.with("hostDisk", inner)
             }
-            DiskSource::VhostScsi(_) => volume,
+            DiskSource::VhostScsi(_) | DiskSource::VhostUser(_) => volume,
         });
         if disk.format != crate::DiskFormat::Raw {
             let why = "KubeVirt finds the format out by itself";
@@ -532,7 +532,8 @@ fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
 /// The disks that KubeVirt can't attach, if there are any.
 fn lost_disks(spec: &VmSpec) -> Option<String> {
     let lost = |disk: &Disk| {
-        matches!(disk.source, DiskSource::VhostScsi(_) | DiskSource::Block(_))
+        matches!(disk.source, DiskSource::Block(_))
+            || disk.is_served_elsewhere()
             || disk.io == Some(crate::DiskIo::IoUring)
             || (spec.arch == Arch::Aarch64 && disk.bus == DiskBus::Sata)
             || disk.bus == DiskBus::Ide
@@ -566,6 +567,10 @@ fn io_shape(spec: &VmSpec) -> (bool, Vec<Option<bool>>) {
 }
 
 fn io_policy(spec: &VmSpec, losses: &mut Vec<Loss>) -> Option<&'static str> {
+    if let Some(ns) = spec.iothread_poll_max_ns {
+        let what = format!("iothreads that poll for up to {ns} ns");
+        losses.push(Loss::new("iothread_poll_max_ns", what, ITS_OWN));
+    }
     if lost_disks(spec).is_some() {
         return None;
     }

@@ -58,6 +58,12 @@ fn write(spec: &VmSpec, launched: Option<&Launched<'_>>) -> EmittedText {
     domain.push(vcpu.maybe_attr("current", spec.present_vcpus).text(spec.max_vcpus()));
     if spec.iothreads > 0 {
         domain.push(Element::new("iothreads").text(spec.iothreads));
+        if let Some(ns) = spec.iothread_poll_max_ns {
+            let poll = || Element::new("poll").attr("max", ns);
+            let ids = (1..=spec.iothreads)
+                .map(|id| Element::new("iothread").attr("id", id).child(poll()));
+            domain.push(ids.fold(Element::new("iothreadids"), Element::child));
+        }
     }
     domain.push_some(cputune(spec));
     if let Some(pcpus) = &spec.pins.vhost {
@@ -436,7 +442,7 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
                 let why = "only Kubernetes knows where it is; give the image's path";
                 losses.push(Loss::new("disks", what, why));
             }
-            DiskSource::File(_) | DiskSource::Block(_) => {
+            DiskSource::File(_) | DiskSource::Block(_) | DiskSource::VhostUser(_) => {
                 if let Some(serial) = disk.serial.as_ref().filter(|text| !takes_serial(text)) {
                     let what = format!("serial {serial:?} of disk {number}");
                     let why = "libvirt takes letters, digits, blanks and _.+- in it";
@@ -517,6 +523,10 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut Names) -> Element {
         }
         DiskSource::File(path) => {
             ("file", Element::new("source").attr("file", path.to_string_lossy()))
+        }
+        DiskSource::VhostUser(path) => {
+            let source = Element::new("source").attr("type", "unix");
+            ("vhostuser", source.attr("path", path.to_string_lossy()))
         }
         // Those have elements of their own, or none.
         _ => ("file", Element::new("source")),

@@ -356,12 +356,28 @@ impl<'a> Parser<'a> {
         }
         if let Some(ids) = self.xml.child(domain, "iothreadids") {
             for one in self.xml.children(ids, "iothread") {
+                let poll = self.xml.child(one, "poll");
+                let poll = poll.and_then(|poll| self.xml.number(poll, "max"));
+                // One for all, or it can't be said.
+                let polls_alike = match self.iothread_ids.is_empty() {
+                    true => {
+                        self.settings.iothread_poll_max_ns = poll;
+                        true
+                    }
+                    false => poll == self.settings.iothread_poll_max_ns,
+                };
                 match self.xml.number(one, "id") {
                     Some(id) if !self.iothread_ids.contains(&id) => self.iothread_ids.push(id),
                     _ => self.xml.reject(one),
                 }
+                if !polls_alike {
+                    self.xml.reject(one);
+                }
             }
             self.xml.at("iothreads", ids);
+            if self.settings.iothread_poll_max_ns.is_some() {
+                self.xml.at("iothread_poll_max_ns", ids);
+            }
         }
         let named = self.iothread_ids.clone();
         let free = (1..).filter(|id| !named.contains(id));
@@ -369,6 +385,10 @@ impl<'a> Parser<'a> {
         self.iothread_ids.extend(free.take(most.saturating_sub(named.len())));
         let named = u32::try_from(named.len()).unwrap_or(u32::MAX);
         self.settings.iothreads = count.max(named);
+        if count > named && self.settings.iothread_poll_max_ns.is_some() {
+            // Those that are not named poll as QEMU has it.
+            self.xml.child(domain, "iothreadids").into_iter().for_each(|ids| self.xml.reject(ids));
+        }
     }
 
     /// Which iothread that is which libvirt gives this number.

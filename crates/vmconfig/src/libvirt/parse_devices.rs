@@ -117,6 +117,10 @@ impl<'a> Parser<'a> {
             // The type that isn't written is a file's.
             (Some("file") | None, Some(path), _) => (DiskSource::File(path.into()), "file"),
             (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
+            (Some("vhostuser"), ..) if path("type") == Some("unix") => match path("path") {
+                Some(path) => (DiskSource::VhostUser(path.into()), "path"),
+                None => return false,
+            },
             _ => return false,
         };
         let target = child("target");
@@ -155,7 +159,9 @@ impl<'a> Parser<'a> {
         }
         self.xml.attr(element, "type");
         self.xml.attr(element, "device");
-        for (child, attribute) in [("source", attribute), ("target", "dev"), ("target", "bus")] {
+        for (child, attribute) in
+            [("source", "type"), ("source", attribute), ("target", "dev"), ("target", "bus")]
+        {
             if let Some(child) = self.xml.child(element, child) {
                 self.xml.attr(child, attribute);
             }

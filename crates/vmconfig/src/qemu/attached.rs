@@ -158,6 +158,23 @@ impl Attached {
                 reader.leftover(option.line, "-device", &device);
                 true
             }
+            "vhost-user-blk-pci" | "vhost-user-blk" => {
+                let chardev = device.take("chardev").unwrap_or_default();
+                let Some(mut socket) = self.chardevs.get(&chardev).cloned() else { return false };
+                let Some(path) = socket.properties.take("path") else { return false };
+                let mut disk = Disk::new(DiskSource::VhostUser(path.into()));
+                disk.queues = queues(&mut device);
+                disk.boot_order = device.take_if("bootindex", |text| text.parse().ok());
+                device.take("id");
+                for key in ["backend", "id"] {
+                    socket.properties.take(key);
+                }
+                push_disk(reader, option.line, disk);
+                reader.leftover(socket.option.line, "-chardev", &socket.properties);
+                self.chardevs.remove(&chardev);
+                reader.leftover(option.line, "-device", &device);
+                true
+            }
             "intel-iommu" if reader.settings.iommu.is_none() => {
                 device.take("id");
                 reader.settings.iommu = Some(Iommu {

@@ -69,7 +69,9 @@ pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
     memory(spec, emitted);
     clock(spec, emitted);
     for number in 1..=spec.iothreads {
-        emitted.option("-object", format!("iothread,id={}", iothread_id(number)));
+        let poll =
+            spec.iothread_poll_max_ns.map(|ns| format!(",poll-max-ns={ns}")).unwrap_or_default();
+        emitted.option("-object", format!("iothread,id={}{poll}", iothread_id(number)));
     }
     // It has to be there before the devices that it serves.
     if let Some(iommu) = &spec.iommu {
@@ -208,6 +210,13 @@ fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
         DiskSource::VhostScsi(target) => {
             let (target, queues) = (escape(target), queues("num_queues"));
             emitted.option("-device", format!("vhost-scsi-pci,wwpn={target}{queues}{boot}"));
+            return;
+        }
+        DiskSource::VhostUser(socket) => {
+            let (socket, queues) = (escape_path(socket), queues("num-queues"));
+            emitted.option("-chardev", format!("socket,id=chr-{id},path={socket}"));
+            let device = format!("vhost-user-blk-pci,chardev=chr-{id}{queues}{boot}");
+            emitted.option("-device", device);
             return;
         }
         // Said to be lost; an empty disk would be worse than none.

@@ -283,6 +283,20 @@ impl Reader {
         if kind == "iothread" {
             properties.take("qom-type");
             properties.take("id");
+            let first = self.iothreads.is_empty();
+            let before = self.settings.iothread_poll_max_ns;
+            // One for all, or it stays said as it was.
+            let poll = properties.take_if("poll-max-ns", |text| {
+                text.parse().ok().filter(|ns| first || before == Some(*ns))
+            });
+            if first {
+                self.settings.iothread_poll_max_ns = poll;
+                if poll.is_some() {
+                    self.at("iothread_poll_max_ns", line);
+                }
+            } else if before.is_some() && poll.is_none() {
+                self.unknown(option);
+            }
             self.leftover(line, "-object iothread", &properties);
             self.iothreads.push(id);
             self.settings.iothreads = u32::try_from(self.iothreads.len()).unwrap_or(u32::MAX);

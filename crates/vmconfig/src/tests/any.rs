@@ -67,6 +67,7 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
             .prop_map(|path| DiskSource::File(path.into())),
         texts(&["/dev/vg/lv", "/dev/nvme0n1"]).prop_map(|path| DiskSource::Block(path.into())),
         Just(DiskSource::VhostScsi("naa.5001405bd4f1a2c3".to_owned())),
+        Just(DiskSource::VhostUser("/run/v,b.sock".into())),
         Just(DiskSource::Claim("data".to_owned())),
         Just(DiskSource::Container("registry:5000/disk:1".to_owned())),
     ];
@@ -87,8 +88,9 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
                 (iothread, queues, (readonly, transient)),
                 serial,
             )| {
-                if matches!(source, DiskSource::VhostScsi(_)) {
-                    return Disk { queues, ..Disk::new(source) };
+                let plain = Disk { queues, ..Disk::new(source.clone()) };
+                if plain.is_served_elsewhere() {
+                    return plain;
                 }
                 let virtio = bus != DiskBus::Sata;
                 let cache = match io {
@@ -360,7 +362,17 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 if !numa.is_empty() {
                     (memory.host_nodes, memory.policy) = (None, None);
                 }
-                if nics.iter().any(|nic| matches!(nic.backend, NicBackend::VhostUser { .. })) {
+                let mut served = Vec::new();
+                disks.retain(|disk| {
+                    let first = !served.contains(&disk.source);
+                    served.extend(disk.is_served_elsewhere().then(|| disk.source.clone()));
+                    first
+                });
+                let of_vhost_user =
+                    disks.iter().any(|disk| matches!(disk.source, DiskSource::VhostUser(_)));
+                if of_vhost_user
+                    || nics.iter().any(|nic| matches!(nic.backend, NicBackend::VhostUser { .. }))
+                {
                     memory.shared = Some(true);
                     numa.iter_mut().for_each(|node| node.shared = None);
                 }
@@ -368,11 +380,6 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 if !numa.is_empty() && !numa.iter().any(early) {
                     memory.prealloc_threads = None;
                 }
-                let mut targets = 0;
-                disks.retain(|disk| {
-                    targets += u32::from(matches!(disk.source, DiskSource::VhostScsi(_)));
-                    targets < 2 || !matches!(disk.source, DiskSource::VhostScsi(_))
-                });
                 let has_iommu = machine.contains("q35")
                     && (hints.irqchip == Some(Irqchip::Split)
                         || iommu.is_none_or(|one| one.interrupt_remapping != Some(true)));
@@ -397,6 +404,8 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                     },
                     scheduler,
                     iothreads,
+                    iothread_poll_max_ns: (iothreads > 0 && bytes[2].is_multiple_of(3))
+                        .then(|| u64::from(bytes[2]) * 1000),
                     disks,
                     nics,
                     clock,

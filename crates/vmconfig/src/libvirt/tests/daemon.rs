@@ -15,7 +15,7 @@ use crate::{
     NumberSet, Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
 };
 
-use super::schema::installed;
+use super::schema::{as_known_here, installed};
 use super::*;
 
 /// A process 1 that collects orphans belongs to it: libvirt waits for each QEMU
@@ -79,7 +79,7 @@ fn all() -> Vec<VmSpec> {
     all.extend((0..100).map(|_| any_spec().new_tree(&mut runner).unwrap().current()));
     // libvirt knows domains of KVM only where there is one.
     all.retain(|spec| spec.accel == Accel::Tcg || Path::new("/dev/kvm").exists());
-    all
+    all.iter().map(as_known_here).collect()
 }
 
 /// The VM without what this machine may lack, which libvirt looks for: nodes but
@@ -99,7 +99,7 @@ pub(super) fn for_this_machine(spec: &VmSpec) -> VmSpec {
 
 /// What libvirt changes in a definition: it adds the newest version of a machine
 /// type, addresses of network interfaces and its own choice for migration,
-/// forgets a lone queue, and puts vhost-scsi behind all disks.
+/// forgets a lone queue, and puts disks of one bus together, vhost-scsi behind all.
 fn as_defined(asked: &VmSettings, kept: &VmSettings) -> VmSettings {
     let mut kept = kept.clone();
     kept.machine = unversioned(&kept.machine, &asked.machine);
@@ -109,12 +109,20 @@ fn as_defined(asked: &VmSettings, kept: &VmSettings) -> VmSettings {
         kept.queues = kept.queues.or(asked.queues.filter(|queues| *queues == 1));
     }
     kept.cpu_model = without_migratable(&kept.cpu_model, &asked.cpu_model);
-    let is_target = |disk: &Disk| matches!(disk.source, DiskSource::VhostScsi(_));
-    if let Some(place) = asked.disks.iter().position(is_target) {
-        let target = kept.disks.pop().unwrap();
-        kept.disks.insert(place.min(kept.disks.len()), target);
-    }
+    kept.disks = ungrouped(kept.disks, &asked.disks);
     kept
+}
+
+/// `disks`, of which libvirt puts those of one bus together, in the order of `asked`.
+fn ungrouped(mut disks: Vec<Disk>, asked: &[Disk]) -> Vec<Disk> {
+    let kind = |disk: &Disk| (disk.bus, matches!(disk.source, DiskSource::VhostScsi(_)));
+    let mut all = Vec::new();
+    for disk in asked {
+        let place = disks.iter().position(|found| kind(found) == kind(disk));
+        all.extend(place.map(|place| disks.remove(place)));
+    }
+    all.append(&mut disks);
+    all
 }
 
 /// `pc-q35-7.2` is what `q35` meant.
@@ -248,6 +256,7 @@ fn it_keeps_the_vm_and_says_the_same_to_qemu() {
         // libvirt opens taps itself, and gives addresses.
         asked.nics.clear();
         told.nics.clear();
+        told.disks = ungrouped(told.disks, &asked.disks);
         let different = differences(&asked, &told, &losses);
         assert!(different.is_empty(), "{}\n{text}\n{native}", different.join("\n"));
     }

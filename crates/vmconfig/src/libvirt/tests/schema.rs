@@ -22,14 +22,17 @@ pub(super) fn installed(program: &str) -> bool {
 const SCHEMAS: &str = "/usr/share/libvirt/schemas/domaincommon.rng";
 
 /// The VM without what this machine's libvirt is too old for: iothreads that share a
-/// disk's queues came with 10.0.
+/// disk's queues came with 10.0, how long they poll with 9.4.
 pub(super) fn as_known_here(spec: &VmSpec) -> VmSpec {
     let schema = std::fs::read_to_string(SCHEMAS).unwrap_or_default();
-    if schema.contains("<element name=\"queue\">") {
-        return spec.clone();
-    }
+    let knows = |element: &str| schema.contains(&format!("<element name=\"{element}\">"));
     let mut settings = VmSettings::from(spec.clone());
-    settings.disks.iter_mut().for_each(|disk| disk.queue_iothreads.clear());
+    if !knows("queue") {
+        settings.disks.iter_mut().for_each(|disk| disk.queue_iothreads.clear());
+    }
+    if !knows("poll") {
+        settings.iothread_poll_max_ns = None;
+    }
     VmSpec::new(settings).unwrap()
 }
 
