@@ -9,6 +9,7 @@ pub mod affinity;
 pub mod audit;
 pub mod counters;
 pub mod ground;
+pub mod kernel_disk;
 pub mod load;
 pub mod micro;
 pub mod network;

@@ -10,10 +10,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::network::find;
 
 /// An empty disk with a file system.
 #[derive(Debug)]
@@ -81,8 +83,16 @@ impl Scratch {
         }
         .map_err(|source| ScratchError::Full { folder, mib, source })?;
         let scratch = Self { file };
-        scratch.format()?;
+        format(&scratch.path())?;
         Ok(scratch)
+    }
+
+    /// The size, bytes.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 
     /// The path by which this machine's processes open it.
@@ -90,24 +100,26 @@ impl Scratch {
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
+}
 
-    fn format(&self) -> Result<(), ScratchError> {
-        let found =
-            ["/usr/sbin/mke2fs", "/sbin/mke2fs"].iter().find(|path| PathBuf::from(path).exists());
-        let output = Command::new(found.copied().unwrap_or("mke2fs"))
-            // What is left for later would be done while something is measured;
-            // the guest mounts it so that nothing is.
-            .args(["-q", "-F", "-t", "ext4", "-m", "0", "-L", "scratch"])
-            .args(["-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"])
-            .arg(self.path())
-            .output()
-            .map_err(|source| ScratchError::NoMke2fs { source })?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(ScratchError::Mke2fs { said })
+/// Puts an empty ext4 onto a file or a block device; what was there is lost.
+///
+/// # Errors
+/// [`ScratchError`].
+pub fn format(path: &Path) -> Result<(), ScratchError> {
+    let output = Command::new(find("mke2fs").unwrap_or_else(|| "mke2fs".into()))
+        // What is left for later would be done while something is measured;
+        // the guest mounts it so that nothing is.
+        .args(["-q", "-F", "-t", "ext4", "-m", "0", "-L", "scratch"])
+        .args(["-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"])
+        .arg(path)
+        .output()
+        .map_err(|source| ScratchError::NoMke2fs { source })?;
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(ScratchError::Mke2fs { said })
 }
 
 #[cfg(test)]
